@@ -206,7 +206,7 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
 fn take(core: &mut Core<ModelMachine>, job: Job) {
     match job {
         Job::Run(arrival) => core.arrive(arrival),
-        Job::Fail(arrival, error) => core.refuse(arrival, error),
+        Job::Fail(arrival, error) => arrival.refuse(error),
         Job::Evaluate(job) => core.evaluate(job),
         Job::Release(window) => core.release(window),
         Job::Observe(job) => core.observe(job),

@@ -37,6 +37,14 @@ pub(crate) struct Arrival {
     pub(crate) adapters: SequenceAdapters,
 }
 
+impl Arrival {
+    /// Answers a request that cannot begin with an error.
+    pub(crate) fn refuse(self, error: EngineError) {
+        drop(self.place);
+        self.task.answer(Err(error));
+    }
+}
+
 /// A running request.
 struct Running {
     task: Box<dyn Task + Send>,
@@ -224,13 +232,6 @@ impl<M: Machine> Core<M> {
         self.tasks.insert(number, running);
         self.log(&ProfileEvent::Arrived { request: number, at: arrived });
         self.end_if_finished(number);
-    }
-
-    /// Answers a request that cannot begin with an error.
-    pub(crate) fn refuse(&self, arrival: Arrival, error: EngineError) {
-        let Arrival { task, place, .. } = arrival;
-        drop(place);
-        task.answer(Err(error));
     }
 
     /// Returns whether there is nothing to do.

@@ -54,7 +54,7 @@ pub(super) fn run(
     let run = |job| {
         let shared = SharedJob(job);
         exec.team.split_strips(w.strips(), unit, distribution, |strips| {
-            simd.run(Part { job: shared.get(), strips })
+            simd.run(Part { job: shared.get(), strips });
         });
     };
     if loras.is_empty() {
@@ -120,7 +120,9 @@ impl<'a> Job<'a> {
         let rank = part_of.up.cols();
         for (r, t) in sums.chunks_mut(area.stride).map(|t| &mut t[..rank]).enumerate() {
             if update.scale != 1.0 {
-                t.iter_mut().for_each(|t| *t *= update.scale);
+                for t in &mut *t {
+                    *t *= update.scale;
+                }
             }
             // SAFETY: as above.
             let packed = unsafe {

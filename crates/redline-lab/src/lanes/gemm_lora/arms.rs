@@ -41,6 +41,15 @@ pub(super) enum Arm {
 
 impl Arm {
     pub(super) const ALL: [Self; 3] = [Self::Base, Self::Fused, Self::TwoCall];
+
+    /// The name in cases.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::Fused => "fused",
+            Self::TwoCall => "two-call",
+        }
+    }
 }
 
 /// Seconds of a call in each arm.
@@ -150,8 +159,10 @@ impl<'a> Arms<'a> {
         let [fused, two_call] = [Arm::Fused, Arm::TwoCall].map(|arm| -> Result<Checked> {
             let nmse = self.nmse(&self.expected[arm as usize]);
             verify(nmse <= MAX_NMSE, || {
-                let fact =
-                    format!("outputs of {arm:?} have an error of {nmse}, but at most {MAX_NMSE} is right");
+                let fact = format!(
+                    "outputs of arm {} have an NMSE of {nmse}, but at most {MAX_NMSE} is right",
+                    arm.name()
+                );
                 format!("{fact}\n  in {}", self.case.place())
             })?;
             Ok(Checked { nmse, digest: self.digest(arm) })

@@ -50,14 +50,14 @@ pub(super) struct Outcome<'a> {
 impl Outcome<'_> {
     /// The row of the fused call, with its gates, and that of separate calls.
     pub(super) fn rows(&self) -> Result<Vec<Row>> {
-        let fused = self.gated(self.row(Arm::Fused, "fused", "fused_base_lora", &self.checked[0])?);
-        Ok(vec![fused, self.row(Arm::TwoCall, "two-call", "baseline_two_call", &self.checked[1])?])
+        let fused = self.gated(self.row(Arm::Fused, "fused_base_lora", &self.checked[0])?);
+        Ok(vec![fused, self.row(Arm::TwoCall, "baseline_two_call", &self.checked[1])?])
     }
 
-    fn row(&self, arm: Arm, name: &str, bench: &str, checked: &Checked) -> Result<Row> {
+    fn row(&self, arm: Arm, bench: &str, checked: &Checked) -> Result<Row> {
         let (case, work, tokens) = (&self.case, self.case.work(), self.case.rows as f64);
         let ms = |arm: Arm| move |sample: &Held<Sample>| 1e3 * sample.value.of(arm);
-        self.described(name, bench, checked)
+        self.described(arm, bench, checked)
             .measured(METRICS, &self.samples)
             .each("tokens_per_s", |sample| tokens / sample.value.of(arm))?
             .each("seconds", |sample| sample.value.of(arm))?
@@ -79,10 +79,10 @@ impl Outcome<'_> {
     }
 
     /// A row with its name and parameters.
-    fn described(&self, name: &str, bench: &str, checked: &Checked) -> Row {
+    fn described(&self, arm: Arm, bench: &str, checked: &Checked) -> Row {
         let Case { format, outputs, inputs, rows, rank, adapters } = self.case;
         let shape = format!("m{rows}/n{outputs}/k{inputs}/r{rank}/a{adapters}");
-        Row::new(format!("gemm-lora/{name}/{format}/{shape}/t{}", self.threads))
+        Row::new(format!("gemm-lora/{}/{format}/{shape}/t{}", arm.name(), self.threads))
             .param("bench", bench)
             .param("threads", self.threads)
             .param("format", format.to_string())

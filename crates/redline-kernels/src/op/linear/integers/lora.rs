@@ -140,7 +140,7 @@ fn pack(areas: &Areas<'_>, job: Job<'_>, (lora, part): (usize, usize)) {
     let rows = update.range();
     let all = tiled(job.layout, &rows);
     let area = areas.of(lora, part, all.len());
-    for tile in tile_of(job.layout, rows.start)..tile_of(job.layout, rows.end - 1) + 1 {
+    for tile in tile_of(job.layout, rows.start)..=tile_of(job.layout, rows.end - 1) {
         let run = common(&rows, &job.layout.tile(tile));
         // SAFETY: these rows of the area belong to the calling member.
         let (sums, packed) = unsafe {
@@ -151,7 +151,9 @@ fn pack(areas: &Areas<'_>, job: Job<'_>, (lora, part): (usize, usize)) {
             )
         };
         if update.scale != 1.0 {
-            sums.iter_mut().for_each(|t| *t *= update.scale);
+            for t in &mut *sums {
+                *t *= update.scale;
+            }
         }
         let layout = packed_layout(up.cols(), run.len());
         let x = Rows::new(sums, run.len(), up.cols(), area.stride);
@@ -195,7 +197,7 @@ impl Job<'_> {
             return;
         }
         let area = areas.of(lora, part, tiled(self.layout, &update.range()).len());
-        for tile in tile_of(self.layout, rows.start)..tile_of(self.layout, rows.end - 1) + 1 {
+        for tile in tile_of(self.layout, rows.start)..=tile_of(self.layout, rows.end - 1) {
             let run = common(&rows, &self.layout.tile(tile));
             let layout = packed_layout(up.cols(), run.len());
             // SAFETY: the rows were packed, and nobody writes them any more.

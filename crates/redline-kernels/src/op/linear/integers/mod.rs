@@ -75,7 +75,8 @@ pub(super) fn run(
     let run = |job| match tiles {
         Some(tiles) => tiles::run(exec, tiles, variant, job),
         None => {
-            exec.team.split_strips(w.strips(), 1, variant.distribution(w, x.rows), |strips| part(job, strips))
+            exec.team
+                .split_strips(w.strips(), 1, variant.distribution(w, x.rows), |strips| part(job, strips));
         }
     };
     if loras.is_empty() {

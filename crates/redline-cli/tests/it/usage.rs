@@ -246,7 +246,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["completions", "cmd"], &["cmd", "one of bash, elvish, fish, powershell, zsh"]),
     (&["man", "a", "b"], &["unexpected argument 'b'", "redline man --help"]),
     (&["help", "scroe"], &["scroe", "did you mean `score`"]),
-    (&["help", "bench", "gem"], &["gem", "did you mean `gemm`"]),
+    (&["help", "bench", "gem"], &["gem", "did you mean `gemm"]),
     (&["score", "--model", "demo", "--verbose"], &["--verbose"]),
 ];
 

@@ -6,9 +6,9 @@ use crate::harness::{commands, redline};
 
 /// Placeholders of values that may be any text, or the path of a file.
 const FREE: &[&str] =
-    &["TEXT", "FILE", "DIR", "PATH", "M", "M2", "SRC", "RUN", "TEMPLATE", "FLAGS", "COMMAND"];
-/// Flags whose value is a name that may be any text: of an engine, and of a parameter of cases.
-const FREE_NAMES: &[&str] = &["engine", "allow-different-param"];
+    &["TEXT", "FILE", "DIR", "PATH", "M", "M2", "SRC", "RUN", "TEMPLATE", "FLAGS", "COMMAND", "NAME=DIR"];
+/// Flags whose value is a name that may be any text: of an engine, of a parameter of cases, and of adapters.
+const FREE_NAMES: &[&str] = &["engine", "allow-different-param", "use"];
 
 /// A value that no flag accepts, unless it accepts any text.
 const BAD: &str = "no such value";

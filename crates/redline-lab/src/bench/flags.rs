@@ -12,7 +12,6 @@ pub const ALIASES: &[(&str, &[&str])] = &[
     ("new-tokens", &["max-new-tokens"]),
     ("length", &["seq-length", "seq-lengths", "prompt-lengths"]),
     ("test", &["specific-test"]),
-    ("formats", &["format"]),
     // Flags of machine and model, which belong to no lane.
     ("isa", &["force-path"]),
     ("tp", &["tp-size"]),

@@ -15,7 +15,7 @@ use crate::models::{bits, ids, options, request, scores};
 /// Maximum number of clock readings for both requests. A pass takes about five, and they need about forty passes.
 const READINGS: f64 = 2000.0;
 /// The largest budget, in bytes. Both models need less.
-const AMPLE: u64 = 2_100_000;
+const AMPLE: u64 = 3_000_000;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(name)

@@ -223,7 +223,7 @@ mod tests {
         for line in ["gguf", "--seconds", "--seconds x"] {
             let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let Err(Failure::Usage(message)) = fuzz(&arguments) else { panic!("{line}") };
-            assert!(message.contains("safetensors|pickle|tokenizer|config|infq"), "{message}");
+            assert!(message.contains("safetensors|pickle|tokenizer|config|adapter|infq"), "{message}");
         }
     }
 }

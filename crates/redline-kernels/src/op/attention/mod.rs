@@ -9,7 +9,7 @@
 //!
 //! Query heads that share a KV head share each load of keys and values. So do neighbouring tokens, and tokens of different
 //! sequences with common pages: a block processes several tiles of rows with one page before the next. If there are too few
-//! blocks for all threads, the spans of each are divided among them ([`split`]).
+//! blocks for all threads, the spans of each are divided among them (`split.rs`).
 
 mod block;
 mod floats;

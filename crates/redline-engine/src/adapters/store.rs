@@ -45,18 +45,10 @@ struct Entry {
     uses: u64,
     worth: f64,
     /// What the last publication replaced.
-    previous: Option<Box<Previous>>,
+    previous: Option<Box<Loaded>>,
 }
 
-/// An adapter that was replaced.
-struct Previous {
-    dir: PathBuf,
-    digest: Checksum,
-    adapter: Arc<Adapter>,
-    load_s: f64,
-}
-
-/// An adapter that was read, and is not published yet.
+/// An adapter that is in memory but not published: it was just read, or replaced.
 struct Loaded {
     dir: PathBuf,
     digest: Checksum,
@@ -197,8 +189,7 @@ impl Store {
             let fact = format!("`{name}` has no earlier adapter in memory");
             return Err(EngineError::request(fact, "load it from its directory"));
         };
-        let Previous { dir, digest, adapter, load_s } = *previous;
-        Ok(publish(&mut state, name, Loaded { dir, digest, adapter, load_s }, self.options.memory))
+        Ok(publish(&mut state, name, *previous, self.options.memory))
     }
 
     /// Reads an evicted adapter again. It keeps its generation if it is still the same.
@@ -261,7 +252,7 @@ fn publish(state: &mut State, name: &str, loaded: Loaded, memory: u64) -> Adapte
     let uses = old.as_ref().map_or(0, |old| old.uses);
     let previous = old.and_then(|old| {
         let (dir, digest, load_s) = (old.dir, old.digest, old.load_s);
-        Some(Box::new(Previous { dir, digest, adapter: old.adapter?, load_s }))
+        Some(Box::new(Loaded { dir, digest, adapter: old.adapter?, load_s }))
     });
     let entry = Entry { dir, generation, digest, adapter: Some(adapter), load_s, uses, worth: 0.0, previous };
     let info = entry.info(name);

@@ -8,10 +8,9 @@ use redline_weights::{Checkpoint, ConfigFile, DirWriter, Disk, Infq, InfqWriter}
 
 use crate::ModelError;
 use crate::footprint::position_format;
-use crate::load::unpacked::check_magnitude;
 use crate::packing::{self, Plane};
 use crate::spec::{DecoderSpec, LinearSpec, Names, Role};
-use crate::tensors::{Source, Tensors, outlier_columns, pieces};
+use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, pieces};
 
 /// Options of a conversion.
 #[derive(Clone, Copy, Debug)]

@@ -141,6 +141,20 @@ impl Piece<'_> {
     }
 }
 
+/// Refuses a weight that the format cannot hold.
+pub(crate) fn check_magnitude(values: &[f32], name: &str, format: Format) -> Result<(), ModelError> {
+    let (magnitude, largest) = (magnitude(values), format.largest());
+    if magnitude > largest {
+        return Err(ModelError::TooLarge {
+            name: name.to_owned(),
+            magnitude,
+            format: format.to_string(),
+            largest,
+        });
+    }
+    Ok(())
+}
+
 /// The largest magnitude of finite values.
 pub(crate) fn magnitude(values: &[f32]) -> f32 {
     // Several maxima at once, so that they fit a vector.

@@ -13,6 +13,7 @@ use crate::footprint::position_format;
 use crate::plan::Site;
 use crate::spec::{DecoderSpec, LinearSpec};
 use crate::step::padded;
+use crate::tensors::check_magnitude;
 
 /// Number of outputs in a strip.
 pub(super) const STRIP: usize = 16;
@@ -51,7 +52,7 @@ impl AdapterBuilder {
         }
         let at = |place| weights.modules.iter().filter(move |module| module.place == place);
         let head = self.head.as_deref().unwrap_or(&self.decoder.embedding.tokens);
-        let linear = LinearSpec::plain(String::new(), self.spec.hidden, self.spec.vocab);
+        let linear = LinearSpec::plain("lm_head".to_owned(), self.spec.hidden, self.spec.vocab);
         let modules: Vec<_> = at(ModulePlace::Head).map(|module| (0, module)).collect();
         let head = lora(exec, head, &linear, &modules)?;
         let embedding = at(ModulePlace::Embedding).next();
@@ -69,10 +70,13 @@ impl AdapterBuilder {
     fn embedding(&self, exec: Exec<'_>, module: &ModuleDelta) -> Result<EmbeddingUpdate, ModelError> {
         let format = position_format(self.decoder.embedding.tokens.format());
         let (rank, vocab, hidden) = (module.rank, self.spec.vocab, self.spec.hidden);
+        let b = module.scaled_b();
+        check_magnitude(&module.a, &format!("{}.lora_embedding_A", self.spec.embedding), format)?;
+        check_magnitude(&b, &format!("{}.lora_embedding_B", self.spec.embedding), format)?;
         let mut down = Matrix::zeroed(format, vocab, rank)?;
         down.set_rows(exec, 0, &module.a);
         let mut up = Matrix::zeroed(format, hidden, rank)?;
-        up.set_rows(exec, 0, &module.scaled_b());
+        up.set_rows(exec, 0, &b);
         let gains =
             module.magnitude.as_ref().map(|magnitude| self.embedding_gains(module, magnitude)).transpose()?;
         Ok(EmbeddingUpdate { down, up, gains })
@@ -115,7 +119,7 @@ fn lora(
             };
             module.gains(base, first, magnitude, &mut gains[first..]);
         }
-        parts.push(module.part(exec, base, first)?);
+        parts.push(module.part(exec, base, first, &linear.parts[part].name)?);
     }
     // An update that is zero leaves every bit alone, the sign of a zero too.
     let changes =
@@ -135,15 +139,18 @@ impl ModuleDelta {
     }
 
     /// Both matrices, for outputs of a layer with weights `base` from `first` on.
-    fn part(&self, exec: Exec<'_>, base: &Matrix, first: usize) -> Result<LoraPart, ModelError> {
+    fn part(&self, exec: Exec<'_>, base: &Matrix, first: usize, name: &str) -> Result<LoraPart, ModelError> {
         let (down_format, up_format) = Lora::formats(base.format());
+        let b = self.scaled_b();
+        check_magnitude(&self.a, &format!("{name}.lora_A"), down_format)?;
+        check_magnitude(&b, &format!("{name}.lora_B"), up_format)?;
         let columns = base.outlier_columns().to_vec();
         let mut down = Matrix::with_outliers(down_format, self.rank, base.cols(), columns)?;
         down.set_rows(exec, 0, &self.a);
         // Outputs of other projections in the first strip are zero.
         let before = first % STRIP;
         let mut up = Matrix::zeroed(up_format, before + self.b.len() / self.rank, self.rank)?;
-        up.set_rows(exec, before, &self.scaled_b());
+        up.set_rows(exec, before, &b);
         Ok(LoraPart { down, up, first_strip: first / STRIP })
     }
 

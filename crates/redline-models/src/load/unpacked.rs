@@ -7,7 +7,7 @@ use redline_kernels::{Exec, Format, Matrix};
 use super::Blocks;
 use crate::ModelError;
 use crate::spec::{LinearSpec, Orientation};
-use crate::tensors::{Source, Tensors, magnitude, outlier_columns, pieces};
+use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, pieces};
 
 pub(super) struct Unpacked<'a> {
     pub(super) exec: Exec<'a>,
@@ -45,18 +45,4 @@ impl Blocks for Unpacked<'_> {
     fn values(&self, name: &str, out: &mut [f32]) -> Result<(), ModelError> {
         self.source.read(name, 0, out)
     }
-}
-
-/// Refuses a weight that the format cannot hold.
-pub(crate) fn check_magnitude(values: &[f32], name: &str, format: Format) -> Result<(), ModelError> {
-    let (magnitude, largest) = (magnitude(values), format.largest());
-    if magnitude > largest {
-        return Err(ModelError::TooLarge {
-            name: name.to_owned(),
-            magnitude,
-            format: format.to_string(),
-            largest,
-        });
-    }
-    Ok(())
 }

@@ -198,3 +198,23 @@ fn the_memory_of_an_adapter_is_known_before_it_is_packed() {
         }
     }
 }
+
+#[test]
+fn values_that_the_format_cannot_hold_are_refused_by_name() {
+    let base = "llama-b";
+    let model = model(base, Format::W8 { group: 128 });
+    let dir = golden_root().join("adapters/llama-patterns");
+    let refused = |change: fn(&mut AdapterWeights)| {
+        let mut weights = weights(base, &dir);
+        change(&mut weights);
+        on_team(|exec| model.adapter_builder().build(exec, &weights)).unwrap_err().to_string()
+    };
+    let of_a = refused(|weights| weights.modules[0].a[1] = 1e30);
+    assert!(of_a.contains(".lora_A") && of_a.contains("w8"), "{of_a}");
+    // Each value is finite, and with the factor it is not.
+    let of_b = refused(|weights| {
+        weights.modules[3].b[0] = 1e30;
+        weights.modules[3].scaling = 1e30;
+    });
+    assert!(of_b.contains(".lora_B"), "{of_b}");
+}

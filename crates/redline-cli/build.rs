@@ -1,5 +1,10 @@
-//! Passes the commit and the compiler version to the binary, if git and rustc report them.
+//! Passes the commit and the compiler version to the binary, if git and rustc report them, and compresses the weights of the
+//! embedded models.
 
+#[path = "src/demo_model/planes.rs"]
+mod planes;
+
+use std::error::Error;
 use std::path::Path;
 use std::process::Command;
 
@@ -8,7 +13,10 @@ const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
 /// The paths that make up the binary, relative to the repository root.
 const BUILT: &[&str] = &["crates", "models", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 
-fn main() {
+/// The models in the binary.
+const EMBEDDED: &[&str] = &["demo", "demo-diffusion"];
+
+fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(PACKAGE).join("../..");
     let git = |arguments: &[&str]| said(Command::new("git").arg("-C").arg(&root).args(arguments));
     tell("REDLINE_BUILT_BY", said(Command::new("rustc").arg("--version")));
@@ -25,6 +33,14 @@ fn main() {
             println!("cargo:rerun-if-changed={}", path.display());
         }
     }
+
+    for model in EMBEDDED {
+        let weights = root.join("models").join(model).join("model.safetensors");
+        println!("cargo:rerun-if-changed={}", weights.display());
+        let packed = planes::pack(&std::fs::read(weights)?);
+        std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join(format!("{model}.planes")), packed)?;
+    }
+    Ok(())
 }
 
 /// Returns the standard output of a program, if it succeeded.

@@ -304,8 +304,8 @@ mod tests {
             }
         }
         let nothing: &[u8] = &[];
-        let (config, generation_config, tokenizer, weights) = (nothing, nothing, nothing, nothing);
-        let embedded = Embedded { name: "e", config, generation_config, tokenizer, weights };
+        let (config, generation_config, tokenizer) = (nothing, nothing, nothing);
+        let embedded = Embedded { name: "e", config, generation_config, tokenizer, weights: || &[] };
         assert!(Chat::open("e", &Source::Embedded(embedded), ChatOptions::default()).check().is_err());
     }
 }

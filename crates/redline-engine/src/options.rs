@@ -71,8 +71,8 @@ pub struct Embedded {
     pub generation_config: &'static [u8],
     /// `tokenizer.json`
     pub tokenizer: &'static [u8],
-    /// `model.safetensors`
-    pub weights: &'static [u8],
+    /// `model.safetensors`, only called when weights are read.
+    pub weights: fn() -> &'static [u8],
 }
 
 /// Source of the model.

@@ -4,11 +4,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
+use redline_lab::Machine;
+
 use crate::message::{self, Failure};
 
-/// Maximum length of a line in bytes. It is also the length of the pending lines, taken together, above which no further line is
-/// read.
-pub(super) const LONGEST_LINE: usize = 64 << 20;
+/// Maximum length of a line in bytes, if the machine has enough memory. It is also the length of the pending lines, taken together,
+/// above which no further line is read.
+const LONGEST_LINE: u64 = 64 << 20;
+/// The part of the memory that a line may have: two bytes, such as a digit and a comma, may be a label of about 72 bytes.
+const MEMORY_PER_LINE: u64 = 128;
 /// The UTF-8 byte order mark, which some programs write at the start of a file.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -28,8 +32,28 @@ pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
 pub(super) struct Line {
     /// Its number, from 1 on.
     pub(super) number: u64,
-    /// Its bytes; `None` if it is too long.
-    pub(super) bytes: Option<Vec<u8>>,
+    /// Its bytes.
+    pub(super) bytes: Result<Vec<u8>, TooLong>,
+}
+
+/// A line beyond the limit.
+#[derive(Debug)]
+pub(super) struct TooLong {
+    /// The limit in bytes.
+    longest: usize,
+}
+
+impl From<TooLong> for Failure {
+    fn from(TooLong { longest }: TooLong) -> Self {
+        let hint = "give its items in several requests, one on each line; a line may have 64 MiB, or 1/128 of the memory if that \
+                    is less";
+        Self::failed(format!("the line is longer than {} MiB", longest >> 20), Some(hint.to_owned()))
+    }
+}
+
+/// The limit of lines on a machine with so much memory for this process, in bytes.
+fn longest_line(memory: Option<u64>) -> usize {
+    memory.map_or(LONGEST_LINE, |memory| (memory / MEMORY_PER_LINE).clamp(1 << 20, LONGEST_LINE)) as usize
 }
 
 /// Reads lines of limited length.
@@ -59,7 +83,8 @@ impl Lines {
 
     /// Lines of an input of unknown size.
     pub(super) fn new(path: PathBuf, input: Input) -> Self {
-        Self { path, input, longest: LONGEST_LINE, number: 0, bytes: 0, size: None, is_cut: false }
+        let longest = longest_line(Machine::here().memory_limit_bytes());
+        Self { path, input, longest, number: 0, bytes: 0, size: None, is_cut: false }
     }
 
     /// The next line that is not blank; `None` at the end. A line is returned as soon as it is known to be too long; the next call
@@ -78,22 +103,17 @@ impl Lines {
             self.bytes += raw.len() as u64;
             self.is_cut = raw.len() > self.longest && !raw.ends_with(b"\n");
             if self.is_cut {
-                return Ok(Some(Line { number: self.number, bytes: None }));
+                let bytes = Err(TooLong { longest: self.longest });
+                return Ok(Some(Line { number: self.number, bytes }));
             }
             if self.number == 1 && raw.starts_with(BYTE_ORDER_MARK) {
                 raw.drain(..BYTE_ORDER_MARK.len());
             }
             if !raw.trim_ascii().is_empty() {
-                return Ok(Some(Line { number: self.number, bytes: Some(raw) }));
+                return Ok(Some(Line { number: self.number, bytes: Ok(raw) }));
             }
         }
     }
-}
-
-/// A line beyond the limit.
-pub(super) fn too_long() -> Failure {
-    let fact = format!("the line is longer than {} MiB", LONGEST_LINE >> 20);
-    Failure::failed(fact, Some("give its items in several requests, one on each line".to_owned()))
 }
 
 #[cfg(test)]
@@ -105,7 +125,7 @@ mod tests {
         let mut lines = Lines { longest: 8, ..Lines::new("input".into(), Box::new(input)) };
         let next = || lines.next().unwrap();
         let text = |bytes: Vec<u8>| &*String::from_utf8(bytes).unwrap().leak();
-        std::iter::from_fn(next).map(|line| (line.number, line.bytes.map(text))).collect()
+        std::iter::from_fn(next).map(|line| (line.number, line.bytes.ok().map(text))).collect()
     }
 
     #[test]
@@ -117,6 +137,14 @@ mod tests {
         // It is known to be too long before it ends.
         let input: Input = Box::new(BufReader::new(io::repeat(b' ')));
         let mut endless = Lines { longest: 8, ..Lines::new("input".into(), input) };
-        assert!(endless.next().unwrap().is_some_and(|line| line.bytes.is_none()));
+        assert!(endless.next().unwrap().is_some_and(|line| line.bytes.is_err()));
+    }
+
+    #[test]
+    fn lines_are_shorter_where_there_is_little_memory() {
+        assert_eq!(longest_line(None), 64 << 20);
+        assert_eq!(longest_line(Some(64 << 30)), 64 << 20);
+        assert_eq!(longest_line(Some(400 << 20)), (400 << 20) / 128);
+        assert_eq!(longest_line(Some(1 << 20)), 1 << 20);
     }
 }

@@ -15,8 +15,8 @@ use redline_engine::{EngineError, Event, Ticket};
 use redline_wire::{LineFault, request_id};
 use serde::de::DeserializeOwned;
 
+use self::lines::Line;
 pub(crate) use self::lines::{BYTE_ORDER_MARK, Lines, open};
-use self::lines::{Line, too_long};
 use self::target::Progress;
 pub(crate) use self::target::TargetFlags;
 use crate::interrupt::Interrupt;
@@ -158,8 +158,8 @@ impl<A: Answers> Work<'_, A> {
                 let request = self.first + self.pending.len() as u64;
                 let done = Done { request, messages: self.messages.clone() };
                 let bytes = raw.as_ref().map_or(0, Vec::len);
-                let id = raw.as_deref().and_then(request_id);
-                let parsed = raw.map_or_else(|| Err(too_long()), |raw| parse(&raw));
+                let id = raw.as_deref().ok().and_then(request_id);
+                let parsed = raw.map_err(Failure::from).and_then(|raw| parse(&raw));
                 let context = parsed.and_then(|request| self.answers.begin(request, done));
                 self.pending.push_back(Pending { line: number, bytes, id, context, outcome: None });
             }

@@ -136,7 +136,7 @@ fn skip(lines: &mut Lines, count: u64, last: Option<&[u8]>, target: &Path) -> Re
             return Err(Failure::usage(fact, "`--resume` takes the same `--jsonl` as before"));
         }
     }
-    if let (Some(Line { number, bytes: Some(line) }), Some(answer)) = (request, last) {
+    if let (Some(Line { number, bytes: Ok(line) }), Some(answer)) = (request, last) {
         let (expected, actual) = (request_id(&line), request_id(answer));
         if expected != actual {
             let named =

@@ -234,7 +234,7 @@ fn the_length_of_pending_lines_is_limited() {
         lines.longest = 8;
         let permits = spawn_reader(lines, send).unwrap();
         let length = |message| match message {
-            Message::Line(line) => line.bytes.map(|bytes| bytes.len()),
+            Message::Line(line) => line.bytes.ok().map(|bytes| bytes.len()),
             _ => None,
         };
         let ahead: Vec<Message<()>> = messages.iter().take(2).collect();

@@ -76,7 +76,12 @@ fn a_line_beyond_the_limit_loses_nothing_else() {
     assert_eq!(run.code, 1, "{}", run.err);
     let answers = lines(&run);
     let fault: LineFault = serde_json::from_str(answers[1]).unwrap();
-    assert_eq!((fault.line, &*fault.message), (2, "the line is longer than 64 MiB"));
+    let limit =
+        fault.message.strip_prefix("the line is longer than ").and_then(|rest| rest.strip_suffix(" MiB"));
+    assert_eq!(
+        (fault.line, limit.is_some_and(|limit| (1..=64).contains(&limit.parse().unwrap()))),
+        (2, true)
+    );
     let scored = |line: &str| bits(&serde_json::from_str(line).unwrap());
     assert_eq!((answers.len(), scored(answers[0])), (3, scored(answers[2])));
 }

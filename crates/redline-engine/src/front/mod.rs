@@ -180,7 +180,7 @@ impl Parts {
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;
                 let generation = ConfigFile::from_bytes("generation_config.json", e.generation_config)?;
-                let checkpoint = Checkpoint::from_bytes("model.safetensors", e.weights)?;
+                let checkpoint = Checkpoint::from_bytes("model.safetensors", (e.weights)())?;
                 let loader = Loader::new(&config, Weights::Checkpoint(&checkpoint), load_options)?;
                 let room = Room::new(&loader, options)?;
                 Ok(Self {

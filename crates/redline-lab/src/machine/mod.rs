@@ -121,6 +121,12 @@ impl Machine {
         [self.memory.available_bytes, memory_limit_bytes, memory_free_bytes].into_iter().flatten().min()
     }
 
+    /// The most bytes that this process may ever have: all memory, or the limit of its control groups if that is less; `None` if
+    /// both are unknown.
+    pub fn memory_limit_bytes(&self) -> Option<u64> {
+        [self.memory.total_bytes, self.usable.memory_limit_bytes].into_iter().flatten().min()
+    }
+
     /// The values that must agree before absolute numbers of two runs may be compared, by name; `?` is unknown.
     pub fn identity(&self) -> Vec<(&'static str, String)> {
         let cpu = &self.cpu;

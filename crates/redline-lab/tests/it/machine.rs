@@ -270,7 +270,9 @@ fn caches_and_memory_of_a_machine() {
     let unknown = Machine::default();
     assert_eq!((unknown.last_level_cache(), unknown.free_bytes()), (None, 4 << 30));
     let limited = Usable { memory_limit_bytes: Some(1 << 30), ..vm.usable.clone() };
-    assert_eq!(Machine { usable: limited, ..vm }.free_bytes(), 1 << 30);
+    let limited = Machine { usable: limited, ..vm };
+    assert_eq!((limited.free_bytes(), limited.memory_limit_bytes()), (1 << 30, Some(1 << 30)));
+    assert_eq!(unknown.memory_limit_bytes(), None);
 }
 
 /// The memory limit and the free memory, in KiB, of a process in the control groups `groups`, whose mount has these files.

@@ -116,7 +116,7 @@ fn check(source: &Source, options: LoadOptions, files: &AdapterFiles) -> Result<
         }
         Source::Embedded(model) => {
             let config = ConfigFile::from_bytes("config.json", model.config)?;
-            of(&config, Weights::Checkpoint(&Checkpoint::from_bytes(model.name, model.weights)?))
+            of(&config, Weights::Checkpoint(&Checkpoint::from_bytes(model.name, (model.weights)())?))
         }
     }
 }

@@ -1,0 +1,108 @@
+//! The small models embedded in the binary, with their texts. They are statics, because a constant of this size may be in the
+//! binary several times. The build script compresses the weights.
+
+mod planes;
+
+use std::sync::LazyLock;
+
+use redline_engine::Embedded;
+use serde::Deserialize;
+
+/// The name of the demo model in `--model`.
+pub(crate) const NAME: &str = "demo";
+/// The tokenizer of the demo model, also used by models with random weights.
+pub(crate) static TOKENIZER: &[u8] = include_bytes!("../../../../models/demo/tokenizer.json");
+/// Text that the demo model was not trained on.
+pub(crate) static HELD_OUT: &str = include_str!("../../../../models/demo/held-out.txt");
+
+static CLOZE: &str = include_str!("../../../../models/demo/cloze.jsonl");
+
+/// The demo model.
+pub(crate) static MODEL: Embedded = Embedded {
+    name: NAME,
+    config: include_bytes!("../../../../models/demo/config.json"),
+    generation_config: include_bytes!("../../../../models/demo/generation_config.json"),
+    tokenizer: TOKENIZER,
+    weights: || &WEIGHTS,
+};
+
+/// The model that fills masks, with the same shape and training texts.
+pub(crate) static DIFFUSION: Embedded = Embedded {
+    name: "demo-diffusion",
+    config: include_bytes!("../../../../models/demo-diffusion/config.json"),
+    generation_config: include_bytes!("../../../../models/demo-diffusion/generation_config.json"),
+    tokenizer: include_bytes!("../../../../models/demo-diffusion/tokenizer.json"),
+    weights: || &DIFFUSION_WEIGHTS,
+};
+
+static WEIGHTS: LazyLock<Vec<u8>> =
+    LazyLock::new(|| unpacked(include_bytes!(concat!(env!("OUT_DIR"), "/demo.planes"))));
+static DIFFUSION_WEIGHTS: LazyLock<Vec<u8>> =
+    LazyLock::new(|| unpacked(include_bytes!(concat!(env!("OUT_DIR"), "/demo-diffusion.planes"))));
+
+/// Restores the weights. An error would be a defect of the binary; nothing else is read here.
+fn unpacked(packed: &[u8]) -> Vec<u8> {
+    planes::unpack(packed).unwrap_or_default()
+}
+
+/// All embedded models.
+pub(crate) static EMBEDDED: &[&Embedded] = &[&MODEL, &DIFFUSION];
+
+/// A question about held-out text: which word comes next?
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Question {
+    /// The text before the word.
+    pub(crate) context: String,
+    /// The candidate words.
+    pub(crate) choices: Vec<String>,
+    /// The index of the correct candidate.
+    pub(crate) answer: usize,
+}
+
+/// Parses the questions.
+pub(crate) fn questions() -> Vec<Question> {
+    CLOZE.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_question_is_read_and_has_its_answer() {
+        let questions = questions();
+        assert_eq!(questions.len(), CLOZE.lines().count());
+        assert!(questions.len() >= 200);
+        for question in &questions {
+            assert_eq!(question.choices.len(), 4);
+            assert!(question.answer < 4);
+            assert!(question.choices.iter().all(|choice| choice.starts_with(' ')));
+        }
+    }
+
+    #[test]
+    fn weights_are_those_of_the_files() {
+        for model in EMBEDDED {
+            let file =
+                format!("{}/../../models/{}/model.safetensors", env!("CARGO_MANIFEST_DIR"), model.name);
+            assert!((model.weights)() == std::fs::read(file).unwrap(), "{}", model.name);
+        }
+    }
+
+    #[test]
+    fn compression_loses_nothing() {
+        for length in 0..90_u8 {
+            let bytes: Vec<u8> = (0..length).map(|i| (i % 46).wrapping_mul(37)).collect();
+            let packed = planes::pack(&bytes);
+            assert_eq!(planes::unpack(&packed).as_ref(), Some(&bytes));
+            for cut in 0..packed.len() {
+                assert_ne!(planes::unpack(&packed[..cut]).as_ref(), Some(&bytes), "{length}, {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_text_that_was_never_trained_on() {
+        assert!(HELD_OUT.len() >= 100_000);
+    }
+}

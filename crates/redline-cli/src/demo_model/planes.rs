@@ -40,15 +40,16 @@ pub(crate) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let (even, packed) = packed.split_at_checked(length.div_ceil(2))?;
     let (halves, others) = packed.split_at_checked((length / 2).div_ceil(2))?;
     let mut bytes = vec![0; length];
-    for ((four, even), halves) in bytes.chunks_mut(4).zip(even.chunks(2)).zip(halves.iter().chain(&[0])) {
-        let odd = [frequent[usize::from(halves & 15)], frequent[usize::from(halves >> 4)]];
-        for ((two, even), odd) in four.chunks_mut(2).zip(even).zip(odd) {
-            two[0] = *even;
-            if let Some(last) = two.get_mut(1) {
-                *last = odd;
-            }
-        }
+    let (fours, rest) = bytes.as_chunks_mut::<4>();
+    let (twos, last) = even.as_chunks::<2>();
+    let of_half = |half: u8| frequent[usize::from(half & 15)];
+    for ((four, even), &halves) in fours.iter_mut().zip(twos).zip(halves) {
+        *four = [even[0], of_half(halves), even[1], of_half(halves >> 4)];
     }
+    let last_odd = halves.last().map_or(0, |&halves| of_half(halves));
+    let last = twos[fours.len()..].as_flattened().iter().chain(last);
+    let last = last.flat_map(|&even| [even, last_odd]);
+    rest.iter_mut().zip(last).for_each(|(to, byte)| *to = byte);
     let (others, []) = others.as_chunks::<5>() else { return None };
     for &[a, b, c, d, byte] in others {
         let place = u32::from_le_bytes([a, b, c, d]) as usize;

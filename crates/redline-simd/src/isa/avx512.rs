@@ -38,7 +38,7 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     const DOT_CHAINS: usize = 4;
     const DOT_BF16: bool = BF16;
     const DOT_U8_OFFSET: bool = true;
-    const SHORT_ROWS: usize = 4;
+    const SHORT_ROWS: usize = 8;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {

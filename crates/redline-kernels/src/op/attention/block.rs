@@ -10,12 +10,13 @@ use super::{Job, SPAN};
 use crate::op::exp::exp;
 use crate::op::hadamard::hadamard;
 use crate::op::kv::{AttentionMask, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment};
-use crate::tile::TILE_ROWS;
 
 /// Maximum number of tiles in a block.
 pub(super) const BLOCK_TILES: usize = 8;
-/// Number of places for rows in a block: those of tile t begin at `t * TILE_ROWS`.
-pub(super) const ROWS: usize = BLOCK_TILES * TILE_ROWS;
+/// Maximum number of rows in a tile.
+pub(super) const MOST_ROWS: usize = 8;
+/// Number of places for rows in a block: those of tile t begin at `t * MOST_ROWS`.
+pub(super) const ROWS: usize = BLOCK_TILES * MOST_ROWS;
 
 /// Some query rows of one segment: token-major, then heads of the group.
 #[derive(Clone, Copy)]
@@ -45,7 +46,7 @@ pub(super) struct Block<'a> {
 /// The keys of a span that the rows of a tile see, counted from the start of the span.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
-    pub(super) keys: [(usize, usize); TILE_ROWS],
+    pub(super) keys: [(usize, usize); MOST_ROWS],
     /// The rows that see any of these keys.
     pub(super) rows: (usize, usize),
     /// From the first key that any row sees to one past the last.
@@ -54,7 +55,7 @@ pub(super) struct Seen {
     pub(super) all: (usize, usize),
 }
 
-const NOTHING: Seen = Seen { keys: [(0, 0); TILE_ROWS], rows: (0, 0), any: (0, 0), all: (0, 0) };
+const NOTHING: Seen = Seen { keys: [(0, 0); MOST_ROWS], rows: (0, 0), any: (0, 0), all: (0, 0) };
 
 impl Seen {
     /// The seen slots of a page of the span, as a range that contains the slots that any row sees; `None` if there are none.
@@ -225,7 +226,7 @@ impl<'a> Block<'a> {
             }
             for t in 0..self.count {
                 for r in seen[t].rows.0..seen[t].rows.1 {
-                    let row = t * TILE_ROWS + r;
+                    let row = t * MOST_ROWS + r;
                     // SAFETY: the row saw keys of this span, so its values were computed; `merged` has room for every row.
                     unsafe {
                         self.merge(s, tops[row], o(row), merged.add(row * self.width()), &mut states[row]);
@@ -238,7 +239,7 @@ impl<'a> Block<'a> {
         }
         for t in 0..self.count {
             for r in 0..self.tile(t).rows {
-                let row = t * TILE_ROWS + r;
+                let row = t * MOST_ROWS + r;
                 // SAFETY: a query row sees at least itself, so `merged` was written.
                 unsafe { self.write_out(s, t, r, merged.add(row * self.width()), states[row]) };
             }

@@ -12,23 +12,20 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use redline_simd::{Isa, LANES};
+use redline_simd::{Isa, Kernel, LANES};
 
 use super::SPAN;
-use super::block::{BLOCK_TILES, Block, Products, ROWS, Seen, Values, softmax};
+use super::block::{BLOCK_TILES, Block, MOST_ROWS, Products, ROWS, Seen, Values, softmax};
 use crate::format::BLOCK;
 use crate::op::kv::{IntegerEncoding, MAX_HEAD_DIM, MAX_SCALES, PAGE_BLOCKS, PAGE_TOKENS, QueryScale};
 use crate::op::quantise::{quantise_head, scale_of};
-use crate::tile::TILE_ROWS;
 
-/// Maximum number of rows in a tile.
-pub(super) const INTEGER_ROWS: usize = 4;
 /// Number of pages in a span.
 const PAGES: usize = SPAN / PAGE_TOKENS;
 /// Largest weight of a value: 14 bits.
 const LARGEST: f32 = 16383.0;
 /// Number of words of the weights of a tile's rows.
-const WEIGHT_WORDS: usize = INTEGER_ROWS * SPAN / 2;
+const WEIGHT_WORDS: usize = MOST_ROWS * SPAN / 2;
 /// Words of a line of the cache.
 const LINE: usize = 16;
 
@@ -39,7 +36,7 @@ pub(super) struct Integers<F> {
     /// The scale of each row's query.
     scales: [QueryScale; ROWS],
     /// Logits of a tile, then the probabilities: `[rows][keys of a span]`.
-    logits: MaybeUninit<[f32; INTEGER_ROWS * SPAN]>,
+    logits: MaybeUninit<[f32; MOST_ROWS * SPAN]>,
     /// Weights of a tile as integers, for each group of dimensions `[keys / 4][rows of the tile][2]` words.
     weights: MaybeUninit<[u32; WEIGHT_WORDS * MAX_SCALES]>,
     format: PhantomData<F>,
@@ -92,6 +89,10 @@ macro_rules! with_rows {
             2 => $object.$method::<$S, 2>($($argument),*),
             3 if $most >= 3 => $object.$method::<$S, 3>($($argument),*),
             4 if $most >= 4 => $object.$method::<$S, 4>($($argument),*),
+            5 if $most >= 5 => $object.$method::<$S, 5>($($argument),*),
+            6 if $most >= 6 => $object.$method::<$S, 6>($($argument),*),
+            7 if $most >= 7 => $object.$method::<$S, 7>($($argument),*),
+            8 if $most >= 8 => $object.$method::<$S, 8>($($argument),*),
             rows => unreachable!("a tile of {rows} rows"),
         }
     };
@@ -111,9 +112,9 @@ impl<S: Isa, F: IntegerEncoding> Products<S> for Integers<F> {
                     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
                     *start = -F::offset::<S>() * bytes.map(|byte| i32::from(byte as i8)).sum::<i32>();
                 }
-                self.scales[t * TILE_ROWS + r] = QueryScale { scale, starts };
+                self.scales[t * MOST_ROWS + r] = QueryScale { scale, starts };
                 for (step, &word) in packed.iter().enumerate().take(shape.key_dims() / 4) {
-                    // SAFETY: a tile has room for TILE_ROWS queries.
+                    // SAFETY: a tile has room for MOST_ROWS queries.
                     unsafe { self.query_words(t).add(step * tile.rows + r).write(word) };
                 }
             }
@@ -135,10 +136,10 @@ impl<S: Isa, F: IntegerEncoding> Products<S> for Integers<F> {
                 continue;
             }
             let (read, rows) = (Read::new(block, t, start, &seen[t]), block.tile(t).rows);
-            with_rows!(rows, INTEGER_ROWS, self.logits::<S>(s, &read));
-            let mut scales = [[0f32; MAX_SCALES]; INTEGER_ROWS];
+            with_rows!(rows, integer_rows::<S>(), self.logits::<S>(s, &read));
+            let mut scales = [[0f32; MAX_SCALES]; MOST_ROWS];
             for r in 0..rows {
-                (tops[t * TILE_ROWS + r], scales[r]) = self.weigh(s, &read, r, rows);
+                (tops[t * MOST_ROWS + r], scales[r]) = self.weigh(s, &read, r, rows);
             }
             let mut row = 0;
             while row < rows {
@@ -166,7 +167,7 @@ impl<F: IntegerEncoding> Integers<F> {
     #[inline(always)]
     fn query_words(&mut self, tile: usize) -> *mut u32 {
         // SAFETY: a block has that many tiles.
-        unsafe { self.queries.as_mut_ptr().cast::<u32>().add(tile * TILE_ROWS * MAX_HEAD_DIM / 4) }
+        unsafe { self.queries.as_mut_ptr().cast::<u32>().add(tile * MOST_ROWS * MAX_HEAD_DIM / 4) }
     }
 
     /// Computes the logits of all `R` rows of a tile, for every block of sixteen keys of which a row sees any.
@@ -176,7 +177,7 @@ impl<F: IntegerEncoding> Integers<F> {
         let strip = shape.key_strip_words();
         let scale_words = (shape.head_words() - shape.scales()) / PAGE_BLOCKS;
         let queries = self.query_words(read.tile);
-        let scales = &self.scales[read.tile * TILE_ROWS..][..R];
+        let scales = &self.scales[read.tile * MOST_ROWS..][..R];
         let to = self.logits.as_mut_ptr().cast::<f32>();
         for page in 0..PAGES {
             let (Some(words), Some(slots)) = (read.pages[page], read.seen.slots(page)) else { continue };
@@ -265,7 +266,7 @@ impl<F: IntegerEncoding> Integers<F> {
         read: &Read<'_>,
         first: usize,
         rows: usize,
-        scales: &[WeightScales; INTEGER_ROWS],
+        scales: &[WeightScales; MOST_ROWS],
         o: &mut Values,
     ) {
         let (shape, width) = (read.block.shape(), read.block.width());
@@ -292,7 +293,7 @@ impl<F: IntegerEncoding> Integers<F> {
                 }
             }
             for r in 0..R {
-                let row = read.tile * TILE_ROWS + first + r;
+                let row = read.tile * MOST_ROWS + first + r;
                 // SAFETY: a vector of a row of the block.
                 unsafe {
                     let o = o.as_mut_ptr().cast::<f32>().add(row * width + strip * LANES);
@@ -300,6 +301,22 @@ impl<F: IntegerEncoding> Integers<F> {
                 }
             }
         }
+    }
+}
+
+/// Maximum number of rows in a tile.
+const fn integer_rows<S: Isa>() -> usize {
+    if S::DOT_ROWS < MOST_ROWS { S::DOT_ROWS } else { MOST_ROWS }
+}
+
+/// [`integer_rows`] of a tier.
+pub(super) struct IntegerRows;
+
+impl Kernel for IntegerRows {
+    type Output = usize;
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) -> usize {
+        integer_rows::<S>()
     }
 }
 

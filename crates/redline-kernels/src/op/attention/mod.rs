@@ -21,7 +21,7 @@ use redline_simd::{Isa, Kernel, Simd};
 
 use self::block::{BLOCK_TILES, Block, Part, Tile, Values};
 use self::floats::Floats;
-use self::integers::{INTEGER_ROWS, Integers};
+use self::integers::{IntegerRows, Integers};
 use self::split::Split;
 pub use self::split::scratch_words;
 use super::kv::{
@@ -73,7 +73,7 @@ pub fn attention(
     assert!(shape.window.is_none() || looks_back, "a window looks back only");
     let (stride, to) = (out.stride, Disjoint::new(out.data));
     let integers = kv_shape.format.arithmetics()[0] == Arithmetic::Int8;
-    let tile_rows = if integers { INTEGER_ROWS } else { TILE_ROWS };
+    let tile_rows = if integers { exec.simd.run_common(IntegerRows) } else { TILE_ROWS };
     let group = shape.heads / kv_heads;
     let job = Job { shape, kv, kv_shape, layer, q, out: to, stride, group, tile_rows };
     let tiles: usize = segments.iter().map(|segment| job.tiles(segment)).sum();
@@ -222,19 +222,18 @@ impl Job<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::block::{MOST_ROWS, ROWS};
     use super::*;
     use crate::op::kv::{MAX_HEAD_DIM, MAX_SCALES, PAGE_TOKENS};
 
     #[test]
     fn a_thread_holds_a_block() {
-        let rows = BLOCK_TILES * TILE_ROWS;
         // Values of a span, merged values; queries, queries of pairs, logits; a page of keys and of values.
-        let floats = 4 * (2 * rows * MAX_HEAD_DIM + 2 * rows * MAX_HEAD_DIM + rows * SPAN)
+        let floats = 4 * (2 * ROWS * MAX_HEAD_DIM + 2 * ROWS * MAX_HEAD_DIM + ROWS * SPAN)
             + 4 * 2 * PAGE_TOKENS * MAX_HEAD_DIM;
         assert_eq!(thread_bytes(KvFormat::F16), floats);
         // Queries of a byte with a scale and sums, logits of a tile, weights of two bytes for each group of dimensions.
-        let integers =
-            rows * (MAX_HEAD_DIM + 4 + 4 * MAX_SCALES) + INTEGER_ROWS * SPAN * (4 + 2 * MAX_SCALES);
-        assert_eq!(thread_bytes(KvFormat::W8), 4 * 2 * rows * MAX_HEAD_DIM + integers);
+        let integers = ROWS * (MAX_HEAD_DIM + 4 + 4 * MAX_SCALES) + MOST_ROWS * SPAN * (4 + 2 * MAX_SCALES);
+        assert_eq!(thread_bytes(KvFormat::W8), 4 * 2 * ROWS * MAX_HEAD_DIM + integers);
     }
 }

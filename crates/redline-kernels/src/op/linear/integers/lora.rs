@@ -5,16 +5,68 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, Tiles};
 
-use super::{Job, Tile, run_tile, tiles};
+use super::{Job, Tile, part, run_tile, tiles};
 use crate::format::{Format, INPUT_GROUP};
 use crate::op::linear::Outputs;
-use crate::op::linear::lora::{Areas, Gains, LoraRows, common, most_parts};
+use crate::op::linear::lora::{Areas, Finish, Gains, LoraRows, common, most_parts};
 use crate::op::quantise::{Arrangement, Groups, InputLayout};
-use crate::threads::Disjoint;
+use crate::threads::{Disjoint, Distribution};
 use crate::{Exec, Rows};
 
 /// Number of tiles of rows that share the weights of a panel of tile registers.
 const PANEL_TILES: usize = 8;
+/// Maximum number of rows whose outputs are updated after all of them were computed ([`beside`]).
+pub(super) const BESIDE_ROWS: usize = 16;
+
+/// Computes a layer of a few rows with updates. The strips of the first matrices are computed beside those of the layer, so that no
+/// thread waits for them; the outputs, which are few, are updated afterwards.
+pub(super) fn beside<'a>(
+    exec: Exec<'_>,
+    distribution: Distribution,
+    job: Job<'_>,
+    loras: &'a [LoraRows<'a>],
+    scratch: &'a mut [u32],
+) {
+    let (areas, first) = prepare(job, loras, scratch);
+    let layer = Job { outputs: job.outputs.from(0, 0), ..job };
+    let (strips, parts) = (job.matrix.strips(), most_parts(loras));
+    let rank_strips = loras.iter().flat_map(|lora| lora.lora.parts()).map(|part| part.down.strips());
+    let each = rank_strips.max().unwrap_or(0);
+    let tiles = job.layout.tiles();
+    exec.team.split_strips(strips + loras.len() * parts * each, 1, distribution, |items| {
+        if items.start < strips {
+            part(layer, items.start..items.end.min(strips));
+        }
+        for item in items.start.max(strips)..items.end {
+            let (update, strip) = ((item - strips) / each, (item - strips) % each);
+            down(&areas, first, None, 0..tiles, strip..strip + 1, (update / parts, update % parts));
+        }
+    });
+    for item in 0..loras.len() * parts {
+        pack(&areas, first, (item / parts, item % parts));
+    }
+    exec.team.split_strips(strips, 1, distribution, |strips| {
+        for tile in 0..tiles {
+            let rows = job.layout.tile(tile);
+            job.update(&areas, rows.clone(), &strips);
+            job.simd.run_common(Finish { outputs: job.outputs, rows, strips: strips.clone() });
+        }
+    });
+}
+
+/// Lays out the scratch memory. Returns it with the values that first matrices have in common with the layer.
+fn prepare<'a: 'j, 'j>(
+    job: Job<'j>,
+    loras: &'a [LoraRows<'a>],
+    scratch: &'a mut [u32],
+) -> (Areas<'a>, Job<'j>) {
+    let (starts, scratch) = scratch.split_at_mut(starts_words(job));
+    starts_of_bytes(job, starts);
+    let starts = &*starts;
+    let first = Job { summed_k: INPUT_GROUP, starts: (!starts.is_empty()).then_some(starts), ..job };
+    let layout = job.layout;
+    (Areas::new(loras, scratch, |rows| tiled(layout, &rows).len()), first)
+}
 
 /// Computes the inputs of the second matrix of every update: `t`, scaled and quantised.
 pub(super) fn shrink<'a>(
@@ -25,10 +77,7 @@ pub(super) fn shrink<'a>(
     scratch: &'a mut [u32],
 ) -> Areas<'a> {
     let layout = job.layout;
-    let (starts, scratch) = scratch.split_at_mut(starts_words(job));
-    starts_of_bytes(job, starts);
-    let job = Job { summed_k: INPUT_GROUP, starts: (!starts.is_empty()).then_some(&*starts), ..job };
-    let areas = Areas::new(loras, scratch, |rows| tiled(layout, &rows).len());
+    let (areas, job) = prepare(job, loras, scratch);
     let chunk = if unit.is_some() { PANEL_TILES } else { 1 };
     let chunks = layout.tiles().div_ceil(chunk);
     let parts = most_parts(loras);
@@ -36,7 +85,7 @@ pub(super) fn shrink<'a>(
     exec.team.split(chunks * per_chunk, 1, 2, |units| {
         for item in units {
             let tiles = item / per_chunk * chunk..layout.tiles().min((item / per_chunk + 1) * chunk);
-            down(&areas, job, unit, tiles, (item % per_chunk / parts, item % parts));
+            down(&areas, job, unit, tiles, 0..usize::MAX, (item % per_chunk / parts, item % parts));
         }
     });
     // A few rows take less time than waking the other threads.
@@ -99,12 +148,13 @@ fn tiled(layout: InputLayout, rows: &Range<usize>) -> Range<usize> {
     layout.tile(tile_of(layout, rows.start)).start..layout.tile(tile_of(layout, rows.end - 1)).end
 }
 
-/// `t` of one part of an update, for those of its rows that lie in some tiles.
+/// Some strips of `t` of one part of an update, for those of its rows that lie in some tiles.
 fn down(
     areas: &Areas<'_>,
     job: Job<'_>,
     unit: Option<Tiles>,
     tiles: Range<usize>,
+    strips: Range<usize>,
     (lora, part): (usize, usize),
 ) {
     let update = areas.loras[lora];
@@ -112,7 +162,8 @@ fn down(
     let own = tile_of(job.layout, rows.start)..tile_of(job.layout, rows.end - 1) + 1;
     let tiles = common(&tiles, &own);
     let Some(matrix) = update.lora.parts().get(part).map(|part| &part.down) else { return };
-    if tiles.is_empty() {
+    let strips = common(&strips, &(0..matrix.strips()));
+    if tiles.is_empty() || strips.is_empty() {
         return;
     }
     let first = job.layout.tile(own.start).start;
@@ -121,10 +172,10 @@ fn down(
     let outputs = Outputs::of(area.sums.wrapping_sub(first * area.stride), area.stride);
     let job = Job { matrix, outputs, ..job };
     if let Some(unit) = unit {
-        return tiles::run_part(unit, job, 0..matrix.strips(), tiles);
+        return tiles::run_part(unit, job, strips, tiles);
     }
     for tile in tiles {
-        run_tile(Tile { job, tile, strips: 0..matrix.strips(), k: 0..job.layout.k });
+        run_tile(Tile { job, tile, strips: strips.clone(), k: 0..job.layout.k });
     }
 }
 

@@ -81,6 +81,8 @@ pub(super) fn run(
     };
     if loras.is_empty() {
         run(job);
+    } else if tiles.is_none() && x.rows <= lora::BESIDE_ROWS {
+        lora::beside(exec, variant.distribution(w, x.rows), job, loras, rest);
     } else {
         let areas = lora::shrink(exec, tiles, job, loras, rest);
         run(Job { areas: Some(&areas), ..job });

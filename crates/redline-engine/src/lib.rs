@@ -5,6 +5,7 @@
 //! tokenizer crates.
 #![forbid(unsafe_code)]
 
+mod activity;
 mod adapters;
 mod answer;
 mod cancel;
@@ -20,6 +21,7 @@ mod request;
 mod scheduler;
 pub mod simulator;
 
+pub use activity::{Activity, ActivityLog, Stage};
 pub use adapters::AdapterInfo;
 pub use answer::outcome::{
     BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome,

@@ -12,6 +12,7 @@ use redline_models::adapter::Adapters;
 use redline_models::model::Batch;
 
 pub(crate) use self::observe::ObserveJob;
+use crate::activity::{Activity, ActivityLog, Stage};
 use crate::adapters::resident::SequenceAdapters;
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
@@ -130,6 +131,8 @@ pub(crate) struct Core<M: Machine> {
     clock: ClockFn,
     /// Receives events of requests and passes.
     profile: Option<ProfileLog>,
+    /// Receives the time of every pass.
+    activity: Option<ActivityLog>,
     batch: Batch,
 }
 
@@ -156,6 +159,7 @@ impl<M: Machine> Core<M> {
             evaluations: VecDeque::new(),
             clock,
             profile: None,
+            activity: None,
             batch: Batch::default(),
         }
     }
@@ -163,6 +167,11 @@ impl<M: Machine> Core<M> {
     /// Sets the log that receives events of requests and passes.
     pub(crate) fn with_profile(self, profile: Option<ProfileLog>) -> Self {
         Self { profile, ..self }
+    }
+
+    /// Sets the log that receives the time of every pass.
+    pub(crate) fn with_activity(self, activity: Option<ActivityLog>) -> Self {
+        Self { activity, ..self }
     }
 
     fn log(&self, event: &ProfileEvent<'_>) {
@@ -301,7 +310,11 @@ impl<M: Machine> Core<M> {
             return self.fail_all_of(pieces, || EngineError::Panicked(panic.clone()));
         }
         self.log_pass(pieces, rows.len());
-        let done = self.scheduler.ran(pieces, seconds_between(start, (self.clock)()));
+        let end = (self.clock)();
+        if let Some(log) = &self.activity {
+            log(Activity { stage: Stage::Pass, start, end });
+        }
+        let done = self.scheduler.ran(pieces, seconds_between(start, end));
         self.advance(done);
     }
 

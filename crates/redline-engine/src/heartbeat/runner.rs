@@ -130,7 +130,9 @@ impl Runner {
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
         let Self { model, kv_format, pages, simd, threads, adaptive_threads, devices, .. } = self;
-        let Self { cpus, plans, counters, most_kept, stall_s, trace, profile, activity, clock, poison, .. } = self;
+        let Self {
+            cpus, plans, counters, most_kept, stall_s, trace, profile, activity, clock, poison, ..
+        } = self;
         let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
         let team = match cpus {

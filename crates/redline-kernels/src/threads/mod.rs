@@ -20,8 +20,8 @@ use std::thread::JoinHandle;
 use redline_simd::{Simd, set_default_float_environment};
 
 use self::claims::Claims;
-use self::region::Regions;
 pub use self::cpu::{bind_to_cpus, usable_cpus};
+use self::region::Regions;
 pub use self::seating::share;
 pub(crate) use self::seating::{Seat, Seating};
 pub use self::stopwatch::{ClockFn, Stopwatch, UNLABELLED, WorkSpan};

@@ -9,8 +9,8 @@ use crate::ModelError;
 use crate::spec::{DecoderSpec, Role, TensorSpec};
 use crate::synth::write_tensor;
 
-/// The factor on `B A`, with which it is about as large as random weights of the model.
-const SCALING: usize = 8;
+/// The factor on `B A`, with which it is about as large as weights of a model.
+const SCALING: usize = 32;
 
 /// Writes an adapter with random matrices, in bf16, for all linear layers of the model's layers to `dir`, which must not exist or be
 /// empty. Values are a function of tensor name, shape and seed.

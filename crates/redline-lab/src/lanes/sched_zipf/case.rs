@@ -57,7 +57,9 @@ impl Case {
         let mean_adapters = values.number("mean-adapters")?;
         let most_adapters = adapters.min(MOST_COMBINED);
         require((1.0..=most_adapters as f64).contains(&mean_adapters), || {
-            format!("`--mean-adapters` is {mean_adapters}, but a request combines 1 to {most_adapters} adapters")
+            format!(
+                "`--mean-adapters` is {mean_adapters}, but a request combines 1 to {most_adapters} adapters"
+            )
         })?;
         let shape = positive("burstiness")?;
         let choices = [("poisson", Arrivals::Poisson), ("gamma", Arrivals::Gamma(shape))];
@@ -121,7 +123,9 @@ impl Case {
     pub(super) fn name(&self, threads: usize) -> String {
         let Load { rps, adapters, alpha, mean_adapters, .. } = self.load;
         let (rank, seconds, loaders) = (self.rank, self.duration_s, self.adapter_threads);
-        format!("sched-zipf/n{adapters}/a{alpha}/k{mean_adapters}/r{rank}/q{rps}/s{seconds}/l{loaders}/t{threads}")
+        format!(
+            "sched-zipf/n{adapters}/a{alpha}/k{mean_adapters}/r{rank}/q{rps}/s{seconds}/l{loaders}/t{threads}"
+        )
     }
 }
 
@@ -153,7 +157,8 @@ pub(super) mod tests {
             let first: Vec<bool> = schedule.iter().map(|pair| pair.base_first).collect();
             assert_eq!(first, [false, true].repeat(pairs / 2));
             let counts = schedule.iter().map(|pair| pair.requests.len());
-            let firsts: Vec<usize> = counts.scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
+            let firsts: Vec<usize> =
+                counts.scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
             assert_eq!(schedule.iter().map(|pair| pair.first).collect::<Vec<_>>(), firsts);
             assert_eq!(case.schedule().unwrap(), schedule);
         }

@@ -39,7 +39,7 @@ pub(super) const LANE: Lane = Lane {
         ("load-rps", "40"),
         ("duration-s", "1"),
         ("prompt-tokens", "8"),
-        ("new-tokens", "4"),
+        ("new-tokens", "8"),
         ("reload-s", "0.1"),
         ("num-runs", "2"),
     ],
@@ -62,7 +62,8 @@ pub(super) const LANE: Lane = Lane {
 const FLAGS: &[Flag] = &[
     flag("alpha", "X", "1.1").help("Exponent of the adapters' popularity (Zipf); 0: all are equally popular"),
     flag("adapters", "N", "512").help("Number of adapters"),
-    flag("mean-adapters", "X", "4").help("Mean number of adapters that a request combines: one, and a Poisson number more"),
+    flag("mean-adapters", "X", "4")
+        .help("Mean number of adapters that a request combines: one, and a Poisson number more"),
     flag("rank", "N", "8").help("Rank of the adapters"),
     flag("load-rps", "X", "24").help("Requests per second"),
     flag("arrivals", "WHICH", "poisson").help("Time between arrivals: poisson (exponential) or gamma"),
@@ -72,7 +73,8 @@ const FLAGS: &[Flag] = &[
     flag("new-tokens", "N", "32").help("New tokens of a request"),
     flag("decode-threads", "N", "auto").help("Threads of the model, instead of those of --threads"),
     flag("adapter-threads", "N", "1").help("Threads that read adapters"),
-    flag("pin-cores", "", "false").help("Bind each thread of the model to a CPU, and those for adapters to the CPUs that are left"),
+    flag("pin-cores", "", "false")
+        .help("Bind each thread of the model to a CPU, and those for adapters to the CPUs that are left"),
     flag("adapter-mib", "N", "auto").help("Memory for adapters in MiB; auto: room for a quarter of them"),
     flag("reload-s", "S", "1").help("Seconds between adapters that are replaced while requests run; 0: none"),
     flag("seed", "N", "0").help("Seed of the schedule"),
@@ -199,7 +201,7 @@ fn measure(
     };
     // The size of an adapter is known once one is loaded.
     let (library, adapter_bytes) = {
-        let engine = (model.load)(setup(u64::MAX))?;
+        let engine = (model.load)(setup(AdapterOptions::default().memory))?;
         let library = Library::new(&engine, case.load.adapters, case.rank, case.seed)?;
         let first = engine.load_adapter(&Library::name(0), &library.dir(0), None)?;
         (library, first.bytes)
@@ -264,6 +266,19 @@ mod tests {
                     pin_cores,p50_ms,p95_ms,base_p95_ms,lora_tax_pct,hot_reload_ms_p95,tokens_per_s,queue_ms_p95,decode_util,\
                     adapter_util,overlap_ratio";
         assert_eq!(names.join(","), seed);
+    }
+
+    #[test]
+    fn a_tax_above_a_tenth_is_a_warning() {
+        let row = |tax: f64, wait: f64| {
+            let metric = |unit: &str, value| Samples::new(unit, Direction::Info, vec![value]).unwrap();
+            Row::new("a").metric("lora_tax_pct", metric("%", tax)).metric("queue_ms_p95", metric("ms", wait))
+        };
+        let warnings = |tax, wait| LANE.warnings(&[row(tax, wait)], |_, _| Some(50.0));
+        assert!(warnings(10.0, 250.0).is_empty());
+        let told = warnings(10.5, 251.0);
+        assert!(told.len() == 2 && told[0].starts_with("a: lora_tax_pct is 10.50 %"), "{told:?}");
+        assert!(told[1].starts_with("a: queue_ms_p95 is 251.0 ms, more than 200.0 ms"), "{told:?}");
     }
 
     #[test]

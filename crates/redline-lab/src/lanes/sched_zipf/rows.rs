@@ -2,10 +2,10 @@
 
 use redline_engine::{ModelInfo, Stage};
 
+use super::METRICS;
 use super::busy::{Busy, Times};
 use super::case::Case;
 use super::run::{Answer, Block, Sample};
-use super::METRICS;
 use crate::Row;
 use crate::bench::Result;
 use crate::roofline::Held;

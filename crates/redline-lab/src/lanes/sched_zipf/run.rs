@@ -66,7 +66,8 @@ impl Server<'_> {
         let alone = |with_adapters: bool| {
             let sampled = pair.requests.iter().take(SAMPLED).enumerate();
             let run = |(index, planned): (usize, &Planned)| {
-                let outcome = generate(self.engine, self.request(pair.first + index, planned, with_adapters))?;
+                let outcome =
+                    generate(self.engine, self.request(pair.first + index, planned, with_adapters))?;
                 Ok(outcome.token_ids)
             };
             sampled.map(run).collect::<Result<Vec<_>>>()

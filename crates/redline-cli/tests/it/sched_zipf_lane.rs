@@ -53,7 +53,8 @@ fn answers_do_not_depend_on_threads_and_memory() {
 
 #[test]
 fn figures_vary_with_the_load() {
-    let with = |rps: &str| row(&["--threads", "1", "--num-runs", "1", "--load_rps", rps]);
+    let small = ["--threads", "1", "--num-runs", "1", "--adapters", "40"];
+    let with = |rps: &str| row(&[&small[..], &["--load_rps", rps]].concat());
     // A hundred times as many requests; many of them wait.
     let (light, heavy) = (with("10"), with("1000"));
     for metric in ["requests", "load_rps", "tokens_per_s", "cold_loads", "decode_util", "queue_ms_p95"] {

@@ -362,7 +362,9 @@ mod tests {
             let allowed = std::sync::Mutex::new(std::collections::BTreeSet::new());
             // A call runs on another member's thread if its own is late, but every thread has one CPU.
             for _ in 0..20 {
-                team.run(|_| drop(allowed.lock().unwrap().insert(usable_cpus().unwrap())));
+                team.run(|_| {
+                    allowed.lock().unwrap().insert(usable_cpus().unwrap());
+                });
             }
             let allowed = allowed.into_inner().unwrap();
             assert!(allowed.contains(&cpus[..1]), "the leader is bound: {allowed:?}");

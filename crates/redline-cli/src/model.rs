@@ -451,7 +451,7 @@ impl Backend {
             plans: self.plans.clone(),
             trace: self.trace.clone(),
             profile: self.profile.as_ref().map(ProfileFile::log),
-            activity: None,
+            stages: None,
             pin: false,
             tier: self.tier,
             format: self.format,

@@ -5,7 +5,6 @@
 //! tokenizer crates.
 #![forbid(unsafe_code)]
 
-mod activity;
 mod adapters;
 mod answer;
 mod cancel;
@@ -20,8 +19,8 @@ mod plan;
 mod request;
 mod scheduler;
 pub mod simulator;
+mod stages;
 
-pub use activity::{Activity, ActivityLog, Stage};
 pub use adapters::AdapterInfo;
 pub use answer::outcome::{
     BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome,
@@ -58,6 +57,7 @@ pub use request::{
     Truncate,
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
+pub use stages::{Stage, StageLog, StageTime};
 
 /// Maximum number of prompts in an [`Engine::generate_batch`] request.
 pub const MAX_BATCH: usize = plan::OUTPUT_ROWS;

@@ -9,10 +9,10 @@ use redline_models::activation::Activation;
 use redline_models::adapter::AdapterLimits;
 use redline_models::trace::Observation;
 
-use crate::activity::ActivityLog;
 use crate::clock::monotonic_clock;
 use crate::heartbeat::profile::ProfileLog;
 use crate::plan::PlanOptions;
+use crate::stages::StageLog;
 
 pub use redline_kernels::ClockFn;
 
@@ -134,7 +134,7 @@ pub struct Options {
     /// Receives a profile of every pass; collecting it takes time.
     pub profile: Option<ProfileLog>,
     /// Receives the time of every pass and of every adapter that is read.
-    pub activity: Option<ActivityLog>,
+    pub stages: Option<StageLog>,
     /// The clock: nanoseconds that never decrease. Durations in answers, time limits and the estimated cost of passes are read from it.
     pub clock: ClockFn,
     /// Overwrite released pages of keys and values, and the activations before every pass, with NaN. It takes time and changes
@@ -173,7 +173,7 @@ impl Options {
             plans: PlanOptions::default(),
             trace: None,
             profile: None,
-            activity: None,
+            stages: None,
             clock: monotonic_clock(),
             poison: false,
         }

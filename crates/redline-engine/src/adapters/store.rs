@@ -11,10 +11,10 @@ use redline_settings::{Setting, hint};
 use redline_weights::{AdapterFiles, Checkpoint, Checksum};
 
 use super::resident::{AdapterInfo, Published, SequenceAdapters};
-use crate::activity::{Activity, ActivityLog, Stage};
 use crate::error::EngineError;
 use crate::options::{AdapterOptions, ClockFn};
 use crate::request::AdapterChoice;
+use crate::stages::{Stage, StageLog, StageTime};
 
 /// Adapters by name, and how they are read.
 pub(crate) struct Store {
@@ -24,7 +24,7 @@ pub(crate) struct Store {
     simd: Simd,
     clock: ClockFn,
     options: AdapterOptions,
-    activity: Option<ActivityLog>,
+    stages: Option<StageLog>,
     state: Mutex<State>,
 }
 
@@ -121,12 +121,12 @@ impl Store {
         clock: ClockFn,
         options: AdapterOptions,
     ) -> Self {
-        Self { builder, base, simd, clock, options, activity: None, state: Mutex::default() }
+        Self { builder, base, simd, clock, options, stages: None, state: Mutex::default() }
     }
 
     /// Sets the log that receives the time of every adapter that is read.
-    pub(crate) fn with_activity(self, activity: Option<ActivityLog>) -> Self {
-        Self { activity, ..self }
+    pub(crate) fn with_stages(self, stages: Option<StageLog>) -> Self {
+        Self { stages, ..self }
     }
 
     /// The specification of the model that the adapters belong to.
@@ -161,8 +161,8 @@ impl Store {
             return Err(EngineError::request(fact, hint!["give more ", Setting::AdapterMemory]));
         }
         let end = (self.clock)();
-        if let Some(log) = &self.activity {
-            log(Activity { stage, start, end });
+        if let Some(log) = &self.stages {
+            log(StageTime { stage, start, end });
         }
         let load_s = end.saturating_sub(start) as f64 * 1e-9;
         Ok(Loaded { dir: dir.to_owned(), digest: weights.digest, adapter: Arc::new(adapter), load_s })

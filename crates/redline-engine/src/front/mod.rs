@@ -239,7 +239,7 @@ impl Engine {
         let store = options.adapters.map(|adapters| {
             let (builder, base) = (model.adapter_builder(), checkpoint(&options.source));
             let store = Store::new(builder, base, simd, options.clock.clone(), adapters);
-            Arc::new(store.with_activity(options.activity.clone()))
+            Arc::new(store.with_stages(options.stages.clone()))
         });
         let cpus = options.pin.then(usable_cpus).transpose();
         let cpus = cpus.map_err(|e| not_started(options.threads, &e))?;
@@ -292,7 +292,7 @@ impl Engine {
             stall_s: options.stall_s,
             trace: options.trace,
             profile: options.profile.map(|log| (log, info.kernel_path.clone())),
-            activity: options.activity,
+            stages: options.stages,
             clock: options.clock,
             poison: options.poison,
         };

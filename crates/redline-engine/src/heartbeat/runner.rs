@@ -13,7 +13,6 @@ use redline_models::profile::Profile;
 use redline_models::step::Arena;
 use redline_models::trace::Observations;
 
-use crate::activity::ActivityLog;
 use crate::answer::outcome::EngineUse;
 use crate::error::EngineError;
 use crate::heartbeat::core::{Arrival, Core, ObserveJob, message};
@@ -27,6 +26,7 @@ use crate::options::{ClockFn, TraceLog};
 use crate::plan::OUTPUT_ROWS;
 use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
+use crate::stages::StageLog;
 
 /// Maximum number of open sequences.
 const OPEN: usize = 256;
@@ -94,7 +94,7 @@ pub(crate) struct Runner {
     pub(crate) trace: Option<TraceLog>,
     /// The log, and the kernel path that it reports.
     pub(crate) profile: Option<(ProfileLog, String)>,
-    pub(crate) activity: Option<ActivityLog>,
+    pub(crate) stages: Option<StageLog>,
     pub(crate) clock: ClockFn,
     /// See [`crate::Options::poison`].
     pub(crate) poison: bool,
@@ -130,9 +130,8 @@ impl Runner {
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
         let Self { model, kv_format, pages, simd, threads, adaptive_threads, devices, .. } = self;
-        let Self {
-            cpus, plans, counters, most_kept, stall_s, trace, profile, activity, clock, poison, ..
-        } = self;
+        let Self { cpus, plans, counters, most_kept, stall_s, trace, profile, stages, clock, poison, .. } =
+            self;
         let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
         let team = match cpus {
@@ -173,7 +172,7 @@ impl Runner {
             poison,
         };
         let core = Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log));
-        Ok(core.with_activity(activity))
+        Ok(core.with_stages(stages))
     }
 }
 

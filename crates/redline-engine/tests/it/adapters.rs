@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use redline_engine::{
-    Activity, ActivityLog, AdapterChoice, AdapterOptions, Cancel, Engine, EngineError, GenerateRequest,
-    Label, Options, PerplexityRequest, ScoreRequest, Stage,
+    AdapterChoice, AdapterOptions, Cancel, Engine, EngineError, GenerateRequest, Label, Options,
+    PerplexityRequest, ScoreRequest, Stage, StageLog, StageTime,
 };
 use redline_kernels::Format;
 
@@ -214,10 +214,10 @@ fn several_threads_read_what_requests_combine() {
 
 #[test]
 fn an_engine_reports_when_it_works() {
-    let reported: Arc<Mutex<Vec<Activity>>> = Arc::default();
-    let log: ActivityLog = {
+    let reported: Arc<Mutex<Vec<StageTime>>> = Arc::default();
+    let log: StageLog = {
         let reported = reported.clone();
-        Arc::new(move |activity| reported.lock().unwrap().push(activity))
+        Arc::new(move |time| reported.lock().unwrap().push(time))
     };
     let whole = loaded(&["llama-plain", "llama-dora"]);
     let memory = whole.adapters().iter().map(|adapter| adapter.bytes).max().unwrap();
@@ -225,11 +225,11 @@ fn an_engine_reports_when_it_works() {
     let of_base = options(&golden("llama-a"));
     let format = Some(Format::W8 { group: 128 });
     let engine =
-        Engine::load(Options { adapters: Some(adapters), format, activity: Some(log), ..of_base }).unwrap();
+        Engine::load(Options { adapters: Some(adapters), format, stages: Some(log), ..of_base }).unwrap();
     let stages = || {
         let all = std::mem::take(&mut *reported.lock().unwrap());
-        assert!(all.iter().all(|activity| activity.start <= activity.end), "{all:?}");
-        all.iter().map(|activity| activity.stage).collect::<Vec<_>>()
+        assert!(all.iter().all(|time| time.start <= time.end), "{all:?}");
+        all.iter().map(|time| time.stage).collect::<Vec<_>>()
     };
     engine.load_adapter("a", &adapter("llama-plain"), None).unwrap();
     assert_eq!(stages(), [Stage::Load]);

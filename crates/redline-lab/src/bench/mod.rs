@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use redline_engine::{
-    ActivityLog, AdapterOptions, Engine, EngineError, MAX_BATCH, ModelInfo, Options, PlanPolicy,
+    AdapterOptions, Engine, EngineError, MAX_BATCH, ModelInfo, Options, PlanPolicy, StageLog,
 };
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Simd, Tier};
@@ -110,12 +110,12 @@ pub struct Serving {
     /// Whether threads are bound to logical CPUs.
     pub pin: bool,
     /// Receives the time of passes and of adapters that are read.
-    pub activity: ActivityLog,
+    pub stages: StageLog,
 }
 
 impl fmt::Debug for Serving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { adapters, queue, pin, activity: _ } = self;
+        let Self { adapters, queue, pin, stages: _ } = self;
         f.debug_struct("Serving")
             .field("adapters", adapters)
             .field("queue", queue)
@@ -152,8 +152,8 @@ impl Setup {
 
     /// The options of an engine, changed for how requests with adapters are served.
     pub fn served(&self, options: Options) -> Options {
-        let Some(Serving { adapters, queue, pin, activity }) = self.serving.clone() else { return options };
-        Options { adapters: Some(adapters), queue, pin, activity: Some(activity), ..options }
+        let Some(Serving { adapters, queue, pin, stages }) = self.serving.clone() else { return options };
+        Options { adapters: Some(adapters), queue, pin, stages: Some(stages), ..options }
     }
 }
 

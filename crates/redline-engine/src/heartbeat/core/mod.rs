@@ -12,7 +12,6 @@ use redline_models::adapter::Adapters;
 use redline_models::model::Batch;
 
 pub(crate) use self::observe::ObserveJob;
-use crate::activity::{Activity, ActivityLog, Stage};
 use crate::adapters::resident::SequenceAdapters;
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
@@ -26,6 +25,7 @@ use crate::mode::perplexity::EvaluateJob;
 use crate::options::ClockFn;
 use crate::plan::OUTPUT_ROWS;
 use crate::scheduler::{Done, Opening, Openings, Piece, Scheduler, Step, Stuck};
+use crate::stages::{Stage, StageLog, StageTime};
 
 /// A request as it reaches the engine's thread.
 pub(crate) struct Arrival {
@@ -132,7 +132,7 @@ pub(crate) struct Core<M: Machine> {
     /// Receives events of requests and passes.
     profile: Option<ProfileLog>,
     /// Receives the time of every pass.
-    activity: Option<ActivityLog>,
+    stages: Option<StageLog>,
     batch: Batch,
 }
 
@@ -159,7 +159,7 @@ impl<M: Machine> Core<M> {
             evaluations: VecDeque::new(),
             clock,
             profile: None,
-            activity: None,
+            stages: None,
             batch: Batch::default(),
         }
     }
@@ -170,8 +170,8 @@ impl<M: Machine> Core<M> {
     }
 
     /// Sets the log that receives the time of every pass.
-    pub(crate) fn with_activity(self, activity: Option<ActivityLog>) -> Self {
-        Self { activity, ..self }
+    pub(crate) fn with_stages(self, stages: Option<StageLog>) -> Self {
+        Self { stages, ..self }
     }
 
     fn log(&self, event: &ProfileEvent<'_>) {
@@ -311,8 +311,8 @@ impl<M: Machine> Core<M> {
         }
         self.log_pass(pieces, rows.len());
         let end = (self.clock)();
-        if let Some(log) = &self.activity {
-            log(Activity { stage: Stage::Pass, start, end });
+        if let Some(log) = &self.stages {
+            log(StageTime { stage: Stage::Pass, start, end });
         }
         let done = self.scheduler.ran(pieces, seconds_between(start, end));
         self.advance(done);

@@ -2,24 +2,24 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redline_engine::{Activity, ActivityLog, Stage};
+use redline_engine::{Stage, StageLog, StageTime};
 
 /// From begin to end, in nanoseconds.
 pub(super) type Times = (u64, u64);
 
 /// Keeps what the engine reports.
 #[derive(Clone, Default)]
-pub(super) struct Recorder(Arc<Mutex<Vec<Activity>>>);
+pub(super) struct Recorder(Arc<Mutex<Vec<StageTime>>>);
 
 impl Recorder {
     /// The log for the engine.
-    pub(super) fn log(&self) -> ActivityLog {
+    pub(super) fn log(&self) -> StageLog {
         let kept = self.0.clone();
-        Arc::new(move |activity| kept.lock().unwrap_or_else(PoisonError::into_inner).push(activity))
+        Arc::new(move |time| kept.lock().unwrap_or_else(PoisonError::into_inner).push(time))
     }
 
     /// Takes what was reported since the last call.
-    pub(super) fn take(&self) -> Vec<Activity> {
+    pub(super) fn take(&self) -> Vec<StageTime> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -37,9 +37,9 @@ pub(super) struct Busy {
 
 impl Busy {
     /// Takes windows that do not overlap, and the number of threads for adapters.
-    pub(super) fn of(activities: &[Activity], windows: &[Times], threads: usize) -> Self {
+    pub(super) fn of(times: &[StageTime], windows: &[Times], threads: usize) -> Self {
         let within = |wanted: fn(Stage) -> bool| {
-            let of_stage = activities.iter().filter(move |activity| wanted(activity.stage));
+            let of_stage = times.iter().filter(move |time| wanted(time.stage));
             of_stage.flat_map(|a| windows.iter().filter_map(move |&window| common((a.start, a.end), window)))
         };
         let adapters: Vec<Times> = within(|stage| stage != Stage::Pass).collect();
@@ -85,8 +85,8 @@ fn union(times: impl Iterator<Item = Times>) -> Vec<Times> {
 mod tests {
     use super::*;
 
-    fn at(stage: Stage, start: u64, end: u64) -> Activity {
-        Activity { stage, start, end }
+    fn at(stage: Stage, start: u64, end: u64) -> StageTime {
+        StageTime { stage, start, end }
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
         let windows = [(100, 200), (400, 600)];
         let passes = [at(Stage::Pass, 50, 150), at(Stage::Pass, 250, 350), at(Stage::Pass, 450, 550)];
         let loads = [at(Stage::Restore, 120, 180), at(Stage::Load, 500, 620), at(Stage::Load, 520, 540)];
-        let busy = |loads: &[Activity], threads| Busy::of(&[&passes, loads].concat(), &windows, threads);
+        let busy = |loads: &[StageTime], threads| Busy::of(&[&passes, loads].concat(), &windows, threads);
         let both = busy(&loads, 2);
         assert_eq!(both.decode_util, 150.0 / 300.0);
         // 60, 100 and 20 ns of two threads.
@@ -111,14 +111,14 @@ mod tests {
         // Requests at a steady rate: each has a pass of 10 ns, and every second one an adapter that is read within 4 ns.
         let with = |requests: u64| {
             let every = 1000 / requests;
-            let activities: Vec<Activity> = (0..requests)
+            let times: Vec<StageTime> = (0..requests)
                 .flat_map(|i| {
                     let start = i * every;
                     let read = (i % 2 == 0).then(|| at(Stage::Restore, start, start + 4));
                     [at(Stage::Pass, start, start + 10)].into_iter().chain(read)
                 })
                 .collect();
-            Busy::of(&activities, &[(0, 1000)], 1)
+            Busy::of(&times, &[(0, 1000)], 1)
         };
         let (light, heavy) = (with(10), with(80));
         assert_eq!((light.decode_util, heavy.decode_util), (0.1, 0.8));

@@ -196,7 +196,7 @@ fn measure(
             threads: case.adapter_threads,
         };
         let serving =
-            Serving { adapters, queue: requests.max(1), pin: case.pin_cores, activity: recorder.log() };
+            Serving { adapters, queue: requests.max(1), pin: case.pin_cores, stages: recorder.log() };
         Setup { serving: Some(serving), ..Setup::new(threads) }
     };
     // The size of an adapter is known once one is loaded.

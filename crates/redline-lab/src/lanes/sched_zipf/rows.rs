@@ -84,13 +84,13 @@ impl Outcome<'_> {
 
     fn busy(&self, sample: &Sample) -> Busy {
         let windows: Vec<Times> = sample.adapters.iter().map(|block| block.window).collect();
-        Busy::of(&sample.activities, &windows, self.case.adapter_threads)
+        Busy::of(&sample.times, &windows, self.case.adapter_threads)
     }
 }
 
 /// The base arm in the place of the other.
 fn base(sample: &Sample) -> Sample {
-    Sample { adapters: sample.base.clone(), base: Vec::new(), activities: Vec::new() }
+    Sample { adapters: sample.base.clone(), base: Vec::new(), times: Vec::new() }
 }
 
 fn answers(blocks: &[Block]) -> impl Iterator<Item = &Answer> {
@@ -142,8 +142,8 @@ impl Sample {
 
     /// Nanoseconds in which each evicted adapter was read and packed.
     fn cold_loads(&self) -> impl Iterator<Item = u64> {
-        let restored = self.activities.iter().filter(|activity| activity.stage == Stage::Restore);
-        restored.map(|activity| activity.end - activity.start)
+        let restored = self.times.iter().filter(|time| time.stage == Stage::Restore);
+        restored.map(|time| time.end - time.start)
     }
 
     fn cold_load_ms(&self) -> Option<f64> {
@@ -153,7 +153,7 @@ impl Sample {
 
 #[cfg(test)]
 mod tests {
-    use redline_engine::Activity;
+    use redline_engine::StageTime;
 
     use super::super::case::tests::case;
     use super::*;
@@ -177,7 +177,7 @@ mod tests {
 
     fn sample(slower: f64) -> Sample {
         const S: u64 = 1_000_000_000;
-        let activity = |stage, start, end| Activity { stage, start, end };
+        let time = |stage, start, end| StageTime { stage, start, end };
         let own = vec![
             block((0, S), vec![answer(0.25, [0.0, 0.25, 0.5, 0.5 + slower])], &[3_000_000]),
             block((3 * S, 4 * S), vec![answer(3.5, [0.0, 0.0, 0.25, 0.25 + slower])], &[]),
@@ -186,13 +186,13 @@ mod tests {
             block((S, 2 * S), vec![answer(1.25, [0.0, 0.0, 0.0, 0.5])], &[]),
             block((2 * S, 3 * S), vec![answer(2.5, [0.0, 0.0, 0.125, 0.625])], &[]),
         ];
-        let activities = vec![
-            activity(Stage::Pass, S / 2, S),
-            activity(Stage::Pass, S, 2 * S),
-            activity(Stage::Restore, S / 4, 3 * S / 4),
-            activity(Stage::Load, 3 * S, 3 * S + S / 2),
+        let times = vec![
+            time(Stage::Pass, S / 2, S),
+            time(Stage::Pass, S, 2 * S),
+            time(Stage::Restore, S / 4, 3 * S / 4),
+            time(Stage::Load, 3 * S, 3 * S + S / 2),
         ];
-        Sample { adapters: own, base, activities }
+        Sample { adapters: own, base, times }
     }
 
     fn row(given: &[(&'static str, &'static str)], slower: f64) -> Row {
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_run_without_adapters_to_read_has_no_time_of_reading() {
         let mut quiet = sample(0.75);
-        quiet.activities.retain(|activity| activity.stage == Stage::Pass);
+        quiet.times.retain(|time| time.stage == Stage::Pass);
         quiet.adapters.iter_mut().for_each(|block| block.reload_ns.clear());
         assert_eq!((quiet.reload_ms(), quiet.cold_load_ms()), (None, None));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redline_engine::{Activity, AdapterChoice, Cancel, Engine, GenerateRequest, GenerateTicket};
+use redline_engine::{AdapterChoice, Cancel, Engine, GenerateRequest, GenerateTicket, StageTime};
 
 use super::arrivals::Planned;
 use super::busy::{Recorder, Times};
@@ -51,7 +51,7 @@ pub(super) struct Block {
 pub(super) struct Sample {
     pub(super) adapters: Vec<Block>,
     pub(super) base: Vec<Block>,
-    pub(super) activities: Vec<Activity>,
+    pub(super) times: Vec<StageTime>,
 }
 
 /// Requests whose answers are compared with those that they have alone.
@@ -107,7 +107,7 @@ impl Server<'_> {
             }
         }
         let [adapters, base] = arms;
-        let sample = Sample { adapters, base, activities: self.recorder.take() };
+        let sample = Sample { adapters, base, times: self.recorder.take() };
         for (arm, (blocks, alone)) in [&sample.adapters, &sample.base].into_iter().zip(alone).enumerate() {
             let answers = blocks.iter().flat_map(|block| &block.answers);
             for (index, (answer, alone)) in answers.zip(alone).enumerate() {

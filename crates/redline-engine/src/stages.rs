@@ -15,7 +15,7 @@ pub enum Stage {
 
 /// Time in which a thread of an engine worked, in nanoseconds of the engine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Activity {
+pub struct StageTime {
     /// The work.
     pub stage: Stage,
     /// The beginning.
@@ -25,4 +25,4 @@ pub struct Activity {
 }
 
 /// Receives the time of every pass and of every adapter that is read, on the thread that worked.
-pub type ActivityLog = Arc<dyn Fn(Activity) + Send + Sync>;
+pub type StageLog = Arc<dyn Fn(StageTime) + Send + Sync>;

@@ -128,7 +128,7 @@ redline bench gemm-lora --profile smoke --threads 1 --out gemm_lora.csv \\
     ),
     (
         "bench sched-zipf",
-        "redline bench sched-zipf --profile smoke --threads 1 --load_rps 30 --adapter_threads 2
+        "redline bench sched-zipf --profile smoke --threads 1 --load_rps 30
 redline bench sched-zipf --profile smoke --threads 1 --out sched_zipf.csv",
     ),
     (

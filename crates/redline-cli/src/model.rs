@@ -451,6 +451,8 @@ impl Backend {
             plans: self.plans.clone(),
             trace: self.trace.clone(),
             profile: self.profile.as_ref().map(ProfileFile::log),
+            stages: None,
+            pin: false,
             tier: self.tier,
             format: self.format,
             outliers: self.outliers,

@@ -19,6 +19,7 @@ mod plan;
 mod request;
 mod scheduler;
 pub mod simulator;
+mod stages;
 
 pub use adapters::AdapterInfo;
 pub use answer::outcome::{
@@ -56,6 +57,7 @@ pub use request::{
     Truncate,
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
+pub use stages::{Stage, StageLog, StageTime};
 
 /// Maximum number of prompts in an [`Engine::generate_batch`] request.
 pub const MAX_BATCH: usize = plan::OUTPUT_ROWS;

@@ -12,6 +12,7 @@ use redline_models::trace::Observation;
 use crate::clock::monotonic_clock;
 use crate::heartbeat::profile::ProfileLog;
 use crate::plan::PlanOptions;
+use crate::stages::StageLog;
 
 pub use redline_kernels::ClockFn;
 
@@ -45,12 +46,14 @@ pub struct AdapterOptions {
     pub max_rank: usize,
     /// Maximum number of adapters that a request combines.
     pub max_uses: usize,
+    /// Number of threads that read adapters, at least 1.
+    pub threads: usize,
 }
 
 impl Default for AdapterOptions {
-    /// 1 GiB, rank 64, 4 adapters for a request.
+    /// 1 GiB, rank 64, 4 adapters for a request, one thread.
     fn default() -> Self {
-        Self { memory: 1 << 30, max_rank: 64, max_uses: 4 }
+        Self { memory: 1 << 30, max_rank: 64, max_uses: 4, threads: 1 }
     }
 }
 
@@ -94,6 +97,9 @@ pub struct Options {
     /// Run each pass on the number of threads, up to `threads`, that is currently fastest: fewer while other processes keep
     /// cores busy. Results do not depend on it. `false`: always use all threads.
     pub adaptive_threads: bool,
+    /// Bind thread `i` of the team to the `i`th logical CPU that the process may use, and the threads that read adapters to the CPUs
+    /// that are left, if there are any. Works on Linux only. Results do not depend on it.
+    pub pin: bool,
     /// Number of logical devices that the model is split over, by outputs and heads: from 1 to 8, whatever the number of
     /// threads.
     pub tp: usize,
@@ -127,6 +133,8 @@ pub struct Options {
     pub trace: Option<TraceLog>,
     /// Receives a profile of every pass; collecting it takes time.
     pub profile: Option<ProfileLog>,
+    /// Receives the time of every pass and of every adapter that is read.
+    pub stages: Option<StageLog>,
     /// The clock: nanoseconds that never decrease. Durations in answers, time limits and the estimated cost of passes are read from it.
     pub clock: ClockFn,
     /// Overwrite released pages of keys and values, and the activations before every pass, with NaN. It takes time and changes
@@ -149,6 +157,7 @@ impl Options {
             source,
             threads: 1,
             adaptive_threads: false,
+            pin: false,
             tp: 1,
             tier: None,
             format: None,
@@ -164,6 +173,7 @@ impl Options {
             plans: PlanOptions::default(),
             trace: None,
             profile: None,
+            stages: None,
             clock: monotonic_clock(),
             poison: false,
         }

@@ -21,7 +21,7 @@ pub use memory::{Buffer, FileBytes, OutOfMemory, Pages};
 pub use redline_simd::{
     Simd, Tier, Unavailable, processor, set_default_float_environment, vector_extensions,
 };
-pub use threads::{ClockFn, Participation, Stopwatch, Team, with_team};
+pub use threads::{ClockFn, Participation, Stopwatch, Team, bind_to_cpus, usable_cpus, with_team};
 
 /// The instructions and the threads that operations run on.
 #[derive(Clone, Copy, Debug)]

@@ -123,6 +123,16 @@ pub fn compare(
     Ok(Standings { names, value: rule.value, lines })
 }
 
+/// The value of a column in the line whose column `name` is `case`; `None` if the text has no such number.
+pub fn value(text: &str, case: &str, column: &str) -> Option<f64> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
+    let header = reader.headers().ok()?.clone();
+    let place = |name: &str| header.iter().position(|column| column == name);
+    let (name, value) = (place("name")?, place(column)?);
+    let line = reader.records().flatten().find(|record| record.get(name) == Some(case))?;
+    line.get(value)?.parse().ok().filter(|value: &f64| value.is_finite())
+}
+
 /// The identifying columns in the file, and the values of each case.
 type Base = (Vec<&'static str>, BTreeMap<Vec<String>, BaseValues>);
 
@@ -249,6 +259,15 @@ mod tests {
         }
         assert!(standings(&[(1, 2, 100.0), (1, 4, 200.0), (1, 8, 95.0), (9, 9, 1.0)], text).passed());
         assert!(!standings(&[(1, 2, 100.0), (1, 4, 200.0)], text).passed(), "one was not run");
+    }
+
+    #[test]
+    fn a_value_is_that_of_the_case_and_the_column() {
+        let text = "name,wait,v\na,1.5,2\nb,,x\n";
+        assert_eq!((value(text, "a", "wait"), value(text, "a", "v")), (Some(1.5), Some(2.0)));
+        assert_eq!((value(text, "b", "wait"), value(text, "b", "v")), (None, None));
+        assert_eq!((value(text, "c", "wait"), value(text, "a", "w")), (None, None));
+        assert_eq!(value("wait\n1\n", "a", "wait"), None);
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod table;
 pub mod verdict;
 pub mod versus;
 pub mod warmup;
+pub mod warning;
 pub mod width;
 
 pub use clock::{Clock, wall_clock};

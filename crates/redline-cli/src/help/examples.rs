@@ -127,6 +127,11 @@ redline bench gemm-lora --profile smoke --threads 1 --out gemm_lora.csv \\
     --summary gemm_summary.json",
     ),
     (
+        "bench sched-zipf",
+        "redline bench sched-zipf --profile smoke --threads 1 --load_rps 30
+redline bench sched-zipf --profile smoke --threads 1 --out sched_zipf.csv",
+    ),
+    (
         "compare",
         "redline bench forward --profile smoke -o before
 redline bench forward --profile smoke -o after

@@ -64,7 +64,10 @@ fn the_seeds_layouts_are_theirs_to_the_column() {
         }
     }
     let known: Vec<&str> = lanes::ALL.iter().flat_map(|lane| lane.styles).map(|(name, _)| *name).collect();
-    assert_eq!(known, ["score", "gemm", "gemm-lora", "attn-decode", "attn-prefill", "tokenizer"]);
+    assert_eq!(
+        known,
+        ["score", "gemm", "gemm-lora", "attn-decode", "attn-prefill", "sched-zipf", "tokenizer"]
+    );
 }
 
 #[test]

@@ -186,6 +186,12 @@ fn values_without_sense_are_refused() {
         ("attn-prefill", &["--ctx", "300,19"], &["`--ctx` is `300,19`", "20 query rows"]),
         ("attn-prefill", &["--rows", "0"], &["`--rows` is `0`"]),
         ("attn-prefill", &["--tile_tokens=64"], &["`--tile-tokens` is `64`"]),
+        ("sched-zipf", &["--adapters", "0"], &["`--adapters` is `0`"]),
+        ("sched-zipf", &["--mean_adapters", "7"], &["`--mean-adapters` is 7", "1 to 6"]),
+        ("sched-zipf", &["--load_rps", "0"], &["`--load-rps` is `0`", "above 0"]),
+        ("sched-zipf", &["--arrivals", "steady"], &["`--arrivals` is `steady`", "poisson, gamma"]),
+        ("sched-zipf", &["--adapter-mib", "99999999"], &["6 adapters", "memory are free"]),
+        ("sched-zipf", &["--new-tokens", "999999"], &["exceed the context of"]),
         ("memory", &["--batch", "0"], &["`--batch` is `0`"]),
         ("memory", &["--new-tokens", "999999999999"], &["exceed the context of"]),
     ];

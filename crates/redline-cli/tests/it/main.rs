@@ -46,6 +46,7 @@ mod profile;
 mod pull;
 mod report;
 mod sampling;
+mod sched_zipf_lane;
 mod score;
 mod score_lane;
 mod score_rules;

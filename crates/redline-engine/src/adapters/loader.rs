@@ -1,92 +1,122 @@
-//! The thread that reads evicted adapters again for the requests that wait for them.
+//! The threads that read adapters: new ones, and evicted ones for the requests that wait for them.
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use redline_settings::{Setting, hint};
-
-use super::resident::SequenceAdapters;
+use super::resident::{AdapterInfo, SequenceAdapters};
 use super::store::{Resolved, Store};
 use crate::error::EngineError;
 use crate::heartbeat::core::Arrival;
 use crate::heartbeat::runner::{Inbox, Job};
 use crate::request::AdapterChoice;
 
+/// Work for the threads.
+enum Load {
+    /// A request of whose adapters some were evicted.
+    Waiting(Arrival, Vec<AdapterChoice>),
+    /// An adapter to publish under a name.
+    Publish { name: String, dir: PathBuf, expected: Option<u64>, reply: Sender<Published> },
+}
+
+type Published = Result<AdapterInfo, EngineError>;
+
 /// Hands requests to the engine's thread once their adapters are in memory.
 pub(crate) struct AdapterLoader {
     store: Arc<Store>,
     inbox: Inbox,
-    waiting: Option<Sender<(Arrival, Vec<AdapterChoice>)>>,
-    thread: Option<JoinHandle<()>>,
+    work: Option<Sender<Load>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl AdapterLoader {
-    /// Starts the thread.
-    pub(crate) fn start(store: Arc<Store>, inbox: Inbox) -> Result<Self, EngineError> {
-        let (waiting, arrivals) = channel();
-        let (of_thread, to) = (store.clone(), inbox.clone());
-        let thread = std::thread::Builder::new()
-            .name("redline-adapters".into())
-            .spawn(move || run(&of_thread, &to, &arrivals))
-            .map_err(|e| EngineError::Threads { threads: 1, reason: e.to_string() })?;
-        Ok(Self { store, inbox, waiting: Some(waiting), thread: Some(thread) })
+    /// Starts `threads` threads, bound to these logical CPUs unless there are none.
+    pub(crate) fn start(
+        store: Arc<Store>,
+        inbox: Inbox,
+        threads: usize,
+        cpus: &[u32],
+    ) -> Result<Self, EngineError> {
+        let (work, loads) = channel();
+        let loads = Arc::new(Mutex::new(loads));
+        let mut loader = Self { store, inbox, work: Some(work), threads: Vec::with_capacity(threads) };
+        for index in 0..threads {
+            let (store, inbox, loads) = (loader.store.clone(), loader.inbox.clone(), loads.clone());
+            let cpus = cpus.to_vec();
+            let thread = std::thread::Builder::new()
+                .name(format!("redline-adapters-{index}"))
+                .spawn(move || {
+                    // The engine's threads are bound already, so the system binds threads to these CPUs too.
+                    if !cpus.is_empty() {
+                        let _ = redline_kernels::bind_to_cpus(&cpus);
+                    }
+                    run(&store, &inbox, &loads);
+                })
+                .map_err(|e| EngineError::Threads { threads, reason: e.to_string() })?;
+            loader.threads.push(thread);
+        }
+        Ok(loader)
     }
 
     /// The adapters that a request names, read again if they were evicted.
     pub(crate) fn resolve(&self, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
-        resolve(&self.store, choices)
+        self.store.resolve_all(choices)
     }
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
     }
 
+    /// Publishes an adapter; see [`Store::load`].
+    pub(crate) fn load(&self, name: &str, dir: &Path, expected: Option<u64>) -> Published {
+        let (reply, published) = channel();
+        self.send(Load::Publish { name: name.to_owned(), dir: dir.to_owned(), expected, reply })?;
+        published.recv().map_err(|_| EngineError::Stopped)?
+    }
+
     /// Hands on a request, at once if its adapters are in memory.
     pub(crate) fn submit(&self, arrival: Arrival, choices: &[AdapterChoice]) -> Result<(), EngineError> {
-        match self.store.resolve(choices)? {
+        match self.store.resolve(choices, &[])? {
             Resolved::Ready(adapters) => self.inbox.send(Job::Run(Arrival { adapters, ..arrival })),
-            Resolved::Evicted(_) => {
-                let waiting = self.waiting.as_ref().ok_or(EngineError::Stopped)?;
-                waiting.send((arrival, choices.to_vec())).map_err(|_| EngineError::Stopped)
-            }
+            Resolved::Evicted(_) => self.send(Load::Waiting(arrival, choices.to_vec())),
         }
+    }
+
+    fn send(&self, load: Load) -> Result<(), EngineError> {
+        let work = self.work.as_ref().ok_or(EngineError::Stopped)?;
+        work.send(load).map_err(|_| EngineError::Stopped)
     }
 }
 
 impl Drop for AdapterLoader {
     fn drop(&mut self) {
-        self.waiting = None;
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
+        self.work = None;
+        for thread in self.threads.drain(..) {
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
         }
     }
 }
 
-fn run(store: &Store, inbox: &Inbox, arrivals: &Receiver<(Arrival, Vec<AdapterChoice>)>) {
+fn run(store: &Store, inbox: &Inbox, loads: &Mutex<Receiver<Load>>) {
     redline_kernels::set_default_float_environment();
-    while let Ok((arrival, choices)) = arrivals.recv() {
-        let job = match resolve(store, &choices) {
-            Ok(adapters) => Job::Run(Arrival { adapters, ..arrival }),
-            Err(error) => Job::Fail(arrival, error),
+    let next = || loads.lock().unwrap_or_else(PoisonError::into_inner).recv();
+    while let Ok(load) = next() {
+        let job = match load {
+            Load::Publish { name, dir, expected, reply } => {
+                // The caller may be gone, which is no error.
+                let _ = reply.send(store.load(&name, &dir, expected));
+                continue;
+            }
+            Load::Waiting(arrival, choices) => match store.resolve_all(&choices) {
+                Ok(adapters) => Job::Run(Arrival { adapters, ..arrival }),
+                Err(error) => Job::Fail(arrival, error),
+            },
         };
         if inbox.send(job).is_err() {
             return;
         }
     }
-}
-
-/// Reads adapters until all are in memory. With each round another one is, unless the memory for adapters holds fewer than the
-/// request combines.
-fn resolve(store: &Store, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
-    for _ in 0..=2 * choices.len() {
-        match store.resolve(choices)? {
-            Resolved::Ready(adapters) => return Ok(adapters),
-            Resolved::Evicted(name) => store.restore(&name)?,
-        }
-    }
-    let fact = format!("the memory for adapters does not hold the {} that are combined", choices.len());
-    Err(EngineError::request(fact, hint!["give more ", Setting::AdapterMemory]))
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redline_kernels::{Simd, with_team};
 use redline_models::adapter::{Adapter, AdapterBuilder, check_base, read};
+use redline_models::spec::DecoderSpec;
 use redline_settings::{Setting, hint};
 use redline_weights::{AdapterFiles, Checkpoint, Checksum};
 
@@ -13,6 +14,7 @@ use super::resident::{AdapterInfo, Published, SequenceAdapters};
 use crate::error::EngineError;
 use crate::options::{AdapterOptions, ClockFn};
 use crate::request::AdapterChoice;
+use crate::stages::{Stage, StageLog, StageTime};
 
 /// Adapters by name, and how they are read.
 pub(crate) struct Store {
@@ -22,6 +24,7 @@ pub(crate) struct Store {
     simd: Simd,
     clock: ClockFn,
     options: AdapterOptions,
+    stages: Option<StageLog>,
     state: Mutex<State>,
 }
 
@@ -118,15 +121,25 @@ impl Store {
         clock: ClockFn,
         options: AdapterOptions,
     ) -> Self {
-        Self { builder, base, simd, clock, options, state: Mutex::default() }
+        Self { builder, base, simd, clock, options, stages: None, state: Mutex::default() }
+    }
+
+    /// Sets the log that receives the time of every adapter that is read.
+    pub(crate) fn with_stages(self, stages: Option<StageLog>) -> Self {
+        Self { stages, ..self }
+    }
+
+    /// The specification of the model that the adapters belong to.
+    pub(crate) fn spec(&self) -> &DecoderSpec {
+        self.builder.spec()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads and packs an adapter. Nothing that exists changes.
-    fn read(&self, dir: &Path) -> Result<Loaded, EngineError> {
+    /// Reads and packs an adapter, as a part of `stage`. Nothing that exists changes.
+    fn read(&self, dir: &Path, stage: Stage) -> Result<Loaded, EngineError> {
         let start = (self.clock)();
         let files = AdapterFiles::open(dir)?;
         let (spec, most) = (self.builder.spec(), self.options.max_rank);
@@ -147,7 +160,11 @@ impl Store {
             );
             return Err(EngineError::request(fact, hint!["give more ", Setting::AdapterMemory]));
         }
-        let load_s = (self.clock)().saturating_sub(start) as f64 * 1e-9;
+        let end = (self.clock)();
+        if let Some(log) = &self.stages {
+            log(StageTime { stage, start, end });
+        }
+        let load_s = end.saturating_sub(start) as f64 * 1e-9;
         Ok(Loaded { dir: dir.to_owned(), digest: weights.digest, adapter: Arc::new(adapter), load_s })
     }
 
@@ -161,7 +178,7 @@ impl Store {
     ) -> Result<AdapterInfo, EngineError> {
         check_name(name)?;
         check_generation(&self.state(), name, expected)?;
-        let loaded = self.read(dir)?;
+        let loaded = self.read(dir, Stage::Load)?;
         let mut state = self.state();
         // Others may have published meanwhile.
         check_generation(&state, name, expected)?;
@@ -192,28 +209,29 @@ impl Store {
         Ok(publish(&mut state, name, *previous, self.options.memory))
     }
 
-    /// Reads an evicted adapter again. It keeps its generation if it is still the same.
-    pub(crate) fn restore(&self, name: &str) -> Result<(), EngineError> {
+    /// Reads an evicted adapter again, and returns it as it is published then. It keeps its generation if it is still the same.
+    fn restore(&self, name: &str) -> Result<Published, EngineError> {
         let Some(dir) = self.state().entries.get(name).map(|entry| entry.dir.clone()) else {
             return Err(unknown(name, &self.state()));
         };
-        let loaded = self.read(&dir)?;
+        let loaded = self.read(&dir, Stage::Restore)?;
         let mut state = self.state();
-        match state.entries.get_mut(name) {
-            None => return Err(unknown(name, &state)),
-            // Another one was published meanwhile.
-            Some(entry) if entry.adapter.is_some() => {}
-            Some(entry) if entry.digest == loaded.digest => {
-                entry.adapter = Some(loaded.adapter);
-                entry.load_s = loaded.load_s;
-                state.touch(name);
-                state.shrink(self.options.memory, name);
-            }
-            Some(_) => {
-                publish(&mut state, name, loaded, self.options.memory);
-            }
+        let Some(entry) = state.entries.get_mut(name) else { return Err(unknown(name, &state)) };
+        // Another thread read it, or another one was published meanwhile.
+        if let Some(adapter) = entry.adapter.clone() {
+            return Ok(Published { adapter, generation: entry.generation });
         }
-        Ok(())
+        let adapter = loaded.adapter.clone();
+        if entry.digest != loaded.digest {
+            let generation = publish(&mut state, name, loaded, self.options.memory).generation;
+            return Ok(Published { adapter, generation });
+        }
+        let generation = entry.generation;
+        entry.adapter = Some(loaded.adapter);
+        entry.load_s = loaded.load_s;
+        state.touch(name);
+        state.shrink(self.options.memory, name);
+        Ok(Published { adapter, generation })
     }
 
     /// All adapters, by name.
@@ -221,8 +239,24 @@ impl Store {
         self.state().entries.iter().map(|(name, entry)| entry.info(name)).collect()
     }
 
-    /// The adapters that a request names.
-    pub(crate) fn resolve(&self, choices: &[AdapterChoice]) -> Result<Resolved, EngineError> {
+    /// The adapters that a request names, of which those that were evicted are read again. Those stay in memory for the request, even
+    /// if other threads evict them meanwhile.
+    pub(super) fn resolve_all(&self, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
+        let mut held = Vec::new();
+        loop {
+            match self.resolve(choices, &held)? {
+                Resolved::Ready(adapters) => return Ok(adapters),
+                Resolved::Evicted(name) => held.push(self.restore(&name)?),
+            }
+        }
+    }
+
+    /// The adapters that a request names; those of `held` count as being in memory as long as they are published.
+    pub(super) fn resolve(
+        &self,
+        choices: &[AdapterChoice],
+        held: &[Published],
+    ) -> Result<Resolved, EngineError> {
         let most = self.options.max_uses;
         if choices.len() > most {
             let fact = format!("{} adapters are combined", choices.len());
@@ -232,14 +266,29 @@ impl Store {
         let mut uses = Vec::with_capacity(choices.len());
         for AdapterChoice { name, scale } in choices {
             let Some(entry) = state.entries.get(name) else { return Err(unknown(name, &state)) };
-            let Some(adapter) = entry.adapter.clone() else { return Ok(Resolved::Evicted(name.clone())) };
+            let generation = entry.generation;
+            let held = || held.iter().find(|held| held.generation == generation);
+            let adapter = entry.adapter.clone().or_else(|| held().map(|held| held.adapter.clone()));
+            let Some(adapter) = adapter else { return Ok(Resolved::Evicted(name.clone())) };
             check_scale(name, *scale, &adapter, choices.len())?;
-            uses.push((Published { adapter, generation: entry.generation }, *scale));
+            uses.push((Published { adapter, generation }, *scale));
         }
+        self.check_memory(&uses)?;
         for choice in choices {
             state.touch(&choice.name);
         }
         Ok(Resolved::Ready(SequenceAdapters::new(uses)))
+    }
+
+    /// Refuses adapters that do not fit the memory together.
+    fn check_memory(&self, uses: &[(Published, f32)]) -> Result<(), EngineError> {
+        let distinct: BTreeMap<u64, u64> =
+            uses.iter().map(|(published, _)| (published.generation, published.adapter.bytes())).collect();
+        if distinct.values().sum::<u64>() <= self.options.memory {
+            return Ok(());
+        }
+        let fact = format!("the memory for adapters does not hold the {} that are combined", uses.len());
+        Err(EngineError::request(fact, hint!["give more ", Setting::AdapterMemory]))
     }
 }
 

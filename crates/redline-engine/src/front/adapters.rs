@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use redline_models::adapter;
 use redline_settings::{Setting, hint};
 
 use super::Engine;
@@ -11,14 +12,15 @@ use crate::error::EngineError;
 impl Engine {
     /// Reads a PEFT directory and publishes it under a name, in place of the adapter that has the name. Requests that use the latter
     /// keep it until they end. With `expected`, the adapter that is replaced must have this generation (0: none has the name). If
-    /// anything fails, nothing changes. Other requests run meanwhile.
+    /// anything fails, nothing changes. Other requests run meanwhile. It is read by the threads that also read evicted adapters, in
+    /// turn.
     pub fn load_adapter(
         &self,
         name: &str,
         dir: &Path,
         expected: Option<u64>,
     ) -> Result<AdapterInfo, EngineError> {
-        self.loader()?.store().load(name, dir, expected)
+        self.loader()?.load(name, dir, expected)
     }
 
     /// Removes an adapter. Requests that use it keep it until they end.
@@ -34,6 +36,12 @@ impl Engine {
     /// The published adapters, by name.
     pub fn adapters(&self) -> Vec<AdapterInfo> {
         self.loader.as_ref().map_or_else(Vec::new, |loader| loader.store().list())
+    }
+
+    /// Writes a PEFT directory with random values for all linear layers of the model's layers, to measure with. `dir` must not exist
+    /// or be empty. Values are a function of the model's shape, rank and seed.
+    pub fn synth_adapter(&self, dir: &Path, rank: usize, seed: u64) -> Result<(), EngineError> {
+        Ok(adapter::synth(self.loader()?.store().spec(), rank, seed, dir)?)
     }
 
     pub(super) fn loader(&self) -> Result<&AdapterLoader, EngineError> {

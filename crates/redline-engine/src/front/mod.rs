@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
-use redline_kernels::{Exec, Format, Simd, Tier, with_team};
+use redline_kernels::{Exec, Format, Simd, Tier, usable_cpus, with_team};
 use redline_models::activation::ActivationId;
 use redline_models::model::OperationCounts;
 use redline_models::spec::Objective;
@@ -237,14 +237,13 @@ impl Engine {
         let Parts { name, mut model, room, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
         let store = options.adapters.map(|adapters| {
-            Arc::new(Store::new(
-                model.adapter_builder(),
-                checkpoint(&options.source),
-                simd,
-                options.clock.clone(),
-                adapters,
-            ))
+            let (builder, base) = (model.adapter_builder(), checkpoint(&options.source));
+            let store = Store::new(builder, base, simd, options.clock.clone(), adapters);
+            Arc::new(store.with_stages(options.stages.clone()))
         });
+        let cpus = options.pin.then(usable_cpus).transpose();
+        let cpus = cpus.map_err(|e| not_started(options.threads, &e))?;
+        let free_cpus = cpus.iter().flatten().skip(options.threads).copied().collect::<Vec<u32>>();
         let Room { context, kv_format, budget, pages } = room;
         let facts = model.facts();
         let page_bytes = budget.page;
@@ -285,6 +284,7 @@ impl Engine {
             simd,
             threads: options.threads,
             adaptive_threads: options.adaptive_threads,
+            cpus,
             devices: options.tp,
             plans: options.plans,
             counters: counters.clone(),
@@ -292,11 +292,15 @@ impl Engine {
             stall_s: options.stall_s,
             trace: options.trace,
             profile: options.profile.map(|log| (log, info.kernel_path.clone())),
+            stages: options.stages,
             clock: options.clock,
             poison: options.poison,
         };
         let (inbox, thread) = runner.start(options.queue)?;
-        let loader = store.map(|store| AdapterLoader::start(store, inbox.clone())).transpose()?;
+        let loader_threads = options.adapters.map_or(1, |adapters| adapters.threads);
+        let loader =
+            store.map(|store| AdapterLoader::start(store, inbox.clone(), loader_threads, &free_cpus));
+        let loader = loader.transpose()?;
         let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
         let inbox = Some(inbox);
         Ok(Self { info, window, tokenizer, end_ids, inbox, loader, simd, activations, counters, thread })
@@ -393,6 +397,9 @@ fn check(options: &Options) -> Result<(), EngineError> {
     }
     if max_chunk > Buckets::MOST_TOKENS {
         return refused(format!("passes of {max_chunk} tokens exceed {}", Buckets::MOST_TOKENS));
+    }
+    if options.adapters.is_some_and(|adapters| adapters.threads == 0) {
+        return refused("0 threads cannot read adapters".into());
     }
     if queue == 0 {
         return refused("a queue of 0 places takes no request".into());

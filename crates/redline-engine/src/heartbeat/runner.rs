@@ -26,6 +26,7 @@ use crate::options::{ClockFn, TraceLog};
 use crate::plan::OUTPUT_ROWS;
 use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
+use crate::stages::StageLog;
 
 /// Maximum number of open sequences.
 const OPEN: usize = 256;
@@ -82,6 +83,8 @@ pub(crate) struct Runner {
     pub(crate) simd: Simd,
     pub(crate) threads: usize,
     pub(crate) adaptive_threads: bool,
+    /// The logical CPU that each thread is bound to; `None`: none is.
+    pub(crate) cpus: Option<Vec<u32>>,
     pub(crate) devices: usize,
     pub(crate) plans: PlanOptions,
     pub(crate) counters: Arc<Counters>,
@@ -91,6 +94,7 @@ pub(crate) struct Runner {
     pub(crate) trace: Option<TraceLog>,
     /// The log, and the kernel path that it reports.
     pub(crate) profile: Option<(ProfileLog, String)>,
+    pub(crate) stages: Option<StageLog>,
     pub(crate) clock: ClockFn,
     /// See [`crate::Options::poison`].
     pub(crate) poison: bool,
@@ -126,10 +130,15 @@ impl Runner {
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
         let Self { model, kv_format, pages, simd, threads, adaptive_threads, devices, .. } = self;
-        let Self { plans, counters, most_kept, stall_s, trace, profile, clock, poison, .. } = self;
+        let Self { cpus, plans, counters, most_kept, stall_s, trace, profile, stages, clock, poison, .. } =
+            self;
         let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
-        let mut team = Team::with_devices(threads, devices).map_err(not_started)?;
+        let team = match cpus {
+            None => Team::with_devices(threads, devices),
+            Some(cpus) => Team::bound(threads, devices, &cpus),
+        };
+        let mut team = team.map_err(not_started)?;
         team.set_clock(clock.clone());
         let spans = profile.as_ref().map(|(log, kernel_path)| {
             log(&ProfileEvent::Started { kernel_path, threads });
@@ -162,7 +171,8 @@ impl Runner {
             observer: None,
             poison,
         };
-        Ok(Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log)))
+        let core = Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log));
+        Ok(core.with_stages(stages))
     }
 }
 

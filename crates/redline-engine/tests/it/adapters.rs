@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use redline_engine::{
     AdapterChoice, AdapterOptions, Cancel, Engine, EngineError, GenerateRequest, Label, Options,
-    PerplexityRequest, ScoreRequest,
+    PerplexityRequest, ScoreRequest, Stage, StageLog, StageTime,
 };
 use redline_kernels::Format;
 
@@ -178,6 +179,105 @@ fn evicted_adapters_are_read_again_when_they_are_needed() {
     assert!(refused.contains("exceeds the 100 bytes for adapters"), "{refused}");
 }
 
+/// Threads that evict each other's adapters do not keep a request from beginning.
+#[test]
+fn several_threads_read_what_requests_combine() {
+    let names = ["llama-plain", "llama-headless"];
+    let choice = |name: &str, scale| AdapterChoice { name: name.to_owned(), scale };
+    let combined = |scale| vec![choice(names[0], scale), choice(names[1], 0.5)];
+    let whole = loaded(&names);
+    let want: Vec<_> =
+        [0.25, 0.5, 1.0].iter().map(|&scale| score(&whole, request(1, combined(scale))).unwrap()).collect();
+    // There is no room for a third one, which is used in turn with these and evicts one of them again and again.
+    whole.load_adapter("third", &adapter("llama-dora"), None).unwrap();
+    let all: u64 = whole.adapters().iter().map(|adapter| adapter.bytes).sum();
+    let memory = all - 1;
+    let tight = engine(AdapterOptions { memory, threads: 3, ..AdapterOptions::default() });
+    for name in names {
+        tight.load_adapter(name, &adapter(name), None).unwrap();
+    }
+    tight.load_adapter("third", &adapter("llama-dora"), None).unwrap();
+    let tickets: Vec<_> = (0..60)
+        .map(|i| {
+            let adapters = if i % 4 == 3 { one("third") } else { combined([0.25, 0.5, 1.0][i % 4]) };
+            tight.submit_score(request(1, adapters), &Cancel::new()).unwrap()
+        })
+        .collect();
+    for (i, ticket) in tickets.into_iter().enumerate() {
+        let items = ticket.wait().unwrap().items.into_iter().map(Result::unwrap);
+        let scores: Vec<u32> = items.flat_map(|item| item.scores).map(f32::to_bits).collect();
+        assert!(i % 4 == 3 || scores == want[i % 4], "request {i}");
+    }
+    let kept: u64 = tight.adapters().iter().map(|adapter| adapter.bytes).sum();
+    assert!(kept <= memory, "{kept} of {memory}");
+}
+
+#[test]
+fn an_engine_reports_when_it_works() {
+    let reported: Arc<Mutex<Vec<StageTime>>> = Arc::default();
+    let log: StageLog = {
+        let reported = reported.clone();
+        Arc::new(move |time| reported.lock().unwrap().push(time))
+    };
+    let whole = loaded(&["llama-plain", "llama-dora"]);
+    let memory = whole.adapters().iter().map(|adapter| adapter.bytes).max().unwrap();
+    let adapters = AdapterOptions { memory, ..AdapterOptions::default() };
+    let of_base = options(&golden("llama-a"));
+    let format = Some(Format::W8 { group: 128 });
+    let engine =
+        Engine::load(Options { adapters: Some(adapters), format, stages: Some(log), ..of_base }).unwrap();
+    let stages = || {
+        let all = std::mem::take(&mut *reported.lock().unwrap());
+        assert!(all.iter().all(|time| time.start <= time.end), "{all:?}");
+        all.iter().map(|time| time.stage).collect::<Vec<_>>()
+    };
+    engine.load_adapter("a", &adapter("llama-plain"), None).unwrap();
+    assert_eq!(stages(), [Stage::Load]);
+    engine.load_adapter("b", &adapter("llama-dora"), None).unwrap();
+    assert_eq!(stages(), [Stage::Load]);
+    score(&engine, request(1, Vec::new())).unwrap();
+    let passes = stages();
+    assert!(!passes.is_empty() && passes.iter().all(|stage| *stage == Stage::Pass), "{passes:?}");
+    score(&engine, request(1, one("a"))).unwrap();
+    assert_eq!(stages()[..2], [Stage::Restore, Stage::Pass], "the first one was evicted");
+    score(&engine, request(1, one("a"))).unwrap();
+    assert!(!stages().contains(&Stage::Restore), "it is in memory");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn bound_threads_give_the_same_answers() {
+    let adapters = AdapterOptions { threads: 2, ..AdapterOptions::default() };
+    let with = |pin: bool, threads: usize| {
+        let of_base = options(&golden("llama-a"));
+        let engine = Engine::load(Options { adapters: Some(adapters), pin, threads, ..of_base })?;
+        engine.load_adapter("a", &adapter("llama-plain"), None)?;
+        score(&engine, request(1, one("a")))
+    };
+    assert_eq!(with(true, 1).unwrap(), with(false, 1).unwrap());
+    let refused = with(true, 1024).unwrap_err().to_string();
+    assert!(refused.contains("logical CPUs to bind them to"), "{refused}");
+}
+
+#[test]
+fn random_adapters_fit_the_model_and_follow_from_their_seed() {
+    let engine = engine(AdapterOptions::default());
+    let folder = tempfile::tempdir().unwrap();
+    let dir = |name: &str| folder.path().join(name);
+    for (name, seed) in [("one", 1), ("again", 1), ("two", 2)] {
+        engine.synth_adapter(&dir(name), 3, seed).unwrap();
+    }
+    let file = |name: &str| std::fs::read(dir(name).join("adapter_model.safetensors")).unwrap();
+    assert_eq!(file("one"), file("again"));
+    assert_ne!(file("one"), file("two"));
+    for name in ["one", "two"] {
+        engine.load_adapter(name, &dir(name), None).unwrap();
+    }
+    let answers = [Vec::new(), one("one"), one("two")].map(|adapters| continued(&engine, adapters));
+    assert!(answers[0] != answers[1] && answers[1] != answers[2], "{answers:?}");
+    assert!(engine.synth_adapter(&dir("one"), 3, 1).is_err(), "the directory is not empty");
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let engine = loaded(&["llama-plain", "llama-dora"]);
@@ -195,6 +295,9 @@ fn what_makes_no_sense_is_refused() {
     assert!(load("gpt", adapter("gpt2-conv1d")).len() > 20);
     assert!(load("missing", adapter("no-such")).contains("no-such"));
     assert_eq!(engine.adapters().len(), 2);
+    let idle = AdapterOptions { threads: 0, ..AdapterOptions::default() };
+    let options_of = |adapters| Options { adapters: Some(adapters), ..options(&golden("llama-a")) };
+    assert!(Engine::load(options_of(idle)).is_err_and(|e| e.to_string().contains("0 threads cannot read")));
     let without = Engine::load(options(&golden("llama-a"))).unwrap();
     assert!(without.load_adapter("a", &adapter("llama-plain"), None).is_err());
     assert!(score(&without, request(1, one("a"))).unwrap_err().to_string().contains("no adapter is loaded"));

@@ -1,5 +1,6 @@
-//! Logical CPUs: on which one a thread runs, and how to move it to another.
+//! Logical CPUs: on which one a thread runs, how to move it to another, and how to bind it.
 
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The logical CPU that a thread was last seen on.
@@ -67,6 +68,52 @@ pub(super) fn move_off(taken: impl Iterator<Item = u32>) -> bool {
     moved
 }
 
+/// The logical CPUs that the calling thread may use, in ascending order.
+///
+/// # Errors
+/// The system does not tell; only Linux does.
+#[cfg(target_os = "linux")]
+pub fn usable_cpus() -> io::Result<Vec<u32>> {
+    // SAFETY: a set of CPUs is plain bits.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is writable and of the size that is given; 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: every number is less than the set's size.
+    let usable = |&cpu: &u32| unsafe { libc::CPU_ISSET(cpu as usize, &set) };
+    Ok((0..libc::CPU_SETSIZE as u32).filter(usable).collect())
+}
+
+/// Binds the calling thread, and the threads that it starts from now on, to these logical CPUs.
+///
+/// # Errors
+/// The thread may use none of them, or the system does not bind threads; only Linux does.
+#[cfg(target_os = "linux")]
+pub fn bind_to_cpus(cpus: &[u32]) -> io::Result<()> {
+    // SAFETY: a set of CPUs is plain bits.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as u32) {
+        // SAFETY: the number is less than the set's size.
+        unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+    }
+    // SAFETY: the set is readable and of the size that is given; 0 is the calling thread.
+    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn usable_cpus() -> io::Result<Vec<u32>> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this system binds no thread to a CPU"))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn bind_to_cpus(_cpus: &[u32]) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this system binds no thread to a CPU"))
+}
+
 #[cfg(not(target_os = "linux"))]
 pub(super) fn current() -> u32 {
     UNKNOWN
@@ -82,27 +129,14 @@ pub(super) fn move_off(_taken: impl Iterator<Item = u32>) -> bool {
 pub(super) mod tests {
     use super::*;
 
-    /// The logical CPUs that the calling thread may use.
     fn usable() -> Vec<u32> {
-        // SAFETY: a set of CPUs is plain bits.
-        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the set is writable and of the size that is given.
-        let read = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
-        assert_eq!(read, 0);
-        // SAFETY: every number is less than the set's size.
-        (0..libc::CPU_SETSIZE as u32).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu as usize, &set) }).collect()
+        usable_cpus().unwrap()
     }
 
     /// Lets the calling thread, and those that it starts, use one logical CPU only.
     pub(in super::super) fn use_one() {
         let first = usable()[0];
-        // SAFETY: a set of CPUs is plain bits.
-        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the number is less than the set's size.
-        unsafe { libc::CPU_SET(first as usize, &mut set) };
-        // SAFETY: the set is readable and of the size that is given.
-        let set = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
-        assert_eq!(set, 0);
+        bind_to_cpus(&[first]).unwrap();
         assert_eq!(usable(), [first]);
     }
 
@@ -129,6 +163,25 @@ pub(super) mod tests {
             let here = current();
             assert!(!move_off([here, UNKNOWN].into_iter()));
             assert_eq!(current(), here);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_is_bound_to_some_that_it_may_use() {
+        let all = usable();
+        std::thread::spawn(move || {
+            for &cpu in &all {
+                bind_to_cpus(&[cpu]).unwrap();
+                assert_eq!((usable(), current()), (vec![cpu], cpu));
+                let of_child = std::thread::spawn(usable).join().unwrap();
+                assert_eq!(of_child, [cpu], "threads that it starts are bound too");
+            }
+            bind_to_cpus(&all).unwrap();
+            assert_eq!(usable(), all);
+            assert!(bind_to_cpus(&[]).is_err() && bind_to_cpus(&[UNKNOWN]).is_err());
+            assert_eq!(usable(), all, "a refusal changes nothing");
         })
         .join()
         .unwrap();

@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 use redline_simd::{Simd, set_default_float_environment};
 
 use self::claims::Claims;
+pub use self::cpu::{bind_to_cpus, usable_cpus};
 use self::region::Regions;
 pub use self::seating::share;
 pub(crate) use self::seating::{Seat, Seating};
@@ -64,7 +65,27 @@ impl Team {
     /// members, one member is several devices. A device owns its part of the outputs of every linear layer and of the heads.
     /// All devices read the results in shared memory, so the only gathering is the barrier at the end of [`Team::run`].
     pub fn with_devices(size: usize, devices: usize) -> io::Result<Self> {
+        Self::start(size, devices, None)
+    }
+
+    /// Creates a team like [`Team::with_devices`] whose member `i`, the calling thread included, runs on logical CPU `cpus[i]` only.
+    pub fn bound(size: usize, devices: usize, cpus: &[u32]) -> io::Result<Self> {
+        Self::start(size, devices, Some(cpus))
+    }
+
+    fn start(size: usize, devices: usize, cpus: Option<&[u32]>) -> io::Result<Self> {
         let helpers = size.max(1) - 1;
+        // A thread begins on the CPUs of the thread that starts it.
+        let bind = |member: usize| match cpus {
+            None => Ok(()),
+            Some(cpus) => match cpus.get(member) {
+                Some(&cpu) => bind_to_cpus(&[cpu]),
+                None => {
+                    let fact = format!("there are {} logical CPUs to bind them to", cpus.len());
+                    Err(io::Error::new(io::ErrorKind::InvalidInput, fact))
+                }
+            },
+        };
         let regions = Arc::new(Regions::new(helpers));
         let mut team = Self {
             regions,
@@ -78,6 +99,7 @@ impl Team {
             last_read: Cell::new((0, 0)),
         };
         for index in 0..helpers {
+            bind(index + 1)?;
             let regions = Arc::clone(&team.regions);
             let worker =
                 std::thread::Builder::new().name(format!("redline-{}", index + 1)).spawn(move || {
@@ -86,6 +108,7 @@ impl Team {
                 })?;
             team.workers.push(worker);
         }
+        bind(0)?;
         Ok(team)
     }
 
@@ -326,6 +349,30 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn members_of_a_bound_team_have_a_cpu_each() {
+        let cpus = usable_cpus().unwrap();
+        std::thread::spawn(move || {
+            let few = Team::bound(cpus.len() + 1, 1, &cpus).unwrap_err().to_string();
+            assert!(few.contains(&format!("there are {} logical CPUs", cpus.len())), "{few}");
+            bind_to_cpus(&cpus).unwrap();
+            let team = Team::bound(cpus.len(), 1, &cpus).unwrap();
+            let allowed = std::sync::Mutex::new(std::collections::BTreeSet::new());
+            // A call runs on another member's thread if its own is late, but every thread has one CPU.
+            for _ in 0..20 {
+                team.run(|_| {
+                    allowed.lock().unwrap().insert(usable_cpus().unwrap());
+                });
+            }
+            let allowed = allowed.into_inner().unwrap();
+            assert!(allowed.contains(&cpus[..1]), "the leader is bound: {allowed:?}");
+            assert!(allowed.iter().all(|one| one.len() == 1 && cpus.contains(&one[0])), "{allowed:?}");
+        })
+        .join()
+        .unwrap();
+    }
 
     /// Number of calls that `team.run` makes for each of `members` members.
     fn calls(team: &Team, members: usize) -> Vec<usize> {

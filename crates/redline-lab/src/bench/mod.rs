@@ -8,9 +8,12 @@ mod metrics;
 pub(crate) mod requests;
 mod trials;
 
+use std::fmt;
 use std::path::PathBuf;
 
-use redline_engine::{Engine, EngineError, MAX_BATCH, ModelInfo, PlanPolicy};
+use redline_engine::{
+    AdapterOptions, Engine, EngineError, MAX_BATCH, ModelInfo, Options, PlanPolicy, StageLog,
+};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Simd, Tier};
 use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
@@ -93,6 +96,32 @@ pub struct Setup {
     pub kv_format: Option<KvFormat>,
     /// How passes are planned; `None` for the settings of the command line.
     pub plans: Option<PlanSetup>,
+    /// How requests with adapters are served; `None` if there are none.
+    pub serving: Option<Serving>,
+}
+
+/// How a lane serves requests with adapters.
+#[derive(Clone)]
+pub struct Serving {
+    /// How adapters are kept.
+    pub adapters: AdapterOptions,
+    /// Maximum number of waiting and running requests.
+    pub queue: usize,
+    /// Whether threads are bound to logical CPUs.
+    pub pin: bool,
+    /// Receives the time of passes and of adapters that are read.
+    pub stages: StageLog,
+}
+
+impl fmt::Debug for Serving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { adapters, queue, pin, stages: _ } = self;
+        f.debug_struct("Serving")
+            .field("adapters", adapters)
+            .field("queue", queue)
+            .field("pin", pin)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The plan settings of a lane.
@@ -111,7 +140,20 @@ pub struct PlanSetup {
 impl Setup {
     /// A setup with this number of threads and without a prefix cache.
     pub fn new(threads: usize) -> Self {
-        Self { threads, adaptive_threads: false, prefix_cache: false, kv_format: None, plans: None }
+        Self {
+            threads,
+            adaptive_threads: false,
+            prefix_cache: false,
+            kv_format: None,
+            plans: None,
+            serving: None,
+        }
+    }
+
+    /// The options of an engine, changed for how requests with adapters are served.
+    pub fn served(&self, options: Options) -> Options {
+        let Some(Serving { adapters, queue, pin, stages }) = self.serving.clone() else { return options };
+        Options { adapters: Some(adapters), queue, pin, stages: Some(stages), ..options }
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::baseline::Rule;
 use crate::bench::{Bench, BenchModel, Flag, MetricSpec, Result, Text, Values};
 use crate::result::{Cell, Column};
-use crate::{Direction, LaneResult, Samples};
+use crate::warning::Warning;
+use crate::{Direction, LaneResult, Row, Samples};
 
 mod attn_decode;
 mod attn_prefill;
@@ -17,6 +18,7 @@ mod limits;
 mod memory;
 mod mixed;
 mod plan_cache;
+mod sched_zipf;
 mod score;
 mod self_test;
 mod tokenizer;
@@ -47,6 +49,7 @@ pub const ALL: &[Lane] = &[
     attn_prefill::LANE,
     forward::LANE,
     diffusion::LANE,
+    sched_zipf::LANE,
     memory::LANE,
     plan_cache::LANE,
     tokenizer::LANE,
@@ -86,6 +89,8 @@ pub struct Lane {
     pub styles: &'static [(&'static str, &'static [Column])],
     /// The rule for comparing with comma-separated values of an earlier run; `None` if they cannot be a baseline.
     pub baseline: Option<Rule>,
+    /// Figures that are reported as too large, but fail nothing.
+    pub warnings: &'static [Warning],
     /// The function that runs the lane.
     pub run: LaneFunction,
 }
@@ -157,6 +162,7 @@ impl Lane {
             note: None,
             styles: &[],
             baseline: None,
+            warnings: &[],
             run,
         }
     }
@@ -197,6 +203,12 @@ impl Lane {
         text
     }
 
+    /// What is too large in these rows. `baseline` gives the value of a case and a metric in the baseline.
+    pub fn warnings(&self, rows: &[Row], baseline: impl Fn(&str, &str) -> Option<f64>) -> Vec<String> {
+        let of_row = |row| self.warnings.iter().filter_map(|warning| warning.of(row, &baseline)).collect();
+        rows.iter().flat_map::<Vec<String>, _>(of_row).collect()
+    }
+
     /// Formats a result of this lane as a table.
     pub fn table(&self, result: &LaneResult) -> String {
         let table = self.shown.map_or_else(|| result.table(), |columns| result.table_of(columns));
@@ -214,7 +226,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::conditions::Condition;
     use crate::roofline::{Held, Limits};
-    use crate::{Clock, Machine, Row};
+    use crate::{Clock, Machine};
 
     /// A bench on an unknown machine, which drops its rows.
     pub(crate) fn bench(clock: &Clock) -> Bench<'_> {

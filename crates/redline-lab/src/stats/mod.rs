@@ -257,6 +257,14 @@ impl Logs {
     }
 }
 
+/// The percentile `percent` (from 0 to 100) of ascending values, interpolated linearly between neighbours; `None` without values.
+pub(crate) fn percentile_of(ascending: &[f64], percent: f64) -> Option<f64> {
+    let place = ascending.len().checked_sub(1)? as f64 * percent / 100.0;
+    let (below, above) = (ascending.get(place.floor() as usize)?, ascending.get(place.ceil() as usize)?);
+    let part = place.fract();
+    Some(below * (1.0 - part) + above * part)
+}
+
 pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

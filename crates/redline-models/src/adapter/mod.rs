@@ -9,6 +9,7 @@ mod memory;
 mod merge;
 pub(crate) mod resident;
 mod source;
+mod synth;
 mod update;
 
 pub use self::build::AdapterBuilder;
@@ -16,3 +17,4 @@ pub use self::fit::{AdapterFit, fit};
 pub use self::merge::{merge, merge_on};
 pub use self::resident::{Adapter, AdapterLimits, AdapterUse, Adapters, HeadUpdates};
 pub use self::source::{AdapterWeights, ModuleDelta, ModulePlace, base_modules, check_base, read};
+pub use self::synth::synth;

@@ -107,7 +107,7 @@ fn write_packed(
 }
 
 /// Writes a tensor. `written` is called with the number of values of each part.
-fn write_tensor<W: io::Write>(
+pub(crate) fn write_tensor<W: io::Write>(
     writer: &mut SafetensorsWriter<W>,
     tensor: &Tensor,
     seed: u64,

@@ -308,6 +308,29 @@ fn matrices(spec: &DecoderSpec, prefixed: bool) -> Vec<(String, bool, usize, usi
     modules
 }
 
+/// A random adapter has matrices for every linear layer of the layers, of every family.
+#[test]
+fn random_adapters_of_every_family_are_read() {
+    for dir in crate::reference::goldens().into_iter().chain(masked_goldens()) {
+        let spec = spec(&dir);
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("adapter");
+        adapter::synth(&spec, 3, 7, &to).unwrap();
+        let adapter = adapter::read(&spec, &AdapterFiles::open(&to).unwrap(), 3).unwrap();
+        let of_layers = &spec.linears()[1..][..4 * spec.layers.len()];
+        let parts: usize = of_layers.iter().map(|linear| linear.parts.len()).sum();
+        assert_eq!(adapter.modules.len(), parts, "{}", dir.display());
+        for module in &adapter.modules {
+            assert!(
+                matches!(module.place, ModulePlace::Part { .. }) && module.rank == 3,
+                "{:?}",
+                module.place
+            );
+            assert!(module.b.iter().any(|b| *b != 0.0) && module.scaling == 32.0, "{:?}", module.place);
+        }
+    }
+}
+
 /// Every matrix of every family has a place, with the family's prefix and without.
 #[test]
 fn every_family_can_be_adapted_completely() {

@@ -345,7 +345,8 @@ impl Resolved {
                 let warned = OnceCell::new();
                 let load = |setup: Setup| {
                     let backend = backend.clone().for_lane(&setup);
-                    let engine = Engine::load(backend.options(source.clone(), (&setup).into()))?;
+                    let options = backend.options(source.clone(), (&setup).into());
+                    let engine = Engine::load(setup.served(options))?;
                     warned.get_or_init(|| engine.tokenizer().map(|it| message::warn_of_fallback(name, it)));
                     Ok(engine)
                 };

@@ -25,6 +25,7 @@ use crate::mode::perplexity::EvaluateJob;
 use crate::options::ClockFn;
 use crate::plan::OUTPUT_ROWS;
 use crate::scheduler::{Done, Opening, Openings, Piece, Scheduler, Step, Stuck};
+use crate::stages::{Stage, StageLog, StageTime};
 
 /// A request as it reaches the engine's thread.
 pub(crate) struct Arrival {
@@ -130,6 +131,8 @@ pub(crate) struct Core<M: Machine> {
     clock: ClockFn,
     /// Receives events of requests and passes.
     profile: Option<ProfileLog>,
+    /// Receives the time of every pass.
+    stages: Option<StageLog>,
     batch: Batch,
 }
 
@@ -156,6 +159,7 @@ impl<M: Machine> Core<M> {
             evaluations: VecDeque::new(),
             clock,
             profile: None,
+            stages: None,
             batch: Batch::default(),
         }
     }
@@ -163,6 +167,11 @@ impl<M: Machine> Core<M> {
     /// Sets the log that receives events of requests and passes.
     pub(crate) fn with_profile(self, profile: Option<ProfileLog>) -> Self {
         Self { profile, ..self }
+    }
+
+    /// Sets the log that receives the time of every pass.
+    pub(crate) fn with_stages(self, stages: Option<StageLog>) -> Self {
+        Self { stages, ..self }
     }
 
     fn log(&self, event: &ProfileEvent<'_>) {
@@ -301,7 +310,11 @@ impl<M: Machine> Core<M> {
             return self.fail_all_of(pieces, || EngineError::Panicked(panic.clone()));
         }
         self.log_pass(pieces, rows.len());
-        let done = self.scheduler.ran(pieces, seconds_between(start, (self.clock)()));
+        let end = (self.clock)();
+        if let Some(log) = &self.stages {
+            log(StageTime { stage: Stage::Pass, start, end });
+        }
+        let done = self.scheduler.ran(pieces, seconds_between(start, end));
         self.advance(done);
     }
 

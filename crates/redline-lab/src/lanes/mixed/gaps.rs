@@ -1,6 +1,6 @@
 //! The time between neighbouring tokens of streams that decode together.
 
-use crate::stats::sorted;
+use crate::stats::{percentile_of, sorted};
 
 /// Gaps between tokens in ms, ascending.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,10 +46,7 @@ impl Gaps {
     /// The percentile `percent` (from 0 to 100), interpolated linearly between neighbours, for any number of gaps; `None`
     /// if there are none.
     pub(super) fn percentile(&self, percent: f64) -> Option<f64> {
-        let place = self.n().checked_sub(1)? as f64 * percent / 100.0;
-        let (below, above) = (self.0.get(place.floor() as usize)?, self.0.get(place.ceil() as usize)?);
-        let part = place.fract();
-        Some(below * (1.0 - part) + above * part)
+        percentile_of(&self.0, percent)
     }
 }
 

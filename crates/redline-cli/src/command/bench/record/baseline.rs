@@ -78,6 +78,17 @@ impl Baseline {
         Ok(Some(Self::Values(values)))
     }
 
+    /// The value of a metric of a case.
+    pub(super) fn value(&self, case: &str, metric: &str) -> Option<f64> {
+        match self {
+            Self::Run(run) => {
+                let row = run.rows.iter().find(|row| row.case == case)?;
+                row.metrics.get(metric)?.samples().headline()
+            }
+            Self::Values(values) => baseline::value(&values.text, case, metric),
+        }
+    }
+
     fn run_id(&self) -> Option<String> {
         match self {
             Self::Run(run) => run.run_id.clone(),

@@ -42,11 +42,11 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "csv_style"])]
     benchmark_format: Option<BenchmarkFormat>,
     /// Write only the columns of a seed's program (docs/seeds.md) to the file of --output: score, gemm, gemm-lora, tokenizer,
-    /// attn-decode or attn-prefill
+    /// attn-decode, attn-prefill or sched-zipf
     #[arg(long, value_name = "NAME", requires = "output")]
     csv_style: Option<String>,
     /// Compare with an earlier run: a directory with run.json, or such a file; lanes score, gemm-lora,
-    /// tokenizer, attn-decode and attn-prefill: also their --output F.csv
+    /// tokenizer, attn-decode, attn-prefill and sched-zipf: also their --output F.csv
     #[arg(long, alias = "baseline-out", value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
     /// Accept this run as the baseline: it replaces the file of --baseline
@@ -273,6 +273,10 @@ impl<'a> Recorder<'a> {
                 verdict
             })
             .collect();
+        let in_baseline = |case: &str, metric: &str| self.baseline.as_ref()?.value(case, metric);
+        for warning in self.lane.warnings(&result.rows, in_baseline) {
+            message::say(format_args!("warning: {warning}\n"));
+        }
         let mut run = self.run(rows)?;
         let compared = match &self.baseline {
             Some(Baseline::Run(base)) => {

@@ -244,8 +244,8 @@ fn an_engine_reports_when_it_works() {
     assert!(!stages().contains(&Stage::Restore), "it is in memory");
 }
 
-#[test]
 #[cfg(target_os = "linux")]
+#[test]
 fn bound_threads_give_the_same_answers() {
     let adapters = AdapterOptions { threads: 2, ..AdapterOptions::default() };
     let with = |pin: bool, threads: usize| {

@@ -350,8 +350,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
     #[cfg(target_os = "linux")]
+    #[test]
     fn members_of_a_bound_team_have_a_cpu_each() {
         let cpus = usable_cpus().unwrap();
         std::thread::spawn(move || {

@@ -80,11 +80,11 @@ fn run(store: &Store, inbox: &Inbox, arrivals: &Receiver<(Arrival, Vec<AdapterCh
 
 /// Reads adapters until all are in memory. With each round another one is, unless the memory for adapters holds fewer than the
 /// request combines.
-fn resolve(store: &Store, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
+pub(crate) fn resolve(store: &Store, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
     for _ in 0..=2 * choices.len() {
         match store.resolve(choices)? {
             Resolved::Ready(adapters) => return Ok(adapters),
-            Resolved::Evicted(name) => store.restore(&name)?,
+            Resolved::Evicted(name) => store.restore(&name, choices)?,
         }
     }
     let fact = format!("the memory for adapters does not hold the {} that are combined", choices.len());

@@ -4,22 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redline_kernels::{Simd, with_team};
-use redline_models::adapter::{Adapter, AdapterBuilder, check_base, read};
+use redline_models::adapter::Adapter;
 use redline_settings::{Setting, hint};
-use redline_weights::{AdapterFiles, Checkpoint, Checksum};
+use redline_weights::Checksum;
 
 use super::resident::{AdapterInfo, Published, SequenceAdapters};
+use super::source::AdapterSource;
 use crate::error::EngineError;
 use crate::options::{AdapterOptions, ClockFn};
 use crate::request::AdapterChoice;
 
 /// Adapters by name, and how they are read.
 pub(crate) struct Store {
-    builder: AdapterBuilder,
-    /// The checkpoint of the base, if it has one: adapters may contain copies of its embedding, which must be the same.
-    base: Option<PathBuf>,
-    simd: Simd,
+    source: Arc<dyn AdapterSource>,
     clock: ClockFn,
     options: AdapterOptions,
     state: Mutex<State>,
@@ -91,8 +88,8 @@ impl State {
         }
     }
 
-    /// Evicts until all adapters fit `memory`, but never `kept`.
-    fn shrink(&mut self, memory: u64, kept: &str) {
+    /// Evicts until all adapters fit `memory`. Those of a request are evicted after the others, and `kept` never.
+    fn shrink(&mut self, memory: u64, kept: &str, for_request: &[AdapterChoice]) {
         while self.entries.values().map(Entry::bytes).sum::<u64>() > memory {
             // What was replaced goes first.
             if let Some(entry) = self.entries.values_mut().find(|entry| entry.previous.is_some()) {
@@ -101,9 +98,11 @@ impl State {
             }
             let others =
                 self.entries.iter_mut().filter(|(name, entry)| *name != kept && entry.adapter.is_some());
-            let Some((_, least)) = others.min_by(|(_, a), (_, b)| a.worth.total_cmp(&b.worth)) else {
-                return;
+            let needed = |name: &str| for_request.iter().any(|choice| choice.name == name);
+            let order = |(a_name, a): &(&String, &mut Entry), (b_name, b): &(&String, &mut Entry)| {
+                needed(a_name).cmp(&needed(b_name)).then(a.worth.total_cmp(&b.worth))
             };
+            let Some((_, least)) = others.min_by(order) else { return };
             least.adapter = None;
             self.floor = self.floor.max(least.worth);
         }
@@ -111,14 +110,8 @@ impl State {
 }
 
 impl Store {
-    pub(crate) fn new(
-        builder: AdapterBuilder,
-        base: Option<PathBuf>,
-        simd: Simd,
-        clock: ClockFn,
-        options: AdapterOptions,
-    ) -> Self {
-        Self { builder, base, simd, clock, options, state: Mutex::default() }
+    pub(crate) fn new(source: Arc<dyn AdapterSource>, clock: ClockFn, options: AdapterOptions) -> Self {
+        Self { source, clock, options, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -128,16 +121,7 @@ impl Store {
     /// Reads and packs an adapter. Nothing that exists changes.
     fn read(&self, dir: &Path) -> Result<Loaded, EngineError> {
         let start = (self.clock)();
-        let files = AdapterFiles::open(dir)?;
-        let (spec, most) = (self.builder.spec(), self.options.max_rank);
-        let weights = read(spec, &files, most)?;
-        if let Some(base) = &self.base {
-            check_base(spec, &files, most, &Checkpoint::open(base)?)?;
-        }
-        // On a thread of its own, because packing rounds values and needs the default rounding mode.
-        let built = with_team(self.simd, 1, |exec| self.builder.build(exec, &weights));
-        let built = built.map_err(|e| EngineError::Threads { threads: 1, reason: e.to_string() })?;
-        let adapter = built.map_err(|_| EngineError::Stopped)??;
+        let (digest, adapter) = self.source.read(dir)?;
         if adapter.bytes() > self.options.memory {
             let fact = format!(
                 "an adapter of {} bytes exceeds the {} bytes for adapters\n  in `{}`",
@@ -148,7 +132,7 @@ impl Store {
             return Err(EngineError::request(fact, hint!["give more ", Setting::AdapterMemory]));
         }
         let load_s = (self.clock)().saturating_sub(start) as f64 * 1e-9;
-        Ok(Loaded { dir: dir.to_owned(), digest: weights.digest, adapter: Arc::new(adapter), load_s })
+        Ok(Loaded { dir: dir.to_owned(), digest, adapter, load_s })
     }
 
     /// Reads an adapter and publishes it under a name, in place of the one that has the name. If `expected` is given, that one must
@@ -171,7 +155,7 @@ impl Store {
             let fact = format!("`{name}` is the same adapter as `{other}`\n  in `{}`", dir.display());
             return Err(EngineError::request(fact, "give an adapter one name"));
         }
-        Ok(publish(&mut state, name, loaded, self.options.memory))
+        Ok(publish(&mut state, name, loaded, (self.options.memory, &[])))
     }
 
     /// Removes a name. Requests that use the adapter keep it until they end.
@@ -189,11 +173,11 @@ impl Store {
             let fact = format!("`{name}` has no earlier adapter in memory");
             return Err(EngineError::request(fact, "load it from its directory"));
         };
-        Ok(publish(&mut state, name, *previous, self.options.memory))
+        Ok(publish(&mut state, name, *previous, (self.options.memory, &[])))
     }
 
-    /// Reads an evicted adapter again. It keeps its generation if it is still the same.
-    pub(crate) fn restore(&self, name: &str) -> Result<(), EngineError> {
+    /// Reads an evicted adapter again for a request that combines it with others. It keeps its generation if it is still the same.
+    pub(crate) fn restore(&self, name: &str, for_request: &[AdapterChoice]) -> Result<(), EngineError> {
         let Some(dir) = self.state().entries.get(name).map(|entry| entry.dir.clone()) else {
             return Err(unknown(name, &self.state()));
         };
@@ -207,10 +191,10 @@ impl Store {
                 entry.adapter = Some(loaded.adapter);
                 entry.load_s = loaded.load_s;
                 state.touch(name);
-                state.shrink(self.options.memory, name);
+                state.shrink(self.options.memory, name, for_request);
             }
             Some(_) => {
-                publish(&mut state, name, loaded, self.options.memory);
+                publish(&mut state, name, loaded, (self.options.memory, for_request));
             }
         }
         Ok(())
@@ -243,8 +227,13 @@ impl Store {
     }
 }
 
-/// Replaces the adapter of a name.
-fn publish(state: &mut State, name: &str, loaded: Loaded, memory: u64) -> AdapterInfo {
+/// Replaces the adapter of a name, and evicts others until all fit the memory.
+fn publish(
+    state: &mut State,
+    name: &str,
+    loaded: Loaded,
+    (memory, for_request): (u64, &[AdapterChoice]),
+) -> AdapterInfo {
     state.generation += 1;
     let generation = state.generation;
     let Loaded { dir, digest, adapter, load_s } = loaded;
@@ -258,7 +247,7 @@ fn publish(state: &mut State, name: &str, loaded: Loaded, memory: u64) -> Adapte
     let info = entry.info(name);
     state.entries.insert(name.to_owned(), entry);
     state.touch(name);
-    state.shrink(memory, name);
+    state.shrink(memory, name, for_request);
     info
 }
 

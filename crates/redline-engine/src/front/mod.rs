@@ -28,6 +28,7 @@ use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use self::budget::Room;
 use crate::adapters::resident::SequenceAdapters;
+use crate::adapters::source::Directories;
 use crate::adapters::{AdapterLoader, Store};
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
@@ -237,13 +238,13 @@ impl Engine {
         let Parts { name, mut model, room, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
         let store = options.adapters.map(|adapters| {
-            Arc::new(Store::new(
-                model.adapter_builder(),
-                checkpoint(&options.source),
+            let directories = Directories {
+                builder: model.adapter_builder(),
+                base: checkpoint(&options.source),
                 simd,
-                options.clock.clone(),
-                adapters,
-            ))
+                max_rank: adapters.max_rank,
+            };
+            Arc::new(Store::new(Arc::new(directories), options.clock.clone(), adapters))
         });
         let Room { context, kv_format, budget, pages } = room;
         let facts = model.facts();

@@ -12,7 +12,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redline_engine::{
-    AdapterChoice, AdapterInfo, AdapterOptions, Cancel, Engine, Label, Options, Prompt, ScoreRequest, Source,
+    AdapterChoice, AdapterInfo, AdapterOptions, Cancel, Engine, GenerateRequest, Label, LongLabels, Options,
+    Prompt, ScoreRequest, Source,
 };
 use redline_kernels::memory::{CountingAllocator, current_bytes};
 use redline_lab::Clock;
@@ -26,14 +27,16 @@ const NAME: &str = "live";
 const ROUNDS: usize = 20;
 /// Threads that send requests.
 const CLIENTS: usize = 3;
-/// Different requests.
+/// Different requests: scores, and one generation, which takes as long as several replacements.
 const REQUESTS: usize = 5;
+/// Number of tokens of the generation.
+const NEW_TOKENS: usize = 32;
 /// Allowed difference in allocated bytes between two idle moments: less than half an adapter.
 const MOST_ALLOCATED: u64 = 128 << 10;
 /// Allowed difference in resident bytes: the system's allocator keeps freed memory.
 const MOST_RESIDENT: u64 = 4 << 20;
 
-/// The bits of the scores of every request.
+/// The bits of the scores, or the tokens, of every request.
 type Bits = [Vec<u32>; REQUESTS];
 
 fn root() -> PathBuf {
@@ -58,13 +61,19 @@ fn engine(clock: &Clock) -> Result<Engine, String> {
     Engine::load(options).map_err(|e| e.to_string())
 }
 
-fn scores(engine: &Engine, request: usize) -> Result<Vec<u32>, String> {
+fn answer(engine: &Engine, request: usize) -> Result<Vec<u32>, String> {
     let texts = ["A daemon waits.", "And he said unto them", "It is a truth", "hack: n.", "The man"];
     let items = vec![Prompt::Text(" yes".to_owned()), Prompt::Text(" it was the best of times".to_owned())];
     let labels = [" the", " a", " program"].map(|label| Label::Text(label.to_owned())).to_vec();
     let adapters = vec![AdapterChoice { name: NAME.to_owned(), scale: 1.0 }];
-    let plain = ScoreRequest::new(Prompt::Text(texts[request % REQUESTS].to_owned()), items, labels);
-    let asked = ScoreRequest { adapters, long_labels: redline_engine::LongLabels::Sum, ..plain };
+    let prompt = Prompt::Text(texts[request].to_owned());
+    if request == REQUESTS - 1 {
+        let asked = GenerateRequest { adapters, ..GenerateRequest::new(prompt, NEW_TOKENS) };
+        let ticket = engine.submit_generate(asked, &Cancel::new()).map_err(|e| e.to_string())?;
+        return Ok(ticket.wait().map_err(|e| e.to_string())?.token_ids);
+    }
+    let plain = ScoreRequest::new(prompt, items, labels);
+    let asked = ScoreRequest { adapters, long_labels: LongLabels::Sum, ..plain };
     let ticket = engine.submit_score(asked, &Cancel::new()).map_err(|e| e.to_string())?;
     let mut bits = Vec::new();
     for item in ticket.wait().map_err(|e| e.to_string())?.items {
@@ -79,7 +88,7 @@ fn alone(clock: &Clock, dir: &Path) -> Result<Bits, String> {
     engine.load_adapter(NAME, dir, None).map_err(|e| e.to_string())?;
     let mut bits: Bits = Default::default();
     for (request, bits) in bits.iter_mut().enumerate() {
-        *bits = scores(&engine, request)?;
+        *bits = answer(&engine, request)?;
     }
     Ok(bits)
 }
@@ -159,7 +168,7 @@ impl Run<'_> {
         let mut request = first;
         while !over.load(Ordering::Relaxed) {
             request = (request + 1) % REQUESTS;
-            let bits = scores(self.engine, request)?;
+            let bits = answer(self.engine, request)?;
             let Some(of) = self.expected.iter().position(|expected| expected[request] == bits) else {
                 return Err(format!("request {request} has the bits of no generation"));
             };
@@ -280,7 +289,7 @@ fn run_in(count: usize, clock: &Clock, folder: &Path) -> Result<(), String> {
     let [first, second] = good();
     let expected = [alone(clock, &first)?, alone(clock, &second)?];
     if expected[0].iter().zip(&expected[1]).any(|(a, b)| a == b) {
-        return Err("both adapters give the same scores".to_owned());
+        return Err("both adapters give the same answers".to_owned());
     }
     let engine = engine(clock)?;
     let begin = || engine.load_adapter(NAME, &first, None).map_err(|e| e.to_string());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redline_kernels::{Simd, with_team};
 use redline_models::adapter::{Adapter, AdapterBuilder, check_base, read};
-use redline_weights::{AdapterFiles, Checkpoint, Checksum};
+use redline_weights::{AdapterFiles, Checkpoint, Checksum, Infq};
 
 use crate::error::EngineError;
 
@@ -15,7 +15,7 @@ pub(crate) trait AdapterSource: Send + Sync {
     fn read(&self, dir: &Path) -> Result<(Checksum, Arc<Adapter>), EngineError>;
 }
 
-/// Directories with adapters of a model.
+/// Directories with adapters of a model, as PEFT wrote them or converted.
 pub(crate) struct Directories {
     pub(crate) builder: AdapterBuilder,
     /// The checkpoint of the base, if it has one: adapters may contain copies of its embedding, which must be the same.
@@ -26,6 +26,10 @@ pub(crate) struct Directories {
 
 impl AdapterSource for Directories {
     fn read(&self, dir: &Path) -> Result<(Checksum, Arc<Adapter>), EngineError> {
+        if Infq::is(dir) {
+            let (digest, adapter) = self.builder.load(&Infq::open(dir)?, self.max_rank)?;
+            return Ok((digest, Arc::new(adapter)));
+        }
         let files = AdapterFiles::open(dir)?;
         let spec = self.builder.spec();
         let weights = read(spec, &files, self.max_rank)?;

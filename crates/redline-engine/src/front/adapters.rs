@@ -9,9 +9,9 @@ use crate::adapters::{AdapterInfo, AdapterLoader};
 use crate::error::EngineError;
 
 impl Engine {
-    /// Reads a PEFT directory and publishes it under a name, in place of the adapter that has the name. Requests that use the latter
-    /// keep it until they end. With `expected`, the adapter that is replaced must have this generation (0: none has the name). If
-    /// anything fails, nothing changes. Other requests run meanwhile.
+    /// Reads a directory, PEFT's or a converted one, and publishes it under a name, in place of the adapter that has the name.
+    /// Requests that use the latter keep it until they end. With `expected`, the adapter that is replaced must have this generation
+    /// (0: none has the name). If anything fails, nothing changes. Other requests run meanwhile.
     pub fn load_adapter(
         &self,
         name: &str,

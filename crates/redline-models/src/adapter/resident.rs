@@ -63,6 +63,17 @@ pub(crate) struct AdapterRows<'a> {
 pub struct HeadUpdates(Vec<(Lora, f32)>);
 
 impl Adapter {
+    pub(super) fn new(
+        layers: Vec<[Option<Lora>; Site::OF_LAYER.len()]>,
+        head: Option<Lora>,
+        embedding: Option<EmbeddingUpdate>,
+    ) -> Self {
+        let mut adapter = Self { layers, head, embedding, bytes: 0 };
+        let tables = adapter.embedding.iter().map(EmbeddingUpdate::bytes);
+        adapter.bytes = adapter.loras().map(Lora::bytes).chain(tables).sum::<usize>() as u64;
+        adapter
+    }
+
     /// An adapter that changes nothing and counts as this many bytes, for tests that run no model.
     pub fn blank(bytes: u64) -> Self {
         Self { layers: Vec::new(), head: None, embedding: None, bytes }

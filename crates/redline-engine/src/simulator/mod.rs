@@ -269,11 +269,12 @@ impl Schedule {
             }
         };
         if !self.mix.adapters {
-            return self.admit(place, Used::default());
+            self.admit(place, Used::default());
+            return Ok(());
         }
         let choices = Library::choices(&mut self.random);
         match self.library.begin(&choices)? {
-            Begin::Ready(used) => self.admit(place, used)?,
+            Begin::Ready(used) => self.admit(place, used),
             Begin::Waits => self.waiting.push_back((place, choices)),
             Begin::Refused => self.report.unadapted += 1,
         }
@@ -288,15 +289,13 @@ impl Schedule {
         let Some((place, choices)) = self.waiting.pop_front() else { return Ok(()) };
         match self.library.restore(&mut self.random, &choices)? {
             Begin::Ready(used) => self.admit(place, used),
-            Begin::Waits | Begin::Refused => {
-                self.report.unadapted += 1;
-                Ok(())
-            }
+            Begin::Waits | Begin::Refused => self.report.unadapted += 1,
         }
+        Ok(())
     }
 
     /// Hands a request to the engine.
-    fn admit(&mut self, place: Place, used: Used) -> Result<(), String> {
+    fn admit(&mut self, place: Place, used: Used) {
         let (number, now) = (self.stored.len() as u64, self.clock.load(Ordering::Relaxed));
         let (mut pending, arrival) =
             request::ask(&mut self.random, (self.pages, self.mix), used, place, (number, now));
@@ -311,7 +310,6 @@ impl Schedule {
             // Its deadline may pass before its first pass.
             self.pause();
         }
-        Ok(())
     }
 
     /// Advances the clock.

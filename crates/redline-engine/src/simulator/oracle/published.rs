@@ -217,15 +217,15 @@ impl Published {
 mod tests {
     use super::*;
 
-    fn info(generation: u64, dir: usize, bytes: u64) -> Result<AdapterInfo, String> {
-        Ok(AdapterInfo { name: "a".into(), generation, dir: dir.to_string().into(), bytes, load_s: 0.0 })
+    fn info(generation: u64, dir: usize, bytes: u64) -> AdapterInfo {
+        AdapterInfo { name: "a".into(), generation, dir: dir.to_string().into(), bytes, load_s: 0.0 }
     }
 
     #[test]
     fn publications_by_hand() {
         let mut published = Published::new(100, 2);
         let wanted = Publication { name: "a", dir: 0, contents: Some(60), expected: Some(0) };
-        published.load(wanted, 0, &info(1, 0, 60)).unwrap();
+        published.load(wanted, 0, &Ok(info(1, 0, 60))).unwrap();
         // Refused: damaged, of another generation, too large. Nothing changes.
         let refused = Err("refused".to_owned());
         for wrong in [
@@ -234,15 +234,15 @@ mod tests {
             Publication { contents: Some(101), expected: None, ..wanted },
         ] {
             published.load(wrong, 1, &refused).unwrap();
-            assert!(published.load(wrong, 1, &info(2, 0, 60)).is_err());
+            assert!(published.load(wrong, 1, &Ok(info(2, 0, 60))).is_err());
         }
         let second = Publication { dir: 1, contents: Some(30), expected: Some(1), ..wanted };
-        assert!(published.load(second, 1, &info(3, 1, 30)).is_err(), "generation 2 is next");
+        assert!(published.load(second, 1, &Ok(info(3, 1, 30))).is_err(), "generation 2 is next");
         let mut published = Published::new(100, 2);
-        published.load(wanted, 0, &info(1, 0, 60)).unwrap();
-        published.load(second, 1, &info(2, 1, 30)).unwrap();
+        published.load(wanted, 0, &Ok(info(1, 0, 60))).unwrap();
+        published.load(second, 1, &Ok(info(2, 1, 30))).unwrap();
         assert!(published.roll_back("a", &refused).is_err(), "both are in memory");
-        published.roll_back("a", &info(3, 0, 60)).unwrap();
+        published.roll_back("a", &Ok(info(3, 0, 60))).unwrap();
         let one = |scale| AdapterChoice { name: "a".into(), scale };
         assert_eq!(published.of(&[one(0.5)]), Some(vec![(3, 60, 0.5)]));
         assert_eq!(published.of(&[one(f32::NAN)]), None);

@@ -68,6 +68,7 @@ const NIGHT: &[Part] = &[
     Part { name: "fuzz", run: || fuzz::command(&[]) },
     Part { name: "poison", run: poison },
     Part { name: "soak", run: || soak(&[]) },
+    Part { name: "hot-reload", run: || hot_reload(&[]) },
     Part { name: "fuzz-parsers", run: || parsers::fuzz(&[]) },
     Part { name: "asan", run: || parsers::asan(&[]) },
     Part { name: "reproducible", run: || crate::reproducible::reproducible(&[]) },
@@ -135,6 +136,22 @@ pub(crate) fn soak(arguments: &[String]) -> Result<(), Failure> {
     };
     let call = cargo().args(["run", "--locked", "--release", "-p", "redline-lab", "--example", "soak", "--"]);
     Ok(call.arg(seconds).run()?)
+}
+
+/// `cargo xtask hot-reload`: replaces an adapter under load, half of the time by a bad one.
+pub(crate) fn hot_reload(arguments: &[String]) -> Result<(), Failure> {
+    let count = match arguments {
+        [] => "1000",
+        [count] => count,
+        more => {
+            return Err(Failure::Usage(format!(
+                "one number of replacements, got {}\n\nhint: cargo xtask hot-reload 1000",
+                more.len()
+            )));
+        }
+    };
+    let call = cargo().args(["run", "--locked", "--release", "-p", "redline-lab", "--example", "hot_reload"]);
+    Ok(call.args(["--", count]).run()?)
 }
 
 #[cfg(test)]

@@ -102,6 +102,12 @@ const COMMANDS: &[Command] = &[
         run: gate::soak,
     },
     Command {
+        name: "hot-reload",
+        arguments: "[COUNT]",
+        about: "an adapter that is replaced COUNT times (1000) under load, half of the time by a bad one: no request may fail",
+        run: gate::hot_reload,
+    },
+    Command {
         name: "gate",
         arguments: "NAME",
         about: "a gate on speed that holds on any machine: tokenizer-perf, gemm-perf, attn-prefill-perf, self-test, or all",
@@ -110,7 +116,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "nightly",
         arguments: "[PART...]",
-        about: "what is too slow for every change: simulate, fuzz, poison, soak, fuzz-parsers, asan, reproducible, audit, gates, lanes, mutants",
+        about: "what is too slow for every change: simulate, fuzz, poison, soak, hot-reload, fuzz-parsers, asan, reproducible, audit, gates, lanes, mutants",
         run: gate::nightly,
     },
     Command {

@@ -15,7 +15,7 @@ const BASE: &str = "base";
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Adapters")]
 pub(crate) struct AdapterFlags {
-    /// Load a LoRA adapter: a directory that PEFT wrote, under a name; without one, under that of the directory (repeatable)
+    /// Load a LoRA adapter: a directory that PEFT or `adapter convert` wrote, under a name; without one, that of the directory (repeatable)
     #[arg(long, value_name = "NAME=DIR", value_parser = named)]
     adapter: Vec<Named>,
     /// Adapters that requests use, applied one after the other, with a factor if it is not 1; `base` for none. Default: the loaded

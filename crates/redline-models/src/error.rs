@@ -95,6 +95,30 @@ pub enum ModelError {
         /// What the same tensor is, too.
         other: &'static str,
     },
+    /// A converted adapter belongs to a model in another format.
+    #[error("the adapter was converted for {found} weights, but this model has {needed}\n  in `{dir}`")]
+    AdapterFormat {
+        /// The format of the model that it was converted for.
+        found: String,
+        /// The format of this model.
+        needed: String,
+        /// The adapter's directory.
+        dir: String,
+    },
+    /// A converted adapter has a weight of a module that this model lacks.
+    #[error("`{name}` belongs to no module of this model\n  in `{dir}`")]
+    AdapterModule {
+        /// The weight.
+        name: String,
+        /// The adapter's directory.
+        dir: String,
+    },
+    /// A converted adapter belongs to another model.
+    #[error("the adapter was converted for other weights than those of this model\n  in `{dir}`")]
+    AdapterBase {
+        /// The adapter's directory.
+        dir: String,
+    },
     /// The requested format differs from the format of a converted directory.
     #[error("this model is converted to {format}; {wanted} cannot be made of it\n  in `{dir}`")]
     Converted {
@@ -166,6 +190,9 @@ impl ModelError {
             Self::MergeConverted { .. } => {
                 Some("merge into the model that it was made of, and convert the result".into())
             }
+            Self::AdapterFormat { .. } | Self::AdapterModule { .. } | Self::AdapterBase { .. } => Some(
+                "convert the adapter again for this model, or load the directory that was converted".into(),
+            ),
             Self::MergeScale { .. } => Some("use scale 1".into()),
             Self::MergeTied { .. } => {
                 Some(hint!["merged, both would change; load it beside the model with ", Setting::Adapter])

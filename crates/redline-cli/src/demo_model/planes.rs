@@ -13,7 +13,9 @@
 pub(crate) fn pack(bytes: &[u8]) -> Vec<u8> {
     let odd: Vec<u8> = bytes.iter().skip(1).step_by(2).copied().collect();
     let mut counts = [0; 256];
-    odd.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
+    for &byte in &odd {
+        counts[usize::from(byte)] += 1;
+    }
     let mut frequent: Vec<u8> = (0..=255).collect();
     frequent.sort_by_key(|&byte| std::cmp::Reverse(counts[usize::from(byte)]));
     frequent.truncate(16);

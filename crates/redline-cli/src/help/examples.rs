@@ -86,6 +86,13 @@ redline adapter merge tests/golden/llama-a tests/golden/adapters/llama-plain \\
     merged",
     ),
     (
+        "adapter convert",
+        "redline adapter convert tests/golden/llama-a tests/golden/adapters/llama-plain \\
+    plain-w8 --format w8
+redline generate --model tests/golden/llama-a --format w8 --adapter plain-w8 \\
+    --prompt-ids 1,2,3 --max-new-tokens 8",
+    ),
+    (
         "adapter inspect",
         "redline adapter inspect tests/golden/adapters/llama-plain
 redline adapter inspect tests/golden/adapters/llama-plain \\

@@ -14,7 +14,7 @@ fn paths() -> Vec<Vec<String>> {
     let commands = commands().into_iter().map(|name| vec![name]);
     let lanes = redline_lab::lanes::ALL.iter().map(|lane| lane.name).chain(["all"]);
     let lanes = lanes.map(|lane| vec!["bench".to_owned(), lane.to_owned()]);
-    let below = ["inspect", "merge"].map(|name| vec!["adapter".to_owned(), name.to_owned()]);
+    let below = ["convert", "inspect", "merge"].map(|name| vec!["adapter".to_owned(), name.to_owned()]);
     [vec![]].into_iter().chain(commands).chain(lanes).chain(below).collect()
 }
 

@@ -81,7 +81,8 @@ fn every_command_lists_its_exit_codes() {
     let lanes = redline_lab::lanes::ALL.iter().map(|lane| vec!["bench", lane.name]);
     let commands = commands();
     let commands = commands.iter().map(|name| vec![name.as_str()]);
-    let below = [vec!["bench", "all"], vec!["adapter", "inspect"], vec!["adapter", "merge"], vec![]];
+    let adapter = ["convert", "inspect", "merge"].map(|name| vec!["adapter", name]);
+    let below = adapter.into_iter().chain([vec!["bench", "all"], vec![]]);
     for path in lanes.chain(commands).chain(below) {
         let help = redline(&[&path[..], &["--help"]].concat()).ok().out;
         let codes = help.split_once("Exit codes:").unwrap_or_else(|| panic!("{path:?}: {help}")).1;
@@ -120,7 +121,7 @@ fn every_command_has_a_manual_page() {
     let dir = folder.path().join("man/man1");
     redline(&["man", "-o", dir.to_str().unwrap()]).ok();
     let mut expected = vec!["redline.1".to_owned(), "redline-bench-all.1".to_owned()];
-    expected.extend(["inspect", "merge"].map(|name| format!("redline-adapter-{name}.1")));
+    expected.extend(["convert", "inspect", "merge"].map(|name| format!("redline-adapter-{name}.1")));
     expected.extend(commands().iter().map(|name| format!("redline-{name}.1")));
     expected.extend(redline_lab::lanes::ALL.iter().map(|lane| format!("redline-bench-{}.1", lane.name)));
     let names = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,6 +1,7 @@
 //! Tests of the binary from outside: its output and its exit codes.
 
 mod adapter_command;
+mod adapter_convert;
 mod adapters;
 mod attention_lanes;
 mod bad_input;

@@ -398,7 +398,9 @@ fn commands_in_the_documents_are_known() {
                     .or((*lane == "LANE").then_some("generate"))
                     .unwrap_or_else(|| panic!("{name}: no lane `{lane}` in `{line}`"))
             });
-            let path: Vec<&str> = [command].into_iter().chain(lane).collect();
+            let below = ["convert", "inspect", "merge"].into_iter();
+            let below = below.filter(|name| command == "adapter" && plain.get(1) == Some(name));
+            let path: Vec<&str> = [command].into_iter().chain(lane).chain(below).collect();
             let help = helps
                 .entry(path.clone())
                 .or_insert_with(|| redline(&[&path[..], &["--help-all"]].concat()).ok().out);

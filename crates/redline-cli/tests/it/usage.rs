@@ -174,6 +174,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["convert", "demo", "/tmp/x", "--format", "w5"], &["w5", "one of ", "w4"]),
     (&["adapter"], &["no command given", "redline adapter --help"]),
     (&["adapter", "inpsect"], &["inpsect", "did you mean `inspect`"]),
+    (&["adapter", "convert", "/tmp/x", "/tmp/y"], &["OUT", "redline adapter convert --help"]),
     (&["adapter", "inspect"], &["DIR", "redline adapter inspect --help"]),
     (&["adapter", "inspect", "/tmp/x", "--format", "w8"], &["--model", "redline adapter inspect --help"]),
     (&["adapter", "inspect", "/tmp/x", "--outliers", "0.1"], &["--model"]),

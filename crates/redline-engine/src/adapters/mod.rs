@@ -6,8 +6,9 @@
 
 mod loader;
 pub(crate) mod resident;
+pub(crate) mod source;
 mod store;
 
 pub(crate) use self::loader::AdapterLoader;
 pub use self::resident::AdapterInfo;
-pub(crate) use self::store::Store;
+pub(crate) use self::store::{Resolved, Store};

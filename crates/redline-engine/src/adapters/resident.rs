@@ -23,7 +23,7 @@ pub struct AdapterInfo {
 
 /// A published adapter.
 #[derive(Clone, Debug)]
-pub(super) struct Published {
+pub(crate) struct Published {
     pub(super) adapter: Arc<Adapter>,
     pub(super) generation: u64,
 }

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redline_kernels::{Simd, with_team};
-use redline_models::adapter::{Adapter, AdapterBuilder, check_base, read};
-use redline_models::spec::DecoderSpec;
+use redline_models::adapter::Adapter;
 use redline_settings::{Setting, hint};
-use redline_weights::{AdapterFiles, Checkpoint, Checksum};
+use redline_weights::Checksum;
 
 use super::resident::{AdapterInfo, Published, SequenceAdapters};
+use super::source::AdapterSource;
 use crate::error::EngineError;
 use crate::options::{AdapterOptions, ClockFn};
 use crate::request::AdapterChoice;
@@ -18,10 +17,7 @@ use crate::stages::{Stage, StageLog, StageTime};
 
 /// Adapters by name, and how they are read.
 pub(crate) struct Store {
-    builder: AdapterBuilder,
-    /// The checkpoint of the base, if it has one: adapters may contain copies of its embedding, which must be the same.
-    base: Option<PathBuf>,
-    simd: Simd,
+    source: Arc<dyn AdapterSource>,
     clock: ClockFn,
     options: AdapterOptions,
     stages: Option<StageLog>,
@@ -94,8 +90,8 @@ impl State {
         }
     }
 
-    /// Evicts until all adapters fit `memory`, but never `kept`.
-    fn shrink(&mut self, memory: u64, kept: &str) {
+    /// Evicts until all adapters fit `memory`. Those of a request are evicted after the others, and `kept` never.
+    fn shrink(&mut self, memory: u64, kept: &str, for_request: &[AdapterChoice]) {
         while self.entries.values().map(Entry::bytes).sum::<u64>() > memory {
             // What was replaced goes first.
             if let Some(entry) = self.entries.values_mut().find(|entry| entry.previous.is_some()) {
@@ -104,9 +100,11 @@ impl State {
             }
             let others =
                 self.entries.iter_mut().filter(|(name, entry)| *name != kept && entry.adapter.is_some());
-            let Some((_, least)) = others.min_by(|(_, a), (_, b)| a.worth.total_cmp(&b.worth)) else {
-                return;
+            let needed = |name: &str| for_request.iter().any(|choice| choice.name == name);
+            let order = |(a_name, a): &(&String, &mut Entry), (b_name, b): &(&String, &mut Entry)| {
+                needed(a_name).cmp(&needed(b_name)).then(a.worth.total_cmp(&b.worth))
             };
+            let Some((_, least)) = others.min_by(order) else { return };
             least.adapter = None;
             self.floor = self.floor.max(least.worth);
         }
@@ -114,24 +112,13 @@ impl State {
 }
 
 impl Store {
-    pub(crate) fn new(
-        builder: AdapterBuilder,
-        base: Option<PathBuf>,
-        simd: Simd,
-        clock: ClockFn,
-        options: AdapterOptions,
-    ) -> Self {
-        Self { builder, base, simd, clock, options, stages: None, state: Mutex::default() }
+    pub(crate) fn new(source: Arc<dyn AdapterSource>, clock: ClockFn, options: AdapterOptions) -> Self {
+        Self { source, clock, options, stages: None, state: Mutex::default() }
     }
 
     /// Sets the log that receives the time of every adapter that is read.
     pub(crate) fn with_stages(self, stages: Option<StageLog>) -> Self {
         Self { stages, ..self }
-    }
-
-    /// The specification of the model that the adapters belong to.
-    pub(crate) fn spec(&self) -> &DecoderSpec {
-        self.builder.spec()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -141,16 +128,7 @@ impl Store {
     /// Reads and packs an adapter, as a part of `stage`. Nothing that exists changes.
     fn read(&self, dir: &Path, stage: Stage) -> Result<Loaded, EngineError> {
         let start = (self.clock)();
-        let files = AdapterFiles::open(dir)?;
-        let (spec, most) = (self.builder.spec(), self.options.max_rank);
-        let weights = read(spec, &files, most)?;
-        if let Some(base) = &self.base {
-            check_base(spec, &files, most, &Checkpoint::open(base)?)?;
-        }
-        // On a thread of its own, because packing rounds values and needs the default rounding mode.
-        let built = with_team(self.simd, 1, |exec| self.builder.build(exec, &weights));
-        let built = built.map_err(|e| EngineError::Threads { threads: 1, reason: e.to_string() })?;
-        let adapter = built.map_err(|_| EngineError::Stopped)??;
+        let (digest, adapter) = self.source.read(dir)?;
         if adapter.bytes() > self.options.memory {
             let fact = format!(
                 "an adapter of {} bytes exceeds the {} bytes for adapters\n  in `{}`",
@@ -165,7 +143,7 @@ impl Store {
             log(StageTime { stage, start, end });
         }
         let load_s = end.saturating_sub(start) as f64 * 1e-9;
-        Ok(Loaded { dir: dir.to_owned(), digest: weights.digest, adapter: Arc::new(adapter), load_s })
+        Ok(Loaded { dir: dir.to_owned(), digest, adapter, load_s })
     }
 
     /// Reads an adapter and publishes it under a name, in place of the one that has the name. If `expected` is given, that one must
@@ -188,7 +166,7 @@ impl Store {
             let fact = format!("`{name}` is the same adapter as `{other}`\n  in `{}`", dir.display());
             return Err(EngineError::request(fact, "give an adapter one name"));
         }
-        Ok(publish(&mut state, name, loaded, self.options.memory))
+        Ok(publish(&mut state, name, loaded, (self.options.memory, &[])))
     }
 
     /// Removes a name. Requests that use the adapter keep it until they end.
@@ -206,11 +184,12 @@ impl Store {
             let fact = format!("`{name}` has no earlier adapter in memory");
             return Err(EngineError::request(fact, "load it from its directory"));
         };
-        Ok(publish(&mut state, name, *previous, self.options.memory))
+        Ok(publish(&mut state, name, *previous, (self.options.memory, &[])))
     }
 
-    /// Reads an evicted adapter again, and returns it as it is published then. It keeps its generation if it is still the same.
-    fn restore(&self, name: &str) -> Result<Published, EngineError> {
+    /// Reads an evicted adapter again for a request that combines it with others, and returns it as it is published then. It keeps its
+    /// generation if it is still the same.
+    fn restore(&self, name: &str, for_request: &[AdapterChoice]) -> Result<Published, EngineError> {
         let Some(dir) = self.state().entries.get(name).map(|entry| entry.dir.clone()) else {
             return Err(unknown(name, &self.state()));
         };
@@ -223,14 +202,14 @@ impl Store {
         }
         let adapter = loaded.adapter.clone();
         if entry.digest != loaded.digest {
-            let generation = publish(&mut state, name, loaded, self.options.memory).generation;
+            let generation = publish(&mut state, name, loaded, (self.options.memory, for_request)).generation;
             return Ok(Published { adapter, generation });
         }
         let generation = entry.generation;
         entry.adapter = Some(loaded.adapter);
         entry.load_s = loaded.load_s;
         state.touch(name);
-        state.shrink(self.options.memory, name);
+        state.shrink(self.options.memory, name, for_request);
         Ok(Published { adapter, generation })
     }
 
@@ -241,18 +220,18 @@ impl Store {
 
     /// The adapters that a request names, of which those that were evicted are read again. Those stay in memory for the request, even
     /// if other threads evict them meanwhile.
-    pub(super) fn resolve_all(&self, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
+    pub(crate) fn resolve_all(&self, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
         let mut held = Vec::new();
         loop {
             match self.resolve(choices, &held)? {
                 Resolved::Ready(adapters) => return Ok(adapters),
-                Resolved::Evicted(name) => held.push(self.restore(&name)?),
+                Resolved::Evicted(name) => held.push(self.restore(&name, choices)?),
             }
         }
     }
 
     /// The adapters that a request names; those of `held` count as being in memory as long as they are published.
-    pub(super) fn resolve(
+    pub(crate) fn resolve(
         &self,
         choices: &[AdapterChoice],
         held: &[Published],
@@ -292,8 +271,13 @@ impl Store {
     }
 }
 
-/// Replaces the adapter of a name.
-fn publish(state: &mut State, name: &str, loaded: Loaded, memory: u64) -> AdapterInfo {
+/// Replaces the adapter of a name, and evicts others until all fit the memory.
+fn publish(
+    state: &mut State,
+    name: &str,
+    loaded: Loaded,
+    (memory, for_request): (u64, &[AdapterChoice]),
+) -> AdapterInfo {
     state.generation += 1;
     let generation = state.generation;
     let Loaded { dir, digest, adapter, load_s } = loaded;
@@ -307,7 +291,7 @@ fn publish(state: &mut State, name: &str, loaded: Loaded, memory: u64) -> Adapte
     let info = entry.info(name);
     state.entries.insert(name.to_owned(), entry);
     state.touch(name);
-    state.shrink(memory, name);
+    state.shrink(memory, name, for_request);
     info
 }
 

@@ -10,10 +10,10 @@ use crate::adapters::{AdapterInfo, AdapterLoader};
 use crate::error::EngineError;
 
 impl Engine {
-    /// Reads a PEFT directory and publishes it under a name, in place of the adapter that has the name. Requests that use the latter
-    /// keep it until they end. With `expected`, the adapter that is replaced must have this generation (0: none has the name). If
-    /// anything fails, nothing changes. Other requests run meanwhile. It is read by the threads that also read evicted adapters, in
-    /// turn.
+    /// Reads a directory, PEFT's or a converted one, and publishes it under a name, in place of the adapter that has the name.
+    /// Requests that use the latter keep it until they end. With `expected`, the adapter that is replaced must have this generation
+    /// (0: none has the name). If anything fails, nothing changes. Other requests run meanwhile. It is read by the threads that also
+    /// read evicted adapters, in turn.
     pub fn load_adapter(
         &self,
         name: &str,
@@ -41,7 +41,7 @@ impl Engine {
     /// Writes a PEFT directory with random values for all linear layers of the model's layers, to measure with. `dir` must not exist
     /// or be empty. Values are a function of the model's shape, rank and seed.
     pub fn synth_adapter(&self, dir: &Path, rank: usize, seed: u64) -> Result<(), EngineError> {
-        Ok(adapter::synth(self.loader()?.store().spec(), rank, seed, dir)?)
+        Ok(adapter::synth(&self.spec, rank, seed, dir)?)
     }
 
     pub(super) fn loader(&self) -> Result<&AdapterLoader, EngineError> {

@@ -20,6 +20,7 @@ use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Simd, Tier, usable_cpus, with_team};
 use redline_models::activation::ActivationId;
 use redline_models::model::OperationCounts;
+use redline_models::spec::DecoderSpec;
 use redline_models::spec::Objective;
 use redline_models::{LoadOptions, Loader, Model, Weights};
 use redline_settings::{Command, Setting, hint};
@@ -28,6 +29,7 @@ use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use self::budget::Room;
 use crate::adapters::resident::SequenceAdapters;
+use crate::adapters::source::Directories;
 use crate::adapters::{AdapterLoader, Store};
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
@@ -112,6 +114,8 @@ pub struct Engine {
     inbox: Option<Inbox>,
     /// Adapters, if the options allow some.
     loader: Option<AdapterLoader>,
+    /// What adapters with random values are made for.
+    spec: DecoderSpec,
     simd: Simd,
     activations: Vec<(ActivationId, usize)>,
     counters: Arc<Counters>,
@@ -226,21 +230,28 @@ fn mask_id(config: &ConfigFile) -> Result<Option<u32>, EngineError> {
     Ok(config.ids("mask_token_id")?.first().copied())
 }
 
+/// The store of adapters, if the options allow some.
+fn store(model: &Model, options: &Options, simd: Simd) -> Option<Arc<Store>> {
+    let adapters = options.adapters?;
+    let directories = Directories {
+        builder: model.adapter_builder(),
+        base: checkpoint(&options.source),
+        simd,
+        max_rank: adapters.max_rank,
+    };
+    let store = Store::new(Arc::new(directories), options.clock.clone(), adapters);
+    Some(Arc::new(store.with_stages(options.stages.clone())))
+}
+
 impl Engine {
     /// Loads the model and starts the engine's thread.
     pub fn load(options: Options) -> Result<Self, EngineError> {
         check(&options)?;
-        let simd = match options.tier {
-            Some(tier) => Simd::new(tier)?,
-            None => Simd::best(),
-        };
+        let simd = options.tier.map_or_else(|| Ok(Simd::best()), Simd::new)?;
         let Parts { name, mut model, room, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
-        let store = options.adapters.map(|adapters| {
-            let (builder, base) = (model.adapter_builder(), checkpoint(&options.source));
-            let store = Store::new(builder, base, simd, options.clock.clone(), adapters);
-            Arc::new(store.with_stages(options.stages.clone()))
-        });
+        let spec = model.adapter_builder().spec().clone();
+        let store = store(&model, &options, simd);
         let cpus = options.pin.then(usable_cpus).transpose();
         let cpus = cpus.map_err(|e| not_started(options.threads, &e))?;
         let free_cpus = cpus.iter().flatten().skip(options.threads).copied().collect::<Vec<u32>>();
@@ -297,13 +308,24 @@ impl Engine {
             poison: options.poison,
         };
         let (inbox, thread) = runner.start(options.queue)?;
-        let loader_threads = options.adapters.map_or(1, |adapters| adapters.threads);
-        let loader =
-            store.map(|store| AdapterLoader::start(store, inbox.clone(), loader_threads, &free_cpus));
-        let loader = loader.transpose()?;
+        let threads = options.adapters.map_or(1, |adapters| adapters.threads);
+        let start = |store| AdapterLoader::start(store, inbox.clone(), threads, &free_cpus);
+        let loader = store.map(start).transpose()?;
         let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
         let inbox = Some(inbox);
-        Ok(Self { info, window, tokenizer, end_ids, inbox, loader, simd, activations, counters, thread })
+        Ok(Self {
+            info,
+            window,
+            tokenizer,
+            end_ids,
+            inbox,
+            loader,
+            spec,
+            simd,
+            activations,
+            counters,
+            thread,
+        })
     }
 
     /// Facts about the model.

@@ -8,7 +8,7 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use super::Random;
 use super::answer::{Checked, Outcome, Work, answered};
 use super::machine::VOCABULARY;
-use super::mix::tokens;
+use super::mix::{Mix, tokens};
 use super::oracle::diffusion::{CanvasRequest, Followed, follow};
 use crate::answer::ticket::{DiffuseTicket, Ticket};
 use crate::answer::transcript::Transcript;
@@ -44,7 +44,7 @@ fn canvas(random: &mut Random, most: usize, block: usize, blocks: usize) -> (Vec
 }
 
 impl Filling {
-    pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
+    pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
         let (block, blocks) = (1 + random.below(9), 1 + random.below(3));
         let guided = random.once_in(4);
         // The engine accepts canvases that fit together, in whole pages.
@@ -107,6 +107,7 @@ impl Filling {
             algorithm,
             sampling,
             cfg_scale,
+            model: mix.model,
         };
         (Self { request, ticket }, Box::new(task))
     }

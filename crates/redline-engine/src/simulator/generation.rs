@@ -7,9 +7,8 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::Random;
 use super::answer::{Checked, Outcome, Work, answered};
-use super::machine::VOCABULARY;
+use super::machine::{StandIn, VOCABULARY};
 use super::mix::{Mix, tokens};
-use super::oracle::cached::Stored;
 use super::oracle::likelihood::logprob;
 use super::oracle::sampling::Continued;
 use crate::answer::outcome::{BatchOutcome, GenerateOutcome};
@@ -37,7 +36,7 @@ impl Generation {
         // The engine accepts generations that leave one page free. With a window, they may be longer than what fits at a time.
         let room = (pages - 1) * PAGE_TOKENS;
         let longest =
-            if mix.window.is_some() { random.of(&[12, 100, 1000]) } else { random.of(&[12, 12, 100]) };
+            if mix.model.window.is_some() { random.of(&[12, 100, 1000]) } else { random.of(&[12, 12, 100]) };
         let mut new = 1 + random.below(longest);
         let prompt = tokens(random, room - new.min(100));
         let sampling = sampling(random);
@@ -53,7 +52,7 @@ impl Generation {
         let from = random.below(prompt.len() + 2);
         let prompt_logprobs = random.once_in(4).then_some(PromptLogprobs { from, top: 1 });
         let of_prompt = prompt_logprobs.map(|wanted| {
-            let logprob = |at: usize| logprob(&prompt[..at], &prompt[at..=at], mix.window) as f32;
+            let logprob = |at: usize| logprob(&prompt[..at], &prompt[at..=at], mix.model) as f32;
             (wanted.from.max(1)..prompt.len()).map(logprob).collect()
         });
         let (kv_cache, salt) = (!random.once_in(6), mix.salt(random));
@@ -77,7 +76,7 @@ impl Generation {
         let of_prompt = of_prompt.unwrap_or_default();
         let ticket = RefCell::new(ticket);
         let expected =
-            Continued { prompt, most: new, end_ids, sampling, penalties, logit_bias, window: mix.window };
+            Continued { prompt, most: new, end_ids, sampling, penalties, logit_bias, model: mix.model };
         (Self { expected, n, best_of, kv_cache, salt, of_prompt, ticket }, Box::new(task))
     }
 
@@ -94,9 +93,10 @@ impl Generation {
         }
     }
 
-    pub(super) fn stored(&self) -> Stored {
+    /// Its salt, and the tokens that it may store.
+    pub(super) fn stored(&self) -> (String, Vec<Vec<u32>>, usize) {
         let sequences = if self.kv_cache { vec![self.expected.prompt.clone()] } else { Vec::new() };
-        Stored { salt: self.salt.clone(), sequences, more: self.expected.most }
+        (self.salt.clone(), sequences, self.expected.most)
     }
 
     pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
@@ -165,7 +165,7 @@ pub(super) struct Lockstep {
     prompts: Vec<Vec<u32>>,
     most: usize,
     end_ids: Vec<u32>,
-    window: Option<usize>,
+    model: StandIn,
     ticket: RefCell<BatchTicket>,
 }
 
@@ -190,7 +190,7 @@ impl Lockstep {
             kernel_path: String::new(),
         };
         let ticket = RefCell::new(ticket);
-        (Self { prompts, most, end_ids, window: mix.window, ticket }, Box::new(BatchTask::new(job, reply)))
+        (Self { prompts, most, end_ids, model: mix.model, ticket }, Box::new(BatchTask::new(job, reply)))
     }
 
     pub(super) fn work(&self) -> Work {
@@ -208,7 +208,7 @@ impl Lockstep {
         }
         let mut whole = true;
         for (prompt, new) in self.prompts.iter().zip(&outcome.token_ids) {
-            let expected = Continued::greedy(prompt.clone(), self.most, self.end_ids.clone(), self.window);
+            let expected = Continued::greedy(prompt.clone(), self.most, self.end_ids.clone(), self.model);
             whole &= expected.continues(new, 0)?;
         }
         Ok(Checked::of(if whole { Outcome::Whole } else { Outcome::Part }))

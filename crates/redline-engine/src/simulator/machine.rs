@@ -1,4 +1,4 @@
-//! The stand-in for the model: logits are a digest of the tokens before them.
+//! The stand-in for the model: logits are a digest of the tokens before them and of the adapters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +15,9 @@ use crate::plan::Forbidden;
 /// Number of ids that the digests distinguish.
 pub(super) const VOCABULARY: usize = 24;
 
-/// Pages that hold the tokens themselves.
+/// Pages that hold the tokens themselves, each with the adapters that it was run with.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(Vec<[u32; PAGE_TOKENS]>);
+pub(crate) struct Ledger(Vec<[u64; PAGE_TOKENS]>);
 
 impl PageStore for Ledger {
     fn count(&self) -> usize {
@@ -25,48 +25,82 @@ impl PageStore for Ledger {
     }
 
     fn grow(&mut self) -> Result<u32, OutOfMemory> {
-        self.0.push([u32::MAX; PAGE_TOKENS]);
+        self.0.push([u64::MAX; PAGE_TOKENS]);
         Ok(self.0.len() as u32 - 1)
     }
 
     fn copy(&mut self, from: u32, to: u32, tokens: usize) {
-        let mut page = [u32::MAX; PAGE_TOKENS];
+        let mut page = [u64::MAX; PAGE_TOKENS];
         page[..tokens].copy_from_slice(&self.0[from as usize][..tokens]);
         self.0[to as usize] = page;
     }
 }
 
-/// The digest of no tokens.
+/// The digest of nothing.
 const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The digest with one more token (like FNV-1a, over ids).
-fn extended(digest: u64, token: u32) -> u64 {
-    (digest ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
+/// The digest with one more value (like FNV-1a, over words).
+fn extended(digest: u64, value: u64) -> u64 {
+    (digest ^ value).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
 }
 
-/// The digest of a sequence of tokens.
-pub(super) fn digest(tokens: impl Iterator<Item = u32>) -> u64 {
-    tokens.fold(EMPTY, extended)
+/// The digest of a sequence of values.
+fn digest(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(EMPTY, extended)
 }
 
-/// The digest of the last tokens, of which a row sees `window`; of all, if there is no window.
-pub(super) fn seen_digest(tokens: &[u32], window: Option<usize>) -> u64 {
-    let first = window.map_or(0, |window| tokens.len().saturating_sub(window));
-    digest(tokens[first..].iter().copied())
+/// A number for a combination of adapters, each with its bytes, which are different for each, and its scale; 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark(u32);
+
+impl Mark {
+    pub(super) fn new(uses: impl Iterator<Item = (u64, f32)>) -> Self {
+        let add = |sum: u64, (bytes, scale): (u64, f32)| {
+            extended(extended(sum, bytes), u64::from(scale.to_bits())).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        };
+        Self((uses.fold(0, add) >> 32) as u32)
+    }
+
+    fn of(uses: &Adapters) -> Self {
+        Self::new(uses.iter().map(|one| (one.adapter.bytes(), one.scale)))
+    }
+
+    /// What a page holds of a token.
+    fn cell(self, token: u32) -> u64 {
+        u64::from(self.0) << 32 | u64::from(token)
+    }
+
+    /// The logits of a row that sees cells with this digest.
+    fn logits(self, digest: u64) -> [f32; VOCABULARY] {
+        let digest = extended(digest, u64::from(self.0));
+        std::array::from_fn(|id| {
+            let mixed = (digest ^ (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+                .wrapping_mul(0xff51_afd7_ed55_8ccd);
+            ((mixed >> 40) as f32) / 16_777_216.0 * 8.0 - 4.0
+        })
+    }
 }
 
-/// The digest of a canvas as the row at `position` sees it.
-pub(super) fn canvas_digest(tokens: impl Iterator<Item = u32>, position: usize) -> u64 {
-    digest(tokens.chain([position as u32]))
+/// The stand-in for the model, as a request sees it that runs alone, without pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StandIn {
+    /// Number of tokens that a row sees.
+    pub(super) window: Option<usize>,
+    pub(super) adapters: Mark,
 }
 
-/// The logits after tokens with this digest.
-pub(super) fn logits(digest: u64) -> [f32; VOCABULARY] {
-    std::array::from_fn(|id| {
-        let mixed =
-            (digest ^ (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        ((mixed >> 40) as f32) / 16_777_216.0 * 8.0 - 4.0
-    })
+impl StandIn {
+    /// The logits after these tokens.
+    pub(super) fn after(self, tokens: &[u32]) -> [f32; VOCABULARY] {
+        let first = self.window.map_or(0, |window| tokens.len().saturating_sub(window));
+        self.adapters.logits(digest(tokens[first..].iter().map(|&token| self.adapters.cell(token))))
+    }
+
+    /// The logits of the row at `position` of a canvas.
+    pub(super) fn on_canvas(self, tokens: impl Iterator<Item = u32>, position: usize) -> [f32; VOCABULARY] {
+        let all = digest(tokens.map(|token| self.adapters.cell(token)));
+        self.adapters.logits(extended(all, position as u64))
+    }
 }
 
 /// `ln(sum e^logit)`.
@@ -89,10 +123,10 @@ impl Digests {
 
 impl Machine for Digests {
     type Pages = Ledger;
-    type Labels = Vec<u32>;
+    type Labels = (Vec<u32>, Mark);
 
-    fn labels(&self, ids: &[u32], _: &Adapters) -> Result<Vec<u32>, OutOfMemory> {
-        Ok(ids.to_vec())
+    fn labels(&self, ids: &[u32], adapters: &Adapters) -> Result<(Vec<u32>, Mark), OutOfMemory> {
+        Ok((ids.to_vec(), Mark::of(adapters)))
     }
 
     fn reserve(&mut self, _positions: usize, _rows: usize) -> Result<(), OutOfMemory> {
@@ -107,53 +141,59 @@ impl Machine for Digests {
         &mut self,
         kv: &mut KvCache<Ledger>,
         (batch, run): (&Batch, &[usize]),
-        outputs: &[Outputs<'_, Vec<u32>>],
+        outputs: &[Outputs<'_, (Vec<u32>, Mark)>],
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
         // Tokens are written first; then each row reads everything before it, as in a pass of a model.
         let mut first = 0;
         for part in batch.parts() {
-            let pages = kv.pages(part.sequence).to_vec();
+            let (pages, mark) = (kv.pages(part.sequence).to_vec(), Mark::of(&part.adapters));
             for (i, &token) in batch.tokens()[first..first + part.tokens].iter().enumerate() {
                 let position = part.start + i;
-                kv.store_mut().0[pages[position / PAGE_TOKENS] as usize][position % PAGE_TOKENS] = token;
+                kv.store_mut().0[pages[position / PAGE_TOKENS] as usize][position % PAGE_TOKENS] =
+                    mark.cell(token);
             }
             first += part.tokens;
         }
         let (window, mut digests) = (kv.window(), Vec::with_capacity(batch.rows()));
+        let mut marks = Vec::with_capacity(batch.rows());
         for part in batch.parts() {
+            marks.extend(std::iter::repeat_n(Mark::of(&part.adapters), part.tokens));
             let pages = kv.pages(part.sequence).to_vec();
             let store = kv.store_mut();
-            let token = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
+            let cell = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
             let rows = part.start..part.start + part.tokens;
             match part.attention {
                 AttentionMask::Causal => match window {
                     None => {
-                        let mut before = digest((0..part.start).map(token));
+                        let mut before = digest((0..part.start).map(cell));
                         digests.extend(rows.map(|position| {
-                            before = extended(before, token(position));
+                            before = extended(before, cell(position));
                             before
                         }));
                     }
                     Some(window) => digests.extend(rows.map(|position| {
-                        digest(((position + 1).saturating_sub(window)..=position).map(token))
+                        digest(((position + 1).saturating_sub(window)..=position).map(cell))
                     })),
                 },
                 AttentionMask::Bidirectional(keys) => {
-                    let all = digest((0..keys).map(token));
-                    digests.extend(rows.map(|position| extended(all, position as u32)));
+                    let all = digest((0..keys).map(cell));
+                    digests.extend(rows.map(|position| extended(all, position as u64)));
                 }
             }
             kv.store(part.sequence, part.start + part.tokens);
         }
         let exec = Exec { simd: self.simd, team: &self.team };
         for (index, wanted) in outputs.iter().enumerate() {
-            let rows: Vec<[f32; VOCABULARY]> =
-                wanted.rows.iter().map(|&row| logits(digests[run[row]])).collect();
+            let logits = |&row: &usize| {
+                let mark = wanted.labels.map_or(marks[run[row]], |(_, of_labels)| *of_labels);
+                mark.logits(digests[run[row]])
+            };
+            let rows: Vec<[f32; VOCABULARY]> = wanted.rows.iter().map(logits).collect();
             let sums: Vec<f64> = rows.iter().map(|row| normaliser(row)).collect();
             let (values, width): (Vec<f32>, usize) = match wanted.labels {
                 None => (rows.concat(), VOCABULARY),
-                Some(ids) => {
+                Some((ids, _)) => {
                     (rows.iter().flat_map(|row| ids.iter().map(|&id| row[id as usize])).collect(), ids.len())
                 }
             };

@@ -1,7 +1,7 @@
 //! Random tokens, and the kinds of requests in a schedule.
 
 use super::Random;
-use super::machine::VOCABULARY;
+use super::machine::{Mark, StandIn, VOCABULARY};
 use crate::front::budget::resident_tokens;
 
 /// Random tokens: a random part of one of a few stems, then a tail of its own.
@@ -22,8 +22,10 @@ pub(super) struct Mix {
     pub(super) scores: bool,
     /// Whether requests use two different salts.
     salts: bool,
-    /// Number of tokens that a row sees; such a model has no canvases.
-    pub(super) window: Option<usize>,
+    /// Whether some requests use adapters.
+    pub(super) adapters: bool,
+    /// A model with a window has no canvases.
+    pub(super) model: StandIn,
     /// Maximum number of tokens in a pass.
     rows: usize,
 }
@@ -32,12 +34,18 @@ impl Mix {
     pub(super) fn new(random: &mut Random, rows: usize) -> Self {
         let (scores, salts) = (random.once_in(4), random.once_in(2));
         let window = random.once_in(3).then(|| random.of(&[1, 20, 64, 100, 250]));
-        Self { scores, salts, window, rows }
+        let model = StandIn { window, adapters: Mark::default() };
+        Self { scores, salts, adapters: random.once_in(2), model, rows }
+    }
+
+    /// The same for a request with adapters.
+    pub(super) fn with(self, adapters: Mark) -> Self {
+        Self { model: StandIn { adapters, ..self.model }, ..self }
     }
 
     /// Number of tokens for which a generation needs room at a time.
     pub(super) fn resident(self, prompt: usize, new: usize, forks: bool) -> usize {
-        resident_tokens((prompt, prompt + new), self.window, self.rows, forks)
+        resident_tokens((prompt, prompt + new), self.model.window, self.rows, forks)
     }
 
     pub(super) fn salt(self, random: &mut Random) -> String {

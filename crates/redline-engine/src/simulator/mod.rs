@@ -2,7 +2,7 @@
 //!
 //! The simulator runs the engine's own heartbeat, scheduler, cache and requests. Only the model is replaced: the stand-in
 //! stores the token itself in place of keys and values, and its logits are a digest of all tokens it reads through a sequence's
-//! pages. So a page that was wrongly shared, overwritten, mixed up or lost changes the answer. The expected answer comes from
+//! pages, and of the request's adapters. So a page that was wrongly shared, overwritten, mixed up or lost changes the answer. The expected answer comes from
 //! `oracle`, which runs the request alone without any cache, and without the code that it checks.
 //!
 //! Besides the answers, these properties are checked:
@@ -10,8 +10,11 @@
 //! - Tokens reported as cached, and tokens that were not run, can have come from requests of the same salt.
 //! - A request that was cancelled or is late is answered before the next pass, and no other request ends early.
 //! - The number of passes is bounded by the work of the requests (`passes`).
-//! - At the end, only kept sequences own pages, and no label heads are left.
+//! - Publications, rollbacks and removals of adapters have the results of `oracle::published`. A request keeps the adapters that
+//!   were published when it began. In memory are those of the store, within their limit, and those of requests.
+//! - At the end, only kept sequences own pages, and no label heads and no adapters are left.
 
+mod adapters;
 mod answer;
 mod filling;
 mod generation;
@@ -21,7 +24,7 @@ mod oracle;
 mod request;
 mod scoring;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,15 +34,19 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::KvCache;
 use redline_models::random::{STEP, mix};
 
+use self::adapters::{Begin, Library, Used};
 use self::answer::Work;
 pub(crate) use self::machine::{Digests, Ledger};
 use self::mix::Mix;
 use self::oracle::cached::Stored;
 use self::request::{End, Pending, Scene};
 use crate::heartbeat::core::{Core, message};
+use crate::heartbeat::places::Place;
 use crate::heartbeat::profile::ProfileEvent;
 use crate::heartbeat::runner::Inbox;
 use crate::memory::cache::Cache;
+use crate::options::ClockFn;
+use crate::request::AdapterChoice;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
 /// Maximum number of passes that a request may add to a schedule, given the number of pages.
@@ -71,6 +78,14 @@ pub struct Report {
     pub preemptions: u64,
     /// Number of prompt tokens taken from earlier requests.
     pub cached_tokens: u64,
+    /// Number of answered requests with adapters.
+    pub adapted: u64,
+    /// Number of requests whose adapters were refused or could not be read.
+    pub unadapted: u64,
+    /// Number of generations of adapters.
+    pub published: u64,
+    /// Number of times that an evicted adapter was read again.
+    pub restored: u64,
     /// The largest share of its bound on heartbeats that any schedule used, in thousandths.
     pub busiest: u64,
 }
@@ -87,6 +102,10 @@ impl Report {
             beats: self.beats + other.beats,
             preemptions: self.preemptions + other.preemptions,
             cached_tokens: self.cached_tokens + other.cached_tokens,
+            adapted: self.adapted + other.adapted,
+            unadapted: self.unadapted + other.unadapted,
+            published: self.published + other.published,
+            restored: self.restored + other.restored,
             busiest: self.busiest.max(other.busiest),
         }
     }
@@ -133,6 +152,9 @@ struct Schedule {
     /// Whether some requests are cancelled, which hides requests that would never finish.
     cancels: bool,
     mix: Mix,
+    library: Library,
+    /// Requests that wait for their adapters.
+    waiting: VecDeque<(Place, Vec<AdapterChoice>)>,
     clock: Arc<AtomicU64>,
     pages: usize,
     running: Vec<Pending>,
@@ -157,21 +179,22 @@ impl Schedule {
         let stall_s = random.of(&[None, None, Some(0.0), Some(1e-4)]);
         let most_kept = random.of(&[None, Some(0), Some(pages / 2), Some(usize::MAX)]);
         let (cancels, mix) = (random.once_in(2), Mix::new(&mut random, rows));
-        let kv = KvCache::over(Ledger::default(), pages).windowed(mix.window);
+        let kv = KvCache::over(Ledger::default(), pages).windowed(mix.model.window);
         let cache = Cache::new(kv, most_kept);
         let scheduler = Scheduler::new(PassLimits { rows, open, stall_s }, CostModel::new(0.5));
         let team = Team::new(1).map_err(|e| e.to_string())?;
         let machine = Digests::new(team, clock.clone());
-        let now = clock.clone();
+        let time = clock.clone();
+        let now: ClockFn = Arc::new(move || time.load(Ordering::Relaxed));
+        let library = Library::new(&mut random, clock.clone(), now.clone());
         let computed = Arc::new(Mutex::new(BTreeMap::new()));
         let ended = computed.clone();
-        let core = Core::new(machine, cache, scheduler, Arc::new(move || now.load(Ordering::Relaxed)))
-            .with_profile(Some(Arc::new(move |event| {
-                if let ProfileEvent::Ended { request, computed_tokens, .. } = event {
-                    let mut computed = ended.lock().unwrap_or_else(PoisonError::into_inner);
-                    computed.insert(*request, *computed_tokens);
-                }
-            })));
+        let core = Core::new(machine, cache, scheduler, now).with_profile(Some(Arc::new(move |event| {
+            if let ProfileEvent::Ended { request, computed_tokens, .. } = event {
+                let mut computed = ended.lock().unwrap_or_else(PoisonError::into_inner);
+                computed.insert(*request, *computed_tokens);
+            }
+        })));
         let places = 1 + random.below(8);
         let inbox = Inbox::new(places).0;
         Ok(Self {
@@ -181,6 +204,8 @@ impl Schedule {
             places,
             cancels,
             mix,
+            library,
+            waiting: VecDeque::new(),
             clock,
             pages,
             running: Vec::new(),
@@ -193,8 +218,15 @@ impl Schedule {
     }
 
     fn run(mut self) -> Result<Report, String> {
-        let mut to_come = 1 + self.random.below(20);
-        while to_come > 0 || !self.running.is_empty() {
+        if self.mix.adapters {
+            self.library.fill(&mut self.random)?;
+        }
+        let mut to_come = 1 + self.random.below(24);
+        while to_come > 0 || !self.running.is_empty() || !self.waiting.is_empty() {
+            if self.mix.adapters && self.random.once_in(20) {
+                self.library.change(&mut self.random)?;
+            }
+            self.restore()?;
             while to_come > 0 && (self.running.is_empty() || self.random.once_in(3)) {
                 to_come -= 1;
                 self.ask()?;
@@ -225,19 +257,48 @@ impl Schedule {
     fn ask(&mut self) -> Result<(), String> {
         // An empty request is answered at once.
         self.hear()?;
-        let place = match (self.inbox.place(), self.running.len() < self.places) {
+        let have = self.running.len() + self.waiting.len();
+        let place = match (self.inbox.place(), have < self.places) {
             (Ok(place), true) => place,
             (Err(_), false) => {
                 self.report.refused += 1;
                 return Ok(());
             }
             (place, _) => {
-                let have = self.running.len();
                 return Err(format!("a place was given: {}, with {have} of {}", place.is_ok(), self.places));
             }
         };
+        if !self.mix.adapters {
+            self.admit(place, Used::default());
+            return Ok(());
+        }
+        let choices = Library::choices(&mut self.random);
+        match self.library.begin(&choices)? {
+            Begin::Ready(used) => self.admit(place, used),
+            Begin::Waits => self.waiting.push_back((place, choices)),
+            Begin::Refused => self.report.unadapted += 1,
+        }
+        Ok(())
+    }
+
+    /// Reads the adapters of the next request that waits for them, sometimes.
+    fn restore(&mut self) -> Result<(), String> {
+        if !self.running.is_empty() && !self.random.once_in(3) {
+            return Ok(());
+        }
+        let Some((place, choices)) = self.waiting.pop_front() else { return Ok(()) };
+        match self.library.restore(&mut self.random, &choices)? {
+            Begin::Ready(used) => self.admit(place, used),
+            Begin::Waits | Begin::Refused => self.report.unadapted += 1,
+        }
+        Ok(())
+    }
+
+    /// Hands a request to the engine.
+    fn admit(&mut self, place: Place, used: Used) {
         let (number, now) = (self.stored.len() as u64, self.clock.load(Ordering::Relaxed));
-        let (mut pending, arrival) = request::ask(&mut self.random, self.pages, self.mix, place, number, now);
+        let (mut pending, arrival) =
+            request::ask(&mut self.random, (self.pages, self.mix), used, place, (number, now));
         pending.preemptions = self.core.preemptions();
         self.core.arrive(arrival);
         pending.alone = self.running.is_empty();
@@ -249,7 +310,6 @@ impl Schedule {
             // Its deadline may pass before its first pass.
             self.pause();
         }
-        Ok(())
     }
 
     /// Advances the clock.
@@ -279,7 +339,10 @@ impl Schedule {
                 stored: &self.stored,
             };
             match pending.judge(&answer, &scene)? {
-                End::Answered => self.report.answered += 1,
+                End::Answered => {
+                    self.report.answered += 1;
+                    self.report.adapted += u64::from(pending.adapter_bytes > 0);
+                }
                 End::Cancelled => self.report.cancelled += 1,
                 End::Late => self.report.late += 1,
             }
@@ -287,12 +350,13 @@ impl Schedule {
         }
         drop(computed);
         self.running = still;
-        Ok(())
+        self.library.check_memory(self.running.iter().map(|request| request.adapter_bytes).sum())
     }
 
     /// Called when nothing runs: only kept sequences are left, and are released.
     fn finish(mut self) -> Result<Report, String> {
         self.report.preemptions = self.core.preemptions();
+        (self.report.published, self.report.restored) = (self.library.published, self.library.restored);
         self.report.busiest = 1000 * self.report.beats / self.limit.max(1);
         let label_heads = self.core.in_use().label_heads;
         if label_heads > 0 {
@@ -305,8 +369,9 @@ impl Schedule {
         }
         cache.forget();
         match cache.kv.pages_in_use() {
-            0 => Ok(self.report),
-            pages => Err(format!("{pages} pages that nobody owns")),
+            0 => {}
+            pages => return Err(format!("{pages} pages that nobody owns")),
         }
+        self.library.finish().map(|()| self.report)
     }
 }

@@ -1,13 +1,13 @@
 //! Random requests, and the checks of their answers.
 
 use super::Random;
+use super::adapters::Used;
 use super::answer::{Checked, Outcome, Work};
 use super::filling::Filling;
 use super::generation::{Generation, Lockstep};
 use super::mix::Mix;
 use super::oracle::cached::{Stored, fewest_computed, most};
 use super::scoring::Scoring;
-use crate::adapters::resident::SequenceAdapters;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::heartbeat::core::Arrival;
@@ -23,6 +23,10 @@ enum Kind {
 /// A request whose answer has not arrived.
 pub(super) struct Pending {
     kind: Kind,
+    /// Generations and scales of its adapters.
+    adapters: Vec<(u64, f32)>,
+    /// Bytes of its adapters.
+    pub(super) adapter_bytes: u64,
     cancel: Cancel,
     /// Time limit in seconds from its arrival.
     timeout_s: Option<f64>,
@@ -80,13 +84,12 @@ impl Pending {
 
     /// Tokens that it may store for later requests.
     pub(super) fn stored(&self) -> Stored {
-        match &self.kind {
+        let (salt, sequences, more) = match &self.kind {
             Kind::Generation(request) => request.stored(),
             Kind::Scoring(request) => request.stored(),
-            Kind::Lockstep(_) | Kind::Filling(_) => {
-                Stored { salt: String::new(), sequences: Vec::new(), more: 0 }
-            }
-        }
+            Kind::Lockstep(_) | Kind::Filling(_) => (String::new(), Vec::new(), 0),
+        };
+        Stored { adapters: self.adapters.clone(), salt, sequences, more }
     }
 
     /// The answer, if it has arrived; an error if it is wrong.
@@ -115,21 +118,23 @@ impl Pending {
         Ok(end)
     }
 
-    /// Cached tokens must have been stored under the request's salt, and all others must have been run.
+    /// Cached tokens must have been stored under the request's salt with its adapters, and all others must have been run.
     fn check_counts(&self, answer: &Checked, scene: &Scene<'_>) -> Result<(), String> {
         let (cached, computed) = (answer.cached_tokens, scene.computed_tokens);
         let own = self.number as usize;
         let others = scene.stored[..own].iter().chain(&scene.stored[own + 1..]);
-        let from_others = most(&scene.stored[own].salt, &answer.prompts, others);
+        let from_others = most(&scene.stored[own], &answer.prompts, others);
         let most: usize = from_others.iter().sum();
         if cached > most {
             return Err(format!(
-                "{cached} tokens are reported as cached, and requests of its salt have {most}"
+                "{cached} tokens are reported as cached, and requests of its salt and adapters have {most}"
             ));
         }
         let fewest = fewest_computed(&answer.prompts, &from_others);
         if computed < fewest {
-            return Err(format!("{computed} tokens were run, and {fewest} were nowhere under its salt"));
+            return Err(format!(
+                "{computed} tokens were run, and {fewest} were nowhere under its salt and adapters"
+            ));
         }
         let Some(total) = answer.run_or_cached.filter(|_| self.preemptions == scene.preemptions) else {
             return Ok(());
@@ -146,12 +151,12 @@ impl Pending {
 /// A random request that fits `pages` pages.
 pub(super) fn ask(
     random: &mut Random,
-    pages: usize,
-    mix: Mix,
+    (pages, mix): (usize, Mix),
+    used: Used,
     place: Place,
-    number: u64,
-    arrived: u64,
+    (number, arrived): (u64, u64),
 ) -> (Pending, Arrival) {
+    let mix = mix.with(used.mark);
     let cancel = Cancel::new();
     // Immediate, short and generous limits.
     let timeout_s = match random.below(24) {
@@ -169,8 +174,8 @@ pub(super) fn ask(
             let (request, task) = Lockstep::new(random, pages, mix);
             (Kind::Lockstep(request), task)
         }
-        4..=5 if mix.window.is_none() => {
-            let (request, task) = Filling::new(random, pages);
+        4..=5 if mix.model.window.is_none() => {
+            let (request, task) = Filling::new(random, pages, mix);
             (Kind::Filling(request), task)
         }
         _ => {
@@ -178,10 +183,16 @@ pub(super) fn ask(
             (Kind::Scoring(request), task)
         }
     };
-    let request =
-        Pending { kind, cancel: cancel.clone(), timeout_s, arrived, number, preemptions: 0, alone: true };
-    (
-        request,
-        Arrival { task, cancels: vec![cancel], timeout_s, place, adapters: SequenceAdapters::default() },
-    )
+    let request = Pending {
+        kind,
+        adapters: used.key,
+        adapter_bytes: used.bytes,
+        cancel: cancel.clone(),
+        timeout_s,
+        arrived,
+        number,
+        preemptions: 0,
+        alone: true,
+    };
+    (request, Arrival { task, cancels: vec![cancel], timeout_s, place, adapters: used.adapters })
 }

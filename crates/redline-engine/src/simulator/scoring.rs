@@ -9,7 +9,6 @@ use super::answer::{Checked, Outcome, Work, answered};
 use super::filling::MASK;
 use super::machine::VOCABULARY;
 use super::mix::{Mix, tokens};
-use super::oracle::cached::Stored;
 use super::oracle::likelihood::{LabelsRequest, Scored};
 use crate::answer::outcome::ScoreOutcome;
 use crate::answer::ticket::{ScoreTicket, Ticket};
@@ -51,7 +50,7 @@ impl Scoring {
     pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
         let labels = labels(random);
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
-        let masks = (random.once_in(3) && mix.window.is_none()).then(|| Masks {
+        let masks = (random.once_in(3) && mix.model.window.is_none()).then(|| Masks {
             id: MASK,
             shifted: random.once_in(2),
             samples: random.of(&[1, 3, 15]),
@@ -91,7 +90,7 @@ impl Scoring {
         };
         let ticket = RefCell::new(ticket);
         let request =
-            LabelsRequest { items, labels, of, masks, softmax, full_logprobs, mean, window: mix.window };
+            LabelsRequest { items, labels, of, masks, softmax, full_logprobs, mean, model: mix.model };
         (Self { request, salt, ticket }, task)
     }
 
@@ -112,9 +111,10 @@ impl Scoring {
         work
     }
 
-    pub(super) fn stored(&self) -> Stored {
+    /// Its salt, and the tokens that it may store.
+    pub(super) fn stored(&self) -> (String, Vec<Vec<u32>>, usize) {
         let sequences = if self.request.masks.is_none() { self.request.items.clone() } else { Vec::new() };
-        Stored { salt: self.salt.clone(), sequences, more: 0 }
+        (self.salt.clone(), sequences, 0)
     }
 
     pub(super) fn hear(&self) -> Result<Option<Checked>, String> {

@@ -13,6 +13,7 @@ mod generation;
 mod invariance;
 mod judging;
 mod likelihood;
+mod masked_adapters;
 mod memory;
 mod mixture;
 mod models;

@@ -57,17 +57,18 @@ impl AdapterBuilder {
         let head = lora(exec, head, &linear, &modules)?;
         let embedding = at(ModulePlace::Embedding).next();
         let embedding = embedding.map(|module| self.embedding(exec, module)).transpose()?;
-        let mut adapter = Adapter { layers, head, embedding, bytes: 0 };
-        let tables = adapter.embedding.iter().map(EmbeddingUpdate::bytes);
-        adapter.bytes = adapter.loras().map(Lora::bytes).chain(tables).sum::<usize>() as u64;
-        Ok(adapter)
+        Ok(Adapter::new(layers, head, embedding))
     }
 
-    fn matrix(&self, layer: usize, site: Site) -> &Matrix {
+    pub(super) fn matrix(&self, layer: usize, site: Site) -> &Matrix {
         self.decoder.layers[layer].linear(site).matrix()
     }
 
-    fn embedding(&self, exec: Exec<'_>, module: &ModuleDelta) -> Result<EmbeddingUpdate, ModelError> {
+    pub(super) fn embedding(
+        &self,
+        exec: Exec<'_>,
+        module: &ModuleDelta,
+    ) -> Result<EmbeddingUpdate, ModelError> {
         let format = position_format(self.decoder.embedding.tokens.format());
         let (rank, vocab, hidden) = (module.rank, self.spec.vocab, self.spec.hidden);
         let b = module.scaled_b();
@@ -127,7 +128,7 @@ fn lora(
     Ok(changes.then(|| Lora::new(parts, gains)))
 }
 
-fn ones(len: usize) -> Result<Buffer<f32>, ModelError> {
+pub(super) fn ones(len: usize) -> Result<Buffer<f32>, ModelError> {
     let mut ones = Buffer::zeroed(len)?;
     ones.fill(1.0);
     Ok(ones)
@@ -140,6 +141,19 @@ impl ModuleDelta {
 
     /// Both matrices, for outputs of a layer with weights `base` from `first` on.
     fn part(&self, exec: Exec<'_>, base: &Matrix, first: usize, name: &str) -> Result<LoraPart, ModelError> {
+        // Outputs of other projections in the first strip are zero.
+        let (down, up) = self.matrices(exec, base, first % STRIP, name)?;
+        Ok(LoraPart { down, up, first_strip: first / STRIP })
+    }
+
+    /// A, and B after `before` rows of zeros, for a layer with weights `base`.
+    pub(super) fn matrices(
+        &self,
+        exec: Exec<'_>,
+        base: &Matrix,
+        before: usize,
+        name: &str,
+    ) -> Result<(Matrix, Matrix), ModelError> {
         let (down_format, up_format) = Lora::formats(base.format());
         let b = self.scaled_b();
         check_magnitude(&self.a, &format!("{name}.lora_A"), down_format)?;
@@ -147,16 +161,14 @@ impl ModuleDelta {
         let columns = base.outlier_columns().to_vec();
         let mut down = Matrix::with_outliers(down_format, self.rank, base.cols(), columns)?;
         down.set_rows(exec, 0, &self.a);
-        // Outputs of other projections in the first strip are zero.
-        let before = first % STRIP;
         let mut up = Matrix::zeroed(up_format, before + self.b.len() / self.rank, self.rank)?;
         up.set_rows(exec, before, &b);
-        Ok(LoraPart { down, up, first_strip: first / STRIP })
+        Ok((down, up))
     }
 
     /// `magnitude / |W + scaling B A|` of every output (DoRA, Liu et al. 2024), where `base` has the weights of these outputs from
     /// `first` on.
-    fn gains(&self, base: &Matrix, first: usize, magnitude: &[f32], gains: &mut [f32]) {
+    pub(super) fn gains(&self, base: &Matrix, first: usize, magnitude: &[f32], gains: &mut [f32]) {
         let mut row = vec![0.0; base.cols()];
         let updates = self.b.chunks_exact(self.rank);
         for (o, ((gain, m), b)) in gains.iter_mut().zip(magnitude).zip(updates).enumerate() {

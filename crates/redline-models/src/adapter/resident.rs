@@ -63,6 +63,22 @@ pub(crate) struct AdapterRows<'a> {
 pub struct HeadUpdates(Vec<(Lora, f32)>);
 
 impl Adapter {
+    pub(super) fn new(
+        layers: Vec<[Option<Lora>; Site::OF_LAYER.len()]>,
+        head: Option<Lora>,
+        embedding: Option<EmbeddingUpdate>,
+    ) -> Self {
+        let mut adapter = Self { layers, head, embedding, bytes: 0 };
+        let tables = adapter.embedding.iter().map(EmbeddingUpdate::bytes);
+        adapter.bytes = adapter.loras().map(Lora::bytes).chain(tables).sum::<usize>() as u64;
+        adapter
+    }
+
+    /// An adapter that changes nothing and counts as this many bytes, for tests that run no model.
+    pub fn blank(bytes: u64) -> Self {
+        Self { layers: Vec::new(), head: None, embedding: None, bytes }
+    }
+
     /// Resident bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -82,7 +98,7 @@ impl Adapter {
     pub(crate) fn of(&self, layer: Option<usize>, site: Site) -> Option<&Lora> {
         let Some(layer) = layer else { return self.head.as_ref().filter(|_| site == Site::Head) };
         let index = Site::OF_LAYER.iter().position(|of| *of == site)?;
-        self.layers[layer][index].as_ref()
+        self.layers.get(layer)?[index].as_ref()
     }
 
     pub(crate) fn embedding(&self) -> Option<&EmbeddingUpdate> {

@@ -106,9 +106,17 @@ pub fn check_base(
 /// The paths have the family's prefix if the adapter was trained on the model with its head (`AutoModelForCausalLM`), and none if it
 /// was trained on the model without a head (`AutoModel`), which the names in the adapter tell.
 pub fn base_modules(spec: &DecoderSpec, files: &AdapterFiles) -> Vec<(Option<ModulePlace>, BaseModule)> {
+    modules_of(spec, files.paths())
+}
+
+/// As [`base_modules`], for an adapter of modules with these paths.
+pub(super) fn modules_of<'a>(
+    spec: &DecoderSpec,
+    mut paths: impl Iterator<Item = &'a str>,
+) -> Vec<(Option<ModulePlace>, BaseModule)> {
     let head = spec.head.strip_suffix(".weight").unwrap_or(spec.head);
     let of_prefix = |path: &str| path.starts_with(spec.prefix) || path == head;
-    let with_head = files.paths().any(of_prefix);
+    let with_head = paths.any(of_prefix);
     let full = |name: &str| if with_head { spec.prefixed(name) } else { name.to_owned() };
     let table =
         |name: &str, rows, kind| BaseModule { path: full(name), kind, inputs: rows, outputs: spec.hidden };

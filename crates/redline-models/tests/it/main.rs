@@ -9,6 +9,7 @@ mod interrupted;
 mod invariance;
 mod lora;
 mod merge;
+mod packed_adapters;
 mod positions;
 mod reference;
 mod refusals;

@@ -4,7 +4,6 @@ use super::files::AdapterFiles;
 use super::fit::{BaseModule, ModuleKind};
 use super::names::{Part, Parts};
 use crate::checksum::{Checksum, Hash};
-use crate::dtype::StoredDtype;
 use crate::error::Result;
 use crate::safetensors::TensorInfo;
 
@@ -23,8 +22,8 @@ pub struct AdapterModule {
     pub parameters: u64,
     /// Bytes of all its tensors in the file.
     pub bytes: u64,
-    /// The types of its tensors, each once, in the order A, B, magnitudes.
-    pub dtypes: Vec<StoredDtype>,
+    /// The names of the types of its tensors, each once, in the order A, B, magnitudes.
+    pub dtypes: Vec<String>,
 }
 
 impl AdapterFiles {
@@ -54,8 +53,9 @@ impl AdapterFiles {
                     continue;
                 }
                 module.parameters += info.elements() as u64;
-                if !module.dtypes.contains(&info.dtype) {
-                    module.dtypes.push(info.dtype);
+                let dtype = info.dtype.to_string();
+                if !module.dtypes.contains(&dtype) {
+                    module.dtypes.push(dtype);
                 }
             }
             Ok(module)

@@ -12,6 +12,8 @@ pub enum AdapterFault {
     NoConfig,
     #[error("there is no `adapter_model.safetensors` and no `adapter_model.bin`")]
     NoTensors,
+    #[error("the adapter is converted: PEFT's own files are needed")]
+    Converted,
     #[error("the adapter has no LoRA tensors")]
     Empty,
     #[error("`{}` lies outside the adapter directory `{}`", .path.display(), .root.display())]
@@ -63,6 +65,7 @@ impl AdapterFault {
             Self::NoConfig | Self::NoTensors => {
                 "an adapter is a directory that PEFT's `save_pretrained` wrote"
             }
+            Self::Converted => "give the directory that it was converted from",
             Self::Outside { .. } => "move the adapter into that directory; links must not lead out of it",
             Self::Pattern { .. } => "a list of module names needs no regular expression",
             Self::Patterns { .. } => "write module names instead of regular expressions",

@@ -13,6 +13,7 @@ use crate::checkpoint::Checkpoint;
 use crate::checksum::{Checksum, Hash};
 use crate::error::{Result, WeightsError};
 use crate::file::exists;
+use crate::infq::Infq;
 
 const CONFIG: &str = "adapter_config.json";
 const SAFETENSORS: &str = "adapter_model.safetensors";
@@ -58,6 +59,9 @@ impl AdapterFiles {
     pub fn open(dir: &Path) -> Result<Self> {
         fs::metadata(dir).map_err(WeightsError::io("open the adapter directory", dir))?;
         let refuse = |fault| WeightsError::Adapter { place: dir.to_owned(), fault };
+        if Infq::is(dir) {
+            return Err(refuse(AdapterFault::Converted));
+        }
         let config = dir.join(CONFIG);
         if !exists(&config)? {
             return Err(refuse(AdapterFault::NoConfig));

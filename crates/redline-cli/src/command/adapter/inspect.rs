@@ -1,19 +1,20 @@
 //! `redline adapter inspect`: what an adapter directory contains, and whether it fits a model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::{AdapterOptions, Source};
 use redline_lab::number;
-use redline_models::adapter::{AdapterFit, fit};
-use redline_models::{LoadOptions, ModelError, Weights};
-use redline_weights::{AdapterFiles, AdapterModule, Checkpoint, ConfigFile, Infq, StoredDtype, WeightsError};
+use redline_models::adapter::{AdapterFit, PackedFiles, fit};
+use redline_models::{LoadOptions, ModelError};
+use redline_weights::{AdapterConfig, AdapterFiles, AdapterModule, Infq};
 use redline_wire::{AdapterInspection, AdapterModelFit, AdapterTarget, Finite, SchemaVersion};
 
 use super::super::Context;
+use super::{base, opened};
 use crate::message::Failure;
-use crate::model::{SignedFlag, WeightFlags};
+use crate::model::{self, SignedFlag, WeightFlags};
 use crate::{output, progress, table};
 
 /// The end of the help.
@@ -24,6 +25,9 @@ shape. Parameters are A, B and the magnitudes of DoRA; bytes are those of all
 tensors in the file, with copies of base weights, which PEFT stores with an
 adapter of embedding or head. The digest is the same for the same tensors with
 the same scaling, whatever the file format.
+
+Of an adapter that `adapter convert` wrote, the digest is that of its source,
+and the parts of a layer that the adapter leaves unchanged are not listed.
 
 With `--model`, the adapter is checked as `--adapter` would check it. An adapter
 that does not fit ends the command with exit code 1 and names the first tensor
@@ -37,7 +41,7 @@ const OF_MODEL: &[&str] = &["require_signed", "format", "group", "outliers"];
 #[command(after_help = ABOUT)]
 #[command(mut_args(|flag| if OF_MODEL.contains(&flag.get_id().as_str()) { flag.requires("model") } else { flag }))]
 pub(super) struct InspectArgs {
-    /// The adapter: a directory that PEFT wrote
+    /// The adapter: a directory that PEFT or `adapter convert` wrote
     #[arg(value_name = "DIR")]
     adapter: PathBuf,
     /// Check it against this model, and tell the memory that it takes beside it: a directory, a Hugging Face id in the local cache,
@@ -55,23 +59,24 @@ pub(super) struct InspectArgs {
 
 /// Prints the contents of the adapter.
 pub(super) fn run(args: &InspectArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let failed = |error: WeightsError| Failure::advised(&error, error.hint());
-    let files = AdapterFiles::open(&args.adapter).map_err(failed)?;
-    let modules = files.contents().map_err(failed)?;
-    let digest = progress::during("reading the adapter", || files.digest()).map_err(failed)?;
-    let fit = args.model.as_deref().map(|model| fitted(args, model, &files, context)).transpose()?;
+    let failed = |error: ModelError| Failure::advised(&error, error.hint());
+    let opened = Opened::open(&args.adapter).map_err(failed)?;
+    let modules = opened.modules().map_err(failed)?;
+    let digest = progress::during("reading the adapter", || opened.digest()).map_err(failed)?;
+    let fit = args.model.as_deref().map(|model| fitted(args, model, &opened, context)).transpose()?;
+    let config = opened.config();
     let inspection = AdapterInspection {
         object: "adapter".to_owned(),
         schema: SchemaVersion,
         adapter: args.adapter.display().to_string(),
-        base_model: files.config().base_model().map(str::to_owned),
-        rslora: files.config().rank_stabilised(),
-        dora: files.config().dora(),
+        base_model: config.base_model().map(str::to_owned),
+        rslora: config.rank_stabilised(),
+        dora: config.dora(),
         modules: modules.len(),
         parameters: modules.iter().map(|module| module.parameters).sum(),
         bytes: modules.iter().map(|module| module.bytes).sum(),
         dtypes: modules.iter().fold(Vec::new(), |all, module| joined(all, &module.dtypes)),
-        digest: digest.to_string(),
+        digest,
         targets: targets(&modules),
         fit,
     };
@@ -83,11 +88,48 @@ pub(super) fn run(args: &InspectArgs, context: &Context) -> Result<ExitCode, Fai
     Ok(ExitCode::SUCCESS)
 }
 
+/// The files of an adapter.
+enum Opened {
+    Peft(AdapterFiles),
+    Packed(PackedFiles),
+}
+
+impl Opened {
+    fn open(dir: &Path) -> Result<Self, ModelError> {
+        Ok(if Infq::is(dir) {
+            Self::Packed(PackedFiles::open(dir)?)
+        } else {
+            Self::Peft(AdapterFiles::open(dir)?)
+        })
+    }
+
+    fn config(&self) -> &AdapterConfig {
+        match self {
+            Self::Peft(files) => files.config(),
+            Self::Packed(files) => files.config(),
+        }
+    }
+
+    fn modules(&self) -> Result<Vec<AdapterModule>, ModelError> {
+        match self {
+            Self::Peft(files) => Ok(files.contents()?),
+            Self::Packed(files) => files.contents(),
+        }
+    }
+
+    fn digest(&self) -> Result<String, ModelError> {
+        match self {
+            Self::Peft(files) => Ok(files.digest()?.to_string()),
+            Self::Packed(files) => Ok(files.infq().source().to_string()),
+        }
+    }
+}
+
 /// Checks the adapter against a model.
 fn fitted(
     args: &InspectArgs,
     model: &str,
-    files: &AdapterFiles,
+    adapter: &Opened,
     context: &Context,
 ) -> Result<AdapterModelFit, Failure> {
     let failed = |error: ModelError| Failure::advised(&error, error.hint());
@@ -97,35 +139,39 @@ fn fitted(
         mmap: false,
     };
     let source = args.signed.of(model, context.environment)?.source(context.environment)?;
-    let AdapterFit { format, bytes, .. } =
-        progress::during("checking the adapter", || check(&source, options, files)).map_err(failed)?;
-    Ok(AdapterModelFit { model: model.to_owned(), format: format.to_string(), memory_bytes: bytes })
+    let threads = model::threads(None, context.environment)?;
+    let checked = progress::during("checking the adapter", || check(&source, options, adapter, threads))?;
+    let (format, memory_bytes) = checked.map_err(failed)?;
+    Ok(AdapterModelFit { model: model.to_owned(), format, memory_bytes })
 }
 
-fn check(source: &Source, options: LoadOptions, files: &AdapterFiles) -> Result<AdapterFit, ModelError> {
+/// The format of the model, and the bytes of the adapter in memory.
+fn check(
+    source: &Source,
+    options: LoadOptions,
+    adapter: &Opened,
+    threads: usize,
+) -> Result<Result<(String, u64), ModelError>, Failure> {
     let max_rank = AdapterOptions::default().max_rank;
-    let of = |config: &ConfigFile, weights: Weights<'_>| fit(config, weights, options, files, max_rank);
-    match source {
-        Source::Directory(dir) => {
-            let config = ConfigFile::open(&dir.join("config.json"))?;
-            if Infq::is(dir) {
-                of(&config, Weights::Infq(&Infq::open(dir)?))
-            } else {
-                of(&config, Weights::Checkpoint(&Checkpoint::open(dir)?))
-            }
-        }
-        Source::Embedded(model) => {
-            let config = ConfigFile::from_bytes("config.json", model.config)?;
-            of(&config, Weights::Checkpoint(&Checkpoint::from_bytes(model.name, (model.weights)())?))
-        }
+    match adapter {
+        Opened::Peft(files) => Ok(opened(source, |config, weights| {
+            let AdapterFit { format, bytes, .. } = fit(config, weights, options, files, max_rank)?;
+            Ok((format.to_string(), bytes))
+        })),
+        // What it was packed for are the weights in memory.
+        Opened::Packed(files) => model::with_team(threads, None, |exec| {
+            let model = base(source, options, exec)?;
+            let (_, adapter) = model.adapter_builder().load(files.infq(), max_rank)?;
+            Ok((model.facts().format.to_string(), adapter.bytes()))
+        }),
     }
 }
 
 /// The names of types, each once.
-fn joined(mut all: Vec<String>, more: &[StoredDtype]) -> Vec<String> {
-    for name in more.iter().map(StoredDtype::to_string) {
-        if !all.contains(&name) {
-            all.push(name);
+fn joined(mut all: Vec<String>, more: &[String]) -> Vec<String> {
+    for name in more {
+        if !all.contains(name) {
+            all.push(name.clone());
         }
     }
     all
@@ -220,7 +266,7 @@ mod tests {
             scaling: 3.0 / rank as f32,
             parameters: 12 * rank as u64,
             bytes: 48 * rank as u64,
-            dtypes: vec![StoredDtype::F32, StoredDtype::BF16],
+            dtypes: vec!["F32".to_owned(), "BF16".to_owned()],
         }
     }
 

@@ -90,8 +90,10 @@ impl<M: Machine> Core<M> {
         let sizes: Vec<usize> = outputs.iter().map(|output| output.rows.len()).collect();
         self.machine.prepare(self.batch.rows(), &sizes)?;
         let ran = self.run_guarded(rows, &outputs, &mut |group, logits| read(logits, sizes[group]));
-        ran.map_err(EngineError::Panicked)?;
-        self.log_pass(&[], rows.len());
-        Ok(())
+        if ran.is_ok() {
+            self.log_pass(&[], rows.len());
+        }
+        self.batch.clear();
+        ran.map_err(EngineError::Panicked)
     }
 }

@@ -306,10 +306,15 @@ impl<M: Machine> Core<M> {
                 running.computed_tokens += piece.tokens;
             }
         }
-        if let Err(panic) = self.run(&rows, &groups) {
+        let ran = self.run(&rows, &groups);
+        if ran.is_ok() {
+            self.log_pass(pieces, rows.len());
+        }
+        // Adapters of requests that end now leave memory.
+        self.batch.clear();
+        if let Err(panic) = ran {
             return self.fail_all_of(pieces, || EngineError::Panicked(panic.clone()));
         }
-        self.log_pass(pieces, rows.len());
         let end = (self.clock)();
         if let Some(log) = &self.stages {
             log(StageTime { stage: Stage::Pass, start, end });

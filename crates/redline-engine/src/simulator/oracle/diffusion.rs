@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::super::machine::{VOCABULARY, canvas_digest, logits};
+use super::super::machine::{StandIn, VOCABULARY};
 use super::{Verdict, by_weight, drawn, largest, random, total};
 use crate::answer::outcome::{DiffuseOutcome, DiffusionPass, FinishReason};
 use crate::mode::diffusion::Rules;
@@ -67,6 +67,7 @@ pub(in crate::simulator) struct CanvasRequest {
     pub(in crate::simulator) algorithm: Algorithm,
     pub(in crate::simulator) sampling: Sampling,
     pub(in crate::simulator) cfg_scale: f32,
+    pub(in crate::simulator) model: StandIn,
 }
 
 /// The state of a canvas while an answer is followed.
@@ -298,7 +299,7 @@ impl Replay<'_> {
             (true, _) => first,
             (false, p) => p,
         };
-        let of = |tokens: &[u32]| logits(canvas_digest(tokens.iter().copied(), row));
+        let of = |tokens: &[u32]| self.request.model.on_canvas(tokens.iter().copied(), row);
         let conditioned: [f32; VOCABULARY] = of(&self.stored);
         if self.request.cfg_scale == 0.0 {
             return conditioned.to_vec();

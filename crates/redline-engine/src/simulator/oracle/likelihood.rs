@@ -1,6 +1,6 @@
 //! Scores of labels, token by token and canvas by canvas.
 
-use super::super::machine::{VOCABULARY, canvas_digest, logits, normaliser, seen_digest};
+use super::super::machine::{StandIn, VOCABULARY, normaliser};
 use super::random;
 use crate::mode::score::Masks;
 
@@ -13,11 +13,11 @@ pub(in crate::simulator) struct Scored {
 }
 
 /// Log-probability of a label after a prompt: the sum over its tokens, each given those before it.
-pub(in crate::simulator) fn logprob(prompt: &[u32], label: &[u32], window: Option<usize>) -> f64 {
+pub(in crate::simulator) fn logprob(prompt: &[u32], label: &[u32], model: StandIn) -> f64 {
     let mut all = prompt.to_vec();
     let mut sum = 0.0;
     for &token in label {
-        let row = logits(seen_digest(&all, window));
+        let row = model.after(&all);
         sum += f64::from(row[token as usize]) - normaliser(&row);
         all.push(token);
     }
@@ -25,9 +25,14 @@ pub(in crate::simulator) fn logprob(prompt: &[u32], label: &[u32], window: Optio
 }
 
 /// The row that predicts token `at` after a prompt, if the tokens there are `shown`; `None` is a mask.
-fn masked_row(prompt: &[u32], shown: &[Option<u32>], at: usize, masks: Masks) -> [f32; VOCABULARY] {
+fn masked_row(
+    prompt: &[u32],
+    shown: &[Option<u32>],
+    at: usize,
+    (masks, model): (Masks, StandIn),
+) -> [f32; VOCABULARY] {
     let canvas = prompt.iter().copied().chain(shown.iter().map(|token| token.unwrap_or(masks.id)));
-    logits(canvas_digest(canvas, prompt.len() + at - usize::from(masks.shifted)))
+    model.on_canvas(canvas, prompt.len() + at - usize::from(masks.shifted))
 }
 
 /// Sets of masked tokens of a label (bit `at` for token `at`), each with the weight of one masked token, ascending.
@@ -63,7 +68,7 @@ fn covered(length: usize, masks: Masks) -> Vec<(u64, f64)> {
 }
 
 /// The bound that a model that fills masks gives for the log-probability of a label after a prompt.
-fn masked_logprob(prompt: &[u32], label: &[u32], masks: Masks) -> f64 {
+fn masked_logprob(prompt: &[u32], label: &[u32], masks: Masks, model: StandIn) -> f64 {
     let mut sum = 0.0;
     for (set, weight) in covered(label.len(), masks) {
         let hidden = |at: usize| set >> at & 1 == 1;
@@ -71,7 +76,7 @@ fn masked_logprob(prompt: &[u32], label: &[u32], masks: Masks) -> f64 {
             label.iter().enumerate().map(|(at, &token)| (!hidden(at)).then_some(token)).collect();
         let mut of_set = 0.0;
         for at in (0..label.len()).filter(|&at| hidden(at)) {
-            let row = masked_row(prompt, &shown, at, masks);
+            let row = masked_row(prompt, &shown, at, (masks, model));
             of_set += weight * (f64::from(row[label[at] as usize]) - normaliser(&row));
         }
         sum += of_set;
@@ -105,8 +110,7 @@ pub(in crate::simulator) struct LabelsRequest {
     pub(in crate::simulator) softmax: bool,
     pub(in crate::simulator) full_logprobs: bool,
     pub(in crate::simulator) mean: bool,
-    /// Number of tokens that a row sees.
-    pub(in crate::simulator) window: Option<usize>,
+    pub(in crate::simulator) model: StandIn,
 }
 
 impl LabelsRequest {
@@ -122,8 +126,8 @@ impl LabelsRequest {
             return self.of_long(item, labels);
         }
         let row = match self.masks {
-            None => logits(seen_digest(&self.items[item], self.window)),
-            Some(masks) => masked_row(&self.items[item], &[None], 0, masks),
+            None => self.model.after(&self.items[item]),
+            Some(masks) => masked_row(&self.items[item], &[None], 0, (masks, self.model)),
         };
         let own: Vec<f64> = labels.iter().map(|label| f64::from(row[label[0] as usize])).collect();
         let among = log_softmax(&own);
@@ -144,8 +148,8 @@ impl LabelsRequest {
     fn of_long(&self, item: usize, labels: &[Vec<u32>]) -> Scored {
         let whole = labels.iter().map(|label| {
             let sum = match self.masks {
-                None => logprob(&self.items[item], label, self.window),
-                Some(masks) => masked_logprob(&self.items[item], label, masks),
+                None => logprob(&self.items[item], label, self.model),
+                Some(masks) => masked_logprob(&self.items[item], label, masks, self.model),
             };
             if self.mean { sum / label.len() as f64 } else { sum }
         });

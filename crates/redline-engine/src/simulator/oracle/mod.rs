@@ -1,13 +1,14 @@
 //! The expected answers, written naively from the published algorithms.
 //!
 //! Nothing here calls the samplers, schedules, masks or confidences of the engine. The oracle shares two things with the code
-//! that it checks: the stand-in for the model ([`super::machine::logits`]), and the definition of the random numbers, which is
+//! that it checks: the stand-in for the model ([`super::machine::StandIn`]), and the definition of the random numbers, which is
 //! written a second time below. It computes each row in f64 from all tokens that the row sees, without a cache. Where rounding
 //! alone could decide between two answers, it leaves the question open ([`Verdict::Open`]).
 
 pub(super) mod cached;
 pub(super) mod diffusion;
 pub(super) mod likelihood;
+pub(super) mod published;
 pub(super) mod sampling;
 
 /// Relative difference of two weights or sums of weights below which rounding may decide.

@@ -4,7 +4,7 @@
 //! temperature, top-k, top-p, min-p and typical-p; then the first candidate whose cumulative probability exceeds the random number
 //! of (seed, position). Candidates are ordered by probability, equals by id.
 
-use super::super::machine::{VOCABULARY, logits, seen_digest};
+use super::super::machine::{StandIn, VOCABULARY};
 use super::likelihood::logprob;
 use super::{Verdict, by_weight, close, drawn, largest, random, splitmix, total};
 use crate::request::{Penalties, Sampling};
@@ -21,8 +21,7 @@ pub(in crate::simulator) struct Continued {
     pub(in crate::simulator) sampling: Sampling,
     pub(in crate::simulator) penalties: Penalties,
     pub(in crate::simulator) logit_bias: Vec<(u32, f32)>,
-    /// Number of tokens that a row sees.
-    pub(in crate::simulator) window: Option<usize>,
+    pub(in crate::simulator) model: StandIn,
 }
 
 impl Continued {
@@ -31,10 +30,10 @@ impl Continued {
         prompt: Vec<u32>,
         most: usize,
         end_ids: Vec<u32>,
-        window: Option<usize>,
+        model: StandIn,
     ) -> Self {
         let (sampling, penalties) = (Sampling::default(), Penalties::default());
-        Self { prompt, most, end_ids, sampling, penalties, logit_bias: Vec::new(), window }
+        Self { prompt, most, end_ids, sampling, penalties, logit_bias: Vec::new(), model }
     }
 
     /// The changed logits of a row after `new` tokens.
@@ -57,7 +56,7 @@ impl Continued {
     /// The token after `new` tokens of the continuation with this seed.
     fn choice(&self, new: &[u32], seed: u64) -> Verdict<u32> {
         let all = [&self.prompt, new].concat();
-        let row = self.changed(logits(seen_digest(&all, self.window)), new);
+        let row = self.changed(self.model.after(&all), new);
         let sampling = Sampling { seed, ..self.sampling };
         choice(&row, &sampling, self.prompt.len() + new.len())
     }
@@ -122,7 +121,7 @@ impl Continued {
         if n == best_of || generated < expected {
             return Ok(generated == expected);
         }
-        let mean = |new: &Vec<u32>| logprob(&self.prompt, new, self.window) / new.len() as f64;
+        let mean = |new: &Vec<u32>| logprob(&self.prompt, new, self.model) / new.len() as f64;
         let mut order: Vec<(u64, f64)> = seeds.into_iter().zip(all.iter().map(mean)).collect();
         order.sort_by(|a, b| b.1.total_cmp(&a.1));
         let open = order

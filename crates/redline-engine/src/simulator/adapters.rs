@@ -1,6 +1,6 @@
 //! Random adapters: publications beside the running requests, and the adapters of requests, on the engine's own store.
 //!
-//! Directories are numbers, and an adapter is the number of its bytes. While a directory is read, somebody else may publish.
+//! Directories are numbers, and an adapter is the number of its bytes. While a directory is read, another caller may publish.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,7 +144,7 @@ impl Library {
         Publication { name, dir, contents, expected }
     }
 
-    /// Lets somebody else publish during the next read.
+    /// Lets another caller publish during the next read.
     fn prepare_meanwhile(&mut self, random: &mut Random) {
         let wanted = Publication { expected: None, ..self.publication(random) };
         let (store, disk) = (self.store.clone(), Arc::downgrade(&self.disk));

@@ -1,13 +1,14 @@
 //! The engine without a model: random requests, budgets and times, replayed from a seed.
 //!
-//! The simulator runs the engine's own heartbeat, scheduler, cache and requests. Only the model is replaced: the stand-in
-//! stores the token itself in place of keys and values, and its logits are a digest of all tokens it reads through a sequence's
-//! pages, and of the request's adapters. So a page that was wrongly shared, overwritten, mixed up or lost changes the answer. The expected answer comes from
-//! `oracle`, which runs the request alone without any cache, and without the code that it checks.
+//! The simulator runs the engine's own heartbeat, scheduler, cache, requests and store of adapters. Only the model and the files of
+//! adapters are replaced: the stand-in stores the token itself, marked with its adapters, in place of keys and values, and its
+//! logits are a digest of all that it reads through a sequence's pages. So a page that was wrongly shared, overwritten, mixed up or
+//! lost changes the answer, and so does a wrong adapter. The expected answer comes from `oracle`, which runs the request alone
+//! without any cache, and without the code that it checks.
 //!
 //! Besides the answers, these properties are checked:
 //!
-//! - Tokens reported as cached, and tokens that were not run, can have come from requests of the same salt.
+//! - Tokens reported as cached, and tokens that were not run, can have come from requests of the same salt and adapters.
 //! - A request that was cancelled or is late is answered before the next pass, and no other request ends early.
 //! - The number of passes is bounded by the work of the requests (`passes`).
 //! - Publications, rollbacks and removals of adapters have the results of `oracle::published`. A request keeps the adapters that

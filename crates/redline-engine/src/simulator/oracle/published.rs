@@ -15,7 +15,7 @@ pub(in crate::simulator) type Contents = Option<u64>;
 pub(in crate::simulator) enum Event {
     /// The directory of this number was read.
     Read(usize, Contents),
-    /// While a directory was read, somebody else published one.
+    /// While a directory was read, another caller published one.
     Published(Publication, Result<AdapterInfo, String>),
 }
 

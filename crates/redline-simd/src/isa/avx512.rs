@@ -1,19 +1,19 @@
 //! AVX-512 (F, BW, DQ, VL, VNNI), with or without the bf16 dot product: a vector is one register.
 
 use core::arch::x86_64::{
-    __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _MM_HINT_T1,
-    _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512,
-    _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0,
+    _MM_HINT_T1, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_and_si512, _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
     _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_epi32,
     _mm512_cvtps_ph, _mm512_div_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps,
     _mm512_loadu_si512, _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_epu32,
     _mm512_max_ps, _mm512_mul_ps, _mm512_permute_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4, _mm512_slli_epi32,
-    _mm512_srli_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
-    _mm512_xor_ps, _mm512_xor_si512,
+    _mm512_reduce_max_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4,
+    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    _mm512_sub_ps, _mm512_xor_ps, _mm512_xor_si512,
 };
 
-use super::{Isa, LANES, ODD};
+use super::{Isa, LANES, ODD, largest_ascending};
 
 /// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI, and with `BF16` a `vdpbf16ps` that passed the self-test.
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +170,13 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
             let bits = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fff_ffff));
             _mm512_max_epu32(m, bits)
         }
+    }
+    #[inline(always)]
+    fn reduce_max(self, v: __m512) -> f32 {
+        let (largest, unordered) =
+            unsafe { (_mm512_reduce_max_ps(v), _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(v, v)) };
+        // Only for zeros and lanes that are not numbers does the order matter.
+        if largest != 0.0 && unordered == 0 { largest } else { largest_ascending(self.to_array(v)) }
     }
     #[inline(always)]
     fn max_word(self, v: __m512i) -> u32 {

@@ -246,11 +246,55 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     /// Largest lane, by [`Isa::max`] in ascending order.
     #[inline(always)]
     fn reduce_max(self, v: Self::F) -> f32 {
-        let lanes = self.to_array(v);
-        let mut m = lanes[0];
-        for &x in &lanes[1..] {
-            m = if m < x { x } else { m };
+        largest_ascending(self.to_array(v))
+    }
+}
+
+/// [`Isa::reduce_max`], lane by lane.
+#[inline(always)]
+fn largest_ascending(lanes: [f32; LANES]) -> f32 {
+    let mut m = lanes[0];
+    for &x in &lanes[1..] {
+        m = if m < x { x } else { m };
+    }
+    m
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kernel, Simd};
+
+    struct Largest([f32; LANES]);
+
+    impl Kernel for Largest {
+        type Output = u32;
+        #[inline(always)]
+        fn run<S: Isa>(self, s: S) -> u32 {
+            // SAFETY: sixteen values.
+            s.reduce_max(unsafe { s.load(self.0.as_ptr()) }).to_bits()
         }
-        m
+    }
+
+    /// Zeros and lanes that are not numbers make the order matter.
+    #[test]
+    fn the_largest_lane_is_that_of_the_ascending_order() {
+        let values = [0.0, -0.0, f32::NAN, -1.0, 2.5, f32::NEG_INFINITY, f32::INFINITY];
+        let mut state = 1_u64;
+        let mut next = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        for round in 0..5000 {
+            let kinds = 1 + round % values.len();
+            let lanes = std::array::from_fn(|_| values[next(kinds)]);
+            let mut expected = lanes[0];
+            for x in lanes {
+                expected = if expected < x { x } else { expected };
+            }
+            for simd in Simd::variants() {
+                assert_eq!(simd.run(Largest(lanes)), expected.to_bits(), "{}: {lanes:?}", simd.name());
+            }
+        }
     }
 }

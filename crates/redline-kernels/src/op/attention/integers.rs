@@ -17,7 +17,9 @@ use redline_simd::{Isa, Kernel, LANES};
 use super::SPAN;
 use super::block::{BLOCK_TILES, Block, MOST_ROWS, Products, ROWS, Seen, Values, softmax};
 use crate::format::BLOCK;
-use crate::op::kv::{IntegerEncoding, MAX_HEAD_DIM, MAX_SCALES, PAGE_BLOCKS, PAGE_TOKENS, QueryScale};
+use crate::op::kv::{
+    IntegerEncoding, KvShape, MAX_HEAD_DIM, MAX_SCALES, PAGE_BLOCKS, PAGE_TOKENS, QueryScale,
+};
 use crate::op::quantise::{quantise_head, scale_of};
 
 /// Number of pages in a span.
@@ -101,7 +103,7 @@ macro_rules! with_rows {
 impl<S: Isa, F: IntegerEncoding> Products<S> for Integers<F> {
     #[inline(always)]
     fn load_queries(&mut self, s: S, block: &Block<'_>) {
-        let shape = block.shape();
+        let shape = shape_of::<F>(block);
         for t in 0..block.len() {
             let tile = block.tile(t);
             for r in 0..tile.rows {
@@ -173,7 +175,7 @@ impl<F: IntegerEncoding> Integers<F> {
     /// Computes the logits of all `R` rows of a tile, for every block of sixteen keys of which a row sees any.
     #[inline(always)]
     fn logits<S: Isa, const R: usize>(&mut self, s: S, read: &Read<'_>) {
-        let shape = read.block.shape();
+        let shape = shape_of::<F>(read.block);
         let strip = shape.key_strip_words();
         let scale_words = (shape.head_words() - shape.scales()) / PAGE_BLOCKS;
         let queries = self.query_words(read.tile);
@@ -206,7 +208,7 @@ impl<F: IntegerEncoding> Integers<F> {
             // SAFETY: logits were computed for all blocks of sixteen keys of which a row sees any.
             top = unsafe { softmax(s, self.logits.as_mut_ptr().cast::<f32>().add(r * SPAN), from..to) };
         }
-        for group in 0..read.block.shape().scale_groups() {
+        for group in 0..shape_of::<F>(read.block).scale_groups() {
             scales[group] = self.weigh_group(s, read, (r, rows), group);
         }
         (top, scales)
@@ -215,7 +217,7 @@ impl<F: IntegerEncoding> Integers<F> {
     /// Turns the probabilities of row `r` of `rows` into weights of its values in a group of dimensions. Returns their scale.
     #[inline(always)]
     fn weigh_group<S: Isa>(&mut self, s: S, read: &Read<'_>, (r, rows): (usize, usize), group: usize) -> f32 {
-        let shape = read.block.shape();
+        let shape = shape_of::<F>(read.block);
         let (from, to) = read.seen.keys[r];
         let whole = blocks_of_32(read.seen);
         let mut weighted = [0f32; SPAN];
@@ -269,7 +271,7 @@ impl<F: IntegerEncoding> Integers<F> {
         scales: &[WeightScales; MOST_ROWS],
         o: &mut Values,
     ) {
-        let (shape, width) = (read.block.shape(), read.block.width());
+        let (shape, width) = (shape_of::<F>(read.block), read.block.width());
         let whole = blocks_of_32(read.seen);
         let stored = (shape.scales() - shape.key_words()) / shape.value_vectors();
         for strip in 0..shape.value_vectors() {
@@ -302,6 +304,12 @@ impl<F: IntegerEncoding> Integers<F> {
             }
         }
     }
+}
+
+/// The shape of a block's keys and values, with a format that is known at compile time, so that sizes need no divisions.
+#[inline(always)]
+fn shape_of<F: IntegerEncoding>(block: &Block<'_>) -> KvShape {
+    KvShape { format: F::FORMAT, ..block.shape() }
 }
 
 /// Maximum number of rows in a tile.

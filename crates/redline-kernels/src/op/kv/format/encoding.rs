@@ -2,7 +2,7 @@
 
 use redline_simd::Isa;
 
-use super::{KvShape, MAX_HEAD_DIM};
+use super::{KvFormat, KvShape, MAX_HEAD_DIM};
 use crate::Arithmetic;
 use crate::format::Mac;
 
@@ -85,6 +85,8 @@ pub(crate) struct QueryScale {
 
 /// Products of integers, which are exact sums.
 pub(crate) trait IntegerEncoding {
+    /// The format.
+    const FORMAT: KvFormat;
     /// [`QueryScale::starts`] is the sum of a group of the query times the negative of this.
     fn offset<S: Isa>() -> i32;
     /// Logits of the sixteen keys of a strip for `R` queries.

@@ -32,6 +32,7 @@ macro_rules! formats {
             /// All formats.
             pub const ALL: &[KvFormat] = &[$(Self::$name),*];
 
+            #[inline(always)]
             fn layout(self) -> &'static Layout {
                 match self {
                     $(Self::$name => &<$file::$name as Encoding>::LAYOUT),*

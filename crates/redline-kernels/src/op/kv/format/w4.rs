@@ -18,7 +18,7 @@
 use redline_simd::{Isa, LANES};
 
 use super::encoding::{Encoding, FormatVisitor, IntegerEncoding, Layout, QueryScale};
-use super::{KvShape, MAX_HEAD_DIM, PAGE_TOKENS};
+use super::{KvFormat, KvShape, MAX_HEAD_DIM, PAGE_TOKENS};
 use crate::Arithmetic;
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Integer, bf16, w4};
@@ -134,6 +134,8 @@ unsafe fn scale_at(shape: KvShape, words: *const u32, group: usize) -> *const u1
 }
 
 impl IntegerEncoding for W4 {
+    const FORMAT: KvFormat = KvFormat::W4;
+
     #[inline(always)]
     fn offset<S: Isa>() -> i32 {
         OFFSET

@@ -6,7 +6,7 @@
 use redline_simd::{Isa, LANES};
 
 use super::encoding::{Encoding, FormatVisitor, IntegerEncoding, Layout, QueryScale};
-use super::{KvShape, MAX_HEAD_DIM, PAGE_TOKENS};
+use super::{KvFormat, KvShape, MAX_HEAD_DIM, PAGE_TOKENS};
 use crate::Arithmetic;
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Integer, w8};
@@ -62,6 +62,8 @@ impl Encoding for W8 {
 }
 
 impl IntegerEncoding for W8 {
+    const FORMAT: KvFormat = KvFormat::W8;
+
     #[inline(always)]
     fn offset<S: Isa>() -> i32 {
         w8::W8::offset::<S>()

@@ -18,6 +18,9 @@ const PANEL_TILES: usize = 8;
 /// Maximum number of rows whose outputs are updated after all of them were computed ([`beside`]).
 pub(super) const BESIDE_ROWS: usize = 16;
 
+/// Minimum number of strips of outputs that a thread updates at a time.
+const UPDATED_STRIPS: usize = 128;
+
 /// Computes a layer of a few rows with updates. The strips of the first matrices are computed beside those of the layer, so that no
 /// thread waits for them; the outputs, which are few, are updated afterwards.
 pub(super) fn beside<'a>(
@@ -45,6 +48,11 @@ pub(super) fn beside<'a>(
     for item in 0..loras.len() * parts {
         pack(&areas, first, (item / parts, item % parts));
     }
+    // Long stretches of every second matrix are read at a time: each is short beside a layer.
+    let distribution = match distribution {
+        Distribution::Stealing { least } => Distribution::Stealing { least: least.max(UPDATED_STRIPS) },
+        other => other,
+    };
     exec.team.split_strips(strips, 1, distribution, |strips| {
         for tile in 0..tiles {
             let rows = job.layout.tile(tile);

@@ -276,7 +276,8 @@ fn baselines_lie_in_the_directory_of_their_machine() {
                 file.display()
             );
             // The lane, or the lane and what is measured with it.
-            let (stem, lane) = (file.file_stem().unwrap().to_str().unwrap(), document["lane"].as_str().unwrap());
+            let (stem, lane) =
+                (file.file_stem().unwrap().to_str().unwrap(), document["lane"].as_str().unwrap());
             assert!(stem == lane || stem == format!("{lane}-sweep"), "{}: lane {lane}", file.display());
             files += usize::from(stem == lane);
         }

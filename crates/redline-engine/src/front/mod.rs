@@ -230,6 +230,14 @@ fn mask_id(config: &ConfigFile) -> Result<Option<u32>, EngineError> {
     Ok(config.ids("mask_token_id")?.first().copied())
 }
 
+/// The CPUs that threads are bound to, if they are, and those that are left for threads that read adapters.
+fn cpus(options: &Options) -> Result<(Option<Vec<u32>>, Vec<u32>), EngineError> {
+    let cpus = options.pin.then(usable_cpus).transpose();
+    let cpus = cpus.map_err(|e| not_started(options.threads, &e))?;
+    let free = cpus.iter().flatten().skip(options.threads).copied().collect();
+    Ok((cpus, free))
+}
+
 /// The store of adapters, if the options allow some.
 fn store(model: &Model, options: &Options, simd: Simd) -> Option<Arc<Store>> {
     let adapters = options.adapters?;
@@ -252,9 +260,7 @@ impl Engine {
         model.limit_adapters(options.adapter_limits());
         let spec = model.adapter_builder().spec().clone();
         let store = store(&model, &options, simd);
-        let cpus = options.pin.then(usable_cpus).transpose();
-        let cpus = cpus.map_err(|e| not_started(options.threads, &e))?;
-        let free_cpus = cpus.iter().flatten().skip(options.threads).copied().collect::<Vec<u32>>();
+        let (cpus, free_cpus) = cpus(&options)?;
         let Room { context, kv_format, budget, pages } = room;
         let facts = model.facts();
         let page_bytes = budget.page;

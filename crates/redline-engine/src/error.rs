@@ -1,5 +1,7 @@
 //! Errors of requests and of loading a model.
 
+use std::any::Any;
+
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{OutOfMemory, Unavailable};
 use redline_models::ModelError;
@@ -152,6 +154,12 @@ fn differing(differs: &str) -> String {
 
 fn partly(tokens: Option<usize>) -> String {
     tokens.map_or_else(String::new, |tokens| format!(", {tokens} new tokens were there"))
+}
+
+/// The message of a panic.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }
 
 #[cfg(test)]

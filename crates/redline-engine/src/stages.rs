@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// What a thread of an engine works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// A pass of the requests.
+    /// A pass of requests; windows of perplexity are not among them.
     Pass,
     /// Reading and packing an adapter that is published.
     Load,

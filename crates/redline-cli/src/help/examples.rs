@@ -87,8 +87,8 @@ redline adapter merge tests/golden/llama-a tests/golden/adapters/llama-plain \\
     ),
     (
         "adapter convert",
-        "redline adapter convert tests/golden/llama-a tests/golden/adapters/llama-plain \\
-    plain-w8 --format w8
+        "redline adapter convert tests/golden/llama-a \\
+    tests/golden/adapters/llama-plain plain-w8 --format w8
 redline generate --model tests/golden/llama-a --format w8 --adapter plain-w8 \\
     --prompt-ids 1,2,3 --max-new-tokens 8",
     ),

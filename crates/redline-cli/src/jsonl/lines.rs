@@ -45,8 +45,8 @@ pub(super) struct TooLong {
 
 impl From<TooLong> for Failure {
     fn from(TooLong { longest }: TooLong) -> Self {
-        let hint = "give its items in several requests, one on each line; a line may have 64 MiB, or 1/128 of the memory if that \
-                    is less";
+        let hint = "give its items in several requests, one on each line; a line may have 64 MiB, with less than 8 GiB of memory \
+                    1/128 of it";
         Self::failed(format!("the line is longer than {} MiB", longest >> 20), Some(hint.to_owned()))
     }
 }

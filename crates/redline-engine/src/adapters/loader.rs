@@ -47,7 +47,7 @@ impl AdapterLoader {
             let thread = std::thread::Builder::new()
                 .name(format!("redline-adapters-{index}"))
                 .spawn(move || {
-                    // The engine's threads are bound already, so the system binds threads to these CPUs too.
+                    // It works without being bound, too.
                     if !cpus.is_empty() {
                         let _ = redline_kernels::bind_to_cpus(&cpus);
                     }

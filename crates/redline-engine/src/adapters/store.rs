@@ -1,6 +1,7 @@
 //! The published adapters by name.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +11,7 @@ use redline_weights::Checksum;
 
 use super::resident::{AdapterInfo, Published, SequenceAdapters};
 use super::source::AdapterSource;
-use crate::error::EngineError;
+use crate::error::{EngineError, message};
 use crate::options::{AdapterOptions, ClockFn};
 use crate::request::AdapterChoice;
 use crate::stages::{Stage, StageLog, StageTime};
@@ -128,7 +129,9 @@ impl Store {
     /// Reads and packs an adapter, as a part of `stage`. Nothing that exists changes.
     fn read(&self, dir: &Path, stage: Stage) -> Result<Loaded, EngineError> {
         let start = (self.clock)();
-        let (digest, adapter) = self.source.read(dir)?;
+        // A panic would end the thread that reads for all.
+        let read = catch_unwind(AssertUnwindSafe(|| self.source.read(dir)));
+        let (digest, adapter) = read.map_err(|panic| EngineError::Panicked(message(&*panic)))??;
         if adapter.bytes() > self.options.memory {
             let fact = format!(
                 "an adapter of {} bytes exceeds the {} bytes for adapters\n  in `{}`",
@@ -188,29 +191,32 @@ impl Store {
     }
 
     /// Reads an evicted adapter again for a request that combines it with others, and returns it as it is published then. It keeps its
-    /// generation if it is still the same.
-    fn restore(&self, name: &str, for_request: &[AdapterChoice]) -> Result<Published, EngineError> {
-        let Some(dir) = self.state().entries.get(name).map(|entry| entry.dir.clone()) else {
-            return Err(unknown(name, &self.state()));
-        };
-        let loaded = self.read(&dir, Stage::Restore)?;
+    /// generation if it is still the same. `None` if another one was published meanwhile and is evicted, too.
+    fn restore(&self, name: &str, for_request: &[AdapterChoice]) -> Result<Option<Published>, EngineError> {
+        let before = self.state().entries.get(name).map(|entry| (entry.dir.clone(), entry.generation));
+        let Some((dir, evicted)) = before else { return Err(unknown(name, &self.state())) };
+        let loaded = self.read(&dir, Stage::Restore);
         let mut state = self.state();
         let Some(entry) = state.entries.get_mut(name) else { return Err(unknown(name, &state)) };
         // Another thread read it, or another one was published meanwhile.
         if let Some(adapter) = entry.adapter.clone() {
-            return Ok(Published { adapter, generation: entry.generation });
+            return Ok(Some(Published { adapter, generation: entry.generation }));
         }
+        if entry.generation != evicted {
+            return Ok(None);
+        }
+        let loaded = loaded?;
         let adapter = loaded.adapter.clone();
         if entry.digest != loaded.digest {
             let generation = publish(&mut state, name, loaded, (self.options.memory, for_request)).generation;
-            return Ok(Published { adapter, generation });
+            return Ok(Some(Published { adapter, generation }));
         }
         let generation = entry.generation;
         entry.adapter = Some(loaded.adapter);
         entry.load_s = loaded.load_s;
         state.touch(name);
         state.shrink(self.options.memory, name, for_request);
-        Ok(Published { adapter, generation })
+        Ok(Some(Published { adapter, generation }))
     }
 
     /// All adapters, by name.
@@ -225,7 +231,7 @@ impl Store {
         loop {
             match self.resolve(choices, &held)? {
                 Resolved::Ready(adapters) => return Ok(adapters),
-                Resolved::Evicted(name) => held.push(self.restore(&name, choices)?),
+                Resolved::Evicted(name) => held.extend(self.restore(&name, choices)?),
             }
         }
     }

@@ -426,8 +426,9 @@ fn check(options: &Options) -> Result<(), EngineError> {
     if max_chunk > Buckets::MOST_TOKENS {
         return refused(format!("passes of {max_chunk} tokens exceed {}", Buckets::MOST_TOKENS));
     }
-    if options.adapters.is_some_and(|adapters| adapters.threads == 0) {
-        return refused("0 threads cannot read adapters".into());
+    let readers = options.adapters.map_or(1, |adapters| adapters.threads);
+    if !(1..=MAX_THREADS).contains(&readers) {
+        return refused(format!("{readers} threads that read adapters are not from 1 to {MAX_THREADS}"));
     }
     if queue == 0 {
         return refused("a queue of 0 places takes no request".into());

@@ -14,8 +14,8 @@ use redline_models::step::Arena;
 use redline_models::trace::Observations;
 
 use crate::answer::outcome::EngineUse;
-use crate::error::EngineError;
-use crate::heartbeat::core::{Arrival, Core, ObserveJob, message};
+use crate::error::{EngineError, message};
+use crate::heartbeat::core::{Arrival, Core, ObserveJob};
 use crate::heartbeat::machine::ModelMachine;
 use crate::heartbeat::places::{Place, Places};
 use crate::heartbeat::profile::{ProfileEvent, ProfileLog};

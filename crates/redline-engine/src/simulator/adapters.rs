@@ -144,17 +144,23 @@ impl Library {
         Publication { name, dir, contents, expected }
     }
 
-    /// Lets another caller publish during the next read.
+    /// Lets another caller publish one or two adapters during the next read.
     fn prepare_meanwhile(&mut self, random: &mut Random) {
-        let wanted = Publication { expected: None, ..self.publication(random) };
+        let count = 1 + random.below(2);
+        let all: Vec<_> =
+            (0..count).map(|_| Publication { expected: None, ..self.publication(random) }).collect();
         let (store, disk) = (self.store.clone(), Arc::downgrade(&self.disk));
         *lock(&self.disk.meanwhile) = Some(Box::new(move || {
             let Some(disk) = disk.upgrade() else { return };
-            let before = lock(&disk.events).len();
-            let result = store.load(wanted.name, &path(wanted.dir), None).map_err(|e| e.to_string());
-            let mut events = lock(&disk.events);
-            events.truncate(before);
-            events.push(Event::Published(wanted, result));
+            for wanted in all {
+                // Another one may have written this directory, too.
+                let contents = lock(&disk.contents)[wanted.dir];
+                let before = lock(&disk.events).len();
+                let result = store.load(wanted.name, &path(wanted.dir), None).map_err(|e| e.to_string());
+                let mut events = lock(&disk.events);
+                events.truncate(before);
+                events.push(Event::Published(Publication { contents, ..wanted }, result));
+            }
         }));
     }
 

@@ -297,7 +297,9 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(engine.adapters().len(), 2);
     let idle = AdapterOptions { threads: 0, ..AdapterOptions::default() };
     let options_of = |adapters| Options { adapters: Some(adapters), ..options(&golden("llama-a")) };
-    assert!(Engine::load(options_of(idle)).is_err_and(|e| e.to_string().contains("0 threads cannot read")));
+    assert!(
+        Engine::load(options_of(idle)).is_err_and(|e| e.to_string().contains("0 threads that read adapters"))
+    );
     let without = Engine::load(options(&golden("llama-a"))).unwrap();
     assert!(without.load_adapter("a", &adapter("llama-plain"), None).is_err());
     assert!(score(&without, request(1, one("a"))).unwrap_err().to_string().contains("no adapter is loaded"));

@@ -104,11 +104,13 @@ pub fn bind_to_cpus(cpus: &[u32]) -> io::Result<()> {
     }
 }
 
+/// The logical CPUs that the calling thread may use: not known on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn usable_cpus() -> io::Result<Vec<u32>> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this system binds no thread to a CPU"))
 }
 
+/// Binds the calling thread to logical CPUs: not possible on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn bind_to_cpus(_cpus: &[u32]) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this system binds no thread to a CPU"))

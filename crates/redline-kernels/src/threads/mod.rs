@@ -69,6 +69,7 @@ impl Team {
     }
 
     /// Creates a team like [`Team::with_devices`] whose member `i`, the calling thread included, runs on logical CPU `cpus[i]` only.
+    /// After an error the calling thread may be bound.
     pub fn bound(size: usize, devices: usize, cpus: &[u32]) -> io::Result<Self> {
         Self::start(size, devices, Some(cpus))
     }

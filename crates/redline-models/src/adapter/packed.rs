@@ -476,9 +476,10 @@ impl PackedFiles {
         };
         for name in [A, B, GAINS].map(|part| format!("{path}{part}")) {
             let Some(weight) = self.infq.weight(&name) else { continue };
-            module.parameters += weight.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n as u64));
+            let values = weight.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n as u64));
+            module.parameters = module.parameters.saturating_add(values);
             let bytes = weight.parts.iter().filter_map(|part| self.infq.part_bytes(&name, &part.suffix));
-            module.bytes += bytes.sum::<u64>();
+            module.bytes = bytes.fold(module.bytes, u64::saturating_add);
         }
         Ok(module)
     }

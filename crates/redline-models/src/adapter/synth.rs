@@ -1,6 +1,5 @@
 //! Random adapters, written as PEFT directories: serving can be measured without a trained one.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use redline_weights::{DirWriter, Dtype, TensorDeclaration};
@@ -19,12 +18,13 @@ const SCALING: usize = 32;
 /// The files cannot be written.
 pub fn synth(spec: &DecoderSpec, rank: usize, seed: u64, dir: &Path) -> Result<(), ModelError> {
     let mut tensors = Vec::new();
-    let mut targets = BTreeSet::new();
+    // Whole paths, because the head may have the last name of a layer's module.
+    let mut targets = Vec::new();
     for layer in &spec.layers {
         let (first, second) = layer.mlp.parts();
         for linear in [&layer.attention.qkv, &layer.attention.output, first, second] {
             for part in &linear.parts {
-                targets.insert(part.name.rsplit('.').next().unwrap_or(&part.name).to_owned());
+                targets.push(format!("\"{}\"", spec.prefixed(&part.name)));
                 let path = format!("base_model.model.{}", spec.prefixed(&part.name));
                 for (end, shape) in [("A", vec![rank, linear.inputs]), ("B", vec![part.outputs, rank])] {
                     let name = format!("{path}.lora_{end}.weight");
@@ -33,7 +33,6 @@ pub fn synth(spec: &DecoderSpec, rank: usize, seed: u64, dir: &Path) -> Result<(
             }
         }
     }
-    let targets: Vec<String> = targets.iter().map(|target| format!("\"{target}\"")).collect();
     let config = format!(
         "{{\n  \"peft_type\": \"LORA\",\n  \"r\": {rank},\n  \"lora_alpha\": {},\n  \"target_modules\": [{}]\n}}\n",
         rank * SCALING,

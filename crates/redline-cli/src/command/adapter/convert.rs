@@ -18,8 +18,8 @@ use crate::progress::Bar;
 /// The end of the help.
 const ABOUT: &str = "\
 The result is an INFQ directory: the adapter in the format in which it lies in
-memory beside the weights of BASE, with columns that BASE keeps apart
-(`--outliers`) kept apart, and with a checksum for every byte. `--adapter` loads
+memory beside the weights of BASE, with its outlier columns (`--outliers`) in
+bf16, and with a checksum for every byte. `--adapter` loads
 it with the same results as ADAPTER, without rounding anything again. It fits
 BASE in this format only: give the flags `--format`, `--group` and `--outliers`
 that the model is loaded with. OUT appears when it is complete, or not at all.";

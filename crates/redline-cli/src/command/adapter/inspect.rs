@@ -57,6 +57,11 @@ pub(super) struct InspectArgs {
     json: bool,
 }
 
+/// The sum over all modules; `u64::MAX` if a damaged file claims more.
+fn total(modules: &[AdapterModule], of: impl Fn(&AdapterModule) -> u64) -> u64 {
+    modules.iter().map(of).fold(0, u64::saturating_add)
+}
+
 /// Prints the contents of the adapter.
 pub(super) fn run(args: &InspectArgs, context: &Context) -> Result<ExitCode, Failure> {
     let failed = |error: ModelError| Failure::advised(&error, error.hint());
@@ -73,8 +78,8 @@ pub(super) fn run(args: &InspectArgs, context: &Context) -> Result<ExitCode, Fai
         rslora: config.rank_stabilised(),
         dora: config.dora(),
         modules: modules.len(),
-        parameters: modules.iter().map(|module| module.parameters).sum(),
-        bytes: modules.iter().map(|module| module.bytes).sum(),
+        parameters: total(&modules, |module| module.parameters),
+        bytes: total(&modules, |module| module.bytes),
         dtypes: modules.iter().fold(Vec::new(), |all, module| joined(all, &module.dtypes)),
         digest,
         targets: targets(&modules),

@@ -3,7 +3,6 @@
 mod evaluate;
 mod observe;
 
-use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,7 +14,7 @@ pub(crate) use self::observe::ObserveJob;
 use crate::adapters::resident::SequenceAdapters;
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
-use crate::error::EngineError;
+use crate::error::{EngineError, message};
 use crate::heartbeat::machine::{Logits, Machine, Outputs};
 use crate::heartbeat::places::Place;
 use crate::heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
@@ -134,12 +133,6 @@ pub(crate) struct Core<M: Machine> {
     /// Receives the time of every pass.
     stages: Option<StageLog>,
     batch: Batch,
-}
-
-/// The message of a panic.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }
 
 fn seconds_between(start: u64, end: u64) -> f64 {

@@ -2,7 +2,7 @@
 //!
 //! Which adapters are evicted is left open. Once the memory for adapters may have been exceeded, any adapter may be out of memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::adapters::AdapterInfo;
 use crate::request::AdapterChoice;
@@ -144,22 +144,22 @@ impl Published {
         name_of: impl Fn(usize) -> &'static str,
         events: &[Event],
     ) -> Result<bool, String> {
-        // The name that others published last, during the current read.
-        let (mut meanwhile, mut failed) = (None, false);
+        // The names that others published during the current read.
+        let (mut meanwhile, mut failed) = (BTreeSet::new(), false);
         for event in events {
             match event {
                 Event::Published(wanted, result) => {
                     self.load(*wanted, self.generation(wanted.name), result)?;
-                    meanwhile = result.as_ref().ok().map(|info| info.name.clone());
+                    meanwhile.extend(result.as_ref().ok().map(|info| info.name.clone()));
                 }
                 Event::Read(dir, contents) => {
                     let name = name_of(*dir);
-                    let newer = meanwhile.take().is_some_and(|other| other == name);
+                    let newer = std::mem::take(&mut meanwhile).contains(name);
                     let Some(current) = self.names.get(name) else {
                         return Err(format!("`{name}` was read again without a name"));
                     };
                     match contents.filter(|bytes| *bytes <= self.memory) {
-                        None => failed = true,
+                        None => failed |= !newer,
                         Some(bytes) if bytes != current.bytes && !newer => self.put(name, bytes, *dir, None),
                         Some(_) => {}
                     }

@@ -22,7 +22,7 @@ pub(super) const BESIDE_ROWS: usize = 16;
 const UPDATED_STRIPS: usize = 128;
 
 /// Computes a layer of a few rows with updates. The strips of the first matrices are computed beside those of the layer, so that no
-/// thread waits for them; the outputs, which are few, are updated afterwards.
+/// thread waits for them; the outputs, which are few, are updated afterwards. The team is one device.
 pub(super) fn beside<'a>(
     exec: Exec<'_>,
     distribution: Distribution,
@@ -62,7 +62,7 @@ pub(super) fn beside<'a>(
     });
 }
 
-/// Lays out the scratch memory. Returns it with the values that first matrices have in common with the layer.
+/// Lays out the scratch memory. Returns the areas, and the job that every first matrix begins with.
 fn prepare<'a: 'j, 'j>(
     job: Job<'j>,
     loras: &'a [LoraRows<'a>],

@@ -81,7 +81,7 @@ pub(super) fn run(
     };
     if loras.is_empty() {
         run(job);
-    } else if tiles.is_none() && x.rows <= lora::BESIDE_ROWS {
+    } else if tiles.is_none() && x.rows <= lora::BESIDE_ROWS && exec.team.devices() == 1 {
         lora::beside(exec, variant.distribution(w, x.rows), job, loras, rest);
     } else {
         let areas = lora::shrink(exec, tiles, job, loras, rest);

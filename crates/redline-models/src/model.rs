@@ -146,7 +146,12 @@ impl Model {
 
     /// Builds adapters of this model.
     pub fn adapter_builder(&self) -> AdapterBuilder {
-        AdapterBuilder { spec: self.spec.clone(), decoder: self.decoder.clone(), head: self.head.clone() }
+        AdapterBuilder {
+            spec: self.spec.clone(),
+            decoder: self.decoder.clone(),
+            head: self.head.clone(),
+            sums: Arc::default(),
+        }
     }
 
     /// Lets arenas that are reserved from now on have memory for adapters up to these limits.

@@ -1,9 +1,11 @@
 //! Builds an adapter in memory from its matrices, beside the model that it updates.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use redline_kernels::op::linear::{Lora, LoraPart};
 use redline_kernels::{Buffer, Exec, Matrix};
+use redline_weights::Checksum;
 
 use super::resident::{Adapter, EmbeddingUpdate};
 use super::source::{AdapterWeights, ModuleDelta, ModulePlace};
@@ -24,6 +26,8 @@ pub struct AdapterBuilder {
     pub(crate) spec: Arc<DecoderSpec>,
     pub(crate) decoder: Arc<Decoder>,
     pub(crate) head: Option<Arc<Matrix>>,
+    /// The checksums of weights that were computed so far; weights do not change.
+    pub(crate) sums: Arc<Mutex<BTreeMap<ModulePlace, Checksum>>>,
 }
 
 impl AdapterBuilder {

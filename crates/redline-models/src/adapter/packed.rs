@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::PoisonError;
 
 use redline_kernels::op::linear::{Lora, LoraPart};
 use redline_kernels::{Exec, Format, Matrix};
@@ -102,8 +103,19 @@ impl AdapterBuilder {
 
     /// The checksum of the weights that these modules update.
     fn base_checksum(&self, places: impl Iterator<Item = ModulePlace>) -> Checksum {
-        let sums = places.map(|place| format!("{place:?} {}\n", self.updated(place).checksum()));
+        let sums = places.map(|place| format!("{place:?} {}\n", self.weights_checksum(place)));
         Checksum::of(sums.collect::<String>().as_bytes())
+    }
+
+    /// The checksum of the weights that a module updates. It is computed once.
+    fn weights_checksum(&self, place: ModulePlace) -> Checksum {
+        let sums = || self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = sums().get(&place).copied();
+        known.unwrap_or_else(|| {
+            let sum = self.updated(place).checksum();
+            sums().insert(place, sum);
+            sum
+        })
     }
 
     /// The format of the model's weights.

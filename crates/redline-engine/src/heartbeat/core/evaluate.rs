@@ -88,12 +88,14 @@ impl<M: Machine> Core<M> {
         let outputs: Vec<_> =
             groups.map(|rows| Outputs { rows: rows.collect(), labels: None, normalise }).collect();
         let sizes: Vec<usize> = outputs.iter().map(|output| output.rows.len()).collect();
-        self.machine.prepare(self.batch.rows(), &sizes)?;
-        let ran = self.run_guarded(rows, &outputs, &mut |group, logits| read(logits, sizes[group]));
-        if ran.is_ok() {
+        let prepared = self.machine.prepare(self.batch.rows(), &sizes);
+        let ran = prepared
+            .map(|_| self.run_guarded(rows, &outputs, &mut |group, logits| read(logits, sizes[group])));
+        if matches!(ran, Ok(Ok(()))) {
             self.log_pass(&[], rows.len());
         }
+        // Adapters that end now leave memory.
         self.batch.clear();
-        ran.map_err(EngineError::Panicked)
+        ran?.map_err(EngineError::Panicked)
     }
 }

@@ -22,9 +22,10 @@ pub(crate) struct AdapterFlags {
     /// one, if there is one only
     #[arg(long = "use", value_name = "NAME[:SCALE],...", value_parser = uses)]
     uses: Option<Uses>,
-    /// Memory for adapters; those that are worth least are read again when they are needed
-    #[arg(long, value_name = "SIZE", value_parser = value::bytes, default_value = "1GiB", help_heading = "Memory")]
-    adapter_memory: u64,
+    /// Memory for adapters; those that are worth least are read again when they are needed. Default: 1GiB, or a quarter of --memory
+    /// if that is less
+    #[arg(long, value_name = "SIZE", value_parser = value::bytes, help_heading = "Memory")]
+    adapter_memory: Option<u64>,
 }
 
 /// An adapter to load.
@@ -90,9 +91,11 @@ impl AdapterFlags {
         &self.adapter
     }
 
-    /// The engine's options for adapters; `None` if none is loaded.
-    pub(crate) fn options(&self) -> Option<AdapterOptions> {
-        let memory = self.adapter_memory;
+    /// The engine's options for adapters in a memory budget, if that is known; `None` if none is loaded.
+    pub(crate) fn options(&self, budget: Option<u64>) -> Option<AdapterOptions> {
+        let most = AdapterOptions::default().memory;
+        let memory =
+            self.adapter_memory.unwrap_or_else(|| budget.map_or(most, |budget| most.min(budget / 4)));
         (!self.adapter.is_empty()).then(|| AdapterOptions { memory, ..AdapterOptions::default() })
     }
 
@@ -140,14 +143,21 @@ mod tests {
         let flags = |adapters: &[&str], uses: Option<&str>| AdapterFlags {
             adapter: adapters.iter().map(|text| named(text).unwrap()).collect(),
             uses: uses.map(|text| super::uses(text).unwrap()),
-            adapter_memory: 7,
+            adapter_memory: Some(7),
         };
         let names = |flags: AdapterFlags| flags.choices().into_iter().map(|c| c.name).collect::<Vec<_>>();
         assert_eq!(names(flags(&["a=x"], None)), ["a"]);
         assert_eq!(names(flags(&["a=x"], Some("base"))), [""; 0]);
         assert_eq!(names(flags(&["a=x", "b=y"], None)), [""; 0]);
         assert_eq!(names(flags(&["a=x", "b=y"], Some("b,a"))), ["b", "a"]);
-        assert_eq!(flags(&["a=x"], None).options().map(|options| options.memory), Some(7));
-        assert_eq!(flags(&[], None).options(), None);
+        assert_eq!(flags(&["a=x"], None).options(None).map(|options| options.memory), Some(7));
+        assert_eq!(flags(&[], None).options(None), None);
+        let memory = |budget| {
+            let flags = AdapterFlags { adapter_memory: None, ..flags(&["a=x"], None) };
+            flags.options(budget).map(|options| options.memory)
+        };
+        assert_eq!(memory(None), Some(1 << 30));
+        assert_eq!(memory(Some(8 << 30)), Some(1 << 30));
+        assert_eq!(memory(Some(320 << 20)), Some(80 << 20));
     }
 }

@@ -91,12 +91,14 @@ impl AdapterFlags {
         &self.adapter
     }
 
-    /// The engine's options for adapters in a memory budget, if that is known; `None` if none is loaded.
-    pub(crate) fn options(&self, budget: Option<u64>) -> Option<AdapterOptions> {
-        let most = AdapterOptions::default().memory;
-        let memory =
-            self.adapter_memory.unwrap_or_else(|| budget.map_or(most, |budget| most.min(budget / 4)));
-        (!self.adapter.is_empty()).then(|| AdapterOptions { memory, ..AdapterOptions::default() })
+    /// The engine's options for adapters; `None` if none is loaded. `budget` finds the memory budget, if it is needed.
+    pub(crate) fn options(&self, budget: impl FnOnce() -> Option<u64>) -> Option<AdapterOptions> {
+        if self.adapter.is_empty() {
+            return None;
+        }
+        let options = AdapterOptions::default();
+        let part = || budget().map_or(options.memory, |budget| options.memory.min(budget / 4));
+        Some(AdapterOptions { memory: self.adapter_memory.unwrap_or_else(part), ..options })
     }
 
     /// The adapters of requests that name none.
@@ -150,11 +152,11 @@ mod tests {
         assert_eq!(names(flags(&["a=x"], Some("base"))), [""; 0]);
         assert_eq!(names(flags(&["a=x", "b=y"], None)), [""; 0]);
         assert_eq!(names(flags(&["a=x", "b=y"], Some("b,a"))), ["b", "a"]);
-        assert_eq!(flags(&["a=x"], None).options(None).map(|options| options.memory), Some(7));
-        assert_eq!(flags(&[], None).options(None), None);
+        assert_eq!(flags(&["a=x"], None).options(|| None).map(|options| options.memory), Some(7));
+        assert_eq!(flags(&[], None).options(|| None), None);
         let memory = |budget| {
             let flags = AdapterFlags { adapter_memory: None, ..flags(&["a=x"], None) };
-            flags.options(budget).map(|options| options.memory)
+            flags.options(|| budget).map(|options| options.memory)
         };
         assert_eq!(memory(None), Some(1 << 30));
         assert_eq!(memory(Some(8 << 30)), Some(1 << 30));

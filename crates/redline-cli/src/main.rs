@@ -25,6 +25,7 @@ mod trace;
 mod usage;
 mod value;
 mod version;
+mod writing;
 
 use std::process::ExitCode;
 

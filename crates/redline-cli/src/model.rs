@@ -513,8 +513,8 @@ impl Settings {
 
     /// Lets requests use these adapters.
     pub(crate) fn with_adapters(self, flags: &AdapterFlags) -> Self {
-        let backend =
-            Backend { adapters: flags.options(self.backend.memory.or_else(free_memory)), ..self.backend };
+        let memory = self.backend.memory;
+        let backend = Backend { adapters: flags.options(|| memory.or_else(free_memory)), ..self.backend };
         Self { backend, adapters: flags.named().to_vec(), ..self }
     }
 

@@ -4,17 +4,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::Source;
-use redline_models::{ConvertOptions, ModelError, convert};
+use redline_models::{ConvertOptions, convert};
 
 use super::Context;
 use super::directory::DirectoryArgs;
 use crate::env::{self, or_else};
-use crate::interrupt::Interrupt;
-use crate::message::{self, Failure};
+use crate::message::Failure;
 use crate::model::{self, SignedFlag, WeightFlags};
-use crate::output;
 use crate::progress::Bar;
 use crate::value::{self, Isa};
+use crate::writing;
 
 /// The help of `--format`, which is required here.
 const FORMAT: &str = "Format of weights: f32, bf16, w8 or w4; there is no default [env: REDLINE_FORMAT]";
@@ -67,24 +66,9 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     let options = ConvertOptions { format, outliers: args.weights.outliers };
     let bar = Bar::new(format!("converting to {format}"));
     let isa = or_else(args.isa, || context.environment.value(env::ISA, value::isa))?;
-    let interrupt = Interrupt::with_termination()?;
-    let result = interrupt.during(|cancel| {
+    writing::directory(&bar, destination, |watch| {
         model::with_team(threads, isa.and_then(|isa| isa.0), |exec| {
-            convert(exec, &source, destination, options, &mut |progress| {
-                bar.show(progress.done, progress.total);
-                if cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(()) }
-            })
+            convert(exec, &source, destination, options, watch)
         })
-    })?;
-    bar.clear();
-    match result {
-        Ok(()) => {}
-        Err(ModelError::Cancelled) => {
-            message::say(format_args!("cancelled: nothing is written\n"));
-            return Ok(ExitCode::from(interrupt.code()));
-        }
-        Err(error) => return Err(Failure::advised(&error, error.hint())),
-    }
-    output::line(&destination.display().to_string())?;
-    Ok(ExitCode::SUCCESS)
+    })
 }

@@ -83,7 +83,7 @@ impl Lines {
 
     /// Lines of an input of unknown size.
     pub(super) fn new(path: PathBuf, input: Input) -> Self {
-        let longest = longest_line(Machine::here().memory_limit_bytes());
+        let longest = longest_line(Machine::memory_limit(Path::new("/")));
         Self { path, input, longest, number: 0, bytes: 0, size: None, is_cut: false }
     }
 

@@ -6,27 +6,8 @@ use std::path::Path;
 use redline_wire::AdapterInspection;
 
 use crate::checkpoint;
+use crate::golden::{GOLDEN, adapter, adapters, golden};
 use crate::harness::{bits, redline};
-
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
-
-fn golden(name: &str) -> String {
-    format!("{GOLDEN}/{name}")
-}
-
-fn adapter(name: &str) -> String {
-    format!("{GOLDEN}/adapters/{name}")
-}
-
-/// Every golden adapter with its base.
-fn adapters() -> Vec<(String, String)> {
-    let manifest = fs::read(format!("{GOLDEN}/adapters/manifest.json")).unwrap();
-    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
-    let of = |(name, facts): (&String, &serde_json::Value)| {
-        (name.clone(), facts["base"].as_str().unwrap().to_owned())
-    };
-    manifest.as_object().unwrap().iter().map(of).collect()
-}
 
 #[track_caller]
 fn inspected(arguments: &[&str]) -> AdapterInspection {

@@ -5,27 +5,8 @@ use std::path::Path;
 
 use redline_wire::AdapterInspection;
 
+use crate::golden::{adapter, adapters, golden};
 use crate::harness::{bits, redline};
-
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
-
-fn golden(name: &str) -> String {
-    format!("{GOLDEN}/{name}")
-}
-
-fn adapter(name: &str) -> String {
-    format!("{GOLDEN}/adapters/{name}")
-}
-
-/// Every golden adapter with its base.
-fn adapters() -> Vec<(String, String)> {
-    let manifest = fs::read(format!("{GOLDEN}/adapters/manifest.json")).unwrap();
-    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
-    let of = |(name, facts): (&String, &serde_json::Value)| {
-        (name.clone(), facts["base"].as_str().unwrap().to_owned())
-    };
-    manifest.as_object().unwrap().iter().map(of).collect()
-}
 
 fn scored(base: &str, adapter: Option<&str>, format: &[&str]) -> crate::harness::Run {
     let given =

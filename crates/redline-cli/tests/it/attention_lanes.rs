@@ -4,18 +4,10 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::harness::{Run, redline, tiers};
+use crate::harness::{measured, redline, tiers};
 
 const DECODE: &[&str] = &["bench", "attn-decode", "--profile", "smoke", "--model", "demo"];
 const PREFILL: &[&str] = &["bench", "attn-prefill", "--profile", "smoke", "--model", "demo"];
-
-/// Runs a lane; noise may make its figures invalid.
-#[track_caller]
-fn measured(lane: &[&str], arguments: &[&str]) -> Run {
-    let run = redline(&[lane, arguments].concat());
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
-    run
-}
 
 #[track_caller]
 fn rows(lane: &[&str], arguments: &[&str]) -> Vec<Value> {

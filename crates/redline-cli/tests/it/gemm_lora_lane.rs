@@ -4,21 +4,13 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::harness::{Run, redline, tiers};
+use crate::harness::{measured, redline, tiers};
 
 const LANE: &[&str] = &["bench", "gemm-lora", "--profile", "smoke"];
 
-/// Runs the lane; noise may make its figures invalid.
-#[track_caller]
-fn measured(arguments: &[&str]) -> Run {
-    let run = redline(&[LANE, arguments].concat());
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
-    run
-}
-
 #[track_caller]
 fn rows(arguments: &[&str]) -> Vec<Value> {
-    let run = measured(&[arguments, &["--json"]].concat());
+    let run = measured(LANE, &[arguments, &["--json"]].concat());
     let document: Value = serde_json::from_str(&run.out).unwrap();
     document["rows"].as_array().unwrap().clone()
 }
@@ -133,7 +125,7 @@ fn files_have_the_columns_of_the_seed() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let small = ["--threads", "1", "--formats", "w8", "--rows", "5", "--adapters", "2"];
-    let with = |arguments: &[&str]| measured(&[&small[..], arguments].concat());
+    let with = |arguments: &[&str]| measured(LANE, &[&small[..], arguments].concat());
     let alone = with(&["--output", "-", "--csv-style", "gemm-lora"]).out;
     let lines: Vec<&str> = alone.lines().collect();
     assert_eq!((lines[0], lines.len()), (SEED, 3));

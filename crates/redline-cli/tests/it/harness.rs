@@ -127,6 +127,14 @@ impl Run {
     }
 }
 
+/// Runs a lane; noise may make its figures invalid.
+#[track_caller]
+pub(crate) fn measured(words: &[&str], more: &[&str]) -> Run {
+    let run = redline(&[words, more].concat());
+    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+    run
+}
+
 /// The bits of a document's scores.
 pub(crate) fn bits(scoring: &Scoring) -> Vec<Vec<u32>> {
     scoring.scores.iter().map(|row| row.iter().flatten().map(|score| score.0.to_bits()).collect()).collect()

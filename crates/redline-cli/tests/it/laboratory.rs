@@ -9,19 +9,11 @@ use redline_lab::lanes::{self, Lane};
 use redline_lab::run::Run;
 use serde_json::Value;
 
-use crate::harness::{self, command, redline};
+use crate::harness::{self, command, measured, redline};
 
 const GEMM: &[&str] =
     &["bench", "gemm", "--profile", "smoke", "--threads", "1", "--formats", "f32,w8", "--m", "1,3"];
 const SCORE: &[&str] = &["bench", "score", "--profile", "smoke", "--threads", "1"];
-
-/// Asserts that the run measured; noise may still make its figures invalid.
-#[track_caller]
-fn measured(words: &[&str], more: &[&str]) -> harness::Run {
-    let run = redline(&[words, more].concat());
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
-    run
-}
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()

@@ -24,6 +24,7 @@ mod examples;
 mod exchange;
 mod gemm_lora_lane;
 mod generate;
+mod golden;
 mod guide_fields;
 mod guides;
 mod harness;

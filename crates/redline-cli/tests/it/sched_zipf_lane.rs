@@ -4,21 +4,13 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::harness::{Run, redline};
+use crate::harness::{measured, redline};
 
 const LANE: &[&str] = &["bench", "sched-zipf", "--profile", "smoke"];
 
-/// Runs the lane; noise may make its figures invalid.
-#[track_caller]
-fn measured(arguments: &[&str]) -> Run {
-    let run = redline(&[LANE, arguments].concat());
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
-    run
-}
-
 #[track_caller]
 fn row(arguments: &[&str]) -> Value {
-    let run = measured(&[arguments, &["--json"]].concat());
+    let run = measured(LANE, &[arguments, &["--json"]].concat());
     let document: Value = serde_json::from_str(&run.out).unwrap();
     document["rows"][0].clone()
 }
@@ -76,7 +68,7 @@ fn a_longer_queue_than_the_baselines_is_a_warning() {
     let name = row(&["--threads", "1"])["case"].as_str().unwrap().to_owned();
     let warned = |queue: &str| {
         fs::write(&path, format!("name,tokens_per_s,queue_ms_p95\n{name},1e-9,{queue}\n")).unwrap();
-        let run = measured(&["--threads", "1", "--baseline", path.to_str().unwrap()]);
+        let run = measured(LANE, &["--threads", "1", "--baseline", path.to_str().unwrap()]);
         let fact = format!("warning: {name}: queue_ms_p95 is ");
         run.err.lines().any(|line| line.starts_with(&fact) && line.contains("more than 200.0 ms above"))
     };
@@ -91,12 +83,12 @@ fn files_have_the_columns_of_the_seed() {
                         decode_util,adapter_util,overlap_ratio";
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let alone = measured(&["--threads", "1", "--output", "-", "--csv-style", "sched-zipf"]).out;
+    let alone = measured(LANE, &["--threads", "1", "--output", "-", "--csv-style", "sched-zipf"]).out;
     let lines: Vec<&str> = alone.lines().collect();
     assert_eq!((lines[0], lines.len()), (SEED, 2));
     assert!(lines[1].starts_with("continuous,1.1,6,") && !lines[1].contains(",,"), "{alone}");
     assert_eq!(lines[1].split(',').count(), 20);
-    measured(&["--threads", "1", "--out", &path("sched_zipf.csv")]);
+    measured(LANE, &["--threads", "1", "--out", &path("sched_zipf.csv")]);
     let csv = fs::read_to_string(path("sched_zipf.csv")).unwrap();
     assert!(csv.starts_with(&format!("{SEED},name,cold_load_ms_p95,")), "{csv}");
     let summary = fs::read_to_string(path("sched_zipf_summary.json")).unwrap();

@@ -121,10 +121,11 @@ impl Machine {
         [self.memory.available_bytes, memory_limit_bytes, memory_free_bytes].into_iter().flatten().min()
     }
 
-    /// The most bytes that this process may ever have: all memory, or the limit of its control groups if that is less; `None` if
-    /// both are unknown.
-    pub fn memory_limit_bytes(&self) -> Option<u64> {
-        [self.memory.total_bytes, self.usable.memory_limit_bytes].into_iter().flatten().min()
+    /// The most bytes that this process may ever have on the machine described by the files below `root`: all memory, or the limit
+    /// of its control groups if that is less; `None` if both are unknown. Nothing else is read.
+    pub fn memory_limit(root: &Path) -> Option<u64> {
+        let tree = Tree::new(root);
+        [Memory::read(tree).total_bytes, quota::memory_limit(tree)].into_iter().flatten().min()
     }
 
     /// The values that must agree before absolute numbers of two runs may be compared, by name; `?` is unknown.

@@ -48,10 +48,19 @@ impl Usable {
             cpu_quota,
             cpus: usable,
             cores: cores.map(|c| [Some(c), usable].into_iter().flatten().min().unwrap_or(c)),
-            memory_limit_bytes: memory.iter().map(|group| group.limit).min(),
+            memory_limit_bytes: least_limit(&memory),
             memory_free_bytes: memory.iter().map(GroupMemory::free).min(),
         }
     }
+}
+
+/// [`Usable::memory_limit_bytes`] alone.
+pub(super) fn memory_limit(tree: Tree) -> Option<u64> {
+    least_limit(&Groups::read(tree).memory(tree))
+}
+
+fn least_limit(groups: &[GroupMemory]) -> Option<u64> {
+    groups.iter().map(|group| group.limit).min()
 }
 
 /// The processors in the line `Cpus_allowed_list` of `/proc/self/status`.

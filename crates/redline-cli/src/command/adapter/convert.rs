@@ -5,15 +5,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::AdapterOptions;
-use redline_models::{LoadOptions, ModelError};
+use redline_models::LoadOptions;
 
 use super::super::Context;
 use super::base;
-use crate::interrupt::Interrupt;
-use crate::message::{self, Failure};
+use crate::message::Failure;
 use crate::model::{self, SignedFlag, WeightFlags};
-use crate::output;
 use crate::progress::Bar;
+use crate::writing;
 
 /// The end of the help.
 const ABOUT: &str = "\
@@ -53,26 +52,11 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     let source = args.signed.of(&args.base, context.environment)?.source(context.environment)?;
     let threads = model::threads(None, context.environment)?;
     let bar = Bar::new("converting the adapter".to_owned());
-    let interrupt = Interrupt::with_termination()?;
     let max_rank = AdapterOptions::default().max_rank;
-    let result = interrupt.during(|cancel| {
+    writing::directory(&bar, &args.out, |watch| {
         model::with_team(threads, None, |exec| {
             let model = base(&source, options, exec)?;
-            model.adapter_builder().convert(exec, &args.adapter, &args.out, max_rank, &mut |progress| {
-                bar.show(progress.done, progress.total);
-                if cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(()) }
-            })
+            model.adapter_builder().convert(exec, &args.adapter, &args.out, max_rank, watch)
         })
-    })?;
-    bar.clear();
-    match result {
-        Ok(()) => {}
-        Err(ModelError::Cancelled) => {
-            message::say(format_args!("cancelled: nothing is written\n"));
-            return Ok(ExitCode::from(interrupt.code()));
-        }
-        Err(error) => return Err(Failure::advised(&error, error.hint())),
-    }
-    output::line(&args.out.display().to_string())?;
-    Ok(ExitCode::SUCCESS)
+    })
 }

@@ -5,16 +5,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::Source;
-use redline_models::ModelError;
 use redline_models::adapter::merge;
 
 use super::super::Context;
-use crate::interrupt::Interrupt;
-use crate::message::{self, Failure};
+use crate::message::Failure;
 use crate::model::SignedFlag;
-use crate::output;
 use crate::progress::Bar;
 use crate::value::{self, BadValue};
+use crate::writing;
 
 /// The end of the help.
 const ABOUT: &str = "\
@@ -74,22 +72,5 @@ pub(super) fn run(args: &MergeArgs, context: &Context) -> Result<ExitCode, Failu
         }
     };
     let bar = Bar::of_bytes("merging".to_owned());
-    let interrupt = Interrupt::with_termination()?;
-    let result = interrupt.during(|cancel| {
-        merge(&base, &args.adapter, &args.out, args.scale, &mut |progress| {
-            bar.show(progress.done, progress.total);
-            if cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(()) }
-        })
-    });
-    bar.clear();
-    match result {
-        Ok(()) => {}
-        Err(ModelError::Cancelled) => {
-            message::say(format_args!("cancelled: nothing is written\n"));
-            return Ok(ExitCode::from(interrupt.code()));
-        }
-        Err(error) => return Err(Failure::advised(&error, error.hint())),
-    }
-    output::line(&args.out.display().to_string())?;
-    Ok(ExitCode::SUCCESS)
+    writing::directory(&bar, &args.out, |watch| Ok(merge(&base, &args.adapter, &args.out, args.scale, watch)))
 }

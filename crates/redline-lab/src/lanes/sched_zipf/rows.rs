@@ -32,29 +32,29 @@ impl Outcome<'_> {
         let row = self
             .described()
             .measured(METRICS, samples)
-            .each("p50_ms", |held| held.value.latency_ms(50.0))?
-            .each("p95_ms", |held| held.value.latency_ms(95.0))?
-            .each("base_p50_ms", |held| base(&held.value).latency_ms(50.0))?
-            .each("base_p95_ms", |held| base(&held.value).latency_ms(95.0))?
+            .each("p50_ms", |held| own(held).latency_ms(50.0))?
+            .each("p95_ms", |held| own(held).latency_ms(95.0))?
+            .each("base_p50_ms", |held| base(held).latency_ms(50.0))?
+            .each("base_p95_ms", |held| base(held).latency_ms(95.0))?
             .each("lora_tax_pct", |held| held.value.tax_pct())?
             .each("p95_tax_pct", |held| {
-                let (own, base) = (held.value.latency_ms(95.0)?, base(&held.value).latency_ms(95.0)?);
+                let (own, base) = (own(held).latency_ms(95.0)?, base(held).latency_ms(95.0)?);
                 Some(100.0 * (own / base - 1.0))
             })?
-            .each("hot_reload_ms_p95", |held| held.value.reload_ms())?
+            .each("hot_reload_ms_p95", |held| own(held).reload_ms())?
             .each("cold_load_ms_p95", |held| held.value.cold_load_ms())?
-            .each("tokens_per_s", |held| new_tokens * held.value.rate())?
-            .each("load_rps", |held| held.value.rate())?
-            .each("queue_ms_p95", |held| held.value.p95_ms(|answer| answer.first_pass_s - answer.due_s))?
-            .each("adapter_wait_ms_p95", |held| held.value.p95_ms(|answer| answer.ready_s - answer.due_s))?
-            .each("late_ms_p95", |held| held.value.p95_ms(|answer| answer.submitted_s - answer.due_s))?
+            .each("tokens_per_s", |held| new_tokens * own(held).rate())?
+            .each("load_rps", |held| own(held).rate())?
+            .each("queue_ms_p95", |held| own(held).p95_ms(|answer| answer.first_pass_s - answer.due_s))?
+            .each("adapter_wait_ms_p95", |held| own(held).p95_ms(|answer| answer.ready_s - answer.due_s))?
+            .each("late_ms_p95", |held| own(held).p95_ms(|answer| answer.submitted_s - answer.due_s))?
             .all("decode_util", each(|busy| busy.decode_util))?
             .all("adapter_util", each(|busy| busy.adapter_util))?
             .all("overlap_ratio", busy.iter().filter_map(|busy| busy.overlap_ratio).collect())?
             .each("cold_loads", |held| held.value.cold_loads().count() as f64)?
-            .each("reloads", |held| held.value.reload_ns().count() as f64)?
+            .each("reloads", |held| own(held).reload_ns().count() as f64)?
             .one("mean_adapters_per_req", self.mean_adapters)?
-            .one("requests", samples.first().map(|held| held.value.requests() as f64))?
+            .one("requests", samples.first().map(|held| own(held).answers().count() as f64))?
             .row
             .conditions(samples.iter().map(|held| held.condition).collect());
         Ok(if self.case.max_tax > 0.0 { row.at_most("lora_tax_pct", self.case.max_tax) } else { row })
@@ -88,56 +88,60 @@ impl Outcome<'_> {
     }
 }
 
-/// The base arm in the place of the other.
-fn base(sample: &Sample) -> Sample {
-    Sample { adapters: sample.base.clone(), base: Vec::new(), times: Vec::new() }
+/// The blocks with adapters, or those without.
+#[derive(Clone, Copy)]
+struct Arm<'a>(&'a [Block]);
+
+fn own(held: &Held<Sample>) -> Arm<'_> {
+    Arm(&held.value.adapters)
 }
 
-fn answers(blocks: &[Block]) -> impl Iterator<Item = &Answer> {
-    blocks.iter().flat_map(|block| &block.answers)
+fn base(held: &Held<Sample>) -> Arm<'_> {
+    Arm(&held.value.base)
 }
 
 fn percentile(values: impl Iterator<Item = f64>, percent: f64) -> Option<f64> {
     percentile_of(&sorted(&values.collect::<Vec<_>>()), percent)
 }
 
-impl Sample {
-    fn requests(&self) -> usize {
-        answers(&self.adapters).count()
+impl<'a> Arm<'a> {
+    fn answers(self) -> impl Iterator<Item = &'a Answer> {
+        self.0.iter().flat_map(|block| &block.answers)
     }
 
     /// A percentile of the time from a request's due time to its last token.
-    fn latency_ms(&self, percent: f64) -> Option<f64> {
-        percentile(answers(&self.adapters).map(|answer| 1e3 * (answer.end_s - answer.due_s)), percent)
+    fn latency_ms(self, percent: f64) -> Option<f64> {
+        percentile(self.answers().map(|answer| 1e3 * (answer.end_s - answer.due_s)), percent)
     }
 
     /// The 95th percentile of a time in seconds.
-    fn p95_ms(&self, seconds: impl Fn(&Answer) -> f64) -> Option<f64> {
-        percentile(answers(&self.adapters).map(|answer| 1e3 * seconds(answer)), 95.0)
-    }
-
-    /// The median over requests of what adapters add to the time from the first pass to the last token, in percent.
-    fn tax_pct(&self) -> Option<f64> {
-        let service = |answer: &Answer| answer.end_s - answer.first_pass_s;
-        let pairs = answers(&self.adapters).zip(answers(&self.base));
-        let taxes = pairs.map(|(own, base)| 100.0 * (service(own) / service(base) - 1.0));
-        percentile(taxes.filter(|tax| tax.is_finite()), 50.0)
+    fn p95_ms(self, seconds: impl Fn(&Answer) -> f64) -> Option<f64> {
+        percentile(self.answers().map(|answer| 1e3 * seconds(answer)), 95.0)
     }
 
     /// Answered requests per second of the windows.
-    fn rate(&self) -> f64 {
-        let seconds: f64 =
-            self.adapters.iter().map(|block| (block.window.1 - block.window.0) as f64 * 1e-9).sum();
-        self.requests() as f64 / seconds
+    fn rate(self) -> f64 {
+        let windows = self.0.iter().map(|block| (block.window.1 - block.window.0) as f64 * 1e-9);
+        self.answers().count() as f64 / windows.sum::<f64>()
     }
 
-    fn reload_ns(&self) -> impl Iterator<Item = u64> {
-        self.adapters.iter().flat_map(|block| &block.reload_ns).copied()
+    fn reload_ns(self) -> impl Iterator<Item = u64> + 'a {
+        self.0.iter().flat_map(|block| &block.reload_ns).copied()
     }
 
     /// From the call that publishes an adapter until it is published.
-    fn reload_ms(&self) -> Option<f64> {
+    fn reload_ms(self) -> Option<f64> {
         percentile(self.reload_ns().map(|ns| ns as f64 * 1e-6), 95.0)
+    }
+}
+
+impl Sample {
+    /// The median over requests of what adapters add to the time from the first pass to the last token, in percent.
+    fn tax_pct(&self) -> Option<f64> {
+        let service = |answer: &Answer| answer.end_s - answer.first_pass_s;
+        let pairs = Arm(&self.adapters).answers().zip(Arm(&self.base).answers());
+        let taxes = pairs.map(|(own, base)| 100.0 * (service(own) / service(base) - 1.0));
+        percentile(taxes.filter(|tax| tax.is_finite()), 50.0)
     }
 
     /// Nanoseconds in which each evicted adapter was read and packed.
@@ -244,6 +248,6 @@ mod tests {
         let mut quiet = sample(0.75);
         quiet.times.retain(|time| time.stage == Stage::Pass);
         quiet.adapters.iter_mut().for_each(|block| block.reload_ns.clear());
-        assert_eq!((quiet.reload_ms(), quiet.cold_load_ms()), (None, None));
+        assert_eq!((Arm(&quiet.adapters).reload_ms(), quiet.cold_load_ms()), (None, None));
     }
 }

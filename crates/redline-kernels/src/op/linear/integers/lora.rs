@@ -17,7 +17,6 @@ use crate::{Exec, Rows};
 const PANEL_TILES: usize = 8;
 /// Maximum number of rows whose outputs are updated after all of them were computed ([`beside`]).
 pub(super) const BESIDE_ROWS: usize = 16;
-
 /// Minimum number of strips of outputs that a thread updates at a time.
 const UPDATED_STRIPS: usize = 128;
 

@@ -298,9 +298,7 @@ impl Packed<'_> {
             for needed in [a, b].into_iter().chain(self.has_gains(path).then_some(gains)) {
                 let found = self.weight(&needed.name)?;
                 if *found != needed {
-                    let same_columns =
-                        Weight { outlier_columns: needed.outlier_columns.clone(), ..found.clone() };
-                    if found.outlier_columns != needed.outlier_columns && same_columns.shape == needed.shape {
+                    if found.outlier_columns != needed.outlier_columns && found.shape == needed.shape {
                         return Err(ModelError::AdapterBase { dir: self.dir() });
                     }
                     return Err(self.damaged(format!(

@@ -175,10 +175,11 @@ impl Parts {
                 };
                 let loader = Loader::new(&config, weights, load_options)?;
                 let room = Room::new(&loader, options)?;
-                let tokenizer = if has_tokenizer(dir) { Some(Tokenizer::from_dir(dir)?) } else { None };
+                let (tokenizer, model) = beside(|| tokenizer(dir), || loader.load(exec))
+                    .map_err(|e| not_started(options.threads, &e))?;
                 let name =
                     dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
-                Ok(Self { name, model: loader.load(exec)?, room, tokenizer, end_ids, mask_id })
+                Ok(Self { name, tokenizer: tokenizer?, model: model?, room, end_ids, mask_id })
             }
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;
@@ -211,8 +212,22 @@ fn not_started(threads: usize, error: &std::io::Error) -> EngineError {
     EngineError::Threads { threads, reason: error.to_string() }
 }
 
-fn has_tokenizer(dir: &Path) -> bool {
-    ["tokenizer.json", "vocab.json", "merges.txt"].iter().any(|name| dir.join(name).exists())
+/// Calls `first` on a thread of its own while `second` runs on this one.
+fn beside<A: Send, B>(
+    first: impl FnOnce() -> A + Send,
+    second: impl FnOnce() -> B,
+) -> std::io::Result<(A, B)> {
+    std::thread::scope(|scope| {
+        let first = std::thread::Builder::new().spawn_scoped(scope, first)?;
+        let second = second();
+        Ok((first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second))
+    })
+}
+
+/// The tokenizer of a model directory, if it has one.
+fn tokenizer(dir: &Path) -> Result<Option<Tokenizer>, EngineError> {
+    let has_one = ["tokenizer.json", "vocab.json", "merges.txt"].iter().any(|name| dir.join(name).exists());
+    Ok(if has_one { Some(Tokenizer::from_dir(dir)?) } else { None })
 }
 
 /// End-of-sequence ids from `generation_config.json`, or from `config.json` if the former names none.

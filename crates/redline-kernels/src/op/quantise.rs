@@ -101,6 +101,16 @@ impl InputLayout {
             Arrangement::Words => (tile.start, tile.len()),
             Arrangement::Tiles => (t * TILE_ROWS, TILE_ROWS),
         };
+        self.places_from(first, rows)
+    }
+
+    /// Start of each part of the tile of a layout that has only one, for the registers. It takes no divisions.
+    pub(crate) fn places_in_registers(self) -> Places {
+        debug_assert!(self.arrangement == Arrangement::Tiles && self.rows <= TILE_ROWS);
+        self.places_from(0, TILE_ROWS)
+    }
+
+    fn places_from(self, first: usize, rows: usize) -> Places {
         let bytes = first * self.row_words();
         let scales = bytes + rows * self.byte_words();
         Places { bytes, scales, starts: scales + rows * self.groups(), rows }

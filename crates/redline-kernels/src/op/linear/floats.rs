@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, Simd};
 
-use super::lora::{Areas, Gains, LoraPart, LoraRows, common, most_parts};
+use super::lora::{Areas, Gains, LoraPart, LoraRows, Room, Span, common, most_parts, packed_words};
 use super::{Outputs, Variant};
 use crate::Matrix;
 use crate::format::bf16::{self, Bf16Mac};
@@ -67,7 +67,7 @@ pub(super) fn run(
 
 /// Computes the inputs of the second matrix of every update: `t`, scaled, and rounded if the weights are bf16.
 fn shrink<'a>(exec: Exec<'_>, job: Job<'_>, loras: &'a [LoraRows<'a>], scratch: &'a mut [u32]) -> Areas<'a> {
-    let areas = Areas::new(loras, scratch, |rows| rows.len());
+    let areas = Areas::new(loras, scratch, |update| Span { tiles: 0..0, rows: update.range() }, room);
     let shared = SharedJob(job);
     let chunks = job.rows.div_ceil(CHUNK_ROWS);
     let parts = most_parts(loras);
@@ -79,6 +79,11 @@ fn shrink<'a>(exec: Exec<'_>, job: Job<'_>, loras: &'a [LoraRows<'a>], scratch: 
         }
     });
     areas
+}
+
+fn room(update: &LoraRows<'_>, _: &Span, part: &LoraPart) -> Room {
+    let packed_stride = packed_words(part.up.format(), part.up.cols());
+    Room { rows: update.rows, packed: update.rows, packed_stride }
 }
 
 /// Number of rows of an update that one thread takes.
@@ -106,7 +111,7 @@ impl<'a> Job<'a> {
         let update = areas.loras[lora];
         let own = common(rows, &update.range());
         let Some(part_of) = update.lora.parts().get(part).filter(|_| !own.is_empty()) else { return };
-        let area = areas.of(lora, part, update.rows);
+        let area = areas.of(lora, part, room);
         let first = own.start - update.first;
         // SAFETY: the rows exist, and those of the area belong to the calling member.
         let sums = unsafe {
@@ -147,7 +152,7 @@ impl<'a> Job<'a> {
                 if own.is_empty() {
                     continue;
                 }
-                let area = areas.of(lora, part, update.rows);
+                let area = areas.of(lora, part, room);
                 let outputs = self.outputs.from(update.first, *first_strip);
                 let (x, x_stride, rows) = (area.packed.cast_const(), area.packed_stride, update.rows);
                 let job = Self { matrix: up, x, x_stride, rows, outputs, resume: true, areas: None, ..self };

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use redline_simd::{Isa, Kernel, LANES};
+use redline_simd::{Isa, Kernel, LANES, TILE_BYTES};
 
 use super::{Epilogue, Outputs};
 use crate::dot::INPUT_WORDS;
@@ -137,9 +137,11 @@ pub fn lora_scratch_words(shape: MatrixShape, rows: usize, rank: usize, updates:
     if rank == 0 || updates == 0 {
         return 0;
     }
-    // Sums of the tile that a row is in, the packed row, its starts and its place.
+    // Sums of the tile that a row is in, the packed row, its starts and its span. Rows that are packed for tile registers have
+    // room for at most four.
     let packed = MAX_PARTS * packed_words(Format::W8 { group: 0 }, 1) + rank;
-    let each = TILE_ROWS * rank + packed + 1;
+    let in_tiles = 4 * (MAX_PARTS * tile_words(1) + rank / 4 + rank / INPUT_GROUP + 1);
+    let each = TILE_ROWS * rank + packed.max(in_tiles) + SPAN_WORDS;
     rows * (updates * each + shape.cols.div_ceil(INPUT_GROUP)) + LANES
 }
 
@@ -151,6 +153,11 @@ pub(super) fn packed_words(format: Format, rank: usize) -> usize {
             rank.div_ceil(BLOCK) * INPUT_WORDS + 2 * rank.div_ceil(INPUT_GROUP)
         }
     }
+}
+
+/// Number of words of a row of `rank` values that is packed for tile registers.
+pub(super) fn tile_words(rank: usize) -> usize {
+    rank.div_ceil(TILE_BYTES) * (TILE_BYTES / 4) + rank.div_ceil(INPUT_GROUP)
 }
 
 /// The number of parts of the update with the most.
@@ -175,15 +182,36 @@ pub(super) fn check(loras: &[LoraRows<'_>], base: &Matrix, rows: usize) {
 #[derive(Clone, Copy)]
 pub(super) struct Areas<'a> {
     pub(super) loras: &'a [LoraRows<'a>],
-    /// The place of each update's area.
-    places: &'a [u32],
+    /// For each update where its area begins, and its [`Span`].
+    spans: &'a [[u32; SPAN_WORDS]],
     words: *mut u32,
+}
+
+/// Number of words of a span, and of the place of its area.
+const SPAN_WORDS: usize = 5;
+
+/// The tiles that the rows of an update lie in, if rows are cut into tiles, and the rows of these.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    pub(super) tiles: Range<usize>,
+    pub(super) rows: Range<usize>,
 }
 
 // SAFETY: users write disjoint words of an area, each owned by one member of a team.
 unsafe impl Sync for Areas<'_> {}
 // SAFETY: as above.
 unsafe impl Send for Areas<'_> {}
+
+/// The size of the memory of one part of an update.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// Rows of sums.
+    pub(super) rows: usize,
+    /// Packed rows.
+    pub(super) packed: usize,
+    /// Words between packed rows.
+    pub(super) packed_stride: usize,
+}
 
 /// Where the values of one part of an update lie.
 #[derive(Clone, Copy)]
@@ -199,44 +227,50 @@ pub(super) struct Area {
 }
 
 impl<'a> Areas<'a> {
-    /// Places the areas in `scratch`. `tiled` extends rows to those of whole tiles.
+    /// Places the areas in `scratch`.
     pub(super) fn new(
         loras: &'a [LoraRows<'a>],
         scratch: &'a mut [u32],
-        tiled: impl Fn(Range<usize>) -> usize,
+        span: impl Fn(&LoraRows<'_>) -> Span,
+        room: impl Fn(&LoraRows<'_>, &Span, &LoraPart) -> Room,
     ) -> Self {
-        let (places, words) = scratch.split_at_mut(loras.len());
+        let (spans, words) = scratch.split_at_mut(loras.len() * SPAN_WORDS);
+        let (spans, _) = spans.as_chunks_mut();
         let mut end = 0;
-        for (lora, place) in loras.iter().zip(&mut *places) {
-            *place = u32::try_from(end).expect("scratch memory of less than 2^32 words");
-            for part in lora.lora.parts() {
-                end += tiled(lora.range()) * part.down.strips() * LANES;
-                end += lora.rows * packed_words(part.up.format(), part.up.cols());
-            }
+        for (lora, place) in loras.iter().zip(&mut *spans) {
+            let span = span(lora);
+            let Span { tiles, rows } = &span;
+            *place = [end, tiles.start, tiles.end, rows.start, rows.end]
+                .map(|word| u32::try_from(word).expect("scratch memory of less than 2^32 words"));
+            end += lora.lora.parts().iter().map(|part| room(lora, &span, part).words(part)).sum::<usize>();
         }
         assert!(end <= words.len(), "scratch of {} words for {end}", words.len());
-        Self { loras, places, words: words.as_mut_ptr() }
+        Self { loras, spans, words: words.as_mut_ptr() }
     }
 
-    /// The area of a part of update `lora`, whose tiles have `tiled` rows.
-    pub(super) fn of(&self, lora: usize, part: usize, tiled: usize) -> Area {
-        let update = &self.loras[lora];
+    /// The span of update `lora`.
+    pub(super) fn span(&self, lora: usize) -> Span {
+        let [_, tiles @ .., first, end] = self.spans[lora].map(|word| word as usize);
+        Span { tiles: tiles[0]..tiles[1], rows: first..end }
+    }
+
+    /// The area of a part of update `lora`. `room` is that of [`Areas::new`].
+    pub(super) fn of(
+        &self,
+        lora: usize,
+        part: usize,
+        room: impl Fn(&LoraRows<'_>, &Span, &LoraPart) -> Room,
+    ) -> Area {
+        let (update, span) = (&self.loras[lora], self.span(lora));
         let parts = update.lora.parts();
-        let sizes = |part: &LoraPart| {
-            let (stride, packed) =
-                (part.down.strips() * LANES, packed_words(part.up.format(), part.up.cols()));
-            (stride, packed, tiled * stride)
-        };
-        let before = parts[..part].iter().map(|part| {
-            let (_, packed, sums) = sizes(part);
-            sums + update.rows * packed
-        });
-        let at = self.places[lora] as usize + before.sum::<usize>();
-        let (stride, packed_stride, sums) = sizes(&parts[part]);
+        let before = parts[..part].iter().map(|part| room(update, &span, part).words(part)).sum::<usize>();
+        let (at, part) = (self.spans[lora][0] as usize + before, &parts[part]);
+        let (stride, room) = (part.down.strips() * LANES, room(update, &span, part));
         // SAFETY: `new` checked that all areas lie within the scratch memory.
         unsafe {
             let at = self.words.add(at);
-            Area { sums: at.cast(), stride, packed: at.add(sums), packed_stride }
+            let packed = at.add(room.rows * stride);
+            Area { sums: at.cast(), stride, packed, packed_stride: room.packed_stride }
         }
     }
 
@@ -245,6 +279,13 @@ impl<'a> Areas<'a> {
         let first = self.loras.partition_point(|lora| lora.range().end <= rows.start);
         let count = self.loras[first..].partition_point(|lora| lora.first < rows.end);
         first..first + count
+    }
+}
+
+impl Room {
+    /// Words of sums and packed rows.
+    fn words(self, part: &LoraPart) -> usize {
+        self.rows * part.down.strips() * LANES + self.packed * self.packed_stride
     }
 }
 

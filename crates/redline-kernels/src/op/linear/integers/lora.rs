@@ -1,17 +1,20 @@
 //! Low-rank updates of integer layers: both matrices run as integer layers of their own, on the tiles of the layer that they
-//! update.
+//! update. With tile registers, the second matrix of an update of enough rows continues the layer's sums in the first-level cache.
 
 use std::ops::Range;
 
-use redline_simd::{Isa, Kernel, Tiles};
+use redline_simd::{Isa, Kernel, TILE_BYTES, TILE_ROWS, Tiles};
 
+use super::tiles::Registers;
 use super::{Job, Tile, part, run_tile, tiles};
 use crate::format::{Format, INPUT_GROUP};
 use crate::op::linear::Outputs;
-use crate::op::linear::lora::{Areas, Finish, Gains, LoraRows, common, most_parts};
+use crate::op::linear::lora::{
+    Areas, Finish, Gains, LoraPart, LoraRows, Room, Span, common, most_parts, packed_words, tile_words,
+};
 use crate::op::quantise::{Arrangement, Groups, InputLayout};
 use crate::threads::{Disjoint, Distribution};
-use crate::{Exec, Rows};
+use crate::{Exec, Matrix, Rows};
 
 /// Number of tiles of rows that share the weights of a panel of tile registers.
 const PANEL_TILES: usize = 8;
@@ -45,7 +48,7 @@ pub(super) fn beside<'a>(
         }
     });
     for item in 0..loras.len() * parts {
-        pack(&areas, first, (item / parts, item % parts));
+        pack(&areas, first, 0..tiles, (item / parts, item % parts));
     }
     // Long stretches of every second matrix are read at a time: each is short beside a layer.
     let distribution = match distribution {
@@ -55,7 +58,7 @@ pub(super) fn beside<'a>(
     exec.team.split_strips(strips, 1, distribution, |strips| {
         for tile in 0..tiles {
             let rows = job.layout.tile(tile);
-            job.update(&areas, rows.clone(), &strips);
+            job.update(&areas, (tile, rows.clone()), &strips, None);
             job.simd.run_common(Finish { outputs: job.outputs, rows, strips: strips.clone() });
         }
     });
@@ -71,8 +74,7 @@ fn prepare<'a: 'j, 'j>(
     starts_of_bytes(job, starts);
     let starts = &*starts;
     let first = Job { summed_k: INPUT_GROUP, starts: (!starts.is_empty()).then_some(starts), ..job };
-    let layout = job.layout;
-    (Areas::new(loras, scratch, |rows| tiled(layout, &rows).len()), first)
+    (Areas::new(loras, scratch, |update| span(job.layout, update), Room::of(job.layout)), first)
 }
 
 /// Computes the inputs of the second matrix of every update: `t`, scaled and quantised.
@@ -85,20 +87,17 @@ pub(super) fn shrink<'a>(
 ) -> Areas<'a> {
     let layout = job.layout;
     let (areas, job) = prepare(job, loras, scratch);
-    let chunk = if unit.is_some() { PANEL_TILES } else { 1 };
+    let most = if unit.is_some() { PANEL_TILES } else { 1 };
+    let chunk = layout.tiles().div_ceil(exec.team.members()).min(most);
     let chunks = layout.tiles().div_ceil(chunk);
     let parts = most_parts(loras);
     let per_chunk = loras.len() * parts;
     exec.team.split(chunks * per_chunk, 1, 2, |units| {
         for item in units {
             let tiles = item / per_chunk * chunk..layout.tiles().min((item / per_chunk + 1) * chunk);
-            down(&areas, job, unit, tiles, 0..usize::MAX, (item % per_chunk / parts, item % parts));
-        }
-    });
-    // A few rows take less time than waking the other threads.
-    exec.team.split(loras.len() * parts, 1, if layout.rows < 8 { usize::MAX } else { 2 }, |units| {
-        for item in units {
-            pack(&areas, job, (item / parts, item % parts));
+            let of = (item % per_chunk / parts, item % parts);
+            down(&areas, job, unit, tiles.clone(), 0..usize::MAX, of);
+            pack(&areas, job, tiles, of);
         }
     });
     areas
@@ -150,9 +149,31 @@ fn tile_of(layout: InputLayout, row: usize) -> usize {
     ((row + 1) * layout.tiles() - 1) / layout.rows
 }
 
-/// The rows of all tiles that some rows lie in.
-fn tiled(layout: InputLayout, rows: &Range<usize>) -> Range<usize> {
-    layout.tile(tile_of(layout, rows.start)).start..layout.tile(tile_of(layout, rows.end - 1)).end
+fn span(layout: InputLayout, update: &LoraRows<'_>) -> Span {
+    let rows = update.range();
+    let tiles = tile_of(layout, rows.start)..tile_of(layout, rows.end - 1) + 1;
+    let rows = layout.tile(tiles.start).start..layout.tile(tiles.end - 1).end;
+    Span { tiles, rows }
+}
+
+/// Whether the inputs of the second matrix of an update are packed for tile registers: if these compute the layer, can take the
+/// whole rank or as many k per multiplication as they have, and the update does not leave most of their rows unused.
+fn in_tiles(layout: InputLayout, rows: usize, up: &Matrix) -> bool {
+    let deep = layout.summed_k >= TILE_BYTES || up.cols() <= layout.summed_k;
+    layout.arrangement == Arrangement::Tiles && rows >= TILE_ROWS && deep
+}
+
+impl Room {
+    fn of(layout: InputLayout) -> impl Fn(&LoraRows<'_>, &Span, &LoraPart) -> Self {
+        move |update, span, LoraPart { up, .. }| {
+            let rows = span.rows.len();
+            if in_tiles(layout, update.rows, up) {
+                Self { rows, packed: span.tiles.len() * TILE_ROWS, packed_stride: tile_words(up.cols()) }
+            } else {
+                Self { rows, packed: update.rows, packed_stride: packed_words(up.format(), up.cols()) }
+            }
+        }
+    }
 }
 
 /// Some strips of `t` of one part of an update, for those of its rows that lie in some tiles.
@@ -165,18 +186,16 @@ fn down(
     (lora, part): (usize, usize),
 ) {
     let update = areas.loras[lora];
-    let rows = update.range();
-    let own = tile_of(job.layout, rows.start)..tile_of(job.layout, rows.end - 1) + 1;
-    let tiles = common(&tiles, &own);
+    let own = areas.span(lora);
+    let tiles = common(&tiles, &own.tiles);
     let Some(matrix) = update.lora.parts().get(part).map(|part| &part.down) else { return };
     let strips = common(&strips, &(0..matrix.strips()));
     if tiles.is_empty() || strips.is_empty() {
         return;
     }
-    let first = job.layout.tile(own.start).start;
-    let area = areas.of(lora, part, tiled(job.layout, &rows).len());
+    let area = areas.of(lora, part, Room::of(job.layout));
     // Rows are counted from the first of the pass.
-    let outputs = Outputs::of(area.sums.wrapping_sub(first * area.stride), area.stride);
+    let outputs = Outputs::of(area.sums.wrapping_sub(own.rows.start * area.stride), area.stride);
     let job = Job { matrix, outputs, ..job };
     if let Some(unit) = unit {
         return tiles::run_part(unit, job, strips, tiles);
@@ -186,26 +205,39 @@ fn down(
     }
 }
 
-/// Layout of `rows` rows of inputs of the second matrix.
-fn packed_layout(rank: usize, rows: usize) -> InputLayout {
-    InputLayout { k: rank, summed_k: INPUT_GROUP, arrangement: Arrangement::Words, tile_rows: rows, rows }
+/// Layout of the inputs of the second matrix, for the `rows` rows of an update in one tile.
+fn packed_layout(rank: usize, rows: usize, in_tiles: bool) -> InputLayout {
+    let (arrangement, tile_rows) =
+        if in_tiles { (Arrangement::Tiles, TILE_ROWS) } else { (Arrangement::Words, rows) };
+    InputLayout { k: rank, summed_k: INPUT_GROUP, arrangement, tile_rows, rows }
 }
 
-/// Scales and quantises `t` of one part of an update. The rows of every tile are packed as one tile.
-fn pack(areas: &Areas<'_>, job: Job<'_>, (lora, part): (usize, usize)) {
+/// The first packed row of the rows `run` of an update, those that lie in `tile`.
+fn packed_row(areas: &Areas<'_>, lora: usize, tile: usize, run: &Range<usize>, in_tiles: bool) -> usize {
+    if in_tiles {
+        (tile - areas.span(lora).tiles.start) * TILE_ROWS
+    } else {
+        run.start - areas.loras[lora].first
+    }
+}
+
+/// Scales and quantises `t` of one part of an update, for those of its rows that lie in some tiles. The rows of every tile are
+/// packed as one tile.
+fn pack(areas: &Areas<'_>, job: Job<'_>, tiles: Range<usize>, (lora, part): (usize, usize)) {
     let update = areas.loras[lora];
     let Some(up) = update.lora.parts().get(part).map(|part| &part.up) else { return };
     let rows = update.range();
-    let all = tiled(job.layout, &rows);
-    let area = areas.of(lora, part, all.len());
-    for tile in tile_of(job.layout, rows.start)..=tile_of(job.layout, rows.end - 1) {
+    let span = areas.span(lora);
+    let area = areas.of(lora, part, Room::of(job.layout));
+    let in_tiles = in_tiles(job.layout, update.rows, up);
+    for tile in common(&tiles, &span.tiles) {
         let run = common(&rows, &job.layout.tile(tile));
         // SAFETY: these rows of the area belong to the calling member.
         let (sums, packed) = unsafe {
-            let at = area.sums.add((run.start - all.start) * area.stride);
+            let at = area.sums.add((run.start - span.rows.start) * area.stride);
             (
                 std::slice::from_raw_parts_mut(at, run.len() * area.stride),
-                area.packed.add((run.start - rows.start) * area.packed_stride),
+                area.packed.add(packed_row(areas, lora, tile, &run, in_tiles) * area.packed_stride),
             )
         };
         if update.scale != 1.0 {
@@ -213,7 +245,7 @@ fn pack(areas: &Areas<'_>, job: Job<'_>, (lora, part): (usize, usize)) {
                 *t *= update.scale;
             }
         }
-        let layout = packed_layout(up.cols(), run.len());
+        let layout = packed_layout(up.cols(), run.len(), in_tiles);
         let x = Rows::new(sums, run.len(), up.cols(), area.stride);
         let out = Disjoint::at(packed);
         job.simd.run_common(Groups {
@@ -228,13 +260,19 @@ fn pack(areas: &Areas<'_>, job: Job<'_>, (lora, part): (usize, usize)) {
 }
 
 impl Job<'_> {
-    /// Continues the sums of some strips of some tiles of rows with their updates.
-    pub(super) fn update(&self, areas: &Areas<'_>, rows: Range<usize>, strips: &Range<usize>) {
+    /// Continues the sums of some strips of the rows of a tile with their updates. With `registers`, the outputs are a block's sums.
+    pub(super) fn update(
+        &self,
+        areas: &Areas<'_>,
+        (tile, rows): (usize, Range<usize>),
+        strips: &Range<usize>,
+        mut registers: Option<&mut Registers<'_>>,
+    ) {
         for lora in areas.overlapping(&rows) {
             let update = areas.loras[lora];
             let own = common(&update.range(), &rows);
             for part in 0..update.lora.parts().len() {
-                self.up(areas, own.clone(), strips, (lora, part));
+                self.up(areas, (tile, own.clone()), strips, (lora, part), registers.as_deref_mut());
             }
             if let Some(gains) = update.lora.gains() {
                 let strips = strips.clone();
@@ -243,40 +281,45 @@ impl Job<'_> {
         }
     }
 
-    /// Continues the sums with one part of an update of some rows.
-    fn up(&self, areas: &Areas<'_>, rows: Range<usize>, strips: &Range<usize>, (lora, part): (usize, usize)) {
+    /// Continues the sums with one part of an update of some rows of a tile.
+    fn up(
+        &self,
+        areas: &Areas<'_>,
+        (tile, run): (usize, Range<usize>),
+        strips: &Range<usize>,
+        (lora, part): (usize, usize),
+        registers: Option<&mut Registers<'_>>,
+    ) {
         let update = areas.loras[lora];
-        let (up, first_strip) = {
-            let part = &update.lora.parts()[part];
-            (&part.up, part.first_strip)
-        };
-        let strips = common(strips, &(first_strip..first_strip + up.strips()));
+        let LoraPart { up, first_strip, .. } = &update.lora.parts()[part];
+        let strips = common(strips, &(*first_strip..first_strip + up.strips()));
         if strips.is_empty() {
             return;
         }
-        let area = areas.of(lora, part, tiled(self.layout, &update.range()).len());
-        for tile in tile_of(self.layout, rows.start)..=tile_of(self.layout, rows.end - 1) {
-            let run = common(&rows, &self.layout.tile(tile));
-            let layout = packed_layout(up.cols(), run.len());
-            // SAFETY: the rows were packed, and nobody writes them any more.
-            let inputs = unsafe {
-                let at = area.packed.add((run.start - update.first) * area.packed_stride);
-                std::slice::from_raw_parts(at, layout.words())
-            };
-            let job = Job {
-                matrix: up,
-                layout,
-                summed_k: layout.summed_k,
-                inputs,
-                starts: None,
-                apart: &[],
-                outputs: self.outputs.from(run.start, first_strip),
-                resume: true,
-                areas: None,
-                ..*self
-            };
-            let strips = strips.start - first_strip..strips.end - first_strip;
-            run_tile(Tile { job, tile: 0, strips, k: 0..up.cols() });
+        let area = areas.of(lora, part, Room::of(self.layout));
+        let in_tiles = in_tiles(self.layout, update.rows, up);
+        let layout = packed_layout(up.cols(), run.len(), in_tiles);
+        // SAFETY: the rows were packed, and nobody writes them any more.
+        let inputs = unsafe {
+            let first = packed_row(areas, lora, tile, &run, in_tiles);
+            std::slice::from_raw_parts(area.packed.add(first * area.packed_stride), layout.words())
+        };
+        let job = Job {
+            matrix: up,
+            layout,
+            summed_k: layout.summed_k,
+            inputs,
+            starts: None,
+            apart: &[],
+            outputs: self.outputs.from(run.start, *first_strip),
+            resume: true,
+            areas: None,
+            ..*self
+        };
+        let strips = strips.start - first_strip..strips.end - first_strip;
+        match registers.filter(|_| in_tiles) {
+            Some(registers) => tiles::continue_sums(registers, job, strips, (lora, part)),
+            None => run_tile(Tile { job, tile: 0, strips, k: 0..up.cols() }),
         }
     }
 }

@@ -155,7 +155,7 @@ fn part(job: Job<'_>, strips: Range<usize>) {
             for tile in 0..layout.tiles() {
                 run_tile(Tile { job, tile, strips: strips.clone(), k: k.clone() });
                 if let Some(areas) = job.areas.filter(|_| k.end == layout.k) {
-                    job.update(areas, layout.tile(tile), &strips);
+                    job.update(areas, (tile, layout.tile(tile)), &strips, None);
                     let rows = layout.tile(tile);
                     job.simd.run_common(Finish { outputs: job.outputs, rows, strips: strips.clone() });
                 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS, TileUnit, Tiles};
 
-use super::{Job, Variant};
+use super::{Job, Outputs, Variant};
 use crate::Exec;
 use crate::dot::Scale;
 use crate::format::w4::W4;
@@ -18,6 +18,7 @@ use crate::format::w8::W8;
 use crate::format::{BLOCK, Format, INPUT_GROUP, Integer};
 use crate::matrix::MatrixShape;
 use crate::op::quantise::{Arrangement, InputLayout, Places};
+use crate::threads::Disjoint;
 
 /// Number of strips in a panel.
 const STRIPS: usize = 4;
@@ -91,13 +92,28 @@ struct Work {
     products: [[i32; SUMS]; 2],
 }
 
+/// What continues the sums of a block with updates: the tile registers, and the weights of a group of a second matrix.
+pub(super) struct Registers<'a> {
+    unit: &'a mut TileUnit,
+    depth: usize,
+    panel: *mut u32,
+    /// Update, part, first strip and k of the weights in the panel. Many tiles of rows have the same update.
+    holds: Option<((usize, usize), usize, usize)>,
+}
+
+/// Signed weights of four strips and a group, as in [`Panel`].
+#[repr(C, align(64))]
+struct GroupPanel([u32; STRIPS * INPUT_GROUP / 4 * LANES]);
+
 impl<I: Integer> Kernel for Of<'_, I> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self(part, unit, _) = self;
-        let mut panel = MaybeUninit::<Panel>::uninit();
+        let (mut panel, mut second) = (MaybeUninit::<Panel>::uninit(), MaybeUninit::<GroupPanel>::uninit());
         let panel = panel.as_mut_ptr().cast::<u32>();
+        let mut registers =
+            Registers { unit, depth: part.depth, panel: second.as_mut_ptr().cast(), holds: None };
         for p in 0..part.pieces() {
             let piece = part.piece(p);
             let units = part.tiles.len() * piece.k.len().div_ceil(part.job.summed_k);
@@ -106,9 +122,9 @@ impl<I: Integer> Kernel for Of<'_, I> {
             unsafe { part.fill::<S, I>(s, panel, &piece) };
             for tile in part.tiles.clone().step_by(BLOCK_TILES) {
                 let tiles = tile..part.tiles.end.min(tile + BLOCK_TILES);
-                let block = Block { part: &part, piece: piece.clone(), tiles };
+                let block = Block::new(&part, piece.clone(), tiles);
                 // SAFETY: the panel was filled with the piece, whose strips belong to this member.
-                unsafe { block.run(s, unit, panel, &mut ahead) };
+                unsafe { block.run(s, &mut registers, panel, &mut ahead) };
             }
         }
     }
@@ -193,6 +209,66 @@ impl Part<'_> {
     }
 }
 
+/// Continues the sums of one tile of rows, which the outputs of `job` are, with some strips of the second matrix of an update.
+/// `update` tells updates and their parts apart.
+pub(super) fn continue_sums(
+    registers: &mut Registers<'_>,
+    job: Job<'_>,
+    strips: Range<usize>,
+    update: (usize, usize),
+) {
+    assert!(strips.len() <= STRIPS && job.layout.rows <= TILE_ROWS && job.outputs.stride == STRIPS * LANES);
+    let part = Part { job, strips, tiles: 0..1, depth: registers.depth };
+    job.simd.run_common(Continue { part, registers, update });
+}
+
+struct Continue<'a, 'r> {
+    part: Part<'a>,
+    registers: &'a mut Registers<'r>,
+    update: (usize, usize),
+}
+
+impl Kernel for Continue<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { part, registers: Registers { unit, depth, panel, holds }, update } = self;
+        let (job, depth, strips) = (part.job, *depth, part.strips.clone());
+        let (x_step, w_step, second) = (TILE_ROWS * TILE_BYTES, STRIPS * depth * LANES, depth * LANES);
+        let mut products = MaybeUninit::<Products>::uninit();
+        let products = products.as_mut_ptr().cast::<i32>();
+        for k in (0..job.layout.k).step_by(INPUT_GROUP) {
+            let piece = Piece { strips: strips.clone(), k: k..job.layout.k.min(k + INPUT_GROUP) };
+            let steps = piece.k.len().div_ceil(depth);
+            let block = Block::only(&part, piece.clone());
+            // SAFETY: the panel holds four strips of a group; inputs, weights and outputs hold these rows, strips and k.
+            unsafe {
+                if *holds != Some((update, strips.start, k)) {
+                    part.fill::<S, W8>(s, *panel, &piece);
+                    *holds = Some((update, strips.start, k));
+                }
+                let sums = job.outputs.at(0, strips.start);
+                let x = job.inputs.as_ptr().cast::<u8>().add(k / TILE_BYTES * x_step);
+                let w = panel.cast::<u8>();
+                unit.multiply::<0>(x, x_step, w, w_step, second, steps);
+                if strips.len() > PAIR {
+                    unit.multiply::<1>(x, x_step, w.add(PAIR * second), w_step, second, steps);
+                }
+                unit.store::<0>(products);
+                block.scale_some(s, sums, products, Product { tile: 0, k, pair: 0 });
+                if strips.len() > PAIR {
+                    unit.store::<1>(products);
+                    block.scale_some(s, sums, products, Product { tile: 0, k, pair: 1 });
+                }
+            }
+        }
+    }
+}
+
+/// The integers of a product.
+#[repr(C, align(64))]
+struct Products([i32; SUMS]);
+
 /// Cache lines of the next panel's weights, strip after strip.
 struct Ahead {
     /// The next strip.
@@ -231,7 +307,12 @@ impl Ahead {
 struct Block<'a> {
     part: &'a Part<'a>,
     piece: Piece,
-    tiles: Range<usize>,
+    first_tile: usize,
+    /// Number of tiles.
+    tiles: usize,
+    /// The rows of each, and where their inputs lie. To find them takes divisions.
+    rows: [Range<usize>; BLOCK_TILES],
+    places: [Places; BLOCK_TILES],
 }
 
 /// The products of a pair of strips with one tile of rows in one group, computed by the tile registers.
@@ -244,11 +325,27 @@ struct Product {
     pair: usize,
 }
 
-impl Block<'_> {
+impl<'a> Block<'a> {
+    fn new(part: &'a Part<'a>, piece: Piece, tiles: Range<usize>) -> Self {
+        let at = |i: usize| (tiles.start + i).min(tiles.end - 1);
+        let layout = part.job.layout;
+        let rows = std::array::from_fn(|i| layout.tile(at(i)));
+        let places = std::array::from_fn(|i| layout.places(at(i)));
+        Self { part, piece, first_tile: tiles.start, tiles: tiles.len(), rows, places }
+    }
+
+    /// The only tile of a layout.
+    fn only(part: &'a Part<'a>, piece: Piece) -> Self {
+        let layout = part.job.layout;
+        let (rows, places) = ([0..layout.rows, 0..0], [layout.places_in_registers(); BLOCK_TILES]);
+        Self { part, piece, first_tile: 0, tiles: 1, rows, places }
+    }
+
     /// # Safety
     /// The panel holds the piece, whose strips belong to the calling member; `s` and the unit are of one tier.
     #[inline(always)]
-    unsafe fn run<S: Isa>(&self, s: S, unit: &mut TileUnit, panel: *const u32, ahead: &mut Ahead) {
+    unsafe fn run<S: Isa>(&self, s: S, registers: &mut Registers<'_>, panel: *const u32, ahead: &mut Ahead) {
+        let unit = &mut *registers.unit;
         let Part { job, depth, .. } = *self.part;
         let Piece { strips, k } = &self.piece;
         let layout = job.layout;
@@ -266,42 +363,63 @@ impl Block<'_> {
                 let first = k.start + group * job.summed_k;
                 let steps = (k.end - first).min(job.summed_k).div_ceil(depth);
                 let w = panel.cast::<u8>().add((first - k.start) / depth * w_step);
-                for (i, tile) in self.tiles.clone().enumerate() {
-                    let x = job.inputs.as_ptr().add(layout.places(tile).bytes).cast::<u8>();
+                for i in 0..self.tiles {
+                    let x = job.inputs.as_ptr().add(self.places[i].bytes).cast::<u8>();
                     let x = x.add(first / TILE_BYTES * x_step + first % TILE_BYTES);
                     unit.multiply::<0>(x, x_step, w, w_step, second, steps);
                     if let Some(product) = waiting.take() {
                         unit.store::<1>(products.add(SUMS));
-                        self.scale(s, sums, products.add(SUMS), product);
+                        self.scale::<S, PAIR>(s, sums, products.add(SUMS), product);
                     }
                     if strips.len() > PAIR {
                         unit.multiply::<1>(x, x_step, w.add(PAIR * second), w_step, second, steps);
                         waiting = Some(Product { tile: i, k: first, pair: 1 });
                     }
                     unit.store::<0>(products);
-                    self.scale(s, sums, products, Product { tile: i, k: first, pair: 0 });
+                    self.scale::<S, PAIR>(s, sums, products, Product { tile: i, k: first, pair: 0 });
                     ahead.ask(s);
                     self.ask_outputs(
                         s,
-                        layout.tile(tile),
+                        self.rows[i].clone(),
                         TILE_ROWS * group / groups..TILE_ROWS * (group + 1) / groups,
                     );
                 }
             }
             if let Some(product) = waiting {
                 unit.store::<1>(products.add(SUMS));
-                self.scale(s, sums, products.add(SUMS), product);
+                self.scale::<S, PAIR>(s, sums, products.add(SUMS), product);
+            }
+            if k.end == layout.k {
+                self.end(s, sums, registers);
             }
             self.give(s, sums);
-            if k.end == layout.k {
-                let rows = layout.tile(self.tiles.start).start..layout.tile(self.tiles.end - 1).end;
+        }
+    }
+
+    /// What follows the integer sums: outlier columns, updates, bias and activation.
+    ///
+    /// # Safety
+    /// `sums` holds a block; the strips belong to the calling member.
+    #[inline(always)]
+    unsafe fn end<S: Isa>(&self, s: S, sums: *mut f32, registers: &mut Registers<'_>) {
+        let (job, strips) = (self.part.job, &self.piece.strips);
+        for (i, rows) in self.rows[..self.tiles].iter().enumerate() {
+            let stride = STRIPS * LANES;
+            // Rows and strips are counted as in the outputs.
+            let first = sums
+                .wrapping_add(i * TILE_ROWS * stride)
+                .wrapping_sub(rows.start * stride + strips.start * LANES);
+            let outputs = Outputs { y: Disjoint::at(first), stride, ..job.outputs };
+            let job = Job { outputs, ..job };
+            // SAFETY: by contract.
+            unsafe {
                 for strip in strips.clone() {
                     job.end_sums(s, rows.clone(), strip);
                 }
                 if let Some(areas) = job.areas {
-                    job.update(areas, rows.clone(), strips);
+                    job.update(areas, (self.first_tile + i, rows.clone()), strips, Some(registers));
                 }
-                job.outputs.finish(s, rows, strips.clone());
+                job.outputs.finish(s, rows.clone(), strips.clone());
             }
         }
     }
@@ -324,8 +442,8 @@ impl Block<'_> {
     #[inline(always)]
     unsafe fn take<S: Isa>(&self, s: S, sums: *mut f32) {
         let job = self.part.job;
-        for (i, tile) in self.tiles.clone().enumerate() {
-            for (r, row) in job.layout.tile(tile).enumerate() {
+        for (i, rows) in self.rows[..self.tiles].iter().enumerate() {
+            for (r, row) in rows.clone().enumerate() {
                 for c in 0..STRIPS {
                     let strip = self.piece.strips.start + c;
                     let resume = self.piece.k.start > 0 && strip < self.piece.strips.end;
@@ -346,8 +464,8 @@ impl Block<'_> {
     #[inline(always)]
     unsafe fn give<S: Isa>(&self, s: S, sums: *const f32) {
         let job = self.part.job;
-        for (i, tile) in self.tiles.clone().enumerate() {
-            for (r, row) in job.layout.tile(tile).enumerate() {
+        for (i, rows) in self.rows[..self.tiles].iter().enumerate() {
+            for (r, row) in rows.clone().enumerate() {
                 for (c, strip) in self.piece.strips.clone().enumerate() {
                     // SAFETY: by contract.
                     unsafe {
@@ -359,15 +477,36 @@ impl Block<'_> {
         }
     }
 
-    /// `sums = fma(f32(products), w * x, sums)`: scales the integers of a product and adds them to the f32 sums.
+    /// [`Block::scale`], but only of strips that exist.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn scale_some<S: Isa>(&self, s: S, sums: *mut f32, products: *const i32, product: Product) {
+        // SAFETY: by contract.
+        unsafe {
+            if self.piece.strips.len() > product.pair * PAIR + 1 {
+                self.scale::<S, PAIR>(s, sums, products, product);
+            } else {
+                self.scale::<S, 1>(s, sums, products, product);
+            }
+        }
+    }
+
+    /// `sums = fma(f32(products), w * x, sums)`: scales the integers of the first `C` strips of a product and adds them to the f32
+    /// sums.
     ///
     /// # Safety
     /// `products` holds the product's sums, `sums` those of the block.
     #[inline(always)]
-    unsafe fn scale<S: Isa>(&self, s: S, sums: *mut f32, products: *const i32, product: Product) {
-        let layout = self.part.job.layout;
-        let tile = self.tiles.start + product.tile;
-        let Places { scales, rows, .. } = layout.places(tile);
+    unsafe fn scale<S: Isa, const C: usize>(
+        &self,
+        s: S,
+        sums: *mut f32,
+        products: *const i32,
+        product: Product,
+    ) {
+        let Places { scales, rows, .. } = self.places[product.tile];
         let first = self.piece.strips.start + product.pair * PAIR;
         let second = (first + 1).min(self.piece.strips.end - 1);
         let group = product.k / self.part.job.summed_k;
@@ -376,9 +515,9 @@ impl Block<'_> {
             let w = [self.part.weight_scale(s, first, group), self.part.weight_scale(s, second, group)];
             let x = self.part.job.inputs.as_ptr().add(scales + product.k / INPUT_GROUP * rows).cast::<f32>();
             let sums = sums.add((product.tile * TILE_ROWS * STRIPS + product.pair * PAIR) * LANES);
-            for r in 0..layout.tile(tile).len() {
+            for r in 0..self.rows[product.tile].len() {
                 let x = s.splat(*x.add(r));
-                for c in 0..PAIR {
+                for c in 0..C {
                     let product = s.to_float(s.load_words(products.add((r * PAIR + c) * LANES).cast()));
                     let sum = sums.add((r * STRIPS + c) * LANES);
                     s.store(sum, s.fma(product, s.mul(w[c], x), s.load(sum)));

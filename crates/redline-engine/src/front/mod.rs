@@ -175,8 +175,7 @@ impl Parts {
                 };
                 let loader = Loader::new(&config, weights, load_options)?;
                 let room = Room::new(&loader, options)?;
-                let (tokenizer, model) = beside(|| tokenizer(dir), || loader.load(exec))
-                    .map_err(|e| not_started(options.threads, &e))?;
+                let (tokenizer, model) = beside(|| tokenizer(dir), || loader.load(exec));
                 let name =
                     dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
                 Ok(Self { name, tokenizer: tokenizer?, model: model?, room, end_ids, mask_id })
@@ -212,15 +211,14 @@ fn not_started(threads: usize, error: &std::io::Error) -> EngineError {
     EngineError::Threads { threads, reason: error.to_string() }
 }
 
-/// Calls `first` on a thread of its own while `second` runs on this one.
-fn beside<A: Send, B>(
-    first: impl FnOnce() -> A + Send,
-    second: impl FnOnce() -> B,
-) -> std::io::Result<(A, B)> {
-    std::thread::scope(|scope| {
-        let first = std::thread::Builder::new().spawn_scoped(scope, first)?;
-        let second = second();
-        Ok((first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second))
+/// Calls `first` while `second` runs on this thread, or before that if the system refuses another thread.
+fn beside<A: Send, B>(first: impl Fn() -> A + Sync, second: impl FnOnce() -> B) -> (A, B) {
+    std::thread::scope(|scope| match std::thread::Builder::new().spawn_scoped(scope, &first) {
+        Ok(thread) => {
+            let second = second();
+            (thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), second)
+        }
+        Err(_) => (first(), second()),
     })
 }
 

@@ -168,6 +168,8 @@ fn updates_match_the_canonical_order_everywhere() {
             (7, 256, 70, [16, 8]),
             (20, 300, 101, [5, 40]),
             (45, 513, 64, [130, 16]),
+            // Several panels of tile registers, in outputs and inputs.
+            (45, 2100, 150, [16, 40]),
         ] {
             let half = rows.div_ceil(2);
             // Rows without an update, rows with two, and one on its own.
@@ -176,6 +178,16 @@ fn updates_match_the_canonical_order_everywhere() {
             for base in cases(format, rows, k, outputs) {
                 check(&base, ranks, &uses);
             }
+        }
+    }
+}
+
+#[test]
+fn an_update_may_begin_and_end_within_tiles() {
+    for format in formats() {
+        let uses = vec![(0, 0.5, 10..26), (1, 1.0, 10..26), (0, 1.0, 30..33)];
+        for base in cases(format, 33, 200, 150) {
+            check(&base, [20, 16], &uses);
         }
     }
 }

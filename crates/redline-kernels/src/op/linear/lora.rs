@@ -137,11 +137,11 @@ pub fn lora_scratch_words(shape: MatrixShape, rows: usize, rank: usize, updates:
     if rank == 0 || updates == 0 {
         return 0;
     }
-    // Sums of the tile that a row is in, the packed row, its starts and its span. Rows that are packed for tile registers have
-    // room for at most four.
-    let packed = MAX_PARTS * packed_words(Format::W8 { group: 0 }, 1) + rank;
-    let in_tiles = 4 * (MAX_PARTS * tile_words(1) + rank / 4 + rank / INPUT_GROUP + 1);
-    let each = TILE_ROWS * rank + packed.max(in_tiles) + SPAN_WORDS;
+    // Sums of the tile that a row is in, the packed row, its starts and its span. An update of sixteen rows lies in three tiles at
+    // most, and one of more rows in fewer for each of them: packed for tile registers, a row takes the room of three. That is more
+    // than any other packed row takes.
+    let packed = 3 * (MAX_PARTS * tile_words(1) + rank / 4 + rank / INPUT_GROUP + 1);
+    let each = TILE_ROWS * rank + packed + SPAN_WORDS;
     rows * (updates * each + shape.cols.div_ceil(INPUT_GROUP)) + LANES
 }
 
@@ -178,7 +178,7 @@ pub(super) fn check(loras: &[LoraRows<'_>], base: &Matrix, rows: usize) {
 }
 
 /// The scratch memory of updates. An update's area holds for each of its parts the sums `t`, `[rows][strips of the rank * 16]`, for the
-/// rows of all tiles that its rows lie in, and then its packed rows.
+/// rows of all tiles that its rows lie in, and then its packed rows: whole tiles of them if they are packed for tile registers.
 #[derive(Clone, Copy)]
 pub(super) struct Areas<'a> {
     pub(super) loras: &'a [LoraRows<'a>],
@@ -190,7 +190,7 @@ pub(super) struct Areas<'a> {
 /// Number of words of a span, and of the place of its area.
 const SPAN_WORDS: usize = 5;
 
-/// The tiles that the rows of an update lie in, if rows are cut into tiles, and the rows of these.
+/// The tiles that the rows of an update lie in and the rows of those tiles; if rows are not cut into tiles, none and its own rows.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
     pub(super) tiles: Range<usize>,
@@ -236,6 +236,9 @@ impl<'a> Areas<'a> {
     ) -> Self {
         let (spans, words) = scratch.split_at_mut(loras.len() * SPAN_WORDS);
         let (spans, _) = spans.as_chunks_mut();
+        // Rows of tile registers start at cache lines, so that none crosses two.
+        let line = words.as_ptr().align_offset(TILE_BYTES).min(LANES);
+        let words = &mut words[line..];
         let mut end = 0;
         for (lora, place) in loras.iter().zip(&mut *spans) {
             let span = span(lora);
@@ -338,8 +341,7 @@ impl Kernel for Finish<'_> {
 impl<'a> Outputs<'a> {
     /// The same outputs from a row and a strip on, without bias and activation.
     pub(super) fn from(self, row: usize, strip: usize) -> Self {
-        // SAFETY: rows and strips of updates were checked against the layer.
-        let y = unsafe { crate::threads::Disjoint::at(self.at(row, strip)) };
+        let y = crate::threads::Disjoint::at(self.at(row, strip));
         Self { y, epilogue: Epilogue::default(), ..self }
     }
 

@@ -87,14 +87,11 @@ struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
-    /// Address of the first output of strip `strip` in row `row`.
-    ///
-    /// # Safety
-    /// Row and strip exist.
+    /// Address of the first output of strip `strip` in row `row`, if these exist. They may be counted from a place before the first
+    /// output that does.
     #[inline(always)]
-    unsafe fn at(&self, row: usize, strip: usize) -> *mut f32 {
-        // SAFETY: by contract.
-        unsafe { self.y.get().add(row * self.stride + strip * LANES) }
+    fn at(&self, row: usize, strip: usize) -> *mut f32 {
+        self.y.get().wrapping_add(row * self.stride + strip * LANES)
     }
 
     /// Applies bias and activation to some strips of some rows.

@@ -88,7 +88,7 @@ pub(super) fn shrink<'a>(
     let layout = job.layout;
     let (areas, job) = prepare(job, loras, scratch);
     let most = if unit.is_some() { PANEL_TILES } else { 1 };
-    let chunk = layout.tiles().div_ceil(exec.team.members()).min(most);
+    let chunk = layout.tiles().div_ceil(exec.team.size()).min(most);
     let chunks = layout.tiles().div_ceil(chunk);
     let parts = most_parts(loras);
     let per_chunk = loras.len() * parts;
@@ -156,8 +156,8 @@ fn span(layout: InputLayout, update: &LoraRows<'_>) -> Span {
     Span { tiles, rows }
 }
 
-/// Whether the inputs of the second matrix of an update are packed for tile registers: if these compute the layer, can take the
-/// whole rank or as many k per multiplication as they have, and the update does not leave most of their rows unused.
+/// Whether the inputs of the second matrix of an update are packed for tile registers: if these compute the layer, the update has
+/// enough rows for them, and a multiplication takes the whole rank or the 64 k for which inputs are arranged.
 fn in_tiles(layout: InputLayout, rows: usize, up: &Matrix) -> bool {
     let deep = layout.summed_k >= TILE_BYTES || up.cols() <= layout.summed_k;
     layout.arrangement == Arrangement::Tiles && rows >= TILE_ROWS && deep

@@ -209,8 +209,8 @@ impl Part<'_> {
     }
 }
 
-/// Continues the sums of one tile of rows, which the outputs of `job` are, with some strips of the second matrix of an update.
-/// `update` tells updates and their parts apart.
+/// Continues the sums of one tile of rows, the outputs of `job`, with some strips of the second matrix of an update. `update` tells
+/// updates and their parts apart.
 pub(super) fn continue_sums(
     registers: &mut Registers<'_>,
     job: Job<'_>,
@@ -241,7 +241,7 @@ impl Kernel for Continue<'_, '_> {
             let piece = Piece { strips: strips.clone(), k: k..job.layout.k.min(k + INPUT_GROUP) };
             let steps = piece.k.len().div_ceil(depth);
             let block = Block::only(&part, piece.clone());
-            // SAFETY: the panel holds four strips of a group; inputs, weights and outputs hold these rows, strips and k.
+            // SAFETY: the panel has room for four strips of a group; inputs, weights and outputs hold these rows, strips and k.
             unsafe {
                 if *holds != Some((update, strips.start, k)) {
                     part.fill::<S, W8>(s, *panel, &piece);
@@ -310,7 +310,7 @@ struct Block<'a> {
     first_tile: usize,
     /// Number of tiles.
     tiles: usize,
-    /// The rows of each, and where their inputs lie. To find them takes divisions.
+    /// The rows of each, and where their inputs lie: kept, because finding them takes divisions.
     rows: [Range<usize>; BLOCK_TILES],
     places: [Places; BLOCK_TILES],
 }
@@ -429,8 +429,7 @@ impl<'a> Block<'a> {
     fn ask_outputs<S: Isa>(&self, s: S, tile: Range<usize>, rows: Range<usize>) {
         for row in tile.skip(rows.start).take(rows.len()) {
             for strip in self.piece.strips.clone() {
-                // SAFETY: row and strip exist.
-                s.prefetch_write(unsafe { self.part.job.outputs.at(row, strip) }.cast());
+                s.prefetch_write(self.part.job.outputs.at(row, strip).cast());
             }
         }
     }

@@ -68,7 +68,7 @@ impl InputLayout {
     }
 
     /// Number of words per row: bytes, scales, initial sums.
-    fn row_words(self) -> usize {
+    pub(crate) fn row_words(self) -> usize {
         let starts = match self.arrangement {
             Arrangement::Words => self.k.div_ceil(self.summed_k),
             Arrangement::Tiles => 0,
@@ -104,8 +104,8 @@ impl InputLayout {
         self.places_from(first, rows)
     }
 
-    /// Start of each part of the tile of a layout that has only one, for the registers. It takes no divisions.
-    pub(crate) fn places_in_registers(self) -> Places {
+    /// [`InputLayout::places`] of the only tile, of inputs for tile registers: without divisions.
+    pub(crate) fn places_of_only_tile(self) -> Places {
         debug_assert!(self.arrangement == Arrangement::Tiles && self.rows <= TILE_ROWS);
         self.places_from(0, TILE_ROWS)
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, Simd};
 
-use super::lora::{Areas, Gains, LoraPart, LoraRows, Room, Span, common, most_parts, packed_words};
+use super::lora::{Areas, Gains, LoraPart, LoraRows, Room, Span, common, most_parts};
 use super::{Outputs, Variant};
 use crate::Matrix;
 use crate::format::bf16::{self, Bf16Mac};
@@ -82,7 +82,7 @@ fn shrink<'a>(exec: Exec<'_>, job: Job<'_>, loras: &'a [LoraRows<'a>], scratch: 
 }
 
 fn room(update: &LoraRows<'_>, _: &Span, part: &LoraPart) -> Room {
-    let packed_stride = packed_words(part.up.format(), part.up.cols());
+    let packed_stride = part.up.format().steps(part.up.cols());
     Room { rows: update.rows, packed: update.rows, packed_stride }
 }
 

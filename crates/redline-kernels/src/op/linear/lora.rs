@@ -11,8 +11,7 @@ use std::ops::Range;
 use redline_simd::{Isa, Kernel, LANES, TILE_BYTES};
 
 use super::{Epilogue, Outputs};
-use crate::dot::INPUT_WORDS;
-use crate::format::{BLOCK, Format, INPUT_GROUP};
+use crate::format::{Format, INPUT_GROUP};
 use crate::matrix::MatrixShape;
 use crate::{Buffer, Matrix, OutOfMemory};
 
@@ -137,27 +136,12 @@ pub fn lora_scratch_words(shape: MatrixShape, rows: usize, rank: usize, updates:
     if rank == 0 || updates == 0 {
         return 0;
     }
-    // Sums of the tile that a row is in, the packed row, its starts and its span. An update of sixteen rows lies in three tiles at
-    // most, and one of more rows in fewer for each of them: packed for tile registers, a row takes the room of three. That is more
-    // than any other packed row takes.
-    let packed = 3 * (MAX_PARTS * tile_words(1) + rank / 4 + rank / INPUT_GROUP + 1);
+    // Sums of the tile that a row is in, the packed row, its starts and its span. Updates of at least sixteen rows may be packed for
+    // tile registers, with room for all rows of the tiles that they lie in. Sixteen rows lie in three tiles at most, so a row takes
+    // the room of three; that is more than a row takes that is packed otherwise.
+    let packed = 3 * (MAX_PARTS * (TILE_BYTES / 4 + 1) + rank / 4 + rank / INPUT_GROUP + 1);
     let each = TILE_ROWS * rank + packed + SPAN_WORDS;
     rows * (updates * each + shape.cols.div_ceil(INPUT_GROUP)) + LANES
-}
-
-/// Number of words of a packed row of `rank` values.
-pub(super) fn packed_words(format: Format, rank: usize) -> usize {
-    match format {
-        Format::F32 | Format::Bf16 => format.steps(rank),
-        Format::W8 { .. } | Format::W4 { .. } => {
-            rank.div_ceil(BLOCK) * INPUT_WORDS + 2 * rank.div_ceil(INPUT_GROUP)
-        }
-    }
-}
-
-/// Number of words of a row of `rank` values that is packed for tile registers.
-pub(super) fn tile_words(rank: usize) -> usize {
-    rank.div_ceil(TILE_BYTES) * (TILE_BYTES / 4) + rank.div_ceil(INPUT_GROUP)
 }
 
 /// The number of parts of the update with the most.

@@ -9,9 +9,7 @@ use super::tiles::Registers;
 use super::{Job, Tile, part, run_tile, tiles};
 use crate::format::{Format, INPUT_GROUP};
 use crate::op::linear::Outputs;
-use crate::op::linear::lora::{
-    Areas, Finish, Gains, LoraPart, LoraRows, Room, Span, common, most_parts, packed_words, tile_words,
-};
+use crate::op::linear::lora::{Areas, Finish, Gains, LoraPart, LoraRows, Room, Span, common, most_parts};
 use crate::op::quantise::{Arrangement, Groups, InputLayout};
 use crate::threads::{Disjoint, Distribution};
 use crate::{Exec, Matrix, Rows};
@@ -166,12 +164,10 @@ fn in_tiles(layout: InputLayout, rows: usize, up: &Matrix) -> bool {
 impl Room {
     fn of(layout: InputLayout) -> impl Fn(&LoraRows<'_>, &Span, &LoraPart) -> Self {
         move |update, span, LoraPart { up, .. }| {
-            let rows = span.rows.len();
-            if in_tiles(layout, update.rows, up) {
-                Self { rows, packed: span.tiles.len() * TILE_ROWS, packed_stride: tile_words(up.cols()) }
-            } else {
-                Self { rows, packed: update.rows, packed_stride: packed_words(up.format(), up.cols()) }
-            }
+            let in_tiles = in_tiles(layout, update.rows, up);
+            let packed = if in_tiles { span.tiles.len() * TILE_ROWS } else { update.rows };
+            let packed_stride = packed_layout(up.cols(), 1, in_tiles).row_words();
+            Self { rows: span.rows.len(), packed, packed_stride }
         }
     }
 }

@@ -337,7 +337,7 @@ impl<'a> Block<'a> {
     /// The only tile of a layout.
     fn only(part: &'a Part<'a>, piece: Piece) -> Self {
         let layout = part.job.layout;
-        let (rows, places) = ([0..layout.rows, 0..0], [layout.places_in_registers(); BLOCK_TILES]);
+        let (rows, places) = ([0..layout.rows, 0..0], [layout.places_of_only_tile(); BLOCK_TILES]);
         Self { part, piece, first_tile: 0, tiles: 1, rows, places }
     }
 

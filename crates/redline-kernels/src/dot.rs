@@ -67,6 +67,7 @@ pub(crate) unsafe fn dot_tile<S: Isa, I: Integer, const R: usize>(s: S, a: DotAr
         match (S::DOT_CHAINS, R) {
             (1, _) | (_, 5..) => tile::<S, I, R, 1>(s, a),
             (_, 1) => tile::<S, I, R, 4>(s, a),
+            _ if 2 * R > S::DOT_ROWS => tile::<S, I, R, 1>(s, a),
             _ => tile::<S, I, R, 2>(s, a),
         }
     }

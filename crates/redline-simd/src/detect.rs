@@ -11,7 +11,7 @@ use crate::isa::{amx, avx2::Avx2, avx512::Avx512};
 pub enum Tier {
     /// Arrays of sixteen lanes: any machine.
     Scalar,
-    /// AVX2, FMA, F16C.
+    /// AVX2, FMA, F16C; VNNI if available.
     Avx2,
     /// AVX-512 F, BW, DQ, VL, VNNI; BF16 if available.
     Avx512,
@@ -105,10 +105,21 @@ entry!(
     enter_avx2,
     missing_avx2,
     // SAFETY: the contract of the entry function is that of the constructor.
-    unsafe { Avx2::new() },
+    unsafe { Avx2::<false>::new() },
     "avx2",
     "fma",
     "f16c"
+);
+#[cfg(target_arch = "x86_64")]
+entry!(
+    enter_avx2_vnni,
+    missing_avx2_vnni,
+    // SAFETY: as above.
+    unsafe { Avx2::<true>::new() },
+    "avx2",
+    "fma",
+    "f16c",
+    "avxvnni"
 );
 #[cfg(target_arch = "x86_64")]
 avx512_entry!(
@@ -165,7 +176,7 @@ pub fn vector_extensions() -> [(&'static str, bool); 8] {
         ("avx512bw", has!("avx512bw")),
         ("avx512dq", has!("avx512dq")),
         ("avx512vl", has!("avx512vl")),
-        ("vnni", has!("avx512vnni")),
+        ("vnni", has!("avx512vnni") || has!("avxvnni")),
         ("bf16", has!("avx512bf16")),
         ("amx", Tier::Amx.available().is_ok()),
     ]
@@ -178,6 +189,8 @@ enum Path {
     ScalarFma,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx2Vnni,
     #[cfg(target_arch = "x86_64")]
     Avx512,
     #[cfg(target_arch = "x86_64")]
@@ -217,6 +230,8 @@ impl Simd {
             #[cfg(target_arch = "x86_64")]
             Path::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
+            Path::Avx2Vnni => "avx2+vnni",
+            #[cfg(target_arch = "x86_64")]
             Path::Avx512 if self.tier == Tier::Amx => "amx",
             #[cfg(target_arch = "x86_64")]
             Path::Avx512Bf16 if self.tier == Tier::Amx => "amx+bf16",
@@ -246,6 +261,9 @@ impl Simd {
             Path::Avx2 => unsafe { enter_avx2(kernel) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
+            Path::Avx2Vnni => unsafe { enter_avx2_vnni(kernel) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
             Path::Avx512 => unsafe { enter_avx512(kernel) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
@@ -266,6 +284,9 @@ impl Simd {
             Path::Avx2 => unsafe { enter_avx2(kernel) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
+            Path::Avx2Vnni => unsafe { enter_avx2_vnni(kernel) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
             Path::Avx512 | Path::Avx512Bf16 => unsafe { enter_avx512(kernel) },
             Path::Scalar => kernel.run(Scalar::new()),
         }
@@ -282,6 +303,9 @@ impl Simd {
             }
             if Tier::Avx2.available().is_ok() {
                 all.push(Self { tier: Tier::Avx2, path: Path::Avx2 });
+                if path_of(Tier::Avx2) == Path::Avx2Vnni {
+                    all.push(Self { tier: Tier::Avx2, path: Path::Avx2Vnni });
+                }
             }
             if Tier::Avx512.available().is_ok() {
                 all.push(Self { tier: Tier::Avx512, path: Path::Avx512 });
@@ -300,6 +324,7 @@ fn path_of(tier: Tier) -> Path {
     match tier {
         Tier::Scalar if missing_scalar_fma().is_empty() => Path::ScalarFma,
         Tier::Scalar => Path::Scalar,
+        Tier::Avx2 if missing_avx2_vnni().is_empty() => Path::Avx2Vnni,
         Tier::Avx2 => Path::Avx2,
         Tier::Avx512 if missing_avx512_bf16().is_empty() && bf16_dot_is_sequential() => Path::Avx512Bf16,
         // On processors with tile registers, `vdpbf16ps` is slower than the two multiply-adds it replaces.

@@ -1,28 +1,29 @@
-//! AVX2 with FMA and F16C: a vector is two 256-bit registers.
+//! AVX2 with FMA and F16C, with or without dot products of bytes (AVX-VNNI): a vector is two 256-bit registers.
 
 use core::arch::x86_64::{
     __m128i, __m256, __m256i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _MM_HINT_T1, _mm_and_si128,
     _mm_loadu_si128, _mm_prefetch, _mm_set1_epi8, _mm_shuffle_epi8, _mm_srli_epi16, _mm_storeu_si128,
     _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps,
-    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cvtepi8_epi16,
-    _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_epi32, _mm256_cvtps_ph,
-    _mm256_div_ps, _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu32, _mm256_max_ps, _mm256_mul_ps,
-    _mm256_packs_epi16, _mm256_packs_epi32, _mm256_permute_ps, _mm256_permute2f128_ps,
-    _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x,
-    _mm256_set1_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srli_epi16,
-    _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps, _mm256_xor_ps, _mm256_xor_si256,
+    _mm256_broadcastsi128_si256, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128,
+    _mm256_cmp_ps, _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
+    _mm256_cvtps_epi32, _mm256_cvtps_ph, _mm256_div_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
+    _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
+    _mm256_max_epu32, _mm256_max_ps, _mm256_mul_ps, _mm256_packs_epi16, _mm256_packs_epi32,
+    _mm256_permute_ps, _mm256_permute2f128_ps, _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_epi8,
+    _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_sub_ps, _mm256_xor_ps, _mm256_xor_si256,
 };
 
 use super::{Isa, LANES, ODD};
 
-/// Proof that the machine has AVX2, FMA and F16C.
+/// Proof that the machine has AVX2, FMA and F16C, and with `VNNI` also AVX-VNNI.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx2(());
+pub struct Avx2<const VNNI: bool>(());
 
-impl Avx2 {
+impl<const VNNI: bool> Avx2<VNNI> {
     /// # Safety
-    /// The machine has AVX2, FMA and F16C.
+    /// The machine has the instructions named in the type's documentation.
     pub(crate) unsafe fn new() -> Self {
         Self(())
     }
@@ -56,18 +57,95 @@ unsafe fn add_shorts<const R: usize>(acc: &mut [[W; 2]; R], w: [__m128i; 4], x: 
     }
 }
 
-// SAFETY: in this block, every intrinsic needs AVX2, FMA or F16C only, which the existence of `self` proves; pointers are
-// valid for the stated widths by the contracts of the trait.
+/// Adds to each sum four products of the bytes of a lane: unsigned bytes `u`, signed bytes `s`.
+///
+/// # Safety
+/// The machine has AVX-VNNI.
+#[inline(always)]
 #[allow(clippy::undocumented_unsafe_blocks)]
-unsafe impl Isa for Avx2 {
+unsafe fn add_products(sum: &mut W, u: W, s: W) {
+    unsafe {
+        sum.0 = _mm256_dpbusd_avx_epi32(sum.0, u.0, s.0);
+        sum.1 = _mm256_dpbusd_avx_epi32(sum.1, u.1, s.1);
+    }
+}
+
+/// As [`add_products`] for each of `R` sums, with the four signed bytes of its word of `s` for all lanes.
+///
+/// # Safety
+/// The machine has AVX-VNNI; `s` is valid for reading `R` words, which are at most six.
+#[inline(always)]
+unsafe fn add_rows<const R: usize>(sums: &mut [W; R], u: W, s: *const u32) {
+    // The loop is written out, because each row has another constant.
+    macro_rules! rows {
+        ($($row:literal)*) => {$(
+            if let Some(sum) = sums.get_mut($row) {
+                // SAFETY: by contract.
+                unsafe { add_row::<{ 4 * $row }>(sum, u, s) };
+            }
+        )*};
+    }
+    rows!(0 1 2 3 4 5);
+}
+
+/// One sum of [`add_rows`], with the word that begins at byte `AT`. In assembler, because a tile of six rows leaves one register for
+/// inputs: the compiler would load several ahead, and move sums to memory for that.
+///
+/// # Safety
+/// The machine has AVX-VNNI; `s` is valid for reading that word.
+#[target_feature(enable = "avx2,avxvnni")]
+#[inline]
+unsafe fn add_row<const AT: usize>(sum: &mut W, u: W, s: *const u32) {
+    let W(low, high) = *sum;
+    let (low_sum, high_sum);
+    // SAFETY: by contract.
+    unsafe {
+        core::arch::asm!(
+            "vpbroadcastd {x}, dword ptr [{s} + {at}]",
+            "{{vex}} vpdpbusd {low}, {u_low}, {x}",
+            "{{vex}} vpdpbusd {high}, {u_high}, {x}",
+            s = in(reg) s,
+            at = const AT,
+            x = out(ymm_reg) _,
+            u_low = in(ymm_reg) u.0,
+            u_high = in(ymm_reg) u.1,
+            low = inout(ymm_reg) low => low_sum,
+            high = inout(ymm_reg) high => high_sum,
+            options(nostack, preserves_flags, readonly, pure)
+        );
+    }
+    *sum = W(low_sum, high_sum);
+}
+
+/// Adds the products of four k, `[16 outputs][4]` signed bytes, with the inputs of `R` rows, whose upper and lower seven bits are
+/// multiplied apart.
+///
+/// # Safety
+/// The machine has AVX-VNNI; `x` is valid for reading `2 * R` words.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)]
+unsafe fn add_parts<const R: usize>(acc: &mut [[W; 2]; R], w: W, x: *const u32) {
+    unsafe {
+        for r in 0..R {
+            let [high, low] = [*x.add(2 * r), *x.add(2 * r + 1)].map(|x| _mm256_set1_epi32(x as i32));
+            add_products(&mut acc[r][0], W(high, high), w);
+            add_products(&mut acc[r][1], W(low, low), w);
+        }
+    }
+}
+
+// SAFETY: in this block, every intrinsic needs AVX2, FMA or F16C only (and AVX-VNNI if `VNNI` is set), which the existence of
+// `self` proves; pointers are valid for the stated widths by the contracts of the trait.
+#[allow(clippy::undocumented_unsafe_blocks)]
+unsafe impl<const VNNI: bool> Isa for Avx2<VNNI> {
     type F = F;
     type W = W;
     const TILE_STRIPS: usize = 1;
-    const DOT_ROWS: usize = 4;
-    const DOT_CHAINS: usize = 1;
+    const DOT_ROWS: usize = if VNNI { 6 } else { 4 };
+    const DOT_CHAINS: usize = if VNNI { 4 } else { 1 };
     const DOT_BF16: bool = false;
-    const DOT_U8_OFFSET: bool = false;
-    const SHORT_ROWS: usize = 2;
+    const DOT_U8_OFFSET: bool = VNNI;
+    const SHORT_ROWS: usize = if VNNI { 3 } else { 2 };
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -235,6 +313,13 @@ unsafe impl Isa for Avx2 {
         w: *const u32,
         x: *const u32,
     ) {
+        if VNNI {
+            for i in 0..8 {
+                let w = unsafe { self.load_words(w.add(i * LANES)) };
+                unsafe { add_rows(&mut acc[i % C], w, x.add(i * R)) };
+            }
+            return;
+        }
         // `maddubs` adds two products in 16 bits: with the sign moved to the input, both factors are at most 128 and
         // 127, and 2 * 128 * 127 = 32512 fits. Weights as stored, up to 255, would saturate.
         unsafe {
@@ -261,6 +346,17 @@ unsafe impl Isa for Avx2 {
         w: *const u32,
         x: *const u32,
     ) {
+        if VNNI {
+            let mask = self.splat_word(0x0f0f_0f0f);
+            for i in 0..4 {
+                for (high, i) in [(false, 2 * i), (true, 2 * i + 1)] {
+                    let w = unsafe { self.load_words(w.add(i / 2 * LANES)) };
+                    let w = self.and_words(if high { self.shift_words_4(w) } else { w }, mask);
+                    unsafe { add_rows(&mut acc[i % C], w, x.add(i * R)) };
+                }
+            }
+            return;
+        }
         // Eight sums of `maddubs` stay in 16 bits: 8 * 2 * 15 * 127 = 30480.
         unsafe {
             let (ones, mask) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
@@ -290,6 +386,13 @@ unsafe impl Isa for Avx2 {
     }
     #[inline(always)]
     fn pack_shorts(self, v: W) -> [[u32; 2]; LANES / 4] {
+        if VNNI {
+            // The upper and the lower seven bits: each of them is an unsigned byte for `vpdpbusd`.
+            let high = unsafe { W(_mm256_srli_epi32::<7>(v.0), _mm256_srli_epi32::<7>(v.1)) };
+            let (high, low) =
+                (self.pack_bytes(high), self.pack_bytes(self.and_words(v, self.splat_word(127))));
+            return core::array::from_fn(|i| [high[i], low[i]]);
+        }
         unsafe {
             // `packs` works within halves of 128 bits: words 0..4, 8..12 | 4..8, 12..16.
             let shorts = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(v.0, v.1));
@@ -306,6 +409,10 @@ unsafe impl Isa for Avx2 {
     ) {
         unsafe {
             for i in 0..8 {
+                if VNNI {
+                    add_parts(acc, self.load_words(w.add(i * LANES)), x.add(i * stride));
+                    continue;
+                }
                 let w = w.add(i * LANES);
                 let w = core::array::from_fn(|part| _mm_loadu_si128(w.add(part * 4).cast()));
                 add_shorts(acc, w, x.add(i * stride));
@@ -323,6 +430,15 @@ unsafe impl Isa for Avx2 {
         unsafe {
             let (odd, mask) = (core::mem::transmute::<[i8; 16], __m128i>(ODD), _mm_set1_epi8(15));
             for i in 0..8 {
+                if VNNI {
+                    let w = self.load_words(w.add(i * LANES));
+                    let w = if HIGH { self.shift_words_4(w) } else { w };
+                    let w = self.and_words(w, self.splat_word(0x0f0f_0f0f));
+                    let odd = _mm256_broadcastsi128_si256(odd);
+                    let w = W(_mm256_shuffle_epi8(odd, w.0), _mm256_shuffle_epi8(odd, w.1));
+                    add_parts(acc, w, x.add(i * stride));
+                    continue;
+                }
                 let w = w.add(i * LANES);
                 let w = core::array::from_fn(|part| {
                     let w = _mm_loadu_si128(w.add(part * 4).cast());
@@ -335,6 +451,10 @@ unsafe impl Isa for Avx2 {
     }
     #[inline(always)]
     fn sum_shorts(self, [a, b]: [W; 2]) -> F {
+        if VNNI {
+            // Each part is below 2^24, so it is exact as f32, and the sum is rounded once.
+            return self.fma(self.to_float(a), self.splat(128.0), self.to_float(b));
+        }
         unsafe {
             // `hadd` works within halves of 128 bits: outputs 0, 1, 4, 5 | 2, 3, 6, 7.
             let low = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(a.0, a.1));
@@ -355,6 +475,14 @@ unsafe impl Isa for Avx2 {
                 }
                 _mm256_add_epi32(sum, _mm256_madd_epi16(shorts, _mm256_set1_epi16(1)))
             }
+        }
+        if VNNI {
+            for _ in 0..8 {
+                for sum in &mut *sums {
+                    unsafe { add_products(sum, w, x) };
+                }
+            }
+            return;
         }
         let x = [x.0; 8];
         for sum in sums {

@@ -1,9 +1,9 @@
 //! Formats prompts and conversations with the model's chat template.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use redline_engine::{Engine, EngineError, Prompt, Source};
+use redline_engine::{Engine, EngineError, GenerateRequest, Prompt, Source};
 use redline_tokenizer::{ChatDate, ChatMessage, ChatTemplate, ChatValue, Conversation, TokenizerError};
 use redline_wire::{ChatKeys, JsonText, TextOrIds};
 
@@ -37,6 +37,8 @@ pub struct ChatOptions {
 pub struct Chat {
     template: Result<ChatTemplate, NoTemplate>,
     options: ChatOptions,
+    /// The special token that ends an answer, once it was needed.
+    stop_id: OnceLock<Option<i64>>,
 }
 
 /// Why there is no template.
@@ -66,7 +68,7 @@ impl Chat {
             Ok(None) => Err(NoTemplate::Absent(name.to_owned())),
             Err(error) => Err(NoTemplate::Invalid(Arc::new(error))),
         };
-        Self { template, options }
+        Self { template, options, stop_id: OnceLock::new() }
     }
 
     /// Fails if there is no valid template.
@@ -130,6 +132,21 @@ impl Chat {
         let tokenizer =
             engine.tokenizer().ok_or_else(|| EngineError::NoTokenizer(engine.info().name.clone()))?;
         Ok(tokenizer.encode(after, false)?.first().copied())
+    }
+
+    /// Ends the answer to a formatted prompt where the template ends answers, unless the request ignores ends. A model's
+    /// configuration may not list that token among its end-of-sequence tokens. All requests are for the same engine.
+    pub fn end_answer(&self, request: &mut GenerateRequest, engine: &Engine) {
+        if matches!(request.prompt, Prompt::Formatted(_)) && !request.ignore_eos {
+            request.stop_ids.extend(*self.stop_id.get_or_init(|| self.special_end(engine)));
+        }
+    }
+
+    /// The token after an answer, if it is a special one. `None` too if the template cannot render an answer.
+    fn special_end(&self, engine: &Engine) -> Option<i64> {
+        let id = self.answer_end(engine).ok().flatten()?;
+        let shown = |skip| engine.tokenizer()?.decode(&[id], skip).ok();
+        (shown(true)?.is_empty() && !shown(false)?.is_empty()).then_some(i64::from(id))
     }
 
     fn formatted(&self, prompt: Prompt, keys: ChatKeys) -> Result<Prompt, ApiError> {

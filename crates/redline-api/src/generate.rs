@@ -125,12 +125,14 @@ pub fn request(line: GenerateLine, prompt: Prompt, defaults: &GenerateDefaults) 
     GenerateRequest {
         prompt,
         max_new_tokens: line.max_new_tokens.unwrap_or(defaults.max_new_tokens),
+        fit_context: false,
         sampling: sampling.sampling(),
         penalties,
         logit_bias: line.logit_bias.map_or_else(|| defaults.logit_bias.clone(), |bias| bias.0),
         n: line.n.unwrap_or(defaults.n),
         best_of: line.best_of.or(defaults.best_of),
         stop: line.stop.map_or_else(|| defaults.stop.clone(), |stop| stop.0),
+        stop_ids: Vec::new(),
         ignore_eos: line.ignore_eos.unwrap_or(defaults.ignore_eos),
         logprobs: line.logprobs.or(defaults.logprobs),
         prompt_logprobs: prompt_logprobs(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use redline_api::{Chat, ChatOptions};
-use redline_engine::Prompt;
+use redline_engine::{Engine, GenerateRequest, Prompt};
 use redline_tokenizer::{ChatDate, ChatValue};
 use redline_wire::{ChatKeys, JsonText, TextOrIds};
 
@@ -221,6 +221,11 @@ impl Prompts {
             self.note();
         }
         Ok(prompt)
+    }
+
+    /// Ends the answer to a formatted prompt where the template ends answers.
+    pub(super) fn end_answer(&self, request: &mut GenerateRequest, engine: &Engine) {
+        self.chat.end_answer(request, engine);
     }
 
     /// Notes once that the model has a template that is not used.

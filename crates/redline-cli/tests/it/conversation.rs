@@ -136,6 +136,41 @@ fn an_answer_ends_with_the_context_and_by_the_flags() {
     assert_ne!(folder.chat(&sampled, "Hello\n").ok().out, whole);
 }
 
+/// A template may end answers with a special token that the model's configuration does not list, here that of the beginning.
+#[test]
+fn an_answer_ends_where_the_template_ends_answers() {
+    let folder = Folder::new();
+    let at_once = ["--logit-bias", "0=100"];
+    let run = folder.chat(&at_once, "Hello\n").ok();
+    assert!(run.err.contains("5 new tokens") && run.err.contains("(length reached)"), "{}", run.err);
+    let ended = TEMPLATE.replace("{{ m.content }}\n", "{{ m.content }}<|bos|>");
+    fs::write(folder.path("t.jinja"), ended).unwrap();
+    let run = folder.chat(&at_once, "Hello\n").ok();
+    assert!(run.err.contains("1 new token ") && !run.err.contains("length"), "{}", run.err);
+    let run = folder.chat(&[&at_once[..], &["--ignore-eos"]].concat(), "Hello\n").ok();
+    assert!(run.err.contains("5 new tokens"), "{}", run.err);
+    let template = folder.path("t.jinja");
+    let fixed = ["generate", "--model", "demo", "--max-new-tokens", "5", "--json"];
+    let chat = ["--chat", "--chat-template", &template];
+    let tokens = |extra: &[&str]| {
+        let run = redline(&[&fixed[..], &at_once, &["--prompt", "Hello"], extra].concat()).ok();
+        let json: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+        json["usage"]["completion_tokens"].as_u64().unwrap()
+    };
+    assert_eq!((tokens(&chat), tokens(&[])), (1, 5));
+    let lines = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}\n{\"prompt\":\"Hello\"}\n";
+    let fixed: Vec<&str> =
+        "generate --model demo --max-new-tokens 5 --jsonl - --chat-template".split(' ').collect();
+    let run = redline_reading(&[&fixed[..], &[&*template], &at_once].concat(), lines.as_bytes()).ok();
+    let counts: Vec<u64> = run
+        .out
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .map(|json| json["usage"]["completion_tokens"].as_u64().unwrap())
+        .collect();
+    assert_eq!(counts, [1, 5]);
+}
+
 #[test]
 fn a_model_without_a_template_is_refused() {
     redline(&["chat", "--model", "demo"]).usage(&["`demo` has no chat template", "`--chat-template FILE`"]);

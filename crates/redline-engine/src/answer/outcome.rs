@@ -202,6 +202,22 @@ pub struct PositionLogprobs {
     pub top: Vec<TokenLogprob>,
 }
 
+/// What a generation reports while it runs: a new token of one of its continuations, or the end of one that was cut short.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GeneratedPiece {
+    /// Its continuation: 0 is the first, of [`GenerateOutcome`] itself; the others follow in the order of `others`.
+    pub continuation: usize,
+    /// The token; `None` if the continuation was cut short after its last one.
+    pub token_id: Option<u32>,
+    /// The text that has become final, often empty: characters of several tokens and possible beginnings of stop strings are held
+    /// back. The texts of all pieces make up the text of the continuation.
+    pub text: String,
+    /// The log-probabilities of the token, if requested.
+    pub logprobs: Option<PositionLogprobs>,
+    /// In the last piece of the continuation: why it ended.
+    pub finish_reason: Option<FinishReason>,
+}
+
 /// One continuation of a prompt.
 #[derive(Clone, Debug)]
 pub struct Continuation {

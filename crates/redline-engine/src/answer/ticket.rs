@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::answer::outcome::{
-    BatchOutcome, ClassifyOutcome, DiffuseOutcome, DiffusionProgress, GenerateOutcome, RerankOutcome,
-    ScoreOutcome,
+    BatchOutcome, ClassifyOutcome, DiffuseOutcome, DiffusionProgress, GenerateOutcome, GeneratedPiece,
+    RerankOutcome, ScoreOutcome,
 };
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -107,6 +107,15 @@ impl<O, P> Shared<O, P> {
         true
     }
 
+    /// Who hears of progress.
+    fn audience(&self) -> Audience {
+        match &*self.lock() {
+            Listener::Ticket(mailbox) if mailbox.outcome_only => Audience::OfOutcome,
+            Listener::Ticket(_) | Listener::Sink(_) => Audience::OfAll,
+            Listener::Nobody => Audience::None,
+        }
+    }
+
     /// Drops progress, what has come and what will come.
     fn expect_outcome_only(&self) {
         if let Listener::Ticket(mailbox) = &mut *self.lock() {
@@ -114,6 +123,13 @@ impl<O, P> Shared<O, P> {
             mailbox.progress.clear();
         }
     }
+}
+
+/// The receiver of a request's events, by what it receives.
+enum Audience {
+    OfAll,
+    OfOutcome,
+    None,
 }
 
 /// Calls a sink. Returns `false` if it panicked; that must not take the engine down.
@@ -134,6 +150,15 @@ impl<O, P> Reply<O, P> {
     /// Reports progress. Returns whether there is a receiver.
     pub(crate) fn progress(&self, progress: P) -> bool {
         self.shared.give(Event::Progress(progress))
+    }
+
+    /// As [`Reply::progress`], but the progress is made only for a receiver that waits for it.
+    pub(crate) fn progress_of<E>(&self, make: impl FnOnce() -> Result<P, E>) -> Result<bool, E> {
+        match self.shared.audience() {
+            Audience::OfAll => Ok(self.progress(make()?)),
+            Audience::OfOutcome => Ok(true),
+            Audience::None => Ok(false),
+        }
     }
 
     /// Reports the outcome.
@@ -167,8 +192,8 @@ pub type ScoreTicket = Ticket<ScoreOutcome>;
 pub type ClassifyTicket = Ticket<ClassifyOutcome>;
 /// A submitted reranking.
 pub type RerankTicket = Ticket<RerankOutcome>;
-/// A submitted generation; its progress is text that has become final.
-pub type GenerateTicket = Ticket<GenerateOutcome, String>;
+/// A submitted generation. It reports every token of its continuations, unless more are generated than returned.
+pub type GenerateTicket = Ticket<GenerateOutcome, GeneratedPiece>;
 /// A canvas that is being filled.
 pub type DiffuseTicket = Ticket<DiffuseOutcome, DiffusionProgress>;
 /// Several prompts that are continued together.

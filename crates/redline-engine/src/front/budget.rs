@@ -171,6 +171,18 @@ impl Engine {
         resident_tokens((prompt, total), self.window, self.info.max_chunk, forks)
     }
 
+    /// Number of tokens that the context and the memory budget leave room for after a prompt; at least 1.
+    pub(super) fn room_after(&self, prompt: usize, forks: bool) -> usize {
+        let most = self.info.context.saturating_sub(prompt);
+        let Some(budget) = self.info.kv_budget_bytes else { return most.max(1) };
+        // As `check_room` counts: whole pages, and one to spare for continuations that part from a prompt.
+        let pages = budget / (self.info.kv_bytes_per_token * PAGE_TOKENS as u64);
+        let tokens =
+            usize::try_from(pages).unwrap_or(usize::MAX).saturating_sub(1).saturating_mul(PAGE_TOKENS);
+        let fits = self.resident(prompt, prompt + most, forks) <= tokens;
+        if fits { most } else { most.min(tokens.saturating_sub(prompt)) }.max(1)
+    }
+
     /// Refuses sequences that together, with `spare` additional pages, would never fit the memory budget.
     pub(super) fn check_room(
         &self,

@@ -47,13 +47,22 @@ impl Engine {
         cancel: &Cancel,
         on_text: &mut dyn FnMut(&str),
     ) -> Result<GenerateOutcome, EngineError> {
-        self.submit_generate(request, cancel)?.wait_with(|text| on_text(&text))
+        let single = request.continuations() == 1;
+        let ticket = self.submit_generate(request, cancel)?;
+        if !single {
+            return ticket.wait();
+        }
+        ticket.wait_with(|piece| {
+            if !piece.text.is_empty() {
+                on_text(&piece.text);
+            }
+        })
     }
 
     /// Starts to continue a prompt. Other requests may be submitted before this one is finished.
     pub fn submit_generate(
         &self,
-        request: GenerateRequest,
+        mut request: GenerateRequest,
         cancel: &Cancel,
     ) -> Result<GenerateTicket, EngineError> {
         self.check_predicts_next()?;
@@ -63,7 +72,13 @@ impl Engine {
         }
         let limits = self.limits();
         let logit_bias = limits.logit_bias(&request.logit_bias)?;
-        let prompt = limits.prompt(&request.prompt, request.max_new_tokens)?;
+        let stop_ids = limits.ids("stop_ids", &request.stop_ids)?;
+        let least = if request.fit_context { 1 } else { request.max_new_tokens };
+        let prompt = limits.prompt(&request.prompt, least)?;
+        if request.fit_context {
+            request.max_new_tokens =
+                request.max_new_tokens.min(self.room_after(prompt.len(), request.continuations() > 1));
+        }
         check_returned(&request, prompt.len(), self.info.vocab)?;
         let total = prompt.len() + request.max_new_tokens;
         let resident = self.resident(prompt.len(), total, request.continuations() > 1);
@@ -77,7 +92,7 @@ impl Engine {
             logit_bias,
             n: request.n,
             continuations: request.continuations(),
-            end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
+            end_ids: if request.ignore_eos { stop_ids } else { [&self.end_ids[..], &stop_ids].concat() },
             logprobs: request.logprobs,
             prompt_logprobs: request.prompt_logprobs,
             kv_cache: request.kv_cache,

@@ -189,6 +189,9 @@ pub struct GenerateRequest {
     pub prompt: Prompt,
     /// Maximum number of new tokens; at least 1.
     pub max_new_tokens: usize,
+    /// Where the context or the memory budget ends earlier, generate up to there, instead of refusing the request. A prompt that
+    /// leaves no room for one new token is refused.
+    pub fit_context: bool,
     /// How each token is chosen.
     pub sampling: Sampling,
     /// Changes to the logits of tokens that occurred.
@@ -196,13 +199,15 @@ pub struct GenerateRequest {
     /// Token ids, each with a number from -100 to 100 that is added to its logit before the penalties. No id occurs twice.
     pub logit_bias: Vec<(i64, f32)>,
     /// Number of continuations to return, from 1 to [`GenerateRequest::MOST_CONTINUATIONS`]. The first is that of a request for
-    /// one. More than one need a temperature above 0, and their text is not reported as progress.
+    /// one. More than one need a temperature above 0.
     pub n: usize,
     /// Number of continuations to generate, from `n` to [`GenerateRequest::MOST_CONTINUATIONS`]; `None`: `n`. If more are
     /// generated, those with the highest mean log-probability per token are returned, highest first.
     pub best_of: Option<usize>,
     /// Generation ends before the first of these strings; it is not part of the text.
     pub stop: Vec<String>,
+    /// Token ids after which generation ends too. Like an end-of-sequence token, such a token is returned and has no text.
+    pub stop_ids: Vec<i64>,
     /// Continue after an end-of-sequence token (for measurements).
     pub ignore_eos: bool,
     /// `Some(n)`: return the log-probability of every new token and of the n most probable ones. Log-probabilities are those of
@@ -234,12 +239,14 @@ impl GenerateRequest {
         Self {
             prompt,
             max_new_tokens,
+            fit_context: false,
             sampling: Sampling::default(),
             penalties: Penalties::default(),
             logit_bias: Vec::new(),
             n: 1,
             best_of: None,
             stop: Vec::new(),
+            stop_ids: Vec::new(),
             ignore_eos: false,
             logprobs: None,
             prompt_logprobs: None,

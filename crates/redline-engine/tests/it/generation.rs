@@ -224,6 +224,47 @@ fn the_prompts_log_probabilities_are_those_of_generating_it() {
 }
 
 #[test]
+fn a_generation_ends_after_a_token_that_the_request_names() {
+    let engine = demo();
+    let whole = || generation(text("In the beginning"), 20);
+    let (plain, _) = run(&engine, whole());
+    let at = 7;
+    let stop_ids = vec![i64::from(plain.token_ids[at])];
+    let first = plain.token_ids.iter().position(|&id| i64::from(id) == stop_ids[0]).unwrap();
+    for ignore_eos in [true, false] {
+        let request = GenerateRequest { stop_ids: stop_ids.clone(), ignore_eos, ..whole() };
+        let (outcome, pieces) = run(&engine, request);
+        assert_eq!(outcome.token_ids, plain.token_ids[..=first]);
+        assert_eq!(outcome.finish_reason, FinishReason::Stop);
+        assert_eq!(pieces.concat(), outcome.text);
+        assert!(plain.text.starts_with(&outcome.text) && outcome.text.len() < plain.text.len());
+    }
+    let unknown = GenerateRequest { stop_ids: vec![1 << 40], ..whole() };
+    let refused = engine.submit_generate(unknown, &Cancel::new()).map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains("stop_ids"), "{refused}");
+}
+
+#[test]
+fn a_generation_that_may_ends_where_the_context_or_the_memory_does() {
+    let prompt = || ids(&[5; 30]);
+    let fitting = |new| GenerateRequest { fit_context: true, ..generation(prompt(), new) };
+    let short = Engine::load(Options { max_context: Some(40), ..options(&demo_dir()) }).unwrap();
+    for (asked, made) in [(4, 4), (10, 10), (11, 10), (usize::MAX, 10)] {
+        assert_eq!(run(&short, fitting(asked)).0.token_ids.len(), made, "{asked} asked for");
+    }
+    assert_eq!(run(&short, fitting(10)).0.token_ids, run(&short, generation(prompt(), 10)).0.token_ids);
+    let full = GenerateRequest { fit_context: true, ..generation(ids(&[5; 40]), 3) };
+    assert!(short.submit_generate(full, &Cancel::new()).is_err());
+    // The memory of two pages less than the context: the last page is for continuations that part.
+    let info = demo();
+    let info = info.info();
+    let page = info.kv_bytes_per_token * 64;
+    let memory = info.weight_bytes + info.activation_bytes + 3 * page;
+    let tight = Engine::load(Options { memory: Some(memory), ..options(&demo_dir()) }).unwrap();
+    assert_eq!(run(&tight, fitting(usize::MAX)).0.token_ids.len(), 2 * 64 - 30);
+}
+
+#[test]
 fn text_that_could_have_begun_a_stop_string_is_let_out_at_the_end() {
     let engine = demo();
     let request = generation(text("In the beginning"), 12);

@@ -11,8 +11,8 @@ use std::thread::Thread;
 
 use redline_engine::{
     BatchTicket, Cancel, ClassifyTicket, DiffuseRequest, DiffuseTicket, DiffusionProgress, Engine,
-    EngineError, EngineUse, Event, FinishReason, GenerateTicket, Options, PerplexityRequest, ProfileEvent,
-    RerankTicket, ScoreTicket,
+    EngineError, EngineUse, Event, FinishReason, GenerateOutcome, GenerateRequest, GenerateTicket,
+    GeneratedPiece, Options, PerplexityRequest, ProfileEvent, RerankTicket, Sampling, ScoreTicket,
 };
 
 use crate::mixture::Dice;
@@ -49,7 +49,7 @@ fn wide(queue: usize) -> Engine {
 }
 
 /// Request number `n`: a few tokens after a prompt of its own.
-fn nth(n: usize) -> redline_engine::GenerateRequest {
+fn nth(n: usize) -> GenerateRequest {
     generation(ids(&[5 + (n % 7) as i64, 9, 11 + (n % 31) as i64]), 1 + n % 3)
 }
 
@@ -159,7 +159,7 @@ fn events_come_in_their_order_and_end_with_the_outcome() {
     let mut streamed = String::new();
     let outcome = loop {
         match ticket.event().unwrap() {
-            Event::Progress(piece) => streamed.push_str(&piece),
+            Event::Progress(piece) => streamed.push_str(&piece.text),
             Event::Done(outcome) => break outcome.unwrap(),
         }
     };
@@ -176,11 +176,79 @@ fn events_come_in_their_order_and_end_with_the_outcome() {
     let mut late = String::new();
     for event in events {
         match event {
-            Event::Progress(piece) => late.push_str(&piece),
+            Event::Progress(piece) => late.push_str(&piece.text),
             Event::Done(outcome) => assert_eq!(outcome.unwrap().text, late),
         }
     }
     assert_eq!(late, streamed);
+}
+
+/// The pieces of a generation, and its outcome.
+fn in_pieces(engine: &Engine, request: GenerateRequest) -> (Vec<GeneratedPiece>, GenerateOutcome) {
+    let mut pieces = Vec::new();
+    let ticket = engine.submit_generate(request, &Cancel::new()).unwrap();
+    let outcome = ticket.wait_with(|piece| pieces.push(piece)).unwrap();
+    (pieces, outcome)
+}
+
+#[test]
+fn the_pieces_of_a_generation_add_up_to_its_outcome() {
+    let engine = demo();
+    let sampling = Sampling { temperature: 1.0, seed: 8, ..Sampling::default() };
+    let (_, whole) = in_pieces(&engine, generation(text("In the beginning"), 24));
+    let middle: String = whole.text.chars().skip(8).take(3).collect();
+    for (n, stop, logprobs) in [(1, None, Some(2)), (4, None, Some(0)), (3, Some(middle), None)] {
+        let sampling = if n > 1 { sampling } else { Sampling::default() };
+        let stop = stop.into_iter().collect();
+        let plain = generation(text("In the beginning"), 24);
+        let (pieces, mut outcome) =
+            in_pieces(&engine, GenerateRequest { n, stop, logprobs, sampling, ..plain });
+        let continuations = outcome.take_continuations();
+        assert_eq!(continuations.len(), n);
+        for (index, one) in continuations.into_iter().enumerate() {
+            let own: Vec<&GeneratedPiece> =
+                pieces.iter().filter(|piece| piece.continuation == index).collect();
+            assert_eq!(own.iter().map(|piece| &*piece.text).collect::<String>(), one.text);
+            assert_eq!(own.iter().filter_map(|piece| piece.token_id).collect::<Vec<_>>(), one.token_ids);
+            let told: Vec<_> = own.iter().filter_map(|piece| piece.logprobs.clone()).collect();
+            assert_eq!(told, one.logprobs.unwrap_or_default());
+            let reasons: Vec<_> = own.iter().map(|piece| piece.finish_reason).collect();
+            let (last, before) = reasons.split_last().unwrap();
+            assert_eq!((*last, before.iter().flatten().count()), (Some(one.finish_reason), 0));
+        }
+    }
+}
+
+#[test]
+fn pieces_of_a_choice_among_continuations_are_not_told() {
+    let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
+    let plain = generation(text("In the beginning"), 6);
+    let request = GenerateRequest { n: 2, best_of: Some(3), sampling, ..plain };
+    let (pieces, outcome) = in_pieces(&demo(), request);
+    assert_eq!((pieces.len(), outcome.others.len()), (0, 1));
+}
+
+#[test]
+fn a_generation_that_is_cut_short_tells_its_end() {
+    let engine = demo();
+    let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
+    let request = GenerateRequest { n: 2, sampling, ..generation(text("In the beginning"), 400) };
+    let mut ticket = engine.submit_generate(request, &Cancel::new()).unwrap();
+    let mut pieces = Vec::new();
+    let mut outcome = loop {
+        match ticket.event().unwrap() {
+            Event::Progress(piece) => pieces.push(piece),
+            Event::Done(outcome) => break outcome.unwrap(),
+        }
+        ticket.cancel();
+    };
+    for (index, one) in outcome.take_continuations().into_iter().enumerate() {
+        let own: Vec<&GeneratedPiece> = pieces.iter().filter(|piece| piece.continuation == index).collect();
+        assert_eq!(own.iter().map(|piece| &*piece.text).collect::<String>(), one.text);
+        assert_eq!(one.finish_reason, FinishReason::Cancelled);
+        let last = own.last().unwrap();
+        assert_eq!((last.token_id, last.finish_reason), (None, Some(FinishReason::Cancelled)));
+    }
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
         generate::stream(&self.loaded.engine, interrupt, request)
     }
 
-    /// The request for the next answer, with no more tokens than the context has room for.
+    /// The request for the next answer, with no more tokens than the context and the memory budget have room for.
     fn request(&self) -> Result<GenerateRequest, Failure> {
         let prompt = self.chat.conversation(self.messages())?;
         let (engine, mut request) = (&self.loaded.engine, self.defaults.request(prompt));
@@ -90,7 +90,8 @@ impl<'a> Session<'a> {
             let hint = hint!["`/reset` forgets the messages; or give more ", Setting::MaxContext];
             return Err(Failure::failed(fact, spelled(Some(hint))));
         }
-        request.max_new_tokens = request.max_new_tokens.min(context - tokens);
+        request.fit_context = true;
+        self.chat.end_answer(&mut request, engine);
         Ok(request)
     }
 

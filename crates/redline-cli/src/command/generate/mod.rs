@@ -190,8 +190,9 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
         let loaded = settings.load(&model, context.environment)?;
         return generate_lines(&loaded, (lines, &args.target), &defaults, &prompts);
     }
-    let request = request::complete(args, &defaults, &prompts)?;
+    let mut request = request::complete(args, &defaults, &prompts)?;
     let loaded = settings.load(&model, context.environment)?;
+    prompts.end_answer(&mut request, &loaded.engine);
     generate_once(&loaded, args, request)
 }
 
@@ -301,7 +302,8 @@ impl Answers for Completions<'_> {
 
     fn begin(&mut self, mut line: GenerateLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
         let prompt = self.prompts.of_line("prompt", line.prompt.take(), line.take_chat_keys())?;
-        let request = generate::request(line, prompt, self.defaults);
+        let mut request = generate::request(line, prompt, self.defaults);
+        self.prompts.end_answer(&mut request, &self.loaded.engine);
         let echo = RequestEcho::of(&request);
         done.with_outcome_of(self.loaded.engine.submit_generate(request, self.cancel)?);
         Ok(echo)

@@ -26,8 +26,8 @@ pub(super) struct Taken {
     pub(super) id: u32,
     /// The text that has become final.
     pub(super) text: String,
-    /// Whether the continuation goes on.
-    pub(super) more: bool,
+    /// Why the continuation ends with this token; `None` if it goes on.
+    pub(super) ended: Option<FinishReason>,
 }
 
 /// A continuation of a prompt.
@@ -41,6 +41,8 @@ pub(super) struct Branch {
     tokens: Vec<NewToken>,
     /// Seconds from arrival to the choice of each token.
     token_s: Vec<f64>,
+    /// Why it ended, once it has.
+    ended: Option<FinishReason>,
 }
 
 impl Branch {
@@ -58,6 +60,7 @@ impl Branch {
             chosen: None,
             tokens: Vec::new(),
             token_s: Vec::new(),
+            ended: None,
         }
     }
 
@@ -102,34 +105,40 @@ impl Branch {
         self.token_s.push(elapsed);
         self.processor.push(id);
         self.tokens.push(token);
-        if ends {
-            return Ok(Taken { id, text: String::new(), more: false });
+        let mut text = if ends { String::new() } else { self.transcript.push(id)?.to_owned() };
+        let ended = if ends || self.transcript.stopped() {
+            Some(FinishReason::Stop)
+        } else {
+            (self.tokens.len() == job.max_new_tokens).then_some(FinishReason::Length)
+        };
+        if let Some(reason) = ended {
+            text.push_str(&self.end(reason));
         }
-        let text = self.transcript.push(id)?.to_owned();
-        Ok(Taken { id, text, more: !self.transcript.stopped() && self.tokens.len() < job.max_new_tokens })
+        Ok(Taken { id, text, ended })
     }
 
-    /// Ends the continuation. Returns it, and the text that was held back.
-    pub(super) fn finish(&mut self, job: &GenerateJob) -> Result<(Continuation, String), EngineError> {
-        let rest = self.transcript.finish().to_owned();
-        let finish_reason = if self.transcript.stopped() || self.tokens.last().is_some_and(|token| token.ends)
-        {
-            FinishReason::Stop
-        } else if self.tokens.len() < job.max_new_tokens {
-            FinishReason::Cancelled
-        } else {
-            FinishReason::Length
-        };
-        let continuation = Continuation {
+    /// Cuts the continuation short, unless it has ended. Returns the text that was held back.
+    pub(super) fn cut(&mut self) -> Option<String> {
+        self.ended.is_none().then(|| self.end(FinishReason::Cancelled))
+    }
+
+    /// Ends the continuation. Returns the text that was held back.
+    fn end(&mut self, reason: FinishReason) -> String {
+        self.ended = Some(reason);
+        self.transcript.finish().to_owned()
+    }
+
+    /// The continuation, which has ended.
+    pub(super) fn finish(&mut self, job: &GenerateJob) -> Result<Continuation, EngineError> {
+        Ok(Continuation {
             text: self.transcript.take_text(),
             token_ids: self.ids().collect(),
-            finish_reason,
+            finish_reason: self.ended.unwrap_or(FinishReason::Cancelled),
             logprobs: job.logprobs.is_some().then(|| self.logprobs()).transpose()?,
             token_s: std::mem::take(&mut self.token_s),
             seed: self.sampling.seed,
             mean_logprob: if job.ranks() { self.mean_logprob() } else { None },
-        };
-        Ok((continuation, rest))
+        })
     }
 
     /// Mean log-probability of the tokens, summed in their order; `None` without tokens.
@@ -141,9 +150,17 @@ impl Branch {
 
     /// Log-probabilities of the tokens.
     fn logprobs(&self) -> Result<Vec<PositionLogprobs>, EngineError> {
+        self.tokens.iter().map(|token| self.logprobs_of(token)).collect()
+    }
+
+    /// Log-probabilities of the last token.
+    pub(super) fn last_logprobs(&self) -> Result<Option<PositionLogprobs>, EngineError> {
+        self.tokens.last().map(|token| self.logprobs_of(token)).transpose()
+    }
+
+    fn logprobs_of(&self, token: &NewToken) -> Result<PositionLogprobs, EngineError> {
         let none = (0.0, Vec::new());
-        let of = |token: &NewToken| self.named(token.id, token.logprobs.as_ref().unwrap_or(&none));
-        self.tokens.iter().map(of).collect()
+        self.named(token.id, token.logprobs.as_ref().unwrap_or(&none))
     }
 
     /// Adds the text of the tokens to log-probabilities.
@@ -160,15 +177,40 @@ impl Branch {
 /// A token's log-probability and the `n` highest, ties by lower id.
 pub(super) fn logprobs(row: &LogitsRow<'_>, id: u32, n: usize) -> Logprobs {
     let logprob = |i: u32| (f64::from(row.logits[i as usize]) - row.log_sum_exp) as f32;
-    let mut order: Vec<u32> = (0..row.logits.len() as u32).collect();
-    let by_logit =
-        |a: &u32, b: &u32| row.logits[*b as usize].total_cmp(&row.logits[*a as usize]).then(a.cmp(b));
+    let highest = if n <= FEW { few_highest(row.logits, n) } else { highest(row.logits, n) };
+    (logprob(id), highest.into_iter().map(|i| (i, logprob(i))).collect())
+}
+
+/// Number of tokens that are found in one scan of the logits, with a short list of the highest so far.
+const FEW: usize = 32;
+
+/// The ids of the `n` highest logits in descending order, ties by lower id.
+fn few_highest(logits: &[f32], n: usize) -> Vec<u32> {
+    let n = n.min(logits.len());
+    let mut highest: Vec<u32> = Vec::with_capacity(n + 1);
+    let logit = |id: &u32| logits[*id as usize];
+    for (id, value) in (0..).zip(logits) {
+        // Ids come in ascending order, so an equal one ranks lower.
+        let ranks_below = |other: &u32| logit(other).total_cmp(value).is_ge();
+        if highest.len() == n && highest.last().is_none_or(ranks_below) {
+            continue;
+        }
+        highest.insert(highest.partition_point(ranks_below), id);
+        highest.truncate(n);
+    }
+    highest
+}
+
+/// As [`few_highest`], for any number.
+fn highest(logits: &[f32], n: usize) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    let by_logit = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
     if n > 0 && n < order.len() {
         order.select_nth_unstable_by(n - 1, by_logit);
     }
     order.truncate(n);
     order.sort_unstable_by(by_logit);
-    (logprob(id), order.into_iter().map(|i| (i, logprob(i))).collect())
+    order
 }
 
 #[cfg(test)]
@@ -198,6 +240,23 @@ mod tests {
         assert_eq!(top(&logits, 4), [300, 700, 0, 1]);
         assert_eq!(top(&[2.0, 2.0, 5.0], 9), [2, 0, 1]);
         assert!(top(&[2.0, 2.0], 0).is_empty());
+    }
+
+    /// A scan with a short list finds what sorting finds, with equal logits and infinities among them.
+    #[test]
+    fn a_few_highest_logits_are_those_that_sorting_finds() {
+        let mut state = 7_u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let values = [0.0, -0.0, 1.5, f32::NEG_INFINITY, f32::INFINITY, -2.0, 3.0];
+        for round in 0..2000 {
+            let (len, kinds) = (next(70) as usize, 1 + round % values.len() as u64);
+            let logits: Vec<f32> = (0..len).map(|_| values[next(kinds) as usize]).collect();
+            let n = next(1 + FEW as u64) as usize;
+            assert_eq!(few_highest(&logits, n), highest(&logits, n), "{n} of {logits:?}");
+        }
     }
 
     #[test]

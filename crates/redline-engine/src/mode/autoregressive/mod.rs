@@ -10,7 +10,8 @@ use redline_kernels::Simd;
 use self::branch::{Branch, Logprobs, Taken, logprobs};
 pub(crate) use self::lockstep::{BatchJob, BatchTask};
 use crate::answer::outcome::{
-    Continuation, FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheCounts, TokenCounts,
+    Continuation, FinishReason, GenerateOutcome, GeneratedPiece, PositionLogprobs, PrefixCacheCounts,
+    TokenCounts,
 };
 use crate::answer::ticket::Reply;
 use crate::answer::transcript::Transcript;
@@ -82,7 +83,7 @@ pub(crate) struct GenerateTask {
     job: GenerateJob,
     simd: Simd,
     sampler: Sampler,
-    reply: Reply<GenerateOutcome, String>,
+    reply: Reply<GenerateOutcome, GeneratedPiece>,
     /// The continuations, in the order of their seeds; at least one.
     branches: Vec<Branch>,
     /// Number of continuations that have not ended.
@@ -105,7 +106,7 @@ impl GenerateTask {
         job: GenerateJob,
         simd: Simd,
         transcript: Transcript,
-        reply: Reply<GenerateOutcome, String>,
+        reply: Reply<GenerateOutcome, GeneratedPiece>,
     ) -> Self {
         let processor = LogitsProcessor::new(job.penalties, &job.logit_bias, &job.prompt);
         let branch = |index| Branch::new(&job, index, processor.clone(), transcript.clone());
@@ -126,7 +127,7 @@ impl GenerateTask {
         }
     }
 
-    /// Whether there is one continuation, whose text is reported as it grows.
+    /// Whether there is one continuation.
     fn single(&self) -> bool {
         self.branches.len() == 1
     }
@@ -139,19 +140,44 @@ impl GenerateTask {
         self.branch_of.get((sequence as usize).checked_sub(1)?).copied()
     }
 
-    /// Reports text. Returns whether there is still a receiver.
-    fn show(&self, text: &str) -> bool {
-        text.is_empty() || self.reply.progress(text.into())
-    }
-
-    /// Appends the token that was chosen for a continuation.
-    fn take(&mut self, branch: usize, elapsed: f64) -> Result<Next, EngineError> {
-        let Taken { id, text, more } = self.branches[branch].take(&self.job, elapsed)?;
-        if (!self.single() || self.show(&text)) && more {
+    /// Appends the token that was chosen for a continuation, and reports it. A continuation whose request has lost its receiver
+    /// ends.
+    fn take(&mut self, index: usize, elapsed: f64) -> Result<Next, EngineError> {
+        let branch = &mut self.branches[index];
+        let Taken { id, text, ended } = branch.take(&self.job, elapsed)?;
+        // Of more continuations than are returned, nobody knows yet which.
+        let heard = self.job.ranks()
+            || self.reply.progress_of(|| {
+                let logprobs = if self.job.logprobs.is_some() { branch.last_logprobs()? } else { None };
+                let (continuation, token_id) = (index, Some(id));
+                Ok::<_, EngineError>(GeneratedPiece {
+                    continuation,
+                    token_id,
+                    text,
+                    logprobs,
+                    finish_reason: ended,
+                })
+            })?;
+        if heard && ended.is_none() {
             return Ok(Next::Extend(id));
         }
         self.growing -= 1;
         Ok(Next::Store)
+    }
+
+    /// Cuts short the continuations that have not ended, and reports that.
+    fn cut(&mut self) {
+        for (continuation, branch) in self.branches.iter_mut().enumerate() {
+            let Some(text) = branch.cut().filter(|_| !self.job.ranks()) else { continue };
+            let finish_reason = Some(FinishReason::Cancelled);
+            self.reply.progress(GeneratedPiece {
+                continuation,
+                token_id: None,
+                text,
+                logprobs: None,
+                finish_reason,
+            });
+        }
     }
 
     /// Called when the prompt of several continuations was run.
@@ -253,7 +279,7 @@ impl Task for GenerateTask {
 }
 
 impl GenerateTask {
-    /// Builds the outcome, and releases the text that was held back.
+    /// Builds the outcome.
     fn outcome(&mut self, ran: &Ran) -> Result<GenerateOutcome, EngineError> {
         let completion_tokens = self.branches.iter().map(Branch::len).sum();
         if ran.ended == Some(Ended::Late) {
@@ -263,6 +289,7 @@ impl GenerateTask {
             self.job.prompt_logprobs.is_some().then(|| self.prompt_logprobs()).transpose()?;
         let timing = Timing::of(ran, self.branches[0].first_token_s());
         let decoded = self.branches.iter().map(|branch| branch.len().saturating_sub(1)).sum();
+        self.cut();
         let (first, others, cancelled) = self.continuations()?;
         Ok(GenerateOutcome {
             text: first.text,
@@ -296,12 +323,9 @@ impl GenerateTask {
     /// The continuations to return: the first, and the others. If more were generated, they are those with the highest mean
     /// log-probability, equals in the order of their seeds. Also returns whether any that was generated is cancelled.
     fn continuations(&mut self) -> Result<(Continuation, Vec<Continuation>, bool), EngineError> {
-        let (mut first, rest) = self.branches[0].finish(&self.job)?;
-        if self.single() {
-            self.show(&rest);
-        }
+        let mut first = self.branches[0].finish(&self.job)?;
         let others = self.branches.iter_mut().skip(1).map(|branch| branch.finish(&self.job));
-        let mut others = others.map(|other| Ok(other?.0)).collect::<Result<Vec<_>, EngineError>>()?;
+        let mut others = others.collect::<Result<Vec<_>, EngineError>>()?;
         let is_cancelled = |one: &Continuation| one.finish_reason == FinishReason::Cancelled;
         let cancelled = is_cancelled(&first) || others.iter().any(is_cancelled);
         if self.job.ranks() {

@@ -30,6 +30,16 @@ pub enum ApiError {
     /// A request has this key, which concerns messages, and none.
     #[error("`{0}` is given without `messages`")]
     NoMessages(&'static str),
+    /// A field of a request is invalid.
+    #[error("{fact}")]
+    Field {
+        /// The field, such as `stop[2]`.
+        param: String,
+        /// The fact with its numbers.
+        fact: String,
+        /// What to do instead.
+        hint: Option<Hint>,
+    },
     /// The chat template cannot be read or compiled.
     #[error("{0}")]
     InvalidTemplate(Arc<TokenizerError>),
@@ -73,6 +83,7 @@ impl ApiError {
                 Setting::Chat.unset(),
                 " and write the whole prompt"
             ]),
+            Self::Field { hint, .. } => hint.clone(),
             Self::Engine(error) => error.hint(),
         }
     }

@@ -1,4 +1,4 @@
-//! The layer between JSON and the engine, for every front end. The command line is the only front end so far.
+//! The layer between JSON and the engine, for every front end. The command line and the server are front ends.
 //!
 //! Each kind of request has a module. Its `answer` converts the engine's outcome to the JSON type of the answer. If requests of the
 //! kind can be read from JSON, its `request` converts the JSON type (of `redline-wire`) to the engine's request, with defaults for
@@ -12,6 +12,7 @@ pub mod classify;
 mod cost;
 pub mod diffuse;
 mod error;
+pub mod foreign;
 pub mod generate;
 mod judge;
 mod model;

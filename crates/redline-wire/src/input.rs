@@ -143,6 +143,58 @@ impl<'de> Deserialize<'de> for Items {
     }
 }
 
+/// The prompts of a request: a text, texts, the token ids of one prompt, or those of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompts(pub Vec<TextOrIds>);
+
+impl<'de> Deserialize<'de> for Prompts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Prompts;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a list of strings, a list of token ids, or a list of such lists")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Prompts, E> {
+                Ok(Prompts(vec![TextOrIds::Text(text.to_owned())]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Prompts, A::Error> {
+                let (mut prompts, mut one) = (Vec::new(), Vec::new());
+                while let Some(part) = seq.next_element::<PromptPart>()? {
+                    match part {
+                        PromptPart::Whole(prompt) => prompts.push(prompt),
+                        PromptPart::Id(id) => one.push(id),
+                    }
+                    let first = prompts.first().map(|prompt| matches!(prompt, TextOrIds::Text(_)));
+                    let last = prompts.last().map(|prompt| matches!(prompt, TextOrIds::Text(_)));
+                    if first != last || (first.is_some() && !one.is_empty()) {
+                        return Err(A::Error::custom("texts and token ids are mixed in one list"));
+                    }
+                }
+                Ok(Prompts(if one.is_empty() { prompts } else { vec![TextOrIds::Ids(one)] }))
+            }
+        }
+        from.deserialize_any(OneOrMany)
+    }
+}
+
+/// An element of a list of prompts: a prompt, or a token of the only one.
+enum PromptPart {
+    Whole(TextOrIds),
+    Id(i64),
+}
+
+impl<'de> Deserialize<'de> for PromptPart {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Forms {
+            expecting: "a string, a token id or a list of token ids",
+            text: Some(|text| Self::Whole(TextOrIds::Text(text))),
+            id: Some(Self::Id),
+            ids: |ids| Self::Whole(TextOrIds::Ids(ids)),
+        })
+    }
+}
+
 /// A string or a list of strings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strings(pub Vec<String>);
@@ -235,6 +287,22 @@ mod tests {
         check("[[1,2],[]]", vec![TextOrIds::Ids(vec![1, 2]), TextOrIds::Ids(vec![])]);
         check(r#"["a",[-1]]"#, vec![text("a"), TextOrIds::Ids(vec![-1])]);
         check(r#"["\u00e9\ud83d\ude00"]"#, vec![text("é😀")]);
+    }
+
+    #[test]
+    fn prompts_take_every_documented_form_and_no_mixture() {
+        let check = |json: &str, expect: Vec<TextOrIds>| {
+            assert_eq!(serde_json::from_str::<Prompts>(json).unwrap().0, expect, "{json}");
+        };
+        check(r#""one""#, vec![text("one")]);
+        check(r#"["a","b"]"#, vec![text("a"), text("b")]);
+        check("[1,-2]", vec![TextOrIds::Ids(vec![1, -2])]);
+        check("[[1],[2,3]]", vec![TextOrIds::Ids(vec![1]), TextOrIds::Ids(vec![2, 3])]);
+        check("[]", vec![]);
+        for json in [r#"["a",1]"#, r#"[1,"a"]"#, r#"[[1],"a"]"#, "[1,[2]]"] {
+            let error = serde_json::from_str::<Prompts>(json).unwrap_err().to_string();
+            assert!(error.contains("mixed"), "{json}: {error}");
+        }
     }
 
     #[test]

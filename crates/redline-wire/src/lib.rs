@@ -12,6 +12,7 @@ mod cost;
 mod diffuse;
 mod fault;
 mod finite;
+mod foreign;
 mod generate;
 mod id;
 mod input;
@@ -34,9 +35,18 @@ pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep};
 pub use fault::LineFault;
 pub use finite::Finite;
+pub use foreign::classify::{ClassifiedText, ClassifyAnswer, ClassifyBody};
+pub use foreign::completion::{
+    CompletionBody, LegacyLogprobs, NamedLogprobs, OpenAiChoice, OpenAiCompletion, StreamOptions,
+};
+pub use foreign::fault::{ErrorBody, ErrorDetail};
+pub use foreign::models::{ModelEntry, ModelList};
+pub use foreign::rerank::{DocumentBody, RankedDocument, RankedDocuments, RerankBody, TeiRank};
+pub use foreign::score::{ScoreAnswer, ScoreBody};
+pub use foreign::tokens::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody};
 pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};
 pub use id::{RequestId, request_id};
-pub use input::{Items, LabelIds, LogitBias, Strings, TextOrIds, TextOrLabelIds};
+pub use input::{Items, LabelIds, LogitBias, Prompts, Strings, TextOrIds, TextOrLabelIds};
 pub use inspection::{AdapterInspection, AdapterModelFit, AdapterTarget};
 pub use judge::{ClassResult, Classification, ClassifyLine, JudgeMeta, RerankLine, RerankResult, Reranking};
 pub use parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};

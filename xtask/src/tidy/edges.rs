@@ -17,6 +17,8 @@ const EDGES: &[(&str, &[&str])] = &[
         &["redline-models", "redline-weights", "redline-tokenizer", "redline-kernels", "redline-settings"],
     ),
     ("redline-api", &["redline-engine", "redline-wire", "redline-tokenizer", "redline-settings"]),
+    ("redline-server", &["redline-api", "redline-engine", "redline-wire"]),
+    ("redline-client", &[]),
     (
         "redline-lab",
         &["redline-engine", "redline-kernels", "redline-tokenizer", "redline-models", "redline-weights"],
@@ -25,6 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "redline-cli",
         &[
             "redline-lab",
+            "redline-server",
             "redline-api",
             "redline-wire",
             "redline-engine",
@@ -39,10 +42,11 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Additional crates that the tests of a crate may import.
-const TEST_EDGES: &[(&str, &[&str])] = &[];
+const TEST_EDGES: &[(&str, &[&str])] =
+    &[("redline-server", &["redline-client"]), ("redline-cli", &["redline-client"])];
 
 /// Crates whose JSON is public, and xtask, which reads answers like any client.
-const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-cli", "xtask"];
+const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-server", "redline-cli", "xtask"];
 
 /// Crates that read JSON: files on disk, and answers of a hub.
 const READERS: &[&str] = &["redline-weights", "redline-tokenizer", "redline-hub"];

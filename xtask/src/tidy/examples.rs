@@ -167,7 +167,7 @@ const B: &str = \"leave out\\n--format\";\nconst C: &str = \"set REDLINE_FORMAT\
 //- crates/redline-server/src/lib.rs\nuse std::net::TcpListener;
 //- crates/redline-hub/tests/it/server.rs\nuse std::net::TcpListener;
 //- crates/redline-lab/src/a.rs\nuse std::fs;\n// std::net\n",
-        expect: &["crates/redline-cli/tests/it/main.rs:1: `std::net` outside redline-server and redline-hub"],
+        expect: &["crates/redline-cli/tests/it/main.rs:1: `std::net` outside redline-server, redline-client and redline-hub"],
     },
     Example {
         check: "connections",

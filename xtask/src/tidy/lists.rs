@@ -25,6 +25,10 @@ const LISTS: &[List] = &[
     },
     List { folder: "crates/redline-lab/src/lanes", registry: &["crates/redline-lab/src/lanes/mod.rs"] },
     List { folder: "crates/redline-engine/src/mode", registry: &[] },
+    List {
+        folder: "crates/redline-server/src/routes",
+        registry: &["crates/redline-server/src/routes/mod.rs"],
+    },
 ];
 
 /// Every file of a folder is declared, every declaration has a file, and the registry contains them all.

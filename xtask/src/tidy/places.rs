@@ -69,13 +69,14 @@ fn is_root(path: &str) -> bool {
     path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs") || path.contains("/src/bin/")
 }
 
-/// Only the engine's default clock, the lab's time of day, and the clock of the tokenizer's benchmark, which can import neither,
-/// read the time. This applies to tests too.
+/// Only the clocks of engine, lab and server, and that of the tokenizer's benchmark, which can import none of these, read the time.
+/// This applies to tests too.
 pub(super) fn clock(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let clocks = [
         "crates/redline-engine/src/clock.rs",
         "crates/redline-lab/src/clock.rs",
+        "crates/redline-server/src/clock.rs",
         "crates/redline-tokenizer/benches/peers/clock.rs",
     ];
     let sources = product(tree, &clocks, &mut findings);
@@ -157,6 +158,7 @@ const LIBRARIES: &[&str] = &[
     "crates/redline-engine/src/",
     "crates/redline-wire/src/",
     "crates/redline-api/src/",
+    "crates/redline-server/src/",
 ];
 
 /// Messages of a library do not name flags, command lines or environment variables, because a front end may have none.
@@ -187,11 +189,16 @@ pub(super) fn front_ends(tree: &Tree) -> Findings {
     findings
 }
 
-/// Only a server and the client of the hub use the network; this applies to tests too.
+/// Only the server, its client and the client of the hub use the network; this applies to tests too.
 pub(super) fn network(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
-    let sources = product(tree, &["crates/redline-server/", "crates/redline-hub/"], &mut findings);
-    forbid(&sources, &["std::net", "os::unix::net"], "outside redline-server and redline-hub", &mut findings);
+    let sources = product(
+        tree,
+        &["crates/redline-server/", "crates/redline-client/", "crates/redline-hub/"],
+        &mut findings,
+    );
+    let why = "outside redline-server, redline-client and redline-hub";
+    forbid(&sources, &["std::net", "os::unix::net"], why, &mut findings);
     findings
 }
 

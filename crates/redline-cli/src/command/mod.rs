@@ -27,6 +27,7 @@ mod pull;
 mod report;
 mod rerank;
 mod score;
+mod serve;
 mod synth;
 mod template;
 mod tokenize;
@@ -72,6 +73,8 @@ enum Command {
     Chat(Box<chat::ChatArgs>),
     /// Fill masks after a prompt, or in it, with a diffusion model
     Diffuse(Box<diffuse::DiffuseArgs>),
+    /// Answer requests over HTTP, in the forms of OpenAI, SGLang, Cohere and others
+    Serve(Box<serve::ServeArgs>),
     /// Measure the perplexity of a text, and KL divergence and top-1 agreement against another model or format
     Perplexity(Box<perplexity::PerplexityArgs>),
     /// Compare every activation with a reference dump, and report the first that diverges
@@ -158,6 +161,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Generate(args) => generate::run(&args, &context),
         Command::Chat(args) => chat::run(&args, &context),
         Command::Diffuse(args) => diffuse::run(&args, &context),
+        Command::Serve(args) => serve::run(&args, &context),
         Command::Perplexity(args) => perplexity::run(&args, &context),
         Command::Parity(args) => parity::run(&args, &context),
         Command::Tokenize(args) => tokenize::run(&args, &context),

@@ -55,6 +55,11 @@ redline diffuse --model demo-diffusion --prompt "In the beginning" \
     --max-new-tokens 16 --threshold 0.9 --show-steps"#,
     ),
     (
+        "serve",
+        "redline serve --model demo
+redline serve --model demo --port 9000 --api-key-file keys.txt --queue 64",
+    ),
+    (
         "perplexity",
         r#"redline perplexity --model demo --text "In the beginning was the word."
 redline perplexity --model demo --file LICENSE-MIT --against demo \

@@ -25,6 +25,9 @@ const REQUESTS: &str = "Exit codes: 0 done; 1 failed, also if only one line of -
 const LONG: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 130 interrupted by Ctrl-C.";
 /// Commands that check one thing against another.
 const FITS: &str = "Exit codes: 0 done; 1 failed, also if the adapter does not fit the model; 2 wrong usage.";
+/// The server.
+const SERVER: &str = "Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 failed; 2 wrong usage; 130 ended by a second signal before all \
+    requests were answered.";
 /// Commands that read results, which must be of the right form.
 const RESULTS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage, or a file that cannot be read or used.";
 
@@ -37,6 +40,7 @@ pub(super) fn section(path: &str) -> String {
         "adapter" if path == "adapter merge" => LONG,
         "adapter" => FITS,
         "export" | "import" => RESULTS,
+        "serve" => SERVER,
         "bench" if path == "bench" => "Exit codes: those of the lane; `redline help bench LANE` lists them.",
         "bench" | "compare" | "report" | "doctor" | "parity" => "",
         _ => PLAIN,

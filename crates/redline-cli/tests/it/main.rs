@@ -53,6 +53,8 @@ mod score;
 mod score_lane;
 mod score_rules;
 mod seeds;
+#[cfg(unix)]
+mod serve;
 mod shown;
 mod signed;
 mod synth;

@@ -1,0 +1,91 @@
+//! Checks of fields: every error names its field.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use redline_settings::Hint;
+
+use crate::ApiError;
+
+/// Longest salt in bytes.
+const MAX_SALT: usize = 256;
+/// Maximum number of stop strings.
+const MAX_STOPS: usize = 16;
+/// Longest stop string in bytes.
+const MAX_STOP: usize = 1024;
+/// Longest time limit in seconds: a day.
+const MAX_SECONDS: f64 = 86_400.0;
+
+/// The error of a field.
+pub(super) fn refused(param: &str, fact: impl Into<String>, hint: impl Into<Hint>) -> ApiError {
+    ApiError::Field { param: param.to_owned(), fact: fact.into(), hint: Some(hint.into()) }
+}
+
+/// A value that must lie in a range.
+pub(super) fn within<T: PartialOrd + Display>(
+    param: &str,
+    value: Option<T>,
+    range: RangeInclusive<T>,
+) -> Result<Option<T>, ApiError> {
+    match value {
+        Some(value) if !range.contains(&value) => {
+            let hint = format!("give a number from {} to {}", range.start(), range.end());
+            Err(refused(param, format!("`{param}` is {value}"), hint))
+        }
+        value => Ok(value),
+    }
+}
+
+/// A probability above 0.
+pub(super) fn above_zero(param: &str, value: Option<f32>) -> Result<Option<f32>, ApiError> {
+    match value {
+        Some(value) if !(value > 0.0 && value <= 1.0) => {
+            Err(refused(param, format!("`{param}` is {value}"), "give a number above 0, up to 1"))
+        }
+        value => Ok(value),
+    }
+}
+
+/// A time limit.
+pub(super) fn timeout(value: Option<f64>) -> Result<Option<f64>, ApiError> {
+    match value {
+        Some(value) if !(value > 0.0 && value <= MAX_SECONDS) => {
+            let hint = format!("give seconds above 0, up to {MAX_SECONDS}");
+            Err(refused("timeout_s", format!("`timeout_s` is {value}"), hint))
+        }
+        value => Ok(value),
+    }
+}
+
+/// A salt of the prefix cache.
+pub(super) fn salt(value: Option<String>) -> Result<String, ApiError> {
+    let value = value.unwrap_or_default();
+    if value.len() > MAX_SALT {
+        let fact = format!("`cache_salt` has {} bytes", value.len());
+        return Err(refused("cache_salt", fact, format!("give at most {MAX_SALT}")));
+    }
+    Ok(value)
+}
+
+/// Stop strings.
+pub(super) fn stops(value: Vec<String>) -> Result<Vec<String>, ApiError> {
+    if value.len() > MAX_STOPS {
+        let fact = format!("{} stop strings were given", value.len());
+        return Err(refused("stop", fact, format!("give at most {MAX_STOPS}")));
+    }
+    if let Some(at) = value.iter().position(|stop| stop.is_empty() || stop.len() > MAX_STOP) {
+        let param = format!("stop[{at}]");
+        let fact = format!("`{param}` has {} bytes", value[at].len());
+        return Err(refused(&param, fact, format!("give 1 to {MAX_STOP}")));
+    }
+    Ok(value)
+}
+
+/// The number of elements of a list.
+pub(super) fn count(param: &str, count: usize, range: RangeInclusive<usize>) -> Result<(), ApiError> {
+    if range.contains(&count) {
+        return Ok(());
+    }
+    let hint = format!("give {} to {}", range.start(), range.end());
+    Err(refused(param, format!("`{param}` has {count} elements"), hint))
+}

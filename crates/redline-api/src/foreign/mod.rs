@@ -1,0 +1,21 @@
+//! Requests and answers in the shapes of other servers.
+//!
+//! `request` of each module converts the JSON type to the engine's request and refuses values out of range by the name of their field.
+//! `answer` converts the outcome.
+
+pub mod classify;
+pub mod completion;
+mod fields;
+pub mod rerank;
+pub mod score;
+
+/// What an answer says about itself.
+#[derive(Clone, Debug)]
+pub struct AnswerHead {
+    /// Identifies the answer.
+    pub id: String,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The name under which the request asked for the model.
+    pub model: String,
+}

@@ -1,0 +1,90 @@
+//! `/v1/rerank`: documents by their relevance, in the forms of Cohere and TEI.
+
+use redline_engine::{Ranked, RerankOutcome, RerankRequest, Truncate};
+use redline_wire::{DocumentBody, Finite, RankedDocument, RankedDocuments, RerankBody, TeiRank};
+
+use super::AnswerHead;
+use super::fields::{count, refused, salt, timeout};
+use crate::{ApiError, cost};
+
+/// Maximum number of documents.
+pub const MAX_DOCUMENTS: usize = 1_000;
+
+/// The form of the answer, with the documents that it repeats.
+#[derive(Clone, Debug)]
+pub struct RerankForm {
+    tei: bool,
+    repeated: Option<Vec<String>>,
+}
+
+/// An answer in one of the forms.
+#[derive(Clone, Debug)]
+pub enum RerankAnswer {
+    /// Cohere's.
+    Documents(RankedDocuments),
+    /// TEI's.
+    List(Vec<TeiRank>),
+}
+
+/// Builds the engine's request, with the options of `defaults`.
+pub fn request(body: RerankBody, defaults: &RerankRequest) -> Result<(RerankRequest, RerankForm), ApiError> {
+    let (tei, param, documents) = match (body.documents, body.texts) {
+        (Some(documents), None) => {
+            (false, "documents", documents.into_iter().map(DocumentBody::into_text).collect())
+        }
+        (None, Some(texts)) => (true, "texts", texts),
+        (None, None) => {
+            let fact = "neither `documents` nor `texts` is given";
+            return Err(refused("documents", fact, "give one of them"));
+        }
+        (Some(_), Some(_)) => {
+            let fact = "both `documents` and `texts` are given";
+            return Err(refused("texts", fact, "give one of them"));
+        }
+    };
+    count(param, documents.len(), 1..=MAX_DOCUMENTS)?;
+    let foreign = if tei {
+        body.return_documents.map(|_| "return_documents").or(body.top_n.map(|_| "top_n"))
+    } else {
+        body.return_text.map(|_| "return_text").or(body.truncate.map(|_| "truncate"))
+    };
+    if let Some(key) = foreign {
+        let fact = format!("`{key}` is given with `{param}`");
+        return Err(refused(key, fact, "it belongs to the other form of the request"));
+    }
+    let repeats = body.return_documents.or(body.return_text).unwrap_or(false);
+    let form = RerankForm { tei, repeated: repeats.then(|| documents.clone()) };
+    let mut request = RerankRequest { query: body.query, documents, ..defaults.clone() };
+    request.top_n = body.top_n.filter(|&n| n > 0);
+    if body.truncate == Some(true) {
+        request.options.truncate = Some(Truncate::Right);
+    }
+    request.options.cache_salt = salt(body.cache_salt)?;
+    request.options.timeout_s = timeout(body.timeout_s)?.or(request.options.timeout_s);
+    Ok((request, form))
+}
+
+/// Builds the answer.
+pub fn answer(head: AnswerHead, form: RerankForm, outcome: RerankOutcome) -> RerankAnswer {
+    let repeated = |index: usize| form.repeated.as_ref().and_then(|all| all.get(index).cloned());
+    let ranked = outcome.results.into_iter().flatten();
+    if form.tei {
+        let rank = |Ranked { index, relevance, .. }| TeiRank {
+            index,
+            score: Finite(relevance),
+            text: repeated(index),
+        };
+        return RerankAnswer::List(ranked.map(rank).collect());
+    }
+    let document = |Ranked { index, relevance, .. }| RankedDocument {
+        index,
+        relevance_score: Finite(relevance),
+        document: repeated(index).map(|text| DocumentBody::Object { text }),
+    };
+    RerankAnswer::Documents(RankedDocuments {
+        id: head.id,
+        model: head.model,
+        results: ranked.map(document).collect(),
+        usage: cost::usage(outcome.cost.usage),
+    })
+}

@@ -1,0 +1,72 @@
+//! `/v1/score`: the probability of each label, in SGLang's form.
+
+use redline_engine::{ItemScore, Label, ScoreOutcome, ScoreRequest};
+use redline_wire::{Finite, ItemFault, ScoreAnswer, ScoreBody, TextOrIds};
+
+use super::AnswerHead;
+use super::fields::{count, refused, salt, timeout};
+use crate::prompt::prompt;
+use crate::{ApiError, cost};
+
+/// Maximum number of items.
+pub const MAX_ITEMS: usize = 2_048;
+/// Maximum number of labels.
+pub const MAX_LABELS: usize = 4_096;
+
+/// Builds the engine's request, and whether log-probabilities are returned.
+pub fn request(body: ScoreBody) -> Result<(ScoreRequest, bool), ApiError> {
+    let items = body.items.0;
+    count("items", items.len(), 0..=MAX_ITEMS)?;
+    let is_text = |prompt: &TextOrIds| matches!(prompt, TextOrIds::Text(_));
+    if let Some(at) = items.iter().position(|item| is_text(item) != is_text(&body.query)) {
+        let param = format!("items[{at}]");
+        let fact = format!("`query` and `{param}` are not both texts or both token ids");
+        return Err(refused(&param, fact, "give both in one form"));
+    }
+    let (param, labels) = match (body.label_token_ids, body.labels) {
+        (Some(ids), None) => ("label_token_ids", ids.into_iter().map(|ids| Label::Ids(ids.0)).collect()),
+        (None, Some(texts)) => ("labels", texts.into_iter().map(Label::Text).collect::<Vec<_>>()),
+        (None, None) => {
+            return Err(refused(
+                "label_token_ids",
+                "no labels are given",
+                "give token ids, or texts as `labels`",
+            ));
+        }
+        (Some(_), Some(_)) => {
+            let fact = "both `label_token_ids` and `labels` are given";
+            return Err(refused("labels", fact, "give one of them"));
+        }
+    };
+    count(param, labels.len(), 1..=MAX_LABELS)?;
+    let query = prompt(body.query);
+    let mut request = ScoreRequest::new(query, items.into_iter().map(prompt).collect(), labels);
+    request.softmax = body.apply_softmax.unwrap_or(false);
+    request.item_first = body.item_first.unwrap_or(false);
+    request.long_labels = body.long_labels.unwrap_or(request.long_labels);
+    request.tokenization = body.tokenization.unwrap_or(request.tokenization);
+    request.truncate = body.truncate;
+    request.item_errors = body.item_errors.unwrap_or(false);
+    request.cache_salt = salt(body.cache_salt)?;
+    request.timeout_s = timeout(body.timeout_s)?;
+    Ok((request, body.return_logprobs.unwrap_or(false)))
+}
+
+/// Builds the answer.
+pub fn answer(head: AnswerHead, logprobs: bool, outcome: ScoreOutcome) -> ScoreAnswer {
+    let rows = |value: fn(&ItemScore) -> &Vec<f32>| {
+        let row = |item: &ItemScore| value(item).iter().copied().map(Finite).collect();
+        outcome.items.iter().map(|item| item.as_ref().ok().map(row)).collect()
+    };
+    let errors = outcome.items.iter().filter_map(|item| item.as_ref().err());
+    ScoreAnswer {
+        id: head.id,
+        object: "scoring",
+        created: head.created,
+        model: head.model,
+        scores: rows(|item| &item.scores),
+        logprobs: logprobs.then(|| rows(|item| &item.logprobs)),
+        item_errors: errors.map(|e| ItemFault { index: e.index, message: e.message.clone() }).collect(),
+        usage: cost::usage(outcome.cost.usage),
+    }
+}

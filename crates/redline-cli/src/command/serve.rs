@@ -1,0 +1,171 @@
+//! `redline serve`: answers requests over HTTP.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits};
+
+use super::Context;
+use crate::message::{self, Failure, INTERRUPTED};
+use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
+use crate::output;
+use crate::value;
+
+/// Flags of `serve`.
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    model: ModelFlag,
+    /// Address to listen at; 0.0.0.0 for all of the machine
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    host: String,
+    /// Port to listen at; 0 lets the system choose one
+    #[arg(long, value_name = "PORT", default_value_t = 8000)]
+    port: u16,
+    /// A further name under which requests may ask for the model (repeatable)
+    #[arg(long, value_name = "NAME")]
+    model_alias: Vec<String>,
+    /// A file with the API keys that give access: lines `NAME KEY`, where NAME appears in the log. Without it, everybody who reaches
+    /// the port has access
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Maximum number of prompts that wait or run, up to 256; further requests are refused with status 429
+    #[arg(long, value_name = "N", default_value_t = MOST_QUEUED, value_parser = queue)]
+    queue: usize,
+    /// Maximum number of connections
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = connections)]
+    max_connections: usize,
+    /// Largest body of a request
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = value::bytes)]
+    max_body: u64,
+    /// Time limit in seconds of requests that have no `timeout_s`
+    #[arg(long, value_name = "S", default_value_t = 600.0, value_parser = seconds)]
+    request_timeout: f64,
+    /// Seconds that running requests have after SIGTERM or Ctrl-C
+    #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
+    drain_timeout: f64,
+    /// Do not log requests to standard error
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    machine: MachineFlags,
+    #[command(flatten)]
+    prefix_cache: PrefixCacheFlag,
+}
+
+/// The engine's own limit.
+const MOST_QUEUED: usize = 256;
+/// More than a process may have open.
+const MOST_CONNECTIONS: usize = 1 << 20;
+/// A week: longer times overflow nothing, but mean nothing either.
+const LONGEST_SECONDS: f64 = 604_800.0;
+
+/// Parses a number from 1 to `most`.
+fn number(text: &str, most: usize) -> Result<usize, value::BadValue> {
+    let hint = format!("a number from 1 to {most}");
+    match text.parse::<usize>() {
+        Ok(n) if (1..=most).contains(&n) => Ok(n),
+        Ok(n) => value::bad(format!("{n} is out of range"), hint),
+        Err(error) => value::bad(error.to_string(), hint),
+    }
+}
+
+/// Parses `--queue`.
+fn queue(text: &str) -> Result<usize, value::BadValue> {
+    number(text, MOST_QUEUED)
+}
+
+/// Parses `--max-connections`.
+fn connections(text: &str) -> Result<usize, value::BadValue> {
+    number(text, MOST_CONNECTIONS)
+}
+
+/// Parses a time limit.
+fn seconds(text: &str) -> Result<f64, value::BadValue> {
+    match value::seconds(text)? {
+        s if s > LONGEST_SECONDS => value::bad(format!("{s} seconds"), format!("up to {LONGEST_SECONDS}")),
+        s => Ok(s),
+    }
+}
+
+/// Serves the model until a signal.
+pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let model = args.model.resolve(context.environment)?;
+    let settings = args.machine.resolve(context.environment, &context.clock)?;
+    let settings = args.prefix_cache.resolve(settings, context.environment)?;
+    let keys = args.api_key_file.as_deref().map(read_keys).transpose()?.unwrap_or_default();
+    let is_open = keys.is_empty();
+    let config = ServerConfig {
+        host: args.host.clone(),
+        port: args.port,
+        aliases: args.model_alias.clone(),
+        keys,
+        limits: ServerLimits {
+            queue: args.queue,
+            connections: args.max_connections,
+            body_bytes: usize::try_from(args.max_body).unwrap_or(usize::MAX),
+            request_time: Duration::from_secs_f64(args.request_timeout),
+            drain_time: Duration::from_secs_f64(args.drain_timeout),
+            ..ServerLimits::default()
+        },
+        signals: true,
+    };
+    // Opened before the model is loaded, so that a port in use is reported at once.
+    let server = Server::bind(config)?;
+    let address = server.address();
+    if is_open && !address.ip().is_loopback() {
+        message::say(format_args!(
+            "warning: everybody who reaches {address} has access; `--api-key-file` restricts it\n"
+        ));
+    }
+    let loaded = settings.load(&model, context.environment)?;
+    let log: Option<LogSink> =
+        if args.quiet { None } else { Some(Box::new(|line| message::say(format_args!("{line}\n")))) };
+    let mut printed = Ok(());
+    let summary =
+        server.run(loaded, log, || printed = output::line(&format!("listening on http://{address}")))?;
+    printed?;
+    let lost = summary.admitted - summary.ended;
+    message::note(&format!("{} requests were admitted, {lost} of them are not answered", summary.admitted));
+    Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// Reads the keys. Messages do not quote them.
+fn read_keys(path: &Path) -> Result<Vec<ApiKey>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
+    let mut keys = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[name, key] = words.as_slice() else {
+            let fact = format!("line {} has {} words\n  in `{}`", index + 1, words.len(), path.display());
+            return Err(Failure::failed(fact, Some("write `NAME KEY` on each line".to_owned())));
+        };
+        keys.push(ApiKey::new(name, key));
+    }
+    if keys.is_empty() {
+        let fact = format!("there is no key\n  in `{}`", path.display());
+        return Err(Failure::failed(
+            fact,
+            Some("write `NAME KEY` on each line, or leave the file out".to_owned()),
+        ));
+    }
+    Ok(keys)
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        let hint = match &error {
+            ServeError::Bind { .. } => {
+                Some("`--port` takes another port, 0 any free one; `--host` an address of this machine")
+            }
+            ServeError::Start(_) => None,
+        };
+        Self::failed(error.to_string(), hint.map(str::to_owned))
+    }
+}

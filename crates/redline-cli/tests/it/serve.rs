@@ -1,0 +1,155 @@
+//! `redline serve`, as a process: its first line, its routes, its guide, and its end.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use redline_client::HttpClient;
+
+use crate::harness::{command, redline};
+
+const GUIDE: &str = include_str!("../../../../docs/serving.md");
+
+/// A running server. It is killed if a test fails.
+struct Process {
+    child: Child,
+    address: String,
+    client: HttpClient,
+}
+
+impl Process {
+    fn start(flags: &[&str]) -> Self {
+        let mut command =
+            command(&[&["serve", "--model", "demo", "--port", "0", "--threads", "1"], flags].concat());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let mut first = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+        let address =
+            first.trim_end().strip_prefix("listening on http://").expect("the first line").to_owned();
+        let client = HttpClient::new(address.clone());
+        Self { child, address, client }
+    }
+
+    /// Sends a signal.
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for the end. Returns the status and what was written to standard error.
+    fn end(mut self) -> (ExitStatus, String) {
+        let mut err = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.child.wait().unwrap(), err)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The `curl` lines of the guide.
+fn curl_lines() -> Vec<&'static str> {
+    GUIDE.lines().filter(|line| line.starts_with("curl ")).collect()
+}
+
+#[test]
+fn every_route_has_a_line_in_the_guide() {
+    for route in redline_server::routes() {
+        let path = route.path.replace("{*id}", "demo");
+        let of_route = |line: &&str| {
+            let rest = line.strip_prefix("curl http://127.0.0.1:8000").unwrap_or_default();
+            let posts = line.contains(" --json ");
+            rest.split(' ').next() == Some(path.as_str()) && posts == (route.method == "POST")
+        };
+        assert!(curl_lines().iter().any(of_route), "{} {path}", route.method);
+    }
+}
+
+#[test]
+fn the_lines_of_the_guide_are_answered() {
+    if !Command::new("curl").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no `curl`");
+        return;
+    }
+    let server = Process::start(&[]);
+    let lines = curl_lines();
+    assert!(lines.len() > 10);
+    for line in lines {
+        let line = line.replace("127.0.0.1:8000", &server.address);
+        let line = line.replacen("curl ", "curl --silent --show-error --fail ", 1);
+        let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+        assert!(output.status.success() && !output.stdout.is_empty(), "{line}: {output:?}");
+    }
+}
+
+#[test]
+fn the_table_of_the_guide_has_every_flag_that_it_names() {
+    let help = redline(&["serve", "--help-all"]).ok().out;
+    for flag in ["--port", "--quiet", "--api-key-file", "--queue", "--max-body", "--max-connections"] {
+        assert!(GUIDE.contains(flag) && help.contains(flag), "{flag}");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_server_after_its_requests() {
+    for signal in ["-TERM", "-INT"] {
+        let server = Process::start(&[]);
+        let body = r#"{"prompt":"In the beginning","max_tokens":64,"ignore_eos":true}"#;
+        assert_eq!(server.client.post("/v1/completions", body).unwrap().status, 200);
+        server.signal(signal);
+        let (status, err) = server.end();
+        assert_eq!(status.code(), Some(0), "{err}");
+        assert!(err.contains(r#""route":"/v1/completions","status":200"#), "{err}");
+        assert!(err.contains("note: 1 requests were admitted, 0 of them are not answered"), "{err}");
+        assert!(!err.contains("beginning"), "{err}");
+    }
+}
+
+#[test]
+fn keys_come_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |text: &str| {
+        let path = folder.path().join("keys");
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let server = Process::start(&["--quiet", "--api-key-file", &write("# keys\nalice secret-1\n\n")]);
+    let path = "/v1/models";
+    assert_eq!(server.client.get(path).unwrap().status, 401);
+    let known = server.client.clone().with_header("Authorization", "Bearer secret-1");
+    assert_eq!(known.get(path).unwrap().status, 200);
+    server.signal("-TERM");
+    let (status, err) = server.end();
+    assert!(status.success() && !err.contains("request_id"), "{err}");
+    for (text, fact) in [("alice secret one\n", "line 1 has 3 words"), ("# none\n", "there is no key")] {
+        let run = redline(&["serve", "--model", "demo", "--port", "0", "--api-key-file", &write(text)]);
+        assert!(run.code == 1 && run.err.contains(fact) && !run.err.contains("secret"), "{}", run.err);
+    }
+}
+
+#[test]
+fn a_port_in_use_and_bad_flags_are_refused() {
+    let server = Process::start(&[]);
+    let port = server.address.rsplit(':').next().unwrap();
+    let run = redline(&["serve", "--model", "demo", "--port", port]);
+    assert!(run.code == 1 && run.err.contains(&format!("127.0.0.1:{port}")), "{}", run.err);
+    assert!(run.err.contains("hint: `--port` takes another port"), "{}", run.err);
+    for flags in [
+        ["--queue", "0"],
+        ["--queue", "257"],
+        ["--max-connections", "0"],
+        ["--port", "65536"],
+        ["--request-timeout", "-1"],
+        ["--drain-timeout", "1e30"],
+        ["--max-body", "much"],
+    ] {
+        let run = redline(&[&["serve", "--model", "demo"], &flags[..]].concat());
+        assert_eq!(run.code, 2, "{flags:?}: {}", run.err);
+    }
+    let run = redline(&["serve", "--model", "/no/such/model", "--port", "0"]);
+    assert_eq!(run.code, 1);
+}

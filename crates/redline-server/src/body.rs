@@ -1,0 +1,146 @@
+//! Reads and parses bodies of requests, within limits.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+use crate::app::App;
+use crate::fault::Fault;
+use crate::nesting::is_deeper;
+
+/// Reads a body of JSON.
+pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Fault> {
+    let limits = &app.config.limits;
+    is_json(headers)?;
+    let most = limits.body_bytes;
+    let too_large = |fact: String| {
+        Fault::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            format!("{fact}; send at most {most} bytes"),
+        )
+    };
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if let Some(length) = declared.filter(|&length: &usize| length > most) {
+        return Err(too_large(format!("the body has {length} bytes")));
+    }
+    let reserved = u32::try_from(declared.unwrap_or(most)).unwrap_or(u32::MAX);
+    let _reserved = app.body_bytes.try_acquire_many(reserved).map_err(|_| {
+        let message = "the bodies of other requests take the memory for bodies; try again later";
+        Fault::overloaded("bytes_budget", message)
+    })?;
+    let reading = Limited::new(body, most).collect();
+    let read = tokio::time::timeout(limits.body_time, reading).await.map_err(|_| {
+        let message = format!("the body did not come within {} s", limits.body_time.as_secs());
+        Fault::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
+    })?;
+    match read {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(too_large(format!("the body has more than {most} bytes")))
+        }
+        Err(_) => Err(Fault::invalid("invalid_body", "the body breaks off or is not valid HTTP")),
+    }
+}
+
+/// Refuses bodies in other formats and encodings.
+fn is_json(headers: &HeaderMap) -> Result<(), Fault> {
+    let refused = |fact: &str, hint: &str| {
+        let message = format!("{fact}; {hint}");
+        Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
+    };
+    if let Some(media) = headers.get(header::CONTENT_TYPE) {
+        let media = media.to_str().unwrap_or_default();
+        let essence = media.split(';').next().unwrap_or_default().trim();
+        if !essence.eq_ignore_ascii_case("application/json") {
+            return refused("the body is not JSON by its `Content-Type`", "send `application/json`");
+        }
+    }
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
+            refused("the body is encoded", "send it without `Content-Encoding`")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Parses a body. An error names its field.
+pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], depth: usize) -> Result<T, Fault> {
+    if is_deeper(body, depth) {
+        let message = format!("the JSON is nested too deeply; nest at most {depth} arrays and objects");
+        return Err(Fault::invalid("invalid_json", message));
+    }
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Fault::invalid("invalid_json", "the body is not a JSON object; send one"));
+    }
+    let mut parser = serde_json::Deserializer::from_slice(body);
+    let value = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
+        let path = error.path().to_string();
+        of_parser(error.inner(), &path)
+    })?;
+    parser.end().map_err(|error| of_parser(&error, "."))?;
+    Ok(value)
+}
+
+/// What begins the messages about fields, and the codes of these errors.
+const FIELD_ERRORS: [(&str, &str); 3] = [
+    ("missing field `", "missing_field"),
+    ("unknown field `", "unknown_parameter"),
+    ("duplicate field `", "duplicate_field"),
+];
+
+/// The fault of an error of the parser, at this path.
+fn of_parser(error: &serde_json::Error, path: &str) -> Fault {
+    let message = error.to_string();
+    if !error.is_data() {
+        return Fault::invalid("invalid_json", format!("the body is not JSON: {message}"));
+    }
+    let parent = if path == "." || path == "?" { "" } else { path };
+    for (begin, code) in FIELD_ERRORS {
+        let Some(name) = message.strip_prefix(begin).and_then(|rest| rest.split('`').next()) else {
+            continue;
+        };
+        let within = parent.is_empty() || parent == name || parent.ends_with(&format!(".{name}"));
+        let param = match parent {
+            "" => name.to_owned(),
+            parent if within => parent.to_owned(),
+            parent => format!("{parent}.{name}"),
+        };
+        return Fault::invalid(code, message.clone()).of_field(param);
+    }
+    let fault = Fault::invalid("invalid_type", message);
+    if parent.is_empty() { fault } else { fault.of_field(parent) }
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_wire::CompletionBody;
+
+    use super::*;
+
+    #[test]
+    fn an_error_names_its_field() {
+        let check = |json: &str, code: &str, param: Option<&str>| {
+            let error = parse::<CompletionBody>(json.as_bytes(), 8).unwrap_err().body().error;
+            assert_eq!(
+                (error.code.as_str(), error.param.as_deref()),
+                (code, param),
+                "{json}: {}",
+                error.message
+            );
+        };
+        check("{}", "missing_field", Some("prompt"));
+        check(r#"{"prompt":"p","tempratur":1}"#, "unknown_parameter", Some("tempratur"));
+        check(r#"{"prompt":"p","prompt":"p"}"#, "duplicate_field", Some("prompt"));
+        check(r#"{"prompt":"p","n":-1}"#, "invalid_type", Some("n"));
+        check(r#"{"prompt":["p",true]}"#, "invalid_type", Some("prompt[1]"));
+        check(r#"{"prompt":"p","stop":["a",7]}"#, "invalid_type", Some("stop[1]"));
+        check(r#"{"prompt":"p","stream_options":{"x":1}}"#, "unknown_parameter", Some("stream_options.x"));
+        check(r#"{"prompt":"p"} x"#, "invalid_json", None);
+        check(r#"["p"]"#, "invalid_json", None);
+        check(r#"{"prompt":"#, "invalid_json", None);
+        check(r#"{"prompt":[[[[[[[[[[]]]]]]]]]]}"#, "invalid_json", None);
+    }
+}

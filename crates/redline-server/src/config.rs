@@ -1,0 +1,103 @@
+//! Settings of the server: plain values.
+
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The address to listen at, such as `127.0.0.1`.
+    pub host: String,
+    /// The port; 0 lets the system choose one.
+    pub port: u16,
+    /// Further names under which requests may ask for the model.
+    pub aliases: Vec<String>,
+    /// The keys that give access; without any, everybody has access.
+    pub keys: Vec<ApiKey>,
+    /// Limits of requests and connections.
+    pub limits: ServerLimits,
+    /// Whether SIGTERM and SIGINT end the server.
+    pub signals: bool,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8000,
+            aliases: Vec::new(),
+            keys: Vec::new(),
+            limits: ServerLimits::default(),
+            signals: false,
+        }
+    }
+}
+
+/// A key that gives access. Only its digest is kept.
+#[derive(Clone)]
+pub struct ApiKey {
+    /// The name of its owner, for the log and the prefix cache.
+    pub(crate) name: String,
+    pub(crate) digest: [u8; 32],
+}
+
+impl ApiKey {
+    /// A key, and the name of its owner.
+    pub fn new(name: &str, key: &str) -> Self {
+        Self { name: name.to_owned(), digest: Sha256::digest(key.as_bytes()).into() }
+    }
+}
+
+impl std::fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiKey").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Limits of requests and connections.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLimits {
+    /// Maximum number of prompts that wait or run.
+    pub queue: usize,
+    /// Maximum number of connections.
+    pub connections: usize,
+    /// Largest body of a request in bytes.
+    pub body_bytes: usize,
+    /// Maximum number of bytes of all bodies that are read at a time.
+    pub all_body_bytes: usize,
+    /// Maximum depth of arrays and objects in a body.
+    pub depth: usize,
+    /// Longest wait for the head of a request, and longest life of a connection without one.
+    pub head_time: Duration,
+    /// Longest time for the body of a request.
+    pub body_time: Duration,
+    /// Longest time for which a client may read nothing of an answer.
+    pub send_time: Duration,
+    /// Time limit of requests that have none.
+    pub request_time: Duration,
+    /// How long running requests may take after the server was told to stop.
+    pub drain_time: Duration,
+}
+
+impl ServerLimits {
+    /// Most bytes of the head of a request.
+    pub const HEAD_BYTES: usize = 64 << 10;
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            queue: 256,
+            connections: 4096,
+            body_bytes: 16 << 20,
+            all_body_bytes: 256 << 20,
+            depth: 64,
+            head_time: Duration::from_secs(30),
+            body_time: Duration::from_secs(30),
+            send_time: Duration::from_secs(30),
+            request_time: Duration::from_mins(10),
+            drain_time: Duration::from_secs(30),
+        }
+    }
+}

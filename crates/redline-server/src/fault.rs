@@ -1,0 +1,182 @@
+//! Errors of requests: status, code and field, and how errors of the engine become one.
+
+use axum::http::StatusCode;
+use redline_api::ApiError;
+use redline_engine::EngineError;
+use redline_engine::settings::{Command, Hint, Setting, Spelling};
+use redline_wire::{ErrorBody, ErrorDetail};
+
+/// Longest message in bytes. Messages quote values of requests.
+const MAX_MESSAGE: usize = 600;
+/// Seconds after which a refused request may come again.
+const RETRY_SECONDS: u32 = 1;
+
+/// Why a request is not answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static str,
+    message: String,
+    param: Option<String>,
+    pub(crate) retry_after: Option<u32>,
+}
+
+impl Fault {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), param: None, retry_after: None }
+    }
+
+    /// An invalid request.
+    pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    /// A request that cannot be run now.
+    pub(crate) fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
+        let fault = Self::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        Self { retry_after: Some(RETRY_SECONDS), ..fault }
+    }
+
+    /// A request beyond a limit of the server.
+    pub(crate) fn overloaded(code: &'static str, message: impl Into<String>) -> Self {
+        let fault = Self::new(StatusCode::TOO_MANY_REQUESTS, code, message);
+        Self { retry_after: Some(RETRY_SECONDS), ..fault }
+    }
+
+    /// A bug. The message says nothing about it, because it could quote the request.
+    pub(crate) fn internal(code: &'static str) -> Self {
+        let message = "the server failed while it ran the request; its log has the request id";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, message)
+    }
+
+    /// The server is ending.
+    pub(crate) fn draining() -> Self {
+        Self::unavailable("draining", "the server is ending and takes no more work")
+    }
+
+    /// Names the field at fault.
+    pub(crate) fn of_field(self, param: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..self }
+    }
+
+    /// An error of a request's conversion or run. `param` is the field that errors without one concern.
+    pub(crate) fn of(error: ApiError, param: &str) -> Self {
+        let hint = error.hint();
+        match error {
+            ApiError::Field { param, fact, .. } => {
+                Self::invalid("invalid_value", advised(&fact, hint)).of_field(param)
+            }
+            ApiError::Engine(error) => Self::of_engine(&error, param),
+            ApiError::Chat(_) | ApiError::InvalidTemplate(_) => Self::internal("tokenizer"),
+            error => Self::invalid("invalid_value", advised(&error.to_string(), hint)).of_field(param),
+        }
+    }
+
+    /// An error of the engine. `param` is the field that invalid requests are blamed on.
+    pub(crate) fn of_engine(error: &EngineError, param: &str) -> Self {
+        let message = advised(&error.to_string(), error.hint());
+        match error {
+            EngineError::Request { .. } | EngineError::Tokenizer(_) => {
+                Self::invalid("invalid_value", message).of_field(param)
+            }
+            EngineError::NoTokenizer(_) => {
+                Self::new(StatusCode::NOT_IMPLEMENTED, "wrong_model_kind", message).of_field(param)
+            }
+            EngineError::QueueFull { .. } => Self::overloaded("queue_full", message),
+            EngineError::Late { .. } => Self::new(StatusCode::REQUEST_TIMEOUT, "deadline_exceeded", message),
+            EngineError::KvFull { .. } | EngineError::Memory(_) => Self::unavailable("kv_full", message),
+            EngineError::NoPlan { .. } => Self::unavailable("plan_missing", message),
+            EngineError::Cancelled => Self::draining(),
+            EngineError::Stopped => Self::unavailable("engine_stopped", message),
+            EngineError::NonFinite(_) => Self::internal("not_finite"),
+            EngineError::Stalled => Self::internal("stalled"),
+            EngineError::Panicked(_) => Self::internal("panicked"),
+            EngineError::Model(_)
+            | EngineError::Tier(_)
+            | EngineError::Threads { .. }
+            | EngineError::Option(_) => Self::internal("engine"),
+        }
+    }
+
+    /// The error object.
+    pub(crate) fn body(&self) -> ErrorBody {
+        let mut message = self.message.clone();
+        if message.len() > MAX_MESSAGE {
+            let end = (0..=MAX_MESSAGE).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0);
+            message.truncate(end);
+            message.push_str("...");
+        }
+        let error = ErrorDetail {
+            message,
+            kind: self.kind().to_owned(),
+            param: self.param.clone(),
+            code: self.code.to_owned(),
+        };
+        ErrorBody { error }
+    }
+
+    /// The class of the error, in OpenAI's words.
+    fn kind(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            408 => "timeout_error",
+            429 => "rate_limit_error",
+            501 => "not_supported_error",
+            503 => "unavailable_error",
+            status if status >= 500 => "internal_error",
+            _ => "invalid_request_error",
+        }
+    }
+}
+
+/// A fact and its hint in one text.
+fn advised(fact: &str, hint: Option<Hint>) -> String {
+    hint.map_or_else(|| fact.to_owned(), |hint| format!("{fact}; {}", hint.spelled(&FieldsOfRequests)))
+}
+
+/// Spells settings as fields of requests.
+struct FieldsOfRequests;
+
+impl Spelling for FieldsOfRequests {
+    fn setting(&self, setting: Setting, value: Option<&str>) -> String {
+        let name = match setting {
+            Setting::MaxNewTokens => "max_tokens",
+            setting => setting.name(),
+        };
+        value.map_or_else(|| format!("`{name}`"), |value| format!("`{name}` = {value}"))
+    }
+
+    fn command(&self, command: Command, _: Option<&str>) -> String {
+        format!("`{}`", command.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let body = Fault::invalid("invalid_value", "é".repeat(1000)).body();
+        assert_eq!(body.error.message, format!("{}...", "é".repeat(300)));
+    }
+
+    #[test]
+    fn what_the_engine_refuses_for_now_may_come_again() {
+        let of = |error| {
+            let fault = Fault::of_engine(&error, "prompt");
+            (fault.status.as_u16(), fault.code, fault.retry_after.is_some(), fault.param)
+        };
+        assert_eq!(of(EngineError::QueueFull { requests: 3 }), (429, "queue_full", true, None));
+        assert_eq!(of(EngineError::KvFull { tokens: 3 }), (503, "kv_full", true, None));
+        assert_eq!(of(EngineError::Stopped), (503, "engine_stopped", true, None));
+        let late = EngineError::Late { seconds: 1.0, tokens: None };
+        assert_eq!(of(late), (408, "deadline_exceeded", false, None));
+        let bad = EngineError::Request { fact: "f".to_owned(), hint: None };
+        assert_eq!(of(bad), (400, "invalid_value", false, Some("prompt".to_owned())));
+        let panicked = Fault::of_engine(&EngineError::Panicked("the prompt".to_owned()), "prompt");
+        assert!(panicked.status == 500 && !panicked.body().error.message.contains("the prompt"));
+    }
+}

@@ -1,0 +1,88 @@
+//! The log: one line of JSON per request, without texts of requests or answers.
+
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use serde::Serialize;
+
+use crate::clock::Moment;
+
+/// Lines that wait to be written. Further lines are dropped, so that a sink that blocks does not stop the server.
+const WAITING: usize = 4096;
+
+/// Writes lines of the log.
+pub type LogSink = Box<dyn FnMut(&str) + Send>;
+
+/// Sends lines to a thread that writes them.
+#[derive(Clone)]
+pub(crate) struct Log(Option<SyncSender<String>>);
+
+impl Log {
+    /// A log and the thread that writes it until all senders are gone.
+    pub(crate) fn start(sink: Option<LogSink>) -> (Self, Option<JoinHandle<()>>) {
+        let Some(mut sink) = sink else { return (Self(None), None) };
+        let (to, from) = sync_channel::<String>(WAITING);
+        let write = move || from.iter().for_each(|line| sink(&line));
+        match std::thread::Builder::new().name("redline-log".to_owned()).spawn(write) {
+            Ok(thread) => (Self(Some(to)), Some(thread)),
+            Err(_) => (Self(None), None),
+        }
+    }
+
+    pub(crate) fn write(&self, entry: &impl Serialize) {
+        if let (Some(to), Ok(line)) = (&self.0, serde_json::to_string(entry)) {
+            let _ = to.try_send(line);
+        }
+    }
+}
+
+/// The status in the log of a request whose client left before the answer.
+const CLIENT_CLOSED: u16 = 499;
+
+/// The line of a request, which is written when it is dropped.
+#[derive(Serialize)]
+pub(crate) struct Record {
+    event: &'static str,
+    pub(crate) request_id: String,
+    pub(crate) key: Option<String>,
+    method: String,
+    route: &'static str,
+    pub(crate) status: u16,
+    pub(crate) code: Option<&'static str>,
+    pub(crate) prompt_tokens: Option<usize>,
+    pub(crate) completion_tokens: Option<usize>,
+    pub(crate) cached_tokens: Option<usize>,
+    total_ms: f64,
+    #[serde(skip)]
+    begun: Moment,
+    #[serde(skip)]
+    log: Log,
+}
+
+impl Record {
+    /// The line of a request that begins now. Unless it gets another status, its client left.
+    pub(crate) fn begin(log: Log, request_id: String, method: &str, route: &'static str) -> Self {
+        Self {
+            event: "request",
+            request_id,
+            key: None,
+            method: method.to_owned(),
+            route,
+            status: CLIENT_CLOSED,
+            code: None,
+            prompt_tokens: None,
+            completion_tokens: None,
+            cached_tokens: None,
+            total_ms: 0.0,
+            begun: Moment::now(),
+            log,
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.total_ms = self.begun.elapsed().as_secs_f64() * 1e3;
+        self.log.clone().write(self);
+    }
+}

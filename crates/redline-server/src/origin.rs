@@ -1,0 +1,68 @@
+//! Web pages may send requests to this machine. Only those of the server's own origin are answered.
+
+use axum::http::{HeaderMap, StatusCode, header};
+
+use crate::fault::Fault;
+
+/// Refuses requests from pages of other origins. If the server is reached only from this machine and has no keys (`local`), it also refuses
+/// other hosts: a page could give its own name the address of this machine.
+pub(crate) fn check(headers: &HeaderMap, local: bool) -> Result<(), Fault> {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let host = text(header::HOST).unwrap_or_default();
+    if let Some(origin) = text(header::ORIGIN) {
+        let same = origin.split_once("://").is_some_and(|(_, origin)| origin.eq_ignore_ascii_case(host));
+        if !same {
+            return forbidden("forbidden_origin", "the request comes from a web page of another origin");
+        }
+    }
+    if local && !host.is_empty() && !is_here(host) {
+        return forbidden("forbidden_host", "the request asks for another host than this machine");
+    }
+    Ok(())
+}
+
+/// Whether a host, with or without a port, is this machine.
+fn is_here(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn forbidden(code: &'static str, message: &str) -> Result<(), Fault> {
+    let message = format!("{message}; use the address at which the server listens");
+    Err(Fault::new(StatusCode::FORBIDDEN, code, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_other_origins_and_other_names_of_this_machine_are_refused() {
+        let code = |host: &'static str, origin: Option<&'static str>, local| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().unwrap());
+            }
+            check(&headers, local).map_err(|fault| fault.code)
+        };
+        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8000", "[::1]:8000", "[::1]", "127.3.2.1"] {
+            assert_eq!(code(host, None, true), Ok(()), "{host}");
+        }
+        for host in ["evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "localhost.evil.example"] {
+            assert_eq!(code(host, None, true), Err("forbidden_host"), "{host}");
+            assert_eq!(code(host, None, false), Ok(()), "{host}");
+        }
+        assert_eq!(code("localhost:80", Some("http://localhost:80"), true), Ok(()));
+        for origin in
+            ["http://evil.example", "null", "http://localhost:81", "https://localhost:80.evil.example"]
+        {
+            assert_eq!(code("localhost:80", Some(origin), true), Err("forbidden_origin"), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The life of a request: key, phase, body, handler, log.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::RequestPartsExt as _;
+use axum::body::Body;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use bytes::Bytes;
+
+use crate::answer::Answer;
+use crate::app::App;
+use crate::clock::unix_seconds;
+use crate::fault::Fault;
+use crate::log::Record;
+use crate::route::{Access, Call, Route};
+use crate::{body, key, origin};
+
+/// The header with the id of a request.
+const REQUEST_ID: &str = "x-request-id";
+/// Longest id that a client may choose.
+const MAX_ID: usize = 128;
+
+/// Answers a request of a route. Every request gets an id and a line in the log.
+pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Request<Body>) -> Response<Body> {
+    let id = given_id(request.headers()).unwrap_or_else(|| app.next_id());
+    let mut record = Record::begin(app.log.clone(), id.clone(), request.method().as_str(), route.path);
+    let answer = guarded(handle(&app, route, request, id.clone(), &mut record)).await;
+    let mut response = match answer {
+        Ok(answer) => {
+            record.status = answer.status.as_u16();
+            if let Some(usage) = answer.usage {
+                record.prompt_tokens = Some(usage.prompt_tokens);
+                record.completion_tokens = Some(usage.completion_tokens);
+                record.cached_tokens = Some(usage.prompt_tokens_details.cached_tokens);
+            }
+            answer.into_response()
+        }
+        Err(fault) => {
+            (record.status, record.code) = (fault.status.as_u16(), Some(fault.code));
+            fault.into_response()
+        }
+    };
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+async fn handle(
+    app: &Arc<App>,
+    route: &'static Route,
+    request: Request<Body>,
+    id: String,
+    record: &mut Record,
+) -> Result<Answer, Fault> {
+    let (mut parts, body) = request.into_parts();
+    origin::check(&parts.headers, app.local)?;
+    let caller = match route.access {
+        Access::Public => key::ANYBODY.to_owned(),
+        Access::Key => key::caller(&parts.headers, &app.config.keys)?,
+    };
+    record.key = Some(caller.clone());
+    let rest = parts.extract::<Path<String>>().await.ok().map(|Path(rest)| rest);
+    let body = if route.takes_body() {
+        if let Some(fault) = app.refusal() {
+            return Err(fault);
+        }
+        body::read(app, &parts.headers, body).await?
+    } else {
+        Bytes::new()
+    };
+    let call = Call { app: app.clone(), caller, id, created: unix_seconds(), body, rest };
+    (route.handler)(call).await
+}
+
+/// A valid id that the client chose.
+fn given_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    ((1..=MAX_ID).contains(&id.len()) && id.bytes().all(is_plain)).then(|| id.to_owned())
+}
+
+/// Runs the work; a panic ends this request only.
+async fn guarded(work: impl Future<Output = Result<Answer, Fault>>) -> Result<Answer, Fault> {
+    let mut work = Box::pin(work);
+    poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        polled.unwrap_or_else(|_| Poll::Ready(Err(Fault::internal("panicked"))))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_the_error_of_its_request() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let panics = async { if true { panic!("a bug") } else { Err(Fault::draining()) } };
+        let fault = runtime.block_on(guarded(panics)).unwrap_err();
+        assert_eq!((fault.status.as_u16(), fault.code), (500, "panicked"));
+        let fault = runtime.block_on(guarded(async { Err(Fault::draining()) })).unwrap_err();
+        assert_eq!(fault.code, "draining");
+    }
+
+    #[test]
+    fn an_id_that_could_break_a_log_is_not_taken() {
+        let id = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_static(value));
+            given_id(&headers)
+        };
+        assert_eq!(id("a-B_1."), Some("a-B_1.".to_owned()));
+        assert_eq!((id(""), id("a b"), id("a\"b")), (None, None, None));
+    }
+}

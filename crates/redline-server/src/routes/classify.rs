@@ -1,0 +1,29 @@
+//! `POST /v1/classify`.
+
+use redline_api::foreign::classify;
+use redline_wire::ClassifyBody;
+
+use crate::admission::run;
+use crate::answer::Answer;
+use crate::fault::Fault;
+use crate::route::{Call, Handled, Route};
+
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/classify", answer)];
+
+fn answer(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: ClassifyBody = call.parse()?;
+        let head = call.head("classify", body.model.as_deref())?;
+        let mut request = classify::request(body).map_err(|error| Fault::of(error, "input"))?;
+        request.options.cache_salt = call.salt(&request.options.cache_salt);
+        request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
+        let classes = request.classes.clone();
+        let mut outcomes =
+            run(&call.app, 1, "input", |engine, cancel| Ok(vec![engine.submit_classify(request, cancel)?]))
+                .await?;
+        let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+        let answer = classify::answer(head, &classes, outcome);
+        let usage = answer.usage;
+        Ok(Answer::json(&answer)?.with_usage(usage))
+    })
+}

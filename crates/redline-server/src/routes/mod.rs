@@ -1,0 +1,91 @@
+//! The routes: one file each, and one line in [`ALL`].
+
+mod classify;
+mod completions;
+mod health;
+mod models;
+mod rerank;
+mod score;
+mod tokens;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::routing::{MethodFilter, on};
+
+use crate::app::App;
+use crate::fault::Fault;
+use crate::request::respond;
+use crate::route::{Access, Method, Route};
+
+/// Every route.
+const ALL: &[&[Route]] = &[
+    classify::ROUTES,
+    completions::ROUTES,
+    health::ROUTES,
+    models::ROUTES,
+    rerank::ROUTES,
+    score::ROUTES,
+    tokens::ROUTES,
+];
+
+/// A route, for tests and documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteInfo {
+    /// The method.
+    pub method: &'static str,
+    /// The path; `{*name}` stands for any text.
+    pub path: &'static str,
+    /// Whether the route needs no key.
+    pub public: bool,
+}
+
+/// Every route.
+pub fn routes() -> Vec<RouteInfo> {
+    let info = |route: &Route| RouteInfo {
+        method: if route.takes_body() { "POST" } else { "GET" },
+        path: route.path,
+        public: route.access == Access::Public,
+    };
+    ALL.iter().copied().flatten().map(info).collect()
+}
+
+/// Answers requests for a path that has no route.
+static NO_ROUTE: Route = Route {
+    method: Method::Get,
+    path: "(none)",
+    access: Access::Public,
+    handler: |_| {
+        let message = "there is no such route; check the path";
+        Box::pin(async move { Err(Fault::new(StatusCode::NOT_FOUND, "route_not_found", message)) })
+    },
+};
+
+/// Answers requests with a method that the route of their path does not have.
+static NO_METHOD: Route = Route {
+    method: Method::Get,
+    path: "(none)",
+    access: Access::Public,
+    handler: |_| {
+        let message = "the route has no such method; the header `Allow` names those that it has";
+        Box::pin(
+            async move { Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)) },
+        )
+    },
+};
+
+/// Finds the route of a request.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let answering = |route: &'static Route| {
+        let app = app.clone();
+        move |request: Request<Body>| respond(app, route, request)
+    };
+    let mut router = Router::new();
+    for route in ALL.iter().copied().flatten() {
+        let filter = if route.takes_body() { MethodFilter::POST } else { MethodFilter::GET };
+        router = router.route(route.path, on(filter, answering(route)));
+    }
+    router.fallback(answering(&NO_ROUTE)).method_not_allowed_fallback(answering(&NO_METHOD))
+}

@@ -1,0 +1,28 @@
+//! `POST /v1/score`.
+
+use redline_api::foreign::score;
+use redline_wire::ScoreBody;
+
+use crate::admission::run;
+use crate::answer::Answer;
+use crate::fault::Fault;
+use crate::route::{Call, Handled, Route};
+
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/score", answer)];
+
+fn answer(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: ScoreBody = call.parse()?;
+        let head = call.head("score", body.model.as_deref())?;
+        let (mut request, logprobs) = score::request(body).map_err(|error| Fault::of(error, "items"))?;
+        request.cache_salt = call.salt(&request.cache_salt);
+        request.timeout_s = Some(call.timeout_s(request.timeout_s));
+        let mut outcomes =
+            run(&call.app, 1, "items", |engine, cancel| Ok(vec![engine.submit_score(request, cancel)?]))
+                .await?;
+        let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+        let answer = score::answer(head, logprobs, outcome);
+        let usage = answer.usage;
+        Ok(Answer::json(&answer)?.with_usage(usage))
+    })
+}

@@ -1,0 +1,56 @@
+//! `POST /tokenize`, `POST /detokenize`.
+
+use redline_api::ApiError;
+use redline_engine::EngineError;
+use redline_wire::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody};
+
+use crate::admission::blocking;
+use crate::answer::Answer;
+use crate::fault::Fault;
+use crate::route::{Call, Handled, Route};
+
+pub(super) const ROUTES: &[Route] =
+    &[Route::post("/tokenize", tokenize), Route::post("/detokenize", detokenize)];
+
+fn tokenize(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: TokenizeBody = call.parse()?;
+        call.app.model_named(body.model.as_deref())?;
+        let answer = blocking(&call.app, move |app| {
+            let engine = &app.model.engine;
+            let none = || EngineError::NoTokenizer(app.model.name.clone());
+            let tokenizer = engine.tokenizer().ok_or_else(none)?;
+            let tokens = tokenizer.encode(&body.prompt, body.add_special_tokens.unwrap_or(true))?;
+            let written = |&id: &u32| tokenizer.token(id).unwrap_or_default();
+            let token_strs =
+                body.return_token_strs.unwrap_or(false).then(|| tokens.iter().map(written).collect());
+            let (count, max_model_len) = (tokens.len(), engine.info().context);
+            Ok::<_, EngineError>(TokenizeAnswer { tokens, count, max_model_len, token_strs })
+        });
+        let answer = answer.await?.map_err(|error| Fault::of_engine(&error, "prompt"))?;
+        Answer::json(&answer)
+    })
+}
+
+fn detokenize(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: DetokenizeBody = call.parse()?;
+        call.app.model_named(body.model.as_deref())?;
+        let text = blocking(&call.app, move |app| {
+            let none = || EngineError::NoTokenizer(app.model.name.clone());
+            let tokenizer = app.model.engine.tokenizer().ok_or_else(none)?;
+            let mut ids = Vec::with_capacity(body.tokens.len());
+            for (at, &id) in body.tokens.iter().enumerate() {
+                let known = u32::try_from(id).ok().filter(|&id| tokenizer.token(id).is_some());
+                ids.push(known.ok_or_else(|| ApiError::Field {
+                    param: format!("tokens[{at}]"),
+                    fact: format!("{id} is no token; there are {}", tokenizer.vocab_size()),
+                    hint: None,
+                })?);
+            }
+            tokenizer.decode(&ids, false).map_err(ApiError::from)
+        });
+        let prompt = text.await?.map_err(|error| Fault::of(error, "tokens"))?;
+        Answer::json(&DetokenizeAnswer { prompt })
+    })
+}

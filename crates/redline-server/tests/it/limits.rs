@@ -1,0 +1,200 @@
+//! Limits of requests, and what happens to those beyond them.
+
+use std::io::{Read as _, Write as _};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redline_client::HttpClient;
+use redline_engine::{Stage, StageTime};
+
+use crate::server::{Running, error, json, model, model_with, start, start_with};
+
+/// An engine that stops before the end of its next pass, until it is let go.
+struct Held {
+    server: Running,
+    /// Says that a pass is held.
+    holding: std::sync::mpsc::Receiver<()>,
+    /// Ends all holding when it is dropped.
+    go: Sender<()>,
+}
+
+fn held(queue: usize) -> Held {
+    let (holds, holding) = channel();
+    let (go, gone) = channel::<()>();
+    let gone = Mutex::new(gone);
+    let hold = move |time: StageTime| {
+        if matches!(time.stage, Stage::Pass) {
+            let _ = holds.send(());
+            let _ = gone.lock().unwrap().recv();
+        }
+    };
+    let model = model_with(|options| options.stages = Some(Arc::new(hold)));
+    let server = start_with(model, |config| config.limits.queue = queue);
+    Held { server, holding, go }
+}
+
+const GENERATE: &str = r#"{"prompt":"In the beginning","max_tokens":200,"ignore_eos":true}"#;
+
+#[test]
+fn a_full_queue_refuses_valid_requests_and_names_faults_of_others() {
+    let Held { server, holding, go } = held(2);
+    let running =
+        [(); 2].map(|()| server.client.send("POST", "/v1/completions", GENERATE.as_bytes()).unwrap());
+    holding.recv().unwrap();
+    // The second request may still be on its way, so the first attempts may be admitted, and held too.
+    let attempt = |_| {
+        let body = br#"{"query":"a","items":["b"],"labels":[" a"]}"#;
+        let mut stream = server.client.send("POST", "/v1/score", body).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).is_ok().then_some(text)
+    };
+    let refused = (0..60).find_map(attempt).expect("a refusal");
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("retry-after: 1"), "{refused}");
+    assert!(refused.contains(r#""code":"queue_full""#), "{refused}");
+    let invalid = server.client.post("/v1/completions", r#"{"prompt":"a","n":0}"#).unwrap();
+    assert_eq!(error(&invalid), (400, "invalid_value".to_owned(), Some("n".to_owned())));
+    let too_many = server.client.post("/v1/completions", r#"{"prompt":["a","b","c"]}"#).unwrap();
+    assert_eq!(error(&too_many), (400, "invalid_value".to_owned(), Some("prompt".to_owned())));
+    assert_eq!(server.client.get("/health").unwrap().status, 200);
+    assert_eq!(server.client.get("/ready").unwrap().status, 200, "busy is not unready");
+    drop(go);
+    drop(running);
+}
+
+#[test]
+fn a_request_whose_client_leaves_gives_its_place_back() {
+    let Held { server, holding, go } = held(1);
+    let first = server.client.send("POST", "/v1/completions", GENERATE.as_bytes()).unwrap();
+    holding.recv().unwrap();
+    redline_client::hang_up(&first).unwrap();
+    // Refused until the server has seen that the client left.
+    let refused = |client: &HttpClient| {
+        let body = r#"{"query":"a","items":[],"labels":[" a"]}"#;
+        client.post("/v1/score", body).map(|answer| answer.status).unwrap()
+    };
+    drop(go);
+    while refused(&server.client) == 429 {}
+    let (summary, log) = server.end();
+    assert_eq!(summary.admitted, summary.ended);
+    let left: Vec<_> = log.iter().filter(|line| line["status"] == 499).collect();
+    assert_eq!(left.len(), 1, "{log:?}");
+    assert!(left[0]["completion_tokens"].is_null());
+}
+
+#[test]
+fn bodies_have_a_largest_size_whether_they_declare_it_or_not() {
+    let server = start_with(model(), |config| config.limits.body_bytes = 1000);
+    let large = format!("{{\"prompt\":\"{}\"}}", "x".repeat(2000));
+    let answer = server.client.post("/tokenize", &large).unwrap();
+    assert_eq!(error(&answer), (413, "body_too_large".to_owned(), None));
+    assert!(answer.header("retry-after").is_none());
+    let head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunked = format!("{head}{:x}\r\n{large}\r\n0\r\n\r\n", large.len());
+    let answer = server.client.raw(chunked.as_bytes()).unwrap();
+    assert_eq!(error(&answer), (413, "body_too_large".to_owned(), None));
+    let fits = "{\"prompt\":\"x\"}";
+    let chunked = format!("{head}{:x}\r\n{fits}\r\n0\r\n\r\n", fits.len());
+    assert_eq!(server.client.raw(chunked.as_bytes()).unwrap().status, 200);
+}
+
+#[test]
+fn bodies_that_are_read_have_a_common_budget() {
+    let server = start_with(model(), |config| config.limits.all_body_bytes = 1000);
+    let large = format!("{{\"prompt\":\"{}\"}}", "x".repeat(2000));
+    let answer = server.client.post("/tokenize", &large).unwrap();
+    assert_eq!(error(&answer), (429, "bytes_budget".to_owned(), None));
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!(server.client.post("/tokenize", "{\"prompt\":\"x\"}").unwrap().status, 200);
+}
+
+#[test]
+fn other_formats_and_encodings_are_refused() {
+    let server = start();
+    for (name, value) in [("Content-Type", "text/plain"), ("Content-Encoding", "gzip")] {
+        let client = server.client.clone().with_header(name, value);
+        let answer = client.post("/tokenize", "{\"prompt\":\"x\"}").unwrap();
+        assert_eq!(error(&answer), (415, "unsupported_media_type".to_owned(), None));
+    }
+    let typed = server.client.clone().with_header("Content-Type", "application/json; charset=utf-8");
+    assert_eq!(typed.post("/tokenize", "{\"prompt\":\"x\"}").unwrap().status, 200);
+}
+
+#[test]
+fn what_is_not_http_ends_its_connection_only() {
+    let server = start();
+    for bytes in [
+        b"nonsense\r\n\r\n".to_vec(),
+        b"\x16\x03\x01\x02\x00".repeat(40),
+        format!("GET /health HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(200_000)).into_bytes(),
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n".to_vec(),
+    ] {
+        // The connection may be reset before the answer is read.
+        if let Ok(answer) = server.client.raw(&bytes) {
+            assert!((400..500).contains(&answer.status), "{answer:?}");
+        }
+        assert_eq!(server.client.get("/health").unwrap().status, 200);
+    }
+}
+
+#[test]
+fn a_head_or_a_body_that_does_not_come_is_not_waited_for() {
+    let server = start_with(model(), |config| config.limits.head_time = Duration::from_millis(50));
+    let mut silent = server.client.send_raw(b"GET /health HT").unwrap();
+    let mut rest = Vec::new();
+    // Nothing but the end of the connection, or an error about the head, comes.
+    let _ = silent.read_to_end(&mut rest);
+    assert!(!String::from_utf8_lossy(&rest).contains("200"), "{rest:?}");
+    let server = start_with(model(), |config| config.limits.body_time = Duration::from_millis(50));
+    let head =
+        b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{";
+    let answer = server.client.raw(head).unwrap();
+    assert_eq!(error(&answer), (408, "body_timeout".to_owned(), None));
+}
+
+#[test]
+fn connections_beyond_the_maximum_are_told_so() {
+    let server = start_with(model(), |config| config.limits.connections = 1);
+    let mut first = server.client.send_raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut byte = [0];
+    first.read_exact(&mut byte).unwrap();
+    let mut second = server.client.send_raw(b"").unwrap();
+    let mut text = String::new();
+    second.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 503") && text.contains("too_many_connections"), "{text}");
+    // The first connection goes on.
+    first.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut rest = String::new();
+    first.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest.matches("HTTP/1.1 200").count(), 1, "{rest}");
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_ended() {
+    let server = start();
+    let body = r#"{"prompt":"In the beginning","max_tokens":200,"ignore_eos":true,"timeout_s":1e-6}"#;
+    let answer = server.client.post("/v1/completions", body).unwrap();
+    assert_eq!(error(&answer), (408, "deadline_exceeded".to_owned(), None));
+}
+
+#[test]
+fn keys_do_not_share_cached_prefixes() {
+    let ids: Vec<i64> = (0..100).map(|id| 5 + id % 50).collect();
+    let server = start_with(
+        model_with(|options| options.prefix_cache = Some(redline_engine::PrefixCacheSize::Automatic)),
+        |config| {
+            let key = |name: &str| redline_server::ApiKey::new(name, name);
+            config.keys = vec![key("alice"), key("bob")];
+        },
+    );
+    let cached = |name: &str| {
+        let client = server.client.clone().with_header("x-api-key", name);
+        let body = serde_json::json!({ "prompt": ids, "max_tokens": 1 }).to_string();
+        let answer = client.post("/v1/completions", &body).unwrap();
+        json(&answer)["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+    };
+    assert_eq!(cached("alice"), 0);
+    assert!(cached("alice") > 0);
+    assert_eq!(cached("bob"), 0);
+}

@@ -1,0 +1,10 @@
+//! Tests of the server over HTTP, in one process.
+
+mod bad_input;
+mod completions;
+mod ending;
+mod judges;
+mod keys;
+mod limits;
+mod server;
+mod tokens;

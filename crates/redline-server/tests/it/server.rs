@@ -1,0 +1,96 @@
+//! A server with the demo model on a free port.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use redline_api::LoadedModel;
+use redline_client::{HttpAnswer, HttpClient};
+use redline_engine::{Engine, Options, Source};
+use redline_server::{LogSink, ServeSummary, Server, ServerConfig, ServerStop};
+use serde_json::Value;
+
+/// A running server, which ends when it is dropped.
+pub(crate) struct Running {
+    pub(crate) client: HttpClient,
+    stop: ServerStop,
+    thread: Option<JoinHandle<ServeSummary>>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// The demo model.
+pub(crate) fn model() -> LoadedModel {
+    model_with(|_| {})
+}
+
+/// The demo model, loaded with changed options.
+pub(crate) fn model_with(change: impl FnOnce(&mut Options)) -> LoadedModel {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+    let mut options = Options { threads: 1, ..Options::new(Source::Directory(dir)) };
+    change(&mut options);
+    LoadedModel { name: "demo".to_owned(), engine: Engine::load(options).unwrap() }
+}
+
+/// Starts a server with these settings.
+pub(crate) fn start_with(model: LoadedModel, change: impl FnOnce(&mut ServerConfig)) -> Running {
+    let mut config = ServerConfig { port: 0, ..ServerConfig::default() };
+    change(&mut config);
+    let server = Server::bind(config).unwrap();
+    let client = HttpClient::new(server.address().to_string());
+    let stop = server.stop_handle();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let lines = log.clone();
+    let sink: LogSink = Box::new(move |line| lines.lock().unwrap().push(line.to_owned()));
+    let thread = std::thread::spawn(move || server.run(model, Some(sink), || ()).unwrap());
+    Running { client, stop, thread: Some(thread), log }
+}
+
+/// Starts a server.
+pub(crate) fn start() -> Running {
+    start_with(model(), |_| ())
+}
+
+impl Running {
+    /// Tells the server to end.
+    pub(crate) fn stop(&self) {
+        self.stop.stop();
+    }
+
+    /// Waits for the end of the server. Returns how it ended, and its log.
+    pub(crate) fn end(mut self) -> (ServeSummary, Vec<Value>) {
+        self.stop.stop();
+        let summary = self.thread.take().unwrap().join().unwrap();
+        let lines = self.log.lock().unwrap();
+        (summary, lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+
+    /// The document that a request is answered with.
+    pub(crate) fn ok(&self, path: &str, body: &str) -> Value {
+        let answer = self.client.post(path, body).unwrap();
+        assert_eq!(answer.status, 200, "{path} {body}: {}", answer.text());
+        json(&answer)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The document of an answer.
+pub(crate) fn json(answer: &HttpAnswer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.text()))
+}
+
+/// Status, code and field of an error.
+pub(crate) fn error(answer: &HttpAnswer) -> (u16, String, Option<String>) {
+    let document = json(answer);
+    let error = &document["error"];
+    assert!(error["message"].is_string() && error["type"].is_string(), "{document}");
+    let text = |key: &str| error[key].as_str().map(str::to_owned);
+    (answer.status, text("code").unwrap(), text("param"))
+}

@@ -1,0 +1,60 @@
+//! `/v1/classify`, in the list form of vLLM.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Finite, Strings, Usage};
+
+/// Asks for the class of each text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassifyBody {
+    /// The model's name.
+    pub model: Option<String>,
+    /// The texts.
+    #[serde(alias = "text", alias = "texts")]
+    pub input: Strings,
+    /// The classes.
+    pub classes: Vec<String>,
+    /// The smallest probability that a class must have to be the answer.
+    pub threshold: Option<f32>,
+    /// The text into which each text is put, with `{text}` once and `{classes}` at most once.
+    pub template: Option<String>,
+    /// A text without content, by which classes are calibrated.
+    pub calibrate: Option<String>,
+    /// Only requests with the same salt share cached prefixes.
+    pub cache_salt: Option<String>,
+    /// Time limit in seconds.
+    pub timeout_s: Option<f64>,
+}
+
+/// Answer to a [`ClassifyBody`].
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassifyAnswer {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `list`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// One entry per text.
+    pub data: Vec<ClassifiedText>,
+    /// The classes, in the order of the probabilities.
+    pub classes: Vec<String>,
+    /// Token counts.
+    pub usage: Usage,
+}
+
+/// The class of a text.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassifiedText {
+    /// Its index in the request.
+    pub index: usize,
+    /// The most probable class; `null` if its probability is below the threshold.
+    pub label: Option<String>,
+    /// The probability of each class.
+    pub probs: Vec<Finite<f32>>,
+    /// Number of classes.
+    pub num_classes: usize,
+}

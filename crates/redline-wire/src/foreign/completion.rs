@@ -1,0 +1,128 @@
+//! `/v1/completions`, as OpenAI and vLLM have it.
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::{Finite, LogitBias, Prompts, Strings, Usage};
+
+/// Asks for continuations of prompts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompletionBody {
+    /// The model's name.
+    pub model: Option<String>,
+    /// The prompts.
+    pub prompt: Prompts,
+    /// Maximum number of new tokens per continuation.
+    pub max_tokens: Option<usize>,
+    /// Temperature; 0 is greedy.
+    pub temperature: Option<f32>,
+    /// Keep the smallest set of tokens whose probability reaches this.
+    pub top_p: Option<f32>,
+    /// Keep the k most probable tokens; 0 and -1 keep all.
+    pub top_k: Option<i64>,
+    /// Drop tokens below this share of the most probable one.
+    pub min_p: Option<f32>,
+    /// Locally typical sampling up to this probability.
+    pub typical_p: Option<f32>,
+    /// Number of continuations per prompt to return.
+    pub n: Option<usize>,
+    /// Number of continuations per prompt to generate, of which the most probable are returned.
+    pub best_of: Option<usize>,
+    /// Seed of the random numbers; a negative one stands for its two's complement.
+    pub seed: Option<i64>,
+    /// Texts before which generation stops.
+    pub stop: Option<Strings>,
+    /// Whether to send the text as events while it is generated.
+    pub stream: Option<bool>,
+    /// What the events contain.
+    pub stream_options: Option<StreamOptions>,
+    /// Whether the text begins with the prompt.
+    pub echo: Option<bool>,
+    /// Return log-probabilities of the tokens, and of this number of most probable tokens at each position.
+    pub logprobs: Option<usize>,
+    /// Numbers that are added to logits.
+    pub logit_bias: Option<LogitBias>,
+    /// Subtracted once from the logits of generated tokens.
+    pub presence_penalty: Option<f32>,
+    /// Subtracted from the logit of a token for each time it was generated.
+    pub frequency_penalty: Option<f32>,
+    /// Divides positive logits of tokens that occurred.
+    pub repetition_penalty: Option<f32>,
+    /// Continue after an end-of-sequence token.
+    pub ignore_eos: Option<bool>,
+    /// Whether to return the ids of the new tokens.
+    pub return_token_ids: Option<bool>,
+    /// Only requests with the same salt share cached prefixes.
+    pub cache_salt: Option<String>,
+    /// Time limit in seconds.
+    pub timeout_s: Option<f64>,
+    /// Text after the completion. Nothing but an empty one is supported.
+    pub suffix: Option<String>,
+    /// Names the end user. Accepted and not used.
+    pub user: Option<String>,
+}
+
+/// What the events of a stream contain.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamOptions {
+    /// Whether the last event has the token counts.
+    pub include_usage: Option<bool>,
+}
+
+/// Answer to a [`CompletionBody`], or an event of its stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpenAiCompletion {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `text_completion`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// The continuations: those of the first prompt, then those of the second.
+    pub choices: Vec<OpenAiChoice>,
+    /// Token counts of all prompts together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// A continuation.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpenAiChoice {
+    /// Its index.
+    pub index: usize,
+    /// The text.
+    pub text: String,
+    /// Log-probabilities of its tokens.
+    pub logprobs: Option<LegacyLogprobs>,
+    /// Why it ended: `stop` or `length`. `null` in all events of a stream but the last of a continuation.
+    pub finish_reason: Option<&'static str>,
+    /// The ids of the new tokens, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// Log-probabilities as parallel lists, one entry per token.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LegacyLogprobs {
+    /// The texts of the tokens.
+    pub tokens: Vec<String>,
+    /// Their log-probabilities; `null` for the first token of a prompt.
+    pub token_logprobs: Vec<Option<Finite<f32>>>,
+    /// The most probable tokens at each position, and the token itself; `null` for the first token of a prompt.
+    pub top_logprobs: Vec<Option<NamedLogprobs>>,
+    /// Where each token begins in the text, in characters.
+    pub text_offset: Vec<usize>,
+}
+
+/// Log-probabilities by the texts of tokens: an object that keeps its order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamedLogprobs(pub Vec<(String, Finite<f32>)>);
+
+impl Serialize for NamedLogprobs {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}

@@ -1,0 +1,44 @@
+//! The error object of OpenAI's API.
+
+use serde::{Deserialize, Serialize};
+
+/// The body of an answer that reports an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorDetail,
+}
+
+/// An error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDetail {
+    /// The fact with its numbers, and what to do about it.
+    pub message: String,
+    /// The class of the error, such as `invalid_request_error`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The field of the request at fault.
+    pub param: Option<String>,
+    /// A short name of the error.
+    pub code: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_is_fixed() {
+        let detail = ErrorDetail {
+            message: "m".to_owned(),
+            kind: "invalid_request_error".to_owned(),
+            param: Some("prompt[1]".to_owned()),
+            code: "invalid_type".to_owned(),
+        };
+        let body = ErrorBody { error: detail };
+        let json = serde_json::to_string(&body).unwrap();
+        let expect = r#"{"error":{"message":"m","type":"invalid_request_error","param":"prompt[1]","code":"invalid_type"}}"#;
+        assert_eq!(json, expect);
+        assert_eq!(serde_json::from_str::<ErrorBody>(&json).unwrap(), body);
+    }
+}

@@ -1,0 +1,29 @@
+//! The list of models, as OpenAI's API has it.
+
+use serde::Serialize;
+
+/// Answer to `GET /v1/models`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelList {
+    /// Always `list`.
+    pub object: &'static str,
+    /// The models, by every name under which requests may ask for them.
+    pub data: Vec<ModelEntry>,
+}
+
+/// A model.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelEntry {
+    /// The name for the key `model` of requests.
+    pub id: String,
+    /// Always `model`.
+    pub object: &'static str,
+    /// When it was loaded, in seconds since 1970.
+    pub created: u64,
+    /// Always `redline`.
+    pub owned_by: &'static str,
+    /// The name of the model behind an alias.
+    pub root: String,
+    /// Longest sequence in tokens.
+    pub max_model_len: usize,
+}

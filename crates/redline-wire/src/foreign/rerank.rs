@@ -1,0 +1,90 @@
+//! Requests to rerank, as Cohere, Jina and vLLM have them (`documents`), and as TEI has them (`texts`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Finite, Usage};
+
+/// Asks for the order of documents.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RerankBody {
+    /// The model's name.
+    pub model: Option<String>,
+    /// The query.
+    pub query: String,
+    /// The documents: Cohere's form.
+    pub documents: Option<Vec<DocumentBody>>,
+    /// The documents: TEI's form, which is answered by a plain list.
+    pub texts: Option<Vec<String>>,
+    /// Maximum number of results; 0: all.
+    pub top_n: Option<usize>,
+    /// Whether results repeat their documents.
+    pub return_documents: Option<bool>,
+    /// As `return_documents`, in TEI's form.
+    pub return_text: Option<bool>,
+    /// Whether documents that are too long are cut at their end, in TEI's form.
+    pub truncate: Option<bool>,
+    /// Only requests with the same salt share cached prefixes.
+    pub cache_salt: Option<String>,
+    /// Time limit in seconds.
+    pub timeout_s: Option<f64>,
+}
+
+/// A document: a string, or an object with a text.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged, expecting = "a string, or an object with a `text`")]
+pub enum DocumentBody {
+    /// The text alone.
+    Text(String),
+    /// The text in an object.
+    Object {
+        /// The text.
+        text: String,
+    },
+}
+
+impl DocumentBody {
+    /// Its text.
+    pub fn into_text(self) -> String {
+        match self {
+            Self::Text(text) | Self::Object { text } => text,
+        }
+    }
+}
+
+/// Answer in Cohere's form.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankedDocuments {
+    /// Identifies the answer.
+    pub id: String,
+    /// The model's name.
+    pub model: String,
+    /// The most relevant document first.
+    pub results: Vec<RankedDocument>,
+    /// Token counts.
+    pub usage: Usage,
+}
+
+/// A ranked document.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankedDocument {
+    /// Its index in the request.
+    pub index: usize,
+    /// Its relevance, from 0 to 1.
+    pub relevance_score: Finite<f32>,
+    /// The document, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub document: Option<DocumentBody>,
+}
+
+/// A ranked document in TEI's form.
+#[derive(Clone, Debug, Serialize)]
+pub struct TeiRank {
+    /// Its index in the request.
+    pub index: usize,
+    /// Its relevance, from 0 to 1.
+    pub score: Finite<f32>,
+    /// The document, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+}

@@ -1,0 +1,66 @@
+//! `/v1/score`, as SGLang has it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::named;
+use crate::{Finite, ItemFault, Items, LabelIds, LongLabels, TextOrIds, Tokenization, Truncate, Usage};
+
+/// Asks for the probability of each label after query and item.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScoreBody {
+    /// The model's name.
+    pub model: Option<String>,
+    /// What all items share.
+    pub query: TextOrIds,
+    /// One row of scores each.
+    pub items: Items,
+    /// The labels as token ids.
+    pub label_token_ids: Option<Vec<LabelIds>>,
+    /// The labels as texts.
+    pub labels: Option<Vec<String>>,
+    /// Whether the scores of an item sum to 1 over the labels; otherwise they are probabilities over the vocabulary.
+    pub apply_softmax: Option<bool>,
+    /// Whether the item stands before the query.
+    pub item_first: Option<bool>,
+    /// How labels of several tokens count.
+    #[serde(default, with = "named::optional")]
+    pub long_labels: Option<LongLabels>,
+    /// How texts are joined.
+    #[serde(default, with = "named::optional")]
+    pub tokenization: Option<Tokenization>,
+    /// Which end of a prompt is cut if it exceeds the context; `null`: an error.
+    #[serde(default, with = "named::optional")]
+    pub truncate: Option<Truncate>,
+    /// Whether an item that fails is reported beside the others instead of failing the request.
+    pub item_errors: Option<bool>,
+    /// Whether to return log-probabilities too.
+    pub return_logprobs: Option<bool>,
+    /// Only requests with the same salt share cached prefixes.
+    pub cache_salt: Option<String>,
+    /// Time limit in seconds.
+    pub timeout_s: Option<f64>,
+}
+
+/// Answer to a [`ScoreBody`].
+#[derive(Clone, Debug, Serialize)]
+pub struct ScoreAnswer {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `scoring`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// One score per label for each item; `null` for an item that failed.
+    pub scores: Vec<Option<Vec<Finite<f32>>>>,
+    /// Log-probabilities of the labels, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<Vec<Option<Vec<Finite<f32>>>>>,
+    /// Items that failed, if they may.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub item_errors: Vec<ItemFault>,
+    /// Token counts.
+    pub usage: Usage,
+}

@@ -52,7 +52,7 @@ fn hint(error: &clap::Error, command: &Command, help: &str) -> String {
     let suggested =
         [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
             .into_iter()
-            .find_map(|kind| error.get(kind).and_then(first));
+            .find_map(|kind| error.get(kind).and_then(closest));
     if let Some(suggested) = suggested {
         return format!("did you mean `{suggested}`? `{help}` lists what there is");
     }
@@ -77,10 +77,11 @@ fn hint(error: &clap::Error, command: &Command, help: &str) -> String {
     }
 }
 
-fn first(value: &ContextValue) -> Option<String> {
+/// The most similar of the suggestions, which is the last.
+fn closest(value: &ContextValue) -> Option<String> {
     match value {
         ContextValue::String(text) => Some(text.clone()),
-        ContextValue::Strings(all) => all.first().cloned(),
+        ContextValue::Strings(all) => all.last().cloned(),
         _ => None,
     }
 }

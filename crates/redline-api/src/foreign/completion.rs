@@ -48,6 +48,12 @@ pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, Completion
     if body.suffix.is_some_and(|suffix| !suffix.is_empty()) {
         return Err(refused("suffix", "`suffix` is not supported", "leave it out"));
     }
+    if body.stream == Some(true) {
+        return Err(refused("stream", "answers are not streamed yet", "leave `stream` out"));
+    }
+    if body.stream_options.is_some() {
+        return Err(refused("stream_options", "`stream_options` is given without `stream`", "leave it out"));
+    }
     let echo = body.echo.unwrap_or(false);
     let max_tokens = body.max_tokens.unwrap_or(MAX_TOKENS);
     if max_tokens == 0 && !echo {

@@ -19,7 +19,7 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     model: ModelFlag,
     /// Address to listen at; 0.0.0.0 for all of the machine
-    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", value_parser = host)]
     host: String,
     /// Port to listen at; 0 lets the system choose one
     #[arg(long, value_name = "PORT", default_value_t = 8000)]
@@ -37,8 +37,8 @@ pub(super) struct ServeArgs {
     /// Maximum number of connections
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = connections)]
     max_connections: usize,
-    /// Largest body of a request
-    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = value::bytes)]
+    /// Largest body of a request, up to 4 GiB
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = body)]
     max_body: u64,
     /// Time limit in seconds of requests that have no `timeout_s`
     #[arg(long, value_name = "S", default_value_t = 600.0, value_parser = seconds)]
@@ -59,6 +59,8 @@ pub(super) struct ServeArgs {
 const MOST_QUEUED: usize = 256;
 /// More than a process may have open.
 const MOST_CONNECTIONS: usize = 1 << 20;
+/// More than any request needs.
+const MOST_BODY: u64 = 4 << 30;
 /// A week: longer times overflow nothing, but mean nothing either.
 const LONGEST_SECONDS: f64 = 604_800.0;
 
@@ -72,9 +74,26 @@ fn number(text: &str, most: usize) -> Result<usize, value::BadValue> {
     }
 }
 
+/// Parses `--host`: a name or an address. Whether this machine has it is seen when the port is opened.
+fn host(text: &str) -> Result<String, value::BadValue> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_[]%".contains(&byte);
+    if text.is_empty() || !text.bytes().all(is_plain) {
+        return value::bad("this is no host", "an address such as 127.0.0.1, or a name");
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses `--queue`.
 fn queue(text: &str) -> Result<usize, value::BadValue> {
     number(text, MOST_QUEUED)
+}
+
+/// Parses `--max-body`.
+fn body(text: &str) -> Result<u64, value::BadValue> {
+    match value::bytes(text)? {
+        bytes if bytes > MOST_BODY => value::bad(format!("{bytes} bytes"), "up to 4GiB"),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Parses `--max-connections`.
@@ -97,6 +116,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let settings = args.prefix_cache.resolve(settings, context.environment)?;
     let keys = args.api_key_file.as_deref().map(read_keys).transpose()?.unwrap_or_default();
     let is_open = keys.is_empty();
+    let body_bytes = usize::try_from(args.max_body).unwrap_or(usize::MAX);
     let config = ServerConfig {
         host: args.host.clone(),
         port: args.port,
@@ -105,7 +125,8 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         limits: ServerLimits {
             queue: args.queue,
             connections: args.max_connections,
-            body_bytes: usize::try_from(args.max_body).unwrap_or(usize::MAX),
+            body_bytes,
+            all_body_bytes: ServerLimits::default().all_body_bytes.max(body_bytes),
             request_time: Duration::from_secs_f64(args.request_timeout),
             drain_time: Duration::from_secs_f64(args.drain_timeout),
             ..ServerLimits::default()
@@ -128,7 +149,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         server.run(loaded, log, || printed = output::line(&format!("listening on http://{address}")))?;
     printed?;
     let lost = summary.admitted - summary.ended;
-    message::note(&format!("{} requests were admitted, {lost} of them are not answered", summary.admitted));
+    message::note(&format!("admitted requests: {}, of which {lost} are not answered", summary.admitted));
     Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 

@@ -104,7 +104,7 @@ fn a_signal_ends_the_server_after_its_requests() {
         let (status, err) = server.end();
         assert_eq!(status.code(), Some(0), "{err}");
         assert!(err.contains(r#""route":"/v1/completions","status":200"#), "{err}");
-        assert!(err.contains("note: 1 requests were admitted, 0 of them are not answered"), "{err}");
+        assert!(err.contains("note: admitted requests: 1, of which 0 are not answered"), "{err}");
         assert!(!err.contains("beginning"), "{err}");
     }
 }
@@ -146,6 +146,7 @@ fn a_port_in_use_and_bad_flags_are_refused() {
         ["--request-timeout", "-1"],
         ["--drain-timeout", "1e30"],
         ["--max-body", "much"],
+        ["--max-body", "5GiB"],
     ] {
         let run = redline(&[&["serve", "--model", "demo"], &flags[..]].concat());
         assert_eq!(run.code, 2, "{flags:?}: {}", run.err);

@@ -249,6 +249,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["help", "scroe"], &["scroe", "did you mean `score`"]),
     (&["help", "bench", "gem"], &["gem", "did you mean `gemm"]),
     (&["score", "--model", "demo", "--verbose"], &["--verbose"]),
+    (&["serve", "--model", "demo", "--queue", "0"], &["--queue", "0 is out of range", "from 1 to 256"]),
 ];
 
 #[test]

@@ -152,7 +152,9 @@ async fn serve(
         () = answered => false,
         () = next_signal() => true,
     };
-    connections.shutdown().await;
+    // Counted before the remaining connections are dropped, whose requests end without an answer.
     let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::SeqCst);
-    Ok(ServeSummary { admitted: count(&app.admitted), ended: count(&app.ended), forced })
+    let summary = ServeSummary { admitted: count(&app.admitted), ended: count(&app.ended), forced };
+    connections.shutdown().await;
+    Ok(summary)
 }

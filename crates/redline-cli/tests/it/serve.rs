@@ -110,6 +110,24 @@ fn a_signal_ends_the_server_after_its_requests() {
 }
 
 #[test]
+fn a_second_signal_ends_the_server_at_once() {
+    let server = Process::start(&["--queue", "1"]);
+    let long = r#"{"prompt":"In","max_tokens":500,"n":128,"temperature":1,"ignore_eos":true}"#;
+    let running = server.client.send("POST", "/v1/completions", long.as_bytes()).unwrap();
+    // Its place is taken once another request is refused.
+    let score = r#"{"query":"a","items":["b"],"labels":[" a"]}"#;
+    while server.client.post("/v1/score", score).unwrap().status != 429 {}
+    server.signal("-INT");
+    // The port closes when the first signal is handled.
+    while server.client.send_raw(b"").is_ok() {}
+    server.signal("-INT");
+    let (status, err) = server.end();
+    assert_eq!(status.code(), Some(130), "{err}");
+    assert!(err.contains(", of which 1 are not answered"), "{err}");
+    drop(running);
+}
+
+#[test]
 fn keys_come_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let write = |text: &str| {

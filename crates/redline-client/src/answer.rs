@@ -45,7 +45,7 @@ impl HttpAnswer {
     }
 
     /// Reads the status and the headers.
-    pub(crate) fn head(from: &mut impl BufRead) -> io::Result<Self> {
+    fn head(from: &mut impl BufRead) -> io::Result<Self> {
         let first = line(from)?;
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| malformed(format!("no status in `{first}`")))?;
@@ -60,13 +60,13 @@ impl HttpAnswer {
         }
     }
 
-    pub(crate) fn chunked(&self) -> bool {
+    fn chunked(&self) -> bool {
         self.header("transfer-encoding").is_some_and(|encoding| encoding.eq_ignore_ascii_case("chunked"))
     }
 }
 
 /// The next chunk of a body; `None` after the last.
-pub(crate) fn chunk(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+fn chunk(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let size = line(from)?;
     let digits = size.split(';').next().unwrap_or_default().trim();
     let size = usize::from_str_radix(digits, 16).map_err(|_| malformed(format!("a chunk of `{size}`")))?;
@@ -88,7 +88,7 @@ fn exactly(from: &mut impl BufRead, count: usize) -> io::Result<Vec<u8>> {
 }
 
 /// The next line, without its end.
-pub(crate) fn line(from: &mut impl BufRead) -> io::Result<String> {
+fn line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
     from.take(MAX_LINE).read_until(b'\n', &mut line)?;
     if line.pop() != Some(b'\n') {

@@ -6,14 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod answer;
-mod events;
 
 use std::io::{self, BufReader, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 pub use answer::HttpAnswer;
-pub use events::EventReader;
 
 /// Longest wait for the next byte of an answer. A server that hangs fails a test instead of stopping it.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -50,11 +48,6 @@ impl HttpClient {
     /// Sends a request with a body, and reads the whole answer.
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> io::Result<HttpAnswer> {
         HttpAnswer::read(&mut BufReader::new(self.send(method, path, body)?))
-    }
-
-    /// Sends `POST` with a body of JSON, and returns the answer once its head has come, with its events to be read.
-    pub fn events(&self, path: &str, body: &str) -> io::Result<EventReader> {
-        EventReader::open(BufReader::new(self.send("POST", path, body.as_bytes())?))
     }
 
     /// Sends a request and does not read its answer. Dropping the connection closes it.

@@ -9,15 +9,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::app::App;
 use crate::fault::Fault;
 
-/// A place in the queue, given back when it is dropped.
-struct Place {
+/// Places in the queue, given back when it is dropped.
+pub(crate) struct Place {
     app: Arc<App>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Place {
     /// Takes places for this number of prompts.
-    fn take(app: &Arc<App>, prompts: usize, param: &str) -> Result<Self, Fault> {
+    pub(crate) fn take(app: &Arc<App>, prompts: usize, param: &str) -> Result<Self, Fault> {
         if let Some(fault) = app.refusal() {
             return Err(fault);
         }
@@ -56,8 +56,8 @@ where
     P: Send + 'static,
     S: FnOnce(&Engine, &Cancel) -> Result<Vec<Ticket<O, P>>, EngineError> + Send + 'static,
 {
-    let _place = Place::take(app, prompts.max(1), param)?;
-    let tickets = blocking(app, move |app| submit(&app.model.engine, &app.cancel)).await?;
+    let place = Place::take(app, prompts.max(1), param)?;
+    let (_place, tickets) = blocking(app, place, move |app| submit(&app.model.engine, &app.cancel)).await?;
     let tickets = tickets.map_err(|error| failed(app, &error, param))?;
     let mut outcomes = Vec::with_capacity(tickets.len());
     for ticket in tickets {
@@ -66,13 +66,19 @@ where
     Ok(outcomes)
 }
 
-/// Does work that may take long, such as tokenising, on a thread of its own.
+/// Does work that may take long, such as tokenising, on a thread of its own. It keeps its place until it is done, also if its caller
+/// leaves, so that no more work waits than there are places.
 pub(crate) async fn blocking<T: Send + 'static>(
     app: &Arc<App>,
+    place: Place,
     work: impl FnOnce(&App) -> T + Send + 'static,
-) -> Result<T, Fault> {
+) -> Result<(Place, T), Fault> {
     let app = app.clone();
-    tokio::task::spawn_blocking(move || work(&app)).await.map_err(|_| Fault::internal("panicked"))
+    let done = move || {
+        let result = work(&app);
+        (place, result)
+    };
+    tokio::task::spawn_blocking(done).await.map_err(|_| Fault::internal("panicked"))
 }
 
 fn failed(app: &App, error: &EngineError, param: &str) -> Fault {

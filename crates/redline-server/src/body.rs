@@ -5,13 +5,21 @@ use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::fault::Fault;
 use crate::nesting::is_deeper;
 
+/// A body, and its part of the memory for bodies.
+#[derive(Default)]
+pub(crate) struct ReadBody {
+    pub(crate) bytes: Bytes,
+    _reserved: Option<OwnedSemaphorePermit>,
+}
+
 /// Reads a body of JSON.
-pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Fault> {
+pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<ReadBody, Fault> {
     let limits = &app.config.limits;
     is_json(headers)?;
     let most = limits.body_bytes;
@@ -27,7 +35,7 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<B
         return Err(too_large(format!("the body has {length} bytes")));
     }
     let reserved = u32::try_from(declared.unwrap_or(most)).unwrap_or(u32::MAX);
-    let _reserved = app.body_bytes.try_acquire_many(reserved).map_err(|_| {
+    let mut reserved = app.body_bytes.clone().try_acquire_many_owned(reserved).map_err(|_| {
         let message = "the bodies of other requests take the memory for bodies; try again later";
         Fault::overloaded("bytes_budget", message)
     })?;
@@ -37,7 +45,12 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<B
         Fault::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
     })?;
     match read {
-        Ok(body) => Ok(body.to_bytes()),
+        Ok(body) => {
+            let bytes = body.to_bytes();
+            // What was reserved beyond the body is given back.
+            let kept = reserved.split(bytes.len());
+            Ok(ReadBody { bytes, _reserved: kept })
+        }
         Err(error) if error.is::<LengthLimitError>() => {
             Err(too_large(format!("the body has more than {most} bytes")))
         }

@@ -9,10 +9,10 @@ use axum::RequestPartsExt as _;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
-use bytes::Bytes;
 
 use crate::answer::Answer;
 use crate::app::App;
+use crate::body::ReadBody;
 use crate::clock::unix_seconds;
 use crate::fault::Fault;
 use crate::log::Record;
@@ -71,7 +71,7 @@ async fn handle(
         }
         body::read(app, &parts.headers, body).await?
     } else {
-        Bytes::new()
+        ReadBody::default()
     };
     let call = Call { app: app.clone(), caller, id, created: unix_seconds(), body, rest };
     (route.handler)(call).await

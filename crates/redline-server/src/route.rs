@@ -4,13 +4,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use redline_api::foreign::AnswerHead;
 use serde::de::DeserializeOwned;
 
 use crate::answer::Answer;
 use crate::app::App;
-use crate::body;
+use crate::body::{self, ReadBody};
 use crate::fault::Fault;
 
 /// Who may use a route.
@@ -61,7 +60,7 @@ pub(crate) struct Call {
     pub(crate) caller: String,
     pub(crate) id: String,
     pub(crate) created: u64,
-    pub(crate) body: Bytes,
+    pub(crate) body: ReadBody,
     /// What stands for the variable part of the route's path.
     pub(crate) rest: Option<String>,
 }
@@ -69,7 +68,7 @@ pub(crate) struct Call {
 impl Call {
     /// Parses the body.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Fault> {
-        body::parse(&self.body, self.app.config.limits.depth)
+        body::parse(&self.body.bytes, self.app.config.limits.depth)
     }
 
     /// What the answer says about itself. The request asked for the model by this name.

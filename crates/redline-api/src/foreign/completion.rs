@@ -36,6 +36,7 @@ pub struct CompletionForm {
 
 /// Builds the engine's requests, one per prompt.
 pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, CompletionForm), ApiError> {
+    check_supported(&body)?;
     let prompts = body.prompt.0;
     count("prompt", prompts.len(), 1..=MAX_PROMPTS)?;
     let several = prompts.len() > 1;
@@ -44,15 +45,6 @@ pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, Completion
             let param = if several { format!("prompt[{at}]") } else { "prompt".to_owned() };
             return Err(refused(&param, format!("`{param}` has no tokens"), "give at least one"));
         }
-    }
-    if body.suffix.is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(refused("suffix", "`suffix` is not supported", "leave it out"));
-    }
-    if body.stream == Some(true) {
-        return Err(refused("stream", "answers are not streamed yet", "leave `stream` out"));
-    }
-    if body.stream_options.is_some() {
-        return Err(refused("stream_options", "`stream_options` is given without `stream`", "leave it out"));
     }
     let echo = body.echo.unwrap_or(false);
     let max_tokens = body.max_tokens.unwrap_or(MAX_TOKENS);
@@ -76,6 +68,10 @@ pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, Completion
         let (param, value) = if n > 1 { ("n", n) } else { ("best_of", best_of.unwrap_or(n)) };
         let fact = format!("`{param}` is {value}, and greedy continuations are all the same");
         return Err(refused(param, fact, "give a `temperature` above 0"));
+    }
+    if best_of.unwrap_or(n) > 1 && echo && logprobs.is_some() {
+        let fact = format!("`echo` with `logprobs` is given for {} continuations", best_of.unwrap_or(n));
+        return Err(refused("echo", fact, "ask for one continuation, or leave one of the two out"));
     }
     let bias = body.logit_bias.map(|bias| bias.0).unwrap_or_default();
     for (id, bias) in &bias {
@@ -114,6 +110,20 @@ pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, Completion
     };
     let of = |text| GenerateRequest { prompt: prompt(text), ..shared.clone() };
     Ok((prompts.into_iter().map(of).collect(), form))
+}
+
+/// Refuses fields that are known and not supported.
+fn check_supported(body: &CompletionBody) -> Result<(), ApiError> {
+    if body.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
+        return Err(refused("suffix", "`suffix` is not supported", "leave it out"));
+    }
+    if body.stream == Some(true) {
+        return Err(refused("stream", "answers are not streamed yet", "leave `stream` out"));
+    }
+    if body.stream_options.is_some() {
+        return Err(refused("stream_options", "`stream_options` is given without `stream`", "leave it out"));
+    }
+    Ok(())
 }
 
 /// Builds the answer from the outcomes of all prompts.
@@ -270,7 +280,7 @@ mod tests {
     fn every_field_reaches_the_request() {
         let json = r#"{"prompt":[[4],[5]],"max_tokens":2,"temperature":0.5,"top_k":7,"top_p":0.75,"min_p":0.0625,"seed":-1,
             "typical_p":0.5,"repetition_penalty":0.75,"frequency_penalty":-1,"presence_penalty":2,"logit_bias":{"9":-100},
-            "n":5,"best_of":6,"stop":["x"],"ignore_eos":true,"logprobs":6,"echo":true,"cache_salt":"tenant","timeout_s":3}"#;
+            "n":5,"best_of":6,"stop":["x"],"ignore_eos":true,"logprobs":6,"echo":false,"cache_salt":"tenant","timeout_s":3}"#;
         let (requests, form) = parse(json).unwrap();
         let one = &requests[1];
         assert_eq!((requests.len(), &one.prompt), (2, &redline_engine::Prompt::Ids(vec![5])));
@@ -280,9 +290,12 @@ mod tests {
         assert_eq!(one.penalties, Penalties { repetition: 0.75, frequency: -1.0, presence: 2.0 });
         assert_eq!((&one.logit_bias[..], one.n, one.best_of), (&[(9, -100.0)][..], 5, Some(6)));
         assert_eq!((&one.stop[..], one.ignore_eos, one.logprobs), (&["x".to_owned()][..], true, Some(6)));
-        assert_eq!(one.prompt_logprobs, Some(PromptLogprobs { from: 0, top: 6 }));
+        assert_eq!(one.prompt_logprobs, None);
         assert_eq!((one.max_new_tokens, one.timeout_s, one.cache_salt.as_str()), (2, Some(3.0), "tenant"));
-        assert!(form.echo && form.logprobs && !form.prompt_only && !form.token_ids);
+        assert!(!form.echo && form.logprobs && !form.prompt_only && !form.token_ids);
+        let (requests, form) = parse(r#"{"prompt":"p","logprobs":6,"echo":true,"max_tokens":0}"#).unwrap();
+        assert_eq!(requests[0].prompt_logprobs, Some(PromptLogprobs { from: 0, top: 6 }));
+        assert!(form.echo && form.prompt_only);
     }
 
     #[test]

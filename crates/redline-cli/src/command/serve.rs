@@ -156,7 +156,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
 /// Reads the keys. Messages do not quote them.
 fn read_keys(path: &Path) -> Result<Vec<ApiKey>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
-    let mut keys = Vec::new();
+    let (mut keys, mut words_before) = (Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
@@ -167,6 +167,13 @@ fn read_keys(path: &Path) -> Result<Vec<ApiKey>, Failure> {
             let fact = format!("line {} has {} words\n  in `{}`", index + 1, words.len(), path.display());
             return Err(Failure::failed(fact, Some("write `NAME KEY` on each line".to_owned())));
         };
+        if let Some(taken) = words_before.iter().find(|(n, k)| *n == name || *k == key) {
+            let what = if taken.0 == name { "name" } else { "key" };
+            let fact =
+                format!("line {} has the {what} of an earlier line\n  in `{}`", index + 1, path.display());
+            return Err(Failure::failed(fact, Some("give each name and each key once".to_owned())));
+        }
+        words_before.push((name, key));
         keys.push(ApiKey::new(name, key));
     }
     if keys.is_empty() {

@@ -143,7 +143,12 @@ fn keys_come_from_a_file() {
     server.signal("-TERM");
     let (status, err) = server.end();
     assert!(status.success() && !err.contains("request_id"), "{err}");
-    for (text, fact) in [("alice secret one\n", "line 1 has 3 words"), ("# none\n", "there is no key")] {
+    for (text, fact) in [
+        ("alice secret one\n", "line 1 has 3 words"),
+        ("# none\n", "there is no key"),
+        ("alice secret-1\n\nalice secret-2\n", "line 3 has the name of an earlier line"),
+        ("alice secret-1\nbob secret-1\n", "line 2 has the key of an earlier line"),
+    ] {
         let run = redline(&["serve", "--model", "demo", "--port", "0", "--api-key-file", &write(text)]);
         assert!(run.code == 1 && run.err.contains(fact) && !run.err.contains("secret"), "{}", run.err);
     }

@@ -17,7 +17,8 @@ fn list(call: Call) -> Handled {
 
 fn one(call: Call) -> Handled {
     Box::pin(async move {
-        let name = call.app.model_named(call.rest.as_deref())?;
+        // A path that is no UTF-8 names no model.
+        let name = call.app.model_named(Some(call.rest.as_deref().unwrap_or("?")))?;
         Answer::json(&entry(&call.app, name))
     })
 }

@@ -4,7 +4,7 @@ use redline_api::ApiError;
 use redline_engine::EngineError;
 use redline_wire::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody};
 
-use crate::admission::blocking;
+use crate::admission::{Place, blocking};
 use crate::answer::Answer;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Route};
@@ -16,7 +16,8 @@ fn tokenize(call: Call) -> Handled {
     Box::pin(async move {
         let body: TokenizeBody = call.parse()?;
         call.app.model_named(body.model.as_deref())?;
-        let answer = blocking(&call.app, move |app| {
+        let place = Place::take(&call.app, 1, "prompt")?;
+        let answer = blocking(&call.app, place, move |app| {
             let engine = &app.model.engine;
             let none = || EngineError::NoTokenizer(app.model.name.clone());
             let tokenizer = engine.tokenizer().ok_or_else(none)?;
@@ -27,7 +28,7 @@ fn tokenize(call: Call) -> Handled {
             let (count, max_model_len) = (tokens.len(), engine.info().context);
             Ok::<_, EngineError>(TokenizeAnswer { tokens, count, max_model_len, token_strs })
         });
-        let answer = answer.await?.map_err(|error| Fault::of_engine(&error, "prompt"))?;
+        let answer = answer.await?.1.map_err(|error| Fault::of_engine(&error, "prompt"))?;
         Answer::json(&answer)
     })
 }
@@ -36,7 +37,8 @@ fn detokenize(call: Call) -> Handled {
     Box::pin(async move {
         let body: DetokenizeBody = call.parse()?;
         call.app.model_named(body.model.as_deref())?;
-        let text = blocking(&call.app, move |app| {
+        let place = Place::take(&call.app, 1, "tokens")?;
+        let text = blocking(&call.app, place, move |app| {
             let none = || EngineError::NoTokenizer(app.model.name.clone());
             let tokenizer = app.model.engine.tokenizer().ok_or_else(none)?;
             let mut ids = Vec::with_capacity(body.tokens.len());
@@ -50,7 +52,7 @@ fn detokenize(call: Call) -> Handled {
             }
             tokenizer.decode(&ids, false).map_err(ApiError::from)
         });
-        let prompt = text.await?.map_err(|error| Fault::of(error, "tokens"))?;
+        let prompt = text.await?.1.map_err(|error| Fault::of(error, "tokens"))?;
         Answer::json(&DetokenizeAnswer { prompt })
     })
 }

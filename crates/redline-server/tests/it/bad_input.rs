@@ -196,6 +196,7 @@ fn each_limit_names_its_field() {
     completion(r#""repetition_penalty":0"#, "repetition_penalty");
     completion(r#""timeout_s":0"#, "timeout_s");
     completion(r#""suffix":"x""#, "suffix");
+    completion(r#""echo":true,"logprobs":1,"n":2,"temperature":1"#, "echo");
     completion(r#""stream":true"#, "stream");
     completion(r#""stream_options":{"include_usage":true}"#, "stream_options");
     completion(&format!("\"cache_salt\":\"{}\"", "s".repeat(257)), "cache_salt");

@@ -34,6 +34,7 @@ fn a_model_has_its_name_and_aliases() {
     let answer = server.ok("/v1/completions", r#"{"model":"org/other","prompt":"a","max_tokens":1}"#);
     assert_eq!(answer["model"], "org/other");
     assert_eq!(server.client.get("/v1/models/none").unwrap().status, 404);
+    assert_eq!(server.client.get("/v1/models/%FF").unwrap().status, 404);
     let version = document(&server.client.get("/version").unwrap());
     assert!(version["version"].is_string());
 }

@@ -113,7 +113,7 @@ pub struct LegacyLogprobs {
     pub token_logprobs: Vec<Option<Finite<f32>>>,
     /// The most probable tokens at each position, and the token itself; `null` for the first token of a prompt.
     pub top_logprobs: Vec<Option<NamedLogprobs>>,
-    /// Where each token begins in the text, in characters.
+    /// Where each token begins in the texts of `tokens` joined, in characters.
     pub text_offset: Vec<usize>,
 }
 

@@ -70,14 +70,13 @@ fn meta(model: &LoadedModel, outcome: ScoreOutcome) -> ScoreMeta {
     let scored = || outcome.items.iter().flatten();
     let has_label_mass = scored().all(|item| item.label_mass.is_some());
     let has_token_ids = scored().any(|item| item.token_ids.is_some());
-    let errors = outcome.items.iter().filter_map(|item| item.as_ref().err());
     ScoreMeta {
         logprobs: per_item(&outcome, |item| finite(&item.logprobs)),
         label_mass: has_label_mass.then(|| optional_per_item(&outcome, |item| item.label_mass.map(Finite))),
         prompt_tokens: per_item(&outcome, |item| item.prompt_tokens),
         truncated: per_item(&outcome, |item| item.truncated),
         boundary_mismatch: optional_per_item(&outcome, |item| item.boundary_mismatch),
-        item_errors: errors.map(|e| ItemFault { index: e.index, message: e.message.clone() }).collect(),
+        item_errors: item_faults(&outcome),
         token_ids: has_token_ids.then(|| optional_per_item(&outcome, |item| item.token_ids.clone())),
         label_token_ids: cost::label_ids(outcome.label_token_ids),
         item_label_token_ids: outcome
@@ -92,8 +91,14 @@ fn monte_carlo(from: MaskSamples) -> MonteCarlo {
     MonteCarlo { samples: from.samples, seed: from.seed, sampled_labels: from.sampled_labels }
 }
 
+/// The errors of the items that failed.
+pub(crate) fn item_faults(outcome: &ScoreOutcome) -> Vec<ItemFault> {
+    let errors = outcome.items.iter().filter_map(|item| item.as_ref().err());
+    errors.map(|error| ItemFault { index: error.index, message: error.message.clone() }).collect()
+}
+
 /// A value of every item; `None` for items that failed.
-fn per_item<T>(outcome: &ScoreOutcome, value: impl Fn(&ItemScore) -> T) -> Vec<Option<T>> {
+pub(crate) fn per_item<T>(outcome: &ScoreOutcome, value: impl Fn(&ItemScore) -> T) -> Vec<Option<T>> {
     optional_per_item(outcome, |item| Some(value(item)))
 }
 
@@ -102,7 +107,7 @@ fn optional_per_item<T>(outcome: &ScoreOutcome, value: impl Fn(&ItemScore) -> Op
     outcome.items.iter().map(|item| item.as_ref().ok().and_then(&value)).collect()
 }
 
-fn finite(row: &[f32]) -> Vec<Finite<f32>> {
+pub(crate) fn finite(row: &[f32]) -> Vec<Finite<f32>> {
     row.iter().copied().map(Finite).collect()
 }
 

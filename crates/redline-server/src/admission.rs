@@ -66,6 +66,17 @@ where
     Ok(outcomes)
 }
 
+/// As [`run`], for one request of the engine.
+pub(crate) async fn run_one<O, P, S>(app: &Arc<App>, param: &'static str, submit: S) -> Result<O, Fault>
+where
+    O: Send + 'static,
+    P: Send + 'static,
+    S: FnOnce(&Engine, &Cancel) -> Result<Ticket<O, P>, EngineError> + Send + 'static,
+{
+    let mut outcomes = run(app, 1, param, |engine, cancel| Ok(vec![submit(engine, cancel)?])).await?;
+    outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))
+}
+
 /// Does work that may take long, such as tokenising, on a thread of its own. It keeps its place until it is done, also if its caller
 /// leaves, so that no more work waits than there are places.
 pub(crate) async fn blocking<T: Send + 'static>(

@@ -152,7 +152,7 @@ pub fn answer(
         created: head.created,
         model: head.model,
         choices,
-        usage: Some(cost::usage(counts)),
+        usage: cost::usage(counts),
     })
 }
 
@@ -209,7 +209,7 @@ fn choice(index: usize, form: CompletionForm, echoed: &Echoed, one: Continuation
         index,
         text,
         logprobs,
-        finish_reason: Some(if form.prompt_only { "length" } else { reason(one.finish_reason) }),
+        finish_reason: if form.prompt_only { "length" } else { reason(one.finish_reason) },
         token_ids: form.token_ids.then_some(token_ids),
     }
 }

@@ -26,8 +26,8 @@ pub enum RerankAnswer {
     List(Vec<TeiRank>),
 }
 
-/// Builds the engine's request, with the options of `defaults`.
-pub fn request(body: RerankBody, defaults: &RerankRequest) -> Result<(RerankRequest, RerankForm), ApiError> {
+/// Builds the engine's request.
+pub fn request(body: RerankBody) -> Result<(RerankRequest, RerankForm), ApiError> {
     let (tei, param, documents) = match (body.documents, body.texts) {
         (Some(documents), None) => {
             (false, "documents", documents.into_iter().map(DocumentBody::into_text).collect())
@@ -54,13 +54,13 @@ pub fn request(body: RerankBody, defaults: &RerankRequest) -> Result<(RerankRequ
     }
     let repeats = body.return_documents.or(body.return_text).unwrap_or(false);
     let form = RerankForm { tei, repeated: repeats.then(|| documents.clone()) };
-    let mut request = RerankRequest { query: body.query, documents, ..defaults.clone() };
+    let mut request = RerankRequest::new(body.query, documents);
     request.top_n = body.top_n.filter(|&n| n > 0);
     if body.truncate == Some(true) {
         request.options.truncate = Some(Truncate::Right);
     }
     request.options.cache_salt = salt(body.cache_salt)?;
-    request.options.timeout_s = timeout(body.timeout_s)?.or(request.options.timeout_s);
+    request.options.timeout_s = timeout(body.timeout_s)?;
     Ok((request, form))
 }
 

@@ -1,11 +1,12 @@
 //! `/v1/score`: the probability of each label, in SGLang's form.
 
-use redline_engine::{ItemScore, Label, ScoreOutcome, ScoreRequest};
-use redline_wire::{Finite, ItemFault, ScoreAnswer, ScoreBody, TextOrIds};
+use redline_engine::{Label, ScoreOutcome, ScoreRequest};
+use redline_wire::{ScoreAnswer, ScoreBody, TextOrIds};
 
 use super::AnswerHead;
 use super::fields::{count, refused, salt, timeout};
 use crate::prompt::prompt;
+use crate::score::{finite, item_faults, per_item};
 use crate::{ApiError, cost};
 
 /// Maximum number of items.
@@ -54,19 +55,14 @@ pub fn request(body: ScoreBody) -> Result<(ScoreRequest, bool), ApiError> {
 
 /// Builds the answer.
 pub fn answer(head: AnswerHead, logprobs: bool, outcome: ScoreOutcome) -> ScoreAnswer {
-    let rows = |value: fn(&ItemScore) -> &Vec<f32>| {
-        let row = |item: &ItemScore| value(item).iter().copied().map(Finite).collect();
-        outcome.items.iter().map(|item| item.as_ref().ok().map(row)).collect()
-    };
-    let errors = outcome.items.iter().filter_map(|item| item.as_ref().err());
     ScoreAnswer {
         id: head.id,
         object: "scoring",
         created: head.created,
         model: head.model,
-        scores: rows(|item| &item.scores),
-        logprobs: logprobs.then(|| rows(|item| &item.logprobs)),
-        item_errors: errors.map(|e| ItemFault { index: e.index, message: e.message.clone() }).collect(),
+        scores: per_item(&outcome, |item| finite(&item.scores)),
+        logprobs: logprobs.then(|| per_item(&outcome, |item| finite(&item.logprobs))),
+        item_errors: item_faults(&outcome),
         usage: cost::usage(outcome.cost.usage),
     }
 }

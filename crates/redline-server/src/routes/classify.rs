@@ -1,9 +1,10 @@
 //! `POST /v1/classify`.
 
 use redline_api::foreign::classify;
+use redline_engine::{Cancel, Engine};
 use redline_wire::ClassifyBody;
 
-use crate::admission::run;
+use crate::admission::run_one;
 use crate::answer::Answer;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Route};
@@ -18,10 +19,8 @@ fn answer(call: Call) -> Handled {
         request.options.cache_salt = call.salt(&request.options.cache_salt);
         request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
         let classes = request.classes.clone();
-        let mut outcomes =
-            run(&call.app, 1, "input", |engine, cancel| Ok(vec![engine.submit_classify(request, cancel)?]))
-                .await?;
-        let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+        let submit = |engine: &Engine, cancel: &Cancel| engine.submit_classify(request, cancel);
+        let outcome = run_one(&call.app, "input", submit).await?;
         let answer = classify::answer(head, &classes, outcome);
         let usage = answer.usage;
         Ok(Answer::json(&answer)?.with_usage(usage))

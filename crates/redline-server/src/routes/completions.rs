@@ -30,7 +30,7 @@ fn complete(call: Call) -> Handled {
         }
         let answer = completion::answer(&call.app.model, head, form, outcomes);
         let answer = answer.map_err(|error| Fault::of(error, "prompt"))?;
-        let usage = answer.usage.unwrap_or_default();
+        let usage = answer.usage;
         Ok(Answer::json(&answer)?.with_usage(usage))
     })
 }

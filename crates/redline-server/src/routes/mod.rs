@@ -18,7 +18,7 @@ use axum::routing::{MethodFilter, on};
 use crate::app::App;
 use crate::fault::Fault;
 use crate::request::respond;
-use crate::route::{Access, Method, Route};
+use crate::route::{Access, Call, Handled, Route};
 
 /// Every route.
 const ALL: &[&[Route]] = &[
@@ -53,28 +53,21 @@ pub fn routes() -> Vec<RouteInfo> {
 }
 
 /// Answers requests for a path that has no route.
-static NO_ROUTE: Route = Route {
-    method: Method::Get,
-    path: "(none)",
-    access: Access::Public,
-    handler: |_| {
-        let message = "there is no such route; check the path";
-        Box::pin(async move { Err(Fault::new(StatusCode::NOT_FOUND, "route_not_found", message)) })
-    },
-};
+static NO_ROUTE: Route = refusing(|_| {
+    let message = "there is no such route; check the path";
+    Box::pin(async move { Err(Fault::new(StatusCode::NOT_FOUND, "route_not_found", message)) })
+});
 
 /// Answers requests with a method that the route of their path does not have.
-static NO_METHOD: Route = Route {
-    method: Method::Get,
-    path: "(none)",
-    access: Access::Public,
-    handler: |_| {
-        let message = "the route has no such method; the header `Allow` names those that it has";
-        Box::pin(
-            async move { Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)) },
-        )
-    },
-};
+static NO_METHOD: Route = refusing(|_| {
+    let message = "the route has no such method; the header `Allow` names those that it has";
+    Box::pin(async move { Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)) })
+});
+
+/// Stands for a route that does not exist.
+const fn refusing(handler: fn(Call) -> Handled) -> Route {
+    Route { access: Access::Public, ..Route::get("(none)", handler) }
+}
 
 /// Finds the route of a request.
 pub(crate) fn router(app: &Arc<App>) -> Router {

@@ -1,10 +1,10 @@
 //! `POST /rerank`, `POST /v1/rerank`, `POST /v2/rerank`.
 
 use redline_api::foreign::rerank::{self, RerankAnswer};
-use redline_engine::RerankRequest;
+use redline_engine::{Cancel, Engine};
 use redline_wire::RerankBody;
 
-use crate::admission::run;
+use crate::admission::run_one;
 use crate::answer::Answer;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Route};
@@ -17,15 +17,11 @@ fn answer(call: Call) -> Handled {
         let body: RerankBody = call.parse()?;
         let param = if body.texts.is_some() { "texts" } else { "documents" };
         let head = call.head("rerank", body.model.as_deref())?;
-        let defaults = RerankRequest::new(String::new(), Vec::new());
-        let (mut request, form) =
-            rerank::request(body, &defaults).map_err(|error| Fault::of(error, param))?;
+        let (mut request, form) = rerank::request(body).map_err(|error| Fault::of(error, param))?;
         request.options.cache_salt = call.salt(&request.options.cache_salt);
         request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
-        let mut outcomes =
-            run(&call.app, 1, param, |engine, cancel| Ok(vec![engine.submit_rerank(request, cancel)?]))
-                .await?;
-        let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+        let submit = |engine: &Engine, cancel: &Cancel| engine.submit_rerank(request, cancel);
+        let outcome = run_one(&call.app, param, submit).await?;
         match rerank::answer(head, form, outcome) {
             RerankAnswer::Documents(answer) => Ok(Answer::json(&answer)?.with_usage(answer.usage)),
             RerankAnswer::List(answer) => Answer::json(&answer),

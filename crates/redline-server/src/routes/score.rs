@@ -1,9 +1,10 @@
 //! `POST /v1/score`.
 
 use redline_api::foreign::score;
+use redline_engine::{Cancel, Engine};
 use redline_wire::ScoreBody;
 
-use crate::admission::run;
+use crate::admission::run_one;
 use crate::answer::Answer;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Route};
@@ -17,10 +18,8 @@ fn answer(call: Call) -> Handled {
         let (mut request, logprobs) = score::request(body).map_err(|error| Fault::of(error, "items"))?;
         request.cache_salt = call.salt(&request.cache_salt);
         request.timeout_s = Some(call.timeout_s(request.timeout_s));
-        let mut outcomes =
-            run(&call.app, 1, "items", |engine, cancel| Ok(vec![engine.submit_score(request, cancel)?]))
-                .await?;
-        let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+        let submit = |engine: &Engine, cancel: &Cancel| engine.submit_score(request, cancel);
+        let outcome = run_one(&call.app, "items", submit).await?;
         let answer = score::answer(head, logprobs, outcome);
         let usage = answer.usage;
         Ok(Answer::json(&answer)?.with_usage(usage))

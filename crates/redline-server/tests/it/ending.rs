@@ -7,21 +7,11 @@ use std::time::Duration;
 
 use redline_engine::{Stage, StageTime};
 
-use crate::server::{model_with, start, start_with};
+use crate::server::{Held, held, model_with, start, start_with};
 
 #[test]
 fn running_requests_are_answered_before_the_end() {
-    let (holds, holding) = channel();
-    let (go, gone) = channel::<()>();
-    let gone = Mutex::new(gone);
-    let hold = move |time: StageTime| {
-        if matches!(time.stage, Stage::Pass) {
-            let _ = holds.send(());
-            let _ = gone.lock().unwrap().recv();
-        }
-    };
-    let model = model_with(|options| options.stages = Some(Arc::new(hold)));
-    let server = start_with(model, |config| config.limits.drain_time = Duration::from_secs(100));
+    let Held { server, holding, go } = held(|config| config.limits.drain_time = Duration::from_secs(100));
     let body = r#"{"prompt":"In the beginning","max_tokens":5}"#;
     let mut running = server.client.send("POST", "/v1/completions", body.as_bytes()).unwrap();
     holding.recv().unwrap();

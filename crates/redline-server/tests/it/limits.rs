@@ -1,44 +1,17 @@
 //! Limits of requests, and what happens to those beyond them.
 
 use std::io::{Read as _, Write as _};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redline_client::HttpClient;
-use redline_engine::{Stage, StageTime};
 
-use crate::server::{Running, error, json, model, model_with, start, start_with};
-
-/// An engine that stops before the end of its next pass, until it is let go.
-struct Held {
-    server: Running,
-    /// Says that a pass is held.
-    holding: std::sync::mpsc::Receiver<()>,
-    /// Ends all holding when it is dropped.
-    go: Sender<()>,
-}
-
-fn held(queue: usize) -> Held {
-    let (holds, holding) = channel();
-    let (go, gone) = channel::<()>();
-    let gone = Mutex::new(gone);
-    let hold = move |time: StageTime| {
-        if matches!(time.stage, Stage::Pass) {
-            let _ = holds.send(());
-            let _ = gone.lock().unwrap().recv();
-        }
-    };
-    let model = model_with(|options| options.stages = Some(Arc::new(hold)));
-    let server = start_with(model, |config| config.limits.queue = queue);
-    Held { server, holding, go }
-}
+use crate::server::{Held, error, held, json, model, model_with, start, start_with};
 
 const GENERATE: &str = r#"{"prompt":"In the beginning","max_tokens":200,"ignore_eos":true}"#;
 
 #[test]
 fn a_full_queue_refuses_valid_requests_and_names_faults_of_others() {
-    let Held { server, holding, go } = held(2);
+    let Held { server, holding, go } = held(|config| config.limits.queue = 2);
     let running =
         [(); 2].map(|()| server.client.send("POST", "/v1/completions", GENERATE.as_bytes()).unwrap());
     holding.recv().unwrap();
@@ -65,7 +38,7 @@ fn a_full_queue_refuses_valid_requests_and_names_faults_of_others() {
 
 #[test]
 fn a_request_whose_client_leaves_gives_its_place_back() {
-    let Held { server, holding, go } = held(1);
+    let Held { server, holding, go } = held(|config| config.limits.queue = 1);
     let first = server.client.send("POST", "/v1/completions", GENERATE.as_bytes()).unwrap();
     holding.recv().unwrap();
     redline_client::hang_up(&first).unwrap();

@@ -1,12 +1,13 @@
 //! A server with the demo model on a free port.
 
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use redline_api::LoadedModel;
 use redline_client::{HttpAnswer, HttpClient};
-use redline_engine::{Engine, Options, Source};
+use redline_engine::{Engine, Options, Source, Stage, StageTime};
 use redline_server::{LogSink, ServeSummary, Server, ServerConfig, ServerStop};
 use serde_json::Value;
 
@@ -48,6 +49,30 @@ pub(crate) fn start_with(model: LoadedModel, change: impl FnOnce(&mut ServerConf
 /// Starts a server.
 pub(crate) fn start() -> Running {
     start_with(model(), |_| ())
+}
+
+/// A server whose engine stops before the end of its next pass, until it is let go.
+pub(crate) struct Held {
+    pub(crate) server: Running,
+    /// Says that a pass is held.
+    pub(crate) holding: Receiver<()>,
+    /// Ends all holding when it is dropped.
+    pub(crate) go: Sender<()>,
+}
+
+/// Starts such a server with these settings.
+pub(crate) fn held(change: impl FnOnce(&mut ServerConfig)) -> Held {
+    let (holds, holding) = channel();
+    let (go, gone) = channel::<()>();
+    let gone = Mutex::new(gone);
+    let hold = move |time: StageTime| {
+        if matches!(time.stage, Stage::Pass) {
+            let _ = holds.send(());
+            let _ = gone.lock().unwrap().recv();
+        }
+    };
+    let model = model_with(|options| options.stages = Some(Arc::new(hold)));
+    Held { server: start_with(model, change), holding, go }
 }
 
 impl Running {

@@ -70,7 +70,7 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
 }
 
-/// Answer to a [`CompletionBody`], or an event of its stream.
+/// Answer to a [`CompletionBody`].
 #[derive(Clone, Debug, Serialize)]
 pub struct OpenAiCompletion {
     /// Identifies the answer.
@@ -84,8 +84,7 @@ pub struct OpenAiCompletion {
     /// The continuations: those of the first prompt, then those of the second.
     pub choices: Vec<OpenAiChoice>,
     /// Token counts of all prompts together.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
+    pub usage: Usage,
 }
 
 /// A continuation.
@@ -97,8 +96,8 @@ pub struct OpenAiChoice {
     pub text: String,
     /// Log-probabilities of its tokens.
     pub logprobs: Option<LegacyLogprobs>,
-    /// Why it ended: `stop` or `length`. `null` in all events of a stream but the last of a continuation.
-    pub finish_reason: Option<&'static str>,
+    /// Why it ended: `stop` or `length`.
+    pub finish_reason: &'static str,
     /// The ids of the new tokens, on request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,

@@ -191,11 +191,11 @@ fn few_highest(logits: &[f32], n: usize) -> Vec<u32> {
     let logit = |id: &u32| logits[*id as usize];
     for (id, value) in (0..).zip(logits) {
         // Ids come in ascending order, so an equal one ranks lower.
-        let ranks_below = |other: &u32| logit(other).total_cmp(value).is_ge();
-        if highest.len() == n && highest.last().is_none_or(ranks_below) {
+        let stays_above = |other: &u32| logit(other).total_cmp(value).is_ge();
+        if highest.len() == n && highest.last().is_none_or(stays_above) {
             continue;
         }
-        highest.insert(highest.partition_point(ranks_below), id);
+        highest.insert(highest.partition_point(stays_above), id);
         highest.truncate(n);
     }
     highest

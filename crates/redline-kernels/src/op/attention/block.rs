@@ -59,6 +59,7 @@ const NOTHING: Seen = Seen { keys: [(0, 0); MOST_ROWS], rows: (0, 0), any: (0, 0
 
 impl Seen {
     /// The seen slots of a page of the span, as a range that contains the slots that any row sees; `None` if there are none.
+    #[inline(always)]
     pub(super) fn slots(&self, page: usize) -> Option<Range<usize>> {
         let (begin, end) = (page * PAGE_TOKENS, (page + 1) * PAGE_TOKENS);
         let (from, to) = (self.any.0.clamp(begin, end), self.any.1.clamp(begin, end));
@@ -147,6 +148,7 @@ impl<'a> Block<'a> {
         self.shape().value_vectors() * LANES
     }
 
+    #[inline(always)]
     pub(super) fn tile(&self, t: usize) -> Tile<'_> {
         self.tiles[t].expect("a tile that was pushed")
     }
@@ -337,6 +339,21 @@ fn first<S: Isa>(s: S, v: S::F) -> f32 {
 /// `logits` is valid for the blocks of sixteen that contain `keys`, and at most [`SPAN`] values.
 #[inline(always)]
 pub(super) unsafe fn softmax<S: Isa>(s: S, logits: *mut f32, keys: Range<usize>) -> (f32, f32) {
+    // SAFETY: by contract.
+    unsafe { softmax_with(s, logits, keys, |_, p| p) }
+}
+
+/// As [`softmax`], but stores `weigh(key, p)` of the sixteen keys from `key` on. The sum is that of `p`.
+///
+/// # Safety
+/// As [`softmax`].
+#[inline(always)]
+pub(super) unsafe fn softmax_with<S: Isa>(
+    s: S,
+    logits: *mut f32,
+    keys: Range<usize>,
+    mut weigh: impl FnMut(usize, S::F) -> S::F,
+) -> (f32, f32) {
     let (begin, end) = (keys.start / LANES * LANES, keys.end.next_multiple_of(LANES));
     // SAFETY: all addresses lie in the blocks that contain `keys`.
     unsafe {
@@ -352,7 +369,7 @@ pub(super) unsafe fn softmax<S: Isa>(s: S, logits: *mut f32, keys: Range<usize>)
         let mut sum = s.splat(0.0);
         for at in (begin..end).step_by(LANES) {
             let p = exp(s, s.sub(s.load(logits.add(at)), m));
-            s.store(logits.add(at), p);
+            s.store(logits.add(at), weigh(at, p));
             sum = s.add(sum, p);
         }
         (max, s.reduce_add(sum))

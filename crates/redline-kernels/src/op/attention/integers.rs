@@ -15,7 +15,7 @@ use std::ops::Range;
 use redline_simd::{Isa, Kernel, LANES};
 
 use super::SPAN;
-use super::block::{BLOCK_TILES, Block, MOST_ROWS, Products, ROWS, Seen, Values, softmax};
+use super::block::{BLOCK_TILES, Block, MOST_ROWS, Products, ROWS, Seen, Values, softmax, softmax_with};
 use crate::format::BLOCK;
 use crate::op::kv::{
     IntegerEncoding, KvShape, MAX_HEAD_DIM, MAX_SCALES, PAGE_BLOCKS, PAGE_TOKENS, QueryScale,
@@ -201,63 +201,81 @@ impl<F: IntegerEncoding> Integers<F> {
     /// Turns the logits of row `r` of `rows` into weights of its values. Returns maximum and sum, and the scales of the weights.
     #[inline(always)]
     fn weigh<S: Isa>(&mut self, s: S, read: &Read<'_>, r: usize, rows: usize) -> ((f32, f32), WeightScales) {
+        let groups = shape_of::<F>(read.block).scale_groups();
         let (from, to) = read.seen.keys[r];
         let mut scales = [0.0; MAX_SCALES];
-        let mut top = (0.0, 0.0);
-        if from < to {
-            // SAFETY: logits were computed for all blocks of sixteen keys of which a row sees any.
-            top = unsafe { softmax(s, self.logits.as_mut_ptr().cast::<f32>().add(r * SPAN), from..to) };
+        if from >= to {
+            for group in 0..groups {
+                // SAFETY: no weight is read of an empty range.
+                unsafe {
+                    self.pack::<S>(s, read, (r, rows), group, 0..0, (std::ptr::null(), s.splat_word(0)))
+                };
+            }
+            return ((0.0, 0.0), scales);
         }
-        for group in 0..shape_of::<F>(read.block).scale_groups() {
-            scales[group] = self.weigh_group(s, read, (r, rows), group);
+        let keys = from / LANES * LANES..to.next_multiple_of(LANES);
+        // SAFETY: logits were computed for all blocks of sixteen keys of which the row sees any.
+        unsafe {
+            let logits = self.logits.as_mut_ptr().cast::<f32>().add(r * SPAN);
+            let mut largest = s.splat_word(0);
+            if groups == 1 {
+                let top = softmax_with(s, logits, from..to, |at, p| {
+                    let w = weight::<S, F>(s, read, 0, at, p);
+                    largest = s.max_magnitude(largest, w);
+                    w
+                });
+                scales[0] = self.pack(s, read, (r, rows), 0, keys, (logits, largest));
+                return (top, scales);
+            }
+            let top = softmax(s, logits, from..to);
+            let mut weighted = [0f32; SPAN];
+            for group in 0..groups {
+                largest = s.splat_word(0);
+                for at in keys.clone().step_by(LANES) {
+                    let w = weight::<S, F>(s, read, group, at, s.load(logits.add(at)));
+                    s.store(weighted.as_mut_ptr().add(at), w);
+                    largest = s.max_magnitude(largest, w);
+                }
+                let weights = (weighted.as_ptr(), largest);
+                scales[group] = self.pack(s, read, (r, rows), group, keys.clone(), weights);
+            }
+            (top, scales)
         }
-        (top, scales)
     }
 
-    /// Turns the probabilities of row `r` of `rows` into weights of its values in a group of dimensions. Returns their scale.
+    /// Rounds the weights of row `r` of `rows` in a group of dimensions: those of `keys`, of which `largest` holds the largest
+    /// magnitudes. The others of the span are 0. Returns their scale.
+    ///
+    /// # Safety
+    /// `weighted` is valid for reading `keys`, which are whole blocks of sixteen.
     #[inline(always)]
-    fn weigh_group<S: Isa>(&mut self, s: S, read: &Read<'_>, (r, rows): (usize, usize), group: usize) -> f32 {
-        let shape = shape_of::<F>(read.block);
-        let (from, to) = read.seen.keys[r];
-        let whole = blocks_of_32(read.seen);
-        let mut weighted = [0f32; SPAN];
-        // SAFETY: probabilities were computed for all blocks of sixteen keys of which the row sees any; weights hold every row.
+    unsafe fn pack<S: Isa>(
+        &mut self,
+        s: S,
+        read: &Read<'_>,
+        (r, rows): (usize, usize),
+        group: usize,
+        keys: Range<usize>,
+        (weighted, largest): (*const f32, S::W),
+    ) -> f32 {
+        let largest = f32::from_bits(s.max_word(largest));
+        let (scale, inv) = scale_of(largest, LARGEST);
+        // SAFETY: weights hold every row; `weighted` by contract.
         unsafe {
-            let p = self.logits.as_ptr().cast::<f32>().add(r * SPAN);
             let weights = self.weights.as_mut_ptr().cast::<u32>().add(group * WEIGHT_WORDS);
             let weights = weights.cast::<[u32; 2]>().add(r);
-            let store = |at: usize, packed: [[u32; 2]; LANES / 4]| {
-                for (group, words) in packed.into_iter().enumerate() {
+            for at in blocks_of_32(read.seen).step_by(LANES) {
+                let rounded = if keys.contains(&at) && largest.is_finite() {
+                    s.to_nearest(s.mul(s.load(weighted.add(at)), s.splat(inv)))
+                } else {
+                    s.splat_word(0)
+                };
+                for (group, words) in s.pack_shorts(rounded).into_iter().enumerate() {
                     weights.add((at / 4 + group) * rows).write(words);
                 }
-            };
-            let nothing = s.pack_shorts(s.splat_word(0));
-            if from >= to {
-                whole.step_by(LANES).for_each(|at| store(at, nothing));
-                return 0.0;
             }
-            let (begin, end) = (from / LANES * LANES, to.next_multiple_of(LANES));
-            let mut largest = s.splat_word(0);
-            for at in (begin..end).step_by(LANES) {
-                let Some(words) = read.pages[at / PAGE_TOKENS] else { continue };
-                let (p, zero) = (s.load(p.add(at)), s.splat(0.0));
-                let scale = F::value_scales(s, shape, words.as_ptr(), group, at % PAGE_TOKENS);
-                let w = s.select_lt(zero, p, s.mul(p, scale), zero);
-                s.store(weighted.as_mut_ptr().add(at), w);
-                largest = s.max_magnitude(largest, w);
-            }
-            let largest = f32::from_bits(s.max_word(largest));
-            let (scale, inv) = scale_of(largest, LARGEST);
-            for at in whole.step_by(LANES) {
-                if (begin..end).contains(&at) && largest.is_finite() {
-                    let w = s.load(weighted.as_ptr().add(at));
-                    store(at, s.pack_shorts(s.to_nearest(s.mul(w, s.splat(inv)))));
-                } else {
-                    store(at, nothing);
-                }
-            }
-            scale
         }
+        scale
     }
 
     /// Computes the weighted values of `R` of a tile's `rows` rows, from `first` on.
@@ -304,6 +322,26 @@ impl<F: IntegerEncoding> Integers<F> {
             }
         }
     }
+}
+
+/// The weights of sixteen values from key `at` of the span on, in a group of dimensions: their probabilities times their scales.
+///
+/// # Safety
+/// `at` is a multiple of sixteen, below [`SPAN`].
+#[inline(always)]
+unsafe fn weight<S: Isa, F: IntegerEncoding>(
+    s: S,
+    read: &Read<'_>,
+    group: usize,
+    at: usize,
+    p: S::F,
+) -> S::F {
+    let zero = s.splat(0.0);
+    let Some(words) = read.pages[at / PAGE_TOKENS] else { return zero };
+    // SAFETY: the slot lies within the page.
+    let scales =
+        unsafe { F::value_scales(s, shape_of::<F>(read.block), words.as_ptr(), group, at % PAGE_TOKENS) };
+    s.select_lt(zero, p, s.mul(p, scales), zero)
 }
 
 /// The shape of a block's keys and values, with a format that is known at compile time, so that sizes need no divisions.

@@ -126,57 +126,71 @@ pub struct KvShape {
 
 impl KvShape {
     /// Number of steps of a key.
+    #[inline(always)]
     pub(crate) fn steps(self) -> usize {
         let Layout { key_padding, dims_per_step, .. } = self.format.layout();
         self.head_dim.next_multiple_of(*key_padding).div_ceil(*dims_per_step)
     }
     /// Number of dimensions of a key, including the padding of its last step.
+    #[inline(always)]
     pub(crate) fn key_dims(self) -> usize {
         self.steps() * self.format.layout().dims_per_step
     }
     /// Number of vectors of sixteen dimensions of a value.
+    #[inline(always)]
     pub(crate) fn value_vectors(self) -> usize {
         self.head_dim.div_ceil(LANES)
     }
     /// Number of strips in which values are stored.
+    #[inline(always)]
     pub(crate) fn value_strips(self) -> usize {
         self.head_dim.div_ceil(self.format.layout().value_dims)
     }
     /// Words of one token in a strip of values.
+    #[inline(always)]
     fn value_words(self) -> usize {
         self.format.layout().value_words
     }
     /// Words of a strip of keys.
+    #[inline(always)]
     pub(crate) fn key_strip_words(self) -> usize {
         self.steps() * self.format.layout().step_words
     }
     /// Words of a strip of values.
+    #[inline(always)]
     pub(crate) fn value_strip_words(self) -> usize {
         PAGE_TOKENS * self.value_words()
     }
+    #[inline(always)]
     pub(crate) fn key_words(self) -> usize {
         PAGE_BLOCKS * self.key_strip_words()
     }
     /// First word of the scales of keys; those of values follow.
+    #[inline(always)]
     pub(crate) fn scales(self) -> usize {
         self.key_words() + self.value_strips() * self.value_strip_words()
     }
+    #[inline(always)]
     pub(crate) fn head_words(self) -> usize {
         self.scales() + self.scales_of(PAGE_TOKENS) * 2 * self.scale_groups()
     }
     /// Number of groups of dimensions with a scale of their own.
+    #[inline(always)]
     pub(crate) fn scale_groups(self) -> usize {
         self.head_dim.div_ceil(self.format.layout().scale_dims)
     }
     /// Number of dimensions that share a scale.
+    #[inline(always)]
     pub(crate) fn scale_dims(self) -> usize {
         self.format.layout().scale_dims
     }
     /// The group of a vector of sixteen dimensions.
+    #[inline(always)]
     pub(crate) fn scale_group(self, vector: usize) -> usize {
         vector * LANES / self.format.layout().scale_dims
     }
     /// Number of words of the scales of `tokens` tokens, in one group of dimensions.
+    #[inline(always)]
     fn scales_of(self, tokens: usize) -> usize {
         (tokens * self.format.layout().scale_bytes).div_ceil(size_of::<u32>())
     }

@@ -99,9 +99,10 @@ impl Workload {
         let adapters =
             values.some_text("adapters").map(|text| text.split(',').map(|name| name.trim().to_owned()));
         let adapters: Vec<String> = adapters.into_iter().flatten().collect();
-        require(adapters.iter().all(|name| !name.is_empty()), || {
-            "`--adapters` has an empty name".to_owned()
-        })?;
+        let is_name = |name: &String| !name.is_empty() && !name.contains(char::is_whitespace);
+        if !adapters.iter().all(is_name) {
+            return Err(values.invalid("adapters", "names between commas are needed, such as a,b"));
+        }
         let stream = values.choice("stream", &[("auto", None), ("on", Some(true)), ("off", Some(false))])?;
         let max_errors = values.number("max-errors")?;
         require(max_errors <= 100.0, || format!("`--max-errors` is {max_errors}, but it is a percentage"))?;

@@ -52,7 +52,7 @@ pub(super) const LANE: Lane = Lane {
     standard: &[("concurrency", "1,8"), ("requests", "40"), ("num-runs", "3")],
     shown: Some(SHOWN),
     note: Some(
-        "times are p50/p90/p95/p99 in ms, `-` where there are too few requests (6, 36, 72, 368); ttft and e2e count from the time at which a \
+        "times are p50/p90/p95/p99, `-` where there are too few requests (6, 36, 72, 368); ttft and e2e count from the time at which a \
          request was due",
     ),
     ..Lane::new("load", 0.10, LaneFunction::Server(run))
@@ -133,15 +133,15 @@ const SHOWN: &[Column] = &[
     median("req/s", "req_s"),
     median("tokens/s", "output_tok_s"),
     Column {
-        name: "ttft",
+        name: "ttft ms",
         cell: Cell::Metrics(&["ttft_p50_s", "ttft_p90_s", "ttft_p95_s", "ttft_p99_s"], 1e3),
     },
     Column {
-        name: "tpot",
+        name: "tpot ms",
         cell: Cell::Metrics(&["tpot_p50_s", "tpot_p90_s", "tpot_p95_s", "tpot_p99_s"], 1e3),
     },
-    Column { name: "itl", cell: Cell::Metrics(&["itl_p50_s", "itl_p90_s", "itl_p95_s", "itl_p99_s"], 1e3) },
-    Column { name: "e2e", cell: Cell::Metrics(&["e2e_p50_s", "e2e_p90_s", "e2e_p95_s", "e2e_p99_s"], 1e3) },
+    Column { name: "itl ms", cell: Cell::Metrics(&["itl_p50_s", "itl_p90_s", "itl_p95_s", "itl_p99_s"], 1e3) },
+    Column { name: "e2e ms", cell: Cell::Metrics(&["e2e_p50_s", "e2e_p90_s", "e2e_p95_s", "e2e_p99_s"], 1e3) },
     median("good req/s", "goodput_req_s"),
     median("vs first", "rate_vs_first"),
 ];

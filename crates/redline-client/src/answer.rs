@@ -31,7 +31,7 @@ impl HttpAnswer {
 
     pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Self> {
         let mut answer = Self::head(from)?;
-        if answer.chunked() {
+        if answer.is_chunked() {
             while let Some(chunk) = chunk(from)? {
                 answer.body.extend(chunk);
             }
@@ -45,7 +45,7 @@ impl HttpAnswer {
     }
 
     /// Reads the status and the headers.
-    fn head(from: &mut impl BufRead) -> io::Result<Self> {
+    pub(crate) fn head(from: &mut impl BufRead) -> io::Result<Self> {
         let first = line(from)?;
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| malformed(format!("no status in `{first}`")))?;
@@ -60,7 +60,7 @@ impl HttpAnswer {
         }
     }
 
-    fn chunked(&self) -> bool {
+    pub(crate) fn is_chunked(&self) -> bool {
         self.header("transfer-encoding").is_some_and(|encoding| encoding.eq_ignore_ascii_case("chunked"))
     }
 }
@@ -88,7 +88,7 @@ fn exactly(from: &mut impl BufRead, count: usize) -> io::Result<Vec<u8>> {
 }
 
 /// The next line, without its end.
-fn line(from: &mut impl BufRead) -> io::Result<String> {
+pub(crate) fn line(from: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
     from.take(MAX_LINE).read_until(b'\n', &mut line)?;
     if line.pop() != Some(b'\n') {

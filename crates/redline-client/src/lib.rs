@@ -1,4 +1,5 @@
-//! A blocking HTTP/1.1 client for tests and measurements: one connection per request, nothing but the standard library.
+//! A blocking HTTP/1.1 client for tests and measurements: nothing but the standard library. A request of [`HttpClient`] has a connection of
+//! its own; those of an [`HttpConnection`] share one, and their answers can be read while they arrive.
 //!
 //! It sends what it is given, so that tests can send invalid requests too, and reads answers with a length, in chunks, or up to the end
 //! of the connection.
@@ -6,12 +7,14 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod stream;
 
 use std::io::{self, BufReader, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 pub use answer::HttpAnswer;
+pub use stream::{EventReader, HttpConnection, StreamedAnswer};
 
 /// Longest wait for the next byte of an answer. A server that hangs fails a test instead of stopping it.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -52,7 +55,13 @@ impl HttpClient {
 
     /// Sends a request and does not read its answer. Dropping the connection closes it.
     pub fn send(&self, method: &str, path: &str, body: &[u8]) -> io::Result<TcpStream> {
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
+        self.send_raw(&self.message(method, path, body, "close"))
+    }
+
+    /// The bytes of a request.
+    fn message(&self, method: &str, path: &str, body: &[u8], connection: &str) -> Vec<u8> {
+        let mut head =
+            format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: {connection}\r\n", self.address);
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -61,7 +70,7 @@ impl HttpClient {
             head.push_str("Content-Type: application/json\r\n");
         }
         head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
-        self.send_raw(&[head.as_bytes(), body].concat())
+        [head.as_bytes(), body].concat()
     }
 
     /// Sends these bytes on a new connection.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A monotonic clock. Clones share the same start.
 #[derive(Clone)]
@@ -51,6 +51,13 @@ impl Clock {
     /// Seconds since the reading `earlier_ns`.
     pub fn elapsed_s(&self, earlier_ns: u64) -> f64 {
         self.elapsed_ns(earlier_ns) as f64 * 1e-9
+    }
+
+    /// Sleeps until this reading.
+    pub(crate) fn sleep_until(&self, ns: u64) {
+        while let Some(left) = ns.checked_sub(self.now_ns()).filter(|&left| left > 0) {
+            std::thread::sleep(Duration::from_nanos(left));
+        }
     }
 
     /// Runs `work`. Returns its result and the nanoseconds it took.

@@ -21,7 +21,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-client", &[]),
     (
         "redline-lab",
-        &["redline-engine", "redline-kernels", "redline-tokenizer", "redline-models", "redline-weights"],
+        &[
+            "redline-client",
+            "redline-engine",
+            "redline-kernels",
+            "redline-tokenizer",
+            "redline-models",
+            "redline-weights",
+        ],
     ),
     (
         "redline-cli",

@@ -8,6 +8,7 @@ use clap::Args;
 use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits};
 
 use super::Context;
+use super::bench::throughput;
 use crate::message::{self, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
 use crate::output;
@@ -46,6 +47,12 @@ pub(super) struct ServeArgs {
     /// Seconds that running requests have after SIGTERM or Ctrl-C
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
     drain_timeout: f64,
+    /// What to do: serve, or throughput, which measures a server on a free port for some seconds and ends (docs/load.md)
+    #[arg(long, value_name = "WHICH", default_value = "serve")]
+    mode: ServeMode,
+    /// Write what throughput measured to this file, as run.json of `redline bench load`
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Do not log requests to standard error
     #[arg(long, short)]
     quiet: bool,
@@ -53,6 +60,13 @@ pub(super) struct ServeArgs {
     machine: MachineFlags,
     #[command(flatten)]
     prefix_cache: PrefixCacheFlag,
+}
+
+/// What to do with the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ServeMode {
+    Serve,
+    Throughput,
 }
 
 /// The engine's own limit.
@@ -114,6 +128,14 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.prefix_cache.resolve(settings, context.environment)?;
+    if args.mode == ServeMode::Throughput {
+        let loaded = settings.load(&model, context.environment)?;
+        return throughput::run(loaded, args.report.as_deref(), context);
+    }
+    if let Some(path) = &args.report {
+        let fact = format!("`--report {}` without a measurement", path.display());
+        return Err(Failure::usage(fact, "`--mode throughput` measures"));
+    }
     let keys = args.api_key_file.as_deref().map(read_keys).transpose()?.unwrap_or_default();
     let is_open = keys.is_empty();
     let body_bytes = usize::try_from(args.max_body).unwrap_or(usize::MAX);

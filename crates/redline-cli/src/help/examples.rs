@@ -144,6 +144,12 @@ redline bench gemm-lora --profile smoke --threads 1 --out gemm_lora.csv \\
 redline bench sched-zipf --profile smoke --threads 1 --out sched_zipf.csv",
     ),
     (
+        "bench load",
+        "redline bench load --profile smoke --threads 1 --kind completion,score
+redline bench load --profile smoke --threads 1 --rate 20 --slo e2e=1000 \\
+    -o load-run",
+    ),
+    (
         "compare",
         "redline bench forward --profile smoke -o before
 redline bench forward --profile smoke -o after

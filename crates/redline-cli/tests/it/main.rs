@@ -38,6 +38,11 @@ mod judge;
 mod judge_lines;
 mod laboratory;
 mod lanes;
+mod load_lane;
+// The tests of redline-client use all of it.
+#[allow(dead_code)]
+#[path = "../../../redline-client/tests/it/mock.rs"]
+mod mock;
 mod model;
 mod network;
 mod parity;

@@ -5,7 +5,9 @@ pub(crate) mod busy;
 mod error;
 mod flags;
 mod metrics;
+pub(crate) mod random;
 pub(crate) mod requests;
+mod servers;
 mod trials;
 
 use std::fmt;
@@ -24,6 +26,7 @@ pub(crate) use flags::flag;
 pub use flags::{ALIASES, Flag, Values};
 pub use metrics::MetricSpec;
 pub(crate) use metrics::{count, higher, info, lower, timed};
+pub use servers::{MeasuredServer, Servers, StartedServer};
 pub(crate) use trials::{Runs, Trials};
 
 use crate::canary::Canary;

@@ -1,7 +1,7 @@
 //! The benchmark lanes: one file each, one line each in [`ALL`].
 
 use crate::baseline::Rule;
-use crate::bench::{Bench, BenchModel, Flag, MetricSpec, Result, Text, Values};
+use crate::bench::{Bench, BenchModel, Flag, MetricSpec, Result, Servers, Text, Values};
 use crate::result::{Cell, Column};
 use crate::warning::Warning;
 use crate::{Direction, LaneResult, Row, Samples};
@@ -15,6 +15,7 @@ mod gemm;
 mod gemm_lora;
 mod generate;
 mod limits;
+mod load;
 mod memory;
 mod mixed;
 mod plan_cache;
@@ -50,6 +51,7 @@ pub const ALL: &[Lane] = &[
     forward::LANE,
     diffusion::LANE,
     sched_zipf::LANE,
+    load::LANE,
     memory::LANE,
     plan_cache::LANE,
     tokenizer::LANE,
@@ -106,12 +108,17 @@ pub enum LaneFunction {
     Masked(OfModel),
     /// A tokenizer.
     Text(OfText),
+    /// Servers, over HTTP.
+    Server(OfServers),
 }
 
 /// Measures the machine.
 pub type OfMachine = fn(&Bench<'_>, &Values) -> Result<()>;
 /// Measures a model.
 pub type OfModel = fn(&Bench<'_>, &BenchModel<'_>, &Values) -> Result<()>;
+
+/// Measures servers.
+pub type OfServers = fn(&Bench<'_>, &Servers<'_>, &Values) -> Result<()>;
 
 /// Measures a tokenizer.
 pub type OfText = fn(&Bench<'_>, &Text<'_>, &Values) -> Result<()>;

@@ -58,6 +58,8 @@ pub enum Cell {
     Param(&'static str),
     /// A statistic of a metric, times a factor.
     Metric(&'static str, fn(&Samples) -> Option<f64>, f64),
+    /// The medians of several metrics, each times a factor, between slashes; `-` for one that the row does not have.
+    Metrics(&'static [&'static str], f64),
     /// The number of samples of a metric.
     Samples(&'static str),
     /// The share of the limit that was reached.
@@ -78,6 +80,12 @@ impl Cell {
             Self::Metric(name, statistic, factor) => {
                 or_blank(samples(name).and_then(statistic).map(|value| value * factor))
             }
+            Self::Metrics(names, factor) => {
+                let median = |name: &&str| samples(name).and_then(Samples::median);
+                let shown = |name| or_dash(median(name).map(|value| value * factor));
+                let shown: Vec<String> = names.iter().map(shown).collect();
+                shown.join("/")
+            }
             Self::Samples(name) => or_blank(samples(name).map(Samples::n)),
             Self::Share => or_blank(row.share_of_limit),
             Self::Limit => or_blank(row.limit.as_ref()),
@@ -86,7 +94,7 @@ impl Cell {
     }
 
     pub(crate) fn is_number(self) -> bool {
-        matches!(self, Self::Metric(..) | Self::Samples(_) | Self::Share)
+        matches!(self, Self::Metric(..) | Self::Metrics(..) | Self::Samples(_) | Self::Share)
     }
 
     /// The text with few digits, for people.

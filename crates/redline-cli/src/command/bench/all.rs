@@ -186,7 +186,7 @@ impl AllArgs {
         add("--threads", threads.as_ref().map(AsRef::as_ref));
         let model = match lane.run {
             LaneFunction::Machine(_) => None,
-            LaneFunction::Model(_) | LaneFunction::Text(_) => self.model.as_deref(),
+            LaneFunction::Model(_) | LaneFunction::Text(_) | LaneFunction::Server(_) => self.model.as_deref(),
             // The two kinds of lane need different models, so this kind always runs the embedded one that fills
             // masks.
             LaneFunction::Masked(_) => Some(demo_model::DIFFUSION.name),

@@ -2,6 +2,8 @@
 
 mod all;
 mod record;
+mod served;
+pub(super) mod throughput;
 mod versus;
 
 use std::cell::OnceCell;
@@ -11,12 +13,14 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use redline_engine::{Engine, Source};
+use redline_engine::{Engine, EngineError, Source};
 use redline_kernels::Tier;
 use redline_lab::Machine;
-use redline_lab::bench::{ALIASES, Bench, BenchModel, Flag, Judge, LaneError, Setup, Text, Values};
+use redline_lab::bench::{
+    ALIASES, Bench, BenchModel, Flag, Judge, LaneError, MeasuredServer, Servers, Setup, Text, Values,
+};
 use redline_lab::doctor::noise;
-use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfText};
+use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfServers, OfText};
 use redline_models::synth::Shape;
 
 use super::Context;
@@ -33,6 +37,7 @@ use crate::usage;
 use crate::value::{self, ThreadCounts};
 use all::AllArgs;
 use record::{RecordArgs, Recorder};
+use served::ServerFlags;
 use versus::{VersusArgs, Word};
 
 /// Arguments of `bench`: a lane with its flags, all of them, or nothing.
@@ -85,6 +90,8 @@ enum Subject {
     /// A model, with the name of the embedded model used by default.
     Model(OfModel, &'static str, Box<ModelArgs>),
     Text(OfText, TokenizerFlags),
+    /// Servers, or a model that one is started with.
+    Server(OfServers, ServerFlags, Box<ModelArgs>),
 }
 
 /// A model and how it runs.
@@ -126,6 +133,7 @@ fn measurement(lane: &'static Lane) -> Command {
         LaneFunction::Machine(_) => TierFlags::augment_args(command),
         LaneFunction::Model(_) | LaneFunction::Masked(_) => ModelArgs::augment_args(command),
         LaneFunction::Text(_) => TokenizerFlags::augment_args(command),
+        LaneFunction::Server(_) => ServerFlags::augment_args(ModelArgs::augment_args(command)),
     }
 }
 
@@ -193,6 +201,11 @@ impl LaneArgs {
                     Box::new(ModelArgs::from_arg_matches(matches)?),
                 ),
                 LaneFunction::Text(run) => Subject::Text(run, TokenizerFlags::from_arg_matches(matches)?),
+                LaneFunction::Server(run) => Subject::Server(
+                    run,
+                    ServerFlags::from_arg_matches(matches)?,
+                    Box::new(ModelArgs::from_arg_matches(matches)?),
+                ),
             },
             record: RecordArgs::from_arg_matches(matches)?,
             versus: VersusArgs::from_arg_matches(matches)?,
@@ -278,19 +291,30 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
 /// The subject of a measurement, resolved from flags, environment and files.
 enum Resolved {
     Machine(OfMachine, Option<Tier>),
-    Model(Box<ResolvedModel>),
+    Model(OfModel, Box<ResolvedModel>),
     Text(OfText, TokenizerSource),
+    Server(OfServers, Box<ResolvedServers>),
 }
 
-/// A model, resolved, and the function that measures it.
+/// Servers that run already, or the model of one that is started.
+struct ResolvedServers {
+    running: Vec<MeasuredServer>,
+    headers: Vec<(String, String)>,
+    /// The model that requests to running servers name.
+    asked: Option<String>,
+    model: Option<ResolvedModel>,
+}
+
+/// A model, resolved.
 struct ResolvedModel {
-    run: OfModel,
     name: String,
     backend: Backend,
     source: Source,
     packed_bytes: Option<u64>,
     /// The plan directory that the user named.
     plan_cache: Option<PathBuf>,
+    /// Set once the user has been warned that the tokenizer is not the native one.
+    told_fallback: OnceCell<Option<()>>,
     /// The directory of a model that was made for this run; it is removed afterwards.
     _made: Option<Made>,
 }
@@ -300,22 +324,83 @@ impl Subject {
         Ok(match self {
             Self::Machine(run, flags) => Resolved::Machine(*run, flags.resolve(context.environment)?),
             Self::Model(run, embedded, flags) => {
-                let backend = flags.backend.resolve(context.environment, &context.clock)?;
-                let plan_cache = flags.backend.named_plan_dir(context.environment)?;
-                let made = flags.model_size.map(|shape| Made::new(shape, context)).transpose()?;
-                let model = match &made {
-                    Some(made) => ModelName::made(&made.path()),
-                    None => flags.model.or(embedded, context.environment)?,
-                };
-                let source = model.source(context.environment)?;
-                let packed_bytes = model::packed_bytes(&source)?;
-                let (run, name) = (*run, model.name);
-                let model =
-                    ResolvedModel { run, name, backend, source, packed_bytes, plan_cache, _made: made };
-                Resolved::Model(Box::new(model))
+                Resolved::Model(*run, Box::new(flags.resolve(embedded, context)?))
             }
             Self::Text(run, flags) => Resolved::Text(*run, flags.or_demo(context.environment)?),
+            Self::Server(run, servers, flags) => {
+                let running = servers.running()?;
+                let model =
+                    running.is_empty().then(|| flags.resolve(demo_model::NAME, context)).transpose()?;
+                let (headers, asked) = (servers.headers()?, flags.model.model.clone());
+                Resolved::Server(*run, Box::new(ResolvedServers { running, headers, asked, model }))
+            }
         })
+    }
+}
+
+impl ModelArgs {
+    /// The model, or `embedded` if none is named.
+    fn resolve(&self, embedded: &str, context: &Context) -> Result<ResolvedModel, Failure> {
+        let backend = self.backend.resolve(context.environment, &context.clock)?;
+        let plan_cache = self.backend.named_plan_dir(context.environment)?;
+        let made = self.model_size.map(|shape| Made::new(shape, context)).transpose()?;
+        let model = match &made {
+            Some(made) => ModelName::made(&made.path()),
+            None => self.model.or(embedded, context.environment)?,
+        };
+        let source = model.source(context.environment)?;
+        let packed_bytes = model::packed_bytes(&source)?;
+        let (name, told_fallback) = (model.name, OnceCell::new());
+        Ok(ResolvedModel { name, backend, source, packed_bytes, plan_cache, told_fallback, _made: made })
+    }
+}
+
+impl ResolvedModel {
+    fn load(&self, setup: &Setup) -> Result<Engine, EngineError> {
+        let backend = self.backend.clone().for_lane(setup);
+        let options = backend.options(self.source.clone(), setup.into());
+        let engine = Engine::load(setup.served(options))?;
+        self.told_fallback
+            .get_or_init(|| engine.tokenizer().map(|it| message::warn_of_fallback(&self.name, it)));
+        Ok(engine)
+    }
+
+    fn measure(&self, run: OfModel, bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
+        let load_judge = |threads| {
+            let setup = Setup::new(threads);
+            let backend = self.backend.clone().for_lane(&setup);
+            Engine::load(backend.options(Source::Embedded(demo_model::MODEL), (&setup).into()))
+        };
+        let knows = *self.name == *demo_model::DIFFUSION.name;
+        let judge = knows.then_some(Judge { load: &load_judge, text: demo_model::HELD_OUT });
+        let model = BenchModel {
+            load: &|setup| self.load(&setup),
+            packed_bytes: self.packed_bytes,
+            plan_cache: self.plan_cache.clone(),
+            kv_format: self.backend.kv_format(),
+            text: demo_model::HELD_OUT,
+            judge,
+        };
+        run(bench, &model, values)
+    }
+}
+
+impl ResolvedServers {
+    fn measure(&self, run: OfServers, bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
+        let start = |threads| match &self.model {
+            Some(model) => {
+                let setup = Setup { prefix_cache: true, ..Setup::new(threads) };
+                served::start(&model.name, model.load(&setup)?)
+            }
+            None => Err(LaneError::Usage("no server is named".to_owned())),
+        };
+        let servers = Servers {
+            running: self.running.clone(),
+            model: self.asked.clone(),
+            headers: self.headers.clone(),
+            start: &start,
+        };
+        run(bench, &servers, values)
     }
 }
 
@@ -323,7 +408,7 @@ impl Resolved {
     /// The `--model` flag to pass to another process, if the model here came from the default or the environment.
     fn model_word(&self) -> Option<OsString> {
         match self {
-            Self::Model(model) => Some(format!("--model={}", model.name).into()),
+            Self::Model(_, model) => Some(format!("--model={}", model.name).into()),
             _ => None,
         }
     }
@@ -331,7 +416,8 @@ impl Resolved {
     fn tier(&self) -> Option<Tier> {
         match self {
             Self::Machine(_, tier) => *tier,
-            Self::Model(model) => model.backend.tier(),
+            Self::Model(_, model) => model.backend.tier(),
+            Self::Server(_, servers) => servers.model.as_ref().and_then(|model| model.backend.tier()),
             Self::Text(..) => None,
         }
     }
@@ -339,34 +425,8 @@ impl Resolved {
     fn measure(&self, bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
         match self {
             Self::Machine(run, _) => run(bench, values),
-            Self::Model(model) => {
-                let ResolvedModel { run, name, backend, source, packed_bytes, plan_cache, _made: _ } =
-                    &**model;
-                let warned = OnceCell::new();
-                let load = |setup: Setup| {
-                    let backend = backend.clone().for_lane(&setup);
-                    let options = backend.options(source.clone(), (&setup).into());
-                    let engine = Engine::load(setup.served(options))?;
-                    warned.get_or_init(|| engine.tokenizer().map(|it| message::warn_of_fallback(name, it)));
-                    Ok(engine)
-                };
-                let load_judge = |threads| {
-                    let setup = Setup::new(threads);
-                    let backend = backend.clone().for_lane(&setup);
-                    Engine::load(backend.options(Source::Embedded(demo_model::MODEL), (&setup).into()))
-                };
-                let knows = *name == demo_model::DIFFUSION.name;
-                let judge = knows.then_some(Judge { load: &load_judge, text: demo_model::HELD_OUT });
-                let model = BenchModel {
-                    load: &load,
-                    packed_bytes: *packed_bytes,
-                    plan_cache: plan_cache.clone(),
-                    kv_format: backend.kv_format(),
-                    text: demo_model::HELD_OUT,
-                    judge,
-                };
-                run(bench, &model, values)
-            }
+            Self::Model(run, model) => model.measure(*run, bench, values),
+            Self::Server(run, servers) => servers.measure(*run, bench, values),
             Self::Text(run, source) => {
                 let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };
                 run(bench, &text, values)

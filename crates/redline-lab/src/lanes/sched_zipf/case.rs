@@ -1,6 +1,7 @@
 //! What a run consists of: the flags, and the schedule that follows from them.
 
-use super::arrivals::{Arrivals, Load, Planned, Random, Zipf};
+use super::arrivals::{Load, Planned};
+use crate::bench::random::{Arrivals, Random, Zipf};
 use crate::bench::{Bench, Result, Values, require};
 
 /// Maximum number of adapters that a request combines.

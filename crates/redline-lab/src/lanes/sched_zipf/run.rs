@@ -1,7 +1,5 @@
 //! One run: blocks of requests that arrive at their times, whether or not earlier ones were answered.
 
-use std::time::Duration;
-
 use redline_engine::{AdapterChoice, Cancel, Engine, GenerateRequest, GenerateTicket, StageTime};
 
 use super::arrivals::Planned;
@@ -130,7 +128,7 @@ impl Server<'_> {
             (answers, reloading.join().unwrap_or_else(panicked))
         });
         let (answers, reload_ns) = (answers?, reload_ns?);
-        wait_until(self.clock, begin + ns(self.case.block_s()));
+        self.clock.sleep_until(begin + ns(self.case.block_s()));
         Ok(Block { window: (begin, self.clock.now_ns()), answers, reload_ns })
     }
 
@@ -139,7 +137,7 @@ impl Server<'_> {
         let mut tickets = Vec::with_capacity(pair.requests.len());
         for (index, planned) in pair.requests.iter().enumerate() {
             let due = begin + ns(planned.at_s);
-            wait_until(self.clock, due);
+            self.clock.sleep_until(due);
             let submitted = self.clock.now_ns();
             tickets.push((due, submitted, self.submit(pair.first + index, planned, with_adapters)?));
         }
@@ -162,7 +160,7 @@ impl Server<'_> {
     fn reload(&self, begin: u64, reloads: &[(f64, usize)]) -> Result<Vec<u64>> {
         let mut all = Vec::with_capacity(reloads.len());
         for &(at_s, adapter) in reloads {
-            wait_until(self.clock, begin + ns(at_s));
+            self.clock.sleep_until(begin + ns(at_s));
             self.library.rewrite(adapter)?;
             let (name, dir) = (Library::name(adapter), self.library.dir(adapter));
             let (published, ns) = self.clock.time(|| self.engine.load_adapter(&name, &dir, None));
@@ -198,11 +196,4 @@ impl Sample {
 
 fn ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
-}
-
-/// Sleeps until a time of the clock.
-fn wait_until(clock: &Clock, due: u64) {
-    while let Some(left) = due.checked_sub(clock.now_ns()).filter(|&left| left > 0) {
-        std::thread::sleep(Duration::from_nanos(left));
-    }
 }

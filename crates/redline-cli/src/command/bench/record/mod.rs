@@ -376,7 +376,7 @@ impl<'a> Recorder<'a> {
 }
 
 /// The verdicts of the rows themselves (invalid, or a missed gate), each with its line for standard error.
-fn verdicts(rows: &[Row], portable: bool) -> Vec<(Verdict, String)> {
+pub(super) fn verdicts(rows: &[Row], portable: bool) -> Vec<(Verdict, String)> {
     let mut found = Vec::new();
     for row in rows {
         // The share of a limit depends on speed, which a portable comparison does not judge.
@@ -389,7 +389,7 @@ fn verdicts(rows: &[Row], portable: bool) -> Vec<(Verdict, String)> {
 }
 
 /// Returns the exit code of the worst verdict, or 0 if there is none.
-fn code_of(verdicts: impl IntoIterator<Item = Verdict>) -> u8 {
+pub(super) fn code_of(verdicts: impl IntoIterator<Item = Verdict>) -> u8 {
     let mut verdicts = verdicts.into_iter().peekable();
     if verdicts.peek().is_some() { verdict::exit_code(verdicts) } else { 0 }
 }

@@ -31,21 +31,15 @@ impl HttpAnswer {
 
     pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Self> {
         let mut answer = Self::head(from)?;
-        if answer.chunked() {
-            while let Some(chunk) = chunk(from)? {
-                answer.body.extend(chunk);
-            }
-        } else if let Some(length) = answer.header("content-length") {
-            let length: usize = length.parse().map_err(|_| malformed(format!("a length of `{length}`")))?;
-            answer.body = exactly(from, length)?;
-        } else {
-            from.read_to_end(&mut answer.body)?;
+        let mut rest = Rest::of(&answer)?;
+        while let Some(part) = rest.next(from)? {
+            answer.body.extend(part);
         }
         Ok(answer)
     }
 
     /// Reads the status and the headers.
-    fn head(from: &mut impl BufRead) -> io::Result<Self> {
+    pub(crate) fn head(from: &mut impl BufRead) -> io::Result<Self> {
         let first = line(from)?;
         let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| malformed(format!("no status in `{first}`")))?;
@@ -62,6 +56,50 @@ impl HttpAnswer {
 
     fn chunked(&self) -> bool {
         self.header("transfer-encoding").is_some_and(|encoding| encoding.eq_ignore_ascii_case("chunked"))
+    }
+}
+
+/// What is left of a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rest {
+    /// Chunks with their sizes.
+    Chunks,
+    /// This number of bytes.
+    Bytes(usize),
+    /// Everything up to the end of the connection.
+    Everything,
+    Nothing,
+}
+
+impl Rest {
+    /// The whole body of an answer.
+    pub(crate) fn of(head: &HttpAnswer) -> io::Result<Self> {
+        if head.chunked() {
+            return Ok(Self::Chunks);
+        }
+        let Some(length) = head.header("content-length") else { return Ok(Self::Everything) };
+        let length = length.parse().map_err(|_| malformed(format!("a length of `{length}`")))?;
+        Ok(Self::Bytes(length))
+    }
+
+    /// The next part: a chunk, or everything if there are no chunks. `None` after the last.
+    pub(crate) fn next(&mut self, from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+        match std::mem::replace(self, Self::Nothing) {
+            Self::Chunks => {
+                let chunk = chunk(from)?;
+                if chunk.is_some() {
+                    *self = Self::Chunks;
+                }
+                Ok(chunk)
+            }
+            Self::Bytes(length) => exactly(from, length).map(Some),
+            Self::Everything => {
+                let mut bytes = Vec::new();
+                from.read_to_end(&mut bytes)?;
+                Ok(Some(bytes))
+            }
+            Self::Nothing => Ok(None),
+        }
     }
 }
 

@@ -6,12 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod stream;
 
 use std::io::{self, BufReader, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 pub use answer::HttpAnswer;
+pub use stream::{HttpStream, StreamedEvent};
 
 /// Longest wait for the next byte of an answer. A server that hangs fails a test instead of stopping it.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -48,6 +50,12 @@ impl HttpClient {
     /// Sends a request with a body, and reads the whole answer.
     pub fn request(&self, method: &str, path: &str, body: &[u8]) -> io::Result<HttpAnswer> {
         HttpAnswer::read(&mut BufReader::new(self.send(method, path, body)?))
+    }
+
+    /// Sends a request with a body, and reads the head of its answer. The body is read as it comes. Dropping the stream closes the
+    /// connection.
+    pub fn open(&self, method: &str, path: &str, body: &[u8]) -> io::Result<HttpStream> {
+        HttpStream::begin(self.send(method, path, body)?)
     }
 
     /// Sends a request and does not read its answer. Dropping the connection closes it.

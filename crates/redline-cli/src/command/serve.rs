@@ -8,6 +8,7 @@ use clap::Args;
 use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits};
 
 use super::Context;
+use super::template::TemplateFile;
 use crate::message::{self, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
 use crate::output;
@@ -49,6 +50,8 @@ pub(super) struct ServeArgs {
     /// Do not log requests to standard error
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    template: TemplateFile,
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
@@ -122,6 +125,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         port: args.port,
         aliases: args.model_alias.clone(),
         keys,
+        chat: Some(args.template.open(&model, context.environment)?),
         limits: ServerLimits {
             queue: args.queue,
             connections: args.max_connections,

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use redline_api::LoadedModel;
+use redline_api::{Chat, ChatOptions, LoadedModel};
 use redline_client::{HttpAnswer, HttpClient};
 use redline_engine::{Engine, Options, Source, Stage, StageTime};
 use redline_server::{LogSink, ServeSummary, Server, ServerConfig, ServerStop};
@@ -44,6 +44,22 @@ pub(crate) fn start_with(model: LoadedModel, change: impl FnOnce(&mut ServerConf
     let sink: LogSink = Box::new(move |line| lines.lock().unwrap().push(line.to_owned()));
     let thread = std::thread::spawn(move || server.run(model, Some(sink), || ()).unwrap());
     Running { client, stop, thread: Some(thread), log }
+}
+
+/// Starts a server whose model chats with this template of `tests/golden/chat`.
+pub(crate) fn start_chat(template: &str) -> Running {
+    start_with(model(), |config| config.chat = Some(chat(template)))
+}
+
+/// A template of `tests/golden/chat` for the demo model.
+pub(crate) fn chat(template: &str) -> Chat {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = Some(root.join("tests/golden/chat").join(template));
+    Chat::open(
+        "demo",
+        &Source::Directory(root.join("models/demo")),
+        ChatOptions { file, ..ChatOptions::default() },
+    )
 }
 
 /// Starts a server.
@@ -87,6 +103,25 @@ impl Running {
         let summary = self.thread.take().unwrap().join().unwrap();
         let lines = self.log.lock().unwrap();
         (summary, lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect())
+    }
+
+    /// The events that a request is answered with, as documents; the mark after the last event is `null`.
+    pub(crate) fn events(&self, path: &str, body: &str) -> Vec<Value> {
+        let mut stream = self.client.open("POST", path, body.as_bytes()).unwrap();
+        if stream.head.status != 200 {
+            panic!("{path} {body}: {}", stream.read_rest().unwrap().text());
+        }
+        assert_eq!(stream.head.header("content-type"), Some("text/event-stream; charset=utf-8"));
+        let mut events = Vec::new();
+        while let Some(event) = stream.next_event().unwrap() {
+            let document = match event.data.as_str() {
+                "[DONE]" => Value::Null,
+                data => serde_json::from_str(data).unwrap(),
+            };
+            assert_eq!(event.name.as_deref(), document["type"].as_str(), "{document}");
+            events.push(document);
+        }
+        events
     }
 
     /// The document that a request is answered with.

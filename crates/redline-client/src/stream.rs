@@ -189,10 +189,20 @@ fn ended(stream: &mut BufReader<TcpStream>) -> io::Result<()> {
     if line(stream)?.is_empty() { Ok(()) } else { Err(malformed("a chunk is longer than its size")) }
 }
 
+/// A server-sent event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamedEvent<'a> {
+    /// Its name, if it has one.
+    pub name: Option<&'a str>,
+    /// Its data.
+    pub data: &'a str,
+}
+
 /// Reads server-sent events (HTML Living Standard, 9.2.6) from bytes that arrive in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct EventReader {
     line: Vec<u8>,
+    name: Option<String>,
     /// The data of the event so far; `None` before its first line of data.
     data: Option<String>,
     /// Whether the last byte was a carriage return, so that a line feed belongs to the same line end.
@@ -200,8 +210,8 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// Takes the next bytes, and calls `event` with the data of every event that they complete.
-    pub fn push(&mut self, piece: &[u8], mut event: impl FnMut(&str)) {
+    /// Takes the next bytes, and calls `event` with every event that they complete.
+    pub fn push(&mut self, piece: &[u8], mut event: impl FnMut(StreamedEvent<'_>)) {
         for &byte in piece {
             let after_return = std::mem::replace(&mut self.after_return, byte == b'\r');
             match byte {
@@ -212,25 +222,26 @@ impl EventReader {
         }
     }
 
-    fn end_of_line(&mut self, event: &mut impl FnMut(&str)) {
+    fn end_of_line(&mut self, event: &mut impl FnMut(StreamedEvent<'_>)) {
         let bytes = std::mem::take(&mut self.line);
         let line = String::from_utf8_lossy(&bytes);
         if line.is_empty() {
+            let name = self.name.take();
             if let Some(data) = self.data.take() {
-                event(&data);
+                event(StreamedEvent { name: name.as_deref(), data: &data });
             }
             return;
         }
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));
-        if field == "data" {
-            let value = value.strip_prefix(' ').unwrap_or(value);
-            match &mut self.data {
-                Some(data) => {
-                    data.push('\n');
-                    data.push_str(value);
-                }
-                None => self.data = Some(value.to_owned()),
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match (field, &mut self.data) {
+            ("event", _) => self.name = Some(value.to_owned()),
+            ("data", Some(data)) => {
+                data.push('\n');
+                data.push_str(value);
             }
+            ("data", none) => *none = Some(value.to_owned()),
+            _ => {}
         }
     }
 }
@@ -360,13 +371,14 @@ mod tests {
 
     #[test]
     fn events_end_with_an_empty_line_wherever_pieces_end() {
-        let text = "data: one\n\n: a comment\nid: 3\ndata:two\r\ndata: lines\r\n\r\ndata\r\rdata: \u{e4}\n\ndata: no end\n";
-        let expected = ["one", "two\nlines", "", "\u{e4}"];
+        let text = "data: one\n\n: a comment\nid: 3\nevent: x\ndata:two\r\ndata: lines\r\n\r\ndata\r\rdata: \u{e4}\n\ndata: no end\n";
+        let expected = [(None, "one"), (Some("x"), "two\nlines"), (None, ""), (None, "\u{e4}")];
         for size in 1..text.len() {
             let (mut reader, mut seen) = (EventReader::default(), Vec::new());
             for piece in text.as_bytes().chunks(size) {
-                reader.push(piece, |data| seen.push(data.to_owned()));
+                reader.push(piece, |event| seen.push((event.name.map(str::to_owned), event.data.to_owned())));
             }
+            let seen: Vec<_> = seen.iter().map(|(name, data)| (name.as_deref(), data.as_str())).collect();
             assert_eq!(seen, expected, "{size}");
         }
     }

@@ -26,7 +26,8 @@ pub use answer::outcome::{
     BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome,
     DiffusionPass, DiffusionProgress, Divergence, EngineUse, Estimate, FilledMask, FinishReason,
     GenerateOutcome, GeneratedPiece, ItemError, ItemScore, MaskSamples, PerplexityOutcome, PositionLogprobs,
-    PrefixCacheCounts, Ranked, RequestCost, RerankOutcome, ScoreOutcome, TokenCounts, TokenLogprob,
+    PrefixCacheCounts, Ranked, ReportedPrompt, RequestCost, RerankOutcome, ScoreOutcome, TokenCounts,
+    TokenLogprob,
 };
 pub use answer::ticket::{
     BatchTicket, ClassifyTicket, DiffuseTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,

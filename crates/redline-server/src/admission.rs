@@ -1,18 +1,41 @@
-//! Runs requests on the engine: a place in the queue, submission, and the wait for the outcomes.
+//! Runs requests on the engine: a place in the queue, memory for the answer, submission, and the wait for the outcomes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use redline_api::ApiError;
 use redline_engine::{Cancel, Engine, EngineError, Ticket};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::answer::Answer;
 use crate::app::App;
+use crate::clock::Moment;
 use crate::fault::Fault;
 
-/// Places in the queue, given back when it is dropped.
+/// Answers up to this size are built on the thread that serves all connections, which takes less time than a change of threads.
+const SMALL: usize = 64 << 10;
+
+/// Bytes that an answer with scores may take: for each item its scores, in the outcome, in the answer and in JSON.
+pub(crate) fn score_bytes(items: usize, labels: usize) -> usize {
+    items.saturating_mul(labels.saturating_mul(64).saturating_add(256))
+}
+
+/// What a request needs of the server while it runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    /// The field that errors without one concern.
+    pub(crate) param: &'static str,
+    /// Number of prompts.
+    pub(crate) prompts: usize,
+    /// Most bytes that its outcome and its answer may take.
+    pub(crate) answer_bytes: usize,
+}
+
+/// Places in the queue and memory for an answer, given back when it is dropped.
 pub(crate) struct Place {
     app: Arc<App>,
     _permit: OwnedSemaphorePermit,
+    memory: Option<OwnedSemaphorePermit>,
 }
 
 impl Place {
@@ -33,7 +56,25 @@ impl Place {
             Fault::overloaded("queue_full", format!("{message}; try again when some requests are answered"))
         })?;
         app.admitted.fetch_add(1, Ordering::SeqCst);
-        Ok(Self { app: app.clone(), _permit: permit })
+        Ok(Self { app: app.clone(), _permit: permit, memory: None })
+    }
+
+    /// Takes memory for an answer too.
+    pub(crate) fn with_memory(mut self, bytes: usize, param: &str) -> Result<Self, Fault> {
+        let most = self.app.config.limits.all_answer_bytes;
+        let count = u32::try_from(bytes).ok().filter(|_| bytes <= most).ok_or_else(|| {
+            let message = format!(
+                "the answer may take {bytes} bytes of memory, and all answers together have {most}; ask for fewer tokens, continuations, \
+                 log-probabilities or items"
+            );
+            Fault::invalid("answer_too_large", message).of_field(param)
+        })?;
+        let memory = self.app.answer_bytes.clone().try_acquire_many_owned(count).map_err(|_| {
+            let message = "the answers of other requests take the memory for answers; try again later";
+            Fault::overloaded("bytes_budget", message)
+        })?;
+        self.memory = Some(memory);
+        Ok(self)
     }
 }
 
@@ -43,38 +84,85 @@ impl Drop for Place {
     }
 }
 
-/// Submits the engine's requests of `prompts` prompts, all or none, and waits for their outcomes. `param` is the field that errors of the
-/// engine concern. If the caller stops waiting, the requests are cancelled.
-pub(crate) async fn run<O, P, S>(
-    app: &Arc<App>,
-    prompts: usize,
-    param: &'static str,
-    submit: S,
-) -> Result<Vec<O>, Fault>
+/// Where the engine's requests of a request are submitted.
+pub(crate) struct Desk<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) cancel: &'a Cancel,
+    begun: Moment,
+}
+
+impl Desk<'_> {
+    /// What is left of a time limit: the wait for a thread that tokenises counts, and so does the time for earlier prompts.
+    pub(crate) fn time_left(&self, limit: Option<f64>) -> Result<Option<f64>, EngineError> {
+        let Some(limit) = limit else { return Ok(None) };
+        let seconds = self.begun.elapsed().as_secs_f64();
+        if seconds >= limit {
+            Err(EngineError::Late { seconds, tokens: None })
+        } else {
+            Ok(Some(limit - seconds))
+        }
+    }
+}
+
+/// Submits the engine's requests of a request on a thread that tokenises.
+pub(crate) async fn submit<T, E, S>(app: &Arc<App>, need: Need, submit: S) -> Result<(Place, T), Fault>
+where
+    T: Send + 'static,
+    E: Into<ApiError> + Send + 'static,
+    S: FnOnce(&Desk<'_>) -> Result<T, E> + Send + 'static,
+{
+    let begun = Moment::now();
+    let Need { param, prompts, answer_bytes } = need;
+    let place = Place::take(app, prompts.max(1), param)?.with_memory(answer_bytes, param)?;
+    let work = move |app: &App| submit(&Desk { engine: &app.model.engine, cancel: &app.cancel, begun });
+    let (place, submitted) = blocking(app, place, work).await?;
+    Ok((place, submitted.map_err(|error| failed(app, error.into(), param))?))
+}
+
+/// Submits the engine's requests of a request, all or none, waits for their outcomes and builds the answer. If the caller stops waiting,
+/// the requests are cancelled.
+pub(crate) async fn run<O, P, E, S, B>(app: &Arc<App>, need: Need, work: S, build: B) -> Result<Answer, Fault>
 where
     O: Send + 'static,
     P: Send + 'static,
-    S: FnOnce(&Engine, &Cancel) -> Result<Vec<Ticket<O, P>>, EngineError> + Send + 'static,
+    E: Into<ApiError> + Send + 'static,
+    S: FnOnce(&Desk<'_>) -> Result<Vec<Ticket<O, P>>, E> + Send + 'static,
+    B: FnOnce(&App, Vec<O>) -> Result<Answer, Fault> + Send + 'static,
 {
-    let place = Place::take(app, prompts.max(1), param)?;
-    let (_place, tickets) = blocking(app, place, move |app| submit(&app.model.engine, &app.cancel)).await?;
-    let tickets = tickets.map_err(|error| failed(app, &error, param))?;
+    let (mut place, tickets) = submit(app, need, work).await?;
     let mut outcomes = Vec::with_capacity(tickets.len());
     for ticket in tickets {
-        outcomes.push(ticket.await.map_err(|error| failed(app, &error, param))?);
+        outcomes.push(ticket.await.map_err(|error| failed(app, error.into(), need.param))?);
     }
-    Ok(outcomes)
+    let answer;
+    if need.answer_bytes <= SMALL {
+        answer = build(app, outcomes);
+    } else {
+        (place, answer) = blocking(app, place, move |app| build(app, outcomes)).await?;
+    }
+    Ok(answer?.holding(place.memory.take()))
 }
 
 /// As [`run`], for one request of the engine.
-pub(crate) async fn run_one<O, P, S>(app: &Arc<App>, param: &'static str, submit: S) -> Result<O, Fault>
+pub(crate) async fn run_one<O, P, E, S, B>(
+    app: &Arc<App>,
+    need: Need,
+    work: S,
+    build: B,
+) -> Result<Answer, Fault>
 where
     O: Send + 'static,
     P: Send + 'static,
-    S: FnOnce(&Engine, &Cancel) -> Result<Ticket<O, P>, EngineError> + Send + 'static,
+    E: Into<ApiError> + Send + 'static,
+    S: FnOnce(&Desk<'_>) -> Result<Ticket<O, P>, E> + Send + 'static,
+    B: FnOnce(&App, O) -> Result<Answer, Fault> + Send + 'static,
 {
-    let mut outcomes = run(app, 1, param, |engine, cancel| Ok(vec![submit(engine, cancel)?])).await?;
-    outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))
+    let works = |desk: &Desk<'_>| Ok::<_, E>(vec![work(desk)?.outcome_only()]);
+    let builds = |app: &App, mut outcomes: Vec<O>| {
+        let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+        build(app, outcome)
+    };
+    run(app, Need { prompts: 1, ..need }, works, builds).await
 }
 
 /// Does work that may take long, such as tokenising, on a thread of its own. It keeps its place until it is done, also if its caller
@@ -92,7 +180,30 @@ pub(crate) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(done).await.map_err(|_| Fault::internal("panicked"))
 }
 
-fn failed(app: &App, error: &EngineError, param: &str) -> Fault {
-    app.note(error);
-    Fault::of_engine(error, param)
+/// The fault of an error. `param` is the field that errors without one concern.
+pub(crate) fn failed(app: &App, error: ApiError, param: &str) -> Fault {
+    if let ApiError::Engine(error) = &error {
+        app.note(error);
+    }
+    Fault::of(error, param)
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_engine::Source;
+
+    use super::*;
+
+    #[test]
+    fn the_time_limit_counts_what_has_passed() {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+        let options =
+            redline_engine::Options { threads: 1, ..redline_engine::Options::new(Source::Directory(dir)) };
+        let engine = Engine::load(options).unwrap();
+        let desk = Desk { engine: &engine, cancel: &Cancel::new(), begun: Moment::now() };
+        assert!(matches!(desk.time_left(None), Ok(None)));
+        assert!(matches!(desk.time_left(Some(0.0)), Err(EngineError::Late { tokens: None, .. })));
+        let left = desk.time_left(Some(1e6)).unwrap().unwrap();
+        assert!(left <= 1e6 && left > 1e5, "{left}");
+    }
 }

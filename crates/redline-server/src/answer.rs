@@ -1,19 +1,36 @@
 //! Answers of handlers, and how they become HTTP responses.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use redline_wire::Usage;
 use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::fault::Fault;
+use crate::log::Record;
+
+/// Most bytes of a document that are handed to the connection at a time.
+const PART: usize = 64 << 10;
 
 /// The answer of a handler.
-#[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    body: Vec<u8>,
+    content: Content,
     /// Token counts for the log.
     pub(crate) usage: Option<Usage>,
+}
+
+/// What an answer consists of.
+enum Content {
+    Document(Document),
+    /// Events. They end the line of the log.
+    Events(Box<dyn FnOnce(Record) -> Body + Send>),
 }
 
 impl Answer {
@@ -25,8 +42,14 @@ impl Answer {
     /// A document with another status.
     pub(crate) fn with_status(status: StatusCode, document: &impl Serialize) -> Result<Self, Fault> {
         // Only numbers that are not finite cannot be written.
-        let body = serde_json::to_vec(document).map_err(|_| Fault::internal("not_finite"))?;
-        Ok(Self { status, body, usage: None })
+        let bytes = serde_json::to_vec(document).map_err(|_| Fault::internal("not_finite"))?;
+        let content = Content::Document(Document { rest: bytes.into(), _reserved: None });
+        Ok(Self { status, content, usage: None })
+    }
+
+    /// Events, with the status 200.
+    pub(crate) fn events(body: impl FnOnce(Record) -> Body + Send + 'static) -> Self {
+        Self { status: StatusCode::OK, content: Content::Events(Box::new(body)), usage: None }
     }
 
     /// Token counts for the log.
@@ -34,20 +57,80 @@ impl Answer {
         Self { usage: Some(usage), ..self }
     }
 
-    pub(crate) fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.body));
+    /// Keeps memory for a document until it is sent. What was reserved beyond its size is given back.
+    pub(crate) fn holding(mut self, reserved: Option<OwnedSemaphorePermit>) -> Self {
+        if let (Content::Document(document), Some(mut reserved)) = (&mut self.content, reserved) {
+            let own = reserved.split(document.rest.len());
+            document._reserved = Some(own.unwrap_or(reserved));
+        }
+        self
+    }
+
+    /// The response. The line of the log ends with its head, or with the last event.
+    pub(crate) fn into_response(self, mut record: Record) -> Response<Body> {
+        let (body, media) = match self.content {
+            Content::Document(document) => {
+                record.status = self.status.as_u16();
+                if let Some(usage) = self.usage {
+                    record.count(usage);
+                }
+                (Body::new(document), "application/json")
+            }
+            Content::Events(body) => (body(record), "text/event-stream; charset=utf-8"),
+        };
+        let mut response = Response::new(body);
         *response.status_mut() = self.status;
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+        if media != "application/json" {
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            // Proxies that collect an answer before they send it would hold events back.
+            headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        }
         response
     }
 }
 
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+/// A document that is sent in parts, so that its memory is held until most of it is sent.
+struct Document {
+    rest: Bytes,
+    _reserved: Option<OwnedSemaphorePermit>,
+}
+
+impl HttpBody for Document {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = self.rest.len().min(PART);
+        let part = self.rest.split_to(next);
+        Poll::Ready((!part.is_empty()).then(|| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
+    }
+}
+
 impl Fault {
-    pub(crate) fn into_response(self) -> Response<Body> {
-        let body = serde_json::to_vec(&self.body()).unwrap_or_default();
-        let answer = Answer { status: self.status, body, usage: None };
-        let mut response = answer.into_response();
+    pub(crate) fn into_response(self, mut record: Record) -> Response<Body> {
+        record.code = Some(self.code);
+        let bytes = serde_json::to_vec(&self.body()).unwrap_or_default();
+        let content = Content::Document(Document { rest: bytes.into(), _reserved: None });
+        let mut response = Answer { status: self.status, content, usage: None }.into_response(record);
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
@@ -56,5 +139,35 @@ impl Fault {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_document_is_held_until_it_is_sent() {
+        let all = Arc::new(Semaphore::new(1 << 20));
+        let reserved = all.clone().try_acquire_many_owned(1 << 20).unwrap();
+        let text = "x".repeat(2 * PART);
+        let answer = Answer::json(&text).unwrap().holding(Some(reserved));
+        let Content::Document(document) = answer.content else { panic!("no document") };
+        let size = text.len() + 2;
+        assert_eq!(all.available_permits(), (1 << 20) - size);
+        let (mut body, mut sent) = (Box::pin(document), Vec::new());
+        assert_eq!(body.size_hint().exact(), Some(size as u64));
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(Ok(frame))) = body.as_mut().poll_frame(&mut context) {
+            sent.push(frame.into_data().unwrap().len());
+        }
+        assert_eq!(sent, [PART, PART, 2]);
+        drop(body);
+        assert_eq!(all.available_permits(), 1 << 20);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use axum::http::StatusCode;
-use redline_api::LoadedModel;
+use redline_api::{ApiError, Chat, LoadedModel};
 use redline_engine::{Cancel, EngineError};
 use tokio::sync::Semaphore;
 
@@ -26,6 +26,8 @@ pub(crate) struct App {
     pub(crate) places: Arc<Semaphore>,
     /// Bytes of bodies that may be read.
     pub(crate) body_bytes: Arc<Semaphore>,
+    /// Bytes of answers that may be generated, built or sent.
+    pub(crate) answer_bytes: Arc<Semaphore>,
     /// Cancels all requests.
     pub(crate) cancel: Cancel,
     pub(crate) admitted: AtomicU64,
@@ -42,6 +44,7 @@ impl App {
             model: Arc::new(model),
             places: Arc::new(Semaphore::new(config.limits.queue.min(Semaphore::MAX_PERMITS))),
             body_bytes: Arc::new(Semaphore::new(config.limits.all_body_bytes.min(u32::MAX as usize))),
+            answer_bytes: Arc::new(Semaphore::new(config.limits.all_answer_bytes.min(u32::MAX as usize))),
             config,
             log,
             started: unix_seconds(),
@@ -67,6 +70,13 @@ impl App {
         }
         let message = format!("there is no model `{asked}`; `/v1/models` lists those that there are");
         Err(Fault::new(StatusCode::NOT_FOUND, "model_not_found", message).of_field("model"))
+    }
+
+    /// The chat template, for the messages in this field.
+    pub(crate) fn chat(&self, param: &str) -> Result<Chat, Fault> {
+        let none = || ApiError::NoChatTemplate(self.model.name.clone());
+        let chat = self.config.chat.as_ref().ok_or_else(none).and_then(|chat| chat.check().map(|()| chat));
+        chat.cloned().map_err(|error| Fault::of(error, param))
     }
 
     /// A new id of a request.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use redline_api::Chat;
 use sha2::{Digest as _, Sha256};
 
 /// Settings of a server.
@@ -15,6 +16,8 @@ pub struct ServerConfig {
     pub aliases: Vec<String>,
     /// The keys that give access; without any, everybody has access.
     pub keys: Vec<ApiKey>,
+    /// The model's chat template; conversations are refused without one.
+    pub chat: Option<Chat>,
     /// Limits of requests and connections.
     pub limits: ServerLimits,
     /// Whether SIGTERM and SIGINT end the server.
@@ -28,6 +31,7 @@ impl Default for ServerConfig {
             port: 8000,
             aliases: Vec::new(),
             keys: Vec::new(),
+            chat: None,
             limits: ServerLimits::default(),
             signals: false,
         }
@@ -66,6 +70,10 @@ pub struct ServerLimits {
     pub body_bytes: usize,
     /// Maximum number of bytes of all bodies that are read at a time.
     pub all_body_bytes: usize,
+    /// Maximum number of bytes of all answers that are generated, built or sent at a time, as estimated from their requests.
+    pub all_answer_bytes: usize,
+    /// Bytes of a streamed answer that may wait for its client; one that reads more slowly is cut off.
+    pub stream_bytes: usize,
     /// Maximum depth of arrays and objects in a body.
     pub depth: usize,
     /// Longest wait for the head of a request, and longest life of a connection without one.
@@ -92,6 +100,8 @@ impl Default for ServerLimits {
             connections: 4096,
             body_bytes: 16 << 20,
             all_body_bytes: 256 << 20,
+            all_answer_bytes: 256 << 20,
+            stream_bytes: 1 << 20,
             depth: 64,
             head_time: Duration::from_secs(30),
             body_time: Duration::from_secs(30),

@@ -67,7 +67,11 @@ impl Fault {
                 Self::invalid("invalid_value", advised(&fact, hint)).of_field(param)
             }
             ApiError::Engine(error) => Self::of_engine(&error, param),
-            ApiError::Chat(_) | ApiError::InvalidTemplate(_) => Self::internal("tokenizer"),
+            ApiError::Chat(_) => Self::internal("tokenizer"),
+            ApiError::InvalidTemplate(error) => {
+                let message = advised(&error.to_string(), hint);
+                Self::new(StatusCode::NOT_IMPLEMENTED, "invalid_chat_template", message)
+            }
             error => Self::invalid("invalid_value", advised(&error.to_string(), hint)).of_field(param),
         }
     }
@@ -141,6 +145,9 @@ struct FieldsOfRequests;
 
 impl Spelling for FieldsOfRequests {
     fn setting(&self, setting: Setting, value: Option<&str>) -> String {
+        if setting == Setting::ChatTemplate {
+            return "the server's `chat_template`".to_owned();
+        }
         let name = match setting {
             Setting::MaxNewTokens => "max_tokens",
             setting => setting.name(),

@@ -14,15 +14,18 @@ mod clock;
 mod config;
 mod connection;
 mod fault;
+mod generation;
 mod key;
 mod log;
 mod nesting;
 mod origin;
+mod pipe;
 mod request;
 mod route;
 mod routes;
 mod server;
 mod stop;
+mod stream;
 
 pub use config::{ApiKey, ServerConfig, ServerLimits};
 pub use log::LogSink;

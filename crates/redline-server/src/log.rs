@@ -3,6 +3,7 @@
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use redline_wire::Usage;
 use serde::Serialize;
 
 use crate::clock::Moment;
@@ -39,7 +40,7 @@ impl Log {
 /// The status in the log of a request whose client left before the answer.
 const CLIENT_CLOSED: u16 = 499;
 
-/// The line of a request, which is written when it is dropped.
+/// The line of a request, which is written when it is dropped: with the head of a document, and after the last event of a stream.
 #[derive(Serialize)]
 pub(crate) struct Record {
     event: &'static str,
@@ -77,6 +78,15 @@ impl Record {
             begun: Moment::now(),
             log,
         }
+    }
+}
+
+impl Record {
+    /// Takes token counts.
+    pub(crate) fn count(&mut self, usage: Usage) {
+        self.prompt_tokens = Some(usage.prompt_tokens);
+        self.completion_tokens = Some(usage.completion_tokens);
+        self.cached_tokens = Some(usage.prompt_tokens_details.cached_tokens);
     }
 }
 

@@ -30,19 +30,8 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
     let mut record = Record::begin(app.log.clone(), id.clone(), request.method().as_str(), route.path);
     let answer = guarded(handle(&app, route, request, id.clone(), &mut record)).await;
     let mut response = match answer {
-        Ok(answer) => {
-            record.status = answer.status.as_u16();
-            if let Some(usage) = answer.usage {
-                record.prompt_tokens = Some(usage.prompt_tokens);
-                record.completion_tokens = Some(usage.completion_tokens);
-                record.cached_tokens = Some(usage.prompt_tokens_details.cached_tokens);
-            }
-            answer.into_response()
-        }
-        Err(fault) => {
-            (record.status, record.code) = (fault.status.as_u16(), Some(fault.code));
-            fault.into_response()
-        }
+        Ok(answer) => answer.into_response(record),
+        Err(fault) => fault.into_response(record),
     };
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);

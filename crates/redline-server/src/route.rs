@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use redline_api::foreign::AnswerHead;
+use redline_engine::GenerateRequest;
 use serde::de::DeserializeOwned;
 
 use crate::answer::Answer;
@@ -80,6 +81,12 @@ impl Call {
     /// The engine's salt: requests with different keys share no cached prefix.
     pub(crate) fn salt(&self, of_request: &str) -> String {
         format!("{}\0{of_request}", self.caller)
+    }
+
+    /// Sets the salt and the time limit of a generation.
+    pub(crate) fn complete(&self, request: &mut GenerateRequest) {
+        request.cache_salt = self.salt(&request.cache_salt);
+        request.timeout_s = Some(self.timeout_s(request.timeout_s));
     }
 
     /// The time limit of a request.

@@ -58,6 +58,19 @@ impl Decoder {
         }
     }
 
+    /// The bytes of one token in the middle of a text.
+    pub(crate) fn bytes(&self, token: &str) -> Vec<u8> {
+        let piece = self.each.iter().fold(Cow::Borrowed(token), |piece, each| each.apply(piece, false));
+        let mut bytes = Vec::new();
+        match (&self.join, byte_token(&piece)) {
+            (Join::ByteLevel, _) => push_bytes(&piece, &mut bytes),
+            (Join::Fallback, Some(byte)) => bytes.push(byte),
+            (Join::Spaced, _) => bytes.extend([b" ", piece.as_bytes()].concat()),
+            (Join::Text | Join::Fallback, _) => bytes.extend(piece.as_bytes()),
+        }
+        bytes
+    }
+
     /// Ends the text. The text held back is appended to `out`; incomplete bytes become U+FFFD.
     pub(crate) fn finish(&self, text: &mut Text, out: &mut String) {
         match self.join {

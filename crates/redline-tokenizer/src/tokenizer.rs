@@ -227,6 +227,11 @@ impl Tokenizer {
         Ok(out)
     }
 
+    /// The bytes that this id adds in the middle of a text. Unlike in [`Tokenizer::token_text`], incomplete characters keep their bytes.
+    pub fn token_bytes(&self, id: u32) -> Result<Vec<u8>, TokenizerError> {
+        self.entry(id).map(|token| self.decoder.bytes(token.decoded()))
+    }
+
     /// Whether `encode(.., special = true)` puts ids before the text.
     pub fn adds_bos(&self) -> bool {
         !self.affixes.prefix.is_empty()

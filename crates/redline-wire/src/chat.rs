@@ -11,6 +11,16 @@ use serde_json::value::RawValue;
 pub struct JsonText(String);
 
 impl JsonText {
+    /// A message of a conversation, whose content is a text or a list of texts.
+    pub fn message(role: &str, texts: &[String]) -> Self {
+        let part = |text: &String| serde_json::json!({ "type": "text", "text": text });
+        let content = match texts {
+            [text] => serde_json::Value::from(text.as_str()),
+            texts => texts.iter().map(part).collect(),
+        };
+        Self(serde_json::json!({ "role": role, "content": content }).to_string())
+    }
+
     /// The value as JSON.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -27,6 +37,14 @@ impl Serialize for JsonText {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         RawValue::from_string(self.0.clone()).map_err(S::Error::custom)?.serialize(to)
     }
+}
+
+/// An object of which only the type is read.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+pub struct TypedObject {
+    /// The type.
+    #[serde(rename = "type")]
+    pub kind: String,
 }
 
 /// What a request says about its conversation. `generate`, `score` and `diffuse` have these keys.
@@ -73,6 +91,16 @@ pub(crate) use chat_keys;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_has_one_text_or_a_list_of_them() {
+        let text = |texts: &[&str]| {
+            JsonText::message("user", &texts.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(text(&["a\"b"]).as_str(), r#"{"content":"a\"b","role":"user"}"#);
+        let two = r#"{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"role":"user"}"#;
+        assert_eq!(text(&["a", "b"]).as_str(), two);
+    }
 
     #[test]
     fn values_keep_their_text() {

@@ -30,19 +30,30 @@ mod trace;
 mod usage;
 
 pub use adapter::{AdapterName, AdapterNames};
-pub use chat::{ChatKeys, JsonText};
+pub use chat::{ChatKeys, JsonText, TypedObject};
 pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep};
 pub use fault::LineFault;
 pub use finite::Finite;
+pub use foreign::chat::{
+    AssistantMessage, ChatCompletion, ChatCompletionBody, ChatCompletionChoice, ChatCompletionChunk,
+    ChatCompletionDelta, ChatCompletionEvent, ChatLogprobs, ChatPosition, ChatToken, MessageDelta,
+};
 pub use foreign::classify::{ClassifiedText, ClassifyAnswer, ClassifyBody};
 pub use foreign::completion::{
-    CompletionBody, LegacyLogprobs, NamedLogprobs, OpenAiChoice, OpenAiCompletion, StreamOptions,
+    CompletionBody, CompletionChunk, CompletionDelta, CompletionEvent, LegacyLogprobs, NamedLogprobs,
+    OpenAiChoice, OpenAiCompletion,
 };
 pub use foreign::fault::{ErrorBody, ErrorDetail};
 pub use foreign::models::{ModelEntry, ModelList};
 pub use foreign::rerank::{DocumentBody, RankedDocument, RankedDocuments, RerankBody, TeiRank};
+pub use foreign::responses::{
+    IncompleteDetails, InputTokensDetails, OutputTokensDetails, ResponseEvent, ResponseEventContent,
+    ResponseFailure, ResponseMessage, ResponseObject, ResponseTextForm, ResponseTextFormat, ResponseTextPart,
+    ResponseUsage, ResponsesBody, ResponsesItem, ResponsesPart, ResponsesText, TextOrParts,
+};
 pub use foreign::score::{ScoreAnswer, ScoreBody};
+pub use foreign::stream::{ServerEvent, StreamOptions};
 pub use foreign::tokens::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody};
 pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};
 pub use id::{RequestId, request_id};

@@ -1,23 +1,25 @@
 //! `/v1/completions`: continuations of prompts, in OpenAI's form.
 
+use std::sync::Arc;
+
 use redline_engine::{
-    Continuation, FinishReason, GenerateOutcome, GenerateRequest, Penalties, PositionLogprobs,
-    PromptLogprobs, TokenCounts, TokenLogprob,
+    Continuation, GenerateOutcome, GenerateRequest, GeneratedPiece, PositionLogprobs, PromptLogprobs,
+    TokenCounts, TokenLogprob,
 };
 use redline_wire::{
-    CompletionBody, Finite, LegacyLogprobs, NamedLogprobs, OpenAiChoice, OpenAiCompletion, TextOrIds,
+    CompletionBody, CompletionChunk, CompletionDelta, CompletionEvent, ErrorBody, ErrorDetail, Finite,
+    LegacyLogprobs, NamedLogprobs, OpenAiChoice, OpenAiCompletion, TextOrIds, Usage,
 };
 
 use super::AnswerHead;
-use super::fields::{above_zero, count, refused, salt, stops, timeout, within};
-use crate::generate::SamplingDefaults;
+use super::fields::{count, refused, within};
+use super::generation::{GenerationFields, MAX_TOP_LOGPROBS, StreamForm, reason};
+use super::stream::{StreamCounts, StreamedAnswer};
 use crate::prompt::prompt;
 use crate::{ApiError, LoadedModel, cost};
 
 /// Maximum number of prompts of a request.
 pub const MAX_PROMPTS: usize = 128;
-/// Maximum number of log-probabilities per position.
-pub const MAX_TOP_LOGPROBS: usize = 20;
 /// Default of `max_tokens`, which is OpenAI's.
 const MAX_TOKENS: usize = 16;
 
@@ -32,11 +34,26 @@ pub struct CompletionForm {
     logprobs: bool,
     /// Whether token ids are returned.
     token_ids: bool,
+    /// How the answer is streamed, if it is.
+    stream: Option<StreamForm>,
+}
+
+impl CompletionForm {
+    /// Whether texts begin with their prompts.
+    pub fn echoes(&self) -> bool {
+        self.echo
+    }
+
+    /// How the answer is streamed, if it is.
+    pub fn stream(&self) -> Option<StreamForm> {
+        self.stream
+    }
 }
 
 /// Builds the engine's requests, one per prompt.
 pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, CompletionForm), ApiError> {
     check_supported(&body)?;
+    let stream = StreamForm::of(body.stream, body.stream_options)?;
     let prompts = body.prompt.0;
     count("prompt", prompts.len(), 1..=MAX_PROMPTS)?;
     let several = prompts.len() > 1;
@@ -52,61 +69,45 @@ pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, Completion
         return Err(refused("max_tokens", "`max_tokens` is 0", "give at least 1, or `echo` the prompt"));
     }
     let logprobs = within("logprobs", body.logprobs, 0..=MAX_TOP_LOGPROBS)?;
-    let sampling = SamplingDefaults {
-        temperature: within("temperature", body.temperature, 0.0..=100.0)?,
-        top_k: within("top_k", body.top_k, -1..=i64::from(u32::MAX))?.map(|k| k.max(0) as usize),
-        top_p: above_zero("top_p", body.top_p)?,
-        min_p: within("min_p", body.min_p, 0.0..=1.0)?,
-        typical_p: above_zero("typical_p", body.typical_p)?,
-        seed: body.seed.map(|seed| seed as u64),
+    let fields = GenerationFields {
+        temperature: body.temperature,
+        top_p: body.top_p,
+        top_k: body.top_k,
+        min_p: body.min_p,
+        typical_p: body.typical_p,
+        seed: body.seed,
+        n: body.n,
+        best_of: body.best_of,
+        stop: body.stop,
+        logit_bias: body.logit_bias,
+        presence_penalty: body.presence_penalty,
+        frequency_penalty: body.frequency_penalty,
+        repetition_penalty: body.repetition_penalty,
+        ignore_eos: body.ignore_eos,
+        cache_salt: body.cache_salt,
+        timeout_s: body.timeout_s,
     };
-    let most = GenerateRequest::MOST_CONTINUATIONS;
-    let n = within("n", body.n, 1..=most)?.unwrap_or(1);
-    let best_of = within("best_of", body.best_of, n..=most)?;
-    let sampling = sampling.sampling();
-    if best_of.unwrap_or(n) > 1 && sampling.temperature == 0.0 {
-        let (param, value) = if n > 1 { ("n", n) } else { ("best_of", best_of.unwrap_or(n)) };
-        let fact = format!("`{param}` is {value}, and greedy continuations are all the same");
-        return Err(refused(param, fact, "give a `temperature` above 0"));
-    }
-    if best_of.unwrap_or(n) > 1 && echo && logprobs.is_some() {
-        let fact = format!("`echo` with `logprobs` is given for {} continuations", best_of.unwrap_or(n));
-        return Err(refused("echo", fact, "ask for one continuation, or leave one of the two out"));
-    }
-    let bias = body.logit_bias.map(|bias| bias.0).unwrap_or_default();
-    for (id, bias) in &bias {
-        within(&format!("logit_bias.{id}"), Some(*bias), -100.0..=100.0)?;
-    }
-    let penalty = |param, value| Ok::<_, ApiError>(within(param, value, -2.0..=2.0)?.unwrap_or(0.0));
-    let repetition = body.repetition_penalty;
-    if repetition.is_some_and(|value| !(value > 0.0 && value.is_finite())) {
-        let fact = format!("`repetition_penalty` is {}", repetition.unwrap_or_default());
-        return Err(refused("repetition_penalty", fact, "give a number above 0"));
-    }
     let shared = GenerateRequest {
-        sampling,
-        penalties: Penalties {
-            repetition: repetition.unwrap_or(1.0),
-            frequency: penalty("frequency_penalty", body.frequency_penalty)?,
-            presence: penalty("presence_penalty", body.presence_penalty)?,
-        },
-        logit_bias: bias,
-        n,
-        best_of,
-        stop: stops(body.stop.unwrap_or_default().0)?,
-        ignore_eos: body.ignore_eos.unwrap_or(false),
         logprobs,
         prompt_logprobs: logprobs.filter(|_| echo).map(|top| PromptLogprobs { from: 0, top }),
-        cache_salt: salt(body.cache_salt)?,
-        timeout_s: timeout(body.timeout_s)?,
         // The engine generates at least one token.
-        ..GenerateRequest::new(redline_engine::Prompt::Ids(Vec::new()), max_tokens.max(1))
+        ..fields.request(max_tokens.max(1))?
     };
+    let continuations = shared.continuations();
+    if continuations > 1 && echo && logprobs.is_some() {
+        let fact = format!("`echo` with `logprobs` is given for {continuations} continuations");
+        return Err(refused("echo", fact, "ask for one continuation, or leave one of the two out"));
+    }
+    if stream.is_some() && continuations > shared.n {
+        let fact = "`best_of` is above `n`, and the best are known only at the end";
+        return Err(refused("best_of", fact, "leave it out, or leave `stream` out"));
+    }
     let form = CompletionForm {
         echo,
         prompt_only: max_tokens == 0,
         logprobs: logprobs.is_some(),
         token_ids: body.return_token_ids.unwrap_or(false),
+        stream,
     };
     let of = |text| GenerateRequest { prompt: prompt(text), ..shared.clone() };
     Ok((prompts.into_iter().map(of).collect(), form))
@@ -116,12 +117,6 @@ pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, Completion
 fn check_supported(body: &CompletionBody) -> Result<(), ApiError> {
     if body.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
         return Err(refused("suffix", "`suffix` is not supported", "leave it out"));
-    }
-    if body.stream == Some(true) {
-        return Err(refused("stream", "answers are not streamed yet", "leave `stream` out"));
-    }
-    if body.stream_options.is_some() {
-        return Err(refused("stream_options", "`stream_options` is given without `stream`", "leave it out"));
     }
     Ok(())
 }
@@ -141,7 +136,8 @@ pub fn answer(
         if !form.prompt_only {
             counts.completion_tokens += outcome.usage.completion_tokens;
         }
-        let echoed = Echoed::of(model, form, &mut outcome)?;
+        let prompt_logprobs = outcome.prompt_logprobs.take();
+        let echoed = Echoed::of(model, form, &outcome.prompt_token_ids, prompt_logprobs)?;
         for one in outcome.take_continuations() {
             choices.push(choice(choices.len(), form, &echoed, one));
         }
@@ -161,33 +157,34 @@ pub fn answer(
 struct Echoed {
     text: String,
     /// The first token, which has no log-probability, and the others.
-    logprobs: LegacyLogprobs,
+    logprobs: Lists,
 }
 
 impl Echoed {
+    /// From the tokens of the prompt, and their log-probabilities if they are returned.
     fn of(
         model: &LoadedModel,
         form: CompletionForm,
-        outcome: &mut GenerateOutcome,
+        ids: &[u32],
+        logprobs: Option<Vec<Option<PositionLogprobs>>>,
     ) -> Result<Self, ApiError> {
         let mut echoed = Self::default();
         if !form.echo {
             return Ok(echoed);
         }
         let tokenizer = model.engine.tokenizer();
-        let ids = &outcome.prompt_token_ids;
         if let Some(tokenizer) = tokenizer {
             echoed.text = tokenizer.decode(ids, true)?;
         }
-        for (at, entry) in outcome.prompt_logprobs.take().into_iter().flatten().enumerate() {
+        for (at, entry) in logprobs.into_iter().flatten().enumerate() {
             match entry {
-                Some(position) => echoed.logprobs.push(&position),
+                Some(position) => echoed.logprobs.push_position(&position),
                 None => {
                     let text = match (tokenizer, ids.get(at)) {
                         (Some(tokenizer), Some(&id)) => tokenizer.token_text(id)?,
                         _ => String::new(),
                     };
-                    echoed.logprobs.push_first(text);
+                    echoed.logprobs.push(text, None, None);
                 }
             }
         }
@@ -201,54 +198,170 @@ fn choice(index: usize, form: CompletionForm, echoed: &Echoed, one: Continuation
     if !form.prompt_only {
         text.push_str(&one.text);
         if let Some(all) = &mut logprobs {
-            one.logprobs.iter().flatten().for_each(|position| all.push(position));
+            one.logprobs.iter().flatten().for_each(|position| all.push_position(position));
         }
     }
     let token_ids = if form.prompt_only { Vec::new() } else { one.token_ids };
     OpenAiChoice {
         index,
         text,
-        logprobs,
+        logprobs: logprobs.map(|lists| lists.parts),
         finish_reason: if form.prompt_only { "length" } else { reason(one.finish_reason) },
         token_ids: form.token_ids.then_some(token_ids),
     }
 }
 
-/// The name of a reason to end.
-fn reason(of: FinishReason) -> &'static str {
-    match of {
-        FinishReason::Stop => "stop",
-        FinishReason::Length | FinishReason::Cancelled => "length",
+/// A completion that is sent in events.
+pub struct CompletionStream {
+    model: Arc<LoadedModel>,
+    head: AnswerHead,
+    form: CompletionForm,
+    stream: StreamForm,
+    /// Number of continuations per prompt.
+    n: usize,
+    counts: StreamCounts,
+    /// The prompts as their continuations repeat them, from their first pieces on.
+    echoed: Vec<Echoed>,
+    /// Of each continuation: whether it has begun, and where its next token begins, in characters.
+    choices: Vec<(bool, usize)>,
+}
+
+impl CompletionStream {
+    /// The stream of the answer to requests that [`request`] built.
+    pub fn new(
+        model: Arc<LoadedModel>,
+        head: AnswerHead,
+        form: CompletionForm,
+        requests: &[GenerateRequest],
+    ) -> Self {
+        let n = requests.first().map_or(1, |request| request.n);
+        Self {
+            model,
+            head,
+            form,
+            stream: form.stream.unwrap_or_default(),
+            n,
+            counts: StreamCounts::new(requests.len()),
+            echoed: requests.iter().map(|_| Echoed::default()).collect(),
+            choices: vec![(false, 0); n * requests.len()],
+        }
+    }
+
+    /// A chunk; the one with the token counts has no choices.
+    fn chunk(&self, choices: Vec<CompletionDelta>) -> CompletionEvent {
+        let told = self.stream.running_usage || choices.is_empty();
+        CompletionEvent::Chunk(CompletionChunk {
+            id: self.head.id.clone(),
+            object: "text_completion",
+            created: self.head.created,
+            model: self.head.model.clone(),
+            choices,
+            usage: (self.stream.usage || told).then(|| told.then(|| self.usage())),
+        })
     }
 }
 
-/// Appends tokens to the parallel lists.
-trait Push {
-    fn push_first(&mut self, text: String);
-    fn push(&mut self, position: &PositionLogprobs);
-}
+impl StreamedAnswer for CompletionStream {
+    type Event = CompletionEvent;
 
-impl Push for LegacyLogprobs {
-    fn push_first(&mut self, text: String) {
-        self.text_offset.push(next_offset(self));
-        self.tokens.push(text);
-        self.token_logprobs.push(None);
-        self.top_logprobs.push(None);
+    const HAS_END_MARK: bool = true;
+
+    fn begin(&mut self, _: &mut Vec<CompletionEvent>) {}
+
+    fn piece(
+        &mut self,
+        prompt: usize,
+        mut piece: GeneratedPiece,
+        events: &mut Vec<CompletionEvent>,
+    ) -> Result<(), ApiError> {
+        self.counts.add(prompt, &piece);
+        if let Some(told) = piece.prompt.take() {
+            let echoed = Echoed::of(&self.model, self.form, &told.token_ids, told.logprobs)?;
+            if let Some(own) = self.echoed.get_mut(prompt) {
+                *own = echoed;
+            }
+        }
+        let index = prompt * self.n + piece.continuation;
+        let (Some((begun, offset)), Some(echoed)) = (self.choices.get_mut(index), self.echoed.get(prompt))
+        else {
+            return Ok(());
+        };
+        let is_first = !std::mem::replace(begun, true);
+        let (mut text, mut logprobs) = (String::new(), Lists { next: *offset, ..Lists::default() });
+        if is_first {
+            text.push_str(&echoed.text);
+            logprobs = echoed.logprobs.clone();
+        }
+        let only_prompt = self.form.prompt_only;
+        if only_prompt && !is_first {
+            return Ok(());
+        }
+        let mut token_ids = Vec::new();
+        if !only_prompt {
+            text.push_str(&piece.text);
+            token_ids.extend(piece.token_id);
+            piece.logprobs.iter().for_each(|position| logprobs.push_position(position));
+        }
+        *offset = logprobs.next;
+        let finish_reason = if only_prompt { Some("length") } else { piece.finish_reason.map(reason) };
+        let says_nothing = text.is_empty() && logprobs.parts.tokens.is_empty() && finish_reason.is_none();
+        if says_nothing && !self.form.token_ids && !self.stream.running_usage {
+            return Ok(());
+        }
+        let delta = CompletionDelta {
+            index,
+            text,
+            logprobs: self.form.logprobs.then_some(logprobs.parts),
+            finish_reason,
+            token_ids: self.form.token_ids.then_some(token_ids),
+        };
+        events.push(self.chunk(vec![delta]));
+        Ok(())
     }
 
-    fn push(&mut self, position: &PositionLogprobs) {
+    fn ended(&mut self, prompt: usize, counts: TokenCounts) {
+        self.counts.set(prompt, counts);
+    }
+
+    fn end(&mut self, events: &mut Vec<CompletionEvent>) {
+        if self.stream.usage {
+            events.push(self.chunk(Vec::new()));
+        }
+    }
+
+    fn fail(&mut self, error: ErrorDetail, events: &mut Vec<CompletionEvent>) {
+        events.push(CompletionEvent::Failed(ErrorBody { error }));
+    }
+
+    fn usage(&self) -> Usage {
+        let usage = self.counts.total();
+        let new = if self.form.prompt_only { 0 } else { usage.completion_tokens };
+        Usage::new(usage.prompt_tokens, new, usage.prompt_tokens_details.cached_tokens)
+    }
+}
+
+/// The parallel lists while they grow.
+#[derive(Clone, Debug, Default)]
+struct Lists {
+    parts: LegacyLogprobs,
+    /// Where the next token begins, in characters.
+    next: usize,
+}
+
+impl Lists {
+    /// Appends a token, which has log-probabilities unless it is the first of a prompt.
+    fn push(&mut self, text: String, own: Option<f32>, top: Option<NamedLogprobs>) {
+        self.parts.text_offset.push(self.next);
+        self.next += text.chars().count();
+        self.parts.tokens.push(text);
+        self.parts.token_logprobs.push(own.map(Finite));
+        self.parts.top_logprobs.push(top);
+    }
+
+    fn push_position(&mut self, position: &PositionLogprobs) {
         let chosen = &position.chosen;
-        self.text_offset.push(next_offset(self));
-        self.tokens.push(chosen.text.clone());
-        self.token_logprobs.push(Some(Finite(chosen.logprob)));
-        self.top_logprobs.push(Some(named(chosen, &position.top)));
+        self.push(chosen.text.clone(), Some(chosen.logprob), Some(named(chosen, &position.top)));
     }
-}
-
-/// Where the next token begins, in characters.
-fn next_offset(of: &LegacyLogprobs) -> usize {
-    let last = of.tokens.last().map_or(0, |token| token.chars().count());
-    of.text_offset.last().map_or(0, |offset| offset + last)
 }
 
 /// The most probable tokens and the chosen one, by their texts. Where two tokens have one text, the chosen one keeps it, and others are
@@ -270,6 +383,8 @@ fn named(chosen: &TokenLogprob, top: &[TokenLogprob]) -> NamedLogprobs {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::Penalties;
+
     use super::*;
 
     fn parse(json: &str) -> Result<(Vec<GenerateRequest>, CompletionForm), ApiError> {

@@ -3,11 +3,18 @@
 //! `request` of each module converts the JSON type to the engine's request and refuses values out of range by the name of their field.
 //! `answer` converts the outcome.
 
+pub mod chat;
 pub mod classify;
 pub mod completion;
 mod fields;
+mod generation;
 pub mod rerank;
+pub mod responses;
 pub mod score;
+mod stream;
+
+pub use generation::StreamForm;
+pub use stream::StreamedAnswer;
 
 /// What an answer says about itself.
 #[derive(Clone, Debug)]

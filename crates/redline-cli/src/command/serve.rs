@@ -9,6 +9,7 @@ use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLi
 
 use super::Context;
 use super::bench::throughput;
+use super::template::TemplateFile;
 use crate::message::{self, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
 use crate::output;
@@ -56,6 +57,8 @@ pub(super) struct ServeArgs {
     /// Do not log requests to standard error
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    template: TemplateFile,
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
@@ -144,6 +147,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         port: args.port,
         aliases: args.model_alias.clone(),
         keys,
+        chat: Some(args.template.open(&model, context.environment)?),
         limits: ServerLimits {
             queue: args.queue,
             connections: args.max_connections,

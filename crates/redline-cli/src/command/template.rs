@@ -31,13 +31,33 @@ pub(super) struct ChatFlags {
     template: TemplateFlags,
 }
 
+/// The template.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Chat template")]
+pub(super) struct TemplateFile {
+    /// A Jinja file to use instead of the model's chat template
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+}
+
+impl TemplateFile {
+    /// Reads the template. It is an error if the file is not a template, and no error if the model has none.
+    pub(super) fn open(&self, model: &ModelName, environment: Environment) -> Result<Chat, Failure> {
+        let options = ChatOptions { file: self.chat_template.clone(), ..ChatOptions::default() };
+        let chat = Chat::open(&model.name, &model.source(environment)?, options);
+        if self.chat_template.is_some() {
+            chat.check()?;
+        }
+        Ok(chat)
+    }
+}
+
 /// The template, and what it formats besides the messages.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Chat template")]
 pub(super) struct TemplateFlags {
-    /// A Jinja file to use instead of the model's chat template
-    #[arg(long, value_name = "FILE")]
-    chat_template: Option<PathBuf>,
+    #[command(flatten)]
+    file: TemplateFile,
     /// The system message
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -72,11 +92,11 @@ impl ChatFlags {
             return Err(Failure::usage(format!("`{flag}` without `--chat`"), hint));
         }
         let chat = self.template.open(model, environment, self.chat)?;
-        if self.chat || self.template.chat_template.is_some() {
+        if self.chat || self.template.file.chat_template.is_some() {
             chat.check()?;
         }
         let notes = !is_quiet && chat.leaves_prompts();
-        let template_of = match self.template.chat_template {
+        let template_of = match self.template.file.chat_template {
             Some(_) => "`--chat-template` is for `messages`".to_owned(),
             None => format!("`{}` has a chat template", model.name),
         };
@@ -132,7 +152,7 @@ impl TemplateFlags {
     ) -> Result<Chat, Failure> {
         let list = |path: &Option<PathBuf>| path.as_deref().map(values).transpose();
         let options = ChatOptions {
-            file: self.chat_template.clone(),
+            file: self.file.chat_template.clone(),
             formats_prompts,
             system: self.system.clone(),
             tools: list(&self.tools)?,
@@ -149,7 +169,7 @@ impl TemplateFlags {
     /// The first flag that was given.
     fn given(&self) -> Option<&'static str> {
         let given = [
-            ("--chat-template", self.chat_template.is_some()),
+            ("--chat-template", self.file.chat_template.is_some()),
             ("--system", self.system.is_some()),
             ("--tools", self.tools.is_some()),
             ("--documents", self.documents.is_some()),

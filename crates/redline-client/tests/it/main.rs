@@ -17,7 +17,7 @@ fn a_stream_is_read_event_by_event_on_one_connection() {
         let mut answer = connection.send("POST", "/v1/completions", body.as_bytes()).unwrap();
         let (mut reader, mut piece, mut events) = (EventReader::default(), Vec::new(), Vec::new());
         while answer.read(&mut piece).unwrap() > 0 {
-            reader.push(&piece, |data| events.push(data.to_owned()));
+            reader.push(&piece, |event| events.push(event.data.to_owned()));
             piece.clear();
         }
         assert_eq!(events.len(), tokens + 2, "{events:?}");

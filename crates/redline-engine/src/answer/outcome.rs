@@ -202,6 +202,17 @@ pub struct PositionLogprobs {
     pub top: Vec<TokenLogprob>,
 }
 
+/// The prompt of a generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReportedPrompt {
+    /// Its tokens.
+    pub token_ids: Vec<u32>,
+    /// As [`GenerateOutcome::prompt_logprobs`].
+    pub logprobs: Option<Vec<Option<PositionLogprobs>>>,
+    /// Number of tokens taken from a cache filled by an earlier request.
+    pub cached_tokens: usize,
+}
+
 /// What a generation reports while it runs: a new token of one of its continuations, or the end of one that was cut short.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GeneratedPiece {
@@ -216,6 +227,8 @@ pub struct GeneratedPiece {
     pub logprobs: Option<PositionLogprobs>,
     /// In the last piece of the continuation: why it ended.
     pub finish_reason: Option<FinishReason>,
+    /// In the piece of the first token of the first continuation: the prompt.
+    pub prompt: Option<Box<ReportedPrompt>>,
 }
 
 /// One continuation of a prompt.

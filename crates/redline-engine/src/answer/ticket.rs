@@ -229,6 +229,13 @@ impl<O, P> Ticket<O, P> {
         self.cancel.clone()
     }
 
+    /// Declares that only the outcome is waited for, so that the engine reports no progress. Progress that has come is dropped.
+    #[must_use]
+    pub fn outcome_only(self) -> Self {
+        self.shared.expect_outcome_only();
+        self
+    }
+
     /// Returns whether the request has ended, so that [`Ticket::wait`] returns at once.
     pub fn is_ready(&self) -> bool {
         match &*self.shared.lock() {
@@ -419,6 +426,17 @@ mod tests {
         reply.finish(Ok(7));
         assert_eq!(wakes.count(), 1);
         assert!(matches!(ticket.as_mut().poll(&mut context), Poll::Ready(Ok(7))));
+    }
+
+    #[test]
+    fn progress_is_not_made_for_a_ticket_of_the_outcome_only() {
+        let (ticket, reply) = Ticket::<u32, &str>::new();
+        assert!(reply.progress("early"));
+        let mut ticket = ticket.outcome_only();
+        let heard = reply.progress_of(|| if true { panic!("progress is made") } else { Ok::<_, ()>("late") });
+        assert_eq!(heard, Ok(true), "the caller is still there");
+        reply.finish(Ok(7));
+        assert!(matches!(ticket.event(), Some(Event::Done(Ok(7)))));
     }
 
     #[test]

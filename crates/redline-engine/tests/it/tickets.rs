@@ -205,6 +205,11 @@ fn the_pieces_of_a_generation_add_up_to_its_outcome() {
             in_pieces(&engine, GenerateRequest { n, stop, logprobs, sampling, ..plain });
         let continuations = outcome.take_continuations();
         assert_eq!(continuations.len(), n);
+        let first = pieces.iter().position(|piece| piece.continuation == 0);
+        for (at, piece) in pieces.iter().enumerate() {
+            let ids = piece.prompt.as_ref().map(|prompt| &prompt.token_ids);
+            assert_eq!(ids, (Some(at) == first).then_some(&outcome.prompt_token_ids));
+        }
         for (index, one) in continuations.into_iter().enumerate() {
             let own: Vec<&GeneratedPiece> =
                 pieces.iter().filter(|piece| piece.continuation == index).collect();

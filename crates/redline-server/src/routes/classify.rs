@@ -1,11 +1,11 @@
 //! `POST /v1/classify`.
 
 use redline_api::foreign::classify;
-use redline_engine::{Cancel, Engine};
 use redline_wire::ClassifyBody;
 
-use crate::admission::run_one;
+use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
+use crate::app::App;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Route};
 
@@ -19,10 +19,19 @@ fn answer(call: Call) -> Handled {
         request.options.cache_salt = call.salt(&request.options.cache_salt);
         request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
         let classes = request.classes.clone();
-        let submit = |engine: &Engine, cancel: &Cancel| engine.submit_classify(request, cancel);
-        let outcome = run_one(&call.app, "input", submit).await?;
-        let answer = classify::answer(head, &classes, outcome);
-        let usage = answer.usage;
-        Ok(Answer::json(&answer)?.with_usage(usage))
+        let need = Need {
+            param: "input",
+            prompts: 1,
+            answer_bytes: score_bytes(request.texts.len(), classes.len()),
+        };
+        let submit = move |desk: &Desk<'_>| {
+            request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
+            desk.engine.submit_classify(request, desk.cancel)
+        };
+        let build = move |_: &App, outcome| {
+            let answer = classify::answer(head, &classes, outcome);
+            Ok(Answer::json(&answer)?.with_usage(answer.usage))
+        };
+        run_one(&call.app, need, submit, build).await
     })
 }

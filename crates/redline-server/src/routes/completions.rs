@@ -1,12 +1,13 @@
 //! `POST /v1/completions`.
 
-use redline_api::foreign::completion;
-use redline_engine::{Cancel, Engine};
+use redline_api::foreign::completion::{self, CompletionStream};
 use redline_wire::CompletionBody;
 
-use crate::admission::run;
+use crate::admission::Need;
 use crate::answer::Answer;
+use crate::app::App;
 use crate::fault::Fault;
+use crate::generation::{answer_bytes, generate};
 use crate::route::{Call, Handled, Route};
 
 pub(super) const ROUTES: &[Route] = &[Route::post("/v1/completions", complete)];
@@ -16,21 +17,20 @@ fn complete(call: Call) -> Handled {
         let body: CompletionBody = call.parse()?;
         let head = call.head("cmpl", body.model.as_deref())?;
         let (mut requests, form) = completion::request(body).map_err(|error| Fault::of(error, "prompt"))?;
-        for request in &mut requests {
-            request.cache_salt = call.salt(&request.cache_salt);
-            request.timeout_s = Some(call.timeout_s(request.timeout_s));
-        }
-        let count = requests.len();
-        let submit = |engine: &Engine, cancel: &Cancel| {
-            requests.into_iter().map(|request| engine.submit_generate(request, cancel)).collect()
+        requests.iter_mut().for_each(|request| call.complete(request));
+        let app = &call.app;
+        let need = Need {
+            param: "prompt",
+            prompts: requests.len(),
+            answer_bytes: answer_bytes(&requests, app.model.engine.info().context, form.echoes()),
         };
-        let outcomes = run(&call.app, count, "prompt", submit).await?;
-        if outcomes.iter().any(|outcome| outcome.cancelled) {
-            return Err(Fault::draining());
-        }
-        let answer = completion::answer(&call.app.model, head, form, outcomes);
-        let answer = answer.map_err(|error| Fault::of(error, "prompt"))?;
-        let usage = answer.usage;
-        Ok(Answer::json(&answer)?.with_usage(usage))
+        let stream =
+            form.stream().map(|_| CompletionStream::new(app.model.clone(), head.clone(), form, &requests));
+        let build = move |app: &App, outcomes: Vec<_>| {
+            let answer = completion::answer(&app.model, head, form, outcomes);
+            let answer = answer.map_err(|error| Fault::of(error, "prompt"))?;
+            Ok(Answer::json(&answer)?.with_usage(answer.usage))
+        };
+        generate(app, need, stream, |_| Ok(requests), build).await
     })
 }

@@ -1,10 +1,12 @@
 //! The routes: one file each, and one line in [`ALL`].
 
+mod chat;
 mod classify;
 mod completions;
 mod health;
 mod models;
 mod rerank;
+mod responses;
 mod score;
 mod tokens;
 
@@ -22,11 +24,13 @@ use crate::route::{Access, Call, Handled, Route};
 
 /// Every route.
 const ALL: &[&[Route]] = &[
+    chat::ROUTES,
     classify::ROUTES,
     completions::ROUTES,
     health::ROUTES,
     models::ROUTES,
     rerank::ROUTES,
+    responses::ROUTES,
     score::ROUTES,
     tokens::ROUTES,
 ];

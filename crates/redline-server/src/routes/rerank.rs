@@ -1,11 +1,11 @@
 //! `POST /rerank`, `POST /v1/rerank`, `POST /v2/rerank`.
 
 use redline_api::foreign::rerank::{self, RerankAnswer};
-use redline_engine::{Cancel, Engine};
 use redline_wire::RerankBody;
 
-use crate::admission::run_one;
+use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
+use crate::app::App;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Route};
 
@@ -20,11 +20,18 @@ fn answer(call: Call) -> Handled {
         let (mut request, form) = rerank::request(body).map_err(|error| Fault::of(error, param))?;
         request.options.cache_salt = call.salt(&request.options.cache_salt);
         request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
-        let submit = |engine: &Engine, cancel: &Cancel| engine.submit_rerank(request, cancel);
-        let outcome = run_one(&call.app, param, submit).await?;
-        match rerank::answer(head, form, outcome) {
+        // Answers may repeat the documents.
+        let texts: usize = request.documents.iter().map(String::len).sum();
+        let answer_bytes = score_bytes(request.documents.len(), 2).saturating_add(4 * texts);
+        let need = Need { param, prompts: 1, answer_bytes };
+        let submit = move |desk: &Desk<'_>| {
+            request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
+            desk.engine.submit_rerank(request, desk.cancel)
+        };
+        let build = move |_: &App, outcome| match rerank::answer(head, form, outcome) {
             RerankAnswer::Documents(answer) => Ok(Answer::json(&answer)?.with_usage(answer.usage)),
             RerankAnswer::List(answer) => Answer::json(&answer),
-        }
+        };
+        run_one(&call.app, need, submit, build).await
     })
 }

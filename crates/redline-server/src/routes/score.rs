@@ -1,11 +1,11 @@
 //! `POST /v1/score`.
 
 use redline_api::foreign::score;
-use redline_engine::{Cancel, Engine};
 use redline_wire::ScoreBody;
 
-use crate::admission::run_one;
+use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
+use crate::app::App;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Route};
 
@@ -18,10 +18,16 @@ fn answer(call: Call) -> Handled {
         let (mut request, logprobs) = score::request(body).map_err(|error| Fault::of(error, "items"))?;
         request.cache_salt = call.salt(&request.cache_salt);
         request.timeout_s = Some(call.timeout_s(request.timeout_s));
-        let submit = |engine: &Engine, cancel: &Cancel| engine.submit_score(request, cancel);
-        let outcome = run_one(&call.app, "items", submit).await?;
-        let answer = score::answer(head, logprobs, outcome);
-        let usage = answer.usage;
-        Ok(Answer::json(&answer)?.with_usage(usage))
+        let answer_bytes = score_bytes(request.items.len(), request.labels.len());
+        let need = Need { param: "items", prompts: 1, answer_bytes };
+        let submit = move |desk: &Desk<'_>| {
+            request.timeout_s = desk.time_left(request.timeout_s)?;
+            desk.engine.submit_score(request, desk.cancel)
+        };
+        let build = move |_: &App, outcome| {
+            let answer = score::answer(head, logprobs, outcome);
+            Ok(Answer::json(&answer)?.with_usage(answer.usage))
+        };
+        run_one(&call.app, need, submit, build).await
     })
 }

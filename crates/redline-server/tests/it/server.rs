@@ -1,12 +1,14 @@
 //! A server with the demo model on a free port.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use redline_api::LoadedModel;
-use redline_client::{HttpAnswer, HttpClient};
+use redline_api::{Chat, ChatOptions, LoadedModel};
+use redline_client::{EventReader, HttpAnswer, HttpClient, HttpConnection, StreamedAnswer, StreamedEvent};
 use redline_engine::{Engine, Options, Source, Stage, StageTime};
 use redline_server::{LogSink, ServeSummary, Server, ServerConfig, ServerStop};
 use serde_json::Value;
@@ -44,6 +46,22 @@ pub(crate) fn start_with(model: LoadedModel, change: impl FnOnce(&mut ServerConf
     let sink: LogSink = Box::new(move |line| lines.lock().unwrap().push(line.to_owned()));
     let thread = std::thread::spawn(move || server.run(model, Some(sink), || ()).unwrap());
     Running { client, stop, thread: Some(thread), log }
+}
+
+/// Starts a server whose model chats with this template of `tests/golden/chat`.
+pub(crate) fn start_chat(template: &str) -> Running {
+    start_with(model(), |config| config.chat = Some(chat(template)))
+}
+
+/// A template of `tests/golden/chat` for the demo model.
+pub(crate) fn chat(template: &str) -> Chat {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = Some(root.join("tests/golden/chat").join(template));
+    Chat::open(
+        "demo",
+        &Source::Directory(root.join("models/demo")),
+        ChatOptions { file, ..ChatOptions::default() },
+    )
 }
 
 /// Starts a server.
@@ -89,6 +107,31 @@ impl Running {
         (summary, lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
 
+    /// A connection to the server.
+    pub(crate) fn open(&self) -> HttpConnection {
+        self.client.open(Duration::from_mins(2))
+    }
+
+    /// The events that a request is answered with, as documents; the mark after the last event is `null`.
+    pub(crate) fn events(&self, path: &str, body: &str) -> Vec<Value> {
+        let mut connection = self.open();
+        let mut stream = Streamed::of(connection.send("POST", path, body.as_bytes()).unwrap());
+        if stream.answer.head.status != 200 {
+            panic!("{path} {body}: {}", stream.rest());
+        }
+        assert_eq!(stream.answer.head.header("content-type"), Some("text/event-stream; charset=utf-8"));
+        let mut events = Vec::new();
+        while let Some((name, data)) = stream.next() {
+            let document = match data.as_str() {
+                "[DONE]" => Value::Null,
+                data => serde_json::from_str(data).unwrap(),
+            };
+            assert_eq!(name.as_deref(), document["type"].as_str(), "{document}");
+            events.push(document);
+        }
+        events
+    }
+
     /// The document that a request is answered with.
     pub(crate) fn ok(&self, path: &str, body: &str) -> Value {
         let answer = self.client.post(path, body).unwrap();
@@ -103,6 +146,41 @@ impl Drop for Running {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// An answer whose events are read as they come.
+pub(crate) struct Streamed<'a> {
+    pub(crate) answer: StreamedAnswer<'a>,
+    reader: EventReader,
+    ready: VecDeque<(Option<String>, String)>,
+}
+
+impl<'a> Streamed<'a> {
+    pub(crate) fn of(answer: StreamedAnswer<'a>) -> Self {
+        Self { answer, reader: EventReader::default(), ready: VecDeque::new() }
+    }
+
+    /// Waits for name and data of the next event; `None` at the end.
+    pub(crate) fn next(&mut self) -> Option<(Option<String>, String)> {
+        while self.ready.is_empty() {
+            let mut piece = Vec::new();
+            if self.answer.read(&mut piece).unwrap() == 0 {
+                return None;
+            }
+            let ready = &mut self.ready;
+            self.reader.push(&piece, |StreamedEvent { name, data }| {
+                ready.push_back((name.map(str::to_owned), data.to_owned()));
+            });
+        }
+        self.ready.pop_front()
+    }
+
+    /// The rest of the body.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut body = Vec::new();
+        while self.answer.read(&mut body).unwrap() > 0 {}
+        String::from_utf8_lossy(&body).into_owned()
     }
 }
 

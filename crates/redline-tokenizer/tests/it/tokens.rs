@@ -52,6 +52,12 @@ fn the_text_of_one_token() {
     assert_eq!(text("<0xE4>"), "\u{fffd}");
     assert_eq!(text("<s>"), "<s>");
     assert!(tokenizer.token_text(100_000).is_err());
+    for id in 0..tokenizer.vocab_size() as u32 {
+        if let (Ok(text), Ok(bytes)) = (tokenizer.token_text(id), tokenizer.token_bytes(id)) {
+            assert_eq!(String::from_utf8_lossy(&bytes), text, "{id}");
+        }
+    }
+    assert!(tokenizer.token_bytes(100_000).is_err());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{Finite, LogitBias, Prompts, Strings, Usage};
+use crate::{ErrorBody, Finite, LogitBias, Prompts, ServerEvent, StreamOptions, Strings, Usage};
 
 /// Asks for continuations of prompts.
 #[derive(Clone, Debug, Deserialize)]
@@ -62,14 +62,6 @@ pub struct CompletionBody {
     pub user: Option<String>,
 }
 
-/// What the events of a stream contain.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StreamOptions {
-    /// Whether the last event has the token counts.
-    pub include_usage: Option<bool>,
-}
-
 /// Answer to a [`CompletionBody`].
 #[derive(Clone, Debug, Serialize)]
 pub struct OpenAiCompletion {
@@ -98,6 +90,52 @@ pub struct OpenAiChoice {
     pub logprobs: Option<LegacyLogprobs>,
     /// Why it ended: `stop` or `length`.
     pub finish_reason: &'static str,
+    /// The ids of the new tokens, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// An event of a streamed answer to a [`CompletionBody`].
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum CompletionEvent {
+    /// New text.
+    Chunk(CompletionChunk),
+    /// Why the answer ends before its time.
+    Failed(ErrorBody),
+}
+
+impl ServerEvent for CompletionEvent {}
+
+/// A part of a streamed answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct CompletionChunk {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `text_completion`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// The continuation that goes on; none in the chunk with the token counts.
+    pub choices: Vec<CompletionDelta>,
+    /// Token counts so far; absent unless they were asked for, and `null` in chunks without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Option<Usage>>,
+}
+
+/// New text of a continuation.
+#[derive(Clone, Debug, Serialize)]
+pub struct CompletionDelta {
+    /// The index of the continuation.
+    pub index: usize,
+    /// The new text.
+    pub text: String,
+    /// Log-probabilities of the new tokens.
+    pub logprobs: Option<LegacyLogprobs>,
+    /// In the last chunk of the continuation: `stop` or `length`.
+    pub finish_reason: Option<&'static str>,
     /// The ids of the new tokens, on request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,

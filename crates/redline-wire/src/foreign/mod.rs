@@ -1,9 +1,12 @@
 //! Requests and answers in the shapes of other servers: OpenAI, SGLang, vLLM, Cohere and Text Embeddings Inference (TEI).
 
+pub(crate) mod chat;
 pub(crate) mod classify;
 pub(crate) mod completion;
 pub(crate) mod fault;
 pub(crate) mod models;
 pub(crate) mod rerank;
+pub(crate) mod responses;
 pub(crate) mod score;
+pub(crate) mod stream;
 pub(crate) mod tokens;

@@ -11,7 +11,7 @@ use self::branch::{Branch, Logprobs, Taken, logprobs};
 pub(crate) use self::lockstep::{BatchJob, BatchTask};
 use crate::answer::outcome::{
     Continuation, FinishReason, GenerateOutcome, GeneratedPiece, PositionLogprobs, PrefixCacheCounts,
-    TokenCounts,
+    ReportedPrompt, TokenCounts,
 };
 use crate::answer::ticket::Reply;
 use crate::answer::transcript::Transcript;
@@ -145,10 +145,13 @@ impl GenerateTask {
     fn take(&mut self, index: usize, elapsed: f64) -> Result<Next, EngineError> {
         let branch = &mut self.branches[index];
         let Taken { id, text, ended } = branch.take(&self.job, elapsed)?;
+        let branch = &self.branches[index];
         // Of more continuations than are returned, nobody knows yet which.
         let heard = self.job.ranks()
             || self.reply.progress_of(|| {
                 let logprobs = if self.job.logprobs.is_some() { branch.last_logprobs()? } else { None };
+                let is_first = index == 0 && branch.len() == 1;
+                let prompt = if is_first { Some(Box::new(self.reported_prompt()?)) } else { None };
                 let (continuation, token_id) = (index, Some(id));
                 Ok::<_, EngineError>(GeneratedPiece {
                     continuation,
@@ -156,6 +159,7 @@ impl GenerateTask {
                     text,
                     logprobs,
                     finish_reason: ended,
+                    prompt,
                 })
             })?;
         if heard && ended.is_none() {
@@ -176,6 +180,7 @@ impl GenerateTask {
                 text,
                 logprobs: None,
                 finish_reason,
+                prompt: None,
             });
         }
     }
@@ -285,8 +290,7 @@ impl GenerateTask {
         if ran.ended == Some(Ended::Late) {
             return Err(EngineError::Late { seconds: ran.seconds, tokens: Some(completion_tokens) });
         }
-        let prompt_logprobs =
-            self.job.prompt_logprobs.is_some().then(|| self.prompt_logprobs()).transpose()?;
+        let prompt_logprobs = self.prompt_logprobs()?;
         let timing = Timing::of(ran, self.branches[0].first_token_s());
         let decoded = self.branches.iter().map(|branch| branch.len().saturating_sub(1)).sum();
         self.cut();
@@ -296,7 +300,7 @@ impl GenerateTask {
             usage: TokenCounts {
                 prompt_tokens: self.job.prompt.len(),
                 completion_tokens,
-                cached_tokens: if self.keeps { self.cached_tokens } else { 0 },
+                cached_tokens: self.told_cached_tokens(),
             },
             prefix_cache: self.keeps.then(|| PrefixCacheCounts::of(self.cached_tokens)),
             plan_misses: ran.plan_misses,
@@ -337,14 +341,30 @@ impl GenerateTask {
         Ok((first, others, cancelled))
     }
 
-    /// Log-probabilities of the prompt's tokens; `None` before the first requested position, and after the last one that was run.
-    fn prompt_logprobs(&self) -> Result<Vec<Option<PositionLogprobs>>, EngineError> {
+    /// The prompt, for the first piece.
+    fn reported_prompt(&self) -> Result<ReportedPrompt, EngineError> {
+        Ok(ReportedPrompt {
+            token_ids: self.job.prompt.clone(),
+            logprobs: self.prompt_logprobs()?,
+            cached_tokens: self.told_cached_tokens(),
+        })
+    }
+
+    /// Number of prompt tokens that came from the prefix cache; 0 if the request does not use it.
+    fn told_cached_tokens(&self) -> usize {
+        if self.keeps { self.cached_tokens } else { 0 }
+    }
+
+    /// Log-probabilities of the prompt's tokens, if requested; `None` before the first requested position, and after the last one that
+    /// was run.
+    fn prompt_logprobs(&self) -> Result<Option<Vec<Option<PositionLogprobs>>>, EngineError> {
+        let Some(request) = self.job.prompt_logprobs else { return Ok(None) };
         let prompt = &self.job.prompt;
-        let first = self.job.prompt_logprobs.map_or(0, |logprobs| logprobs.from).clamp(1, prompt.len());
+        let first = request.from.clamp(1, prompt.len());
         let named = prompt[first..].iter().zip(&self.prompt);
         let named = named.map(|(&id, logprobs)| self.branches[0].named(id, logprobs).map(Some));
         let none = || std::iter::repeat_with(|| Ok(None));
-        none().take(first).chain(named).chain(none()).take(prompt.len()).collect()
+        none().take(first).chain(named).chain(none()).take(prompt.len()).collect::<Result<_, _>>().map(Some)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a request brought: read from the bytes of its answer and their times, after the run.
 
-use redline_client::EventReader;
+use redline_client::{EventReader, StreamedEvent};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -168,7 +168,7 @@ impl Reply {
         let (mut reader, mut begin) = (EventReader::default(), 0);
         let (mut done, mut finished, mut texts) = (false, false, 0);
         for &(at, end) in &exchange.pieces {
-            reader.push(&exchange.body[begin..end], |data| {
+            reader.push(&exchange.body[begin..end], |StreamedEvent { data, .. }| {
                 if data == "[DONE]" {
                     done = true;
                     return;

@@ -1,0 +1,161 @@
+//! What the requests for generated text have in common.
+
+use redline_engine::{FinishReason, GenerateRequest, Penalties, Prompt};
+use redline_wire::{JsonText, LogitBias, StreamOptions, Strings};
+
+use super::fields::{above_zero, refused, salt, stops, timeout, within};
+use crate::ApiError;
+use crate::generate::SamplingDefaults;
+
+/// Maximum number of log-probabilities per position.
+pub(super) const MAX_TOP_LOGPROBS: usize = 20;
+
+/// The fields that choose tokens.
+#[derive(Debug, Default)]
+pub(super) struct GenerationFields {
+    pub(super) temperature: Option<f32>,
+    pub(super) top_p: Option<f32>,
+    pub(super) top_k: Option<i64>,
+    pub(super) min_p: Option<f32>,
+    pub(super) typical_p: Option<f32>,
+    pub(super) seed: Option<i64>,
+    pub(super) n: Option<usize>,
+    pub(super) best_of: Option<usize>,
+    pub(super) stop: Option<Strings>,
+    pub(super) logit_bias: Option<LogitBias>,
+    pub(super) presence_penalty: Option<f32>,
+    pub(super) frequency_penalty: Option<f32>,
+    pub(super) repetition_penalty: Option<f32>,
+    pub(super) ignore_eos: Option<bool>,
+    pub(super) cache_salt: Option<String>,
+    pub(super) timeout_s: Option<f64>,
+}
+
+impl GenerationFields {
+    /// Builds a request without a prompt.
+    pub(super) fn request(self, max_new_tokens: usize) -> Result<GenerateRequest, ApiError> {
+        let sampling = SamplingDefaults {
+            temperature: within("temperature", self.temperature, 0.0..=100.0)?,
+            top_k: within("top_k", self.top_k, -1..=i64::from(u32::MAX))?.map(|k| k.max(0) as usize),
+            top_p: above_zero("top_p", self.top_p)?,
+            min_p: within("min_p", self.min_p, 0.0..=1.0)?,
+            typical_p: above_zero("typical_p", self.typical_p)?,
+            seed: self.seed.map(|seed| seed as u64),
+        };
+        let most = GenerateRequest::MOST_CONTINUATIONS;
+        let n = within("n", self.n, 1..=most)?.unwrap_or(1);
+        let best_of = within("best_of", self.best_of, n..=most)?;
+        let sampling = sampling.sampling();
+        if best_of.unwrap_or(n) > 1 && sampling.temperature == 0.0 {
+            let (param, value) = if n > 1 { ("n", n) } else { ("best_of", best_of.unwrap_or(n)) };
+            let fact = format!("`{param}` is {value}, and greedy continuations are all the same");
+            return Err(refused(param, fact, "give a `temperature` above 0"));
+        }
+        let bias = self.logit_bias.map(|bias| bias.0).unwrap_or_default();
+        for (id, bias) in &bias {
+            within(&format!("logit_bias.{id}"), Some(*bias), -100.0..=100.0)?;
+        }
+        let penalty = |param, value| Ok::<_, ApiError>(within(param, value, -2.0..=2.0)?.unwrap_or(0.0));
+        let repetition = self.repetition_penalty;
+        if repetition.is_some_and(|value| !(value > 0.0 && value.is_finite())) {
+            let fact = format!("`repetition_penalty` is {}", repetition.unwrap_or_default());
+            return Err(refused("repetition_penalty", fact, "give a number above 0"));
+        }
+        Ok(GenerateRequest {
+            sampling,
+            penalties: Penalties {
+                repetition: repetition.unwrap_or(1.0),
+                frequency: penalty("frequency_penalty", self.frequency_penalty)?,
+                presence: penalty("presence_penalty", self.presence_penalty)?,
+            },
+            logit_bias: bias,
+            n,
+            best_of,
+            stop: stops(self.stop.unwrap_or_default().0)?,
+            ignore_eos: self.ignore_eos.unwrap_or(false),
+            cache_salt: salt(self.cache_salt)?,
+            timeout_s: timeout(self.timeout_s)?,
+            ..GenerateRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
+        })
+    }
+}
+
+/// How an answer is streamed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamForm {
+    /// Whether the last event has the token counts.
+    pub(super) usage: bool,
+    /// Whether every event has the token counts so far.
+    pub(super) running_usage: bool,
+}
+
+impl StreamForm {
+    /// How an answer is streamed; `None` if it is not.
+    pub(super) fn of(stream: Option<bool>, options: Option<StreamOptions>) -> Result<Option<Self>, ApiError> {
+        let streams = stream == Some(true);
+        if !streams && options.is_some() {
+            let fact = "`stream_options` is given without `stream`";
+            return Err(refused("stream_options", fact, "leave it out"));
+        }
+        let options = options.unwrap_or_default();
+        if options.include_obfuscation == Some(true) {
+            let param = "stream_options.include_obfuscation";
+            return Err(refused(param, "events are not padded", "leave it out"));
+        }
+        let usage = options.include_usage == Some(true);
+        let running_usage = options.continuous_usage_stats == Some(true);
+        Ok(streams.then_some(Self { usage, running_usage }))
+    }
+}
+
+/// Refuses a field that is known and not supported, if it is given.
+pub(super) fn unsupported(param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
+    if given { Err(refused(param, format!("`{param}` is not supported"), hint)) } else { Ok(()) }
+}
+
+/// Refuses functions that the model may call.
+pub(super) fn no_tools(tools: Option<&[JsonText]>, choice: Option<&JsonText>) -> Result<(), ApiError> {
+    let choice = choice.map_or("\"auto\"", JsonText::as_str);
+    if choice == "\"none\"" {
+        return Ok(());
+    }
+    let hint = "leave `tools` out, or give `tool_choice` = \"none\"";
+    unsupported("tools", tools.is_some_and(|tools| !tools.is_empty()), hint)?;
+    unsupported("tool_choice", choice != "\"auto\"", "leave it out")
+}
+
+/// Refuses formats of text other than plain text.
+pub(super) fn plain_text(param: &str, kind: Option<&str>) -> Result<(), ApiError> {
+    match kind {
+        Some(kind) if kind != "text" => {
+            let fact = format!("`{param}` is {kind:?}, and only \"text\" is supported");
+            Err(refused(param, fact, "leave it out"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The maximum number of new tokens; `None` for as many as fit.
+pub(super) fn max_tokens(param: &str, value: Option<usize>) -> Result<Option<usize>, ApiError> {
+    match value {
+        Some(0) => Err(refused(param, format!("`{param}` is 0"), "give at least 1")),
+        value => Ok(value),
+    }
+}
+
+/// A request for this number of new tokens, or for as many as fit.
+pub(super) fn sized(
+    fields: GenerationFields,
+    max_tokens: Option<usize>,
+) -> Result<GenerateRequest, ApiError> {
+    let request = fields.request(max_tokens.unwrap_or(usize::MAX))?;
+    Ok(GenerateRequest { fit_context: max_tokens.is_none(), ..request })
+}
+
+/// The name of a reason to end.
+pub(super) fn reason(of: FinishReason) -> &'static str {
+    match of {
+        FinishReason::Stop => "stop",
+        FinishReason::Length | FinishReason::Cancelled => "length",
+    }
+}

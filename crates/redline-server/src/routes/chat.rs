@@ -1,0 +1,39 @@
+//! `POST /v1/chat/completions`.
+
+use redline_api::foreign::chat::{self, ChatStream};
+use redline_engine::GenerateOutcome;
+use redline_wire::ChatCompletionBody;
+
+use crate::admission::Need;
+use crate::answer::Answer;
+use crate::app::App;
+use crate::clock::today;
+use crate::fault::Fault;
+use crate::generation::{answer_bytes, generate};
+use crate::route::{Call, Handled, Route};
+
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/chat/completions", answer)];
+
+fn answer(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: ChatCompletionBody = call.parse()?;
+        let head = call.head("chatcmpl", body.model.as_deref())?;
+        let (chat, form) = chat::request(body).map_err(|error| Fault::of(error, "messages"))?;
+        let mut chat = chat.dated(today());
+        call.complete(&mut chat.request);
+        let app = &call.app;
+        let template = app.chat("messages")?;
+        let context = app.model.engine.info().context;
+        let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), context, false);
+        let need = Need { param: "messages", prompts: 1, answer_bytes };
+        let stream = form.stream().map(|_| ChatStream::new(app.model.clone(), head.clone(), form, &chat));
+        let build = move |app: &App, mut outcomes: Vec<GenerateOutcome>| {
+            let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+            let answer = chat::answer(&app.model, head, form, outcome);
+            let answer = answer.map_err(|error| Fault::of(error, "messages"))?;
+            Ok(Answer::json(&answer)?.with_usage(answer.usage))
+        };
+        generate(app, need, stream, move |desk| Ok(vec![chat.formatted(&template, desk.engine)?]), build)
+            .await
+    })
+}

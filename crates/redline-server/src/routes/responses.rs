@@ -1,0 +1,40 @@
+//! `POST /v1/responses`.
+
+use redline_api::foreign::AnswerHead;
+use redline_api::foreign::responses::{self, ResponsesStream};
+use redline_engine::GenerateOutcome;
+use redline_wire::ResponsesBody;
+
+use crate::admission::Need;
+use crate::answer::Answer;
+use crate::app::App;
+use crate::clock::today;
+use crate::fault::Fault;
+use crate::generation::{answer_bytes, generate};
+use crate::route::{Call, Handled, Route};
+
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer)];
+
+fn answer(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: ResponsesBody = call.parse()?;
+        let head = call.head("resp", body.model.as_deref())?;
+        let head = AnswerHead { id: format!("resp_{}", call.id), ..head };
+        let (chat, form) = responses::request(body).map_err(|error| Fault::of(error, "input"))?;
+        let mut chat = chat.dated(today());
+        call.complete(&mut chat.request);
+        let app = &call.app;
+        let template = app.chat("input")?;
+        let context = app.model.engine.info().context;
+        let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), context, false);
+        let need = Need { param: "input", prompts: 1, answer_bytes };
+        let stream = form.stream().map(|_| ResponsesStream::new(head.clone(), &form));
+        let build = move |_: &App, mut outcomes: Vec<GenerateOutcome>| {
+            let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+            let usage = responses::usage(&outcome);
+            Ok(Answer::json(&responses::answer(head, form, outcome))?.with_usage(usage))
+        };
+        generate(app, need, stream, move |desk| Ok(vec![chat.formatted(&template, desk.engine)?]), build)
+            .await
+    })
+}

@@ -1,0 +1,177 @@
+//! The body of a streamed answer: server-sent events.
+
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame};
+use redline_api::foreign::StreamedAnswer;
+use redline_engine::FinishReason;
+use redline_wire::ServerEvent;
+
+use crate::admission::{Place, failed};
+use crate::app::App;
+use crate::fault::Fault;
+use crate::log::Record;
+use crate::pipe::{EndedPrompt, Heard, PipeReader};
+
+/// Bytes after which events are handed to the connection.
+const FRAME: usize = 16 << 10;
+/// The data after the last event, where an answer has such a mark.
+const END_MARK: &[u8] = b"data: [DONE]\n\n";
+
+/// A streamed answer. Dropping it cancels its requests.
+pub(crate) struct EventBody<S: StreamedAnswer>(Option<Open<S>>);
+
+/// An answer that has not ended.
+struct Open<S: StreamedAnswer> {
+    app: Arc<App>,
+    answer: S,
+    pipe: PipeReader,
+    /// Number of prompts that have not ended.
+    running: usize,
+    begun: bool,
+    param: &'static str,
+    /// The line in the log, which is written when the answer ends.
+    record: Record,
+    _place: Place,
+}
+
+impl<S: StreamedAnswer> EventBody<S> {
+    /// The body of an answer to so many prompts. `param` is the field that errors without one concern.
+    pub(crate) fn new(
+        app: Arc<App>,
+        place: Place,
+        (pipe, prompts): (PipeReader, usize),
+        answer: S,
+        param: &'static str,
+        record: Record,
+    ) -> Self {
+        Self(Some(Open { app, answer, pipe, running: prompts, begun: false, param, record, _place: place }))
+    }
+}
+
+impl<S: StreamedAnswer> HttpBody for EventBody<S> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(open) = &mut self.0 else { return Poll::Ready(None) };
+        let mut out = Vec::new();
+        let filled = catch_unwind(AssertUnwindSafe(|| open.fill(context, &mut out)));
+        match filled.unwrap_or_else(|_| Err(Fault::internal("panicked"))) {
+            Ok(Progress::Open) => {}
+            Ok(Progress::Ended) => {
+                open.record.status = StatusCode::OK.as_u16();
+                self.0 = None;
+            }
+            Err(fault) => {
+                // The answer may be in any state after a panic.
+                let _ = catch_unwind(AssertUnwindSafe(|| open.fail(&fault, &mut out)));
+                (open.record.status, open.record.code) = (fault.status.as_u16(), Some(fault.code));
+                self.0 = None;
+            }
+        }
+        match (out.is_empty(), &self.0) {
+            (false, _) => Poll::Ready(Some(Ok(Frame::data(out.into())))),
+            (true, Some(_)) => Poll::Pending,
+            (true, None) => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// Whether more events follow.
+enum Progress {
+    Open,
+    Ended,
+}
+
+impl<S: StreamedAnswer> Open<S> {
+    /// Appends events until the engine has nothing more to tell, or a frame is full.
+    fn fill(&mut self, context: &Context<'_>, out: &mut Vec<u8>) -> Result<Progress, Fault> {
+        let mut events = Vec::new();
+        if !std::mem::replace(&mut self.begun, true) {
+            self.answer.begin(&mut events);
+        }
+        while self.running > 0 {
+            write(&mut events, out)?;
+            if out.len() >= FRAME {
+                return Ok(Progress::Open);
+            }
+            match self.pipe.poll(context) {
+                Poll::Pending => return Ok(Progress::Open),
+                // An error follows.
+                Poll::Ready(Heard::Piece(_, piece))
+                    if piece.finish_reason == Some(FinishReason::Cancelled) => {}
+                Poll::Ready(Heard::Piece(prompt, piece)) => {
+                    let told = self.answer.piece(prompt, piece, &mut events);
+                    told.map_err(|error| failed(&self.app, error, self.param))?;
+                }
+                Poll::Ready(Heard::Ended(prompt, ended)) => {
+                    let EndedPrompt { counts, cancelled } =
+                        ended.map_err(|error| failed(&self.app, error.into(), self.param))?;
+                    self.answer.ended(prompt, counts);
+                    if cancelled {
+                        return Err(Fault::draining());
+                    }
+                    self.running -= 1;
+                }
+                Poll::Ready(Heard::Overflow) => return Err(slow_reader()),
+            }
+        }
+        self.answer.end(&mut events);
+        write(&mut events, out)?;
+        if S::HAS_END_MARK {
+            out.extend(END_MARK);
+        }
+        Ok(Progress::Ended)
+    }
+
+    /// Appends the events of an error.
+    fn fail(&mut self, fault: &Fault, out: &mut Vec<u8>) {
+        let mut events = Vec::new();
+        self.answer.fail(fault.body().error, &mut events);
+        // An event that cannot be written is left out; the stream ends all the same.
+        let _ = write(&mut events, out);
+    }
+}
+
+impl<S: StreamedAnswer> Drop for Open<S> {
+    fn drop(&mut self) {
+        self.record.count(self.answer.usage());
+    }
+}
+
+/// The error of a client that does not read its answer.
+fn slow_reader() -> Fault {
+    let message = "too much of the answer waits to be read; read it as it comes, or do not stream it";
+    Fault::new(StatusCode::REQUEST_TIMEOUT, "slow_reader", message)
+}
+
+/// Appends events in the format of a stream.
+fn write<E: ServerEvent>(events: &mut Vec<E>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    for event in events.drain(..) {
+        // Only numbers that are not finite cannot be written.
+        let data = serde_json::to_vec(&event).map_err(|_| Fault::internal("not_finite"))?;
+        if let Some(name) = event.name() {
+            out.extend(b"event: ");
+            out.extend(name.as_bytes());
+            out.push(b'\n');
+        }
+        out.extend(b"data: ");
+        out.extend(data);
+        out.extend(b"\n\n");
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! `/v1/chat/completions`, as OpenAI and vLLM have it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ChatKeys, ErrorBody, Finite, JsonText, LogitBias, ServerEvent, StreamOptions, Strings, TypedObject, Usage,
+};
+
+/// Asks for answers to a conversation.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatCompletionBody {
+    /// The model's name.
+    pub model: Option<String>,
+    /// The messages, objects with `role` and `content`.
+    pub messages: Vec<JsonText>,
+    /// Maximum number of new tokens per answer.
+    pub max_completion_tokens: Option<usize>,
+    /// The older name of `max_completion_tokens`.
+    pub max_tokens: Option<usize>,
+    /// Temperature; 0 is greedy.
+    pub temperature: Option<f32>,
+    /// Keep the smallest set of tokens whose probability reaches this.
+    pub top_p: Option<f32>,
+    /// Keep the k most probable tokens; 0 and -1 keep all.
+    pub top_k: Option<i64>,
+    /// Drop tokens below this share of the most probable one.
+    pub min_p: Option<f32>,
+    /// Locally typical sampling up to this probability.
+    pub typical_p: Option<f32>,
+    /// Number of answers.
+    pub n: Option<usize>,
+    /// Seed of the random numbers; a negative one stands for its two's complement.
+    pub seed: Option<i64>,
+    /// Texts before which an answer stops.
+    pub stop: Option<Strings>,
+    /// Whether to send the answer as events while it is generated.
+    pub stream: Option<bool>,
+    /// What the events contain.
+    pub stream_options: Option<StreamOptions>,
+    /// Whether to return log-probabilities of the tokens.
+    pub logprobs: Option<bool>,
+    /// Number of most probable tokens to return at each position.
+    pub top_logprobs: Option<usize>,
+    /// Numbers that are added to logits.
+    pub logit_bias: Option<LogitBias>,
+    /// Subtracted once from the logits of generated tokens.
+    pub presence_penalty: Option<f32>,
+    /// Subtracted from the logit of a token for each time it was generated.
+    pub frequency_penalty: Option<f32>,
+    /// Divides positive logits of tokens that occurred.
+    pub repetition_penalty: Option<f32>,
+    /// Continue after an end-of-sequence token.
+    pub ignore_eos: Option<bool>,
+    /// Further variables of the chat template by name.
+    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+    /// Documents that the model may use, objects.
+    pub documents: Option<Vec<JsonText>>,
+    /// The date that the chat template may print, such as `2026-07-26`.
+    pub date: Option<String>,
+    /// End the prompt where the assistant's answer begins.
+    pub add_generation_prompt: Option<bool>,
+    /// End the prompt with the content of the final message, so that the model continues it.
+    pub continue_final_message: Option<bool>,
+    /// Only requests with the same salt share cached prefixes.
+    pub cache_salt: Option<String>,
+    /// Time limit in seconds.
+    pub timeout_s: Option<f64>,
+    /// Functions that the model may call. Supported only if it may call none.
+    pub tools: Option<Vec<JsonText>>,
+    /// Which function to call: `none`, or `auto` without functions.
+    pub tool_choice: Option<JsonText>,
+    /// Accepted and not used.
+    pub parallel_tool_calls: Option<bool>,
+    /// The older name of `tools`.
+    pub functions: Option<Vec<JsonText>>,
+    /// The older name of `tool_choice`.
+    pub function_call: Option<JsonText>,
+    /// The form of the answer. Only `text` is supported.
+    pub response_format: Option<TypedObject>,
+    /// The kinds of output. Only `text` is supported.
+    pub modalities: Option<Vec<String>>,
+    /// Not supported.
+    pub audio: Option<JsonText>,
+    /// Not supported.
+    pub prediction: Option<JsonText>,
+    /// Not supported.
+    pub reasoning_effort: Option<JsonText>,
+    /// Not supported.
+    pub verbosity: Option<JsonText>,
+    /// Not supported.
+    pub web_search_options: Option<JsonText>,
+    /// Not supported.
+    pub moderation: Option<JsonText>,
+    /// Names the end user. Accepted and not used.
+    pub user: Option<String>,
+    /// Notes of the caller. Accepted and not used.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Whether to store the answer. Accepted; nothing is stored.
+    pub store: Option<bool>,
+    /// Accepted and not used.
+    pub service_tier: Option<String>,
+    /// Accepted and not used.
+    pub prompt_cache_key: Option<String>,
+    /// Accepted and not used.
+    pub prompt_cache_retention: Option<String>,
+    /// Accepted and not used.
+    pub safety_identifier: Option<String>,
+}
+
+impl ChatCompletionBody {
+    /// Moves the fields that concern the chat template out of the request.
+    pub fn take_chat_keys(&mut self) -> ChatKeys {
+        ChatKeys {
+            messages: Some(std::mem::take(&mut self.messages)),
+            tools: None,
+            documents: self.documents.take(),
+            chat_template_kwargs: self.chat_template_kwargs.take(),
+            date: self.date.take(),
+            add_generation_prompt: self.add_generation_prompt.take(),
+            continue_final_message: self.continue_final_message.take(),
+        }
+    }
+}
+
+/// Answer to a [`ChatCompletionBody`].
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatCompletion {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `chat.completion`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// The answers.
+    pub choices: Vec<ChatCompletionChoice>,
+    /// Token counts of all answers together.
+    pub usage: Usage,
+}
+
+/// An answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatCompletionChoice {
+    /// Its index.
+    pub index: usize,
+    /// The message.
+    pub message: AssistantMessage,
+    /// Log-probabilities of its tokens.
+    pub logprobs: Option<ChatLogprobs>,
+    /// Why it ended: `stop` or `length`.
+    pub finish_reason: &'static str,
+}
+
+/// A message of the model.
+#[derive(Clone, Debug, Serialize)]
+pub struct AssistantMessage {
+    /// Always `assistant`.
+    pub role: &'static str,
+    /// The text.
+    pub content: String,
+    /// Always `null`.
+    pub refusal: Option<String>,
+}
+
+/// Log-probabilities of the tokens of an answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatLogprobs {
+    /// One entry per token.
+    pub content: Vec<ChatPosition>,
+    /// Always `null`.
+    pub refusal: Option<String>,
+}
+
+/// Log-probabilities at a position.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatPosition {
+    /// The token.
+    #[serde(flatten)]
+    pub chosen: ChatToken,
+    /// The most probable tokens, most probable first.
+    pub top_logprobs: Vec<ChatToken>,
+}
+
+/// A token and its log-probability.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatToken {
+    /// Its text; incomplete characters are U+FFFD.
+    pub token: String,
+    /// Its log-probability.
+    pub logprob: Finite<f32>,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// An event of a streamed answer to a [`ChatCompletionBody`].
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum ChatCompletionEvent {
+    /// New text.
+    Chunk(ChatCompletionChunk),
+    /// Why the answer ends before its time.
+    Failed(ErrorBody),
+}
+
+impl ServerEvent for ChatCompletionEvent {}
+
+/// A part of a streamed answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatCompletionChunk {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `chat.completion.chunk`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// The answer that goes on; none in the chunk with the token counts.
+    pub choices: Vec<ChatCompletionDelta>,
+    /// Token counts so far; absent unless they were asked for, and `null` in chunks without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Option<Usage>>,
+}
+
+/// What is new of an answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChatCompletionDelta {
+    /// The index of the answer.
+    pub index: usize,
+    /// The new parts of the message.
+    pub delta: MessageDelta,
+    /// Log-probabilities of the new tokens.
+    pub logprobs: Option<ChatLogprobs>,
+    /// In the last chunk of the answer: `stop` or `length`.
+    pub finish_reason: Option<&'static str>,
+}
+
+/// New parts of a message.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MessageDelta {
+    /// In the first chunk: `assistant`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    /// The new text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+}

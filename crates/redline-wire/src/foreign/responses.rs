@@ -1,0 +1,389 @@
+//! `/v1/responses`, as OpenAI has it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::{Finite, JsonText, ServerEvent, StreamOptions, TypedObject, Usage};
+
+/// Asks for an answer to a text or to a conversation.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResponsesBody {
+    /// The model's name.
+    pub model: Option<String>,
+    /// The user's text, or messages.
+    pub input: TextOrParts<ResponsesItem>,
+    /// The system message.
+    pub instructions: Option<String>,
+    /// Maximum number of new tokens.
+    pub max_output_tokens: Option<usize>,
+    /// Temperature; 0 is greedy.
+    pub temperature: Option<f32>,
+    /// Keep the smallest set of tokens whose probability reaches this.
+    pub top_p: Option<f32>,
+    /// Keep the k most probable tokens; 0 and -1 keep all.
+    pub top_k: Option<i64>,
+    /// Drop tokens below this share of the most probable one.
+    pub min_p: Option<f32>,
+    /// Seed of the random numbers; a negative one stands for its two's complement.
+    pub seed: Option<i64>,
+    /// Continue after an end-of-sequence token.
+    pub ignore_eos: Option<bool>,
+    /// Whether to send the answer as events while it is generated.
+    pub stream: Option<bool>,
+    /// What the events contain.
+    pub stream_options: Option<StreamOptions>,
+    /// Further variables of the chat template by name.
+    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+    /// Only requests with the same salt share cached prefixes.
+    pub cache_salt: Option<String>,
+    /// Time limit in seconds.
+    pub timeout_s: Option<f64>,
+    /// Notes of the caller, which the answer repeats.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Whether to store the answer. Accepted; nothing is stored.
+    pub store: Option<bool>,
+    /// The form of the answer. Only plain text is supported.
+    pub text: Option<ResponsesText>,
+    /// Functions that the model may call. Supported only if it may call none.
+    pub tools: Option<Vec<JsonText>>,
+    /// Which function to call: `none`, or `auto` without functions.
+    pub tool_choice: Option<JsonText>,
+    /// Accepted and not used.
+    pub parallel_tool_calls: Option<bool>,
+    /// What to do with a long input. Only `disabled` is supported.
+    pub truncation: Option<String>,
+    /// Whether to answer later. Only `false` is supported.
+    pub background: Option<bool>,
+    /// Further parts of the answer. Only an empty list is supported.
+    pub include: Option<Vec<String>>,
+    /// Number of most probable tokens at each position. Only 0 is supported.
+    pub top_logprobs: Option<usize>,
+    /// Not supported, because nothing is stored.
+    pub previous_response_id: Option<String>,
+    /// Not supported, because nothing is stored.
+    pub conversation: Option<JsonText>,
+    /// Not supported.
+    pub prompt: Option<JsonText>,
+    /// Not supported.
+    pub reasoning: Option<JsonText>,
+    /// Not supported.
+    pub context_management: Option<JsonText>,
+    /// Not supported.
+    pub max_tool_calls: Option<usize>,
+    /// Not supported.
+    pub moderation: Option<JsonText>,
+    /// Names the end user. Accepted and not used.
+    pub user: Option<String>,
+    /// Accepted and not used.
+    pub service_tier: Option<String>,
+    /// Accepted and not used.
+    pub prompt_cache_key: Option<String>,
+    /// Accepted and not used.
+    pub prompt_cache_retention: Option<String>,
+    /// Accepted and not used.
+    pub safety_identifier: Option<String>,
+}
+
+/// The form of an answer.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResponsesText {
+    /// Only the type `text` is supported.
+    pub format: Option<TypedObject>,
+    /// Not supported.
+    pub verbosity: Option<String>,
+}
+
+/// A text, or a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextOrParts<T> {
+    /// A text.
+    Text(String),
+    /// A list.
+    Parts(Vec<T>),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOrParts<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+            type Value = TextOrParts<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of objects")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(TextOrParts::Text(text.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(TextOrParts::Parts)
+            }
+        }
+        from.deserialize_any(Either(std::marker::PhantomData))
+    }
+}
+
+/// An item of an input. Only messages are supported; other keys of theirs are not read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ResponsesItem {
+    /// `message`, which is the default.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// The role.
+    pub role: Option<String>,
+    /// The text, or parts.
+    pub content: Option<TextOrParts<ResponsesPart>>,
+}
+
+/// A part of a message. Only texts are supported; other keys of theirs are not read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ResponsesPart {
+    /// `input_text` or `output_text`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The text.
+    pub text: Option<String>,
+}
+
+/// Answer to a [`ResponsesBody`].
+#[derive(Clone, Debug, Serialize)]
+pub struct ResponseObject {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `response`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created_at: u64,
+    /// `in_progress`, `completed`, `incomplete` or `failed`.
+    pub status: &'static str,
+    /// Always `false`.
+    pub background: bool,
+    /// Why it failed.
+    pub error: Option<ResponseFailure>,
+    /// Why it is incomplete.
+    pub incomplete_details: Option<IncompleteDetails>,
+    /// The system message.
+    pub instructions: Option<String>,
+    /// Maximum number of new tokens, if the request had one.
+    pub max_output_tokens: Option<usize>,
+    /// The model's name.
+    pub model: String,
+    /// The message, once there is one.
+    pub output: Vec<ResponseMessage>,
+    /// Always `true`.
+    pub parallel_tool_calls: bool,
+    /// Always `null`.
+    pub previous_response_id: Option<String>,
+    /// Always `false`: nothing is stored.
+    pub store: bool,
+    /// The temperature.
+    pub temperature: Finite<f32>,
+    /// The form of the answer.
+    pub text: ResponseTextForm,
+    /// Always `auto`.
+    pub tool_choice: &'static str,
+    /// Always empty.
+    pub tools: [(); 0],
+    /// Always 0.
+    pub top_logprobs: usize,
+    /// The probability up to which tokens were kept.
+    pub top_p: Finite<f32>,
+    /// Always `disabled`.
+    pub truncation: &'static str,
+    /// Token counts, once they are known.
+    pub usage: Option<ResponseUsage>,
+    /// The end user's name of the request.
+    pub user: Option<String>,
+    /// The notes of the request.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Why an answer failed.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResponseFailure {
+    /// A short name of the error.
+    pub code: String,
+    /// The fact, and what to do about it.
+    pub message: String,
+}
+
+/// Why an answer is incomplete.
+#[derive(Clone, Debug, Serialize)]
+pub struct IncompleteDetails {
+    /// `max_output_tokens`.
+    pub reason: &'static str,
+}
+
+/// The form of the text of an answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResponseTextForm {
+    /// Plain text.
+    pub format: ResponseTextFormat,
+}
+
+/// A format of text.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResponseTextFormat {
+    /// Always `text`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+}
+
+/// The message of an answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResponseMessage {
+    /// Identifies the message.
+    pub id: String,
+    /// Always `message`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// `in_progress`, `completed` or `incomplete`.
+    pub status: &'static str,
+    /// Always `assistant`.
+    pub role: &'static str,
+    /// The text, once there is one.
+    pub content: Vec<ResponseTextPart>,
+}
+
+/// A text of a message.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResponseTextPart {
+    /// Always `output_text`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The text.
+    pub text: String,
+    /// Always empty.
+    pub annotations: [(); 0],
+    /// Always empty.
+    pub logprobs: [(); 0],
+}
+
+impl ResponseTextPart {
+    /// A text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { kind: "output_text", text: text.into(), annotations: [], logprobs: [] }
+    }
+}
+
+/// Token counts of an answer.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ResponseUsage {
+    /// Prompt tokens.
+    pub input_tokens: usize,
+    /// Details of the prompt tokens.
+    pub input_tokens_details: InputTokensDetails,
+    /// Generated tokens.
+    pub output_tokens: usize,
+    /// Details of the generated tokens.
+    pub output_tokens_details: OutputTokensDetails,
+    /// The sum of both.
+    pub total_tokens: usize,
+}
+
+/// Where prompt tokens came from.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct InputTokensDetails {
+    /// Prompt tokens taken from a cache filled by an earlier request.
+    pub cached_tokens: usize,
+    /// Always 0: nothing is charged for storing prefixes.
+    pub cache_write_tokens: usize,
+}
+
+/// What generated tokens are for.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OutputTokensDetails {
+    /// Always 0.
+    pub reasoning_tokens: usize,
+}
+
+impl From<Usage> for ResponseUsage {
+    fn from(usage: Usage) -> Self {
+        let cached_tokens = usage.prompt_tokens_details.cached_tokens;
+        Self {
+            input_tokens: usage.prompt_tokens,
+            input_tokens_details: InputTokensDetails { cached_tokens, cache_write_tokens: 0 },
+            output_tokens: usage.completion_tokens,
+            output_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
+            total_tokens: usage.total_tokens,
+        }
+    }
+}
+
+/// An event of a streamed answer to a [`ResponsesBody`].
+#[derive(Clone, Debug, Serialize)]
+pub struct ResponseEvent {
+    /// The name of the event.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// Its place in the stream, from 0.
+    pub sequence_number: u64,
+    /// What it says.
+    #[serde(flatten)]
+    pub content: ResponseEventContent,
+}
+
+impl ServerEvent for ResponseEvent {
+    fn name(&self) -> Option<&'static str> {
+        Some(self.kind)
+    }
+}
+
+/// What an event says.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum ResponseEventContent {
+    /// The state of the answer.
+    Response {
+        /// The answer so far.
+        response: Box<ResponseObject>,
+    },
+    /// A message begins or ends.
+    Item {
+        /// Its index.
+        output_index: usize,
+        /// The message so far.
+        item: ResponseMessage,
+    },
+    /// A part of a message begins or ends.
+    Part {
+        /// The message.
+        item_id: String,
+        /// The index of the message.
+        output_index: usize,
+        /// The index of the part.
+        content_index: usize,
+        /// The part so far.
+        part: ResponseTextPart,
+    },
+    /// New text.
+    Delta {
+        /// The message.
+        item_id: String,
+        /// The index of the message.
+        output_index: usize,
+        /// The index of the part.
+        content_index: usize,
+        /// The new text.
+        delta: String,
+        /// Always empty.
+        logprobs: [(); 0],
+    },
+    /// The end of a text.
+    Text {
+        /// The message.
+        item_id: String,
+        /// The index of the message.
+        output_index: usize,
+        /// The index of the part.
+        content_index: usize,
+        /// The whole text.
+        text: String,
+        /// Always empty.
+        logprobs: [(); 0],
+    },
+}

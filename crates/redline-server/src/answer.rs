@@ -7,11 +7,16 @@ use serde::Serialize;
 
 use crate::fault::Fault;
 
+/// The media type of documents.
+const JSON: &str = "application/json";
+
 /// The answer of a handler.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     body: Vec<u8>,
+    /// The media type of the body.
+    media: &'static str,
     /// Token counts for the log.
     pub(crate) usage: Option<Usage>,
 }
@@ -26,7 +31,12 @@ impl Answer {
     pub(crate) fn with_status(status: StatusCode, document: &impl Serialize) -> Result<Self, Fault> {
         // Only numbers that are not finite cannot be written.
         let body = serde_json::to_vec(document).map_err(|_| Fault::internal("not_finite"))?;
-        Ok(Self { status, body, usage: None })
+        Ok(Self { status, body, media: JSON, usage: None })
+    }
+
+    /// A text of this media type with the status 200.
+    pub(crate) fn text(media: &'static str, text: String) -> Self {
+        Self { status: StatusCode::OK, body: text.into_bytes(), media, usage: None }
     }
 
     /// Token counts for the log.
@@ -37,8 +47,7 @@ impl Answer {
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::from(self.body));
         *response.status_mut() = self.status;
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(self.media));
         response
     }
 }
@@ -46,7 +55,7 @@ impl Answer {
 impl Fault {
     pub(crate) fn into_response(self) -> Response<Body> {
         let body = serde_json::to_vec(&self.body()).unwrap_or_default();
-        let answer = Answer { status: self.status, body, usage: None };
+        let answer = Answer { status: self.status, body, media: JSON, usage: None };
         let mut response = answer.into_response();
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod admission;
 mod answer;
 mod app;
@@ -16,6 +17,7 @@ mod connection;
 mod fault;
 mod key;
 mod log;
+mod metrics;
 mod nesting;
 mod origin;
 mod request;
@@ -23,8 +25,10 @@ mod route;
 mod routes;
 mod server;
 mod stop;
+mod watchdog;
 
 pub use config::{ApiKey, ServerConfig, ServerLimits};
 pub use log::LogSink;
+pub use metrics::{METRICS, Metric, MetricKind};
 pub use routes::{RouteInfo, routes};
 pub use server::{ServeError, ServeSummary, Server, ServerStop};

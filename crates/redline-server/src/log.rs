@@ -1,11 +1,13 @@
 //! The log: one line of JSON per request, without texts of requests or answers.
 
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use serde::Serialize;
 
 use crate::clock::Moment;
+use crate::metrics::Metrics;
 
 /// Lines that wait to be written. Further lines are dropped, so that a sink that blocks does not stop the server.
 const WAITING: usize = 4096;
@@ -39,7 +41,7 @@ impl Log {
 /// The status in the log of a request whose client left before the answer.
 const CLIENT_CLOSED: u16 = 499;
 
-/// The line of a request, which is written when it is dropped.
+/// The line of a request, which is written, and counted in the metrics, when it is dropped.
 #[derive(Serialize)]
 pub(crate) struct Record {
     event: &'static str,
@@ -57,11 +59,19 @@ pub(crate) struct Record {
     begun: Moment,
     #[serde(skip)]
     log: Log,
+    #[serde(skip)]
+    metrics: Arc<Metrics>,
 }
 
 impl Record {
     /// The line of a request that begins now. Unless it gets another status, its client left.
-    pub(crate) fn begin(log: Log, request_id: String, method: &str, route: &'static str) -> Self {
+    pub(crate) fn begin(
+        (log, metrics): (Log, Arc<Metrics>),
+        request_id: String,
+        method: &str,
+        route: &'static str,
+    ) -> Self {
+        metrics.begin();
         Self {
             event: "request",
             request_id,
@@ -76,13 +86,16 @@ impl Record {
             total_ms: 0.0,
             begun: Moment::now(),
             log,
+            metrics,
         }
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        self.total_ms = self.begun.elapsed().as_secs_f64() * 1e3;
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.metrics.end(self.route, self.status, self.code, seconds);
+        self.total_ms = seconds * 1e3;
         self.log.clone().write(self);
     }
 }

@@ -35,6 +35,7 @@ pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep};
 pub use fault::LineFault;
 pub use finite::Finite;
+pub use foreign::adapters::{AdapterEntry, AdapterList, LoadAdapterBody, UnloadAdapterBody};
 pub use foreign::classify::{ClassifiedText, ClassifyAnswer, ClassifyBody};
 pub use foreign::completion::{
     CompletionBody, LegacyLogprobs, NamedLogprobs, OpenAiChoice, OpenAiCompletion, StreamOptions,

@@ -14,13 +14,16 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/classify", answer)];
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: ClassifyBody = call.parse()?;
-        let head = call.head("classify", body.model.as_deref())?;
+        let (head, adapters) =
+            call.head_with_adapters("classify", body.model.as_deref(), body.adapter.as_ref())?;
         let mut request = classify::request(body).map_err(|error| Fault::of(error, "input"))?;
         request.options.cache_salt = call.salt(&request.options.cache_salt);
+        request.options.adapters = adapters;
+        request.options.queueing = call.queueing();
         request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
         let classes = request.classes.clone();
         let submit = |engine: &Engine, cancel: &Cancel| engine.submit_classify(request, cancel);
-        let outcome = run_one(&call.app, "input", submit).await?;
+        let outcome = run_one(&call, "input", submit).await?;
         let answer = classify::answer(head, &classes, outcome);
         let usage = answer.usage;
         Ok(Answer::json(&answer)?.with_usage(usage))

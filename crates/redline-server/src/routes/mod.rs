@@ -1,8 +1,10 @@
 //! The routes: one file each, and one line in [`ALL`].
 
+mod adapters;
 mod classify;
 mod completions;
 mod health;
+mod metrics;
 mod models;
 mod rerank;
 mod score;
@@ -22,9 +24,11 @@ use crate::route::{Access, Call, Handled, Route};
 
 /// Every route.
 const ALL: &[&[Route]] = &[
+    adapters::ROUTES,
     classify::ROUTES,
     completions::ROUTES,
     health::ROUTES,
+    metrics::ROUTES,
     models::ROUTES,
     rerank::ROUTES,
     score::ROUTES,

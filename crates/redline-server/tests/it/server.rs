@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use redline_api::LoadedModel;
 use redline_client::{HttpAnswer, HttpClient};
@@ -62,6 +63,11 @@ pub(crate) struct Held {
 
 /// Starts such a server with these settings.
 pub(crate) fn held(change: impl FnOnce(&mut ServerConfig)) -> Held {
+    held_with(|_| (), change)
+}
+
+/// Starts such a server with changed options of the engine, too.
+pub(crate) fn held_with(options: impl FnOnce(&mut Options), change: impl FnOnce(&mut ServerConfig)) -> Held {
     let (holds, holding) = channel();
     let (go, gone) = channel::<()>();
     let gone = Mutex::new(gone);
@@ -71,8 +77,16 @@ pub(crate) fn held(change: impl FnOnce(&mut ServerConfig)) -> Held {
             let _ = gone.lock().unwrap().recv();
         }
     };
-    let model = model_with(|options| options.stages = Some(Arc::new(hold)));
-    Held { server: start_with(model, change), holding, go }
+    let model = model_with(|of_engine| {
+        options(of_engine);
+        of_engine.stages = Some(Arc::new(hold));
+    });
+    // A held engine is frozen, which is no concern of tests that do not ask for it.
+    let patient = |config: &mut ServerConfig| {
+        config.limits.frozen_time = Duration::from_hours(1);
+        change(config);
+    };
+    Held { server: start_with(model, patient), holding, go }
 }
 
 impl Running {

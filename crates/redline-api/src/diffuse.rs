@@ -38,6 +38,7 @@ pub fn request(line: DiffuseLine, prompt: Prompt, defaults: &DiffuseRequest) -> 
         savings: defaults.savings,
         adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
+        queueing: redline_engine::Queueing::default(),
     }
 }
 

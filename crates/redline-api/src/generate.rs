@@ -143,6 +143,7 @@ pub fn request(line: GenerateLine, prompt: Prompt, defaults: &GenerateDefaults) 
         cache_salt: line.cache_salt.unwrap_or_default(),
         adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
+        queueing: redline_engine::Queueing::default(),
     }
 }
 

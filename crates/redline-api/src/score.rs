@@ -43,6 +43,7 @@ pub fn request(line: ScoreLine, query: Prompt, defaults: &ScoreRequest) -> Resul
         cache_salt: line.cache_salt.unwrap_or_default(),
         adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
+        queueing: redline_engine::Queueing::default(),
     })
 }
 

@@ -15,13 +15,21 @@ const BASE: &str = "base";
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Adapters")]
 pub(crate) struct AdapterFlags {
-    /// Load a LoRA adapter: a directory that PEFT or `adapter convert` wrote, under a name; without one, that of the directory (repeatable)
-    #[arg(long, value_name = "NAME=DIR", value_parser = named)]
-    adapter: Vec<Named>,
+    #[command(flatten)]
+    loaded: LoadedAdapters,
     /// Adapters that requests use, applied one after the other, with a factor if it is not 1; `base` for none. Default: the loaded
     /// one, if there is one only
     #[arg(long = "use", value_name = "NAME[:SCALE],...", value_parser = uses)]
     uses: Option<Uses>,
+}
+
+/// Adapters that are loaded.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Adapters")]
+pub(crate) struct LoadedAdapters {
+    /// Load a LoRA adapter: a directory that PEFT or `adapter convert` wrote, under a name; without one, that of the directory (repeatable)
+    #[arg(long, value_name = "NAME=DIR", value_parser = named)]
+    adapter: Vec<Named>,
     /// Memory for adapters; those that are worth least are read again when they are needed. Default: 1GiB, or a quarter of --memory
     /// if that is less
     #[arg(long, value_name = "SIZE", value_parser = value::bytes, help_heading = "Memory")]
@@ -85,25 +93,37 @@ pub(crate) fn check_names(adapters: &[Named]) -> Result<(), Failure> {
     Ok(())
 }
 
-impl AdapterFlags {
+impl LoadedAdapters {
     /// The adapters to load.
     pub(crate) fn named(&self) -> &[Named] {
         &self.adapter
     }
 
-    /// The engine's options for adapters; `None` if none is loaded. `budget` finds the memory budget, if it is needed.
-    pub(crate) fn options(&self, budget: impl FnOnce() -> Option<u64>) -> Option<AdapterOptions> {
-        if self.adapter.is_empty() {
+    /// The engine's options for adapters; `None` if none is loaded, unless `later` says that some may be. `budget` finds the memory
+    /// budget, if it is needed.
+    pub(crate) fn options(
+        &self,
+        later: bool,
+        budget: impl FnOnce() -> Option<u64>,
+    ) -> Option<AdapterOptions> {
+        if self.adapter.is_empty() && !later {
             return None;
         }
         let options = AdapterOptions::default();
         let part = || budget().map_or(options.memory, |budget| options.memory.min(budget / 4));
         Some(AdapterOptions { memory: self.adapter_memory.unwrap_or_else(part), ..options })
     }
+}
+
+impl AdapterFlags {
+    /// The adapters to load.
+    pub(crate) fn loaded(&self) -> &LoadedAdapters {
+        &self.loaded
+    }
 
     /// The adapters of requests that name none.
     pub(crate) fn choices(&self) -> Vec<AdapterChoice> {
-        match (&self.uses, &self.adapter[..]) {
+        match (&self.uses, &self.loaded.adapter[..]) {
             (Some(Uses(choices)), _) => choices.clone(),
             (None, [Named { name, .. }]) => vec![AdapterChoice { name: name.clone(), scale: 1.0 }],
             (None, _) => Vec::new(),
@@ -143,20 +163,27 @@ mod tests {
     #[test]
     fn one_loaded_adapter_is_used_and_of_several_none() {
         let flags = |adapters: &[&str], uses: Option<&str>| AdapterFlags {
-            adapter: adapters.iter().map(|text| named(text).unwrap()).collect(),
+            loaded: LoadedAdapters {
+                adapter: adapters.iter().map(|text| named(text).unwrap()).collect(),
+                adapter_memory: Some(7),
+            },
             uses: uses.map(|text| super::uses(text).unwrap()),
-            adapter_memory: Some(7),
         };
         let names = |flags: AdapterFlags| flags.choices().into_iter().map(|c| c.name).collect::<Vec<_>>();
         assert_eq!(names(flags(&["a=x"], None)), ["a"]);
         assert_eq!(names(flags(&["a=x"], Some("base"))), [""; 0]);
         assert_eq!(names(flags(&["a=x", "b=y"], None)), [""; 0]);
         assert_eq!(names(flags(&["a=x", "b=y"], Some("b,a"))), ["b", "a"]);
-        assert_eq!(flags(&["a=x"], None).options(|| None).map(|options| options.memory), Some(7));
-        assert_eq!(flags(&[], None).options(|| None), None);
+        let options = |flags: AdapterFlags, later, budget| {
+            flags.loaded.options(later, || budget).map(|options| options.memory)
+        };
+        assert_eq!(options(flags(&["a=x"], None), false, None), Some(7));
+        assert_eq!(options(flags(&[], None), false, None), None);
+        assert_eq!(options(flags(&[], None), true, None), Some(7));
         let memory = |budget| {
-            let flags = AdapterFlags { adapter_memory: None, ..flags(&["a=x"], None) };
-            flags.options(|| budget).map(|options| options.memory)
+            let mut flags = flags(&["a=x"], None);
+            flags.loaded.adapter_memory = None;
+            options(flags, false, budget)
         };
         assert_eq!(memory(None), Some(1 << 30));
         assert_eq!(memory(Some(8 << 30)), Some(1 << 30));

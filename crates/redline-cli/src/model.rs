@@ -16,7 +16,7 @@ use redline_lab::bench::{PlanSetup, Setup};
 use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
-use crate::adapters::{self, AdapterFlags, Named};
+use crate::adapters::{self, AdapterFlags, LoadedAdapters, Named};
 use crate::demo_model;
 use crate::env::{self, Environment, or_else};
 use crate::message::{self, Failure};
@@ -513,8 +513,14 @@ impl Settings {
 
     /// Lets requests use these adapters.
     pub(crate) fn with_adapters(self, flags: &AdapterFlags) -> Self {
+        self.with_loaded_adapters(flags.loaded(), false)
+    }
+
+    /// Loads these adapters; `later` says whether more may be loaded while the engine runs.
+    pub(crate) fn with_loaded_adapters(self, flags: &LoadedAdapters, later: bool) -> Self {
         let memory = self.backend.memory;
-        let backend = Backend { adapters: flags.options(|| memory.or_else(free_memory)), ..self.backend };
+        let adapters = flags.options(later, || memory.or_else(free_memory));
+        let backend = Backend { adapters, ..self.backend };
         Self { backend, adapters: flags.named().to_vec(), ..self }
     }
 

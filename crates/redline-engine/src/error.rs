@@ -66,6 +66,20 @@ pub enum EngineError {
         /// Number of new tokens by then.
         tokens: Option<usize>,
     },
+    /// The request waited for its first pass for longer than it may; nothing was computed.
+    #[error("the request was not begun within its time: it has waited for {seconds:.3} s")]
+    Expired {
+        /// Seconds since it reached the engine.
+        seconds: f64,
+    },
+    /// No adapter has this name.
+    #[error("no adapter is named `{name}`")]
+    NoAdapter {
+        /// The name.
+        name: String,
+        /// Some of the names that there are.
+        known: Vec<String>,
+    },
     /// The maximum number of requests is waiting or running; nothing was computed.
     #[error("{requests} requests are waiting or running, and no more may be")]
     QueueFull {
@@ -114,6 +128,9 @@ impl EngineError {
             Self::NonFinite(_) => {
                 Some(hint!["try ", Setting::Format.to("f32"), "; if it stays, the checkpoint is damaged"])
             }
+            Self::Expired { .. } => Some("try again when less is waiting, or let it wait longer".into()),
+            Self::NoAdapter { known, .. } if known.is_empty() => Some("none is loaded".into()),
+            Self::NoAdapter { known, .. } => Some(format!("loaded: {}", known.join(", ")).into()),
             Self::Late { .. } => Some("give it more time, or ask for less".into()),
             Self::QueueFull { .. } => Some("try again when some of them are answered".into()),
             Self::NoPlan { .. } => {

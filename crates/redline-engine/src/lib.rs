@@ -11,6 +11,7 @@ mod cancel;
 mod clock;
 mod error;
 mod front;
+mod gauges;
 mod heartbeat;
 mod memory;
 mod mode;
@@ -36,6 +37,10 @@ pub use cancel::Cancel;
 pub use clock::monotonic_clock;
 pub use error::EngineError;
 pub use front::{Engine, MAX_DEVICES, ModelInfo};
+pub use gauges::{
+    AdapterGauges, EngineGauges, Histogram, HistogramCounts, PassKind, PassTotals, Pulse, PulseState,
+    RequestEnd, RequestGauges,
+};
 pub use heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 pub use options::{
     ActivationLog, AdapterOptions, ClockFn, Embedded, Options, PrefixCacheSize, Source, TraceLog,
@@ -54,8 +59,8 @@ pub use redline_models::trace::Observation;
 pub use redline_settings as settings;
 pub use request::{
     AdapterChoice, Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LabelEnd,
-    LongLabels, Penalties, PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization,
-    Truncate,
+    LongLabels, Penalties, PerplexityRequest, Prompt, PromptLogprobs, Queueing, Sampling, ScoreRequest,
+    Tokenization, Truncate,
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 pub use stages::{Stage, StageLog, StageTime};

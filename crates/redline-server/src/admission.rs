@@ -1,5 +1,6 @@
 //! Runs requests on the engine: a place in the queue, memory for the answer, submission, and the wait for the outcomes.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +12,45 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::clock::Moment;
 use crate::fault::Fault;
+use crate::route::Call;
+
+/// Longest and shortest advice of when to come again, in seconds.
+const RETRY: std::ops::RangeInclusive<f64> = 1.0..=60.0;
+/// Number of requests whose times are remembered.
+const REMEMBERED: usize = 64;
+
+/// How many places each key has, and how long the last requests had theirs.
+#[derive(Default)]
+pub(crate) struct Queue {
+    by_key: BTreeMap<String, usize>,
+    /// Seconds, the latest last.
+    times: VecDeque<f64>,
+}
+
+impl Queue {
+    /// When a refused request may come again, in seconds: the median of the times for which the last requests had their places, the time
+    /// in the queue included. About that long, a full queue takes to be full of other requests.
+    fn retry_after(&self) -> u32 {
+        let mut times: Vec<f64> = self.times.iter().copied().collect();
+        times.sort_unstable_by(f64::total_cmp);
+        let median = times.get(times.len() / 2).copied().unwrap_or(0.0);
+        median.ceil().clamp(*RETRY.start(), *RETRY.end()) as u32
+    }
+
+    fn remember(&mut self, seconds: f64) {
+        if self.times.len() == REMEMBERED {
+            self.times.pop_front();
+        }
+        self.times.push_back(seconds);
+    }
+}
+
+/// Whether a key that has `own` places may take `more` of the `free` ones of `all`, among `keys` keys. Up to an equal share, it may take
+/// any. Beyond that, it leaves a quarter of all places to the others.
+fn may_take(own: usize, more: usize, free: usize, all: usize, keys: usize) -> bool {
+    let left = free.saturating_sub(more);
+    more <= free && (keys <= 1 || own + more <= all / keys || left >= all.div_ceil(4))
+}
 
 /// Answers up to this size are built on the thread that serves all connections, which takes less time than a change of threads.
 const SMALL: usize = 64 << 10;
@@ -34,13 +74,19 @@ pub(crate) struct Need {
 /// Places in the queue and memory for an answer, given back when it is dropped.
 pub(crate) struct Place {
     app: Arc<App>,
+    caller: String,
+    prompts: usize,
+    begun: Moment,
+    /// Whether the request was answered.
+    answered: bool,
     _permit: OwnedSemaphorePermit,
     memory: Option<OwnedSemaphorePermit>,
 }
 
 impl Place {
     /// Takes places for this number of prompts.
-    pub(crate) fn take(app: &Arc<App>, prompts: usize, param: &str) -> Result<Self, Fault> {
+    pub(crate) fn take(call: &Call, prompts: usize, param: &str) -> Result<Self, Fault> {
+        let app = &call.app;
         if let Some(fault) = app.refusal() {
             return Err(fault);
         }
@@ -49,14 +95,28 @@ impl Place {
             let message = format!("{prompts} prompts are given, and {most} may wait or run; send fewer");
             Fault::invalid("invalid_value", message).of_field(param)
         })?;
-        let permit = app.places.clone().try_acquire_many_owned(count).map_err(|_| {
-            let free = app.places.available_permits();
-            let message =
-                format!("{} of {most} places are taken, and {prompts} are needed", most.saturating_sub(free));
-            Fault::overloaded("queue_full", format!("{message}; try again when some requests are answered"))
-        })?;
+        let mut queue = app.queue();
+        let own = queue.by_key.get(&call.caller).copied().unwrap_or(0);
+        let free = app.places.available_permits();
+        let fits = may_take(own, prompts, free, most, app.config.keys.len());
+        let permit = app.places.clone().try_acquire_many_owned(count).ok().filter(|_| fits);
+        let Some(permit) = permit else {
+            let taken = most.saturating_sub(free);
+            let fact = if prompts > free {
+                format!("{taken} of {most} places are taken, and {prompts} are needed")
+            } else {
+                format!(
+                    "{taken} of {most} places are taken, {own} of them by this key; the others are for other keys"
+                )
+            };
+            let message = format!("{fact}; try again when some requests are answered");
+            return Err(Fault::overloaded("queue_full", message).after(queue.retry_after()));
+        };
+        *queue.by_key.entry(call.caller.clone()).or_default() += prompts;
+        drop(queue);
         app.admitted.fetch_add(1, Ordering::SeqCst);
-        Ok(Self { app: app.clone(), _permit: permit, memory: None })
+        let (app, caller, begun) = (app.clone(), call.caller.clone(), Moment::now());
+        Ok(Self { app, caller, prompts, begun, answered: false, _permit: permit, memory: None })
     }
 
     /// Takes memory for an answer too.
@@ -76,11 +136,26 @@ impl Place {
         self.memory = Some(memory);
         Ok(self)
     }
+
+    /// The request was answered: the time that this took counts.
+    pub(crate) fn answered(&mut self) {
+        self.answered = true;
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.app.ended.fetch_add(1, Ordering::SeqCst);
+        let mut queue = self.app.queue();
+        if let Some(own) = queue.by_key.get_mut(&self.caller) {
+            *own = own.saturating_sub(self.prompts);
+            if *own == 0 {
+                queue.by_key.remove(&self.caller);
+            }
+        }
+        if self.answered {
+            queue.remember(self.begun.elapsed().as_secs_f64());
+        }
     }
 }
 
@@ -105,15 +180,22 @@ impl Desk<'_> {
 }
 
 /// Submits the engine's requests of a request on a thread that tokenises.
-pub(crate) async fn submit<T, E, S>(app: &Arc<App>, need: Need, submit: S) -> Result<(Place, T), Fault>
+pub(crate) async fn submit<T, E, S>(call: &Call, need: Need, submit: S) -> Result<(Place, T), Fault>
 where
     T: Send + 'static,
     E: Into<ApiError> + Send + 'static,
     S: FnOnce(&Desk<'_>) -> Result<T, E> + Send + 'static,
 {
-    let begun = Moment::now();
+    let (app, begun) = (&call.app, Moment::now());
     let Need { param, prompts, answer_bytes } = need;
-    let place = Place::take(app, prompts.max(1), param)?.with_memory(answer_bytes, param)?;
+    let prompts = prompts.max(1);
+    let place = Place::take(call, prompts, param)?.with_memory(answer_bytes, param)?;
+    // Before the work of tokenising.
+    if !app.model.engine.has_room(prompts) {
+        let message = "the engine takes no more requests; try again when some are answered";
+        let after = app.queue().retry_after();
+        return Err(Fault::overloaded("queue_full", message).after(after));
+    }
     let work = move |app: &App| submit(&Desk { engine: &app.model.engine, cancel: &app.cancel, begun });
     let (place, submitted) = blocking(app, place, work).await?;
     Ok((place, submitted.map_err(|error| failed(app, error.into(), param))?))
@@ -121,7 +203,7 @@ where
 
 /// Submits the engine's requests of a request, all or none, waits for their outcomes and builds the answer. If the caller stops waiting,
 /// the requests are cancelled.
-pub(crate) async fn run<O, P, E, S, B>(app: &Arc<App>, need: Need, work: S, build: B) -> Result<Answer, Fault>
+pub(crate) async fn run<O, P, E, S, B>(call: &Call, need: Need, work: S, build: B) -> Result<Answer, Fault>
 where
     O: Send + 'static,
     P: Send + 'static,
@@ -129,7 +211,8 @@ where
     S: FnOnce(&Desk<'_>) -> Result<Vec<Ticket<O, P>>, E> + Send + 'static,
     B: FnOnce(&App, Vec<O>) -> Result<Answer, Fault> + Send + 'static,
 {
-    let (mut place, tickets) = submit(app, need, work).await?;
+    let app = &call.app;
+    let (mut place, tickets) = submit(call, need, work).await?;
     let mut outcomes = Vec::with_capacity(tickets.len());
     for ticket in tickets {
         outcomes.push(ticket.await.map_err(|error| failed(app, error.into(), need.param))?);
@@ -140,12 +223,13 @@ where
     } else {
         (place, answer) = blocking(app, place, move |app| build(app, outcomes)).await?;
     }
+    place.answered();
     Ok(answer?.holding(place.memory.take()))
 }
 
 /// As [`run`], for one request of the engine.
 pub(crate) async fn run_one<O, P, E, S, B>(
-    app: &Arc<App>,
+    call: &Call,
     need: Need,
     work: S,
     build: B,
@@ -162,7 +246,7 @@ where
         let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
         build(app, outcome)
     };
-    run(app, Need { prompts: 1, ..need }, works, builds).await
+    run(call, Need { prompts: 1, ..need }, works, builds).await
 }
 
 /// Does work that may take long, such as tokenising, on a thread of its own. It keeps its place until it is done, also if its caller
@@ -182,10 +266,15 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// The fault of an error. `param` is the field that errors without one concern.
 pub(crate) fn failed(app: &App, error: ApiError, param: &str) -> Fault {
-    if let ApiError::Engine(error) = &error {
-        app.note(error);
-    }
-    Fault::of(error, param)
+    let again = match &error {
+        ApiError::Engine(error) => {
+            app.note(error);
+            matches!(error, EngineError::QueueFull { .. } | EngineError::Expired { .. })
+        }
+        _ => false,
+    };
+    let fault = Fault::of(error, param);
+    if again { fault.after(app.queue().retry_after()) } else { fault }
 }
 
 #[cfg(test)]
@@ -205,5 +294,30 @@ mod tests {
         assert!(matches!(desk.time_left(Some(0.0)), Err(EngineError::Late { tokens: None, .. })));
         let left = desk.time_left(Some(1e6)).unwrap().unwrap();
         assert!(left <= 1e6 && left > 1e5, "{left}");
+    }
+
+    #[test]
+    fn a_refused_request_comes_again_when_about_as_many_were_answered() {
+        let mut queue = Queue::default();
+        let after = |queue: &mut Queue, times: &[f64]| {
+            times.iter().for_each(|&seconds| queue.remember(seconds));
+            queue.retry_after()
+        };
+        assert_eq!(after(&mut queue, &[]), 1);
+        assert_eq!(after(&mut queue, &[0.01]), 1);
+        assert_eq!(after(&mut queue, &[7.2, 7.4]), 8);
+        assert_eq!(after(&mut queue, &[1e9; REMEMBERED]), 60);
+        assert_eq!((after(&mut queue, &[2.0; REMEMBERED]), queue.times.len()), (2, REMEMBERED));
+    }
+
+    #[test]
+    fn a_key_takes_all_places_only_if_it_is_the_only_one() {
+        assert!(may_take(0, 8, 8, 8, 1) && may_take(7, 1, 1, 8, 0) && !may_take(0, 9, 8, 8, 1));
+        // Two keys: an equal share is four places, and two are left to others beyond it.
+        assert!(may_take(0, 4, 4, 8, 2) && may_take(3, 1, 1, 8, 2));
+        assert!(may_take(4, 2, 4, 8, 2) && !may_take(4, 3, 4, 8, 2) && !may_take(6, 1, 2, 8, 2));
+        assert!(!may_take(0, 5, 4, 8, 2));
+        // However few places there are, a key within its share finds the free ones.
+        assert!(may_take(0, 1, 1, 2, 2) && !may_take(1, 1, 1, 2, 2));
     }
 }

@@ -18,6 +18,11 @@ use crate::log::Record;
 /// Most bytes of a document that are handed to the connection at a time.
 const PART: usize = 64 << 10;
 
+/// The media type of documents.
+const JSON: &str = "application/json";
+/// The media type of events.
+const EVENTS: &str = "text/event-stream; charset=utf-8";
+
 /// The answer of a handler.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -43,8 +48,13 @@ impl Answer {
     pub(crate) fn with_status(status: StatusCode, document: &impl Serialize) -> Result<Self, Fault> {
         // Only numbers that are not finite cannot be written.
         let bytes = serde_json::to_vec(document).map_err(|_| Fault::internal("not_finite"))?;
-        let content = Content::Document(Document { rest: bytes.into(), _reserved: None });
-        Ok(Self { status, content, usage: None })
+        Ok(Self { status, ..Self::text(JSON, bytes) })
+    }
+
+    /// A text of this media type with the status 200.
+    pub(crate) fn text(media: &'static str, text: impl Into<Bytes>) -> Self {
+        let content = Content::Document(Document { rest: text.into(), media, _reserved: None });
+        Self { status: StatusCode::OK, content, usage: None }
     }
 
     /// Events, with the status 200.
@@ -74,15 +84,16 @@ impl Answer {
                 if let Some(usage) = self.usage {
                     record.count(usage);
                 }
-                (Body::new(document), "application/json")
+                let media = document.media;
+                (Body::new(document), media)
             }
-            Content::Events(body) => (body(record), "text/event-stream; charset=utf-8"),
+            Content::Events(body) => (body(record), EVENTS),
         };
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
-        if media != "application/json" {
+        if media == EVENTS {
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             // Proxies that collect an answer before they send it would hold events back.
             headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
@@ -100,6 +111,7 @@ impl std::fmt::Debug for Answer {
 /// A document that is sent in parts, so that its memory is held until most of it is sent.
 struct Document {
     rest: Bytes,
+    media: &'static str,
     _reserved: Option<OwnedSemaphorePermit>,
 }
 
@@ -129,8 +141,7 @@ impl Fault {
     pub(crate) fn into_response(self, mut record: Record) -> Response<Body> {
         record.code = Some(self.code);
         let bytes = serde_json::to_vec(&self.body()).unwrap_or_default();
-        let content = Content::Document(Document { rest: bytes.into(), _reserved: None });
-        let mut response = Answer { status: self.status, content, usage: None }.into_response(record);
+        let mut response = Answer { status: self.status, ..Answer::text(JSON, bytes) }.into_response(record);
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

@@ -1,39 +1,50 @@
 //! What all requests share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::StatusCode;
 use redline_api::{ApiError, Chat, LoadedModel};
-use redline_engine::{Cancel, EngineError};
+use redline_engine::{AdapterInfo, Cancel, EngineError, PulseState};
 use tokio::sync::Semaphore;
 
+use crate::admission::Queue;
 use crate::clock::unix_seconds;
 use crate::config::ServerConfig;
 use crate::fault::Fault;
 use crate::log::Log;
+use crate::metrics::Metrics;
+
+/// Adapters that requests load at a time; further ones are refused.
+const LOADS: usize = 2;
 
 /// The state of the server.
 pub(crate) struct App {
     pub(crate) model: Arc<LoadedModel>,
     pub(crate) config: ServerConfig,
     pub(crate) log: Log,
+    pub(crate) metrics: Arc<Metrics>,
     /// Whether only this machine reaches the server, and without a key.
     pub(crate) local: bool,
     /// When the server began to answer, in seconds since 1970.
     pub(crate) started: u64,
     /// Places for prompts that wait or run.
     pub(crate) places: Arc<Semaphore>,
+    /// Who has these places.
+    queue: Mutex<Queue>,
     /// Bytes of bodies that may be read.
     pub(crate) body_bytes: Arc<Semaphore>,
     /// Bytes of answers that may be generated, built or sent.
     pub(crate) answer_bytes: Arc<Semaphore>,
+    /// Adapters that may be loaded at a time.
+    pub(crate) loads: Arc<Semaphore>,
     /// Cancels all requests.
     pub(crate) cancel: Cancel,
     pub(crate) admitted: AtomicU64,
     pub(crate) ended: AtomicU64,
     draining: AtomicBool,
     engine_stopped: AtomicBool,
+    frozen: AtomicBool,
     requests: AtomicU64,
 }
 
@@ -43,16 +54,20 @@ impl App {
             local: loopback && config.keys.is_empty(),
             model: Arc::new(model),
             places: Arc::new(Semaphore::new(config.limits.queue.min(Semaphore::MAX_PERMITS))),
+            queue: Mutex::default(),
             body_bytes: Arc::new(Semaphore::new(config.limits.all_body_bytes.min(u32::MAX as usize))),
             answer_bytes: Arc::new(Semaphore::new(config.limits.all_answer_bytes.min(u32::MAX as usize))),
+            loads: Arc::new(Semaphore::new(LOADS)),
             config,
             log,
+            metrics: Arc::default(),
             started: unix_seconds(),
             cancel: Cancel::new(),
             admitted: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             engine_stopped: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
             requests: AtomicU64::new(0),
         }
     }
@@ -68,8 +83,31 @@ impl App {
         if self.names().any(|name| name == asked) {
             return Ok(asked.to_owned());
         }
-        let message = format!("there is no model `{asked}`; `/v1/models` lists those that there are");
-        Err(Fault::new(StatusCode::NOT_FOUND, "model_not_found", message).of_field("model"))
+        Err(self.no_model(asked).of_field("model"))
+    }
+
+    /// The error of a name that no model and no adapter has.
+    pub(crate) fn no_model(&self, asked: &str) -> Fault {
+        let message = match self.adapter(asked) {
+            Some(_) => format!("this route takes no adapter, and `{asked}` is one"),
+            None => format!("there is no model `{asked}`; `/v1/models` lists those that there are"),
+        };
+        Fault::new(StatusCode::NOT_FOUND, "model_not_found", message)
+    }
+
+    /// The adapter of this name.
+    pub(crate) fn adapter(&self, name: &str) -> Option<AdapterInfo> {
+        self.model.engine.adapters().into_iter().find(|adapter| adapter.name == name)
+    }
+
+    /// The names of the adapters.
+    pub(crate) fn adapter_names(&self) -> Vec<String> {
+        self.model.engine.adapters().into_iter().map(|adapter| adapter.name).collect()
+    }
+
+    /// Who has the places.
+    pub(crate) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The chat template, for the messages in this field.
@@ -91,15 +129,28 @@ impl App {
 
     /// Why no work is taken, if none is.
     pub(crate) fn refusal(&self) -> Option<Fault> {
-        if self.engine_stopped.load(Ordering::SeqCst) {
+        if self.is_stopped() {
             return Some(Fault::of_engine(&EngineError::Stopped, ""));
+        }
+        if self.is_frozen() {
+            return Some(Fault::frozen());
         }
         self.draining.load(Ordering::SeqCst).then(Fault::draining)
     }
 
     /// Whether the engine's thread has ended.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.engine_stopped.load(Ordering::SeqCst)
+        self.engine_stopped.load(Ordering::SeqCst) || self.model.engine.pulse().state == PulseState::Stopped
+    }
+
+    /// Whether the engine has work and does not get ahead.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::SeqCst)
+    }
+
+    /// Notes whether the engine is frozen.
+    pub(crate) fn set_frozen(&self, frozen: bool) {
+        self.frozen.store(frozen, Ordering::SeqCst);
     }
 
     /// Notes an error of the engine.

@@ -47,6 +47,7 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<R
     match read {
         Ok(body) => {
             let bytes = body.to_bytes();
+            app.metrics.read_body(bytes.len());
             // What was reserved beyond the body is given back.
             let kept = reserved.split(bytes.len());
             Ok(ReadBody { bytes, _reserved: kept })

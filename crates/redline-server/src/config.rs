@@ -1,5 +1,6 @@
 //! Settings of the server: plain values.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use redline_api::Chat;
@@ -22,6 +23,12 @@ pub struct ServerConfig {
     pub limits: ServerLimits,
     /// Whether SIGTERM and SIGINT end the server.
     pub signals: bool,
+    /// The directory below which requests may load adapters; `None`: they may load and remove none.
+    pub adapter_root: Option<PathBuf>,
+    /// Whether `/metrics` needs no key.
+    pub public_metrics: bool,
+    /// Whether `/metrics` has the metrics under the names that vLLM gives them, too.
+    pub vllm_metrics: bool,
 }
 
 impl Default for ServerConfig {
@@ -34,6 +41,9 @@ impl Default for ServerConfig {
             chat: None,
             limits: ServerLimits::default(),
             signals: false,
+            adapter_root: None,
+            public_metrics: false,
+            vllm_metrics: false,
         }
     }
 }
@@ -84,8 +94,12 @@ pub struct ServerLimits {
     pub send_time: Duration,
     /// Time limit of requests that have none.
     pub request_time: Duration,
+    /// How long requests that do not say so may wait for their first pass; `None`: as long as their time limit.
+    pub queue_time: Option<Duration>,
     /// How long running requests may take after the server was told to stop.
     pub drain_time: Duration,
+    /// An engine that has work and does not get ahead for this long counts as frozen. Passes that were expected to take longer may.
+    pub frozen_time: Duration,
 }
 
 impl ServerLimits {
@@ -107,7 +121,9 @@ impl Default for ServerLimits {
             body_time: Duration::from_secs(30),
             send_time: Duration::from_secs(30),
             request_time: Duration::from_mins(10),
+            queue_time: None,
             drain_time: Duration::from_secs(30),
+            frozen_time: Duration::from_secs(4),
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::config::ServerLimits;
+use crate::metrics::Metrics;
 
 /// The wait after an error of `accept`, such as too many open files.
 const AFTER_ERROR: Duration = Duration::from_millis(50);
@@ -30,6 +31,7 @@ pub(crate) async fn accept(
     listener: TcpListener,
     router: Router,
     limits: ServerLimits,
+    metrics: Arc<Metrics>,
     mut stop: watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let places = Arc::new(Semaphore::new(limits.connections.min(Semaphore::MAX_PERMITS)));
@@ -49,13 +51,14 @@ pub(crate) async fn accept(
         };
         match places.clone().try_acquire_owned() {
             Ok(place) => {
-                let (router, stop) = (router.clone(), stop.clone());
+                let (router, stop, open) = (router.clone(), stop.clone(), metrics.connect());
                 connections.spawn(async move {
                     serve(stream, router, limits, stop).await;
-                    drop(place);
+                    drop((place, open));
                 });
             }
             Err(_) => {
+                metrics.refuse_connection();
                 connections.spawn(refuse(stream));
             }
         }

@@ -43,6 +43,11 @@ impl Fault {
         Self { retry_after: Some(RETRY_SECONDS), ..fault }
     }
 
+    /// Says when to come again, in seconds.
+    pub(crate) fn after(self, seconds: u32) -> Self {
+        Self { retry_after: Some(seconds), ..self }
+    }
+
     /// A bug. The message says nothing about it, because it could quote the request.
     pub(crate) fn internal(code: &'static str) -> Self {
         let message = "the server failed while it ran the request; its log has the request id";
@@ -52,6 +57,11 @@ impl Fault {
     /// The server is ending.
     pub(crate) fn draining() -> Self {
         Self::unavailable("draining", "the server is ending and takes no more work")
+    }
+
+    /// The engine has work and does not get ahead.
+    pub(crate) fn frozen() -> Self {
+        Self::unavailable("engine_frozen", "the engine does not get ahead and takes no more work for now")
     }
 
     /// Names the field at fault.
@@ -90,6 +100,10 @@ impl Fault {
             EngineError::Late { .. } => Self::new(StatusCode::REQUEST_TIMEOUT, "deadline_exceeded", message),
             EngineError::KvFull { .. } | EngineError::Memory(_) => Self::unavailable("kv_full", message),
             EngineError::NoPlan { .. } => Self::unavailable("plan_missing", message),
+            EngineError::Expired { .. } => Self::unavailable("queue_timeout", message),
+            EngineError::NoAdapter { .. } => {
+                Self::new(StatusCode::NOT_FOUND, "model_not_found", message).of_field("adapter")
+            }
             EngineError::Cancelled => Self::draining(),
             EngineError::Stopped => Self::unavailable("engine_stopped", message),
             EngineError::NonFinite(_) => Self::internal("not_finite"),

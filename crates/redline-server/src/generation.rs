@@ -1,7 +1,5 @@
 //! Runs generations, and answers with a document or with events.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use redline_api::ApiError;
 use redline_api::foreign::StreamedAnswer;
@@ -12,6 +10,7 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::pipe::PipeReader;
+use crate::route::Call;
 use crate::stream::EventBody;
 
 /// Bytes that a new token takes until it is sent: its id, its time and its text, in the outcome and in JSON.
@@ -42,7 +41,7 @@ pub(crate) fn answer_bytes(requests: &[GenerateRequest], context: usize, echoes:
 
 /// Runs the requests that `make` completes. Without a stream, the answer is what `build` makes of their outcomes.
 pub(crate) async fn generate<S, M, B>(
-    app: &Arc<App>,
+    call: &Call,
     need: Need,
     stream: Option<S>,
     make: M,
@@ -70,12 +69,12 @@ where
             }
             build(app, outcomes)
         };
-        return run(app, need, work, builds).await;
+        return run(call, need, work, builds).await;
     };
-    let (place, tickets) = submit(app, need, work).await?;
+    let (place, tickets) = submit(call, need, work).await?;
     let prompts = tickets.len();
+    let app = call.app.clone();
     let pipe = (PipeReader::of(tickets, app.config.limits.stream_bytes), prompts);
-    let app = app.clone();
     Ok(Answer::events(move |record| Body::new(EventBody::new(app, place, pipe, stream, need.param, record))))
 }
 

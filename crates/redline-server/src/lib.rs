@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod admission;
 mod answer;
 mod app;
@@ -17,6 +18,7 @@ mod fault;
 mod generation;
 mod key;
 mod log;
+mod metrics;
 mod nesting;
 mod origin;
 mod pipe;
@@ -26,8 +28,10 @@ mod routes;
 mod server;
 mod stop;
 mod stream;
+mod watchdog;
 
 pub use config::{ApiKey, ServerConfig, ServerLimits};
 pub use log::LogSink;
+pub use metrics::{METRICS, Metric, MetricKind};
 pub use routes::{RouteInfo, routes};
 pub use server::{ServeError, ServeSummary, Server, ServerStop};

@@ -1,5 +1,6 @@
 //! The log: one line of JSON per request, without texts of requests or answers.
 
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -7,6 +8,7 @@ use redline_wire::Usage;
 use serde::Serialize;
 
 use crate::clock::Moment;
+use crate::metrics::Metrics;
 
 /// Lines that wait to be written. Further lines are dropped, so that a sink that blocks does not stop the server.
 const WAITING: usize = 4096;
@@ -40,7 +42,8 @@ impl Log {
 /// The status in the log of a request whose client left before the answer.
 const CLIENT_CLOSED: u16 = 499;
 
-/// The line of a request, which is written when it is dropped: with the head of a document, and after the last event of a stream.
+/// The line of a request, which is written, and counted in the metrics, when it is dropped: with the head of a document, and after the last
+/// event of a stream.
 #[derive(Serialize)]
 pub(crate) struct Record {
     event: &'static str,
@@ -58,11 +61,19 @@ pub(crate) struct Record {
     begun: Moment,
     #[serde(skip)]
     log: Log,
+    #[serde(skip)]
+    metrics: Arc<Metrics>,
 }
 
 impl Record {
     /// The line of a request that begins now. Unless it gets another status, its client left.
-    pub(crate) fn begin(log: Log, request_id: String, method: &str, route: &'static str) -> Self {
+    pub(crate) fn begin(
+        (log, metrics): (Log, Arc<Metrics>),
+        request_id: String,
+        method: &str,
+        route: &'static str,
+    ) -> Self {
+        metrics.begin();
         Self {
             event: "request",
             request_id,
@@ -77,6 +88,7 @@ impl Record {
             total_ms: 0.0,
             begun: Moment::now(),
             log,
+            metrics,
         }
     }
 }
@@ -92,7 +104,9 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        self.total_ms = self.begun.elapsed().as_secs_f64() * 1e3;
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.metrics.end(self.route, self.status, self.code, seconds);
+        self.total_ms = seconds * 1e3;
         self.log.clone().write(self);
     }
 }

@@ -21,13 +21,22 @@ use crate::{body, key, origin};
 
 /// The header with the id of a request.
 const REQUEST_ID: &str = "x-request-id";
+/// The header with the longest wait for the first pass of a request, in seconds.
+const QUEUE_TIMEOUT: &str = "x-queue-timeout";
+/// Longest such wait: a day.
+const MAX_WAIT: f64 = 86_400.0;
 /// Longest id that a client may choose.
 const MAX_ID: usize = 128;
 
 /// Answers a request of a route. Every request gets an id and a line in the log.
 pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Request<Body>) -> Response<Body> {
     let id = given_id(request.headers()).unwrap_or_else(|| app.next_id());
-    let mut record = Record::begin(app.log.clone(), id.clone(), request.method().as_str(), route.path);
+    let mut record = Record::begin(
+        (app.log.clone(), app.metrics.clone()),
+        id.clone(),
+        request.method().as_str(),
+        route.path,
+    );
     let answer = guarded(handle(&app, route, request, id.clone(), &mut record)).await;
     let mut response = match answer {
         Ok(answer) => answer.into_response(record),
@@ -50,7 +59,8 @@ async fn handle(
     origin::check(&parts.headers, app.local)?;
     let caller = match route.access {
         Access::Public => key::ANYBODY.to_owned(),
-        Access::Key => key::caller(&parts.headers, &app.config.keys)?,
+        Access::Metrics if app.config.public_metrics => key::ANYBODY.to_owned(),
+        Access::Key | Access::Metrics => key::caller(&parts.headers, &app.config.keys)?,
     };
     record.key = Some(caller.clone());
     let rest = parts.extract::<Path<String>>().await.ok().map(|Path(rest)| rest);
@@ -62,8 +72,23 @@ async fn handle(
     } else {
         ReadBody::default()
     };
-    let call = Call { app: app.clone(), caller, id, created: unix_seconds(), body, rest };
+    let longest_wait_s = longest_wait(&parts.headers)?;
+    let call = Call { app: app.clone(), caller, id, created: unix_seconds(), body, longest_wait_s, rest };
     (route.handler)(call).await
+}
+
+/// How long a request may wait for its first pass, in seconds, if its client says so.
+fn longest_wait(headers: &HeaderMap) -> Result<Option<f64>, Fault> {
+    let Some(value) = headers.get(QUEUE_TIMEOUT) else { return Ok(None) };
+    let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+    match seconds.filter(|seconds| (0.0..=MAX_WAIT).contains(seconds)) {
+        Some(seconds) => Ok(Some(seconds)),
+        None => {
+            let message =
+                format!("the header `{QUEUE_TIMEOUT}` is no time; give seconds from 0 to {MAX_WAIT}");
+            Err(Fault::invalid("invalid_value", message).of_field(QUEUE_TIMEOUT))
+        }
+    }
 }
 
 /// A valid id that the client chose.

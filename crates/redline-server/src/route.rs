@@ -4,8 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use redline_api::foreign::AnswerHead;
-use redline_engine::GenerateRequest;
+use redline_api::foreign::{AnswerHead, adapters};
+use redline_engine::{AdapterChoice, EngineError, GenerateRequest, Queueing};
+use redline_wire::AdapterNames;
 use serde::de::DeserializeOwned;
 
 use crate::answer::Answer;
@@ -20,6 +21,8 @@ pub(crate) enum Access {
     Public,
     /// Owners of a key, if there are keys.
     Key,
+    /// Owners of a key, unless metrics are public.
+    Metrics,
 }
 
 /// The methods of routes.
@@ -62,6 +65,8 @@ pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) created: u64,
     pub(crate) body: ReadBody,
+    /// How long the request may wait for its first pass, if it says so, in seconds.
+    pub(crate) longest_wait_s: Option<f64>,
     /// What stands for the variable part of the route's path.
     pub(crate) rest: Option<String>,
 }
@@ -78,15 +83,55 @@ impl Call {
         Ok(AnswerHead { id: format!("{kind}-{}", self.id), created: self.created, model })
     }
 
+    /// As [`Call::head`], for a route whose requests may use adapters, and the adapters that this one uses. The request asks for an
+    /// adapter as its model, or names adapters of the model.
+    pub(crate) fn head_with_adapters(
+        &self,
+        kind: &str,
+        asked: Option<&str>,
+        named: Option<&AdapterNames>,
+    ) -> Result<(AnswerHead, Vec<AdapterChoice>), Fault> {
+        let adapter = asked.filter(|name| self.app.names().all(|other| other != *name) && !name.is_empty());
+        let Some(info) = adapter.and_then(|name| self.app.adapter(name)) else {
+            let head = self.head(kind, asked)?;
+            let choices = named.map(adapters).transpose().map_err(|error| Fault::of(error, "adapter"))?;
+            let choices = choices.unwrap_or_default();
+            if !choices.is_empty() {
+                let known = self.app.adapter_names();
+                if let Some(unknown) = choices.iter().find(|choice| !known.contains(&choice.name)) {
+                    let error = EngineError::NoAdapter { name: unknown.name.clone(), known };
+                    return Err(Fault::of_engine(&error, "adapter"));
+                }
+            }
+            return Ok((head, choices));
+        };
+        if named.is_some() {
+            let message =
+                format!("`model` is the adapter `{}`, and `adapter` is given too; give one", info.name);
+            return Err(Fault::invalid("invalid_value", message).of_field("adapter"));
+        }
+        let head =
+            AnswerHead { id: format!("{kind}-{}", self.id), created: self.created, model: info.name.clone() };
+        Ok((head, vec![AdapterChoice { name: info.name, scale: 1.0 }]))
+    }
+
     /// The engine's salt: requests with different keys share no cached prefix.
     pub(crate) fn salt(&self, of_request: &str) -> String {
         format!("{}\0{of_request}", self.caller)
     }
 
-    /// Sets the salt and the time limit of a generation.
-    pub(crate) fn complete(&self, request: &mut GenerateRequest) {
+    /// Sets the salt, the adapters, the queueing and the time limit of a generation.
+    pub(crate) fn complete(&self, request: &mut GenerateRequest, adapters: &[AdapterChoice]) {
         request.cache_salt = self.salt(&request.cache_salt);
+        request.adapters = adapters.to_vec();
+        request.queueing = self.queueing();
         request.timeout_s = Some(self.timeout_s(request.timeout_s));
+    }
+
+    /// Whose request it is, and how long it may wait.
+    pub(crate) fn queueing(&self) -> Queueing {
+        let longest = self.app.config.limits.queue_time.map(|time| time.as_secs_f64());
+        Queueing { tenant: self.caller.clone(), longest_wait_s: self.longest_wait_s.or(longest) }
     }
 
     /// The time limit of a request.

@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::config::ServerConfig;
 use crate::log::{Log, LogSink};
 use crate::stop::Signals;
-use crate::{connection, routes};
+use crate::{connection, routes, watchdog};
 
 /// Threads that tokenise.
 const TOKENISING_THREADS: usize = 2;
@@ -131,7 +131,9 @@ async fn serve(
     let router = routes::router(&app);
     let stopped = stop.0.subscribe();
     let mut told = stop.0.subscribe();
-    let accepting = tokio::spawn(connection::accept(listener, router, app.config.limits, stopped));
+    let accept = connection::accept(listener, router, app.config.limits, app.metrics.clone(), stopped);
+    let accepting = tokio::spawn(accept);
+    let watching = tokio::spawn(watchdog::watch(app.clone()));
     ready();
     tokio::select! {
         () = next_signal() => {}
@@ -156,5 +158,7 @@ async fn serve(
     let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::SeqCst);
     let summary = ServeSummary { admitted: count(&app.admitted), ended: count(&app.ended), forced };
     connections.shutdown().await;
+    watching.abort();
+    let _ = watching.await;
     Ok(summary)
 }

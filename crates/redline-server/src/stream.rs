@@ -38,7 +38,7 @@ struct Open<S: StreamedAnswer> {
     param: &'static str,
     /// The line in the log, which is written when the answer ends.
     record: Record,
-    _place: Place,
+    place: Place,
 }
 
 impl<S: StreamedAnswer> EventBody<S> {
@@ -51,7 +51,7 @@ impl<S: StreamedAnswer> EventBody<S> {
         param: &'static str,
         record: Record,
     ) -> Self {
-        Self(Some(Open { app, answer, pipe, running: prompts, begun: false, param, record, _place: place }))
+        Self(Some(Open { app, answer, pipe, running: prompts, begun: false, param, record, place }))
     }
 }
 
@@ -70,6 +70,7 @@ impl<S: StreamedAnswer> HttpBody for EventBody<S> {
             Ok(Progress::Open) => {}
             Ok(Progress::Ended) => {
                 open.record.status = StatusCode::OK.as_u16();
+                open.place.answered();
                 self.0 = None;
             }
             Err(fault) => {

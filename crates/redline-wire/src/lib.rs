@@ -35,6 +35,7 @@ pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep};
 pub use fault::LineFault;
 pub use finite::Finite;
+pub use foreign::adapters::{AdapterEntry, AdapterList, LoadAdapterBody, UnloadAdapterBody};
 pub use foreign::chat::{
     AssistantMessage, ChatCompletion, ChatCompletionBody, ChatCompletionChoice, ChatCompletionChunk,
     ChatCompletionDelta, ChatCompletionEvent, ChatLogprobs, ChatPosition, ChatToken, MessageDelta,

@@ -16,6 +16,22 @@ mod stream;
 pub use generation::StreamForm;
 pub use stream::StreamedAnswer;
 
+use redline_engine::AdapterChoice;
+use redline_wire::AdapterNames;
+
+use self::fields::refused;
+use crate::ApiError;
+
+/// The adapters that a request names.
+pub fn adapters(named: &AdapterNames) -> Result<Vec<AdapterChoice>, ApiError> {
+    if let Some(at) = named.0.iter().position(|one| !one.scale.is_finite()) {
+        let param = format!("adapter[{at}].scale");
+        let fact = format!("`{param}` is {}", named.0[at].scale);
+        return Err(refused(&param, fact, "give a finite number; 1 is the adapter as it was trained"));
+    }
+    Ok(crate::adapter::adapters(Some(named.clone()), &[]))
+}
+
 /// What an answer says about itself.
 #[derive(Clone, Debug)]
 pub struct AnswerHead {

@@ -10,6 +10,7 @@ use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLi
 use super::Context;
 use super::bench::throughput;
 use super::template::TemplateFile;
+use crate::adapters::LoadedAdapters;
 use crate::message::{self, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
 use crate::output;
@@ -45,6 +46,13 @@ pub(super) struct ServeArgs {
     /// Time limit in seconds of requests that have no `timeout_s`
     #[arg(long, value_name = "S", default_value_t = 600.0, value_parser = seconds)]
     request_timeout: f64,
+    /// Seconds that requests without the header `X-Queue-Timeout` may wait to begin, before they are refused with status 503; default:
+    /// as long as their time limit
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    queue_timeout: Option<f64>,
+    /// Seconds for which the engine may stand still in the middle of work before `/ready` has status 503
+    #[arg(long, value_name = "S", default_value_t = 4.0, value_parser = seconds)]
+    watchdog: f64,
     /// Seconds that running requests have after SIGTERM or Ctrl-C
     #[arg(long, value_name = "S", default_value_t = 30.0, value_parser = seconds)]
     drain_timeout: f64,
@@ -54,6 +62,17 @@ pub(super) struct ServeArgs {
     /// Write what throughput measured to this file, as run.json of `redline bench load`
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Let everybody read `/metrics`, also without an API key
+    #[arg(long)]
+    public_metrics: bool,
+    /// Write metrics under the names of another server, too: vllm
+    #[arg(long, value_name = "SERVER", value_parser = metrics_compat)]
+    metrics_compat: Option<MetricsCompat>,
+    /// Let requests load and remove adapters while the server runs, from directories below this one
+    #[arg(long, value_name = "DIR", help_heading = "Adapters")]
+    adapter_root: Option<PathBuf>,
+    #[command(flatten)]
+    adapters: LoadedAdapters,
     /// Do not log requests to standard error
     #[arg(long, short)]
     quiet: bool,
@@ -70,6 +89,20 @@ pub(super) struct ServeArgs {
 enum ServeMode {
     Serve,
     Throughput,
+}
+
+/// A server whose metrics are imitated.
+#[derive(Clone, Copy, Debug)]
+enum MetricsCompat {
+    Vllm,
+}
+
+/// Parses `--metrics-compat`.
+fn metrics_compat(text: &str) -> Result<MetricsCompat, value::BadValue> {
+    match text {
+        "vllm" => Ok(MetricsCompat::Vllm),
+        _ => value::bad(format!("`{text}` is no such server"), "vllm"),
+    }
 }
 
 /// The engine's own limit.
@@ -139,6 +172,8 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         let fact = format!("`--report {}` without a measurement", path.display());
         return Err(Failure::usage(fact, "`--mode throughput` measures"));
     }
+    let settings = settings.with_loaded_adapters(&args.adapters, args.adapter_root.is_some());
+    check_adapters(args)?;
     let keys = args.api_key_file.as_deref().map(read_keys).transpose()?.unwrap_or_default();
     let is_open = keys.is_empty();
     let body_bytes = usize::try_from(args.max_body).unwrap_or(usize::MAX);
@@ -155,9 +190,14 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
             all_body_bytes: ServerLimits::default().all_body_bytes.max(body_bytes),
             request_time: Duration::from_secs_f64(args.request_timeout),
             drain_time: Duration::from_secs_f64(args.drain_timeout),
+            queue_time: args.queue_timeout.map(Duration::from_secs_f64),
+            frozen_time: Duration::from_secs_f64(args.watchdog),
             ..ServerLimits::default()
         },
         signals: true,
+        adapter_root: args.adapter_root.clone(),
+        public_metrics: args.public_metrics,
+        vllm_metrics: matches!(args.metrics_compat, Some(MetricsCompat::Vllm)),
     };
     // Opened before the model is loaded, so that a port in use is reported at once.
     let server = Server::bind(config)?;
@@ -168,6 +208,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         ));
     }
     let loaded = settings.load(&model, context.environment)?;
+    check_name(&loaded.name, args)?;
     let log: Option<LogSink> =
         if args.quiet { None } else { Some(Box::new(|line| message::say(format_args!("{line}\n")))) };
     let mut printed = Ok(());
@@ -177,6 +218,30 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let lost = summary.admitted - summary.ended;
     message::note(&format!("admitted requests: {}, of which {lost} are not answered", summary.admitted));
     Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// Refuses a root that is no directory, and adapters that have a name of the model.
+fn check_adapters(args: &ServeArgs) -> Result<(), Failure> {
+    if let Some(root) = args.adapter_root.as_deref().filter(|root| !root.is_dir()) {
+        let fact = format!("this is no directory\n  in `{}`", root.display());
+        return Err(Failure::failed(
+            fact,
+            Some("`--adapter-root DIR` names a directory that exists".to_owned()),
+        ));
+    }
+    args.model_alias.iter().try_for_each(|alias| check_name(alias, args))
+}
+
+/// Refuses an adapter with this name, which is one of the model.
+fn check_name(of_model: &str, args: &ServeArgs) -> Result<(), Failure> {
+    if args.adapters.named().iter().any(|adapter| adapter.name == of_model) {
+        let fact = format!("an adapter has the model's name `{of_model}`");
+        return Err(Failure::usage(
+            fact,
+            "requests ask for both by name: `--adapter NAME=DIR` gives it another",
+        ));
+    }
+    Ok(())
 }
 
 /// Reads the keys. Messages do not quote them.

@@ -75,7 +75,8 @@ fn the_lines_of_the_guide_are_answered() {
         eprintln!("skipped: no `curl`");
         return;
     }
-    let server = Process::start(&[]);
+    let adapters = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-adapter");
+    let server = Process::start(&["--adapter-root", adapters]);
     let lines = curl_lines();
     assert!(lines.len() > 10);
     for line in lines {
@@ -89,7 +90,20 @@ fn the_lines_of_the_guide_are_answered() {
 #[test]
 fn the_table_of_the_guide_has_every_flag_that_it_names() {
     let help = redline(&["serve", "--help-all"]).ok().out;
-    for flag in ["--port", "--quiet", "--api-key-file", "--queue", "--max-body", "--max-connections"] {
+    for flag in [
+        "--port",
+        "--quiet",
+        "--api-key-file",
+        "--queue",
+        "--queue-timeout",
+        "--watchdog",
+        "--public-metrics",
+        "--metrics-compat",
+        "--adapter",
+        "--adapter-root",
+        "--max-body",
+        "--max-connections",
+    ] {
         assert!(GUIDE.contains(flag) && help.contains(flag), "{flag}");
     }
 }
@@ -168,6 +182,9 @@ fn a_port_in_use_and_bad_flags_are_refused() {
         ["--port", "65536"],
         ["--request-timeout", "-1"],
         ["--drain-timeout", "1e30"],
+        ["--queue-timeout", "-1"],
+        ["--watchdog", "0"],
+        ["--metrics-compat", "prometheus"],
         ["--max-body", "much"],
         ["--max-body", "5GiB"],
     ] {

@@ -1,6 +1,7 @@
 //! The threads that read adapters: new ones, and evicted ones for the requests that wait for them.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -8,6 +9,7 @@ use std::thread::JoinHandle;
 use super::resident::{AdapterInfo, SequenceAdapters};
 use super::store::{Resolved, Store};
 use crate::error::EngineError;
+use crate::gauges::AdapterGauges;
 use crate::heartbeat::core::Arrival;
 use crate::heartbeat::runner::{Inbox, Job};
 use crate::request::AdapterChoice;
@@ -27,6 +29,8 @@ pub(crate) struct AdapterLoader {
     store: Arc<Store>,
     inbox: Inbox,
     work: Option<Sender<Load>>,
+    /// Number of adapters and of requests with adapters that are being read, or wait to be.
+    loading: Arc<AtomicUsize>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -40,10 +44,11 @@ impl AdapterLoader {
     ) -> Result<Self, EngineError> {
         let (work, loads) = channel();
         let loads = Arc::new(Mutex::new(loads));
-        let mut loader = Self { store, inbox, work: Some(work), threads: Vec::with_capacity(threads) };
+        let (loading, handles) = (Arc::new(AtomicUsize::new(0)), Vec::with_capacity(threads));
+        let mut loader = Self { store, inbox, work: Some(work), loading, threads: handles };
         for index in 0..threads {
             let (store, inbox, loads) = (loader.store.clone(), loader.inbox.clone(), loads.clone());
-            let cpus = cpus.to_vec();
+            let (cpus, loading) = (cpus.to_vec(), loader.loading.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("redline-adapters-{index}"))
                 .spawn(move || {
@@ -51,7 +56,7 @@ impl AdapterLoader {
                     if !cpus.is_empty() {
                         let _ = redline_kernels::bind_to_cpus(&cpus);
                     }
-                    run(&store, &inbox, &loads);
+                    run(&store, &inbox, &loads, &loading);
                 })
                 .map_err(|e| EngineError::Threads { threads, reason: e.to_string() })?;
             loader.threads.push(thread);
@@ -62,6 +67,11 @@ impl AdapterLoader {
     /// The adapters that a request names, read again if they were evicted.
     pub(crate) fn resolve(&self, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
         self.store.resolve_all(choices)
+    }
+
+    /// Counts of adapters.
+    pub(crate) fn gauges(&self) -> AdapterGauges {
+        AdapterGauges { loading: self.loading.load(Ordering::Relaxed), ..self.store.gauges() }
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -85,7 +95,11 @@ impl AdapterLoader {
 
     fn send(&self, load: Load) -> Result<(), EngineError> {
         let work = self.work.as_ref().ok_or(EngineError::Stopped)?;
-        work.send(load).map_err(|_| EngineError::Stopped)
+        self.loading.fetch_add(1, Ordering::Relaxed);
+        work.send(load).map_err(|_| {
+            self.loading.fetch_sub(1, Ordering::Relaxed);
+            EngineError::Stopped
+        })
     }
 }
 
@@ -100,14 +114,16 @@ impl Drop for AdapterLoader {
     }
 }
 
-fn run(store: &Store, inbox: &Inbox, loads: &Mutex<Receiver<Load>>) {
+fn run(store: &Store, inbox: &Inbox, loads: &Mutex<Receiver<Load>>, loading: &AtomicUsize) {
     redline_kernels::set_default_float_environment();
     let next = || loads.lock().unwrap_or_else(PoisonError::into_inner).recv();
     while let Ok(load) = next() {
         let job = match load {
             Load::Publish { name, dir, expected, reply } => {
+                let published = store.load(&name, &dir, expected);
+                loading.fetch_sub(1, Ordering::Relaxed);
                 // The caller may be gone, which is no error.
-                let _ = reply.send(store.load(&name, &dir, expected));
+                let _ = reply.send(published);
                 continue;
             }
             Load::Waiting(arrival, choices) => match store.resolve_all(&choices) {
@@ -115,6 +131,7 @@ fn run(store: &Store, inbox: &Inbox, loads: &Mutex<Receiver<Load>>) {
                 Err(error) => Job::Fail(arrival, error),
             },
         };
+        loading.fetch_sub(1, Ordering::Relaxed);
         if inbox.send(job).is_err() {
             return;
         }

@@ -12,6 +12,7 @@ use redline_weights::Checksum;
 use super::resident::{AdapterInfo, Published, SequenceAdapters};
 use super::source::AdapterSource;
 use crate::error::{EngineError, message};
+use crate::gauges::AdapterGauges;
 use crate::options::{AdapterOptions, ClockFn};
 use crate::request::AdapterChoice;
 use crate::stages::{Stage, StageLog, StageTime};
@@ -32,6 +33,9 @@ struct State {
     generation: u64,
     /// The worth of the adapter that was evicted last: newer adapters are worth more.
     floor: f64,
+    failures: u64,
+    evictions: u64,
+    restores: u64,
 }
 
 /// A name.
@@ -107,6 +111,7 @@ impl State {
             };
             let Some((_, least)) = others.min_by(order) else { return };
             least.adapter = None;
+            self.evictions += 1;
             self.floor = self.floor.max(least.worth);
         }
     }
@@ -152,6 +157,19 @@ impl Store {
     /// Reads an adapter and publishes it under a name, in place of the one that has the name. If `expected` is given, that one must
     /// have this generation (0: none has the name). If anything fails, nothing changes.
     pub(crate) fn load(
+        &self,
+        name: &str,
+        dir: &Path,
+        expected: Option<u64>,
+    ) -> Result<AdapterInfo, EngineError> {
+        let loaded = self.load_checked(name, dir, expected);
+        if loaded.is_err() {
+            self.state().failures += 1;
+        }
+        loaded
+    }
+
+    fn load_checked(
         &self,
         name: &str,
         dir: &Path,
@@ -214,9 +232,27 @@ impl Store {
         let generation = entry.generation;
         entry.adapter = Some(loaded.adapter);
         entry.load_s = loaded.load_s;
+        state.restores += 1;
         state.touch(name);
         state.shrink(self.options.memory, name, for_request);
         Ok(Some(Published { adapter, generation }))
+    }
+
+    /// Counts of adapters and of what was done with them.
+    pub(crate) fn gauges(&self) -> AdapterGauges {
+        let state = self.state();
+        let loaded = state.entries.values().filter(|entry| entry.adapter.is_some()).count();
+        AdapterGauges {
+            loaded,
+            evicted: state.entries.len() - loaded,
+            loading: 0,
+            bytes: state.entries.values().map(Entry::bytes).sum(),
+            loads: state.generation,
+            failures: state.failures,
+            evictions: state.evictions,
+            restores: state.restores,
+            most_uses: self.options.max_uses,
+        }
     }
 
     /// All adapters, by name.
@@ -339,8 +375,6 @@ fn check_scale(name: &str, scale: f32, adapter: &Adapter, uses: usize) -> Result
 fn unknown(name: &str, state: &State) -> EngineError {
     let mut known: Vec<&str> = state.entries.keys().map(String::as_str).collect();
     known.truncate(8);
-    let fact = format!("no adapter is named `{name}`");
-    let known =
-        if known.is_empty() { "none is loaded".to_owned() } else { format!("loaded: {}", known.join(", ")) };
-    EngineError::request(fact, known)
+    let known = known.into_iter().map(str::to_owned).collect();
+    EngineError::NoAdapter { name: name.to_owned(), known }
 }

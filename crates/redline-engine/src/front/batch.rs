@@ -7,7 +7,7 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::mode::autoregressive::{BatchJob, BatchTask};
 use crate::plan::OUTPUT_ROWS;
-use crate::request::BatchRequest;
+use crate::request::{BatchRequest, Queueing};
 
 impl Engine {
     /// Continues several prompts greedily, with one pass per token for all of them. Each prompt gets the same ids as if it ran
@@ -43,7 +43,7 @@ impl Engine {
             kernel_path: self.info.kernel_path.clone(),
         };
         Ticket::begin(cancel, |reply, cancels| {
-            self.run(BatchTask::new(job, reply), cancels, None, &request.adapters)
+            self.run(BatchTask::new(job, reply), cancels, None, Queueing::default(), &request.adapters)
         })
     }
 }

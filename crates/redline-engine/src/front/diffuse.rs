@@ -103,7 +103,8 @@ impl Engine {
         };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
         Ticket::begin(cancel, |reply, cancels| {
-            self.run(DiffuseTask::new(job, transcript, reply), cancels, timeout_s, &request.adapters)
+            let task = DiffuseTask::new(job, transcript, reply);
+            self.run(task, cancels, timeout_s, request.queueing, &request.adapters)
         })
     }
 

@@ -102,7 +102,7 @@ impl Engine {
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
         Ticket::begin(cancel, |reply, cancels| {
             let task = GenerateTask::new(job, self.simd, transcript, reply);
-            self.run(task, cancels, request.timeout_s, &request.adapters)
+            self.run(task, cancels, request.timeout_s, request.queueing, &request.adapters)
         })
     }
 }

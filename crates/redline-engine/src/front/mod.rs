@@ -34,12 +34,13 @@ use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::prompt::Limits;
+use crate::gauges::{EngineGauges, Gauges, Pulse};
 use crate::heartbeat::core::Arrival;
 use crate::heartbeat::runner::{Inbox, Job, Runner};
 use crate::heartbeat::task::Task;
 use crate::options::{Options, Source};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
-use crate::request::AdapterChoice;
+use crate::request::{AdapterChoice, Queueing};
 
 /// Maximum number of threads in a team.
 const MAX_THREADS: usize = 1024;
@@ -118,6 +119,7 @@ pub struct Engine {
     simd: Simd,
     activations: Vec<(ActivationId, usize)>,
     counters: Arc<Counters>,
+    gauges: Arc<Gauges>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -306,6 +308,7 @@ impl Engine {
         };
         let (activations, window) = (model.activations(), model.window());
         let counters: Arc<Counters> = Arc::default();
+        let gauges: Arc<Gauges> = Arc::default();
         let runner = Runner {
             model,
             kv_format,
@@ -317,6 +320,7 @@ impl Engine {
             devices: options.tp,
             plans: options.plans,
             counters: counters.clone(),
+            gauges: gauges.clone(),
             most_kept: options.prefix_cache.map(|size| size.pages(page_bytes)),
             stall_s: options.stall_s,
             trace: options.trace,
@@ -342,6 +346,7 @@ impl Engine {
             simd,
             activations,
             counters,
+            gauges,
             thread,
         })
     }
@@ -354,6 +359,30 @@ impl Engine {
     /// Counters of plan use since the engine was loaded.
     pub fn plan_counters(&self) -> PlanCounters {
         self.counters.read()
+    }
+
+    /// Gauges and totals, read without waiting for the engine's thread.
+    pub fn gauges(&self) -> EngineGauges {
+        let page_bytes = self.info.kv_bytes_per_token * PAGE_TOKENS as u64;
+        EngineGauges {
+            requests: self.inbox.as_ref().map(Inbox::gauges).unwrap_or_default(),
+            pages_limit: self.info.kv_budget_bytes.map(|bytes| bytes / page_bytes.max(1)),
+            page_tokens: PAGE_TOKENS as u64,
+            page_bytes,
+            plans: self.counters.read(),
+            adapters: self.loader.as_ref().map(AdapterLoader::gauges),
+            ..self.gauges.read()
+        }
+    }
+
+    /// Whether the engine's thread works and gets ahead, read without waiting for it.
+    pub fn pulse(&self) -> Pulse {
+        self.gauges.pulse()
+    }
+
+    /// Whether this number of requests would find places now. Another caller may take them before they are submitted.
+    pub fn has_room(&self, requests: usize) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| requests <= inbox.free())
     }
 
     /// Resources that requests hold now. When no request is running, only the prefix cache holds any.
@@ -394,12 +423,14 @@ impl Engine {
         task: impl Task + Send + 'static,
         cancels: Vec<Cancel>,
         timeout_s: Option<f64>,
+        queueing: Queueing,
         choices: &[AdapterChoice],
     ) -> Result<(), EngineError> {
         let inbox = self.inbox()?;
-        let place = inbox.place()?;
+        checked_wait(queueing.longest_wait_s)?;
+        let place = inbox.place()?.using(choices.iter().map(|choice| choice.name.as_str()));
         let adapters = SequenceAdapters::default();
-        let arrival = Arrival { task: Box::new(task), cancels, timeout_s, place, adapters };
+        let arrival = Arrival { task: Box::new(task), cancels, timeout_s, queueing, place, adapters };
         if choices.is_empty() {
             inbox.send(Job::Run(arrival))
         } else {
@@ -457,6 +488,17 @@ fn some_tokens(new: usize) -> Result<(), EngineError> {
         "0 new tokens were asked for",
         hint!["give ", Setting::MaxNewTokens, " at least 1"],
     ))
+}
+
+/// Checks how long a request may wait, in seconds.
+fn checked_wait(seconds: Option<f64>) -> Result<(), EngineError> {
+    match seconds.filter(|&s| s.is_nan() || s < 0.0) {
+        None => Ok(()),
+        Some(bad) => Err(EngineError::request(
+            format!("a longest wait of {bad} seconds is no time"),
+            "give 0 or more, or leave it out",
+        )),
+    }
 }
 
 /// Checks the time limit of a request, in seconds.

@@ -40,7 +40,7 @@ impl Engine {
         answer: Answer<ScoreOutcome>,
     ) -> Result<(), EngineError> {
         let timeout_s = checked_timeout(request.timeout_s)?;
-        let adapters = request.adapters.clone();
+        let (adapters, queueing) = (request.adapters.clone(), request.queueing.clone());
         match self.info.objective {
             Objective::Next => {
                 self.check_unsampled(&request)?;
@@ -52,7 +52,7 @@ impl Engine {
                     self.check_room(format_args!("item {index}"), &[tokens + label_tail], spare)
                 };
                 let job = self.score_job(request, labels, label_tail, &fits)?;
-                self.run(ScoreTask::new(job, answer), cancels, timeout_s, &adapters)
+                self.run(ScoreTask::new(job, answer), cancels, timeout_s, queueing, &adapters)
             }
             Objective::Masked { shifted } => {
                 let masks = self.masks(&request, shifted)?;
@@ -62,7 +62,8 @@ impl Engine {
                     self.check_canvas(format_args!("item {index} with its labels"), tokens + label_tail, 1)
                 };
                 let job = self.score_job(request, labels, label_tail, &fits)?;
-                self.run(MaskedScoreTask::new(job, masks, answer), cancels, timeout_s, &adapters)
+                let task = MaskedScoreTask::new(job, masks, answer);
+                self.run(task, cancels, timeout_s, queueing, &adapters)
             }
         }
     }

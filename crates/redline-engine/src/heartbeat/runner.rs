@@ -15,6 +15,7 @@ use redline_models::trace::Observations;
 
 use crate::answer::outcome::EngineUse;
 use crate::error::{EngineError, message};
+use crate::gauges::{Gauges, RequestGauges};
 use crate::heartbeat::core::{Arrival, Core, ObserveJob};
 use crate::heartbeat::machine::ModelMachine;
 use crate::heartbeat::places::{Place, Places};
@@ -69,6 +70,16 @@ impl Inbox {
         self.places.take()
     }
 
+    /// Number of free places.
+    pub(crate) fn free(&self) -> usize {
+        self.places.free()
+    }
+
+    /// Requests that wait and run.
+    pub(crate) fn gauges(&self) -> RequestGauges {
+        self.places.gauges()
+    }
+
     pub(crate) fn send(&self, job: Job) -> Result<(), EngineError> {
         self.jobs.send(job).map_err(|_| EngineError::Stopped)
     }
@@ -88,6 +99,7 @@ pub(crate) struct Runner {
     pub(crate) devices: usize,
     pub(crate) plans: PlanOptions,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) gauges: Arc<Gauges>,
     /// Number of pages up to which those of earlier requests are kept; `None`: they are not.
     pub(crate) most_kept: Option<usize>,
     pub(crate) stall_s: Option<f64>,
@@ -116,11 +128,13 @@ impl Runner {
 
     fn run(self, jobs: &Receiver<Job>, ready: &Sender<Result<(), EngineError>>) {
         redline_kernels::set_default_float_environment();
+        let gauges = self.gauges.clone();
+        let _end = End(&gauges);
         match self.core() {
             Ok(mut core) => {
                 // If the caller is gone, the inbox is closed too.
                 let _ = ready.send(Ok(()));
-                beat(&mut core, jobs);
+                beat(&mut core, jobs, &gauges);
             }
             Err(e) => {
                 let _ = ready.send(Err(e));
@@ -130,8 +144,8 @@ impl Runner {
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
         let Self { model, kv_format, pages, simd, threads, adaptive_threads, devices, .. } = self;
-        let Self { cpus, plans, counters, most_kept, stall_s, trace, profile, stages, clock, poison, .. } =
-            self;
+        let Self { cpus, plans, counters, gauges, most_kept, stall_s, trace, profile, stages, .. } = self;
+        let Self { clock, poison, .. } = self;
         let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
         let team = match cpus {
@@ -140,6 +154,7 @@ impl Runner {
         };
         let mut team = team.map_err(not_started)?;
         team.set_clock(clock.clone());
+        team.set_progress(gauges.works());
         let spans = profile.as_ref().map(|(log, kernel_path)| {
             log(&ProfileEvent::Started { kernel_path, threads });
             spans(&model, &mut team, clock.clone())
@@ -172,7 +187,7 @@ impl Runner {
             poison,
         };
         let core = Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log));
-        Ok(core.with_stages(stages))
+        Ok(core.with_stages(stages).with_gauges(gauges))
     }
 }
 
@@ -192,17 +207,32 @@ fn spans(model: &Model, team: &mut Team, clock: ClockFn) -> Profile {
     Profile::new(stopwatch, room)
 }
 
+/// Says that the thread has ended, however it ends.
+struct End<'a>(&'a Gauges);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.set_stopped();
+    }
+}
+
 /// Runs heartbeats while there are requests, waits while there are none, and ends when the inbox closes. A panic outside of a
 /// pass ends it too, because the state of the cache is then unknown.
-fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
+fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>, gauges: &Gauges) {
     loop {
         let job = if core.is_idle() {
-            jobs.recv().map_err(|_| TryRecvError::Disconnected)
+            gauges.set_idle(true);
+            let job = jobs.recv().map_err(|_| TryRecvError::Disconnected);
+            gauges.set_idle(false);
+            job
         } else {
             jobs.try_recv()
         };
         let done = match job {
-            Ok(job) => catch_unwind(AssertUnwindSafe(|| take(core, job))),
+            Ok(job) => catch_unwind(AssertUnwindSafe(|| {
+                take(core, job);
+                core.publish();
+            })),
             Err(TryRecvError::Empty) => catch_unwind(AssertUnwindSafe(|| core.tick())),
             Err(TryRecvError::Disconnected) => return,
         };

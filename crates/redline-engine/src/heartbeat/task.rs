@@ -1,6 +1,7 @@
 //! The engine's view of a request: sequences to run, and a reader of their logits.
 
 use crate::error::EngineError;
+use crate::gauges::Progress;
 use crate::heartbeat::machine::Logits;
 use crate::scheduler::{Done, Next, Opening};
 
@@ -100,6 +101,9 @@ pub(crate) trait Task {
 
     /// Called `elapsed` seconds after arrival when some of its sequences were run to their end. Returns what to do with each.
     fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError>;
+
+    /// Tokens and items so far.
+    fn progress(&self) -> Progress;
 
     /// Returns whether the request is complete.
     fn finished(&self) -> bool;

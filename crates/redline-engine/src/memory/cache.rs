@@ -29,6 +29,8 @@ pub(crate) struct Cache<P> {
     windows: BTreeMap<WindowId, SeqId>,
     /// Number of windows that were named so far.
     named_windows: u64,
+    /// Number of kept sequences that were evicted so far.
+    evictions: u64,
 }
 
 impl<P: PageStore> Cache<P> {
@@ -36,7 +38,14 @@ impl<P: PageStore> Cache<P> {
     /// none if there is no such number.
     pub(crate) fn new(kv: KvCache<P>, most_kept: Option<usize>) -> Self {
         let prefixes = most_kept.map(|_| PrefixCache::new());
-        Self { kv, prefixes, most_kept: most_kept.unwrap_or(0), windows: BTreeMap::new(), named_windows: 0 }
+        Self {
+            kv,
+            prefixes,
+            most_kept: most_kept.unwrap_or(0),
+            windows: BTreeMap::new(),
+            named_windows: 0,
+            evictions: 0,
+        }
     }
 
     /// Reserves room for `more` tokens of a sequence, evicting kept sequences and windows if needed.
@@ -58,6 +67,7 @@ impl<P: PageStore> Cache<P> {
         let kept = self.prefixes.as_mut().and_then(PrefixCache::evict);
         if let Some(kept) = kept {
             self.kv.release(kept);
+            self.evictions += 1;
         }
         kept.is_some()
     }
@@ -112,6 +122,21 @@ impl<P: PageStore> Cache<P> {
     /// Number of kept sequences.
     pub(crate) fn kept(&self) -> usize {
         self.prefixes.as_ref().map_or(0, PrefixCache::len)
+    }
+
+    /// Number of tokens of the kept sequences; those that sequences share count once.
+    pub(crate) fn kept_tokens(&self) -> usize {
+        self.prefixes.as_ref().map_or(0, PrefixCache::tokens)
+    }
+
+    /// Number of windows that still have their keys and values.
+    pub(crate) fn windows(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// Number of kept sequences that were evicted so far.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions
     }
 
     /// Evicts all kept sequences.

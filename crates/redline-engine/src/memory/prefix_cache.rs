@@ -21,6 +21,8 @@ pub(crate) struct PrefixCache<T> {
     trees: BTreeMap<String, Tree>,
     /// Number of tokens in all trees.
     tokens: usize,
+    /// Number of kept sequences.
+    leaves: usize,
     /// Number of uses so far, which serves as the time of a use.
     uses: u64,
 }
@@ -71,7 +73,7 @@ impl<T> Node<T> {
 
 impl<T: Copy> PrefixCache<T> {
     pub(crate) fn new() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), trees: BTreeMap::new(), tokens: 0, uses: 0 }
+        Self { nodes: Vec::new(), free: Vec::new(), trees: BTreeMap::new(), tokens: 0, leaves: 0, uses: 0 }
     }
 
     /// Finds a kept sequence that shares the longest prefix with `tokens`, and the length of that prefix, at least 1. Marks it
@@ -96,7 +98,12 @@ impl<T: Copy> PrefixCache<T> {
 
     /// Number of kept sequences.
     pub(crate) fn len(&self) -> usize {
-        self.trees.values().map(|tree| tree.by_use.len()).sum()
+        self.leaves
+    }
+
+    /// Number of tokens in all trees: those that sequences of one namespace share count once.
+    pub(crate) fn tokens(&self) -> usize {
+        self.tokens
     }
 
     /// Number of tokens that [`PrefixCache::find`] would match; marks nothing as used.
@@ -180,6 +187,7 @@ impl<T: Copy> PrefixCache<T> {
         self.nodes[parent].children.insert(rest[0], node);
         self.uses += 1;
         self.nodes[node].leaf = Some(Leaf { kept, last_use: self.uses });
+        self.leaves += 1;
         self.trees.get_mut(namespace)?.by_use.insert(self.uses, node);
         None
     }
@@ -195,6 +203,7 @@ impl<T: Copy> PrefixCache<T> {
             self.trees.remove(&namespace);
         }
         let kept = self.nodes[node].leaf.take()?.kept;
+        self.leaves -= 1;
         self.remove_leaf(node);
         Some(kept)
     }

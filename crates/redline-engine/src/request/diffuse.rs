@@ -1,6 +1,6 @@
 //! Requests to models that fill masks.
 
-use super::{AdapterChoice, Algorithm, BlockCache, Prompt, Sampling};
+use super::{AdapterChoice, Algorithm, BlockCache, Prompt, Queueing, Sampling};
 
 /// `diffuse`: fill the masks of a canvas, which is a prompt followed by masks.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub struct DiffuseRequest {
     pub timeout_s: Option<f64>,
     /// The adapters, applied one after the other; empty: the base model.
     pub adapters: Vec<AdapterChoice>,
+    /// Whose request it is, and how long it may wait to begin.
+    pub queueing: Queueing,
 }
 
 impl DiffuseRequest {
@@ -65,6 +67,7 @@ impl DiffuseRequest {
             savings: true,
             timeout_s: None,
             adapters: Vec::new(),
+            queueing: Queueing::default(),
         }
     }
 

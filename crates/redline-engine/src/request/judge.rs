@@ -2,7 +2,7 @@
 
 use redline_settings::{LabelEnd, LongLabels, Truncate};
 
-use super::{AdapterChoice, Label};
+use super::{AdapterChoice, Label, Queueing};
 
 /// How texts are put to the model and how its labels, the classes or yes and no, are scored.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,8 @@ pub struct JudgeOptions {
     pub adapters: Vec<AdapterChoice>,
     /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
+    /// Whose request it is, and how long it may wait to begin.
+    pub queueing: Queueing,
 }
 
 impl JudgeOptions {
@@ -56,6 +58,7 @@ impl Default for JudgeOptions {
             cache_salt: String::new(),
             adapters: Vec::new(),
             timeout_s: None,
+            queueing: Queueing::default(),
         }
     }
 }

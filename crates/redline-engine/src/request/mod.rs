@@ -55,6 +55,17 @@ pub struct AdapterChoice {
     pub scale: f32,
 }
 
+/// Whose request it is, and how long it may wait to begin.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Queueing {
+    /// The tenant. Tenants that have requests get equal shares of the time, however many requests each has. By default all requests
+    /// are of one tenant.
+    pub tenant: String,
+    /// Longest wait for its first pass in seconds, after which it ends with [`crate::EngineError::Expired`]; `None`: no limit but that
+    /// of the request.
+    pub longest_wait_s: Option<f64>,
+}
+
 /// `score`: for each item, the probability of each label as the next token after query and item.
 #[derive(Clone, Debug)]
 pub struct ScoreRequest {
@@ -96,6 +107,8 @@ pub struct ScoreRequest {
     pub adapters: Vec<AdapterChoice>,
     /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
+    /// Whose request it is, and how long it may wait to begin.
+    pub queueing: Queueing,
 }
 
 impl ScoreRequest {
@@ -126,6 +139,7 @@ impl ScoreRequest {
             cache_salt: String::new(),
             adapters: Vec::new(),
             timeout_s: None,
+            queueing: Queueing::default(),
         }
     }
 }
@@ -223,6 +237,8 @@ pub struct GenerateRequest {
     pub adapters: Vec<AdapterChoice>,
     /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
+    /// Whose request it is, and how long it may wait to begin.
+    pub queueing: Queueing,
 }
 
 impl GenerateRequest {
@@ -254,6 +270,7 @@ impl GenerateRequest {
             cache_salt: String::new(),
             adapters: Vec::new(),
             timeout_s: None,
+            queueing: Queueing::default(),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing here reads a clock, starts a thread or runs a model, so the simulator runs the same code as the engine. A pass runs
 //!
 //! 1. the next token of every sequence that generates,
-//! 2. then prompts, in pieces, from the least served request first, as long as the pass stays within its maximum number of
+//! 2. then prompts, in pieces, from the least served request of the least served tenant first, as long as the pass stays within its maximum number of
 //!    rows (a row is one token) and, while any request generates, within its time limit.
 //!
 //! [`room`] states what happens when pages run out.
@@ -14,11 +14,13 @@ mod sequence;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use redline_kernels::op::kv::AttentionMask;
 use redline_models::kv::{KvError, PageStore, SeqId};
 
 pub(crate) use self::cost::{CostModel, Work};
 use self::sequence::Sequence;
 pub(crate) use self::sequence::{Drawing, Key, Next, Opening, Origin, Piece};
+use crate::gauges::PassKind;
 use crate::memory::cache::Cache;
 
 /// Minimum number of tokens of the first prompt in a pass, whatever the time limit.
@@ -45,6 +47,7 @@ pub(crate) struct PassLimits {
 /// The service that a request has received; requests are the flows of fair queueing.
 #[derive(Debug)]
 struct Flow {
+    tenant: String,
     salt: String,
     /// Virtual time at the request's arrival.
     start: f64,
@@ -52,6 +55,26 @@ struct Flow {
     served: usize,
     /// The ranks of the request's sequences so far.
     ranks: Vec<u32>,
+}
+
+/// The service that all requests of a tenant have received; tenants are served in turns first, and their requests within these.
+#[derive(Debug)]
+struct Tenant {
+    /// Number of tenants that came before.
+    number: u64,
+    /// Virtual time of tenants when its first request arrived.
+    start: f64,
+    /// Number of tokens run for its requests.
+    served: usize,
+    /// Number of its requests.
+    flows: usize,
+}
+
+impl Tenant {
+    /// The number of the tenant's turn.
+    fn turn(&self) -> u64 {
+        ((self.start + self.served as f64) / TURN_TOKENS) as u64
+    }
 }
 
 impl Flow {
@@ -141,9 +164,15 @@ pub(crate) struct Scheduler {
     limits: PassLimits,
     sequences: BTreeMap<Key, Sequence>,
     flows: BTreeMap<u64, Flow>,
+    /// The tenants that have requests.
+    tenants: BTreeMap<String, Tenant>,
+    /// Number of tenants so far; one that returns counts again.
+    seen_tenants: u64,
     cost: CostModel,
     /// Number of tokens that each request would have been served if all requests had received equal shares since the start.
     virtual_time: f64,
+    /// The same for tenants.
+    tenant_time: f64,
     /// The error of the last sequence that found no room in this step.
     refusal: Option<KvError>,
     /// The earliest sequence that waits for room. Later ones are not admitted before it, because it might then wait forever.
@@ -159,8 +188,11 @@ impl Scheduler {
             limits,
             sequences: BTreeMap::new(),
             flows: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            seen_tenants: 0,
             cost,
             virtual_time: 0.0,
+            tenant_time: 0.0,
             refusal: None,
             waiting: None,
             left_out: None,
@@ -178,15 +210,28 @@ impl Scheduler {
         self.preemptions
     }
 
-    /// Admits a request. Numbers must ascend.
-    pub(crate) fn arrive(&mut self, task: u64, salt: String) {
-        let flow = Flow { salt, start: self.virtual_time, served: 0, ranks: Vec::new() };
-        self.flows.insert(task, flow);
+    /// Admits a request of a tenant. Of two requests, the one with the smaller number takes precedence.
+    pub(crate) fn arrive(&mut self, task: u64, tenant: &str, salt: String) {
+        let (seen, start) = (&mut self.seen_tenants, self.tenant_time);
+        let of = self.tenants.entry(tenant.to_owned()).or_insert_with(|| {
+            *seen += 1;
+            Tenant { number: *seen, start, served: 0, flows: 0 }
+        });
+        of.flows += 1;
+        let (tenant, start) = (tenant.to_owned(), self.virtual_time);
+        self.flows.insert(task, Flow { tenant, salt, start, served: 0, ranks: Vec::new() });
     }
 
     /// Forgets a request and releases what it holds.
     pub(crate) fn leave<P: PageStore>(&mut self, task: u64, cache: &mut Cache<P>) {
-        self.flows.remove(&task);
+        if let Some(flow) = self.flows.remove(&task)
+            && let Some(tenant) = self.tenants.get_mut(&flow.tenant)
+        {
+            tenant.flows -= 1;
+            if tenant.flows == 0 {
+                self.tenants.remove(&flow.tenant);
+            }
+        }
         for key in self.keys(task) {
             self.end(key, cache);
         }
@@ -289,10 +334,14 @@ impl Scheduler {
         pass: &mut Pass,
         openings: &mut dyn Openings,
     ) {
-        let mut order: Vec<(u64, u64)> = self.flows.iter().map(|(&task, f)| (f.turn(), task)).collect();
+        let place = |(&task, flow): (&u64, &Flow)| {
+            let tenant = self.tenants.get(&flow.tenant).map(|tenant| (tenant.turn(), tenant.number));
+            (tenant, flow.turn(), task)
+        };
+        let mut order: Vec<_> = self.flows.iter().map(place).collect();
         order.sort_unstable();
         let mut active = self.sequences.values().filter(|sequence| !sequence.held).count();
-        for (_, task) in order {
+        for (.., task) in order {
             while active < self.limits.open && self.open_first(task, openings) {
                 active += 1;
             }
@@ -452,6 +501,24 @@ impl Scheduler {
         Some((sequence.kv?, sequence.tokens_of(piece)))
     }
 
+    /// What the pieces of a pass belong to.
+    pub(crate) fn kind(&self, pieces: &[Piece]) -> PassKind {
+        let generates = |piece: &Piece| self.sequences.get(&piece.key).is_some_and(|s| s.generates);
+        let generating = pieces.iter().filter(|piece| piece.tokens == 1 && generates(piece)).count();
+        match generating {
+            _ if pieces.iter().any(|piece| piece.attention != AttentionMask::Causal) => PassKind::Canvas,
+            0 => PassKind::Prompt,
+            all if all == pieces.len() => PassKind::Generating,
+            _ => PassKind::Mixed,
+        }
+    }
+
+    /// How long a pass of these pieces will probably take; `None` before there were enough passes.
+    pub(crate) fn expected_seconds(&self, pieces: &[Piece]) -> Option<f64> {
+        let work = pieces.iter().fold(Work::default(), |work, piece| work.and(piece.work()));
+        self.cost.seconds(work)
+    }
+
     /// Called after a pass. Returns the sequences that have been run to their end, by request.
     pub(crate) fn ran(&mut self, pieces: &[Piece], seconds: f64) -> Vec<(u64, Vec<Done>)> {
         let mut work = Work::default();
@@ -460,6 +527,9 @@ impl Scheduler {
             work = work.and(piece.work());
             if let Some(flow) = self.flows.get_mut(&piece.key.task) {
                 flow.served += piece.tokens;
+                if let Some(tenant) = self.tenants.get_mut(&flow.tenant) {
+                    tenant.served += piece.tokens;
+                }
             }
             let ended = self.sequences.get_mut(&piece.key).is_some_and(|sequence| sequence.ran(piece));
             if !ended {
@@ -472,6 +542,7 @@ impl Scheduler {
             }
         }
         self.virtual_time += work.rows as f64 / self.flows.len().max(1) as f64;
+        self.tenant_time += work.rows as f64 / self.tenants.len().max(1) as f64;
         self.cost.learn(work, seconds);
         let generates = |key| self.sequences.get(key).is_some_and(|s| s.generates);
         // A sequence that is run again after preemption counts as a prompt.

@@ -50,7 +50,12 @@ impl Bench {
 
     /// Submits a request with one sequence.
     fn ask(&mut self, task: u64, salt: &str, tokens: Vec<u32>) {
-        self.scheduler.arrive(task, salt.into());
+        self.ask_for("", task, salt, tokens);
+    }
+
+    /// Submits a request of a tenant.
+    fn ask_for(&mut self, tenant: &str, task: u64, salt: &str, tokens: Vec<u32>) {
+        self.scheduler.arrive(task, tenant, salt.into());
         let wanted = tokens.len() - 1;
         let opening = Opening { tokens, wanted, shares: true, ..Opening::default() };
         self.waiting.0.insert(task, vec![opening]);
@@ -148,7 +153,7 @@ fn the_latest_gives_way_and_none_that_comes_later_takes_its_room() {
 #[test]
 fn a_request_of_many_tokens_lets_later_ones_have_their_turn() {
     let mut bench = Bench::new(512, 1000, None);
-    bench.scheduler.arrive(0, String::new());
+    bench.scheduler.arrive(0, "", String::new());
     bench.scored = Some(0);
     let opening = |i| Opening { tokens: tokens(400, i), wanted: 399, ..Opening::default() };
     bench.waiting.0.insert(0, (0..100).map(opening).collect());
@@ -158,6 +163,35 @@ fn a_request_of_many_tokens_lets_later_ones_have_their_turn() {
     // The first request's turn ends, and the second runs before the first one's further prompts.
     let passes = [bench.pass(), bench.pass()];
     assert!(all_first(&passes[0]) && passes[1].contains(&(1, 0, 50)), "{passes:?}");
+}
+
+#[test]
+fn tenants_take_turns_however_many_requests_each_has() {
+    let run = |tenant: &str| {
+        let mut bench = Bench::new(512, 10_000, None);
+        (0..20).for_each(|task| bench.ask_for("flood", task, "", tokens(4000, 50 * task as u32)));
+        // The flood has been served before.
+        (0..40).for_each(|_| drop(bench.pass()));
+        bench.ask_for(tenant, 20, "", tokens(4000, 7777));
+        let passes = (0..12).flat_map(|_| bench.pass());
+        passes.filter(|(task, ..)| *task == 20).map(|(.., tokens)| tokens).sum::<usize>()
+    };
+    // Half of 12 passes of 512 rows, or up to a turn less.
+    let (of_own, of_flood) = (run("other"), run("flood"));
+    assert!((2048..=4000).contains(&of_own), "{of_own}");
+    assert!(of_flood <= 1024 + 512, "{of_flood}: one of 21 requests of a tenant");
+}
+
+#[test]
+fn a_tenant_is_forgotten_with_its_last_request() {
+    let mut bench = Bench::new(512, 100, None);
+    bench.ask_for("a", 0, "", tokens(10, 1));
+    bench.ask_for("a", 1, "", tokens(10, 2));
+    bench.ask_for("b", 2, "", tokens(10, 3));
+    for task in [0, 2, 1] {
+        bench.scheduler.leave(task, &mut bench.cache);
+    }
+    assert!(bench.scheduler.tenants.is_empty());
 }
 
 #[test]
@@ -195,7 +229,7 @@ fn what_needs_no_run_may_give_way_in_the_same_step_and_is_not_told_of_then() {
     bench.cache.kv.store(kept, 64);
     bench.cache.keep("", &tokens(64, 2), kept);
     bench.cache.kv.release(kept);
-    bench.scheduler.arrive(1, String::new());
+    bench.scheduler.arrive(1, "", String::new());
     let opening = Opening { tokens: tokens(64, 2), wanted: 64, shares: true, ..Opening::default() };
     bench.waiting.0.insert(1, vec![opening]);
     let mut pass = Pass::default();
@@ -273,7 +307,7 @@ fn held_and_behind(bench: &mut Bench) -> (Key, Key) {
         parent: Some((0, 100)),
         ..Opening::default()
     };
-    bench.scheduler.arrive(0, String::new());
+    bench.scheduler.arrive(0, "", String::new());
     bench.waiting.0.insert(0, vec![behind, prompt]);
     (Key { task: 0, rank: 1, index: 0 }, Key { task: 0, rank: 1, index: 1 })
 }
@@ -328,7 +362,7 @@ fn a_request_that_comes_late_waits_for_one_turn_of_each_other_request() {
     let mut bench = Bench::new(512, 1000, None);
     (bench.scored, bench.holds) = (Some(0), Some(1));
     for task in 0..2 {
-        bench.scheduler.arrive(task, String::new());
+        bench.scheduler.arrive(task, "", String::new());
         let seed = 1000 * task as u32;
         let opening = |i: u32| Opening { tokens: tokens(400, seed + i), wanted: 399, ..Opening::default() };
         bench.waiting.0.insert(task, (0..40).map(opening).collect());
@@ -380,7 +414,7 @@ fn so_many_sequences_are_open_and_held_ones_do_not_count() {
     for holds in [None, Some(0)] {
         let mut bench = Bench::new(512, 1000, None);
         (bench.scheduler.limits.open, bench.holds) = (3, holds);
-        bench.scheduler.arrive(0, String::new());
+        bench.scheduler.arrive(0, "", String::new());
         let opening = |i: u32| Opening { tokens: tokens(20, 1000 * i), wanted: 19, ..Opening::default() };
         bench.waiting.0.insert(0, (0..9).map(opening).collect());
         for passes in 1..=3 {
@@ -396,7 +430,7 @@ fn a_limited_number_of_a_requests_sequences_waits_for_room() {
     let mut bench = Bench::new(512, 4, None);
     let retained = bench.cache.kv.create();
     bench.cache.kv.reserve(retained, 4 * PAGE_TOKENS).unwrap();
-    bench.scheduler.arrive(0, String::new());
+    bench.scheduler.arrive(0, "", String::new());
     let opening = |i| Opening { tokens: tokens(20, i), wanted: 19, ..Opening::default() };
     bench.waiting.0.insert(0, (0..200).map(opening).collect());
     for _ in 0..100 {
@@ -437,7 +471,7 @@ fn what_shares_nothing_begins_at_its_first_token_though_its_beginning_is_stored(
     bench.scheduler.keep_all(0, &mut bench.cache);
     let mut pass = Pass::default();
     for (task, shares, stored) in [(1, false, 0), (2, true, 99)] {
-        bench.scheduler.arrive(task, String::new());
+        bench.scheduler.arrive(task, "", String::new());
         let opening = Opening { tokens: prompt.clone(), wanted: 99, shares, ..Opening::default() };
         bench.waiting.0.insert(task, vec![opening]);
         add_after(&mut bench, &mut pass, task, stored);
@@ -455,7 +489,7 @@ fn sequences_after_prompts_of_equal_length_share_nothing_if_the_prompts_differ()
         let prompt = Opening { tokens: own, wanted: 40, shares: true, ..Opening::default() };
         let parent = Some((0, 40));
         let behind = Opening { tokens: both, wanted: 99, parent, shares: true, ..Opening::default() };
-        bench.scheduler.arrive(task, String::new());
+        bench.scheduler.arrive(task, "", String::new());
         bench.waiting.0.insert(task, vec![behind, prompt]);
         for (stored, end) in [(0, 40), (40, 100)] {
             let key = add_after(&mut bench, &mut pass, task, stored);

@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::heartbeat::core::Arrival;
 use crate::heartbeat::places::Place;
+use crate::request::Queueing;
 
 enum Kind {
     Generation(Generation),
@@ -194,5 +195,15 @@ pub(super) fn ask(
         preemptions: 0,
         alone: true,
     };
-    (request, Arrival { task, cancels: vec![cancel], timeout_s, place, adapters: used.adapters })
+    (
+        request,
+        Arrival {
+            task,
+            cancels: vec![cancel],
+            timeout_s,
+            queueing: Queueing::default(),
+            place,
+            adapters: used.adapters,
+        },
+    )
 }

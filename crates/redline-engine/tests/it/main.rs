@@ -9,6 +9,7 @@ mod diffusion;
 mod digests;
 mod facts;
 mod files;
+mod gauges;
 mod generation;
 mod invariance;
 mod judging;

@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use redline_simd::{Simd, set_default_float_environment};
@@ -41,6 +42,8 @@ pub struct Team {
     stopwatch: Option<Arc<Stopwatch>>,
     /// Measures how long the leader sleeps.
     clock: Option<ClockFn>,
+    /// Counts pieces of work of the whole team.
+    progress: Option<Arc<AtomicU64>>,
     /// Nanoseconds that the leader has slept. (A cell also keeps a team from being used by two threads at a time.)
     slept_ns: Cell<u64>,
     /// Workers that could have entered a region, summed over all regions.
@@ -95,6 +98,7 @@ impl Team {
             claims: Claims::new(helpers + 1),
             stopwatch: None,
             clock: None,
+            progress: None,
             slept_ns: Cell::new(0),
             requested: Cell::new(0),
             last_read: Cell::new((0, 0)),
@@ -122,6 +126,19 @@ impl Team {
     /// Measures the leader's sleep from now on ([`Team::take_slept_ns`]). The clock is read only when the leader sleeps.
     pub fn set_clock(&mut self, clock: ClockFn) {
         self.clock = Some(clock);
+    }
+
+    /// Increases this number before each piece of work that the team runs, so that other threads can see that it gets ahead. The
+    /// team is its only writer.
+    pub fn set_progress(&mut self, progress: Arc<AtomicU64>) {
+        self.progress = Some(progress);
+    }
+
+    /// Counts a piece of work.
+    fn count(&self) {
+        if let Some(progress) = &self.progress {
+            progress.store(progress.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        }
     }
 
     /// Nanoseconds that the leader has slept since the last call, because a member held work for longer than a piece of it
@@ -212,6 +229,7 @@ impl Team {
 
     /// Runs work on the calling thread.
     fn alone(&self, work: impl FnOnce()) {
+        self.count();
         let start = self.stopwatch.as_ref().map(|stopwatch| stopwatch.now());
         work();
         if let (Some(stopwatch), Some(start)) = (&self.stopwatch, start) {
@@ -232,6 +250,7 @@ impl Team {
     }
 
     fn open(&self, work: &(dyn Fn(usize) + Sync)) {
+        self.count();
         let worker = |index: usize| self.workers[index].thread();
         self.requested.set(self.requested.get() + self.regions.admitted() as u64);
         self.regions.run(work, worker, |sleep| match &self.clock {
@@ -442,6 +461,20 @@ mod tests {
         let team = Team::with_devices(0, 0).unwrap();
         assert_eq!((team.size(), team.members(), team.devices()), (1, 1, 1));
         assert_eq!(calls(&team, 1), [1]);
+    }
+
+    #[test]
+    fn other_threads_see_that_a_team_gets_ahead() {
+        for members in [1, 2] {
+            let mut team = Team::new(members).unwrap();
+            let progress = Arc::new(AtomicU64::new(0));
+            team.run(|_| ());
+            team.set_progress(progress.clone());
+            let seen = || progress.load(Ordering::Relaxed);
+            team.run(|_| ());
+            assert_eq!(seen(), 1, "{members} members");
+            team.split(1, 1, 8, |_| assert_eq!(seen(), 2));
+        }
     }
 
     #[test]

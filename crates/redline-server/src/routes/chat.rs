@@ -17,10 +17,11 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/chat/completions", answer
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: ChatCompletionBody = call.parse()?;
-        let head = call.head("chatcmpl", body.model.as_deref())?;
+        let (head, adapters) =
+            call.head_with_adapters("chatcmpl", body.model.as_deref(), body.adapter.as_ref())?;
         let (chat, form) = chat::request(body).map_err(|error| Fault::of(error, "messages"))?;
         let mut chat = chat.dated(today());
-        call.complete(&mut chat.request);
+        call.complete(&mut chat.request, &adapters);
         let app = &call.app;
         let template = app.chat("messages")?;
         let context = app.model.engine.info().context;
@@ -33,7 +34,7 @@ fn answer(call: Call) -> Handled {
             let answer = answer.map_err(|error| Fault::of(error, "messages"))?;
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
-        generate(app, need, stream, move |desk| Ok(vec![chat.formatted(&template, desk.engine)?]), build)
+        generate(&call, need, stream, move |desk| Ok(vec![chat.formatted(&template, desk.engine)?]), build)
             .await
     })
 }

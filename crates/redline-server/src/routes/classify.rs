@@ -14,9 +14,12 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/classify", answer)];
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: ClassifyBody = call.parse()?;
-        let head = call.head("classify", body.model.as_deref())?;
+        let (head, adapters) =
+            call.head_with_adapters("classify", body.model.as_deref(), body.adapter.as_ref())?;
         let mut request = classify::request(body).map_err(|error| Fault::of(error, "input"))?;
         request.options.cache_salt = call.salt(&request.options.cache_salt);
+        request.options.adapters = adapters;
+        request.options.queueing = call.queueing();
         request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
         let classes = request.classes.clone();
         let need = Need {
@@ -32,6 +35,6 @@ fn answer(call: Call) -> Handled {
             let answer = classify::answer(head, &classes, outcome);
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
-        run_one(&call.app, need, submit, build).await
+        run_one(&call, need, submit, build).await
     })
 }

@@ -15,9 +15,10 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/completions", complete)];
 fn complete(call: Call) -> Handled {
     Box::pin(async move {
         let body: CompletionBody = call.parse()?;
-        let head = call.head("cmpl", body.model.as_deref())?;
+        let (head, adapters) =
+            call.head_with_adapters("cmpl", body.model.as_deref(), body.adapter.as_ref())?;
         let (mut requests, form) = completion::request(body).map_err(|error| Fault::of(error, "prompt"))?;
-        requests.iter_mut().for_each(|request| call.complete(request));
+        requests.iter_mut().for_each(|request| call.complete(request, &adapters));
         let app = &call.app;
         let need = Need {
             param: "prompt",
@@ -31,6 +32,6 @@ fn complete(call: Call) -> Handled {
             let answer = answer.map_err(|error| Fault::of(error, "prompt"))?;
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
-        generate(app, need, stream, |_| Ok(requests), build).await
+        generate(&call, need, stream, |_| Ok(requests), build).await
     })
 }

@@ -1,9 +1,11 @@
 //! The routes: one file each, and one line in [`ALL`].
 
+mod adapters;
 mod chat;
 mod classify;
 mod completions;
 mod health;
+mod metrics;
 mod models;
 mod rerank;
 mod responses;
@@ -25,9 +27,11 @@ use crate::route::{Access, Call, Handled, Route};
 /// Every route.
 const ALL: &[&[Route]] = &[
     chat::ROUTES,
+    adapters::ROUTES,
     classify::ROUTES,
     completions::ROUTES,
     health::ROUTES,
+    metrics::ROUTES,
     models::ROUTES,
     rerank::ROUTES,
     responses::ROUTES,

@@ -16,9 +16,12 @@ fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: RerankBody = call.parse()?;
         let param = if body.texts.is_some() { "texts" } else { "documents" };
-        let head = call.head("rerank", body.model.as_deref())?;
+        let (head, adapters) =
+            call.head_with_adapters("rerank", body.model.as_deref(), body.adapter.as_ref())?;
         let (mut request, form) = rerank::request(body).map_err(|error| Fault::of(error, param))?;
         request.options.cache_salt = call.salt(&request.options.cache_salt);
+        request.options.adapters = adapters;
+        request.options.queueing = call.queueing();
         request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
         // Answers may repeat the documents.
         let texts: usize = request.documents.iter().map(String::len).sum();
@@ -32,6 +35,6 @@ fn answer(call: Call) -> Handled {
             RerankAnswer::Documents(answer) => Ok(Answer::json(&answer)?.with_usage(answer.usage)),
             RerankAnswer::List(answer) => Answer::json(&answer),
         };
-        run_one(&call.app, need, submit, build).await
+        run_one(&call, need, submit, build).await
     })
 }

@@ -18,11 +18,12 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer)];
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: ResponsesBody = call.parse()?;
-        let head = call.head("resp", body.model.as_deref())?;
+        let (head, adapters) =
+            call.head_with_adapters("resp", body.model.as_deref(), body.adapter.as_ref())?;
         let head = AnswerHead { id: format!("resp_{}", call.id), ..head };
         let (chat, form) = responses::request(body).map_err(|error| Fault::of(error, "input"))?;
         let mut chat = chat.dated(today());
-        call.complete(&mut chat.request);
+        call.complete(&mut chat.request, &adapters);
         let app = &call.app;
         let template = app.chat("input")?;
         let context = app.model.engine.info().context;
@@ -34,7 +35,7 @@ fn answer(call: Call) -> Handled {
             let usage = responses::usage(&outcome);
             Ok(Answer::json(&responses::answer(head, form, outcome))?.with_usage(usage))
         };
-        generate(app, need, stream, move |desk| Ok(vec![chat.formatted(&template, desk.engine)?]), build)
+        generate(&call, need, stream, move |desk| Ok(vec![chat.formatted(&template, desk.engine)?]), build)
             .await
     })
 }

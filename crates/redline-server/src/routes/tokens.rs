@@ -15,8 +15,8 @@ pub(super) const ROUTES: &[Route] =
 fn tokenize(call: Call) -> Handled {
     Box::pin(async move {
         let body: TokenizeBody = call.parse()?;
-        call.app.model_named(body.model.as_deref())?;
-        let place = Place::take(&call.app, 1, "prompt")?;
+        call.head_with_adapters("tokens", body.model.as_deref(), None)?;
+        let place = Place::take(&call, 1, "prompt")?;
         let answer = blocking(&call.app, place, move |app| {
             let engine = &app.model.engine;
             let none = || EngineError::NoTokenizer(app.model.name.clone());
@@ -36,8 +36,8 @@ fn tokenize(call: Call) -> Handled {
 fn detokenize(call: Call) -> Handled {
     Box::pin(async move {
         let body: DetokenizeBody = call.parse()?;
-        call.app.model_named(body.model.as_deref())?;
-        let place = Place::take(&call.app, 1, "tokens")?;
+        call.head_with_adapters("tokens", body.model.as_deref(), None)?;
+        let place = Place::take(&call, 1, "tokens")?;
         let text = blocking(&call.app, place, move |app| {
             let none = || EngineError::NoTokenizer(app.model.name.clone());
             let tokenizer = app.model.engine.tokenizer().ok_or_else(none)?;

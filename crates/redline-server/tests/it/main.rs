@@ -1,13 +1,17 @@
 //! Tests of the server over HTTP, in one process.
 
+mod adapters;
 mod bad_input;
 mod chat;
 mod completions;
 mod ending;
+mod fairness;
 mod judges;
 mod keys;
 mod limits;
+mod metrics;
 mod responses;
 mod server;
 mod streams;
 mod tokens;
+mod watchdog;

@@ -80,6 +80,11 @@ pub(crate) struct Held {
 
 /// Starts such a server with these settings.
 pub(crate) fn held(change: impl FnOnce(&mut ServerConfig)) -> Held {
+    held_with(|_| (), change)
+}
+
+/// Starts such a server with changed options of the engine, too.
+pub(crate) fn held_with(options: impl FnOnce(&mut Options), change: impl FnOnce(&mut ServerConfig)) -> Held {
     let (holds, holding) = channel();
     let (go, gone) = channel::<()>();
     let gone = Mutex::new(gone);
@@ -89,8 +94,16 @@ pub(crate) fn held(change: impl FnOnce(&mut ServerConfig)) -> Held {
             let _ = gone.lock().unwrap().recv();
         }
     };
-    let model = model_with(|options| options.stages = Some(Arc::new(hold)));
-    Held { server: start_with(model, change), holding, go }
+    let model = model_with(|of_engine| {
+        options(of_engine);
+        of_engine.stages = Some(Arc::new(hold));
+    });
+    // A held engine is frozen, which is no concern of tests that do not ask for it.
+    let patient = |config: &mut ServerConfig| {
+        config.limits.frozen_time = Duration::from_hours(1);
+        change(config);
+    };
+    Held { server: start_with(model, patient), holding, go }
 }
 
 impl Running {

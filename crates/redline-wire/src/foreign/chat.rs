@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ChatKeys, ErrorBody, Finite, JsonText, LogitBias, ServerEvent, StreamOptions, Strings, TypedObject, Usage,
+    AdapterNames, ChatKeys, ErrorBody, Finite, JsonText, LogitBias, ServerEvent, StreamOptions, Strings,
+    TypedObject, Usage,
 };
 
 /// Asks for answers to a conversation.
@@ -14,6 +15,8 @@ use crate::{
 pub struct ChatCompletionBody {
     /// The model's name.
     pub model: Option<String>,
+    /// The adapters, applied one after the other.
+    pub adapter: Option<AdapterNames>,
     /// The messages, objects with `role` and `content`.
     pub messages: Vec<JsonText>,
     /// Maximum number of new tokens per answer.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Finite, Strings, Usage};
+use crate::{AdapterNames, Finite, Strings, Usage};
 
 /// Asks for the class of each text.
 #[derive(Clone, Debug, Deserialize)]
@@ -21,6 +21,8 @@ pub struct ClassifyBody {
     pub template: Option<String>,
     /// A text without content, by which classes are calibrated.
     pub calibrate: Option<String>,
+    /// The adapters, applied one after the other.
+    pub adapter: Option<AdapterNames>,
     /// Only requests with the same salt share cached prefixes.
     pub cache_salt: Option<String>,
     /// Time limit in seconds.

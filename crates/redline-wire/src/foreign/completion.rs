@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{ErrorBody, Finite, LogitBias, Prompts, ServerEvent, StreamOptions, Strings, Usage};
+use crate::{
+    AdapterNames, ErrorBody, Finite, LogitBias, Prompts, ServerEvent, StreamOptions, Strings, Usage,
+};
 
 /// Asks for continuations of prompts.
 #[derive(Clone, Debug, Deserialize)]
@@ -52,6 +54,8 @@ pub struct CompletionBody {
     pub ignore_eos: Option<bool>,
     /// Whether to return the ids of the new tokens.
     pub return_token_ids: Option<bool>,
+    /// The adapters, applied one after the other.
+    pub adapter: Option<AdapterNames>,
     /// Only requests with the same salt share cached prefixes.
     pub cache_salt: Option<String>,
     /// Time limit in seconds.

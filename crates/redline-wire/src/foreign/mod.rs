@@ -1,5 +1,6 @@
 //! Requests and answers in the shapes of other servers: OpenAI, SGLang, vLLM, Cohere and Text Embeddings Inference (TEI).
 
+pub(crate) mod adapters;
 pub(crate) mod chat;
 pub(crate) mod classify;
 pub(crate) mod completion;

@@ -22,8 +22,10 @@ pub struct ModelEntry {
     pub created: u64,
     /// Always `redline`.
     pub owned_by: &'static str,
-    /// The name of the model behind an alias.
+    /// The name of the model behind an alias or an adapter.
     pub root: String,
+    /// For an adapter, the name of the model that it changes.
+    pub parent: Option<String>,
     /// Longest sequence in tokens.
     pub max_model_len: usize,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Finite, Usage};
+use crate::{AdapterNames, Finite, Usage};
 
 /// Asks for the order of documents.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,6 +24,8 @@ pub struct RerankBody {
     pub return_text: Option<bool>,
     /// Whether documents that are too long are cut at their end, in TEI's form.
     pub truncate: Option<bool>,
+    /// The adapters, applied one after the other.
+    pub adapter: Option<AdapterNames>,
     /// Only requests with the same salt share cached prefixes.
     pub cache_salt: Option<String>,
     /// Time limit in seconds.

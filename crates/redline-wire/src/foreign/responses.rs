@@ -7,7 +7,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::{Finite, JsonText, ServerEvent, StreamOptions, TypedObject, Usage};
+use crate::{AdapterNames, Finite, JsonText, ServerEvent, StreamOptions, TypedObject, Usage};
 
 /// Asks for an answer to a text or to a conversation.
 #[derive(Clone, Debug, Deserialize)]
@@ -15,6 +15,8 @@ use crate::{Finite, JsonText, ServerEvent, StreamOptions, TypedObject, Usage};
 pub struct ResponsesBody {
     /// The model's name.
     pub model: Option<String>,
+    /// The adapters, applied one after the other.
+    pub adapter: Option<AdapterNames>,
     /// The user's text, or messages.
     pub input: TextOrParts<ResponsesItem>,
     /// The system message.

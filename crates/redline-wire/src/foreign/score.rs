@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::named;
-use crate::{Finite, ItemFault, Items, LabelIds, LongLabels, TextOrIds, Tokenization, Truncate, Usage};
+use crate::{
+    AdapterNames, Finite, ItemFault, Items, LabelIds, LongLabels, TextOrIds, Tokenization, Truncate, Usage,
+};
 
 /// Asks for the probability of each label after query and item.
 #[derive(Clone, Debug, Deserialize)]
@@ -36,6 +38,8 @@ pub struct ScoreBody {
     pub item_errors: Option<bool>,
     /// Whether to return log-probabilities too.
     pub return_logprobs: Option<bool>,
+    /// The adapters, applied one after the other.
+    pub adapter: Option<AdapterNames>,
     /// Only requests with the same salt share cached prefixes.
     pub cache_salt: Option<String>,
     /// Time limit in seconds.

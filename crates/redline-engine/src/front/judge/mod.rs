@@ -87,6 +87,7 @@ impl Judgement {
             cache_salt: options.cache_salt,
             adapters: options.adapters,
             timeout_s: options.timeout_s,
+            queueing: options.queueing,
             ..ScoreRequest::new(head, items, labels)
         };
         Ticket::begin(cancel, |reply, cancels| {

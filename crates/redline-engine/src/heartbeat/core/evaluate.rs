@@ -9,6 +9,7 @@ use redline_models::kv::SeqId;
 
 use super::{Core, seconds_between};
 use crate::error::EngineError;
+use crate::gauges::PassKind;
 use crate::heartbeat::machine::{Logits, Machine, Outputs};
 use crate::memory::cache::WindowId;
 use crate::mode::perplexity::{EvaluateJob, Evaluated, Reader};
@@ -70,7 +71,9 @@ impl<M: Machine> Core<M> {
             let rows: Vec<usize> = (read_from.clamp(first, end) - first..end - first).collect();
             self.run_pass(&rows, true, &mut |logits, rows| reader.read(logits, rows))?;
         }
-        let seconds = seconds_between(start, (self.clock)());
+        let end = (self.clock)();
+        let seconds = seconds_between(start, end);
+        self.gauges.passed(PassKind::Window, tokens.len(), end.saturating_sub(start));
         let window = self.cache.leave_window(sequence);
         Ok(Evaluated { window, readings: reader.into_readings(), seconds })
     }

@@ -1,20 +1,24 @@
 //! State of the engine's thread, and its heartbeat.
 
 mod evaluate;
+mod line;
 mod observe;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use redline_kernels::memory::PeakMeter;
 use redline_models::adapter::Adapters;
 use redline_models::model::Batch;
 
+use self::line::Line;
 pub(crate) use self::observe::ObserveJob;
 use crate::adapters::resident::SequenceAdapters;
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
 use crate::error::{EngineError, message};
+use crate::gauges::{Gauges, Holdings, Progress, RequestEnd};
 use crate::heartbeat::machine::{Logits, Machine, Outputs};
 use crate::heartbeat::places::Place;
 use crate::heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
@@ -23,6 +27,7 @@ use crate::memory::cache::Cache;
 use crate::mode::perplexity::EvaluateJob;
 use crate::options::ClockFn;
 use crate::plan::OUTPUT_ROWS;
+use crate::request::Queueing;
 use crate::scheduler::{Done, Opening, Openings, Piece, Scheduler, Step, Stuck};
 use crate::stages::{Stage, StageLog, StageTime};
 
@@ -33,6 +38,7 @@ pub(crate) struct Arrival {
     pub(crate) cancels: Vec<Cancel>,
     /// Time limit in seconds, counted from now.
     pub(crate) timeout_s: Option<f64>,
+    pub(crate) queueing: Queueing,
     pub(crate) place: Place,
     pub(crate) adapters: SequenceAdapters,
 }
@@ -51,8 +57,13 @@ struct Running {
     place: Place,
     cancels: Vec<Cancel>,
     timeout_s: Option<f64>,
+    /// How long it may wait for its first pass, in seconds.
+    longest_wait_s: Option<f64>,
     adapters: Adapters,
+    /// Number of requests that arrived before it.
+    number: u64,
     arrived: u64,
+    tokens: TokenTimes,
     /// Seconds from arrival to the first pass.
     queue_s: Option<f64>,
     /// Nanoseconds in which the task of canvases read logits and decided how to continue.
@@ -64,7 +75,47 @@ struct Running {
     memory: PeakMeter,
 }
 
+/// The progress of a request, and the times of its new tokens.
+#[derive(Default)]
+struct TokenTimes {
+    progress: Progress,
+    /// Times of the first and of the last heartbeat with new tokens.
+    first: Option<u64>,
+    last: u64,
+    /// Number of heartbeats with new tokens.
+    beats: u64,
+}
+
 impl Running {
+    /// Notes how far the request has come.
+    fn note_progress(&mut self, now: u64, gauges: &Gauges) {
+        let (before, progress) = (self.tokens.progress, self.task.progress());
+        gauges.advanced(before, progress);
+        let new = progress.generated_tokens.saturating_sub(before.generated_tokens);
+        if new > 0 {
+            if self.tokens.first.is_none() {
+                self.tokens.first = Some(now);
+                let elapsed = seconds_between(self.arrived, now);
+                gauges.times.first_token.add(elapsed);
+                gauges.times.prompt.add(elapsed - self.queue_s.unwrap_or(0.0));
+            } else if !self.task.draws() {
+                gauges.times.between_tokens.add_times(seconds_between(self.tokens.last, now), new as u64);
+            }
+            (self.tokens.last, self.tokens.beats) = (now, self.tokens.beats + 1);
+        }
+        self.tokens.progress = progress;
+    }
+
+    /// Notes that the request is finished.
+    fn note_end(&self, now: u64, gauges: &Gauges) {
+        gauges.times.request.add(seconds_between(self.arrived, now));
+        let TokenTimes { first: Some(first), last, beats, .. } = self.tokens else { return };
+        gauges.times.generation.add(seconds_between(first, now));
+        if beats > 1 && !self.task.draws() {
+            gauges.times.per_token.add(seconds_between(first, last) / (beats - 1) as f64);
+        }
+    }
+
     /// Lets the task work, and measures the time if it fills canvases: each of their passes chooses the tokens of many rows.
     fn sampling<T>(&mut self, clock: &ClockFn, work: impl FnOnce(&mut dyn Task) -> T) -> T {
         if !self.task.draws() {
@@ -124,7 +175,8 @@ pub(crate) struct Core<M: Machine> {
     tasks: BTreeMap<u64, Running>,
     /// The rows of the head for each request that needs logits of some labels only.
     labels: BTreeMap<u64, M::Labels>,
-    arrivals: u64,
+    /// The order of requests, by which they are numbered here and in the scheduler.
+    line: Line,
     /// Passes over windows that are waiting to run.
     evaluations: VecDeque<EvaluateJob>,
     clock: ClockFn,
@@ -132,6 +184,8 @@ pub(crate) struct Core<M: Machine> {
     profile: Option<ProfileLog>,
     /// Receives the time of every pass.
     stages: Option<StageLog>,
+    /// What other threads read.
+    gauges: Arc<Gauges>,
     batch: Batch,
 }
 
@@ -148,11 +202,12 @@ impl<M: Machine> Core<M> {
             scheduler,
             tasks,
             labels,
-            arrivals: 0,
+            line: Line::default(),
             evaluations: VecDeque::new(),
             clock,
             profile: None,
             stages: None,
+            gauges: Arc::default(),
             batch: Batch::default(),
         }
     }
@@ -165,6 +220,11 @@ impl<M: Machine> Core<M> {
     /// Sets the log that receives the time of every pass.
     pub(crate) fn with_stages(self, stages: Option<StageLog>) -> Self {
         Self { stages, ..self }
+    }
+
+    /// Sets the gauges that other threads read.
+    pub(crate) fn with_gauges(self, gauges: Arc<Gauges>) -> Self {
+        Self { gauges, ..self }
     }
 
     fn log(&self, event: &ProfileEvent<'_>) {
@@ -181,9 +241,14 @@ impl<M: Machine> Core<M> {
     /// The heartbeat: runs one pass of the requests and one over a window.
     pub(crate) fn tick(&mut self) {
         self.evaluate_next();
-        if self.tasks.is_empty() {
-            return;
+        if !self.tasks.is_empty() {
+            self.run_next();
         }
+        self.publish();
+    }
+
+    /// Runs the next pass of the requests.
+    fn run_next(&mut self) {
         self.end_some();
         match self.scheduler.next(&mut self.cache, &mut Unopened(&mut self.tasks)) {
             Ok(Step { mut pieces, stored }) => {
@@ -197,9 +262,22 @@ impl<M: Machine> Core<M> {
         }
     }
 
+    /// Lets other threads see what is held now.
+    pub(crate) fn publish(&self) {
+        let (kv, kept) = (&self.cache.kv, self.cache.kept());
+        self.gauges.beat(Holdings {
+            sequences: kv.sequences().saturating_sub(kept + self.cache.windows()),
+            pages: kv.pages_in_use(),
+            pages_allocated: kv.allocated(),
+            kept_tokens: self.cache.kept_tokens(),
+            preemptions: self.scheduler.preemptions(),
+            evictions: self.cache.evictions(),
+        });
+    }
+
     /// Admits a request, or answers it with an error.
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
-        let Arrival { mut task, cancels, timeout_s, place, adapters } = arrival;
+        let Arrival { mut task, cancels, timeout_s, queueing, place, adapters } = arrival;
         let memory = PeakMeter::begin();
         let arrived = (self.clock)();
         let rows = if task.draws() { task.longest() } else { 0 };
@@ -210,30 +288,33 @@ impl<M: Machine> Core<M> {
             Ok(labels) => labels,
             Err(error) => {
                 drop((place, memory));
+                self.gauges.ended(RequestEnd::Failed);
                 return task.answer(Err(error.into()));
             }
         };
         task.start(&|salt, tokens| self.cache.matching(&adapters.namespace(salt), tokens));
-        let number = self.arrivals;
-        self.arrivals += 1;
-        self.scheduler.arrive(number, adapters.namespace(&task.salt()));
-        self.labels.extend(labels.map(|labels| (number, labels)));
+        let (number, order) = self.line.join(&queueing.tenant);
+        self.scheduler.arrive(order, &queueing.tenant, adapters.namespace(&task.salt()));
+        self.labels.extend(labels.map(|labels| (order, labels)));
         let running = Running {
             task,
             place,
             cancels,
             timeout_s,
+            longest_wait_s: queueing.longest_wait_s,
             adapters: adapters.uses,
+            number,
             arrived,
+            tokens: TokenTimes::default(),
             queue_s: None,
             sampling_ns: 0,
             computed_tokens: 0,
             plan_misses: 0,
             memory,
         };
-        self.tasks.insert(number, running);
+        self.tasks.insert(order, running);
         self.log(&ProfileEvent::Arrived { request: number, at: arrived });
-        self.end_if_finished(number);
+        self.end_if_finished(order);
     }
 
     /// Returns whether there is nothing to do.
@@ -263,20 +344,27 @@ impl<M: Machine> Core<M> {
         self.cache
     }
 
-    /// Ends the requests that were cancelled or are past their deadline.
+    /// Ends the requests that were cancelled, are past their deadline, or have waited too long for their first pass.
     fn end_some(&mut self) {
         let now = (self.clock)();
-        let ended: Vec<(u64, Ended)> = self
-            .tasks
-            .iter()
-            .filter_map(|(&number, running)| {
-                let late = running.timeout_s.is_some_and(|most| seconds_between(running.arrived, now) > most);
-                let cancelled = running.cancels.iter().any(Cancel::is_cancelled).then_some(Ended::Cancelled);
-                Some((number, cancelled.or(late.then_some(Ended::Late))?))
-            })
-            .collect();
+        let exceeds = |running: &Running, most: Option<f64>| {
+            most.is_some_and(|most| seconds_between(running.arrived, now) > most)
+        };
+        let (mut ended, mut expired) = (Vec::new(), Vec::new());
+        for (&number, running) in &self.tasks {
+            if running.cancels.iter().any(Cancel::is_cancelled) {
+                ended.push((number, Ended::Cancelled));
+            } else if exceeds(running, running.timeout_s) {
+                ended.push((number, Ended::Late));
+            } else if running.queue_s.is_none() && exceeds(running, running.longest_wait_s) {
+                expired.push((number, seconds_between(running.arrived, now)));
+            }
+        }
         for (number, ended) in ended {
             self.end(number, Some(ended));
+        }
+        for (number, seconds) in expired {
+            self.answer(number, Err(EngineError::Expired { seconds }));
         }
     }
 
@@ -295,10 +383,17 @@ impl<M: Machine> Core<M> {
             let adapters = running.as_ref().map(|running| running.adapters.clone()).unwrap_or_default();
             self.batch.push(sequence, piece.start, tokens, piece.attention, adapters);
             if let Some(running) = running {
-                running.queue_s.get_or_insert(seconds_between(running.arrived, start));
+                if running.queue_s.is_none() {
+                    let queue_s = seconds_between(running.arrived, start);
+                    running.queue_s = Some(queue_s);
+                    running.place.begin();
+                    self.line.begin(piece.key.task);
+                    self.gauges.times.queue.add(queue_s);
+                }
                 running.computed_tokens += piece.tokens;
             }
         }
+        self.gauges.expect(self.scheduler.expected_seconds(pieces));
         let ran = self.run(&rows, &groups);
         if ran.is_ok() {
             self.log_pass(pieces, rows.len());
@@ -309,6 +404,8 @@ impl<M: Machine> Core<M> {
             return self.fail_all_of(pieces, || EngineError::Panicked(panic.clone()));
         }
         let end = (self.clock)();
+        let tokens = pieces.iter().map(|piece| piece.tokens).sum();
+        self.gauges.passed(self.scheduler.kind(pieces), tokens, end.saturating_sub(start));
         if let Some(log) = &self.stages {
             log(StageTime { stage: Stage::Pass, start, end });
         }
@@ -322,7 +419,9 @@ impl<M: Machine> Core<M> {
         for (number, done) in done {
             let Some(running) = self.tasks.get_mut(&number) else { continue };
             let elapsed = seconds_between(running.arrived, now);
-            match running.sampling(&self.clock, |task| task.advance(&done, elapsed)) {
+            let advanced = running.sampling(&self.clock, |task| task.advance(&done, elapsed));
+            running.note_progress(now, &self.gauges);
+            match advanced {
                 Err(error) => self.answer(number, Err(error)),
                 Ok(updates) => {
                     for (index, next) in updates {
@@ -421,7 +520,9 @@ impl<M: Machine> Core<M> {
         else {
             return;
         };
-        let requests = tasks_of(pieces);
+        let number = |task: &u64| Some(self.tasks.get(task)?.number);
+        let mut requests: Vec<u64> = tasks_of(pieces).iter().filter_map(number).collect();
+        requests.sort_unstable();
         let (tokens, sequences) = (self.batch.rows(), self.batch.parts().len());
         let pass = ProfiledPass { requests: &requests, tokens, sequences, outputs, bucket, profile };
         log(&ProfileEvent::Pass(pass));
@@ -466,6 +567,9 @@ impl<M: Machine> Core<M> {
     fn end(&mut self, number: u64, ended: Option<Ended>) {
         let now = (self.clock)();
         let Some(running) = self.tasks.get(&number) else { return };
+        if ended.is_none() {
+            running.note_end(now, &self.gauges);
+        }
         let seconds = seconds_between(running.arrived, now);
         let ran = Ran {
             arrived_s: seconds_between(0, running.arrived),
@@ -490,13 +594,17 @@ impl<M: Machine> Core<M> {
     fn answer(&mut self, number: u64, outcome: Result<Ran, EngineError>) {
         self.scheduler.leave(number, &mut self.cache);
         self.labels.remove(&number);
-        if let Some(Running { task, place, memory, computed_tokens, .. }) = self.tasks.remove(&number) {
-            let fault = match &outcome {
-                Ok(Ran { ended: None, .. }) => None,
-                Ok(Ran { ended: Some(Ended::Cancelled), .. }) => Some("cancelled"),
-                Ok(Ran { ended: Some(Ended::Late), .. }) => Some("late"),
-                Err(_) => Some("failed"),
+        if let Some(running) = self.tasks.remove(&number) {
+            let Running { task, place, memory, computed_tokens, number, .. } = running;
+            let end = match &outcome {
+                Ok(Ran { ended: None, .. }) => RequestEnd::Finished,
+                Ok(Ran { ended: Some(Ended::Cancelled), .. }) => RequestEnd::Cancelled,
+                Ok(Ran { ended: Some(Ended::Late), .. }) => RequestEnd::Late,
+                Err(EngineError::Expired { .. }) => RequestEnd::Expired,
+                Err(_) => RequestEnd::Failed,
             };
+            self.gauges.ended(end);
+            let fault = (end != RequestEnd::Finished).then(|| end.name());
             if self.profile.is_some() {
                 let at = (self.clock)();
                 self.log(&ProfileEvent::Ended { request: number, at, computed_tokens, fault });

@@ -48,6 +48,16 @@ impl Bench {
 
     /// Starts to continue a prompt by ten tokens.
     fn generate_after(&mut self, prompt: Vec<u32>, timeout_s: Option<f64>) -> (GenerateTicket, Cancel) {
+        self.generate_for(prompt, timeout_s, Queueing::default())
+    }
+
+    /// Starts to continue a prompt by ten tokens for a tenant.
+    fn generate_for(
+        &mut self,
+        prompt: Vec<u32>,
+        timeout_s: Option<f64>,
+        queueing: Queueing,
+    ) -> (GenerateTicket, Cancel) {
         let job = GenerateJob {
             prompt,
             max_new_tokens: 10,
@@ -72,6 +82,7 @@ impl Bench {
             task: Box::new(task),
             cancels,
             timeout_s,
+            queueing,
             place,
             adapters: SequenceAdapters::default(),
         });
@@ -114,6 +125,74 @@ fn a_deadline_before_the_first_pass_ends_a_request_that_never_ran() {
         bench.core.tick();
     }
     assert_eq!(answer(&mut other).unwrap().unwrap().token_ids.len(), 10);
+}
+
+#[test]
+fn a_request_that_waits_too_long_expires_and_one_that_has_begun_does_not() {
+    let mut bench = Bench::new();
+    let brief = || Queueing { longest_wait_s: Some(1e-3), ..Queueing::default() };
+    let (mut begun, _) = bench.generate_for(vec![1, 2, 3], None, brief());
+    bench.core.tick();
+    let (mut waiting, _) = bench.generate_for(vec![4, 5, 6], Some(10.0), brief());
+    bench.wait(1_000_001);
+    bench.core.tick();
+    let Some(Err(EngineError::Expired { seconds })) = answer(&mut waiting) else { panic!("not expired") };
+    assert_eq!(seconds, 1_000_001.0 * 1e-9);
+    for _ in 0..9 {
+        bench.core.tick();
+    }
+    assert_eq!(answer(&mut begun).unwrap().unwrap().token_ids.len(), 10);
+}
+
+#[test]
+fn a_tenant_whose_requests_fill_the_memory_does_not_keep_others_out() {
+    // Each request of the flood needs more than half of the pages.
+    let flooded = |tenant: &str| {
+        let mut bench = Bench::new();
+        let of = |tenant: &str| Queueing { tenant: tenant.to_owned(), longest_wait_s: None };
+        let flood = (0..6).map(|n| bench.generate_for(vec![n; 6 * PAGE_TOKENS], None, of("flood")).0);
+        let mut flood: Vec<_> = flood.collect();
+        bench.core.tick();
+        let (mut other, _) = bench.generate_for(vec![9; 3], None, of(tenant));
+        let mut answered = 0;
+        while answer(&mut other).is_none() {
+            bench.core.tick();
+            answered += flood.iter_mut().filter_map(answer).count();
+        }
+        answered
+    };
+    assert!(flooded("other") <= 2, "{} requests of the flood came first", flooded("other"));
+    assert!(flooded("flood") >= 5, "requests of one tenant keep their order");
+}
+
+#[test]
+fn gauges_tell_what_was_run_and_what_is_held() {
+    let gauges = Arc::new(Gauges::default());
+    let mut bench = Bench::new();
+    bench.core = bench.core.with_gauges(gauges.clone());
+    let prompt: Vec<u32> = (0..40).map(|i| i % 20).collect();
+    let (mut first, _) = bench.generate_after(prompt.clone(), None);
+    bench.core.tick();
+    let read = gauges.read();
+    assert_eq!((read.sequences, read.pages, read.kept_tokens), (1, 1, 0));
+    assert_eq!((read.prompt_tokens, read.generated_tokens, read.first_token_s.count()), (40, 1, 1));
+    for _ in 0..9 {
+        bench.core.tick();
+    }
+    assert!(answer(&mut first).is_some());
+    let (_second, cancel) = bench.generate_after(prompt, None);
+    bench.core.tick();
+    cancel.cancel();
+    bench.core.tick();
+    let read = gauges.read();
+    assert_eq!((read.sequences, read.kept_tokens), (0, 49));
+    assert_eq!((read.prompt_tokens, read.cached_tokens, read.generated_tokens), (80, 39, 11));
+    assert_eq!((read.between_tokens_s.count(), read.per_token_s.count(), read.request_s.count()), (9, 1, 1));
+    assert_eq!(read.per_token_s.sum, 10_300.0 * 1e-9);
+    let counts = read.passes.map(|totals| (totals.count, totals.rows));
+    assert_eq!(counts, [(2, 41), (9, 9), (0, 0), (0, 0), (0, 0)]);
+    let ends = read.ends.map(|(_, count)| count);
+    assert_eq!(ends, [1, 1, 0, 0, 0]);
 }
 
 #[test]

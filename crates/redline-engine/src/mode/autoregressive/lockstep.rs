@@ -4,6 +4,7 @@ use super::Timing;
 use crate::answer::outcome::{BatchOutcome, TokenCounts};
 use crate::answer::ticket::Reply;
 use crate::error::EngineError;
+use crate::gauges::Progress;
 use crate::heartbeat::machine::Logits;
 use crate::heartbeat::task::{Head, Ran, RowPlace, Task};
 use crate::mode::sampler;
@@ -91,6 +92,15 @@ impl Task for BatchTask {
             ready = (0..self.filled.len()).collect();
         }
         ready.into_iter().map(|index| Ok((index as u32, self.take(index)?))).collect()
+    }
+
+    fn progress(&self) -> Progress {
+        let read = self.job.prompts.iter().zip(&self.filled).filter(|(_, filled)| **filled);
+        Progress {
+            prompt_tokens: read.map(|(prompt, _)| prompt.len()).sum(),
+            generated_tokens: self.new.iter().map(Vec::len).sum(),
+            ..Progress::default()
+        }
     }
 
     fn finished(&self) -> bool {

@@ -16,6 +16,7 @@ use crate::answer::outcome::{
 use crate::answer::ticket::Reply;
 use crate::answer::transcript::Transcript;
 use crate::error::EngineError;
+use crate::gauges::Progress;
 use crate::heartbeat::machine::Logits;
 use crate::heartbeat::task::{Ended, Head, Ran, RowPlace, Task};
 use crate::mode::sampler::{LogitsProcessor, Sampler};
@@ -271,6 +272,16 @@ impl Task for GenerateTask {
             updates.push((done.index, next));
         }
         Ok(updates)
+    }
+
+    fn progress(&self) -> Progress {
+        let read = if self.prefilled { self.job.prompt.len() } else { 0 };
+        Progress {
+            prompt_tokens: read,
+            cached_tokens: if self.keeps { self.cached_tokens } else { 0 },
+            generated_tokens: self.branches.iter().map(Branch::len).sum(),
+            items: 0,
+        }
     }
 
     fn finished(&self) -> bool {

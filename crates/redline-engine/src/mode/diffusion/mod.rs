@@ -16,6 +16,7 @@ use crate::answer::outcome::{DiffuseOutcome, DiffusionPass, DiffusionProgress, F
 use crate::answer::ticket::Reply;
 use crate::answer::transcript::Transcript;
 use crate::error::EngineError;
+use crate::gauges::Progress;
 use crate::heartbeat::machine::Logits;
 use crate::heartbeat::task::{Cached, Ended, Head, Ran, RowPlace, Task};
 use crate::scheduler::{Done, Drawing, Next, Opening};
@@ -285,6 +286,14 @@ impl Task for DiffuseTask {
         }
         let next = |index| if self.finished { Next::Drop } else { Next::Draw(self.drawing(index)) };
         Ok((0..self.sequences()).map(|index| (index, next(index))).collect())
+    }
+
+    fn progress(&self) -> Progress {
+        Progress {
+            prompt_tokens: if self.passes.is_empty() { 0 } else { self.job.prompt_tokens },
+            generated_tokens: self.passes.iter().map(|pass| pass.filled.len()).sum(),
+            ..Progress::default()
+        }
     }
 
     fn finished(&self) -> bool {

@@ -12,6 +12,7 @@ use super::{LabelLogits, ScoreJob, Shared};
 use crate::answer::outcome::{MaskSamples, ScoreOutcome};
 use crate::answer::ticket::Answer;
 use crate::error::EngineError;
+use crate::gauges::Progress;
 use crate::heartbeat::machine::Logits;
 use crate::heartbeat::task::{Head, Ran, RowPlace, Task};
 use crate::scheduler::{Done, Next, Opening};
@@ -53,6 +54,7 @@ pub(crate) struct MaskedScoreTask {
     opened: Vec<(usize, usize)>,
     items: Vec<ItemState>,
     unscored: usize,
+    progress: Progress,
 }
 
 impl MaskedScoreTask {
@@ -71,6 +73,7 @@ impl MaskedScoreTask {
             waiting,
             next: 0,
             opened: Vec::new(),
+            progress: Progress::default(),
         }
     }
 
@@ -91,6 +94,8 @@ impl MaskedScoreTask {
             self.items[item].row = self.logits.sets[set].long_row(&of_labels, &self.job);
         }
         self.unscored -= 1;
+        self.progress.items += 1;
+        self.progress.prompt_tokens += self.job.length(item);
     }
 }
 
@@ -160,6 +165,10 @@ impl Task for MaskedScoreTask {
             }
         }
         Ok(done.iter().map(|done| (done.index, Next::Drop)).collect())
+    }
+
+    fn progress(&self) -> Progress {
+        self.progress
     }
 
     fn finished(&self) -> bool {

@@ -15,6 +15,7 @@ use crate::answer::outcome::{PrefixCacheCounts, ScoreOutcome};
 use crate::answer::ticket::Answer;
 use crate::error::EngineError;
 use crate::front::prompt::PromptIds;
+use crate::gauges::Progress;
 use crate::heartbeat::machine::Logits;
 use crate::heartbeat::task::{Cached, Head, Ran, RowPlace, Task};
 use crate::scheduler::{Done, Next, Opening, Origin};
@@ -69,6 +70,7 @@ pub(crate) struct ScoreTask {
     unfinished: usize,
     /// Whether keys and values are kept for later requests.
     keeps: bool,
+    progress: Progress,
 }
 
 impl ScoreTask {
@@ -94,6 +96,7 @@ impl ScoreTask {
             purposes: Vec::new(),
             unfinished: 0,
             keeps: false,
+            progress: Progress::default(),
         }
     }
 
@@ -150,6 +153,9 @@ impl ScoreTask {
         }
         self.unscored -= 1;
         self.unfinished -= 1;
+        self.progress.items += 1;
+        self.progress.prompt_tokens += self.job.length(item);
+        self.progress.cached_tokens += self.items[item].cached;
         // The few tokens of a short item are not worth a page.
         let alone = self.count == 1;
         if alone || self.job.length(item) >= self.shared.len() + PAGE_TOKENS {
@@ -269,6 +275,10 @@ impl Task for ScoreTask {
             }
         }
         Ok(updates)
+    }
+
+    fn progress(&self) -> Progress {
+        self.progress
     }
 
     fn finished(&self) -> bool {

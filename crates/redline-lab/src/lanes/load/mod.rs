@@ -140,8 +140,14 @@ const SHOWN: &[Column] = &[
         name: "tpot ms",
         cell: Cell::Metrics(&["tpot_p50_s", "tpot_p90_s", "tpot_p95_s", "tpot_p99_s"], 1e3),
     },
-    Column { name: "itl ms", cell: Cell::Metrics(&["itl_p50_s", "itl_p90_s", "itl_p95_s", "itl_p99_s"], 1e3) },
-    Column { name: "e2e ms", cell: Cell::Metrics(&["e2e_p50_s", "e2e_p90_s", "e2e_p95_s", "e2e_p99_s"], 1e3) },
+    Column {
+        name: "itl ms",
+        cell: Cell::Metrics(&["itl_p50_s", "itl_p90_s", "itl_p95_s", "itl_p99_s"], 1e3),
+    },
+    Column {
+        name: "e2e ms",
+        cell: Cell::Metrics(&["e2e_p50_s", "e2e_p90_s", "e2e_p95_s", "e2e_p99_s"], 1e3),
+    },
     median("good req/s", "goodput_req_s"),
     median("vs first", "rate_vs_first"),
 ];

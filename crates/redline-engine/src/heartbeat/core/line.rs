@@ -1,0 +1,75 @@
+//! The order of requests: which of them come before others when room is given and taken.
+//!
+//! Each tenant has a line of its own. The requests of a tenant have ascending positions, and a new one has the first position after
+//! those of all requests that have begun, or after the last of its own tenant. So a tenant that has one request is not behind the
+//! hundreds that another submitted before, but behind those that run and one of the hundreds. With one tenant, the order is that of
+//! arrival. A request never comes before one that has begun, and each position is overtaken a bounded number of times, so the
+//! earliest request still always finishes (`scheduler/room.rs`).
+
+use std::collections::BTreeMap;
+
+/// Bits of a place that tell requests of the same position apart.
+const ARRIVAL_BITS: u32 = 24;
+
+/// The order of requests.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    arrivals: u64,
+    /// The last position of a request that has begun.
+    begun: u64,
+    /// The last position of each tenant that has requests after that.
+    last: BTreeMap<String, u64>,
+}
+
+impl Line {
+    /// The number of a new request, counted from 0, and its place: the smaller comes first.
+    pub(super) fn join(&mut self, tenant: &str) -> (u64, u64) {
+        let begun = self.begun;
+        self.last.retain(|_, last| *last > begun);
+        let position = self.last.get(tenant).copied().unwrap_or(begun) + 1;
+        self.last.insert(tenant.to_owned(), position);
+        let number = self.arrivals;
+        self.arrivals += 1;
+        (number, (position << ARRIVAL_BITS) | (number & ((1 << ARRIVAL_BITS) - 1)))
+    }
+
+    /// The request at this place has its first pass.
+    pub(super) fn begin(&mut self, place: u64) {
+        self.begun = self.begun.max(place >> ARRIVAL_BITS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_tenant_keeps_the_order_of_arrival() {
+        let mut line = Line::default();
+        let places: Vec<(u64, u64)> = (0..100)
+            .map(|n| {
+                let joined = line.join("");
+                if n % 3 == 0 {
+                    line.begin(joined.1);
+                }
+                joined
+            })
+            .collect();
+        assert!(places.is_sorted() && places.iter().enumerate().all(|(n, (number, _))| *number == n as u64));
+    }
+
+    #[test]
+    fn a_tenant_with_few_requests_comes_before_most_of_a_flood_and_after_what_runs() {
+        let mut line = Line::default();
+        let flood: Vec<u64> = (0..50).map(|_| line.join("a").1).collect();
+        line.begin(flood[0]);
+        line.begin(flood[1]);
+        let few = [line.join("b").1, line.join("b").1];
+        assert!(flood[1] < few[0] && flood[2] < few[0] && few[0] < flood[3]);
+        assert!(flood[3] < few[1] && few[1] < flood[4]);
+        // What begins moves the line on: a third tenant does not come before it.
+        line.begin(few[1]);
+        let third = line.join("c").1;
+        assert!(few[1] < third && flood[3] < third && third < flood[5]);
+    }
+}

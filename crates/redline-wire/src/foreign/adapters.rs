@@ -1,0 +1,47 @@
+//! Adapters that are loaded and removed while the server runs, as vLLM has it.
+
+use serde::{Deserialize, Serialize};
+
+/// Asks to load an adapter.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadAdapterBody {
+    /// The name under which requests ask for it.
+    pub lora_name: String,
+    /// Its directory.
+    pub lora_path: String,
+    /// Whether it replaces an adapter of this name; otherwise such an adapter is an error.
+    pub load_inplace: Option<bool>,
+}
+
+/// Asks to remove an adapter.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnloadAdapterBody {
+    /// Its name.
+    pub lora_name: String,
+}
+
+/// The adapters.
+#[derive(Clone, Debug, Serialize)]
+pub struct AdapterList {
+    /// Always `list`.
+    pub object: &'static str,
+    /// The adapters by name.
+    pub data: Vec<AdapterEntry>,
+}
+
+/// An adapter.
+#[derive(Clone, Debug, Serialize)]
+pub struct AdapterEntry {
+    /// The name under which requests ask for it.
+    pub id: String,
+    /// Always `adapter`.
+    pub object: &'static str,
+    /// Number of its publication: it grows whenever an adapter is loaded.
+    pub generation: u64,
+    /// Bytes in memory; 0 while it is evicted.
+    pub bytes: u64,
+    /// Whether it is in memory. One that is not is read again when a request needs it.
+    pub loaded: bool,
+}

@@ -75,7 +75,9 @@ fn the_lines_of_the_guide_are_answered() {
         eprintln!("skipped: no `curl`");
         return;
     }
-    let server = Process::start(&[]);
+    // The demo model has no chat template.
+    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/parts.jinja");
+    let server = Process::start(&["--chat-template", template]);
     let lines = curl_lines();
     assert!(lines.len() > 10);
     for line in lines {

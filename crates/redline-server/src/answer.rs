@@ -70,8 +70,9 @@ impl Answer {
     /// Keeps memory for a document until it is sent. What was reserved beyond its size is given back.
     pub(crate) fn holding(mut self, reserved: Option<OwnedSemaphorePermit>) -> Self {
         if let (Content::Document(document), Some(mut reserved)) = (&mut self.content, reserved) {
-            let own = reserved.split(document.rest.len());
-            document._reserved = Some(own.unwrap_or(reserved));
+            let rest = std::mem::take(&mut document.rest);
+            let own = reserved.split(rest.len());
+            *document = Document { rest, _reserved: Some(own.unwrap_or(reserved)) };
         }
         self
     }

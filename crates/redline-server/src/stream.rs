@@ -176,3 +176,73 @@ fn write<E: ServerEvent>(events: &mut Vec<E>, out: &mut Vec<u8>) -> Result<(), F
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use redline_api::{ApiError, LoadedModel};
+    use redline_engine::{Engine, GenerateRequest, GeneratedPiece, Options, Prompt, Source, TokenCounts};
+    use redline_wire::{CompletionEvent, ErrorBody, ErrorDetail, Usage};
+
+    use super::*;
+    use crate::config::ServerConfig;
+    use crate::log::Log;
+
+    /// An answer with a bug.
+    struct Buggy;
+
+    impl StreamedAnswer for Buggy {
+        type Event = CompletionEvent;
+
+        const HAS_END_MARK: bool = true;
+
+        fn begin(&mut self, _: &mut Vec<CompletionEvent>) {}
+
+        fn piece(
+            &mut self,
+            _: usize,
+            _: GeneratedPiece,
+            _: &mut Vec<CompletionEvent>,
+        ) -> Result<(), ApiError> {
+            panic!("a bug")
+        }
+
+        fn ended(&mut self, _: usize, _: TokenCounts) {}
+
+        fn end(&mut self, _: &mut Vec<CompletionEvent>) {}
+
+        fn fail(&mut self, error: ErrorDetail, events: &mut Vec<CompletionEvent>) {
+            events.push(CompletionEvent::Failed(ErrorBody { error }));
+        }
+
+        fn usage(&self) -> Usage {
+            Usage::default()
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_its_stream_with_an_error() {
+        let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+        let engine = Engine::load(Options { threads: 1, ..Options::new(Source::Directory(dir)) }).unwrap();
+        let model = LoadedModel { name: "demo".to_owned(), engine };
+        let (to, lines) = std::sync::mpsc::channel();
+        let (log, writer) = Log::start(Some(Box::new(move |line| to.send(line.to_owned()).unwrap())));
+        let app = Arc::new(App::new(model, ServerConfig::default(), log, true));
+        let place = Place::take(&app, 1, "prompt").ok().unwrap();
+        let request = GenerateRequest::new(Prompt::Ids(vec![5]), 1);
+        let ticket = app.model.engine.submit_generate(request, &app.cancel).unwrap();
+        let record = Record::begin(app.log.clone(), "id".to_owned(), "POST", "/x");
+        let pipe = (PipeReader::of(vec![ticket], 1 << 20), 1);
+        let body = EventBody::new(app.clone(), place, pipe, Buggy, "prompt", record);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let sent = runtime.block_on(body.collect()).unwrap().to_bytes();
+        let text = String::from_utf8_lossy(&sent);
+        assert!(text.starts_with("data: {\"error\":") && text.contains("\"panicked\""), "{text}");
+        assert!(!text.contains("[DONE]") && text.ends_with("\n\n"), "{text}");
+        assert_eq!(app.places.available_permits(), app.config.limits.queue);
+        drop(app);
+        writer.unwrap().join().unwrap();
+        let line = lines.recv().unwrap();
+        assert!(line.contains(r#""status":500,"code":"panicked""#), "{line}");
+    }
+}

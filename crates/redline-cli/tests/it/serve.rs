@@ -76,7 +76,9 @@ fn the_lines_of_the_guide_are_answered() {
         return;
     }
     let adapters = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-adapter");
-    let server = Process::start(&["--adapter-root", adapters]);
+    // The demo model has no chat template.
+    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/parts.jinja");
+    let server = Process::start(&["--adapter-root", adapters, "--chat-template", template]);
     let lines = curl_lines();
     assert!(lines.len() > 10);
     for line in lines {

@@ -3,7 +3,7 @@
 use redline_engine::{Cancel, GenerateRequest, Prompt, Ticket};
 use serde_json::{Value, json};
 
-use crate::server::{chat, error, model, start, start_chat};
+use crate::server::{chat, error, model, start, start_chat, start_with};
 
 const TEMPLATE: &str = "parts.jinja";
 
@@ -113,6 +113,19 @@ fn an_answer_without_a_maximum_ends_with_the_context() {
 }
 
 #[test]
+fn a_conversation_that_goes_on_comes_from_the_cache() {
+    let server = start_with(model(), |config| config.chat = Some(chat(TEMPLATE)));
+    let cached = |fields| {
+        let usage = server.ok("/v1/chat/completions", &body(fields))["usage"].clone();
+        (usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap(), usage["prompt_tokens"].as_u64().unwrap())
+    };
+    let (before, prompt) = cached(json!({}));
+    let (again, _) = cached(json!({}));
+    assert_eq!((before, again), (0, prompt - 1));
+    assert_eq!(cached(json!({ "cache_salt": "other" })).0, 0);
+}
+
+#[test]
 fn the_template_gets_its_variables() {
     let server = start_chat("qwen-3.jinja");
     let tokens =
@@ -183,7 +196,7 @@ fn what_a_template_refuses_is_the_fault_of_the_messages() {
     let server = start_chat("gemma-2.jinja");
     let answer = server.client.post("/v1/chat/completions", &body(json!({}))).unwrap();
     assert_eq!(error(&answer), (400, "invalid_value".to_owned(), Some("messages".to_owned())));
-    assert!(answer.text().contains("System role not supported"), "{}", answer.text());
+    assert!(answer.text().contains("There is no system role"), "{}", answer.text());
 }
 
 #[test]

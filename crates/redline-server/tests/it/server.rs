@@ -48,9 +48,14 @@ pub(crate) fn start_with(model: LoadedModel, change: impl FnOnce(&mut ServerConf
     Running { client, stop, thread: Some(thread), log }
 }
 
-/// Starts a server whose model chats with this template of `tests/golden/chat`.
+/// Starts a server whose model chats with this template of `tests/golden/chat`. Nothing is cached, so that answers are the same.
 pub(crate) fn start_chat(template: &str) -> Running {
-    start_with(model(), |config| config.chat = Some(chat(template)))
+    start_with(uncached(), |config| config.chat = Some(chat(template)))
+}
+
+/// The demo model without a prefix cache.
+pub(crate) fn uncached() -> LoadedModel {
+    model_with(|options| options.prefix_cache = None)
 }
 
 /// A template of `tests/golden/chat` for the demo model.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::server::{Held, Streamed, error, held, json as document, model, start, start_with};
+use crate::server::{Held, Streamed, error, held, json as document, model, start, start_with, uncached};
 
 const PROMPT: &str = "In the beginning";
 
@@ -51,7 +51,7 @@ fn joined(mut before: Value, after: &Value) -> Value {
 
 #[test]
 fn a_stream_adds_up_to_the_answer_without_one() {
-    let server = start();
+    let server = start_with(uncached(), |_| ());
     let whole = server.ok("/v1/completions", &json!({ "prompt": PROMPT, "max_tokens": 40 }).to_string());
     let words: Vec<_> = whole["choices"][0]["text"].as_str().unwrap().split(' ').collect();
     let stop = words[4..6].join(" ");
@@ -141,9 +141,9 @@ fn a_client_that_leaves_a_stream_cancels_its_request() {
     let stream = Streamed::of(connection.send("POST", "/v1/completions", body.as_bytes()).unwrap());
     holding.recv().unwrap();
     drop(stream);
+    // The server notices while the engine is held.
+    while server.client.post("/tokenize", r#"{"prompt":"a"}"#).unwrap().status == 429 {}
     drop(go);
-    let score = r#"{"query":"a","items":[],"labels":[" a"]}"#;
-    while server.client.post("/v1/score", score).unwrap().status == 429 {}
     let (summary, log) = server.end();
     assert_eq!(summary.admitted, summary.ended);
     let left: Vec<_> = log.iter().filter(|line| line["status"] == 499).collect();
@@ -153,7 +153,7 @@ fn a_client_that_leaves_a_stream_cancels_its_request() {
 
 #[test]
 fn a_client_that_does_not_read_is_cut_off() {
-    let server = start_with(model(), |config| {
+    let Held { server, holding, go } = held(|config| {
         config.limits.queue = 1;
         config.limits.stream_bytes = 4096;
         config.limits.send_time = Duration::from_millis(100);
@@ -162,10 +162,9 @@ fn a_client_that_does_not_read_is_cut_off() {
     let body = json!({ "prompt": PROMPT, "max_tokens": 400, "n": 64, "temperature": 1, "logprobs": 20, "ignore_eos": true,
         "stream": true });
     let stream = server.client.send("POST", "/v1/completions", body.to_string().as_bytes()).unwrap();
-    let score = r#"{"query":"a","items":[],"labels":[" a"]}"#;
-    // The place is taken, and then it is free again.
-    while server.client.post("/v1/score", score).unwrap().status != 429 {}
-    while server.client.post("/v1/score", score).unwrap().status == 429 {}
+    holding.recv().unwrap();
+    drop(go);
+    while server.client.post("/tokenize", r#"{"prompt":"a"}"#).unwrap().status == 429 {}
     drop(stream);
     let (summary, log) = server.end();
     assert_eq!(summary.admitted, summary.ended);
@@ -237,10 +236,10 @@ fn the_memory_of_answers_is_limited() {
 fn a_large_answer_comes_whole() {
     let server = start();
     let ids: Vec<usize> = (0..120).map(|at| 5 + at % 50).collect();
-    let prompts: Vec<_> = (0..64).map(|_| &ids).collect();
+    let prompts: Vec<_> = (0..128).map(|_| &ids).collect();
     let body = json!({ "prompt": prompts, "max_tokens": 1, "echo": true, "logprobs": 5 }).to_string();
     let answer = server.client.post("/v1/completions", &body).unwrap();
     assert!(answer.body.len() > 1 << 20, "{}", answer.body.len());
     assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
-    assert_eq!(document(&answer)["choices"].as_array().unwrap().len(), 64);
+    assert_eq!(document(&answer)["choices"].as_array().unwrap().len(), 128);
 }

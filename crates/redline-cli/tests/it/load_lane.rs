@@ -93,7 +93,10 @@ fn chunks_of_several_tokens_and_whole_answers_are_counted_too() {
     let mock = Mock::start(Script { between, in_a_chunk: 2, ..Script::default() });
     let row = &rows(&load(&[&mock], &[]))[0];
     assert_eq!(value(row, "output_tokens"), 30.0);
-    assert!(!values(row, "tpot_p50_s").is_empty() && values(row, "e2e_p50_s").iter().all(|value| *value >= 0.004), "{row}");
+    assert!(
+        !values(row, "tpot_p50_s").is_empty() && values(row, "e2e_p50_s").iter().all(|value| *value >= 0.004),
+        "{row}"
+    );
     let row = &rows(&load(&[&mock], &["--stream", "off"]))[0];
     assert_eq!((value(row, "output_tokens"), &row["params"]["streamed"]), (30.0, &false.into()));
     assert!(
@@ -300,13 +303,18 @@ fn serve_measures_itself_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("run.json");
     let serve = ["serve", "--model", "demo", "--threads", "1"];
-    let run = redline(&[&serve[..], &["--mode", "throughput", "--report", report.to_str().unwrap()]].concat());
+    let run =
+        redline(&[&serve[..], &["--mode", "throughput", "--report", report.to_str().unwrap()]].concat());
     assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
     for (label, unit) in [("output", "tokens/s"), ("answered", "requests/s"), ("whole answer, p95", "ms")] {
         assert!(run.out.lines().any(|line| line.starts_with(label) && line.ends_with(unit)), "{}", run.out);
     }
     let document: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
     let row = &document["rows"][0];
-    assert_eq!((&document["lane"], value(row, "requests"), value(row, "errors")), (&"load".into(), 40.0, 0.0));
-    redline(&[&serve[..], &["--report", "x.json"]].concat()).usage(&["`--report x.json` without a measurement"]);
+    assert_eq!(
+        (&document["lane"], value(row, "requests"), value(row, "errors")),
+        (&"load".into(), 40.0, 0.0)
+    );
+    redline(&[&serve[..], &["--report", "x.json"]].concat())
+        .usage(&["`--report x.json` without a measurement"]);
 }

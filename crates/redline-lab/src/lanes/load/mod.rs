@@ -140,8 +140,14 @@ const SHOWN: &[Column] = &[
         name: "tpot ms",
         cell: Cell::Metrics(&["tpot_p50_s", "tpot_p90_s", "tpot_p95_s", "tpot_p99_s"], 1e3),
     },
-    Column { name: "itl ms", cell: Cell::Metrics(&["itl_p50_s", "itl_p90_s", "itl_p95_s", "itl_p99_s"], 1e3) },
-    Column { name: "e2e ms", cell: Cell::Metrics(&["e2e_p50_s", "e2e_p90_s", "e2e_p95_s", "e2e_p99_s"], 1e3) },
+    Column {
+        name: "itl ms",
+        cell: Cell::Metrics(&["itl_p50_s", "itl_p90_s", "itl_p95_s", "itl_p99_s"], 1e3),
+    },
+    Column {
+        name: "e2e ms",
+        cell: Cell::Metrics(&["e2e_p50_s", "e2e_p90_s", "e2e_p95_s", "e2e_p99_s"], 1e3),
+    },
     median("good req/s", "goodput_req_s"),
     median("vs first", "rate_vs_first"),
 ];
@@ -170,7 +176,7 @@ fn measure(bench: &Bench<'_>, load: &Workload, servers: &[Measured]) -> Result<(
     for &kind in &load.kinds {
         let mut prompts = Prompts::new(load.seed, load.items);
         if let Some(path) = &load.prompts {
-            prompts = prompts.from_file(path)?;
+            prompts = prompts.reading(path)?;
         }
         let probed = Prompts { words: load.prompt_tokens, ..prompts.clone() };
         let ready = servers.iter().map(|server| Ready::new(server, kind, load, bench.clock, &probed));

@@ -161,12 +161,13 @@ fn answer(stream: &mut BufReader<TcpStream>, script: &Script, head: &str, body: 
         )
     };
     let is_chat = head.contains("/chat/");
-    let text = |from: usize, to: usize| (from..to).map(|token| format!("{token} ")).collect::<String>();
+    let text = |from: usize, to: usize| (from..to).map(|token| token.to_string() + " ").collect::<String>();
     if !streams {
         thread::sleep(script.between * (tokens as u32 - 1));
-        let choice = match is_chat {
-            true => format!(r#"{{"message":{{"content":"{}"}}}}"#, text(0, tokens)),
-            false => format!(r#"{{"text":"{}"}}"#, text(0, tokens)),
+        let choice = if is_chat {
+            format!(r#"{{"message":{{"content":"{}"}}}}"#, text(0, tokens))
+        } else {
+            format!(r#"{{"text":"{}"}}"#, text(0, tokens))
         };
         return whole(stream, 200, &format!(r#"{{"choices":[{choice}],"usage":{}}}"#, usage(tokens)));
     }
@@ -190,9 +191,10 @@ fn answer(stream: &mut BufReader<TcpStream>, script: &Script, head: &str, body: 
             thread::sleep(script.between);
         }
         let next = (sent + script.in_a_chunk.max(1)).min(tokens);
-        let choice = match is_chat {
-            true => format!(r#"{{"delta":{{"content":"{}"}}}}"#, text(sent, next)),
-            false => format!(r#"{{"text":"{}"}}"#, text(sent, next)),
+        let choice = if is_chat {
+            format!(r#"{{"delta":{{"content":"{}"}}}}"#, text(sent, next))
+        } else {
+            format!(r#"{{"text":"{}"}}"#, text(sent, next))
         };
         let counted = if each { format!(r#","usage":{}"#, usage(next)) } else { String::new() };
         if !send(&format!(r#"{{"choices":[{choice}]{counted}}}"#)) || fails {

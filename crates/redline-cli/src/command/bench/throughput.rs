@@ -20,7 +20,13 @@ use crate::output;
 use crate::version;
 
 /// The load: two runs of forty requests, which are enough for a 95th percentile of both.
-const LOAD: &[(&str, &str)] = &[("concurrency", "8"), ("requests", "40"), ("num-runs", "2")];
+const LOAD: &[(&str, &str)] = &[
+    ("concurrency", "8"),
+    ("requests", "40"),
+    ("num-runs", "2"),
+    ("prompt-tokens", "64"),
+    ("output-tokens", "32"),
+];
 
 /// Starts a server with this model, measures it, prints tokens per second and p95, and writes the run to a file.
 pub(in super::super) fn run(

@@ -229,9 +229,10 @@ pub(super) fn error_kinds(turns: &[&Turn]) -> Vec<String> {
 
 fn described(ready: &Ready<'_>, load: &Workload, pacing: Pacing, on_time: bool) -> Row {
     let (server, kind) = (ready.server, ready.kind);
-    let sizes = match kind.generates() {
-        true => format!("p{}/o{}", load.prompt_tokens, load.output_tokens),
-        false => format!("p{}/i{}", load.prompt_tokens, load.items),
+    let sizes = if kind.generates() {
+        format!("p{}/o{}", load.prompt_tokens, load.output_tokens)
+    } else {
+        format!("p{}/i{}", load.prompt_tokens, load.items)
     };
     let case = format!("{}/{}/{}/{sizes}", server.name, kind.name(), pacing.name());
     let row = match &server.info {
@@ -253,9 +254,10 @@ fn described(ready: &Ready<'_>, load: &Workload, pacing: Pacing, on_time: bool) 
             row = row.param(name, value);
         }
     }
-    row = match kind.generates() {
-        true => row.param("output_tokens", load.output_tokens).param("streamed", ready.streams()),
-        false => row.param("items", load.items),
+    row = if kind.generates() {
+        row.param("output_tokens", load.output_tokens).param("streamed", ready.streams())
+    } else {
+        row.param("items", load.items)
     };
     if let Some(seconds) = load.duration_s {
         row = row.param("duration_s", seconds);

@@ -176,7 +176,7 @@ fn measure(bench: &Bench<'_>, load: &Workload, servers: &[Measured]) -> Result<(
     for &kind in &load.kinds {
         let mut prompts = Prompts::new(load.seed, load.items);
         if let Some(path) = &load.prompts {
-            prompts = prompts.from_file(path)?;
+            prompts = prompts.reading(path)?;
         }
         let probed = Prompts { words: load.prompt_tokens, ..prompts.clone() };
         let ready = servers.iter().map(|server| Ready::new(server, kind, load, bench.clock, &probed));

@@ -49,7 +49,7 @@ impl Prompts {
     }
 
     /// Reads a file with one JSON object on every line, whose fields replace those of a request.
-    pub(super) fn from_file(self, path: &Path) -> Result<Self> {
+    pub(super) fn reading(self, path: &Path) -> Result<Self> {
         let failed = |fact: String| LaneError::Input(format!("{fact}\n  in `{}`", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         let filled = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -146,7 +146,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("prompts.jsonl");
         std::fs::write(&path, "{\"prompt\": \"a\"}\n\n{\"prompt\": \"b\", \"max_tokens\": 3}\n").unwrap();
-        let prompts = Prompts::new(0, 1).from_file(&path).unwrap();
+        let prompts = Prompts::new(0, 1).reading(&path).unwrap();
         let line = |index, kind| Value::Object(prompts.line(at(5, index), kind).unwrap());
         assert_eq!(line(0, Kind::Completion), json!({"prompt": "a"}));
         assert_eq!(line(3, Kind::Completion), json!({"prompt": "b", "max_tokens": 3}));
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(Prompts::new(0, 1).line(at(0, 0), Kind::Chat), None);
         for (text, part) in [("{}\n[1]\n", "line 2"), ("\n", "no line"), ("{", "line 1")] {
             std::fs::write(&path, text).unwrap();
-            let Err(LaneError::Input(fact)) = Prompts::new(0, 1).from_file(&path) else { panic!("{text}") };
+            let Err(LaneError::Input(fact)) = Prompts::new(0, 1).reading(&path) else { panic!("{text}") };
             assert!(fact.contains(part) && fact.contains("prompts.jsonl"), "{fact}");
         }
     }

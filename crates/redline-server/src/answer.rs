@@ -45,7 +45,7 @@ impl Answer {
 
 impl Fault {
     pub(crate) fn into_response(self) -> Response<Body> {
-        let body = serde_json::to_vec(&self.body()).unwrap_or_default();
+        let body = self.form.body(self.status, self.body().error);
         let answer = Answer { status: self.status, body, usage: None };
         let mut response = answer.into_response();
         let headers = response.headers_mut();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use redline_api::Chat;
 use sha2::{Digest as _, Sha256};
 
 /// Settings of a server.
@@ -15,6 +16,8 @@ pub struct ServerConfig {
     pub aliases: Vec<String>,
     /// The keys that give access; without any, everybody has access.
     pub keys: Vec<ApiKey>,
+    /// The chat template of the model, for the routes that use one; `None`: prompts are plain text.
+    pub chat: Option<Chat>,
     /// Limits of requests and connections.
     pub limits: ServerLimits,
     /// Whether SIGTERM and SIGINT end the server.
@@ -28,6 +31,7 @@ impl Default for ServerConfig {
             port: 8000,
             aliases: Vec::new(),
             keys: Vec::new(),
+            chat: None,
             limits: ServerLimits::default(),
             signals: false,
         }

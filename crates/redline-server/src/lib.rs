@@ -14,6 +14,7 @@ mod clock;
 mod config;
 mod connection;
 mod fault;
+mod form;
 mod key;
 mod log;
 mod nesting;

@@ -40,12 +40,15 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
             answer.into_response()
         }
         Err(fault) => {
+            let fault = fault.in_form(route.form);
             (record.status, record.code) = (fault.status.as_u16(), Some(fault.code));
             fault.into_response()
         }
     };
     if let Ok(id) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(REQUEST_ID, id);
+        for &name in route.form.id_headers() {
+            response.headers_mut().insert(name, id.clone());
+        }
     }
     response
 }

@@ -11,6 +11,7 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::body::{self, ReadBody};
 use crate::fault::Fault;
+use crate::form::Form;
 
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +35,19 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) access: Access,
     pub(crate) handler: fn(Call) -> Handled,
+    /// The form of its errors.
+    pub(crate) form: Form,
 }
 
 impl Route {
     /// A route of owners of a key.
     pub(crate) const fn get(path: &'static str, handler: fn(Call) -> Handled) -> Self {
-        Self { method: Method::Get, path, access: Access::Key, handler }
+        Self { method: Method::Get, path, access: Access::Key, handler, form: Form::OpenAi }
     }
 
     /// A route of owners of a key, with a body.
     pub(crate) const fn post(path: &'static str, handler: fn(Call) -> Handled) -> Self {
-        Self { method: Method::Post, path, access: Access::Key, handler }
+        Self { method: Method::Post, path, access: Access::Key, handler, form: Form::OpenAi }
     }
 
     /// Whether requests have a body.

@@ -5,9 +5,12 @@
 
 pub mod classify;
 pub mod completion;
+mod decision;
+pub mod decisions;
 mod fields;
 pub mod rerank;
 pub mod score;
+pub mod systemone;
 
 /// What an answer says about itself.
 #[derive(Clone, Debug)]

@@ -2,10 +2,12 @@
 
 mod classify;
 mod completions;
+mod decisions;
 mod health;
 mod models;
 mod rerank;
 mod score;
+mod systemone;
 mod tokens;
 
 use std::sync::Arc;
@@ -24,10 +26,12 @@ use crate::route::{Access, Call, Handled, Route};
 const ALL: &[&[Route]] = &[
     classify::ROUTES,
     completions::ROUTES,
+    decisions::ROUTES,
     health::ROUTES,
     models::ROUTES,
     rerank::ROUTES,
     score::ROUTES,
+    systemone::ROUTES,
     tokens::ROUTES,
 ];
 

@@ -2,9 +2,11 @@
 
 mod bad_input;
 mod completions;
+mod decisions;
 mod ending;
 mod judges;
 mod keys;
 mod limits;
 mod server;
+mod systemone;
 mod tokens;

@@ -2,8 +2,10 @@
 
 pub(crate) mod classify;
 pub(crate) mod completion;
+pub(crate) mod decision;
 pub(crate) mod fault;
 pub(crate) mod models;
 pub(crate) mod rerank;
 pub(crate) mod score;
+pub(crate) mod systemone;
 pub(crate) mod tokens;

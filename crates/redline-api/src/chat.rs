@@ -123,6 +123,14 @@ impl Chat {
         self.rendered(vec![ChatMessage::new("user", message)], ChatKeys::default())
     }
 
+    /// As [`text`](Self::text), with these keys; `None` if the model has no template.
+    pub(crate) fn message(&self, message: &str, keys: ChatKeys) -> Result<Option<String>, ApiError> {
+        match &self.template {
+            Err(NoTemplate::Absent(_)) => Ok(None),
+            _ => self.rendered(vec![ChatMessage::new("user", message)], keys).map(Some),
+        }
+    }
+
     /// The first token that the template puts after an answer; `None` if it puts nothing there.
     pub fn answer_end(&self, engine: &Engine) -> Result<Option<u32>, ApiError> {
         let messages = vec![ChatMessage::new("user", "?"), ChatMessage::new("assistant", ANSWER)];

@@ -72,7 +72,8 @@ impl Answer {
         if let (Content::Document(document), Some(mut reserved)) = (&mut self.content, reserved) {
             let rest = std::mem::take(&mut document.rest);
             let own = reserved.split(rest.len());
-            *document = Document { rest, _reserved: Some(own.unwrap_or(reserved)) };
+            document.rest = rest;
+            document._reserved = Some(own.unwrap_or(reserved));
         }
         self
     }
@@ -141,7 +142,7 @@ impl HttpBody for Document {
 impl Fault {
     pub(crate) fn into_response(self, mut record: Record) -> Response<Body> {
         record.code = Some(self.code);
-        let bytes = serde_json::to_vec(&self.body()).unwrap_or_default();
+        let bytes = self.form.body(self.status, self.body().error);
         let mut response = Answer { status: self.status, ..Answer::text(JSON, bytes) }.into_response(record);
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {

@@ -17,7 +17,7 @@ pub struct ServerConfig {
     pub aliases: Vec<String>,
     /// The keys that give access; without any, everybody has access.
     pub keys: Vec<ApiKey>,
-    /// The model's chat template; conversations are refused without one.
+    /// The model's chat template. Without one, conversations are refused, and prompts of decisions are plain text.
     pub chat: Option<Chat>,
     /// Limits of requests and connections.
     pub limits: ServerLimits,

@@ -6,6 +6,8 @@ use redline_engine::EngineError;
 use redline_engine::settings::{Command, Hint, Setting, Spelling};
 use redline_wire::{ErrorBody, ErrorDetail};
 
+use crate::form::Form;
+
 /// Longest message in bytes. Messages quote values of requests.
 const MAX_MESSAGE: usize = 600;
 /// Seconds after which a refused request may come again.
@@ -19,11 +21,12 @@ pub(crate) struct Fault {
     message: String,
     param: Option<String>,
     pub(crate) retry_after: Option<u32>,
+    pub(crate) form: Form,
 }
 
 impl Fault {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), param: None, retry_after: None }
+        Self { status, code, message: message.into(), param: None, retry_after: None, form: Form::OpenAi }
     }
 
     /// An invalid request.
@@ -67,6 +70,16 @@ impl Fault {
     /// Names the field at fault.
     pub(crate) fn of_field(self, param: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..self }
+    }
+
+    /// The error with another status and code.
+    pub(crate) fn recast(self, status: StatusCode, code: &'static str) -> Self {
+        Self { status, code, ..self }
+    }
+
+    /// The error in the form of its route.
+    pub(crate) fn in_form(self, form: Form) -> Self {
+        Self { status: form.status(self.status, self.code), form, ..self }
     }
 
     /// An error of a request's conversion or run. `param` is the field that errors without one concern.
@@ -140,6 +153,9 @@ impl Fault {
             403 => "permission_error",
             404 => "not_found_error",
             408 => "timeout_error",
+            413 => "request_too_large_error",
+            422 => "unprocessable_entity_error",
+            424 => "model_type_error",
             429 => "rate_limit_error",
             501 => "not_supported_error",
             503 => "unavailable_error",

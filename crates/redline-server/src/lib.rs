@@ -18,6 +18,7 @@ mod clock;
 mod config;
 mod connection;
 mod fault;
+mod form;
 mod generation;
 mod key;
 mod log;

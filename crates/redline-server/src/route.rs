@@ -13,6 +13,7 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::body::{self, ReadBody};
 use crate::fault::Fault;
+use crate::form::Form;
 
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +39,19 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) access: Access,
     pub(crate) handler: fn(Call) -> Handled,
+    /// The form of its errors.
+    pub(crate) form: Form,
 }
 
 impl Route {
     /// A route of owners of a key.
     pub(crate) const fn get(path: &'static str, handler: fn(Call) -> Handled) -> Self {
-        Self { method: Method::Get, path, access: Access::Key, handler }
+        Self { method: Method::Get, path, access: Access::Key, handler, form: Form::OpenAi }
     }
 
     /// A route of owners of a key, with a body.
     pub(crate) const fn post(path: &'static str, handler: fn(Call) -> Handled) -> Self {
-        Self { method: Method::Post, path, access: Access::Key, handler }
+        Self { method: Method::Post, path, access: Access::Key, handler, form: Form::OpenAi }
     }
 
     /// Whether requests have a body.
@@ -132,6 +135,20 @@ impl Call {
     pub(crate) fn queueing(&self) -> Queueing {
         let longest = self.app.config.limits.queue_time.map(|time| time.as_secs_f64());
         Queueing { tenant: self.caller.clone(), longest_wait_s: self.longest_wait_s.or(longest) }
+    }
+
+    /// A request without a body, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_test(app: &Arc<App>) -> Self {
+        Self {
+            app: app.clone(),
+            caller: "somebody".to_owned(),
+            id: "id".to_owned(),
+            created: 0,
+            body: ReadBody::default(),
+            longest_wait_s: None,
+            rest: None,
+        }
     }
 
     /// The time limit of a request.

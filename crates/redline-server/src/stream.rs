@@ -228,10 +228,12 @@ mod tests {
         let (to, lines) = std::sync::mpsc::channel();
         let (log, writer) = Log::start(Some(Box::new(move |line| to.send(line.to_owned()).unwrap())));
         let app = Arc::new(App::new(model, ServerConfig::default(), log, true));
-        let place = Place::take(&app, 1, "prompt").ok().unwrap();
+        let call = Call::of_test(&app);
+        let place = Place::take(&call, 1, "prompt").ok().unwrap();
+        drop(call);
         let request = GenerateRequest::new(Prompt::Ids(vec![5]), 1);
         let ticket = app.model.engine.submit_generate(request, &app.cancel).unwrap();
-        let record = Record::begin(app.log.clone(), "id".to_owned(), "POST", "/x");
+        let record = Record::begin((app.log.clone(), app.metrics.clone()), "id".to_owned(), "POST", "/x");
         let pipe = (PipeReader::of(vec![ticket], 1 << 20), 1);
         let body = EventBody::new(app.clone(), place, pipe, Buggy, "prompt", record);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

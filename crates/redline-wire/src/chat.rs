@@ -25,6 +25,58 @@ impl JsonText {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// A boolean.
+    pub fn boolean(value: bool) -> Self {
+        Self(value.to_string())
+    }
+
+    /// A text.
+    pub fn text(text: &str) -> Self {
+        Self(serde_json::Value::from(text).to_string())
+    }
+
+    /// The text of a string, or an object or array as compact JSON: without white space, the keys in the order of the request, and
+    /// characters as themselves where they may be. `None` for other values, and for a string with half of a surrogate pair.
+    pub fn content(&self) -> Option<String> {
+        match self.0.as_bytes().first()? {
+            b'"' => serde_json::from_str(&self.0).ok(),
+            b'{' | b'[' => compact(&self.0),
+            _ => None,
+        }
+    }
+
+    /// Whether the value is an empty array.
+    pub fn is_empty_list(&self) -> bool {
+        self.0.starts_with('[') && self.content().as_deref() == Some("[]")
+    }
+}
+
+/// JSON without white space between its parts. `None` if a string has half of a surrogate pair.
+fn compact(json: &str) -> Option<String> {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('"') {
+        let (before, string) = rest.split_at(at);
+        out.extend(before.split_ascii_whitespace());
+        let end = end_of_string(string)?;
+        let text: String = serde_json::from_str(&string[..end]).ok()?;
+        out.push_str(&serde_json::to_string(&text).ok()?);
+        rest = &string[end..];
+    }
+    out.extend(rest.split_ascii_whitespace());
+    Some(out)
+}
+
+/// The length of the string with which this JSON begins, its quotation marks included.
+fn end_of_string(json: &str) -> Option<usize> {
+    let mut escaped = false;
+    let end = json.bytes().enumerate().skip(1).find(|&(_, byte)| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    });
+    end.map(|(at, _)| at + 1)
 }
 
 impl<'de> Deserialize<'de> for JsonText {
@@ -100,6 +152,26 @@ mod tests {
         assert_eq!(text(&["a\"b"]).as_str(), r#"{"content":"a\"b","role":"user"}"#);
         let two = r#"{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"role":"user"}"#;
         assert_eq!(text(&["a", "b"]).as_str(), two);
+    }
+
+    #[test]
+    fn content_is_compact_and_keeps_the_order_of_keys() {
+        let check = |json: &str, expect: Option<&str>| {
+            let value: JsonText = serde_json::from_str(json).unwrap();
+            assert_eq!(value.content().as_deref(), expect, "{json}");
+        };
+        check(r#""a \"b\" \u00e9""#, Some("a \"b\" é"));
+        check(
+            "{ \"b\" : [ 1.50 , null ],\n\t\"a x\": \" \\\\ \\\" \" }",
+            Some(r#"{"b":[1.50,null],"a x":" \\ \" "}"#),
+        );
+        check(r#"["\u00e9\n"]"#, Some(r#"["é\n"]"#));
+        check("[ ]", Some("[]"));
+        for json in ["1", "null", "true", r#""\ud800""#, r#"["\ud800"]"#] {
+            check(json, None);
+        }
+        assert!(serde_json::from_str::<JsonText>("[ ]").unwrap().is_empty_list());
+        assert!(!serde_json::from_str::<JsonText>("[1]").unwrap().is_empty_list());
     }
 
     #[test]

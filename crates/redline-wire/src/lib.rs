@@ -45,7 +45,15 @@ pub use foreign::completion::{
     CompletionBody, CompletionChunk, CompletionDelta, CompletionEvent, LegacyLogprobs, NamedLogprobs,
     OpenAiChoice, OpenAiCompletion,
 };
-pub use foreign::fault::{ErrorBody, ErrorDetail};
+pub use foreign::decision::{
+    DecisionAnswer, DecisionBody, DecisionChoiceBody, DecisionDiagnostics, DecisionInput,
+    DecisionInputDetails, DecisionItem, DecisionItemKind, DecisionKind, DecisionLevelBody,
+    DecisionOutputDetails, DecisionPart, DecisionPartKind, DecisionQuestionBody, DecisionRole, DecisionText,
+    DecisionUsage, DecisionValue, DecisionsAnswer, LevelProbability, OptionProbability, PromptCacheOptions,
+};
+pub use foreign::fault::{
+    ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail,
+};
 pub use foreign::models::{ModelEntry, ModelList};
 pub use foreign::rerank::{DocumentBody, RankedDocument, RankedDocuments, RerankBody, TeiRank};
 pub use foreign::responses::{
@@ -55,6 +63,10 @@ pub use foreign::responses::{
 };
 pub use foreign::score::{ScoreAnswer, ScoreBody};
 pub use foreign::stream::{ServerEvent, StreamOptions};
+pub use foreign::systemone::{
+    Criteria, Entries, SystemOneAnswer, SystemOneAnswers, SystemOneBody, SystemOneKind, SystemOneQuestion,
+    SystemOneUsage,
+};
 pub use foreign::tokens::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody};
 pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};
 pub use id::{RequestId, request_id};

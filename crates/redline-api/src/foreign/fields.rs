@@ -81,6 +81,19 @@ pub(super) fn stops(value: Vec<String>) -> Result<Vec<String>, ApiError> {
     Ok(value)
 }
 
+/// A number of things from the first to the second of a range.
+pub(super) fn within_count(
+    param: &str,
+    fact: &str,
+    count: usize,
+    [least, most]: [usize; 2],
+) -> Result<(), ApiError> {
+    if (least..=most).contains(&count) {
+        return Ok(());
+    }
+    Err(refused(param, fact, format!("give {least} to {most}")))
+}
+
 /// The number of elements of a list.
 pub(super) fn count(param: &str, count: usize, range: RangeInclusive<usize>) -> Result<(), ApiError> {
     if range.contains(&count) {

@@ -6,12 +6,15 @@
 pub mod chat;
 pub mod classify;
 pub mod completion;
+mod decision;
+pub mod decisions;
 mod fields;
 mod generation;
 pub mod rerank;
 pub mod responses;
 pub mod score;
 mod stream;
+pub mod systemone;
 
 pub use generation::StreamForm;
 pub use stream::StreamedAnswer;

@@ -25,6 +25,7 @@ fn scored() -> ItemScore {
         truncated: true,
         boundary_mismatch: Some(true),
         token_ids: Some(vec![3, 4]),
+        reading: None,
     }
 }
 

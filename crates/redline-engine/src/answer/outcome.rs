@@ -68,6 +68,18 @@ pub struct ItemScore {
     pub boundary_mismatch: Option<bool>,
     /// The token ids of the prompt, if requested.
     pub token_ids: Option<Vec<u32>>,
+    /// What the model would write in the place of the labels, if requested. `None` too for labels of several tokens of a model that
+    /// fills masks.
+    pub reading: Option<LabelReading>,
+}
+
+/// What a model would write in the place of labels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LabelReading {
+    /// The probability that it would write one of the labels.
+    pub label_mass: f32,
+    /// The most probable token, the one with the smallest id among equals.
+    pub most_probable: u32,
 }
 
 /// Resources that a score request used.

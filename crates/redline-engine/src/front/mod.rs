@@ -404,6 +404,17 @@ impl Engine {
         self.tokenizer.as_deref()
     }
 
+    /// The ids of a text as requests get them: with `add_special_tokens`, the tokenizer's special tokens are put around it, and those
+    /// that the text itself begins with stand once.
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, EngineError> {
+        self.limits().text(text, add_special_tokens)
+    }
+
+    /// The ids of the tokens that end a text.
+    pub fn end_ids(&self) -> &[u32] {
+        &self.end_ids
+    }
+
     pub(crate) fn limits(&self) -> Limits<'_> {
         Limits {
             vocab: self.info.vocab,

@@ -128,6 +128,7 @@ impl Engine {
             softmax: request.softmax,
             full_logprobs: request.full_logprobs,
             return_token_ids: request.return_token_ids,
+            return_reading: request.return_reading,
             item_errors: request.item_errors,
             cache_salt: request.cache_salt,
             kernel_path: self.info.kernel_path.clone(),

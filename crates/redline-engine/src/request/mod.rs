@@ -96,6 +96,8 @@ pub struct ScoreRequest {
     pub item_errors: bool,
     /// Return the token ids of every scored prompt.
     pub return_token_ids: bool,
+    /// Return what the model would write in the place of the labels, as [`LabelReading`](crate::LabelReading).
+    pub return_reading: bool,
     /// For models that fill masks: maximum number of maskings per label, from 1 to [`ScoreRequest::MOST_SAMPLES`]. If a label
     /// has more maskings, this number of them is sampled. `None`: [`ScoreRequest::SAMPLES`].
     pub mc_samples: Option<usize>,
@@ -134,6 +136,7 @@ impl ScoreRequest {
             truncate: None,
             item_errors: false,
             return_token_ids: false,
+            return_reading: false,
             mc_samples: None,
             seed: None,
             cache_salt: String::new(),

@@ -78,6 +78,7 @@ impl Scoring {
             softmax,
             full_logprobs,
             return_token_ids: false,
+            return_reading: false,
             item_errors: false,
             cache_salt: salt.clone(),
             kernel_path: String::new(),

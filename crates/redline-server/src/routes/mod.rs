@@ -4,12 +4,14 @@ mod adapters;
 mod chat;
 mod classify;
 mod completions;
+mod decisions;
 mod health;
 mod metrics;
 mod models;
 mod rerank;
 mod responses;
 mod score;
+mod systemone;
 mod tokens;
 
 use std::sync::Arc;
@@ -30,12 +32,14 @@ const ALL: &[&[Route]] = &[
     adapters::ROUTES,
     classify::ROUTES,
     completions::ROUTES,
+    decisions::ROUTES,
     health::ROUTES,
     metrics::ROUTES,
     models::ROUTES,
     rerank::ROUTES,
     responses::ROUTES,
     score::ROUTES,
+    systemone::ROUTES,
     tokens::ROUTES,
 ];
 

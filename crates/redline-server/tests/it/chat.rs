@@ -117,7 +117,10 @@ fn a_conversation_that_goes_on_comes_from_the_cache() {
     let server = start_with(model(), |config| config.chat = Some(chat(TEMPLATE)));
     let cached = |fields| {
         let usage = server.ok("/v1/chat/completions", &body(fields))["usage"].clone();
-        (usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap(), usage["prompt_tokens"].as_u64().unwrap())
+        (
+            usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap(),
+            usage["prompt_tokens"].as_u64().unwrap(),
+        )
     };
     let (before, prompt) = cached(json!({}));
     let (again, _) = cached(json!({}));

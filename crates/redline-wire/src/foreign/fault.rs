@@ -23,6 +23,46 @@ pub struct ErrorDetail {
     pub code: String,
 }
 
+/// The body of an answer that reports an invalid field in TypeSafe's form, with the error in OpenAI's form too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ValidationBody {
+    /// The error.
+    pub error: ErrorDetail,
+    /// The invalid fields.
+    pub detail: Vec<ValidationDetail>,
+}
+
+/// An invalid field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ValidationDetail {
+    /// Where it is: `body`, then the names of fields and the indices of lists.
+    pub loc: Vec<LocationPart>,
+    /// The fact with its numbers, and what to do about it.
+    pub msg: String,
+    /// A short name of the error.
+    #[serde(rename = "type")]
+    pub kind: String,
+}
+
+/// A part of a field's place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum LocationPart {
+    /// A field.
+    Name(String),
+    /// An element of a list.
+    Index(usize),
+}
+
+/// The body of an answer that reports an error in the form of Text Embeddings Inference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TeiErrorBody {
+    /// The fact with its numbers, and what to do about it.
+    pub error: String,
+    /// The class of the error: `validation`, `backend`, `overloaded` or `unhealthy`.
+    pub error_type: &'static str,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! The labels of a request: the logits they need, and the scores computed from them.
 
 use super::ScoreJob;
+use crate::answer::outcome::LabelReading;
 use crate::heartbeat::machine::LogitsRow;
 
 /// Scores and log-probabilities of one prompt.
@@ -9,6 +10,7 @@ pub(super) struct Row {
     pub(super) scores: Vec<f32>,
     pub(super) logprobs: Vec<f32>,
     pub(super) label_mass: Option<f32>,
+    pub(super) reading: Option<LabelReading>,
 }
 
 /// A list of labels by which prompts are scored.
@@ -21,6 +23,8 @@ pub(super) struct LabelSet {
     divisors: Vec<f64>,
     /// The distinct first tokens, ascending.
     first: Vec<u32>,
+    /// Whether a label has several tokens, or a log-probability that is divided.
+    is_long: bool,
 }
 
 /// The part of the head over which logits are evaluated.
@@ -51,12 +55,13 @@ impl LabelSet {
         let columns = labels.iter().map(column).collect();
         let mut first: Vec<u32> = distinct.iter().map(|label| label[0]).collect();
         first.dedup();
-        Self { distinct, columns, divisors: divisors.to_vec(), first }
+        let is_long = distinct.iter().any(|label| label.len() > 1) || divisors.iter().any(|&by| by != 1.0);
+        Self { distinct, columns, divisors: divisors.to_vec(), first, is_long }
     }
 
     /// Whether a label has several tokens, or a log-probability that is divided.
     pub(super) fn is_long(&self) -> bool {
-        self.long().next().is_some() || self.divisors.iter().any(|&divisor| divisor != 1.0)
+        self.is_long
     }
 
     /// The distinct first tokens, ascending.
@@ -88,13 +93,24 @@ impl LabelSet {
         }
         let among = log_softmax(&logits);
         if matches!(over, Evaluated::Labels(_)) {
-            return Some(Row { scores: exp(&among), logprobs: single(&among), label_mass: None });
+            return Some(Row {
+                scores: exp(&among),
+                logprobs: single(&among),
+                label_mass: None,
+                reading: None,
+            });
         }
         let full: Vec<f64> = logits.iter().map(|x| x - row.log_sum_exp).collect();
+        // As if the head had been evaluated over the labels, whatever the labels of other items need.
+        let over_labels = job.softmax && !job.full_logprobs;
         let probability = |&id: &u32| libm::exp(f64::from(row.logits[id as usize]) - row.log_sum_exp);
         let mass: f64 = self.first.iter().map(probability).sum();
         let scores = exp(if job.softmax { &among } else { &full });
-        Some(Row { scores, logprobs: single(&full), label_mass: Some(mass as f32) })
+        let label_mass = mass as f32;
+        let reading =
+            job.return_reading.then(|| LabelReading { label_mass, most_probable: most_probable(row.logits) });
+        let logprobs = single(if over_labels { &among } else { &full });
+        Some(Row { scores, logprobs, label_mass: (!over_labels).then_some(label_mass), reading })
     }
 
     /// Log-probability of the first token of each distinct label.
@@ -103,8 +119,24 @@ impl LabelSet {
         self.distinct.iter().map(logprob).collect()
     }
 
-    /// The scores of a prompt from the summed log-probabilities of its distinct labels.
-    pub(super) fn long_row(&self, sums: &[f64], job: &ScoreJob) -> Option<Row> {
+    /// The probability of writing one of the labels, from the summed log-probabilities of the distinct ones. What begins with another
+    /// label is written with it and counts once.
+    fn mass(&self, sums: &[f64]) -> f64 {
+        let mut begins: Option<&[u32]> = None;
+        let mut mass = 0.0;
+        for (label, sum) in self.distinct.iter().zip(sums) {
+            // In ascending order, the labels that begin with a label follow it directly.
+            if begins.is_none_or(|begin| !label.starts_with(begin)) {
+                begins = Some(label);
+                mass += libm::exp(*sum);
+            }
+        }
+        mass
+    }
+
+    /// The scores of a prompt from the summed log-probabilities of its distinct labels. With the most probable token after the prompt,
+    /// there is a reading too.
+    pub(super) fn long_row(&self, sums: &[f64], most_probable: Option<u32>, job: &ScoreJob) -> Option<Row> {
         let label = |(&column, divisor): (&usize, &f64)| sums[column] / divisor;
         let logprobs: Vec<f64> = self.columns.iter().zip(&self.divisors).map(label).collect();
         if !logprobs.iter().all(|x| x.is_finite()) {
@@ -113,8 +145,16 @@ impl LabelSet {
         let over = if job.softmax { log_softmax(&logprobs) } else { logprobs.clone() };
         let reported = if job.full_logprobs { &logprobs } else { &over };
         // One label may be a prefix of another, so their probabilities do not add up.
-        Some(Row { scores: exp(&over), logprobs: single(reported), label_mass: None })
+        let reading = most_probable
+            .map(|most_probable| LabelReading { label_mass: self.mass(sums) as f32, most_probable });
+        Some(Row { scores: exp(&over), logprobs: single(reported), label_mass: None, reading })
     }
+}
+
+/// The id of the largest logit, the first among equals.
+pub(super) fn most_probable(logits: &[f32]) -> u32 {
+    let ids = (0u32..).zip(logits);
+    ids.reduce(|best, other| if other.1 > best.1 { other } else { best }).map_or(0, |(id, _)| id)
 }
 
 fn exp(values: &[f64]) -> Vec<f32> {
@@ -130,4 +170,24 @@ fn log_softmax(logits: &[f64]) -> Vec<f64> {
     let sum: f64 = logits.iter().map(|x| libm::exp(x - max)).sum();
     let log_sum = max + libm::log(sum);
     logits.iter().map(|x| x - log_sum).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mass_counts_what_begins_with_a_label_once() {
+        let labels = [vec![5], vec![5, 6], vec![5, 6, 7], vec![8, 1], vec![8, 2]];
+        let set = LabelSet::new(&labels, &[1.0; 5]);
+        assert!(set.is_long());
+        let sums = [0.25_f64.ln(), 0.125_f64.ln(), 0.1_f64.ln(), 0.5_f64.ln(), 0.0625_f64.ln()];
+        assert!((set.mass(&sums) - 0.8125).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_first_of_the_largest_logits_is_the_most_probable() {
+        assert_eq!(most_probable(&[-1.0, 3.0, 3.0, 2.0]), 1);
+        assert_eq!(most_probable(&[f32::MIN, f32::MIN]), 0);
+    }
 }

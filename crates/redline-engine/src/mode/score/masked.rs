@@ -87,11 +87,11 @@ impl MaskedScoreTask {
     fn scored(&mut self, item: usize) {
         let set = self.job.labels.of(item);
         let sums = std::mem::take(&mut self.items[item].sums);
-        if self.logits.long {
+        if self.logits.sets[set].is_long() {
             let part = |&(masking, tell): &(usize, usize)| sums[masking][tell];
             let of_label = |parts: &Vec<(usize, usize)>| parts.iter().map(part).sum();
             let of_labels: Vec<f64> = self.maskings[set].labels.iter().map(of_label).collect();
-            self.items[item].row = self.logits.sets[set].long_row(&of_labels, &self.job);
+            self.items[item].row = self.logits.sets[set].long_row(&of_labels, None, &self.job);
         }
         self.unscored -= 1;
         self.progress.items += 1;
@@ -143,7 +143,7 @@ impl Task for MaskedScoreTask {
             let row = logits.row(r);
             let (item, masking) = self.opened[place.index as usize];
             let set = self.job.labels.of(item);
-            if !self.logits.long {
+            if !self.logits.sets[set].is_long() {
                 self.items[item].row = self.logits.sets[set].row(&row, &self.logits.over(), &self.job);
                 continue;
             }

@@ -27,6 +27,7 @@ pub(crate) struct ScoreJob {
     pub(crate) softmax: bool,
     pub(crate) full_logprobs: bool,
     pub(crate) return_token_ids: bool,
+    pub(crate) return_reading: bool,
     pub(crate) item_errors: bool,
     pub(crate) cache_salt: String,
     pub(crate) kernel_path: String,
@@ -144,7 +145,12 @@ impl LabelLogits {
         ids.sort_unstable();
         ids.dedup();
         let long = sets.iter().any(LabelSet::is_long);
-        Self { whole_vocabulary: !job.softmax || job.full_logprobs || long, sets, ids, long }
+        Self {
+            whole_vocabulary: !job.softmax || job.full_logprobs || job.return_reading || long,
+            sets,
+            ids,
+            long,
+        }
     }
 
     fn labels(&self) -> Option<&[u32]> {
@@ -169,5 +175,6 @@ fn item_score(row: Row, prompt: Tokens, return_token_ids: bool) -> ItemScore {
         truncated: prompt.truncated,
         boundary_mismatch: prompt.boundary_mismatch,
         token_ids: return_token_ids.then(|| prompt.ids.to_vec()),
+        reading: row.reading,
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use redline_kernels::op::kv::PAGE_TOKENS;
 
-use super::labels::{LabelSet, Row};
+use super::labels::{LabelSet, Row, most_probable};
 use super::{LabelLogits, ScoreJob, Shared};
 use crate::answer::outcome::{PrefixCacheCounts, ScoreOutcome};
 use crate::answer::ticket::Answer;
@@ -43,6 +43,8 @@ struct ItemState {
     cached: usize,
     /// For labels of several tokens: the log-probability of each distinct label so far.
     sums: Vec<f64>,
+    /// For labels of several tokens: the most probable token after the prompt, if requested.
+    most_probable: Option<u32>,
     /// Number of labels of several tokens that have not been run; `None` before the prompt has been run.
     waiting: Option<usize>,
 }
@@ -133,8 +135,7 @@ impl ScoreTask {
                 // The tokens may have been kept by this request itself.
                 Origin::Kept => done.reused.min(self.items[item].known.max(self.shared_known)),
             };
-            let long: Vec<usize> =
-                if self.logits.long { self.set(item).long().collect() } else { Vec::new() };
+            let long: Vec<usize> = self.set(item).long().collect();
             self.items[item].waiting = Some(long.len());
             self.continuations.extend(long.into_iter().map(|label| (item, label)));
         }
@@ -147,9 +148,10 @@ impl ScoreTask {
 
     /// Called when a prompt and all its labels have been run.
     fn scored(&mut self, item: usize) -> Next {
-        if self.logits.long {
+        if self.set(item).is_long() {
             let sums = std::mem::take(&mut self.items[item].sums);
-            self.items[item].row = self.set(item).long_row(&sums, &self.job);
+            let most_probable = self.items[item].most_probable;
+            self.items[item].row = self.set(item).long_row(&sums, most_probable, &self.job);
         }
         self.unscored -= 1;
         self.unfinished -= 1;
@@ -236,8 +238,10 @@ impl Task for ScoreTask {
             let row = logits.row(r);
             match self.purposes[place.index as usize] {
                 Purpose::Shared => {}
-                Purpose::Prompt(item) if self.logits.long => {
+                Purpose::Prompt(item) if self.set(item).is_long() => {
                     self.items[item].sums = self.set(item).first_logprobs(&row);
+                    self.items[item].most_probable =
+                        self.job.return_reading.then(|| most_probable(row.logits));
                 }
                 Purpose::Prompt(item) => {
                     self.items[item].row = self.set(item).row(&row, &self.logits.over(), &self.job);
@@ -349,6 +353,7 @@ mod tests {
             softmax: false,
             full_logprobs: false,
             return_token_ids: false,
+            return_reading: false,
             item_errors: false,
             cache_salt: String::new(),
             kernel_path: String::new(),

@@ -122,7 +122,7 @@ impl LabelsRequest {
     /// The expected answer for an item.
     pub(in crate::simulator) fn expected(&self, item: usize) -> Scored {
         let labels = self.labels_of(item);
-        if self.labels.iter().flatten().any(|label| label.len() > 1) {
+        if labels.iter().any(|label| label.len() > 1) {
             return self.of_long(item, labels);
         }
         let row = match self.masks {

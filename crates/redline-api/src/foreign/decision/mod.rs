@@ -1,0 +1,274 @@
+//! Questions about a state, each answered by the probabilities of its options: what `/v1/decisions` and `/v1/systemone` share.
+//!
+//! All questions are items of one score request, whose query is the prompt up to the state, so the state is computed once. Each option
+//! has a label, such as a letter, and the probability of the label as the beginning of the answer is read. An answer does not depend on
+//! the other questions, their order, or what a cache holds.
+
+mod labels;
+mod prompt;
+
+use redline_engine::{EngineError, Label, LongLabels, Prompt, ScoreOutcome, ScoreRequest};
+use redline_wire::{DecisionDiagnostics, Finite, JsonText};
+
+use self::labels::Labels;
+use self::prompt::Frame;
+use super::fields::{refused, within_count};
+use crate::{ApiError, Chat, LoadedModel};
+use std::collections::BTreeMap;
+
+/// Maximum number of questions.
+pub(super) const MAX_QUESTIONS: usize = 2_000;
+/// Maximum number of options of a choice.
+pub(super) const MAX_OPTIONS: usize = 255;
+/// Maximum number of levels of a score.
+pub(super) const MAX_LEVELS: usize = 10;
+
+/// The kinds of questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The options are yes and no.
+    YesNo,
+    /// The options have no order.
+    Choice,
+    /// The options are levels, from the lowest.
+    Score,
+}
+
+/// An option of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    /// Its name.
+    pub(super) name: String,
+    /// When it applies.
+    pub(super) description: Option<String>,
+}
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    /// Its name in error messages.
+    pub(super) place: String,
+    pub(super) kind: Kind,
+    /// What is asked, if the options alone do not say it.
+    pub(super) text: Option<String>,
+    pub(super) options: Vec<Choice>,
+}
+
+/// What all questions are about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    /// Context that precedes it.
+    pub(super) instructions: Option<String>,
+    pub(super) text: String,
+    /// Variables of the chat template.
+    pub(super) arguments: BTreeMap<String, JsonText>,
+}
+
+/// How the answers are read from the scores.
+#[derive(Clone, Debug)]
+pub(super) struct Readings {
+    /// For each question, the option of each label.
+    options: Vec<Vec<usize>>,
+    places: Vec<String>,
+}
+
+/// The probabilities of the options of a question.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Read {
+    pub(super) probabilities: Vec<f32>,
+    pub(super) label_mass: Option<f32>,
+    pub(super) argmax_is_label: Option<bool>,
+}
+
+/// Builds the engine's request. The prompts are put into the chat template, if the model has one.
+pub(super) fn request(
+    model: &LoadedModel,
+    chat: Option<&Chat>,
+    state: State,
+    questions: Vec<Question>,
+) -> Result<(ScoreRequest, Readings), ApiError> {
+    let frame = Frame::new(chat, state)?;
+    let (mut items, mut item_labels, mut options) = (Vec::new(), Vec::new(), Vec::new());
+    let mut places = Vec::with_capacity(questions.len());
+    for question in questions {
+        let labels = Labels::of(question.kind, question.options.len(), frame.lead(), &model.engine)?;
+        items.push(frame.item(&prompt::question(&question, &labels.shown)));
+        item_labels.push(labels.written.into_iter().map(Label::Text).collect());
+        options.push(labels.options);
+        places.push(question.place);
+    }
+    let request = ScoreRequest {
+        item_labels: Some(item_labels),
+        long_labels: LongLabels::Sum,
+        softmax: true,
+        full_logprobs: true,
+        return_reading: true,
+        ..ScoreRequest::new(frame.query(), items.into_iter().map(Prompt::Text).collect(), Vec::new())
+    };
+    Ok((request, Readings { options, places }))
+}
+
+impl Readings {
+    /// Names the question in an error of the engine.
+    pub(super) fn named(&self, error: EngineError) -> EngineError {
+        let EngineError::Request { fact, hint } = error else { return error };
+        let named = fact.strip_prefix("item ").and_then(|rest| {
+            let (item, fact) = rest.split_once(": ")?;
+            let place = self.places.get(item.parse::<usize>().ok()?)?;
+            let too_long = fact.contains("exceed");
+            Some(EngineError::Request {
+                fact: format!("{place}: {fact}"),
+                hint: if too_long { Some("shorten the state or the question".into()) } else { hint.clone() },
+            })
+        });
+        named.unwrap_or(EngineError::Request { fact, hint })
+    }
+
+    /// The answers, in the order of the questions.
+    pub(super) fn read(&self, outcome: &ScoreOutcome) -> Vec<Read> {
+        let labels = outcome.item_label_token_ids.as_deref().unwrap_or_default();
+        let items = outcome.items.iter().flatten().zip(labels).zip(&self.options);
+        let read = items.map(|((item, labels), options)| {
+            let count = options.iter().max().map_or(0, |last| last + 1);
+            let mut sums = vec![0.0_f64; count];
+            for (&option, &score) in options.iter().zip(&item.scores) {
+                sums[option] += f64::from(score);
+            }
+            let reading = item.reading;
+            let begins = |id| labels.iter().any(|label| label.first() == Some(&id));
+            Read {
+                probabilities: sums.into_iter().map(|sum| sum as f32).collect(),
+                label_mass: reading.map(|reading| reading.label_mass),
+                argmax_is_label: reading.map(|reading| begins(reading.most_probable)),
+            }
+        });
+        read.collect()
+    }
+}
+
+impl Read {
+    /// The most probable option, the first among equals.
+    pub(super) fn best(&self) -> usize {
+        let options = self.probabilities.iter().enumerate();
+        options.reduce(|best, other| if other.1 > best.1 { other } else { best }).map_or(0, |(at, _)| at)
+    }
+
+    /// The expected level.
+    pub(super) fn expected(&self) -> f32 {
+        let levels = self.probabilities.iter().enumerate();
+        levels.map(|(level, &share)| level as f64 * f64::from(share)).sum::<f64>() as f32
+    }
+
+    /// How far the largest probability lies above chance: 0 if all options are equally probable, 1 if one is certain.
+    pub(super) fn confidence_of_choice(&self) -> f32 {
+        let count = self.probabilities.len() as f64;
+        if count < 2.0 {
+            return 1.0;
+        }
+        let largest = self.probabilities.get(self.best()).map_or(0.0, |&share| f64::from(share));
+        ((count * largest - 1.0) / (count - 1.0)).clamp(0.0, 1.0) as f32
+    }
+
+    /// How concentrated the levels are: 1 minus the mean distance to the most probable level, in units of the mean distance of equally
+    /// probable levels to their middle.
+    pub(super) fn confidence_of_score(&self) -> f32 {
+        let count = self.probabilities.len();
+        if count < 2 {
+            return 1.0;
+        }
+        let distance = |from: f64| move |level: usize| (level as f64 - from).abs();
+        let to_best = distance(self.best() as f64);
+        let weighted = |(level, &share): (usize, &f32)| f64::from(share) * to_best(level);
+        let mean: f64 = self.probabilities.iter().enumerate().map(weighted).sum();
+        let even: f64 = (0..count).map(distance((count - 1) as f64 / 2.0)).sum::<f64>() / count as f64;
+        (1.0 - mean / even).clamp(0.0, 1.0) as f32
+    }
+
+    pub(super) fn diagnostics(&self) -> DecisionDiagnostics {
+        DecisionDiagnostics { label_mass: self.label_mass.map(Finite), argmax_is_label: self.argmax_is_label }
+    }
+}
+
+/// Token counts in which what all prompts share counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) input: usize,
+    pub(super) cached: usize,
+    /// Shared tokens that were not cached.
+    pub(super) written: usize,
+}
+
+impl Counts {
+    pub(super) fn of(outcome: &ScoreOutcome) -> Self {
+        let (items, shared) = (outcome.items.len(), outcome.cost.shared_prefix_tokens);
+        let usage = outcome.cost.usage;
+        let once = |sum: usize, each: usize| sum.saturating_sub(each.saturating_mul(items.saturating_sub(1)));
+        // Every prompt counts what it took from the cache, and all take at least what is cached of the shared part.
+        let shared_cached = usage.cached_tokens.checked_div(items).unwrap_or(0).min(shared);
+        Self {
+            input: once(usage.prompt_tokens, shared),
+            cached: once(usage.cached_tokens, shared_cached),
+            written: if outcome.cost.prefix_cache.is_some() { shared - shared_cached } else { 0 },
+        }
+    }
+}
+
+/// Refuses a number of questions, options or levels out of range.
+pub(super) fn counted(param: &str, noun: &str, count: usize, range: [usize; 2]) -> Result<(), ApiError> {
+    within_count(param, &format!("there are {count} {noun}"), count, range)
+}
+
+/// Refuses an empty text.
+pub(super) fn filled(param: &str, text: String) -> Result<String, ApiError> {
+    if text.is_empty() {
+        return Err(refused(param, format!("`{param}` is empty"), "give a text"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(probabilities: &[f32]) -> Read {
+        Read { probabilities: probabilities.to_vec(), label_mass: None, argmax_is_label: None }
+    }
+
+    #[test]
+    fn confidence_is_0_for_chance_and_1_for_certainty() {
+        for count in [2, 3, 10, 255] {
+            let even = read(&vec![1.0 / count as f32; count]);
+            assert!(even.confidence_of_choice() < 1e-5, "{count}");
+            let mut sure = vec![0.0; count];
+            sure[count - 1] = 1.0;
+            let sure = read(&sure);
+            assert_eq!((sure.confidence_of_choice(), sure.confidence_of_score()), (1.0, 1.0));
+            assert_eq!((sure.best(), sure.expected()), (count - 1, (count - 1) as f32));
+        }
+        assert_eq!((read(&[1.0]).confidence_of_choice(), read(&[1.0]).confidence_of_score()), (1.0, 1.0));
+        // (3 * 0.5 - 1) / 2, and 1 - 0.75 / (2 / 3) cut at 0.
+        assert_eq!(read(&[0.25, 0.5, 0.25]).confidence_of_choice(), 0.25);
+        assert_eq!(read(&[0.25, 0.5, 0.25]).confidence_of_score(), 0.25);
+        assert_eq!(read(&[0.5, 0.0, 0.5]).confidence_of_score(), 0.0);
+        assert_eq!(read(&[0.5, 0.0, 0.5]).best(), 0);
+    }
+
+    #[test]
+    fn an_error_names_the_question() {
+        let readings =
+            Readings { options: Vec::new(), places: vec!["questions[0]".into(), "question `b`".into()] };
+        let named = |fact: &str| {
+            let error =
+                readings.named(EngineError::Request { fact: fact.to_owned(), hint: Some("h".into()) });
+            format!("{error}; {}", error.hint().unwrap())
+        };
+        assert_eq!(
+            named("item 1: 700 tokens exceed the context of 512"),
+            "question `b`: 700 tokens exceed the context of 512; shorten the state or the question"
+        );
+        assert_eq!(named("item 0: x"), "questions[0]: x; h");
+        for fact in ["item 2: x", "item x: y", "other"] {
+            assert_eq!(named(fact), format!("{fact}; h"));
+        }
+    }
+}

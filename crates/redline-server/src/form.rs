@@ -1,0 +1,122 @@
+//! The forms in which routes report errors.
+
+use axum::http::StatusCode;
+use redline_wire::{ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail};
+use serde::Serialize;
+
+/// The form of a route's errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// OpenAI's.
+    #[default]
+    OpenAi,
+    /// TypeSafe's: an invalid field has the status 422. The error is there in OpenAI's form too, which its client also reads.
+    SystemOne,
+    /// That of Text Embeddings Inference: an invalid field has the status 422.
+    Tei,
+}
+
+/// The code of a body that is no JSON object.
+const NO_JSON: &str = "invalid_json";
+
+impl Form {
+    /// The headers with the id of a request.
+    pub(crate) fn id_headers(self) -> &'static [&'static str] {
+        match self {
+            Self::SystemOne => &["x-request-id", "x-typesafe-request-id"],
+            Self::OpenAi | Self::Tei => &["x-request-id"],
+        }
+    }
+
+    /// The status of an error in this form. `code` is its short name.
+    pub(crate) fn status(self, status: StatusCode, code: &str) -> StatusCode {
+        let is_field = status == StatusCode::BAD_REQUEST && code != NO_JSON;
+        if is_field && self != Self::OpenAi { StatusCode::UNPROCESSABLE_ENTITY } else { status }
+    }
+
+    /// The body of an answer that reports an error.
+    pub(crate) fn body(self, status: StatusCode, error: ErrorDetail) -> Vec<u8> {
+        match self {
+            Self::OpenAi => written(&ErrorBody { error }),
+            Self::SystemOne if status == StatusCode::UNPROCESSABLE_ENTITY => {
+                let detail = ValidationDetail {
+                    loc: location(error.param.as_deref().unwrap_or_default()),
+                    msg: error.message.clone(),
+                    kind: error.code.clone(),
+                };
+                written(&ValidationBody { error, detail: vec![detail] })
+            }
+            Self::SystemOne => written(&ErrorBody { error }),
+            Self::Tei => {
+                let error_type = match status.as_u16() {
+                    429 => "overloaded",
+                    503 => "unhealthy",
+                    424 => "backend",
+                    status if status >= 500 => "backend",
+                    _ => "validation",
+                };
+                written(&TeiErrorBody { error: error.message, error_type })
+            }
+        }
+    }
+}
+
+fn written(body: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(body).unwrap_or_default()
+}
+
+/// The parts of a field's name, such as `questions.route.criteria[2]`.
+fn location(param: &str) -> Vec<LocationPart> {
+    let mut parts = vec![LocationPart::Name("body".to_owned())];
+    for name in param.split('.').filter(|name| !name.is_empty()) {
+        let mut pieces = name.split('[');
+        parts.extend(
+            pieces.next().filter(|name| !name.is_empty()).map(|name| LocationPart::Name(name.to_owned())),
+        );
+        for piece in pieces {
+            let index = piece.strip_suffix(']').and_then(|index| index.parse().ok());
+            parts.push(index.map_or_else(|| LocationPart::Name(format!("[{piece}")), LocationPart::Index));
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(param: Option<&str>) -> ErrorDetail {
+        ErrorDetail {
+            message: "m".to_owned(),
+            kind: "k".to_owned(),
+            param: param.map(str::to_owned),
+            code: "c".to_owned(),
+        }
+    }
+
+    #[test]
+    fn an_error_has_the_form_of_its_route() {
+        let body = |form: Form, status: u16, param| {
+            String::from_utf8(form.body(StatusCode::from_u16(status).unwrap(), error(param))).unwrap()
+        };
+        let plain = r#"{"error":{"message":"m","type":"k","param":null,"code":"c"}}"#;
+        assert_eq!(body(Form::OpenAi, 422, None), plain);
+        assert_eq!(body(Form::SystemOne, 413, None), plain);
+        let detail = r#""detail":[{"loc":["body","questions","a[b","criteria",2],"msg":"m","type":"c"}]}"#;
+        assert!(body(Form::SystemOne, 422, Some("questions.a[b.criteria[2]")).ends_with(detail));
+        assert_eq!(body(Form::Tei, 424, None), r#"{"error":"m","error_type":"backend"}"#);
+        assert_eq!(body(Form::Tei, 413, None), r#"{"error":"m","error_type":"validation"}"#);
+    }
+
+    #[test]
+    fn an_invalid_field_has_the_status_of_the_form() {
+        let status =
+            |form: Form, status: u16, code| form.status(StatusCode::from_u16(status).unwrap(), code).as_u16();
+        assert_eq!(status(Form::OpenAi, 400, "invalid_value"), 400);
+        for form in [Form::SystemOne, Form::Tei] {
+            assert_eq!(status(form, 400, "invalid_value"), 422);
+            assert_eq!(status(form, 400, NO_JSON), 400);
+            assert_eq!(status(form, 404, "model_not_found"), 404);
+        }
+    }
+}

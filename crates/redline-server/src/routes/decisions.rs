@@ -1,0 +1,39 @@
+//! `POST /v1/decisions`.
+
+use redline_api::foreign::decisions;
+use redline_wire::{DecisionBody, Usage};
+
+use crate::admission::{Desk, Need, run_one, score_bytes};
+use crate::answer::Answer;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::route::{Call, Handled, Route};
+
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/decisions", answer)];
+
+fn answer(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: DecisionBody = call.parse()?;
+        let head = call.head("decision", body.model.as_deref())?;
+        let request = decisions::request(&call.app.model, call.app.config.chat.as_ref(), body);
+        let (mut request, form) = request.map_err(|error| Fault::of(error, "questions"))?;
+        request.cache_salt = call.salt(&request.cache_salt);
+        request.queueing = call.queueing();
+        request.timeout_s = Some(call.timeout_s(request.timeout_s));
+        let labels = request.item_labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let need =
+            Need { param: "questions", prompts: 1, answer_bytes: score_bytes(request.items.len(), labels) };
+        let named = form.clone();
+        let submit = move |desk: &Desk<'_>| {
+            request.timeout_s = desk.time_left(request.timeout_s)?;
+            desk.engine.submit_score(request, desk.cancel).map_err(|error| named.named(error))
+        };
+        let build = move |_: &App, outcome| {
+            let answer = decisions::answer(head, &form, &outcome);
+            let usage = answer.usage;
+            let usage = Usage::new(usage.input_tokens, 0, usage.input_tokens_details.cached_tokens);
+            Ok(Answer::json(&answer)?.with_usage(usage))
+        };
+        run_one(&call, need, submit, build).await
+    })
+}

@@ -1,0 +1,67 @@
+//! `POST /v1/systemone`.
+
+use axum::http::StatusCode;
+use redline_api::foreign::systemone;
+use redline_engine::ScoreOutcome;
+use redline_wire::{SystemOneBody, Usage};
+
+use crate::admission::{Desk, Need, run_one, score_bytes};
+use crate::answer::Answer;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::form::Form;
+use crate::nesting::is_deeper;
+use crate::route::{Call, Handled, Route};
+
+pub(super) const ROUTES: &[Route] =
+    &[Route { form: Form::SystemOne, ..Route::post("/v1/systemone", answer) }];
+
+/// What the names of TypeSafe's own models begin with. Its client sends one of them if it is given none, so they stand for the model.
+const OWN_MODELS: &str = "jev-";
+
+fn answer(call: Call) -> Handled {
+    Box::pin(async move {
+        let depth = call.app.config.limits.depth;
+        if is_deeper(&call.body.bytes, depth) {
+            let message = format!("the JSON is nested too deeply; nest at most {depth} arrays and objects");
+            return Err(Fault::invalid("nested_too_deeply", message));
+        }
+        let body: SystemOneBody = call.parse()?;
+        let asked = body.model.as_deref().filter(|name| !name.starts_with(OWN_MODELS));
+        let head = call.head("decision", asked)?;
+        if systemone::too_many(&body) {
+            let message =
+                format!("{} questions are given; divide them among requests", body.questions.0.len());
+            return Err(too_large(message));
+        }
+        let request = systemone::request(&call.app.model, call.app.config.chat.as_ref(), body);
+        let (mut request, form) = request.map_err(|error| Fault::of(error, "questions"))?;
+        request.cache_salt = call.salt(&request.cache_salt);
+        request.queueing = call.queueing();
+        request.timeout_s = Some(call.timeout_s(request.timeout_s));
+        let labels = request.item_labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let need =
+            Need { param: "questions", prompts: 1, answer_bytes: score_bytes(request.items.len(), labels) };
+        let named = form.clone();
+        let submit = move |desk: &Desk<'_>| {
+            request.timeout_s = desk.time_left(request.timeout_s)?;
+            desk.engine.submit_score(request, desk.cancel).map_err(|error| named.named(error))
+        };
+        let build = move |_: &App, outcome: ScoreOutcome| {
+            let answer = systemone::answer(head, &form, &outcome);
+            let usage = Usage::new(answer.usage.input_tokens, 0, outcome.cost.usage.cached_tokens);
+            Ok(Answer::json(&answer)?.with_usage(usage))
+        };
+        run_one(&call, need, submit, build).await.map_err(|fault| {
+            // What the engine refuses of a valid request is its size.
+            let is_size = fault.status == StatusCode::BAD_REQUEST;
+            if is_size { fault.recast(StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE) } else { fault }
+        })
+    })
+}
+
+const TOO_LARGE: &str = "request_too_large";
+
+fn too_large(message: String) -> Fault {
+    Fault::new(StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE, message).of_field("questions")
+}

@@ -1,0 +1,383 @@
+//! `/v1/decisions`, as OpenAI has it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::{Finite, JsonText};
+
+/// Asks questions about an input.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionBody {
+    /// The model's name.
+    pub model: Option<String>,
+    /// What the questions are about.
+    pub input: DecisionInput,
+    /// The questions.
+    pub questions: Vec<DecisionQuestionBody>,
+    /// Context that precedes the input.
+    pub instructions: Option<String>,
+    /// Further variables of the chat template by name.
+    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+    /// As `cache_salt`.
+    pub prompt_cache_key: Option<String>,
+    /// How prompts are cached. Accepted and not used: prefixes are cached to the token.
+    pub prompt_cache_options: Option<PromptCacheOptions>,
+    /// Names the end user. Accepted and not used.
+    pub safety_identifier: Option<String>,
+    /// Temperature of the probabilities. Nothing but 1 is supported.
+    pub temperature: Option<f32>,
+    /// Only requests with the same salt share cached prefixes.
+    pub cache_salt: Option<String>,
+    /// Time limit in seconds.
+    pub timeout_s: Option<f64>,
+}
+
+/// How prompts are cached.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptCacheOptions {
+    /// `implicit` or `explicit`.
+    pub mode: Option<String>,
+    /// How long.
+    pub ttl: Option<String>,
+}
+
+/// The input of a decision: a text, or messages, calls of functions and tools, and their outputs.
+#[derive(Clone, Debug)]
+pub enum DecisionInput {
+    /// A text.
+    Text(String),
+    /// Items in their order.
+    Items(Vec<DecisionItem>),
+}
+
+impl<'de> Deserialize<'de> for DecisionInput {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Forms;
+        impl<'de> Visitor<'de> for Forms {
+            type Value = DecisionInput;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of messages")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<DecisionInput, E> {
+                Ok(DecisionInput::Text(text.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<DecisionInput, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    items.push(item);
+                }
+                Ok(DecisionInput::Items(items))
+            }
+        }
+        from.deserialize_any(Forms)
+    }
+}
+
+/// An item of an input. The fields that it has follow from its type.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionItem {
+    /// Its type; a message if absent.
+    #[serde(rename = "type", default)]
+    pub kind: DecisionItemKind,
+    /// Who wrote a message.
+    pub role: Option<DecisionRole>,
+    /// What a message says.
+    pub content: Option<DecisionText>,
+    /// The phase of a message of the assistant. Accepted and not used.
+    pub phase: Option<String>,
+    /// The name of a function or a tool.
+    pub name: Option<String>,
+    /// Its namespace.
+    pub namespace: Option<String>,
+    /// The arguments of a function.
+    pub arguments: Option<String>,
+    /// The input of a tool.
+    pub input: Option<String>,
+    /// What a function or a tool gave.
+    pub output: Option<DecisionText>,
+    /// Connects an output with its call.
+    pub call_id: Option<String>,
+    /// The item's id. Accepted and not used.
+    pub id: Option<String>,
+    /// The item's state. Accepted and not used.
+    pub status: Option<String>,
+}
+
+/// The types of items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionItemKind {
+    /// A message.
+    #[default]
+    Message,
+    /// A call of a function.
+    FunctionCall,
+    /// What a function gave.
+    FunctionCallOutput,
+    /// A call of a tool.
+    CustomToolCall,
+    /// What a tool gave.
+    CustomToolCallOutput,
+}
+
+/// Who wrote a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionRole {
+    /// The user.
+    User,
+    /// The developer.
+    Developer,
+    /// The system.
+    System,
+    /// The model.
+    Assistant,
+}
+
+/// A text, or its parts.
+#[derive(Clone, Debug)]
+pub enum DecisionText {
+    /// The whole text.
+    Text(String),
+    /// Its parts in their order.
+    Parts(Vec<DecisionPart>),
+}
+
+impl<'de> Deserialize<'de> for DecisionText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Forms;
+        impl<'de> Visitor<'de> for Forms {
+            type Value = DecisionText;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of parts")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<DecisionText, E> {
+                Ok(DecisionText::Text(text.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<DecisionText, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(part) = seq.next_element()? {
+                    parts.push(part);
+                }
+                Ok(DecisionText::Parts(parts))
+            }
+        }
+        from.deserialize_any(Forms)
+    }
+}
+
+/// A part of a text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionPart {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: DecisionPartKind,
+    /// The text of a part of type `input_text` or `output_text`.
+    pub text: Option<String>,
+    /// The object or objects of a part of type `input_json`.
+    pub data: Option<JsonText>,
+    /// The text of a part of type `refusal`.
+    pub refusal: Option<String>,
+    /// The image of a part of type `input_image`.
+    pub image_url: Option<String>,
+    /// The detail of an image.
+    pub detail: Option<String>,
+    /// Accepted and not used: prefixes are cached to the token.
+    pub prompt_cache_breakpoint: Option<JsonText>,
+}
+
+/// The types of parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionPartKind {
+    /// A text.
+    InputText,
+    /// JSON.
+    InputJson,
+    /// An image, which no model here reads.
+    InputImage,
+    /// A text of the assistant.
+    OutputText,
+    /// A refusal of the assistant.
+    Refusal,
+}
+
+/// A question. The fields that it has follow from its type.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionQuestionBody {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: DecisionKind,
+    /// Names it in the answer.
+    pub name: Option<String>,
+    /// What is asked.
+    pub instructions: DecisionText,
+    /// The options of a choice.
+    pub choices: Option<Vec<DecisionChoiceBody>>,
+    /// The levels of a score, from the lowest.
+    pub levels: Option<Vec<DecisionLevelBody>>,
+}
+
+/// The types of questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionKind {
+    /// Whether a statement is true.
+    Predicate,
+    /// One of some options.
+    Choice,
+    /// A level.
+    Score,
+}
+
+/// An option of a choice.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionChoiceBody {
+    /// Its value.
+    pub value: DecisionValue,
+    /// When it applies.
+    pub description: Option<String>,
+}
+
+/// The value of an option.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[serde(untagged, expecting = "a string or a boolean")]
+pub enum DecisionValue {
+    /// A boolean, which is not the text of the same name.
+    Bool(bool),
+    /// A text.
+    Text(String),
+}
+
+/// A level of a score.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionLevelBody {
+    /// Its name.
+    pub label: String,
+    /// When it applies.
+    pub description: Option<String>,
+}
+
+/// Answer to a [`DecisionBody`].
+#[derive(Clone, Debug, Serialize)]
+pub struct DecisionsAnswer {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `decision`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// One answer per question, in their order.
+    pub answers: Vec<DecisionAnswer>,
+    /// How the answers were read, in the order of the questions.
+    pub diagnostics: Vec<DecisionDiagnostics>,
+    /// Token counts.
+    pub usage: DecisionUsage,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum DecisionAnswer {
+    /// To a predicate.
+    Predicate {
+        /// The question's name.
+        name: Option<String>,
+        /// The probability that the statement is true.
+        probability: Finite<f32>,
+    },
+    /// To a choice.
+    Choice {
+        /// The question's name.
+        name: Option<String>,
+        /// The most probable option.
+        choice: DecisionValue,
+        /// How far its probability lies above chance, from 0 to 1.
+        confidence: Finite<f32>,
+        /// The probability of each option.
+        probabilities: Vec<OptionProbability>,
+    },
+    /// To a score.
+    Score {
+        /// The question's name.
+        name: Option<String>,
+        /// The expected level, counted from 0.
+        score: Finite<f32>,
+        /// How concentrated the levels are, from 0 to 1.
+        confidence: Finite<f32>,
+        /// The probability of each level.
+        probabilities: Vec<LevelProbability>,
+    },
+}
+
+/// The probability of an option.
+#[derive(Clone, Debug, Serialize)]
+pub struct OptionProbability {
+    /// The option's value.
+    pub value: DecisionValue,
+    /// Its probability among the options.
+    pub probability: Finite<f32>,
+}
+
+/// The probability of a level.
+#[derive(Clone, Debug, Serialize)]
+pub struct LevelProbability {
+    /// The level, counted from 0.
+    pub value: usize,
+    /// The level's name.
+    pub label: String,
+    /// Its probability among the levels.
+    pub probability: Finite<f32>,
+}
+
+/// How an answer was read.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DecisionDiagnostics {
+    /// The probability that the model would write one of the labels; `null` if the model does not tell.
+    pub label_mass: Option<Finite<f32>>,
+    /// Whether a label begins with the most probable token; `null` if the model does not tell.
+    pub argmax_is_label: Option<bool>,
+}
+
+/// Token counts in the form of OpenAI's newer routes.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DecisionUsage {
+    /// Tokens of the prompts; what all questions share counts once.
+    pub input_tokens: usize,
+    /// Where they came from.
+    pub input_tokens_details: DecisionInputDetails,
+    /// Always 0.
+    pub output_tokens: usize,
+    /// Details of the output.
+    pub output_tokens_details: DecisionOutputDetails,
+    /// The sum of both.
+    pub total_tokens: usize,
+}
+
+/// Where input tokens came from.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DecisionInputDetails {
+    /// Tokens that a cache held.
+    pub cached_tokens: usize,
+    /// Shared tokens that were stored for later requests.
+    pub cache_write_tokens: usize,
+}
+
+/// Details of the output.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct DecisionOutputDetails {
+    /// Always 0.
+    pub reasoning_tokens: usize,
+}

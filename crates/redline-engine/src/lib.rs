@@ -25,8 +25,9 @@ pub use adapters::AdapterInfo;
 pub use answer::outcome::{
     BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome,
     DiffusionPass, DiffusionProgress, Divergence, EngineUse, Estimate, FilledMask, FinishReason,
-    GenerateOutcome, GeneratedPiece, ItemError, ItemScore, LabelReading, MaskSamples, PerplexityOutcome, PositionLogprobs,
-    PrefixCacheCounts, Ranked, RequestCost, RerankOutcome, ScoreOutcome, TokenCounts, TokenLogprob,
+    GenerateOutcome, GeneratedPiece, ItemError, ItemScore, LabelReading, MaskSamples, PerplexityOutcome,
+    PositionLogprobs, PrefixCacheCounts, Ranked, RequestCost, RerankOutcome, ScoreOutcome, TokenCounts,
+    TokenLogprob,
 };
 pub use answer::ticket::{
     BatchTicket, ClassifyTicket, DiffuseTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,

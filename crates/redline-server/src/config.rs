@@ -16,6 +16,8 @@ pub struct ServerConfig {
     pub aliases: Vec<String>,
     /// The keys that give access; without any, everybody has access.
     pub keys: Vec<ApiKey>,
+    /// The classes of `/predict`; without any, the route is not offered.
+    pub classes: Vec<String>,
     /// The chat template of the model, for the routes that use one; `None`: prompts are plain text.
     pub chat: Option<Chat>,
     /// Limits of requests and connections.
@@ -31,6 +33,7 @@ impl Default for ServerConfig {
             port: 8000,
             aliases: Vec::new(),
             keys: Vec::new(),
+            classes: Vec::new(),
             chat: None,
             limits: ServerLimits::default(),
             signals: false,

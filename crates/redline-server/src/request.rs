@@ -40,7 +40,6 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
             answer.into_response()
         }
         Err(fault) => {
-            let fault = fault.in_form(route.form);
             (record.status, record.code) = (fault.status.as_u16(), Some(fault.code));
             fault.into_response()
         }
@@ -77,7 +76,7 @@ async fn handle(
         ReadBody::default()
     };
     let call = Call { app: app.clone(), caller, id, created: unix_seconds(), body, rest };
-    (route.handler)(call).await
+    (route.handler)(call).await.map_err(|fault| fault.in_form(route.form))
 }
 
 /// A valid id that the client chose.

@@ -133,7 +133,10 @@ mod tests {
             assert_eq!(value.content().as_deref(), expect, "{json}");
         };
         check(r#""a \"b\" \u00e9""#, Some("a \"b\" é"));
-        check("{ \"b\" : [ 1.50 , null ],\n\t\"a x\": \" \\\\ \\\" \" }", Some(r#"{"b":[1.50,null],"a x":" \\ \" "}"#));
+        check(
+            "{ \"b\" : [ 1.50 , null ],\n\t\"a x\": \" \\\\ \\\" \" }",
+            Some(r#"{"b":[1.50,null],"a x":" \\ \" "}"#),
+        );
         check(r#"["\u00e9\n"]"#, Some(r#"["é\n"]"#));
         check("[ ]", Some("[]"));
         for json in ["1", "null", "true", r#""\ud800""#, r#"["\ud800"]"#] {

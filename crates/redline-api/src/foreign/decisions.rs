@@ -86,7 +86,10 @@ fn check_options(cache: Option<PromptCacheOptions>, temperature: Option<f32>) ->
 }
 
 fn asked(place: String, body: DecisionQuestionBody) -> Result<(Question, Named), ApiError> {
-    let text = filled(&format!("{place}.instructions"), text(&format!("{place}.instructions"), body.instructions, QUESTION)?)?;
+    let text = filled(
+        &format!("{place}.instructions"),
+        text(&format!("{place}.instructions"), body.instructions, QUESTION)?,
+    )?;
     let foreign = |key: &str, kind: &str| {
         let param = format!("{place}.{key}");
         Err(refused(&param, format!("`{param}` is given for a {kind}"), "leave it out"))
@@ -170,7 +173,10 @@ fn part_text(param: &str, part: DecisionPart, kinds: Parts) -> Result<String, Ap
         return Err(refused(&param, format!("`{param}` does not belong here"), "take another type"));
     }
     let (key, value) = match part.kind {
-        DecisionPartKind::InputJson => ("data", part.data.as_ref().filter(|data| !data.as_str().starts_with('"')).and_then(|data| data.content())),
+        DecisionPartKind::InputJson => (
+            "data",
+            part.data.as_ref().filter(|data| !data.as_str().starts_with('"')).and_then(|data| data.content()),
+        ),
         DecisionPartKind::Refusal => ("refusal", part.refusal),
         _ => ("text", part.text),
     };
@@ -233,7 +239,9 @@ fn item_text(place: &str, item: DecisionItem) -> Result<(String, String), ApiErr
         DecisionItemKind::Message => &["role", "content"],
         DecisionItemKind::FunctionCall => &["name", "arguments", "call_id"],
         DecisionItemKind::CustomToolCall => &["name", "input", "call_id"],
-        DecisionItemKind::FunctionCallOutput | DecisionItemKind::CustomToolCallOutput => &["output", "call_id"],
+        DecisionItemKind::FunctionCallOutput | DecisionItemKind::CustomToolCallOutput => {
+            &["output", "call_id"]
+        }
     };
     for (key, is_given) in given {
         let param = format!("{place}.{key}");
@@ -320,7 +328,11 @@ fn answered(question: &Named, read: &Read) -> DecisionAnswer {
                 .iter()
                 .zip(shares())
                 .enumerate()
-                .map(|(value, (label, probability))| LevelProbability { value, label: label.clone(), probability })
+                .map(|(value, (label, probability))| LevelProbability {
+                    value,
+                    label: label.clone(),
+                    probability,
+                })
                 .collect(),
         },
     }
@@ -359,14 +371,29 @@ mod tests {
         refused("[]", "`input` has 0 items");
         refused(r#"[{"content":"u"}]"#, "`input[0].role` is missing");
         refused(r#"[{"role":"user"}]"#, "`input[0].content` is missing");
-        refused(r#"[{"role":"user","content":"u","arguments":"{}"}]"#, "`input[0].arguments` does not belong");
-        refused(r#"[{"type":"function_call_output","call_id":"1","output":"o"}]"#, "`input[0].call_id` names no call");
+        refused(
+            r#"[{"role":"user","content":"u","arguments":"{}"}]"#,
+            "`input[0].arguments` does not belong",
+        );
+        refused(
+            r#"[{"type":"function_call_output","call_id":"1","output":"o"}]"#,
+            "`input[0].call_id` names no call",
+        );
         refused(
             r#"[{"role":"user","content":[{"type":"input_image","image_url":"data:"}]}]"#,
             "`input[0].content[0]` is an image",
         );
-        refused(r#"[{"role":"system","content":[{"type":"input_json","data":{}}]}]"#, "`input[0].content[0].type`");
-        refused(r#"[{"role":"user","content":[{"type":"input_text"}]}]"#, "`input[0].content[0].text` is missing");
-        refused(r#"[{"role":"user","content":[{"type":"input_json","data":"x"}]}]"#, "`input[0].content[0].data`");
+        refused(
+            r#"[{"role":"system","content":[{"type":"input_json","data":{}}]}]"#,
+            "`input[0].content[0].type`",
+        );
+        refused(
+            r#"[{"role":"user","content":[{"type":"input_text"}]}]"#,
+            "`input[0].content[0].text` is missing",
+        );
+        refused(
+            r#"[{"role":"user","content":[{"type":"input_json","data":"x"}]}]"#,
+            "`input[0].content[0].data`",
+        );
     }
 }

@@ -8,6 +8,8 @@ pub mod completion;
 mod decision;
 pub mod decisions;
 mod fields;
+pub mod pairs;
+pub mod predict;
 pub mod rerank;
 pub mod score;
 pub mod systemone;

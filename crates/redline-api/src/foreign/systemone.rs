@@ -97,7 +97,11 @@ fn asked(place: String, body: SystemOneQuestion) -> Result<(Question, Values), A
     let (kind, options, values) = match body.kind {
         SystemOneKind::Box => {
             let param = format!("{place}.type");
-            return Err(refused(&param, "a question of type `box` is about an image", "the model reads text"));
+            return Err(refused(
+                &param,
+                "a question of type `box` is about an image",
+                "the model reads text",
+            ));
         }
         SystemOneKind::Noul => {
             let options = outcomes(&param, body.criteria)?;
@@ -118,7 +122,11 @@ fn asked(place: String, body: SystemOneQuestion) -> Result<(Question, Values), A
             for (name, description) in entries {
                 let param = format!("{param}.{name}");
                 if !seen.insert(name.clone()) {
-                    return Err(refused(&param, format!("`{param}` is given twice"), "give every option once"));
+                    return Err(refused(
+                        &param,
+                        format!("`{param}` is given twice"),
+                        "give every option once",
+                    ));
                 }
                 let description = description.map(|text| content(&param, &text)).transpose()?;
                 names.push(filled(&param, name.clone())?);

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use redline_api::{Chat, ChatOptions};
+use redline_engine::{ClassifyRequest, Label};
 use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits};
 
 use super::Context;
 use crate::message::{self, Failure, INTERRUPTED};
-use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
+use crate::model::{MachineFlags, ModelFlag, ModelName, PrefixCacheFlag};
 use crate::output;
 use crate::value;
 
@@ -27,6 +29,12 @@ pub(super) struct ServeArgs {
     /// A further name under which requests may ask for the model (repeatable)
     #[arg(long, value_name = "NAME")]
     model_alias: Vec<String>,
+    /// A Jinja file to use instead of the model's chat template
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+    /// The classes of `/predict`, separated by commas; without them the route has status 424
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    classes: Vec<String>,
     /// A file with the API keys that give access: lines `NAME KEY`, where NAME appears in the log. Without it, everybody who reaches
     /// the port has access
     #[arg(long, value_name = "FILE")]
@@ -111,6 +119,7 @@ fn seconds(text: &str) -> Result<f64, value::BadValue> {
 
 /// Serves the model until a signal.
 pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failure> {
+    check_classes(&args.classes)?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.prefix_cache.resolve(settings, context.environment)?;
@@ -122,6 +131,8 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         port: args.port,
         aliases: args.model_alias.clone(),
         keys,
+        classes: args.classes.clone(),
+        chat: Some(chat(args, &model, context)?),
         limits: ServerLimits {
             queue: args.queue,
             connections: args.max_connections,
@@ -151,6 +162,29 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let lost = summary.admitted - summary.ended;
     message::note(&format!("admitted requests: {}, of which {lost} are not answered", summary.admitted));
     Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// The chat template of the model, or that of the flag.
+fn chat(args: &ServeArgs, model: &ModelName, context: &Context) -> Result<Chat, Failure> {
+    let options =
+        ChatOptions { file: args.chat_template.clone(), formats_prompts: true, ..ChatOptions::default() };
+    let chat = Chat::open(&model.name, &model.source(context.environment)?, options);
+    if args.chat_template.is_some() {
+        chat.check()?;
+    }
+    Ok(chat)
+}
+
+/// Refuses classes that no model can tell apart.
+fn check_classes(classes: &[String]) -> Result<(), Failure> {
+    if classes.is_empty() {
+        return Ok(());
+    }
+    let classes = classes.iter().cloned().map(Label::Text).collect();
+    let checked = ClassifyRequest::new(Vec::new(), classes).check();
+    checked.map_err(|error| {
+        Failure::usage(error.to_string(), "`--classes good,bad` gives at least two that differ")
+    })
 }
 
 /// Reads the keys. Messages do not quote them.

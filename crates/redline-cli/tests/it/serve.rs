@@ -75,7 +75,7 @@ fn the_lines_of_the_guide_are_answered() {
         eprintln!("skipped: no `curl`");
         return;
     }
-    let server = Process::start(&[]);
+    let server = Process::start(&["--classes", "good,bad"]);
     let lines = curl_lines();
     assert!(lines.len() > 10);
     for line in lines {
@@ -170,6 +170,8 @@ fn a_port_in_use_and_bad_flags_are_refused() {
         ["--drain-timeout", "1e30"],
         ["--max-body", "much"],
         ["--max-body", "5GiB"],
+        ["--classes", "good"],
+        ["--classes", "good,good"],
     ] {
         let run = redline(&[&["serve", "--model", "demo"], &flags[..]].concat());
         assert_eq!(run.code, 2, "{flags:?}: {}", run.err);

@@ -4,7 +4,9 @@ mod classify;
 mod completions;
 mod decisions;
 mod health;
+mod info;
 mod models;
+mod predict;
 mod rerank;
 mod score;
 mod systemone;
@@ -28,7 +30,9 @@ const ALL: &[&[Route]] = &[
     completions::ROUTES,
     decisions::ROUTES,
     health::ROUTES,
+    info::ROUTES,
     models::ROUTES,
+    predict::ROUTES,
     rerank::ROUTES,
     score::ROUTES,
     systemone::ROUTES,

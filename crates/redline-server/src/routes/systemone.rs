@@ -29,7 +29,8 @@ fn answer(call: Call) -> Handled {
         let asked = body.model.as_deref().filter(|name| !name.starts_with(OWN_MODELS));
         let head = call.head("decision", asked)?;
         if systemone::too_many(&body) {
-            let message = format!("{} questions are given; divide them among requests", body.questions.0.len());
+            let message =
+                format!("{} questions are given; divide them among requests", body.questions.0.len());
             return Err(too_large(message));
         }
         let request = systemone::request(&call.app.model, call.app.config.chat.as_ref(), body);

@@ -6,6 +6,7 @@ use crate::server::{error, start};
 const BODIES: &[(&str, &str)] = &[
     ("/v1/completions", r#"{"prompt":"In the","max_tokens":1"#),
     ("/v1/score", r#"{"query":"In the","items":["a"],"labels":[" the"]"#),
+    ("/score", r#"{"text_1":"q","text_2":["a"]"#),
     ("/v1/rerank", r#"{"query":"q","documents":["a"]"#),
     ("/rerank", r#"{"query":"q","texts":["a"]"#),
     ("/v2/rerank", r#"{"query":"q","documents":["a"]"#),
@@ -100,12 +101,39 @@ fn fields(path: &str) -> &'static [&'static str] {
             "return_documents",
             "return_text",
             "truncate",
+            "truncation_direction",
+            "raw_scores",
+            "max_tokens_per_doc",
             "cache_salt",
             "timeout_s",
         ],
         "/v1/classify" => {
             &["model", "input", "classes", "threshold", "template", "calibrate", "cache_salt", "timeout_s"]
         }
+        "/v1/decisions" | "/v1/systemone" | "/score" => further_fields(path),
+        "/tokenize" => &["model", "prompt", "add_special_tokens", "return_token_strs"],
+        "/detokenize" => &["model", "tokens"],
+        _ => panic!("{path} has no fields"),
+    }
+}
+
+/// The fields of further routes.
+fn further_fields(path: &str) -> &'static [&'static str] {
+    match path {
+        "/score" => &[
+            "model",
+            "text_1",
+            "text_2",
+            "queries",
+            "documents",
+            "items",
+            "data_1",
+            "data_2",
+            "truncate_prompt_tokens",
+            "use_activation",
+            "cache_salt",
+            "timeout_s",
+        ],
         "/v1/decisions" => &[
             "model",
             "input",
@@ -131,8 +159,6 @@ fn fields(path: &str) -> &'static [&'static str] {
             "images",
             "videos",
         ],
-        "/tokenize" => &["model", "prompt", "add_special_tokens", "return_token_strs"],
-        "/detokenize" => &["model", "tokens"],
         _ => panic!("{path} has no fields"),
     }
 }
@@ -158,7 +184,10 @@ fn every_field_with_a_value_of_another_kind_is_answered_or_refused_by_name() {
                 assert!(answer.status == 200 || (400..500).contains(&answer.status), "{shown}");
                 if answer.status != 200 {
                     let (_, code, param) = error(&answer);
-                    assert!(param.is_some() || ["invalid_json", "nested_too_deeply"].contains(&code.as_str()), "{shown}");
+                    assert!(
+                        param.is_some() || ["invalid_json", "nested_too_deeply"].contains(&code.as_str()),
+                        "{shown}"
+                    );
                 }
             }
         }

@@ -7,6 +7,8 @@ mod ending;
 mod judges;
 mod keys;
 mod limits;
+mod pairs;
+mod predict;
 mod server;
 mod systemone;
 mod tokens;

@@ -195,16 +195,25 @@ mod tests {
     fn objects_keep_the_order_of_their_entries() {
         let json = r#"{"b":1,"a":2,"b":3}"#;
         let object: Entries<u8> = serde_json::from_str(json).unwrap();
-        assert_eq!(object.0.iter().map(|(name, n)| (name.as_str(), *n)).collect::<Vec<_>>(), [("b", 1), ("a", 2), ("b", 3)]);
+        assert_eq!(
+            object.0.iter().map(|(name, n)| (name.as_str(), *n)).collect::<Vec<_>>(),
+            [("b", 1), ("a", 2), ("b", 3)]
+        );
         assert_eq!(serde_json::to_string(&object).unwrap(), json);
-        assert!(serde_json::from_str::<Entries<u8>>("[]").unwrap_err().to_string().contains("expected an object"));
+        assert!(
+            serde_json::from_str::<Entries<u8>>("[]").unwrap_err().to_string().contains("expected an object")
+        );
     }
 
     #[test]
     fn criteria_are_an_object_or_a_list() {
         let of = |json: &str| serde_json::from_str::<Criteria>(json).map_err(|error| error.to_string());
-        assert!(matches!(of(r#"{"a":null,"b":"x"}"#), Ok(Criteria::Named(Entries(all))) if all.len() == 2 && all[0].1.is_none()));
-        assert!(matches!(of(r#"["a",{"b":1}]"#), Ok(Criteria::Levels(all)) if all[1].as_str() == r#"{"b":1}"#));
+        assert!(
+            matches!(of(r#"{"a":null,"b":"x"}"#), Ok(Criteria::Named(Entries(all))) if all.len() == 2 && all[0].1.is_none())
+        );
+        assert!(
+            matches!(of(r#"["a",{"b":1}]"#), Ok(Criteria::Levels(all)) if all[1].as_str() == r#"{"b":1}"#)
+        );
         assert!(of("7").unwrap_err().contains("an object of options or a list of levels"));
     }
 }

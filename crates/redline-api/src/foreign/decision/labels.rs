@@ -54,9 +54,8 @@ fn capitalised(text: &str) -> String {
 /// of its own.
 fn pairs(count: usize, lead: &str, engine: &Engine) -> Result<Vec<String>, ApiError> {
     let tokenizer = engine.tokenizer().ok_or_else(|| EngineError::NoTokenizer(engine.info().name.clone()))?;
-    let all: Vec<String> = (0..LETTERS * LETTERS)
-        .map(|at| [letter(at / LETTERS), letter(at)].into_iter().collect())
-        .collect();
+    let all: Vec<String> =
+        (0..LETTERS * LETTERS).map(|at| [letter(at / LETTERS), letter(at)].into_iter().collect()).collect();
     let mut single = Vec::with_capacity(count);
     for pair in &all {
         if single.len() < count && tokenizer.encode(&format!("{lead}{pair}"), false)?.len() == 1 {

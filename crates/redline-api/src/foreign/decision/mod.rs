@@ -185,10 +185,7 @@ impl Read {
     }
 
     pub(super) fn diagnostics(&self) -> DecisionDiagnostics {
-        DecisionDiagnostics {
-            label_mass: self.label_mass.map(Finite),
-            argmax_is_label: self.argmax_is_label,
-        }
+        DecisionDiagnostics { label_mass: self.label_mass.map(Finite), argmax_is_label: self.argmax_is_label }
     }
 }
 
@@ -258,9 +255,11 @@ mod tests {
 
     #[test]
     fn an_error_names_the_question() {
-        let readings = Readings { options: Vec::new(), places: vec!["questions[0]".into(), "question `b`".into()] };
+        let readings =
+            Readings { options: Vec::new(), places: vec!["questions[0]".into(), "question `b`".into()] };
         let named = |fact: &str| {
-            let error = readings.named(EngineError::Request { fact: fact.to_owned(), hint: Some("h".into()) });
+            let error =
+                readings.named(EngineError::Request { fact: fact.to_owned(), hint: Some("h".into()) });
             format!("{error}; {}", error.hint().unwrap())
         };
         assert_eq!(

@@ -25,7 +25,11 @@ pub(super) struct Frame {
 impl Frame {
     /// Puts the state into the chat template, if there is one.
     pub(super) fn new(chat: Option<&Chat>, state: State) -> Result<Self, ApiError> {
-        let instructions = state.instructions.map(|text| format!("{text}\n\n")).unwrap_or_default();
+        let instructions = state
+            .instructions
+            .filter(|text| !text.is_empty())
+            .map(|text| format!("{text}\n\n"))
+            .unwrap_or_default();
         let head = format!("{instructions}State:\n{}\n\n", state.text);
         let given = state.arguments.keys().next().is_some();
         let mut arguments = state.arguments;
@@ -38,6 +42,9 @@ impl Frame {
             ApiError::Chat(error) => {
                 let hint = "the chat template of the model cannot render the request";
                 refused(param, error.to_string(), hint)
+            }
+            ApiError::InvalidTemplate(error) => {
+                refused("model", error.to_string(), "the chat template of the model is invalid")
             }
             other => other,
         })?;
@@ -171,7 +178,9 @@ mod tests {
 
     #[test]
     fn a_chat_template_surrounds_state_and_question() {
-        let chat = chat("<u>{{ messages[0].content | trim }}</u><a>{{ '' if enable_thinking else '<think></think>' }}");
+        let chat = chat(
+            "<u>{{ messages[0].content | trim }}</u><a>{{ '' if enable_thinking else '<think></think>' }}",
+        );
         let frame = Frame::new(Some(&chat), state("0x9DE57104 s")).unwrap();
         assert_eq!(frame.query(), Prompt::Formatted("<u>State:\n0x9DE57104 s\n\n".to_owned()));
         assert_eq!((frame.item("Q").as_str(), frame.lead()), ("Q</u><a><think></think>", ""));
@@ -187,7 +196,8 @@ mod tests {
 
     #[test]
     fn templates_that_reason_or_forget_the_question_are_refused() {
-        let refused = |template: &str| Frame::new(Some(&chat(template)), state("s")).err().unwrap().to_string();
+        let refused =
+            |template: &str| Frame::new(Some(&chat(template)), state("s")).err().unwrap().to_string();
         assert!(refused("{{ messages[0].content }}<think>\n").contains("reason before it answers"));
         assert!(refused("hello").contains("leaves the question out"));
         assert!(refused("{{ raise_exception('no') }}").contains("no"));

@@ -145,7 +145,12 @@ impl LabelLogits {
         ids.sort_unstable();
         ids.dedup();
         let long = sets.iter().any(LabelSet::is_long);
-        Self { whole_vocabulary: !job.softmax || job.full_logprobs || job.return_reading || long, sets, ids, long }
+        Self {
+            whole_vocabulary: !job.softmax || job.full_logprobs || job.return_reading || long,
+            sets,
+            ids,
+            long,
+        }
     }
 
     fn labels(&self) -> Option<&[u32]> {

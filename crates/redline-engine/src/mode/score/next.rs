@@ -234,7 +234,8 @@ impl Task for ScoreTask {
                 Purpose::Shared => {}
                 Purpose::Prompt(item) if self.set(item).is_long() => {
                     self.items[item].sums = self.set(item).first_logprobs(&row);
-                    self.items[item].most_probable = self.job.return_reading.then(|| most_probable(row.logits));
+                    self.items[item].most_probable =
+                        self.job.return_reading.then(|| most_probable(row.logits));
                 }
                 Purpose::Prompt(item) => {
                     self.items[item].row = self.set(item).row(&row, &self.logits.over(), &self.job);

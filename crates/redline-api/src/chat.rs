@@ -123,6 +123,16 @@ impl Chat {
         self.rendered(vec![ChatMessage::new("user", message)], ChatKeys::default())
     }
 
+    /// The source of the template, if there is a valid one.
+    pub fn source(&self) -> Option<&str> {
+        self.template.as_ref().ok().map(ChatTemplate::source)
+    }
+
+    /// The special token of this name, such as `pad_token`, if there is a valid template and the configuration of the tokenizer names one.
+    pub fn special_token(&self, name: &str) -> Option<&str> {
+        self.template.as_ref().ok()?.special_token(name)
+    }
+
     /// As [`text`](Self::text), with these keys; `None` if the model has no template.
     pub(crate) fn message(&self, message: &str, keys: ChatKeys) -> Result<Option<String>, ApiError> {
         match &self.template {

@@ -32,7 +32,7 @@ pub fn request(line: ClassifyLine, defaults: &ClassifyRequest) -> ClassifyReques
 pub fn answer(model: &LoadedModel, classes: &[Label], outcome: ClassifyOutcome) -> Classification {
     let names: Vec<String> = classes.iter().map(judge::name).collect();
     let result = |(index, classified)| match classified {
-        Ok(Classified { probabilities, best, margin, prompt_tokens, truncated }) => ClassResult {
+        Ok(Classified { probabilities, best, margin, prompt_tokens, truncated, .. }) => ClassResult {
             index,
             class: best.and_then(|best: usize| names.get(best).cloned()),
             probabilities: Some(probabilities.into_iter().map(Finite).collect()),
@@ -81,6 +81,7 @@ mod tests {
                 end: some("</s>").map(Label::Text),
                 calibrate: some("nothing"),
                 truncate: Some(Truncate::Left),
+                max_text_tokens: None,
                 item_errors: false,
                 cache_salt: String::new(),
                 adapters: vec![AdapterChoice { name: "default".to_owned(), scale: 1.0 }],
@@ -101,6 +102,7 @@ mod tests {
                 end: some(".").map(Label::Text),
                 calibrate: some("N/A"),
                 truncate: Some(Truncate::Right),
+                max_text_tokens: None,
                 item_errors: true,
                 cache_salt: "tenant".to_owned(),
                 adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],

@@ -36,7 +36,7 @@ pub fn request(line: RerankLine, defaults: &RerankRequest) -> Result<RerankReque
 /// Builds the JSON document of the answer.
 pub fn answer(model: &LoadedModel, outcome: RerankOutcome) -> Reranking {
     let result = |result| match result {
-        Ok(Ranked { index, relevance, prompt_tokens, truncated }) => RerankResult {
+        Ok(Ranked { index, relevance, prompt_tokens, truncated, .. }) => RerankResult {
             index,
             relevance: Some(Finite(relevance)),
             prompt_tokens: Some(prompt_tokens),
@@ -93,6 +93,7 @@ mod tests {
                 end: Some(text(".")),
                 calibrate: Some("N/A".to_owned()),
                 truncate: Some(Truncate::Right),
+                max_text_tokens: None,
                 item_errors: false,
                 cache_salt: "tenant".to_owned(),
                 adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],

@@ -17,6 +17,8 @@ pub struct ServerConfig {
     pub aliases: Vec<String>,
     /// The keys that give access; without any, everybody has access.
     pub keys: Vec<ApiKey>,
+    /// The classes of `/predict`; without any, the route is not offered.
+    pub classes: Vec<String>,
     /// The model's chat template. Without one, conversations are refused, and prompts of decisions are plain text.
     pub chat: Option<Chat>,
     /// Limits of requests and connections.
@@ -38,6 +40,7 @@ impl Default for ServerConfig {
             port: 8000,
             aliases: Vec::new(),
             keys: Vec::new(),
+            classes: Vec::new(),
             chat: None,
             limits: ServerLimits::default(),
             signals: false,

@@ -69,16 +69,22 @@ fn written(body: &impl Serialize) -> Vec<u8> {
 fn location(param: &str) -> Vec<LocationPart> {
     let mut parts = vec![LocationPart::Name("body".to_owned())];
     for name in param.split('.').filter(|name| !name.is_empty()) {
-        let mut pieces = name.split('[');
-        parts.extend(
-            pieces.next().filter(|name| !name.is_empty()).map(|name| LocationPart::Name(name.to_owned())),
-        );
-        for piece in pieces {
-            let index = piece.strip_suffix(']').and_then(|index| index.parse().ok());
-            parts.push(index.map_or_else(|| LocationPart::Name(format!("[{piece}")), LocationPart::Index));
-        }
+        add_parts(name, &mut parts);
     }
     parts
+}
+
+/// Adds a name and the indices that follow it.
+fn add_parts(name: &str, parts: &mut Vec<LocationPart>) {
+    let indexed = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
+    match indexed.and_then(|(name, index)| Some((name, index.parse().ok()?))) {
+        Some((name, index)) => {
+            add_parts(name, parts);
+            parts.push(LocationPart::Index(index));
+        }
+        None if name.is_empty() => {}
+        None => parts.push(LocationPart::Name(name.to_owned())),
+    }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
     let answer = guarded(handle(&app, route, request, id.clone(), &mut record)).await;
     let mut response = match answer {
         Ok(answer) => answer.into_response(record),
-        Err(fault) => fault.in_form(route.form).into_response(record),
+        Err(fault) => fault.into_response(record),
     };
     if let Ok(id) = HeaderValue::from_str(&id) {
         for &name in route.form.id_headers() {
@@ -76,7 +76,7 @@ async fn handle(
     };
     let longest_wait_s = longest_wait(&parts.headers)?;
     let call = Call { app: app.clone(), caller, id, created: unix_seconds(), body, longest_wait_s, rest };
-    (route.handler)(call).await
+    (route.handler)(call).await.map_err(|fault| fault.in_form(route.form))
 }
 
 /// How long a request may wait for its first pass, in seconds, if its client says so.

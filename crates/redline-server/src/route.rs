@@ -39,7 +39,7 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) access: Access,
     pub(crate) handler: fn(Call) -> Handled,
-    /// The form of its errors.
+    /// The form of its handler's errors.
     pub(crate) form: Form,
 }
 

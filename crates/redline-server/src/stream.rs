@@ -187,6 +187,7 @@ mod tests {
     use super::*;
     use crate::config::ServerConfig;
     use crate::log::Log;
+    use crate::route::Call;
 
     /// An answer with a bug.
     struct Buggy;

@@ -55,6 +55,7 @@ pub use foreign::fault::{
     ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail,
 };
 pub use foreign::models::{ModelEntry, ModelList};
+pub use foreign::pairs::{PairScore, PairsAnswer, PairsBody};
 pub use foreign::rerank::{DocumentBody, RankedDocument, RankedDocuments, RerankBody, TeiRank};
 pub use foreign::responses::{
     IncompleteDetails, InputTokensDetails, OutputTokensDetails, ResponseEvent, ResponseEventContent,
@@ -67,7 +68,11 @@ pub use foreign::systemone::{
     Criteria, Entries, SystemOneAnswer, SystemOneAnswers, SystemOneBody, SystemOneKind, SystemOneQuestion,
     SystemOneUsage,
 };
-pub use foreign::tokens::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody};
+pub use foreign::tei::{
+    PredictBody, PredictInputs, PredictedClass, Predictions, TeiClasses, TeiInfo, TeiModelType,
+    TruncationDirection,
+};
+pub use foreign::tokens::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody, TokenizerInfo};
 pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};
 pub use id::{RequestId, request_id};
 pub use input::{Items, LabelIds, LogitBias, Prompts, Strings, TextOrIds, TextOrLabelIds};

@@ -10,6 +10,8 @@ mod decision;
 pub mod decisions;
 mod fields;
 mod generation;
+pub mod pairs;
+pub mod predict;
 pub mod rerank;
 pub mod responses;
 pub mod score;

@@ -87,6 +87,7 @@ fn a_scoring_lists_masses_unless_an_item_has_none() {
 fn a_classification_tells_everything_of_its_texts() {
     let sound = Classified {
         probabilities: vec![0.25, 0.75],
+        logprobs: vec![-2.0, -0.5],
         best: Some(1),
         margin: 0.5,
         prompt_tokens: 7,
@@ -120,7 +121,7 @@ fn a_classification_tells_everything_of_its_texts() {
 fn a_reranking_tells_everything_of_its_documents() {
     let outcome = RerankOutcome {
         results: vec![
-            Ok(Ranked { index: 2, relevance: 0.75, prompt_tokens: 7, truncated: true }),
+            Ok(Ranked { index: 2, relevance: 0.75, log_odds: 1.5, prompt_tokens: 7, truncated: true }),
             Err(failed(1)),
         ],
         label_token_ids: vec![vec![5], vec![6, 9]],

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use redline_engine::{ClassifyRequest, Label};
 use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits};
 
 use super::Context;
@@ -30,6 +31,9 @@ pub(super) struct ServeArgs {
     /// A further name under which requests may ask for the model (repeatable)
     #[arg(long, value_name = "NAME")]
     model_alias: Vec<String>,
+    /// The classes of `/predict`, separated by commas; without them the route has status 424
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    classes: Vec<String>,
     /// A file with the API keys that give access: lines `NAME KEY`, where NAME appears in the log. Without it, everybody who reaches
     /// the port has access
     #[arg(long, value_name = "FILE")]
@@ -161,6 +165,7 @@ fn seconds(text: &str) -> Result<f64, value::BadValue> {
 
 /// Serves the model until a signal.
 pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failure> {
+    check_classes(&args.classes)?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.prefix_cache.resolve(settings, context.environment)?;
@@ -182,6 +187,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         port: args.port,
         aliases: args.model_alias.clone(),
         keys,
+        classes: args.classes.clone(),
         chat: Some(args.template.open(&model, context.environment)?),
         limits: ServerLimits {
             queue: args.queue,
@@ -242,6 +248,18 @@ fn check_name(of_model: &str, args: &ServeArgs) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Refuses classes that no model can tell apart.
+fn check_classes(classes: &[String]) -> Result<(), Failure> {
+    if classes.is_empty() {
+        return Ok(());
+    }
+    let classes = classes.iter().cloned().map(Label::Text).collect();
+    let checked = ClassifyRequest::new(Vec::new(), classes).check();
+    checked.map_err(|error| {
+        Failure::usage(error.to_string(), "`--classes good,bad` gives at least two that differ")
+    })
 }
 
 /// Reads the keys. Messages do not quote them.

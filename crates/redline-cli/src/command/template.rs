@@ -43,7 +43,8 @@ pub(super) struct TemplateFile {
 impl TemplateFile {
     /// Reads the template. It is an error if the file is not a template, and no error if the model has none.
     pub(super) fn open(&self, model: &ModelName, environment: Environment) -> Result<Chat, Failure> {
-        let options = ChatOptions { file: self.chat_template.clone(), ..ChatOptions::default() };
+        let options =
+            ChatOptions { file: self.chat_template.clone(), formats_prompts: true, ..ChatOptions::default() };
         let chat = Chat::open(&model.name, &model.source(environment)?, options);
         if self.chat_template.is_some() {
             chat.check()?;

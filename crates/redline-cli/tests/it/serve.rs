@@ -78,7 +78,8 @@ fn the_lines_of_the_guide_are_answered() {
     let adapters = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-adapter");
     // The demo model has no chat template.
     let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/parts.jinja");
-    let server = Process::start(&["--adapter-root", adapters, "--chat-template", template]);
+    let server =
+        Process::start(&["--adapter-root", adapters, "--chat-template", template, "--classes", "good,bad"]);
     let lines = curl_lines();
     assert!(lines.len() > 10);
     for line in lines {
@@ -189,6 +190,8 @@ fn a_port_in_use_and_bad_flags_are_refused() {
         ["--metrics-compat", "prometheus"],
         ["--max-body", "much"],
         ["--max-body", "5GiB"],
+        ["--classes", "good"],
+        ["--classes", "good,good"],
     ] {
         let run = redline(&[&["serve", "--model", "demo"], &flags[..]].concat());
         assert_eq!(run.code, 2, "{flags:?}: {}", run.err);

@@ -128,6 +128,8 @@ pub struct ScoreOutcome {
 pub struct Classified {
     /// The probability of each class, in the order of the classes; they sum to one.
     pub probabilities: Vec<f32>,
+    /// The logarithms of the probabilities.
+    pub logprobs: Vec<f32>,
     /// The index of the most probable class, the first among equals; `None` if its probability is below the threshold.
     pub best: Option<usize>,
     /// The probability of the best class minus that of the second.
@@ -161,6 +163,8 @@ pub struct Ranked {
     pub index: usize,
     /// The probability of yes against no: a softmax over the two.
     pub relevance: f32,
+    /// The logarithm of the ratio of yes to no.
+    pub log_odds: f32,
     /// Number of tokens in its prompt.
     pub prompt_tokens: usize,
     /// Whether the document was cut to fit the context.

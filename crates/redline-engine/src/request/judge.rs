@@ -25,6 +25,8 @@ pub struct JudgeOptions {
     pub calibrate: Option<String>,
     /// Which end of a text is cut if its prompt exceeds the context (the template stays whole); `None`: an error.
     pub truncate: Option<Truncate>,
+    /// Texts of more tokens, special tokens not counted, are cut at their end to so many; `None`: none is cut.
+    pub max_text_tokens: Option<usize>,
     /// Report a text's error in its place instead of failing the whole request.
     pub item_errors: bool,
     /// Only requests with the same salt share keys and values in the prefix cache. The empty string is a salt too.
@@ -54,6 +56,7 @@ impl Default for JudgeOptions {
             end: None,
             calibrate: None,
             truncate: None,
+            max_text_tokens: None,
             item_errors: false,
             cache_salt: String::new(),
             adapters: Vec::new(),

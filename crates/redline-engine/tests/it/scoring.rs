@@ -386,6 +386,63 @@ fn a_label_of_several_tokens_is_the_product_of_its_tokens() {
     }
 }
 
+#[test]
+fn labels_of_other_items_change_nothing() {
+    let engine = demo();
+    let label = |text: &str| Label::Text(text.into());
+    let lists = [
+        vec![label(" the"), label(" God")],
+        vec![label(" zyxwvut"), label(" the")],
+        vec![label(" of"), label(" king")],
+    ];
+    let asked = |at: &[usize], softmax, full_logprobs, return_reading| ScoreRequest {
+        items: at.iter().map(|&at| pledge().items[at].clone()).collect(),
+        labels: Vec::new(),
+        item_labels: Some(at.iter().map(|&at| lists[at].clone()).collect()),
+        long_labels: LongLabels::Sum,
+        softmax,
+        full_logprobs,
+        return_reading,
+        ..pledge()
+    };
+    for (softmax, full, reading) in [
+        (false, false, false),
+        (true, false, false),
+        (true, true, false),
+        (true, true, true),
+        (true, false, true),
+    ] {
+        let all = engine.score(asked(&[0, 1, 2], softmax, full, reading)).unwrap();
+        for at in 0..3 {
+            let alone = engine.score(asked(&[at], softmax, full, reading)).unwrap();
+            let [alone, beside] = [&alone.items[0], &all.items[at]].map(|item| format!("{item:?}"));
+            assert_eq!(alone, beside, "{at} {softmax} {full} {reading}");
+        }
+    }
+}
+
+#[test]
+fn a_reading_tells_what_the_model_would_write() {
+    let engine = demo();
+    let vocab = engine.info().vocab as i64;
+    let every: Vec<Label> = (0..vocab).map(|id| Label::Ids(vec![id])).collect();
+    let all = engine.score(ScoreRequest { labels: every, ..pledge() }).unwrap();
+    let texts = [" the", " zyxwvut", " the king"].map(|text| Label::Text(text.into())).to_vec();
+    let long_labels = LongLabels::Sum;
+    let asked = ScoreRequest { labels: texts, long_labels, return_reading: true, ..pledge() };
+    let outcome = engine.score(asked).unwrap();
+    for (all, item) in all.items.iter().zip(&outcome.items) {
+        let (all, item) = (all.as_ref().unwrap(), item.as_ref().unwrap());
+        let reading = item.reading.unwrap();
+        let most = all.scores.iter().copied().fold(0.0, f32::max);
+        let first = all.scores.iter().position(|&score| score == most).unwrap();
+        assert_eq!(reading.most_probable as usize, first);
+        // What begins with ` the` is part of it.
+        assert!((reading.label_mass - item.scores[0] - item.scores[1]).abs() < 1e-7, "{reading:?} {item:?}");
+        assert_eq!(all.reading, None);
+    }
+}
+
 /// The tokens of labels, as tokenised by the engine.
 pub(crate) fn engine_labels(engine: &Engine, texts: &[&str]) -> Vec<Vec<u32>> {
     texts.iter().map(|text| engine.tokenizer().unwrap().encode(text, false).unwrap()).collect()

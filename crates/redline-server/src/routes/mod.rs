@@ -6,8 +6,10 @@ mod classify;
 mod completions;
 mod decisions;
 mod health;
+mod info;
 mod metrics;
 mod models;
+mod predict;
 mod rerank;
 mod responses;
 mod score;
@@ -35,7 +37,9 @@ const ALL: &[&[Route]] = &[
     decisions::ROUTES,
     health::ROUTES,
     metrics::ROUTES,
+    info::ROUTES,
     models::ROUTES,
+    predict::ROUTES,
     rerank::ROUTES,
     responses::ROUTES,
     score::ROUTES,

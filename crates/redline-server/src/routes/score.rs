@@ -1,18 +1,23 @@
-//! `POST /v1/score`.
+//! `POST /v1/score`, `POST /score`. The keys of a body decide between the form of SGLang and that of vLLM.
 
-use redline_api::foreign::score;
-use redline_wire::ScoreBody;
+use redline_api::foreign::{pairs, score};
+use redline_engine::{EngineError, RerankRequest};
+use redline_wire::{PairsBody, ScoreBody};
 
-use crate::admission::{Desk, Need, run_one, score_bytes};
+use crate::admission::{Desk, Need, run, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
+use crate::nesting::has_key;
 use crate::route::{Call, Handled, Route};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/score", answer)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/score", answer), Route::post("/score", answer)];
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
+        if has_key(&call.body.bytes, &pairs::KEYS) {
+            return of_pairs(call).await;
+        }
         let body: ScoreBody = call.parse()?;
         let (head, adapters) =
             call.head_with_adapters("score", body.model.as_deref(), body.adapter.as_ref())?;
@@ -33,4 +38,30 @@ fn answer(call: Call) -> Handled {
         };
         run_one(&call, need, submit, build).await
     })
+}
+
+/// Answers a request in vLLM's form.
+async fn of_pairs(call: Call) -> Result<Answer, Fault> {
+    let body: PairsBody = call.parse()?;
+    let head = call.head("score", body.model.as_deref())?;
+    let (mut requests, form) = pairs::request(body).map_err(|error| Fault::of(error, "queries"))?;
+    for request in &mut requests {
+        request.options.cache_salt = call.salt(&request.options.cache_salt);
+        request.options.queueing = call.queueing();
+        request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
+    }
+    let answer_bytes = requests.iter().map(|request| score_bytes(request.documents.len(), 2)).sum();
+    let need = Need { param: "queries", prompts: requests.len(), answer_bytes };
+    let submit = move |desk: &Desk<'_>| {
+        let submit = |mut request: RerankRequest| {
+            request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
+            Ok::<_, EngineError>(desk.engine.submit_rerank(request, desk.cancel)?.outcome_only())
+        };
+        requests.into_iter().map(submit).collect::<Result<Vec<_>, _>>()
+    };
+    let build = move |_: &App, outcomes| {
+        let answer = pairs::answer(head, form, outcomes);
+        Ok(Answer::json(&answer)?.with_usage(answer.usage))
+    };
+    run(&call, need, submit, build).await
 }

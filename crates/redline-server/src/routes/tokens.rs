@@ -2,15 +2,18 @@
 
 use redline_api::ApiError;
 use redline_engine::EngineError;
-use redline_wire::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody};
+use redline_wire::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody, TokenizerInfo};
 
 use crate::admission::{Place, blocking};
 use crate::answer::Answer;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Route};
 
-pub(super) const ROUTES: &[Route] =
-    &[Route::post("/tokenize", tokenize), Route::post("/detokenize", detokenize)];
+pub(super) const ROUTES: &[Route] = &[
+    Route::post("/tokenize", tokenize),
+    Route::post("/detokenize", detokenize),
+    Route::get("/tokenizer_info", tokenizer_info),
+];
 
 fn tokenize(call: Call) -> Handled {
     Box::pin(async move {
@@ -21,7 +24,7 @@ fn tokenize(call: Call) -> Handled {
             let engine = &app.model.engine;
             let none = || EngineError::NoTokenizer(app.model.name.clone());
             let tokenizer = engine.tokenizer().ok_or_else(none)?;
-            let tokens = tokenizer.encode(&body.prompt, body.add_special_tokens.unwrap_or(true))?;
+            let tokens = engine.encode(&body.prompt, body.add_special_tokens.unwrap_or(true))?;
             let written = |&id: &u32| tokenizer.token(id).unwrap_or_default();
             let token_strs =
                 body.return_token_strs.unwrap_or(false).then(|| tokens.iter().map(written).collect());
@@ -30,6 +33,27 @@ fn tokenize(call: Call) -> Handled {
         });
         let answer = answer.await?.1.map_err(|error| Fault::of_engine(&error, "prompt"))?;
         Answer::json(&answer)
+    })
+}
+
+fn tokenizer_info(call: Call) -> Handled {
+    Box::pin(async move {
+        let (app, engine) = (&call.app, &call.app.model.engine);
+        let none = || EngineError::NoTokenizer(app.model.name.clone());
+        let tokenizer = engine.tokenizer().ok_or_else(|| Fault::of_engine(&none(), "model"))?;
+        let chat = app.config.chat.as_ref();
+        let named = |name: &str| chat.and_then(|chat| chat.special_token(name)).map(str::to_owned);
+        let first = |ids: &[u32]| ids.first().and_then(|&id| tokenizer.token(id));
+        Answer::json(&TokenizerInfo {
+            bos_token: named("bos_token").or_else(|| first(tokenizer.prefix_ids())),
+            eos_token: named("eos_token").or_else(|| first(engine.end_ids())),
+            pad_token: named("pad_token"),
+            unk_token: named("unk_token"),
+            add_bos_token: tokenizer.adds_bos(),
+            chat_template: chat.and_then(|chat| chat.source()).map(str::to_owned),
+            vocab_size: tokenizer.vocab_size(),
+            model_max_length: engine.info().context,
+        })
     })
 }
 

@@ -8,6 +8,7 @@ const BODIES: &[(&str, &str)] = &[
     ("/v1/chat/completions", r#"{"messages":[{"role":"user","content":"a"}],"max_tokens":1"#),
     ("/v1/responses", r#"{"input":"a","max_output_tokens":1"#),
     ("/v1/score", r#"{"query":"In the","items":["a"],"labels":[" the"]"#),
+    ("/score", r#"{"text_1":"q","text_2":["a"]"#),
     ("/v1/rerank", r#"{"query":"q","documents":["a"]"#),
     ("/rerank", r#"{"query":"q","texts":["a"]"#),
     ("/v2/rerank", r#"{"query":"q","documents":["a"]"#),
@@ -128,12 +129,39 @@ fn fields(path: &str) -> &'static [&'static str] {
             "return_documents",
             "return_text",
             "truncate",
+            "truncation_direction",
+            "raw_scores",
+            "max_tokens_per_doc",
             "cache_salt",
             "timeout_s",
         ],
         "/v1/classify" => {
             &["model", "input", "classes", "threshold", "template", "calibrate", "cache_salt", "timeout_s"]
         }
+        "/v1/decisions" | "/v1/systemone" | "/score" => further_fields(path),
+        "/tokenize" => &["model", "prompt", "add_special_tokens", "return_token_strs"],
+        "/detokenize" => &["model", "tokens"],
+        _ => panic!("{path} has no fields"),
+    }
+}
+
+/// The fields of further routes.
+fn further_fields(path: &str) -> &'static [&'static str] {
+    match path {
+        "/score" => &[
+            "model",
+            "text_1",
+            "text_2",
+            "queries",
+            "documents",
+            "items",
+            "data_1",
+            "data_2",
+            "truncate_prompt_tokens",
+            "use_activation",
+            "cache_salt",
+            "timeout_s",
+        ],
         "/v1/decisions" => &[
             "model",
             "input",
@@ -159,8 +187,6 @@ fn fields(path: &str) -> &'static [&'static str] {
             "images",
             "videos",
         ],
-        "/tokenize" => &["model", "prompt", "add_special_tokens", "return_token_strs"],
-        "/detokenize" => &["model", "tokens"],
         _ => panic!("{path} has no fields"),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use redline_api::{Chat, ChatOptions};
-use redline_engine::{Label, LongLabels, PrefixCacheSize, Prompt, ScoreRequest, Source};
+use redline_api::{Chat, ChatOptions, LoadedModel};
+use redline_engine::{Engine, Label, LongLabels, Options, PrefixCacheSize, Prompt, ScoreRequest, Source};
 use redline_server::ServerConfig;
 use serde_json::{Value, json};
 
@@ -14,6 +14,20 @@ const INPUT: &str = "The king said unto him, I will give thee thy portion.";
 /// A server that keeps prefixes.
 fn caching() -> Running {
     start_with(model_with(|options| options.prefix_cache = Some(PrefixCacheSize::Automatic)), |_| ())
+}
+
+/// The demo model with a context of 4096 tokens.
+fn wide() -> (tempfile::TempDir, LoadedModel) {
+    let (folder, from) =
+        (tempfile::tempdir().unwrap(), Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo"));
+    for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors"] {
+        std::fs::copy(from.join(name), folder.path().join(name)).unwrap();
+    }
+    let config = std::fs::read_to_string(from.join("config.json")).unwrap();
+    let config = config.replace("\"max_position_embeddings\": 512", "\"max_position_embeddings\": 4096");
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    let options = Options { threads: 1, ..Options::new(Source::Directory(folder.path().to_owned())) };
+    (folder, LoadedModel { name: "wide".to_owned(), engine: Engine::load(options).unwrap() })
 }
 
 fn predicate(text: &str) -> Value {
@@ -113,19 +127,22 @@ fn up_to_255_options_and_10_levels_are_answered() {
         let answer = server.ok("/v1/decisions", &body(&[choice(count)]));
         assert_eq!(shares(&answer["answers"][0]).len(), count);
     }
-    // Options of one letter each leave room for 255 of them in the context of the demo model.
-    let letters: Vec<Value> =
-        (0..255).map(|at| json!({ "value": char::from_u32(0x4e00 + at).unwrap().to_string() })).collect();
-    let many = json!({ "type": "choice", "instructions": "?", "choices": letters });
-    let answer = server
-        .client
-        .post("/v1/decisions", &json!({ "input": "", "questions": [many] }).to_string())
-        .unwrap();
+    let many = server.client.post("/v1/decisions", &body(&[choice(255)])).unwrap();
     assert_eq!(
-        error(&answer),
+        error(&many),
         (400, "invalid_value".to_owned(), Some("questions".to_owned())),
         "the context is 512"
     );
+    assert!(
+        many.text().contains("questions[0]: ") && many.text().contains("shorten the state"),
+        "{}",
+        many.text()
+    );
+    let (_folder, wide) = wide();
+    let wide = start_with(wide, |_| ());
+    let answer = wide.ok("/v1/decisions", &body(&[choice(255)]));
+    let p = shares(&answer["answers"][0]);
+    assert!(p.len() == 255 && (p.iter().sum::<f64>() - 1.0).abs() < 1e-4);
     let answer = server.ok("/v1/decisions", &body(&[score(&ten)]));
     assert_eq!(shares(&answer["answers"][0]).len(), 10);
 }
@@ -156,10 +173,10 @@ fn an_answer_does_not_depend_on_the_questions_beside_it_nor_on_the_cache() {
 #[test]
 fn the_input_counts_once() {
     let server = start();
-    let long = json!({ "input": INPUT.repeat(8), "questions": [predicate("p")] });
+    let long = json!({ "input": INPUT.repeat(16), "questions": [predicate("p")] });
     let one = server.ok("/v1/decisions", &long.to_string());
     let questions: Vec<Value> = ["p", "q", "r", "s"].map(predicate).to_vec();
-    let four = json!({ "input": INPUT.repeat(8), "questions": questions });
+    let four = json!({ "input": INPUT.repeat(16), "questions": questions });
     let fresh = caching();
     let four = fresh.ok("/v1/decisions", &four.to_string());
     let tokens = |answer: &Value| number(&answer["usage"]["input_tokens"]);

@@ -11,6 +11,8 @@ mod judges;
 mod keys;
 mod limits;
 mod metrics;
+mod pairs;
+mod predict;
 mod responses;
 mod server;
 mod streams;

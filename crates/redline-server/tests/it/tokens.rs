@@ -1,5 +1,9 @@
 //! Routes about the model and its tokens.
 
+use std::path::Path;
+
+use redline_api::{Chat, ChatOptions};
+use redline_engine::Source;
 use redline_server::ServerConfig;
 use serde_json::json;
 
@@ -18,6 +22,35 @@ fn a_text_becomes_tokens_and_a_text_again() {
     assert!(plain["token_strs"].is_null());
     let back = server.ok("/detokenize", &json!({ "tokens": plain["tokens"] }).to_string());
     assert_eq!(back["prompt"], text);
+}
+
+#[test]
+fn special_tokens_that_a_text_writes_itself_stand_once_as_in_completions() {
+    let server = start();
+    for text in ["In the beginning", "<|bos|>In the beginning"] {
+        let tokens = server.ok("/tokenize", &json!({ "prompt": text }).to_string());
+        let answer = server.ok("/v1/completions", &json!({ "prompt": text, "max_tokens": 1 }).to_string());
+        assert_eq!(tokens["count"], answer["usage"]["prompt_tokens"], "{text}");
+    }
+    let twice = server.ok("/tokenize", r#"{"prompt":"<|bos|>a","add_special_tokens":false}"#);
+    assert_eq!(twice["tokens"][0], 0);
+}
+
+#[test]
+fn a_remote_tokenizer_finds_the_special_tokens_and_the_template() {
+    let server = start();
+    let info = document(&server.client.get("/tokenizer_info").unwrap());
+    assert_eq!((&info["bos_token"], &info["eos_token"]), (&json!("<|bos|>"), &json!("<|eos|>")));
+    assert_eq!((&info["pad_token"], &info["chat_template"]), (&json!(null), &json!(null)));
+    assert_eq!((&info["vocab_size"], &info["model_max_length"]), (&json!(4096), &json!(512)));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/template.jinja");
+    let source = std::fs::read_to_string(&file).unwrap();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+    let options = ChatOptions { file: Some(file), ..ChatOptions::default() };
+    let chat = Chat::open("demo", &Source::Directory(dir), options);
+    let server = start_with(model(), |config| config.chat = Some(chat));
+    let info = document(&server.client.get("/tokenizer_info").unwrap());
+    assert_eq!((&info["bos_token"], &info["chat_template"]), (&json!("<|bos|>"), &json!(source)));
 }
 
 #[test]

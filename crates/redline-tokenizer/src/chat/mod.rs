@@ -50,6 +50,7 @@ struct Named {
     reads_parts: bool,
     /// Whether the source names the field `content`.
     names_content: bool,
+    source: String,
 }
 
 impl ChatTemplate {
@@ -71,7 +72,7 @@ impl ChatTemplate {
             environment
                 .add_template_owned(name.clone(), generation::replaced(&source))
                 .map_err(|error| failed(&place, &error))?;
-            named.insert(name, Named { place, reads_parts: false, names_content });
+            named.insert(name, Named { place, reads_parts: false, names_content, source });
         }
         let mut template = Self { environment: Arc::new(environment), named: BTreeMap::new(), tokens };
         for (name, known) in &mut named {
@@ -81,6 +82,16 @@ impl ChatTemplate {
         Ok(template)
     }
 
+    /// The source of the template that is used unless tools are given.
+    pub fn source(&self) -> &str {
+        self.named.get(DEFAULT).map_or("", |named| &named.source)
+    }
+
+    /// The special token of this name, such as `pad_token`, as the configuration of the tokenizer has it.
+    pub fn special_token(&self, name: &str) -> Option<&str> {
+        self.tokens.get(name).map(String::as_str)
+    }
+
     /// Renders a conversation. Text and errors are those of transformers, with one exception: content that is a list of parts is joined,
     /// with line ends between the parts, if the template does not read lists.
     pub fn render(&self, conversation: &Conversation) -> Result<String, TokenizerError> {
@@ -88,7 +99,7 @@ impl ChatTemplate {
         let tools =
             conversation.tools.as_ref().map(|_| TOOL_USE).filter(|name| self.named.contains_key(*name));
         let name = tools.unwrap_or(DEFAULT);
-        let Some(Named { place, reads_parts, names_content }) = self.named.get(name) else {
+        let Some(Named { place, reads_parts, names_content, .. }) = self.named.get(name) else {
             return Err(TokenizerError::Form {
                 place: name.to_owned(),
                 reason: "there is no such template".into(),

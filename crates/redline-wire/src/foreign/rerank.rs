@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AdapterNames, Finite, Usage};
+use crate::{AdapterNames, Finite, TruncationDirection, Usage};
 
 /// Asks for the order of documents.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,6 +26,12 @@ pub struct RerankBody {
     pub truncate: Option<bool>,
     /// The adapters, applied one after the other.
     pub adapter: Option<AdapterNames>,
+    /// The end at which they are cut; the right one if absent. In TEI's form.
+    pub truncation_direction: Option<TruncationDirection>,
+    /// Whether scores are log-odds instead of probabilities, in TEI's form.
+    pub raw_scores: Option<bool>,
+    /// Longer documents are cut to so many tokens, in Cohere's form.
+    pub max_tokens_per_doc: Option<usize>,
     /// Only requests with the same salt share cached prefixes.
     pub cache_salt: Option<String>,
     /// Time limit in seconds.
@@ -84,7 +90,7 @@ pub struct RankedDocument {
 pub struct TeiRank {
     /// Its index in the request.
     pub index: usize,
-    /// Its relevance, from 0 to 1.
+    /// Its relevance, from 0 to 1, or the log-odds of that.
     pub score: Finite<f32>,
     /// The document, on request.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -31,6 +31,27 @@ pub struct TokenizeAnswer {
     pub token_strs: Option<Vec<String>>,
 }
 
+/// What clients need to know of the tokenizer, as vLLM and lm-evaluation-harness have it.
+#[derive(Clone, Debug, Serialize)]
+pub struct TokenizerInfo {
+    /// The token with which a text begins.
+    pub bos_token: Option<String>,
+    /// The token that ends a text.
+    pub eos_token: Option<String>,
+    /// The token with which texts are padded.
+    pub pad_token: Option<String>,
+    /// The token for what the vocabulary does not have.
+    pub unk_token: Option<String>,
+    /// Whether a text gets the token with which it begins.
+    pub add_bos_token: bool,
+    /// The source of the chat template.
+    pub chat_template: Option<String>,
+    /// The highest id + 1.
+    pub vocab_size: usize,
+    /// Longest sequence of the model in tokens.
+    pub model_max_length: usize,
+}
+
 /// Asks for the text of tokens.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

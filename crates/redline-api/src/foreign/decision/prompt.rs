@@ -25,7 +25,11 @@ pub(super) struct Frame {
 impl Frame {
     /// Puts the state into the chat template, if there is one.
     pub(super) fn new(chat: Option<&Chat>, state: State) -> Result<Self, ApiError> {
-        let instructions = state.instructions.map(|text| format!("{text}\n\n")).unwrap_or_default();
+        let instructions = state
+            .instructions
+            .filter(|text| !text.is_empty())
+            .map(|text| format!("{text}\n\n"))
+            .unwrap_or_default();
         let head = format!("{instructions}State:\n{}\n\n", state.text);
         let given = state.arguments.keys().next().is_some();
         let mut arguments = state.arguments;
@@ -38,6 +42,9 @@ impl Frame {
             ApiError::Chat(error) => {
                 let hint = "the chat template of the model cannot render the request";
                 refused(param, error.to_string(), hint)
+            }
+            ApiError::InvalidTemplate(error) => {
+                refused("model", error.to_string(), "the chat template of the model is invalid")
             }
             other => other,
         })?;

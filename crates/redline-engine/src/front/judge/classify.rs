@@ -94,7 +94,14 @@ fn outcome(judged: Judged, threshold: Option<f32>) -> ClassifyOutcome {
 fn classified(item: ItemScore, truncated: bool, threshold: f32) -> Classified {
     let (best, margin) = best(&item.scores);
     let best = item.scores.get(best).is_some_and(|&share| share >= threshold).then_some(best);
-    Classified { probabilities: item.scores, best, margin, prompt_tokens: item.prompt_tokens, truncated }
+    Classified {
+        probabilities: item.scores,
+        logprobs: item.logprobs,
+        best,
+        margin,
+        prompt_tokens: item.prompt_tokens,
+        truncated,
+    }
 }
 
 /// The index of the largest probability, the first among equals, and its margin over the second.

@@ -1,5 +1,7 @@
 //! Cuts texts whose prompts exceed the context; the template stays whole.
 
+use redline_tokenizer::Tokenizer;
+
 use super::template::Frame;
 use crate::error::EngineError;
 use crate::front::prompt::Limits;
@@ -47,6 +49,25 @@ pub(super) fn all(
             return Err(EngineError::request(fact, "shorten the template or what it asks for"));
         }
         *text = fitting_part(text, end, |part| Ok(tokens(part)? <= context))?.to_owned();
+    }
+    Ok(cut)
+}
+
+/// Cuts each text behind this number of tokens. Returns which texts were cut.
+pub(super) fn to_tokens(
+    tokenizer: &Tokenizer,
+    texts: &mut [String],
+    most: usize,
+) -> Result<Vec<bool>, EngineError> {
+    let mut cut = Vec::with_capacity(texts.len());
+    for text in texts {
+        let offsets = tokenizer.encode_with_offsets(text, false)?.offsets;
+        let is_long = offsets.len() > most;
+        if is_long {
+            let end = most.checked_sub(1).and_then(|last| offsets.get(last)).map_or(0, |range| range.end);
+            text.truncate(text.floor_char_boundary(end));
+        }
+        cut.push(is_long);
     }
     Ok(cut)
 }

@@ -63,15 +63,17 @@ impl Judgement {
                 label.extend(&end);
             }
         }
-        let mut cut = vec![false; texts.len()];
+        let mut cut = match options.max_text_tokens {
+            Some(most) => cut::to_tokens(limits.tokenizer()?, &mut texts, most)?,
+            None => vec![false; texts.len()],
+        };
         if let Some(end) = options.truncate.filter(|_| !texts.is_empty()) {
             let context = limits.context.saturating_sub(engine.label_tail(&tokens));
             let add_special_tokens = options.add_special_tokens;
-            cut = cut::all(
-                &Prompts { limits, frame: &frame, add_special_tokens, context, noun },
-                &mut texts,
-                end,
-            )?;
+            let prompts = Prompts { limits, frame: &frame, add_special_tokens, context, noun };
+            for (cut, also) in cut.iter_mut().zip(cut::all(&prompts, &mut texts, end)?) {
+                *cut |= also;
+            }
         }
         let calibrates = options.calibrate.is_some() && !texts.is_empty();
         texts.extend(options.calibrate.filter(|_| calibrates));
@@ -120,7 +122,7 @@ fn judged(
     })?;
     let calibrated = |mut item: ItemScore| {
         if let Some(preference) = &preference {
-            item.scores = calibrated(&item.logprobs, &preference.logprobs);
+            (item.scores, item.logprobs) = calibrated(&item.logprobs, &preference.logprobs);
         }
         item
     };
@@ -135,14 +137,15 @@ fn judged(
 }
 
 /// Divides the probabilities of labels by those for a text without content, and normalises them. Both are given as logarithms,
-/// up to a constant each.
-fn calibrated(logprobs: &[f32], preference: &[f32]) -> Vec<f32> {
+/// up to a constant each. Returns the quotients and their logarithms.
+fn calibrated(logprobs: &[f32], preference: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let ratio = |(one, other): (&f32, &f32)| f64::from(*one) - f64::from(*other);
     let ratios: Vec<f64> = logprobs.iter().zip(preference).map(ratio).collect();
     let largest = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let shares: Vec<f64> = ratios.iter().map(|ratio| libm::exp(ratio - largest)).collect();
     let sum: f64 = shares.iter().sum();
-    shares.into_iter().map(|share| (share / sum) as f32).collect()
+    let logs = ratios.iter().map(|ratio| (ratio - largest - libm::log(sum)) as f32).collect();
+    (shares.into_iter().map(|share| (share / sum) as f32).collect(), logs)
 }
 
 /// Renames the item in an error to the caller's term.
@@ -234,11 +237,13 @@ mod tests {
     #[test]
     fn calibration_divides_by_the_preference_and_normalises() {
         let logs = |values: [f32; 3]| values.map(f32::ln);
-        assert_eq!(calibrated(&logs([0.2, 0.3, 0.5]), &logs([0.2, 0.3, 0.5])), [1.0 / 3.0; 3]);
-        let [a, b, c] = calibrated(&logs([0.5, 0.25, 0.25]), &logs([0.8, 0.1, 0.1]))[..] else { panic!() };
+        let (even, logs_of_even) = calibrated(&logs([0.2, 0.3, 0.5]), &logs([0.2, 0.3, 0.5]));
+        assert_eq!(even, [1.0 / 3.0; 3]);
+        assert!(logs_of_even.iter().all(|log| (log.exp() - 1.0 / 3.0).abs() < 1e-6), "{logs_of_even:?}");
+        let [a, b, c] = calibrated(&logs([0.5, 0.25, 0.25]), &logs([0.8, 0.1, 0.1])).0[..] else { panic!() };
         assert!((a - 0.111_111).abs() < 1e-5 && (b - 0.444_444).abs() < 1e-5 && b == c);
         // Probabilities that a single precision cannot hold still compare.
-        assert_eq!(calibrated(&[-200.0, -201.0], &[-300.0, -200.0])[0], 1.0);
+        assert_eq!(calibrated(&[-200.0, -201.0], &[-300.0, -200.0]).0[0], 1.0);
     }
 
     #[test]

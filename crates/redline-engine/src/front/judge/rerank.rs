@@ -63,7 +63,12 @@ fn ranked(judged: Judged, top_n: usize, threshold: f32) -> RerankOutcome {
         match document {
             Ok((item, truncated)) => {
                 let relevance = item.scores.first().copied().unwrap_or(0.0);
-                ranked.push(Ranked { index, relevance, prompt_tokens: item.prompt_tokens, truncated });
+                let log_odds = match item.logprobs[..] {
+                    [yes, no] => yes - no,
+                    _ => 0.0,
+                };
+                let prompt_tokens = item.prompt_tokens;
+                ranked.push(Ranked { index, relevance, log_odds, prompt_tokens, truncated });
             }
             Err(error) => failed.push(Err(error)),
         }

@@ -119,7 +119,8 @@ pub(crate) const LABEL_TOKENS: usize = 64;
 const LISTED: usize = 8;
 
 impl Limits<'_> {
-    fn tokenizer(&self) -> Result<&Tokenizer, EngineError> {
+    /// The tokenizer; a model without one is an error.
+    pub(crate) fn tokenizer(&self) -> Result<&Tokenizer, EngineError> {
         self.tokenizer.ok_or_else(|| EngineError::NoTokenizer(self.model.into()))
     }
 

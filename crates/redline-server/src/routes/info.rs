@@ -1,0 +1,37 @@
+//! `GET /info`.
+
+use redline_api::foreign::predict::MAX_BATCH;
+use redline_wire::{Entries, TeiClasses, TeiInfo, TeiModelType};
+
+use crate::answer::Answer;
+use crate::route::{Call, Handled, Route};
+
+pub(super) const ROUTES: &[Route] = &[Route::get("/info", answer)];
+
+fn answer(call: Call) -> Handled {
+    Box::pin(async move {
+        let (app, info) = (&call.app, call.app.model.engine.info());
+        let classes = |names: &[String]| TeiClasses {
+            id2label: Entries(
+                names.iter().enumerate().map(|(at, name)| (at.to_string(), name.clone())).collect(),
+            ),
+            label2id: Entries(names.iter().enumerate().map(|(at, name)| (name.clone(), at)).collect()),
+        };
+        let model_type = match app.config.classes.as_slice() {
+            [] => TeiModelType::Reranker(classes(&["relevance".to_owned()])),
+            names => TeiModelType::Classifier(classes(names)),
+        };
+        Answer::json(&TeiInfo {
+            model_id: app.model.name.clone(),
+            model_sha: None,
+            model_dtype: info.kernel_path.clone(),
+            model_type,
+            max_concurrent_requests: app.config.limits.queue,
+            max_input_length: info.context,
+            max_batch_tokens: info.max_chunk,
+            max_client_batch_size: MAX_BATCH,
+            auto_truncate: false,
+            version: env!("CARGO_PKG_VERSION"),
+        })
+    })
+}

@@ -1,0 +1,45 @@
+//! `POST /predict`.
+
+use axum::http::StatusCode;
+use redline_api::foreign::predict::{self, MAX_BATCH};
+use redline_wire::PredictBody;
+
+use crate::admission::{Desk, Need, run_one, score_bytes};
+use crate::answer::Answer;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::form::Form;
+use crate::route::{Call, Handled, Route};
+
+pub(super) const ROUTES: &[Route] = &[Route { form: Form::Tei, ..Route::post("/predict", answer) }];
+
+fn answer(call: Call) -> Handled {
+    Box::pin(async move {
+        let classes = call.app.config.classes.clone();
+        if classes.is_empty() {
+            let message = "the server was started without classes, so the model is not a classifier; `/v1/classify` takes them per request";
+            return Err(Fault::new(StatusCode::FAILED_DEPENDENCY, "wrong_model_kind", message));
+        }
+        let body: PredictBody = call.parse()?;
+        let size = predict::batch_size(&body);
+        if size > MAX_BATCH {
+            let message = format!("{size} texts are given; give at most {MAX_BATCH}");
+            return Err(
+                Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", message).of_field("inputs")
+            );
+        }
+        let (mut request, form) =
+            predict::request(body, &classes).map_err(|error| Fault::of(error, "inputs"))?;
+        request.options.cache_salt = call.salt("");
+        request.options.queueing = call.queueing();
+        request.options.timeout_s = Some(call.timeout_s(None));
+        let answer_bytes = score_bytes(request.texts.len(), classes.len());
+        let need = Need { param: "inputs", prompts: 1, answer_bytes };
+        let submit = move |desk: &Desk<'_>| {
+            request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
+            desk.engine.submit_classify(request, desk.cancel)
+        };
+        let build = move |_: &App, outcome| Answer::json(&predict::answer(form, &classes, outcome));
+        run_one(&call, need, submit, build).await
+    })
+}

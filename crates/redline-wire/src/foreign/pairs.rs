@@ -1,0 +1,63 @@
+//! `/score`, as vLLM has it: the relevance of a text to another.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Finite, Strings, Usage};
+
+/// Asks for the relevance of texts. Two lists are given under one of the pairs of names.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairsBody {
+    /// The model's name.
+    pub model: Option<String>,
+    /// The queries, with `documents` or `items`.
+    pub queries: Option<Strings>,
+    /// The documents, with `queries`.
+    pub documents: Option<Strings>,
+    /// The documents, with `queries`.
+    pub items: Option<Strings>,
+    /// The queries, with `data_2`.
+    pub data_1: Option<Strings>,
+    /// The documents, with `data_1`.
+    pub data_2: Option<Strings>,
+    /// The queries, with `text_2`.
+    pub text_1: Option<Strings>,
+    /// The documents, with `text_1`.
+    pub text_2: Option<Strings>,
+    /// -1: documents that are too long are cut at their end. Nothing else is supported.
+    pub truncate_prompt_tokens: Option<i64>,
+    /// `false`: scores are log-odds instead of probabilities.
+    pub use_activation: Option<bool>,
+    /// Only requests with the same salt share cached prefixes.
+    pub cache_salt: Option<String>,
+    /// Time limit in seconds.
+    pub timeout_s: Option<f64>,
+}
+
+/// Answer to a [`PairsBody`].
+#[derive(Clone, Debug, Serialize)]
+pub struct PairsAnswer {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `list`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// One entry per pair.
+    pub data: Vec<PairScore>,
+    /// Token counts.
+    pub usage: Usage,
+}
+
+/// The score of a pair.
+#[derive(Clone, Debug, Serialize)]
+pub struct PairScore {
+    /// The index of the pair.
+    pub index: usize,
+    /// Always `score`.
+    pub object: &'static str,
+    /// The relevance.
+    pub score: Finite<f32>,
+}

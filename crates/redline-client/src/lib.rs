@@ -14,7 +14,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 pub use answer::HttpAnswer;
-pub use stream::{EventReader, HttpConnection, StreamedAnswer, StreamedEvent};
+pub use stream::{ArrivingAnswer, EventReader, HttpConnection, StreamedEvent};
 
 /// Longest wait for the next byte of an answer. A server that hangs fails a test instead of stopping it.
 const PATIENCE: Duration = Duration::from_mins(2);

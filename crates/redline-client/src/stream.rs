@@ -18,7 +18,7 @@ pub struct HttpConnection {
 
 /// An answer whose body is read while it arrives. Dropping it before its end closes the connection.
 #[derive(Debug)]
-pub struct StreamedAnswer<'a> {
+pub struct ArrivingAnswer<'a> {
     /// Status and headers; the body is empty.
     pub head: HttpAnswer,
     connection: &'a mut HttpConnection,
@@ -73,7 +73,7 @@ impl HttpConnection {
 
     /// Sends a request, and reads status and headers of the answer. If the server has closed the connection after an earlier
     /// answer, the request is sent once more on a new one.
-    pub fn send(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<StreamedAnswer<'_>> {
+    pub fn send(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<ArrivingAnswer<'_>> {
         let bytes = self.client.message(method, path, body, "keep-alive");
         let kept = self.stream.take();
         let answered = match kept {
@@ -93,7 +93,7 @@ impl HttpConnection {
         } else {
             Rest::All
         };
-        let mut answer = StreamedAnswer { head, connection: self, stream: Some(stream), rest };
+        let mut answer = ArrivingAnswer { head, connection: self, stream: Some(stream), rest };
         if answer.rest == Rest::Bytes(0) {
             answer.finish();
         }
@@ -124,7 +124,7 @@ fn asked(mut stream: BufReader<TcpStream>, bytes: &[u8]) -> io::Result<Option<Bu
     }
 }
 
-impl StreamedAnswer<'_> {
+impl ArrivingAnswer<'_> {
     /// Waits for the next bytes of the body and appends them, at most those of one chunk. Returns their number; 0 at the end.
     pub fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let Some(mut stream) = self.stream.take() else { return Ok(0) };

@@ -53,7 +53,7 @@ impl Answer {
 
     /// A text of this media type with the status 200.
     pub(crate) fn text(media: &'static str, text: impl Into<Bytes>) -> Self {
-        let content = Content::Document(Document { rest: text.into(), media, _reserved: None });
+        let content = Content::Document(Document { rest: text.into(), media, reserved: None });
         Self { status: StatusCode::OK, content, usage: None }
     }
 
@@ -73,7 +73,7 @@ impl Answer {
             let rest = std::mem::take(&mut document.rest);
             let own = reserved.split(rest.len());
             document.rest = rest;
-            document._reserved = Some(own.unwrap_or(reserved));
+            document.reserved = Some(own.unwrap_or(reserved));
         }
         self
     }
@@ -114,7 +114,7 @@ impl std::fmt::Debug for Answer {
 struct Document {
     rest: Bytes,
     media: &'static str,
-    _reserved: Option<OwnedSemaphorePermit>,
+    reserved: Option<OwnedSemaphorePermit>,
 }
 
 impl HttpBody for Document {

@@ -8,12 +8,12 @@ use redline_api::{ApiError, Chat, LoadedModel};
 use redline_engine::{AdapterInfo, Cancel, EngineError, PulseState};
 use tokio::sync::Semaphore;
 
-use crate::admission::Queue;
 use crate::clock::unix_seconds;
 use crate::config::ServerConfig;
 use crate::fault::Fault;
 use crate::log::Log;
 use crate::metrics::Metrics;
+use crate::queue::Queue;
 
 /// Adapters that requests load at a time; further ones are refused.
 const LOADS: usize = 2;

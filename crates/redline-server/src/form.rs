@@ -37,7 +37,6 @@ impl Form {
     /// The body of an answer that reports an error.
     pub(crate) fn body(self, status: StatusCode, error: ErrorDetail) -> Vec<u8> {
         match self {
-            Self::OpenAi => written(&ErrorBody { error }),
             Self::SystemOne if status == StatusCode::UNPROCESSABLE_ENTITY => {
                 let detail = ValidationDetail {
                     loc: location(error.param.as_deref().unwrap_or_default()),
@@ -46,7 +45,7 @@ impl Form {
                 };
                 written(&ValidationBody { error, detail: vec![detail] })
             }
-            Self::SystemOne => written(&ErrorBody { error }),
+            Self::OpenAi | Self::SystemOne => written(&ErrorBody { error }),
             Self::Tei => {
                 let error_type = match status.as_u16() {
                     429 => "overloaded",

@@ -175,7 +175,10 @@ fn part_text(param: &str, part: DecisionPart, kinds: Parts) -> Result<String, Ap
     let (key, value) = match part.kind {
         DecisionPartKind::InputJson => (
             "data",
-            part.data.as_ref().filter(|data| !data.as_str().starts_with('"')).and_then(|data| data.content()),
+            part.data
+                .as_ref()
+                .filter(|data| !data.as_str().starts_with('"'))
+                .and_then(redline_wire::JsonText::content),
         ),
         DecisionPartKind::Refusal => ("refusal", part.refusal),
         _ => ("text", part.text),

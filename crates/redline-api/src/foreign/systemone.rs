@@ -135,9 +135,8 @@ fn asked(place: String, body: SystemOneQuestion) -> Result<(Question, Values), A
             (Kind::Choice, options, Values::Choice(names))
         }
         SystemOneKind::Score => {
-            let levels = match body.criteria {
-                Some(Criteria::Levels(levels)) => levels,
-                _ => return Err(wrong_criteria(&param, "a list: the levels from the lowest")),
+            let Some(Criteria::Levels(levels)) = body.criteria else {
+                return Err(wrong_criteria(&param, "a list: the levels from the lowest"));
             };
             counted(&param, "levels", levels.len(), [2, MAX_LEVELS])?;
             let level = |(at, level): (usize, &JsonText)| {

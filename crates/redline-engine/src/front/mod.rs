@@ -276,8 +276,7 @@ impl Engine {
         let store = store(&model, &options, simd);
         let (cpus, free_cpus) = cpus(&options)?;
         let Room { context, kv_format, budget, pages } = room;
-        let facts = model.facts();
-        let page_bytes = budget.page;
+        let (facts, page_bytes) = (model.facts(), budget.page);
         let info = ModelInfo {
             name,
             architecture: facts.architecture.into(),
@@ -307,8 +306,7 @@ impl Engine {
             operations: model.operations(),
         };
         let (activations, window) = (model.activations(), model.window());
-        let counters: Arc<Counters> = Arc::default();
-        let gauges: Arc<Gauges> = Arc::default();
+        let (counters, gauges) = (Arc::<Counters>::default(), Arc::<Gauges>::default());
         let runner = Runner {
             model,
             kv_format,
@@ -333,8 +331,7 @@ impl Engine {
         let threads = options.adapters.map_or(1, |adapters| adapters.threads);
         let start = |store| AdapterLoader::start(store, inbox.clone(), threads, &free_cpus);
         let loader = store.map(start).transpose()?;
-        let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
-        let inbox = Some(inbox);
+        let (inbox, tokenizer, thread) = (Some(inbox), tokenizer.map(Arc::new), Mutex::new(Some(thread)));
         Ok(Self {
             info,
             window,

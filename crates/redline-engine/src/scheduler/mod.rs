@@ -3,8 +3,8 @@
 //! Nothing here reads a clock, starts a thread or runs a model, so the simulator runs the same code as the engine. A pass runs
 //!
 //! 1. the next token of every sequence that generates,
-//! 2. then prompts, in pieces, from the least served request of the least served tenant first, as long as the pass stays within its maximum number of
-//!    rows (a row is one token) and, while any request generates, within its time limit.
+//! 2. then prompts, in pieces, from the least served request of the least served tenant first, as long as the pass stays within its
+//!    maximum number of rows (a row is one token) and, while any request generates, within its time limit.
 //!
 //! [`room`] states what happens when pages run out.
 

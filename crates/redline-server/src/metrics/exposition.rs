@@ -9,13 +9,13 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use redline_engine::HistogramCounts;
 
-use super::table::{METRICS, Metric, MetricKind, metric};
+use super::table::{METRICS, MetricInfo, MetricKind, metric};
 
 /// The media type of the text.
 pub(crate) const MEDIA_TYPE: &str = prometheus_text::CONTENT_TYPE;
 
 /// Labels with their values.
-pub(super) type Labels = Vec<(&'static str, String)>;
+pub(crate) type Labels = Vec<(&'static str, String)>;
 
 /// A value of a metric.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ enum Value {
 
 /// All metrics with their values at a moment.
 #[derive(Debug, Default)]
-pub(super) struct Exposition {
+pub(crate) struct Exposition {
     values: BTreeMap<&'static str, Vec<(Labels, Value)>>,
     /// The model's name, if vLLM's names are written too.
     vllm_model: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct Exposition {
 
 impl Exposition {
     /// Writes the metrics under the names that vLLM gives them, too.
-    pub(super) fn with_vllm(self, model: &str) -> Self {
+    pub(crate) fn with_vllm(self, model: &str) -> Self {
         Self { vllm_model: Some(model.to_owned()), ..self }
     }
 
@@ -45,22 +45,22 @@ impl Exposition {
     }
 
     /// Adds a number without labels.
-    pub(super) fn number(&mut self, name: &str, value: impl Number) {
+    pub(crate) fn number(&mut self, name: &str, value: impl Number) {
         self.labelled(name, Vec::new(), value);
     }
 
     /// Adds a number with labels.
-    pub(super) fn labelled(&mut self, name: &str, labels: Labels, value: impl Number) {
+    pub(crate) fn labelled(&mut self, name: &str, labels: Labels, value: impl Number) {
         self.push(name, labels, Value::Number(value.number()));
     }
 
     /// Adds a histogram.
-    pub(super) fn counts(&mut self, name: &str, labels: Labels, counts: HistogramCounts) {
+    pub(crate) fn counts(&mut self, name: &str, labels: Labels, counts: HistogramCounts) {
         self.push(name, labels, Value::Counts(counts));
     }
 
     /// The text.
-    pub(super) fn into_text(self) -> Result<String, fmt::Error> {
+    pub(crate) fn into_text(self) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
         let mut text = String::new();
@@ -72,7 +72,7 @@ impl Exposition {
     fn write(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
-        (name, metric): (&str, &Metric),
+        (name, metric): (&str, &MetricInfo),
         more: Option<&str>,
     ) -> fmt::Result {
         let Some(values) = self.values.get(metric.name) else { return Ok(()) };
@@ -128,7 +128,7 @@ impl Collector for Exposition {
 }
 
 /// A number of a metric.
-pub(super) trait Number {
+pub(crate) trait Number {
     fn number(self) -> f64;
 }
 

@@ -3,7 +3,7 @@
 use super::exposition::Exposition;
 
 /// Adds memory, threads and open files, where Linux tells them.
-pub(super) fn gather(to: &mut Exposition) {
+pub(crate) fn gather(to: &mut Exposition) {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return };
     if let Some(kibibytes) = field(&status, "VmRSS:") {
         to.number("process_resident_memory_bytes", kibibytes * 1024);

@@ -24,7 +24,7 @@ impl MetricKind {
 
 /// A metric of `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metric {
+pub struct MetricInfo {
     /// Its name, with the unit and, for totals, `_total`.
     pub name: &'static str,
     /// The kind of its values.
@@ -38,30 +38,30 @@ pub struct Metric {
 }
 
 /// The metric of this name; an unknown name is a bug that the tests of this file find.
-pub(super) fn metric(name: &str) -> Option<&'static Metric> {
+pub(super) fn metric(name: &str) -> Option<&'static MetricInfo> {
     METRICS.iter().find(|metric| metric.name == name)
 }
 
-const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Metric {
-    Metric { name, kind: MetricKind::Gauge, help, labels, vllm: None }
+const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> MetricInfo {
+    MetricInfo { name, kind: MetricKind::Gauge, help, labels, vllm: None }
 }
 
-const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Metric {
-    Metric { name, kind: MetricKind::Counter, help, labels, vllm: None }
+const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> MetricInfo {
+    MetricInfo { name, kind: MetricKind::Counter, help, labels, vllm: None }
 }
 
-const fn histogram(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Metric {
-    Metric { name, kind: MetricKind::Histogram, help, labels, vllm: None }
+const fn histogram(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> MetricInfo {
+    MetricInfo { name, kind: MetricKind::Histogram, help, labels, vllm: None }
 }
 
-impl Metric {
+impl MetricInfo {
     const fn vllm(self, name: &'static str) -> Self {
         Self { vllm: Some(name), ..self }
     }
 }
 
 /// Every metric.
-pub const METRICS: &[Metric] = &[
+pub const METRICS: &[MetricInfo] = &[
     gauge("redline_build_info", "Version, model and kernels; always 1", &["version", "model", "kernel_path"]),
     gauge("redline_engine_up", "1 while the engine's thread runs", &[]),
     gauge("redline_engine_frozen", "1 while the engine has work and does not get ahead", &[]),
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn names_follow_the_rules_of_prometheus() {
         let mut seen = BTreeSet::new();
-        for Metric { name, kind, help, labels, vllm } in METRICS {
+        for MetricInfo { name, kind, help, labels, vllm } in METRICS {
             let plain =
                 |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
             assert!(plain(name) && labels.iter().all(|label| plain(label)), "{name}");

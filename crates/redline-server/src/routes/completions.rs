@@ -18,7 +18,9 @@ fn complete(call: Call) -> Handled {
         let (head, adapters) =
             call.head_with_adapters("cmpl", body.model.as_deref(), body.adapter.as_ref())?;
         let (mut requests, form) = completion::request(body).map_err(|error| Fault::of(error, "prompt"))?;
-        requests.iter_mut().for_each(|request| call.complete(request, &adapters));
+        for request in &mut requests {
+            call.complete(request, &adapters);
+        }
         let app = &call.app;
         let need = Need {
             param: "prompt",

@@ -65,7 +65,7 @@ fn a_stream_adds_up_to_the_answer_without_one() {
             assert_eq!(own().filter(|own| own["delta"]["role"].is_string()).count(), 1);
             let text: String = own().filter_map(|own| own["delta"]["content"].as_str()).collect();
             assert_eq!(text, choice["message"]["content"]);
-            let last = own().last().unwrap();
+            let last = own().next_back().unwrap();
             assert_eq!((&last["finish_reason"], &last["delta"]), (&choice["finish_reason"], &json!({})));
             assert_eq!(own().filter(|own| !own["finish_reason"].is_null()).count(), 1);
             let told: Vec<_> =

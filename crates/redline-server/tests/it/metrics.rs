@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redline_server::{ApiKey, METRICS, Metric, MetricKind};
+use redline_server::{ApiKey, METRICS, MetricInfo, MetricKind};
 use serde_json::Value;
 
 use crate::server::{Held, Running, held, model, start, start_with};
@@ -115,7 +115,7 @@ fn every_metric_of_the_table_is_written_and_no_other() {
         "process_threads",
     ];
     let mut expect = BTreeSet::new();
-    for Metric { name, kind, vllm, .. } in METRICS {
+    for MetricInfo { name, kind, vllm, .. } in METRICS {
         for name in std::iter::once(*name).chain(*vllm) {
             expect.insert(name);
             match types.get(name) {
@@ -161,7 +161,7 @@ fn the_guide_has_every_metric_with_its_kind_and_labels() {
         GUIDE.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
     let expect: BTreeSet<String> = METRICS
         .iter()
-        .map(|Metric { name, kind, help, labels, vllm }| {
+        .map(|MetricInfo { name, kind, help, labels, vllm }| {
             let code = |text: &str| format!("`{text}`");
             let labels: Vec<String> = labels.iter().map(|label| code(label)).collect();
             let vllm = vllm.map(code).unwrap_or_default();
@@ -202,7 +202,7 @@ fn every_query_of_the_dashboard_names_a_metric_and_known_labels() {
     let mut all = Vec::new();
     queries(&serde_json::from_str(DASHBOARD).unwrap(), &mut all);
     assert!(all.len() > 15, "{all:?}");
-    let series = |metric: &Metric| -> Vec<String> {
+    let series = |metric: &MetricInfo| -> Vec<String> {
         match metric.kind {
             MetricKind::Histogram => {
                 ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", metric.name)).to_vec()
@@ -224,7 +224,8 @@ fn every_query_of_the_dashboard_names_a_metric_and_known_labels() {
         if let Some((_, rest)) = query.split_once("by (") {
             let labels = rest.split(')').next().unwrap_or_default().split(',').map(str::trim);
             for label in labels.filter(|label| *label != "le") {
-                let named = |metric: &Metric| query.contains(metric.name) && metric.labels.contains(&label);
+                let named =
+                    |metric: &MetricInfo| query.contains(metric.name) && metric.labels.contains(&label);
                 assert!(METRICS.iter().any(named), "{label} in {query}");
             }
         }

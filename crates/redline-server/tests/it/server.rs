@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use redline_api::{Chat, ChatOptions, LoadedModel};
-use redline_client::{EventReader, HttpAnswer, HttpClient, HttpConnection, StreamedAnswer, StreamedEvent};
+use redline_client::{ArrivingAnswer, EventReader, HttpAnswer, HttpClient, HttpConnection, StreamedEvent};
 use redline_engine::{Engine, Options, Source, Stage, StageTime};
 use redline_server::{LogSink, ServeSummary, Server, ServerConfig, ServerStop};
 use serde_json::Value;
@@ -134,9 +134,7 @@ impl Running {
     pub(crate) fn events(&self, path: &str, body: &str) -> Vec<Value> {
         let mut connection = self.open();
         let mut stream = Streamed::of(connection.send("POST", path, body.as_bytes()).unwrap());
-        if stream.answer.head.status != 200 {
-            panic!("{path} {body}: {}", stream.rest());
-        }
+        assert!(stream.answer.head.status == 200, "{path} {body}: {}", stream.rest());
         assert_eq!(stream.answer.head.header("content-type"), Some("text/event-stream; charset=utf-8"));
         let mut events = Vec::new();
         while let Some((name, data)) = stream.next() {
@@ -169,13 +167,13 @@ impl Drop for Running {
 
 /// An answer whose events are read as they come.
 pub(crate) struct Streamed<'a> {
-    pub(crate) answer: StreamedAnswer<'a>,
+    pub(crate) answer: ArrivingAnswer<'a>,
     reader: EventReader,
     ready: VecDeque<(Option<String>, String)>,
 }
 
 impl<'a> Streamed<'a> {
-    pub(crate) fn of(answer: StreamedAnswer<'a>) -> Self {
+    pub(crate) fn of(answer: ArrivingAnswer<'a>) -> Self {
         Self { answer, reader: EventReader::default(), ready: VecDeque::new() }
     }
 

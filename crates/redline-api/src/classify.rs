@@ -85,6 +85,7 @@ mod tests {
                 item_errors: false,
                 cache_salt: String::new(),
                 adapters: vec![AdapterChoice { name: "default".to_owned(), scale: 1.0 }],
+                queueing: redline_engine::Queueing::default(),
                 timeout_s: Some(2.0),
             },
             ..ClassifyRequest::new(Vec::new(), labels(["a", "b"]))
@@ -106,6 +107,7 @@ mod tests {
                 item_errors: true,
                 cache_salt: "tenant".to_owned(),
                 adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
+                queueing: redline_engine::Queueing::default(),
                 timeout_s: Some(3.0),
             },
             ..ClassifyRequest::new(vec!["t".to_owned(), "u".to_owned()], labels(["c", "d"]))

@@ -97,6 +97,7 @@ mod tests {
                 item_errors: false,
                 cache_salt: "tenant".to_owned(),
                 adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
+                queueing: redline_engine::Queueing::default(),
                 timeout_s: Some(3.0),
             },
             ..RerankRequest::new("r".to_owned(), vec!["d".to_owned(), "e".to_owned()])

@@ -148,6 +148,7 @@ mod tests {
             seed: None,
             cache_salt: String::new(),
             adapters: vec![AdapterChoice { name: "default".to_owned(), scale: 1.0 }],
+            queueing: redline_engine::Queueing::default(),
             timeout_s: None,
         }
     }
@@ -211,6 +212,7 @@ mod tests {
             seed: Some(3),
             cache_salt: "tenant".to_owned(),
             adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
+            queueing: redline_engine::Queueing::default(),
             timeout_s: Some(3.0),
         };
         let json = r#"{"query":[1],"items":[[2]],"item_labels":[["x",[9]]],"long_labels":"mean","apply_softmax":false,

@@ -11,6 +11,7 @@ const PUBLIC: &[&str] = &["/health", "/ready"];
 fn every_route_needs_a_key_unless_it_is_listed_as_public() {
     let server = start_with(model(), |config| {
         config.keys = vec![ApiKey::new("alice", "secret-one"), ApiKey::new("bob", "secret-two")];
+        config.classes = vec!["good".to_owned(), "bad".to_owned()];
     });
     let all = routes();
     assert!(all.len() > 10, "{all:?}");

@@ -34,7 +34,9 @@ fn requests_are_counted_by_tokens_times_and_routes() {
     let server = start();
     let before = values(&server);
     assert_eq!(before["redline_generation_tokens_total"], 0.0);
-    let body = r#"{"prompt":"In the beginning","max_tokens":5,"ignore_eos":true}"#;
+    // Long enough to be kept.
+    let text = "In the beginning God created the heaven and the earth. And the earth was without form";
+    let body = &format!(r#"{{"prompt":"{text}","max_tokens":5,"ignore_eos":true}}"#);
     let answer = server.ok("/v1/completions", body);
     let prompt = answer["usage"]["prompt_tokens"].as_f64().unwrap();
     server.ok("/v1/score", r#"{"query":"In the","items":[" beginning"," end"],"labels":[" God"," the"]}"#);

@@ -20,6 +20,7 @@ use crate::canary::Watched;
 use case::{Pacing, Workload};
 use drive::Pace;
 use figures::Turn;
+use kind::Kind;
 use prompt::Prompts;
 use reply::Reply;
 use server::{Measured, Ready};
@@ -241,7 +242,7 @@ fn measure_case(
         }
         let first = (index > 0).then_some(&turns[0][..]);
         let row = figures::row(server, load, pacing, &turns[index], first)?;
-        tell(bench, load, &row.case, &turns[index]);
+        tell(bench, load, (server.kind, &row.case), &turns[index]);
         rows.push(row);
     }
     Ok(rows)
@@ -268,7 +269,9 @@ fn turn(
 }
 
 /// Tells what the table does not show: errors by kind, answers that are too short or changed, cached prompts, a late client.
-fn tell(bench: &Bench<'_>, load: &Workload, case: &str, turns: &[Watched<Turn>]) {
+fn tell(bench: &Bench<'_>, load: &Workload, (kind, case): (Kind, &str), turns: &[Watched<Turn>]) {
+    // The items of other requests share a part that is computed once.
+    let tells_cache = kind.generates();
     let turns: Vec<&Turn> = turns.iter().map(|it| &it.value).collect();
     let replies = || turns.iter().flat_map(|turn| &turn.replies);
     let all = replies().count();
@@ -291,7 +294,7 @@ fn tell(bench: &Bench<'_>, load: &Workload, case: &str, turns: &[Watched<Turn>])
     }
     let sum = |of: fn(&Reply) -> Option<usize>| replies().filter_map(of).sum::<usize>();
     let (cached, prompt) = (sum(|reply| reply.cached_tokens), sum(|reply| reply.prompt_tokens));
-    if 20 * cached > prompt && load.shared_tokens == 0 && load.prompts.is_none() {
+    if 10 * cached > prompt && tells_cache && load.shared_tokens == 0 && load.prompts.is_none() {
         let advice = "another --seed gives other prompts";
         (bench.note)(&format!(
             "{case}: {cached} of {prompt} prompt tokens came from a prefix cache; {advice}"

@@ -76,6 +76,20 @@ impl Measured {
     }
 }
 
+/// The place of the feature whose field a message names first. A message may go on with the fields that are known.
+fn first_named(message: &str, features: &[Feature]) -> Option<usize> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let of = |feature: &Feature| {
+        let places = message.match_indices(feature.field());
+        let mut whole = places.filter(|(at, word)| {
+            !message[..*at].ends_with(is_part) && !message[at + word.len()..].starts_with(is_part)
+        });
+        whole.next().map(|(at, _)| at)
+    };
+    let named = features.iter().enumerate().filter_map(|(index, feature)| Some((of(feature)?, index)));
+    named.min().map(|(_, index)| index)
+}
+
 /// The first model that a server lists.
 fn first_model(client: &HttpClient, server: &MeasuredServer) -> Result<String> {
     let path = format!("{}/v1/models", server.base);
@@ -106,7 +120,7 @@ impl<'a> Ready<'a> {
         for _ in 0..PROBES {
             let reply = ready.probe(prompts);
             let Some(fault) = &reply.fault else { break };
-            let named = ready.features.iter().position(|feature| fault.message.contains(feature.field()));
+            let named = first_named(&fault.message, &ready.features);
             let refused = fault.kind.starts_with("status_4") || fault.kind == "status_501";
             match named.filter(|_| refused) {
                 Some(index) => drop(ready.features.remove(index)),
@@ -230,5 +244,21 @@ impl<'a> Ready<'a> {
         let body = |index| self.body(prompts, Place { block, index });
         drive::drive(self.clock, &self.target, pace, &body)
             .map_err(|error| LaneError::Usage(format!("{} connections: {error}", pace.connections)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_its_field_before_the_known_ones() {
+        let named = |message| first_named(message, Feature::ALL).map(|index| Feature::ALL[index]);
+        let listing = "unknown field `min_tokens`, expected one of `stream`, `stream_options`, `ignore_eos`";
+        assert_eq!(named(listing), Some(Feature::MinTokens));
+        assert_eq!(named("`stream` is not supported"), Some(Feature::Stream));
+        assert_eq!(named("`stream_options` needs `stream`"), Some(Feature::FinalCount));
+        assert_eq!(named(r#"[{"loc":["body","ignore_eos"],"msg":"extra"}]"#), Some(Feature::IgnoreEnd));
+        assert_eq!(named("the prompt is too long, streams or upstream"), None);
     }
 }

@@ -62,8 +62,10 @@ fn load(call: Call) -> Handled {
             let expected = (!replaces).then_some(0);
             let load =
                 |dir: PathBuf| app.model.engine.load_adapter(&named, &dir, expected).map_err(not_loaded);
-            let _ = reply.send(dir.and_then(load));
+            let loaded = dir.and_then(load);
+            // The next load may come as soon as this one is answered.
             drop(turn);
+            let _ = reply.send(loaded);
         };
         let thread = std::thread::Builder::new().name("redline-load".to_owned()).spawn(work);
         thread

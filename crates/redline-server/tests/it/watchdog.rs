@@ -44,15 +44,15 @@ fn a_frozen_engine_is_not_ready_and_gets_ready_again() {
 
 #[test]
 fn a_busy_engine_stays_ready() {
-    // Every pass takes about as long as an engine may stand still, and the request has many of them.
+    // A pass is short, and the request takes longer than an engine may stand still.
     let slow = |time: StageTime| {
         if matches!(time.stage, Stage::Pass) {
             std::thread::sleep(Duration::from_millis(20));
         }
     };
     let model = model_with(|options| options.stages = Some(Arc::new(slow)));
-    let server = start_with(model, |config| config.limits.frozen_time = Duration::from_secs(2));
-    let body = r#"{"prompt":"In the beginning","max_tokens":150,"ignore_eos":true}"#;
+    let server = start_with(model, |config| config.limits.frozen_time = Duration::from_secs(3));
+    let body = r#"{"prompt":"In the beginning","max_tokens":250,"ignore_eos":true}"#;
     let client = server.client.clone();
     let busy = std::thread::spawn(move || client.post("/v1/completions", body).unwrap().status);
     while !busy.is_finished() {

@@ -11,7 +11,7 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::clock::Moment;
 use crate::fault::Fault;
-use crate::queue::may_take;
+use crate::queue::{may_take, most_of_key};
 use crate::route::Call;
 
 /// Answers up to this size are built on the thread that serves all connections, which takes less time than a change of threads.
@@ -52,7 +52,8 @@ impl Place {
         if let Some(fault) = app.refusal() {
             return Err(fault);
         }
-        let most = app.config.limits.queue;
+        let (all, keys) = (app.config.limits.queue, app.config.keys.len());
+        let most = most_of_key(all, keys).max(1);
         let count = u32::try_from(prompts).ok().filter(|_| prompts <= most).ok_or_else(|| {
             let message = format!("{prompts} prompts are given, and {most} may wait or run; send fewer");
             Fault::invalid("invalid_value", message).of_field(param)
@@ -60,15 +61,15 @@ impl Place {
         let mut queue = app.queue();
         let own = queue.by_key.get(&call.caller).copied().unwrap_or(0);
         let free = app.places.available_permits();
-        let fits = may_take(own, prompts, free, most, app.config.keys.len());
+        let fits = may_take(own, prompts, free, all, keys);
         let permit = app.places.clone().try_acquire_many_owned(count).ok().filter(|_| fits);
         let Some(permit) = permit else {
-            let taken = most.saturating_sub(free);
+            let taken = all.saturating_sub(free);
             let fact = if prompts > free {
-                format!("{taken} of {most} places are taken, and {prompts} are needed")
+                format!("{taken} of {all} places are taken, and {prompts} are needed")
             } else {
                 format!(
-                    "{taken} of {most} places are taken, {own} of them by this key; the others are for other keys"
+                    "{taken} of {all} places are taken, {own} of them by this key; the others are for other keys"
                 )
             };
             let message = format!("{fact}; try again when some requests are answered");

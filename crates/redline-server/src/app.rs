@@ -143,7 +143,7 @@ impl App {
         self.engine_stopped.load(Ordering::SeqCst) || self.model.engine.pulse().state == PulseState::Stopped
     }
 
-    /// Whether the engine has work and does not get ahead.
+    /// Whether the engine has work and makes no progress.
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::SeqCst)
     }

@@ -101,7 +101,7 @@ pub struct ServerLimits {
     pub queue_time: Option<Duration>,
     /// How long running requests may take after the server was told to stop.
     pub drain_time: Duration,
-    /// An engine that has work and does not get ahead for this long counts as frozen. Passes that were expected to take longer may.
+    /// An engine that has work and makes no progress for this long counts as frozen. Passes that were expected to take longer may.
     pub frozen_time: Duration,
 }
 

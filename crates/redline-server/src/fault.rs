@@ -8,7 +8,7 @@ use redline_wire::{ErrorBody, ErrorDetail};
 
 use crate::form::Form;
 
-/// Longest message in bytes. Messages quote values of requests.
+/// Longest message in bytes, and longest name of a field. Both quote requests.
 const MAX_MESSAGE: usize = 600;
 /// Seconds after which a refused request may come again.
 const RETRY_SECONDS: u32 = 1;
@@ -62,9 +62,9 @@ impl Fault {
         Self::unavailable("draining", "the server is ending and takes no more work")
     }
 
-    /// The engine has work and does not get ahead.
+    /// The engine has work and makes no progress.
     pub(crate) fn frozen() -> Self {
-        Self::unavailable("engine_frozen", "the engine does not get ahead and takes no more work for now")
+        Self::unavailable("engine_frozen", "the engine makes no progress and takes no more work for now")
     }
 
     /// Names the field at fault.
@@ -131,16 +131,10 @@ impl Fault {
 
     /// The error object.
     pub(crate) fn body(&self) -> ErrorBody {
-        let mut message = self.message.clone();
-        if message.len() > MAX_MESSAGE {
-            let end = (0..=MAX_MESSAGE).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0);
-            message.truncate(end);
-            message.push_str("...");
-        }
         let error = ErrorDetail {
-            message,
+            message: shortened(&self.message),
             kind: self.kind().to_owned(),
-            param: self.param.clone(),
+            param: self.param.as_deref().map(shortened),
             code: self.code.to_owned(),
         };
         ErrorBody { error }
@@ -188,6 +182,15 @@ impl Spelling for FieldsOfRequests {
     fn command(&self, command: Command, _: Option<&str>) -> String {
         format!("`{}`", command.name())
     }
+}
+
+/// The text, or its beginning if it is long.
+fn shortened(text: &str) -> String {
+    if text.len() <= MAX_MESSAGE {
+        return text.to_owned();
+    }
+    let end = (0..=MAX_MESSAGE).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    format!("{}...", &text[..end])
 }
 
 #[cfg(test)]

@@ -73,17 +73,21 @@ fn location(param: &str) -> Vec<LocationPart> {
     parts
 }
 
-/// Adds a name and the indices that follow it.
-fn add_parts(name: &str, parts: &mut Vec<LocationPart>) {
-    let indexed = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
-    match indexed.and_then(|(name, index)| Some((name, index.parse().ok()?))) {
-        Some((name, index)) => {
-            add_parts(name, parts);
-            parts.push(LocationPart::Index(index));
-        }
-        None if name.is_empty() => {}
-        None => parts.push(LocationPart::Name(name.to_owned())),
+/// Adds a name and the indices that follow it. Names are keys of requests, so there may be any number of indices.
+fn add_parts(mut name: &str, parts: &mut Vec<LocationPart>) {
+    let mut indices = Vec::new();
+    let last_index = |name: &str| {
+        let (rest, index) = name.strip_suffix(']')?.rsplit_once('[')?;
+        Some((rest.len(), index.parse().ok()?))
+    };
+    while let Some((end, index)) = last_index(name) {
+        indices.push(LocationPart::Index(index));
+        name = &name[..end];
     }
+    if !name.is_empty() {
+        parts.push(LocationPart::Name(name.to_owned()));
+    }
+    parts.extend(indices.into_iter().rev());
 }
 
 #[cfg(test)]

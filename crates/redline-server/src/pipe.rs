@@ -127,16 +127,12 @@ impl Pipe {
     }
 }
 
-/// Bytes that something takes until it is read.
+/// Bytes that something takes until it is read. Prompts do not count: each is told once, and the memory for the answer contains it.
 fn weight(of: &Heard) -> usize {
     let logprobs = |position: &PositionLogprobs| (1 + position.top.len()) * LOGPROB;
     let own = size_of::<Heard>();
     let Heard::Piece(_, piece) = of else { return own };
-    let prompt = piece.prompt.as_ref().map_or(0, |prompt| {
-        let positions = prompt.logprobs.iter().flatten().flatten();
-        prompt.token_ids.len() * size_of::<u32>() + positions.map(logprobs).sum::<usize>()
-    });
-    own + piece.text.len() + piece.logprobs.as_ref().map_or(0, logprobs) + prompt
+    own + piece.text.len() + piece.logprobs.as_ref().map_or(0, logprobs)
 }
 
 #[cfg(test)]

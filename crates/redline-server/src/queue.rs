@@ -33,6 +33,11 @@ impl Queue {
     }
 }
 
+/// How many of `all` places a key may have at most, among `keys` keys, if all others are free.
+pub(crate) fn most_of_key(all: usize, keys: usize) -> usize {
+    if keys <= 1 { all } else { (all / keys).max(all - all.div_ceil(4)) }
+}
+
 /// Whether a key that has `own` places may take `more` of the `free` ones of `all`, among `keys` keys. Up to an equal share, it may take
 /// any. Beyond that, it leaves a quarter of all places to the others.
 pub(crate) fn may_take(own: usize, more: usize, free: usize, all: usize, keys: usize) -> bool {
@@ -67,6 +72,11 @@ mod tests {
         assert!(may_take(0, 4, 4, 8, 2) && may_take(3, 1, 1, 8, 2));
         assert!(may_take(4, 2, 4, 8, 2) && !may_take(4, 3, 4, 8, 2) && !may_take(6, 1, 2, 8, 2));
         assert!(!may_take(0, 5, 4, 8, 2));
+        for (all, keys) in [(8, 2), (8, 3), (256, 2), (1, 2), (5, 1), (7, 100)] {
+            let most = most_of_key(all, keys);
+            assert!(most == 0 || may_take(0, most, all, all, keys), "{all} {keys}");
+            assert!(!may_take(0, most + 1, all, all, keys), "{all} {keys}");
+        }
         // However few places there are, a key within its share finds the free ones.
         assert!(may_take(0, 1, 1, 2, 2) && !may_take(1, 1, 1, 2, 2));
     }

@@ -1,4 +1,4 @@
-//! Notices that the engine is frozen: it has work, and does not get ahead.
+//! Notices that the engine is frozen: it has work and makes no progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,10 +39,13 @@ impl Stillness {
 pub(crate) async fn watch(app: Arc<App>) {
     let limit = app.config.limits.frozen_time;
     let wait = (limit / LOOKS).clamp(SHORTEST_WAIT, LONGEST_WAIT);
-    let begun = Moment::now();
+    // Only the time in which this thread runs too counts: the whole process may be stopped for a while.
+    let (mut now, mut last) = (Duration::ZERO, Moment::now());
     let mut stillness = Stillness { beats: 0, since: Duration::ZERO };
     loop {
-        let frozen = stillness.is_frozen(app.model.engine.pulse(), begun.elapsed(), limit);
+        now += last.elapsed().min(wait * 2);
+        last = Moment::now();
+        let frozen = stillness.is_frozen(app.model.engine.pulse(), now, limit);
         app.set_frozen(frozen);
         tokio::time::sleep(wait).await;
     }
@@ -63,7 +66,7 @@ mod tests {
         assert!(!at(100, pulse(PulseState::Idle, 7, 0.0)));
         assert!(!at(101, working(8)) && !at(104, working(8)));
         assert!(at(105, working(8)) && at(106, working(8)));
-        // It gets ahead again, slowly.
+        // It makes progress again, slowly.
         assert!(!at(107, working(9)) && !at(110, working(10)) && !at(113, working(11)));
         assert!(at(117, working(11)));
         // A pass that was expected to take long may.

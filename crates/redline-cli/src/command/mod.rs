@@ -73,7 +73,7 @@ enum Command {
     Chat(Box<chat::ChatArgs>),
     /// Fill masks after a prompt, or in it, with a diffusion model
     Diffuse(Box<diffuse::DiffuseArgs>),
-    /// Answer requests over HTTP, in the forms of OpenAI, SGLang, Cohere and others
+    /// Answer requests over HTTP, in the forms of OpenAI, SGLang, vLLM, Cohere and others
     Serve(Box<serve::ServeArgs>),
     /// Measure the perplexity of a text, and KL divergence and top-1 agreement against another model or format
     Perplexity(Box<perplexity::PerplexityArgs>),

@@ -170,6 +170,12 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.prefix_cache.resolve(settings, context.environment)?;
     if args.mode == ServeMode::Throughput {
+        if !args.adapters.named().is_empty() || args.adapter_root.is_some() {
+            return Err(Failure::usage(
+                "adapters with `--mode throughput`",
+                "`redline bench load --url URL --adapters A,B` measures a server with adapters",
+            ));
+        }
         let loaded = settings.load(&model, context.environment)?;
         return throughput::run(loaded, args.report.as_deref(), context);
     }

@@ -138,7 +138,9 @@ fn answer(stream: &mut BufReader<TcpStream>, script: &Script, head: &str, body: 
         return whole(
             stream,
             400,
-            &format!(r#"{{"error":{{"message":"`{field}` is not known, but `stream`, `stream_options` and `ignore_eos` are","param":"{field}"}}}}"#),
+            &format!(
+                r#"{{"error":{{"message":"`{field}` is not known, but `stream`, `stream_options` and `ignore_eos` are","param":"{field}"}}}}"#
+            ),
         );
     }
     let fails = script.fails_every > 0 && number > script.spared && number % script.fails_every == 0;

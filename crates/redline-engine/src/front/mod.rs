@@ -372,7 +372,7 @@ impl Engine {
         }
     }
 
-    /// Whether the engine's thread works and gets ahead, read without waiting for it.
+    /// Whether the engine's thread works and makes progress, read without waiting for it.
     pub fn pulse(&self) -> Pulse {
         self.gauges.pulse()
     }

@@ -83,7 +83,7 @@ impl RequestEnd {
     }
 }
 
-/// Whether the engine's thread works, and whether it gets ahead.
+/// Whether the engine's thread works, and whether it makes progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pulse {
     /// What the thread does.
@@ -268,7 +268,7 @@ impl Gauges {
         sums.rows.add(rows as u64);
     }
 
-    /// A request got ahead.
+    /// A request made progress.
     pub(crate) fn advanced(&self, before: Progress, now: Progress) {
         let grown = |gauge: &Gauge, before: usize, now: usize| {
             if now > before {

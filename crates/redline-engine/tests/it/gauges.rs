@@ -36,7 +36,7 @@ fn an_engine_that_is_in_a_pass_tells_what_waits_and_runs() {
     assert!(engine.has_room(0) && !engine.has_room(1));
     let pulse = engine.pulse();
     assert_eq!(pulse.state, PulseState::Working);
-    assert_eq!(engine.pulse().beats, pulse.beats, "nothing gets ahead");
+    assert_eq!(engine.pulse().beats, pulse.beats, "nothing runs");
     drop(go);
     first.wait().unwrap();
     second.wait().unwrap();

@@ -128,7 +128,7 @@ impl Team {
         self.clock = Some(clock);
     }
 
-    /// Increases this number before each piece of work that the team runs, so that other threads can see that it gets ahead. The
+    /// Increases this number before each piece of work that the team runs, so that other threads can see its progress. The
     /// team is its only writer.
     pub fn set_progress(&mut self, progress: Arc<AtomicU64>) {
         self.progress = Some(progress);

@@ -64,7 +64,7 @@ impl MetricInfo {
 pub const METRICS: &[MetricInfo] = &[
     gauge("redline_build_info", "Version, model and kernels; always 1", &["version", "model", "kernel_path"]),
     gauge("redline_engine_up", "1 while the engine's thread runs", &[]),
-    gauge("redline_engine_frozen", "1 while the engine has work and does not get ahead", &[]),
+    gauge("redline_engine_frozen", "1 while the engine has work and makes no progress", &[]),
     gauge("redline_requests_waiting", "Requests without a pass so far", &[])
         .vllm("vllm:num_requests_waiting"),
     gauge("redline_requests_running", "Requests that have had a pass", &[]).vllm("vllm:num_requests_running"),

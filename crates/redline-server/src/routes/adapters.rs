@@ -54,14 +54,14 @@ fn load(call: Call) -> Handled {
             let message = "other adapters are being loaded; try again later";
             return Err(Fault::overloaded("adapters_loading", message));
         };
-        let (app, named) = (call.app.clone(), name.clone());
+        // Not the whole server, whose end does not wait for a load.
+        let (model, named) = (call.app.model.clone(), name.clone());
         let (reply, loaded) = oneshot::channel();
         // On a thread of its own, because the few threads that tokenise serve all requests.
         let work = move || {
             let dir = confined(&root, &body.lora_path);
             let expected = (!replaces).then_some(0);
-            let load =
-                |dir: PathBuf| app.model.engine.load_adapter(&named, &dir, expected).map_err(not_loaded);
+            let load = |dir: PathBuf| model.engine.load_adapter(&named, &dir, expected).map_err(not_loaded);
             let loaded = dir.and_then(load);
             // The next load may come as soon as this one is answered.
             drop(turn);

@@ -1,6 +1,7 @@
 //! `GET /info`.
 
 use redline_api::foreign::predict::MAX_BATCH;
+use redline_api::foreign::rerank::MAX_DOCUMENTS;
 use redline_wire::{Entries, TeiClasses, TeiInfo, TeiModelType};
 
 use crate::answer::Answer;
@@ -29,7 +30,7 @@ fn answer(call: Call) -> Handled {
             max_concurrent_requests: app.config.limits.queue,
             max_input_length: info.context,
             max_batch_tokens: info.max_chunk,
-            max_client_batch_size: MAX_BATCH,
+            max_client_batch_size: if app.config.classes.is_empty() { MAX_DOCUMENTS } else { MAX_BATCH },
             auto_truncate: false,
             version: env!("CARGO_PKG_VERSION"),
         })

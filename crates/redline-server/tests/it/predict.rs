@@ -172,5 +172,5 @@ fn the_server_tells_what_its_model_is_for() {
     assert_eq!(info["model_type"]["classifier"]["label2id"]["bad"], 1);
     assert_eq!((&info["model_id"], &info["max_input_length"]), (&json!("demo"), &json!(512)));
     let info = document(&start().client.get("/info").unwrap());
-    assert!(info["model_type"]["reranker"].is_object() && info["max_client_batch_size"] == 2_048);
+    assert!(info["model_type"]["reranker"].is_object() && info["max_client_batch_size"] == 1_000);
 }

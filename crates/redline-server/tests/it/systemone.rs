@@ -335,3 +335,13 @@ fn answers_have_the_request_id_that_the_client_reads() {
     let refused = server.client.post("/v1/systemone", "{}").unwrap();
     assert!(refused.header("x-typesafe-request-id").is_some());
 }
+
+#[test]
+fn a_key_of_many_indices_is_refused_like_any_other() {
+    let server = start();
+    let body = format!(r#"{{"{}":1}}"#, "[0]".repeat(300_000));
+    let answer = server.client.post("/v1/systemone", &body).unwrap();
+    assert_eq!(answer.status, 422);
+    assert!(answer.body.len() < 10_000, "{}", answer.body.len());
+    assert_eq!(server.client.get("/health").unwrap().status, 200);
+}

@@ -3,7 +3,7 @@
 //! Each tenant has a line of its own. The requests of a tenant have ascending positions, and a new one has the first position after
 //! those of all requests that have begun, or after the last of its own tenant. So a tenant that has one request is not behind the
 //! hundreds that another submitted before, but behind those that run and one of the hundreds. With one tenant, the order is that of
-//! arrival. A request never comes before one that has begun, and each position is overtaken a bounded number of times, so the
+//! arrival. Requests that end before they begin do not move their tenant back. A request never comes before one that has begun, and each position is overtaken a bounded number of times, so the
 //! earliest request still always finishes (`scheduler/room.rs`).
 
 use std::collections::BTreeMap;
@@ -17,25 +17,48 @@ pub(super) struct Line {
     arrivals: u64,
     /// The last position of a request that has begun.
     begun: u64,
-    /// The last position of each tenant that has requests after that.
-    last: BTreeMap<String, u64>,
+    /// The tenants with requests that have not begun.
+    waiting: BTreeMap<String, Waiting>,
+}
+
+/// The requests of a tenant that have not begun.
+#[derive(Debug)]
+struct Waiting {
+    /// The last position that a request got.
+    last: u64,
+    count: u64,
 }
 
 impl Line {
     /// The number of a new request, counted from 0, and its place: the smaller comes first.
     pub(super) fn join(&mut self, tenant: &str) -> (u64, u64) {
-        let begun = self.begun;
-        self.last.retain(|_, last| *last > begun);
-        let position = self.last.get(tenant).copied().unwrap_or(begun) + 1;
-        self.last.insert(tenant.to_owned(), position);
-        let number = self.arrivals;
+        let (begun, number) = (self.begun, self.arrivals);
+        let waiting = self.waiting.entry(tenant.to_owned()).or_insert(Waiting { last: begun, count: 0 });
+        waiting.last = waiting.last.max(begun);
+        // Otherwise some left without having begun: their positions must not move the tenant back.
+        if waiting.last <= begun + waiting.count {
+            waiting.last += 1;
+        }
+        waiting.count += 1;
+        let position = waiting.last;
         self.arrivals += 1;
         (number, (position << ARRIVAL_BITS) | (number & ((1 << ARRIVAL_BITS) - 1)))
     }
 
-    /// The request at this place has its first pass.
-    pub(super) fn begin(&mut self, place: u64) {
+    /// The request of a tenant at this place has its first pass.
+    pub(super) fn begin(&mut self, place: u64, tenant: &str) {
         self.begun = self.begun.max(place >> ARRIVAL_BITS);
+        self.leave(tenant);
+    }
+
+    /// A request of a tenant ends that has not begun.
+    pub(super) fn leave(&mut self, tenant: &str) {
+        if let Some(waiting) = self.waiting.get_mut(tenant) {
+            waiting.count -= 1;
+            if waiting.count == 0 {
+                self.waiting.remove(tenant);
+            }
+        }
     }
 }
 
@@ -50,7 +73,7 @@ mod tests {
             .map(|n| {
                 let joined = line.join("");
                 if n % 3 == 0 {
-                    line.begin(joined.1);
+                    line.begin(joined.1, "");
                 }
                 joined
             })
@@ -62,14 +85,40 @@ mod tests {
     fn a_tenant_with_few_requests_comes_before_most_of_a_flood_and_after_what_runs() {
         let mut line = Line::default();
         let flood: Vec<u64> = (0..50).map(|_| line.join("a").1).collect();
-        line.begin(flood[0]);
-        line.begin(flood[1]);
+        line.begin(flood[0], "a");
+        line.begin(flood[1], "a");
         let few = [line.join("b").1, line.join("b").1];
         assert!(flood[1] < few[0] && flood[2] < few[0] && few[0] < flood[3]);
         assert!(flood[3] < few[1] && few[1] < flood[4]);
         // What begins moves the line on: a third tenant does not come before it.
-        line.begin(few[1]);
+        line.begin(few[1], "b");
         let third = line.join("c").1;
         assert!(few[1] < third && flood[3] < third && third < flood[5]);
+    }
+
+    #[test]
+    fn requests_that_leave_do_not_move_their_tenant_back() {
+        let mut line = Line::default();
+        let mut begun = 0;
+        for _ in 0..100 {
+            // One tenant's requests all leave before they begin, the other's all begin.
+            let gone = line.join("a").1;
+            let stays = line.join("b").1;
+            assert!(gone >> ARRIVAL_BITS <= (begun >> ARRIVAL_BITS) + 1);
+            line.leave("a");
+            line.begin(stays, "b");
+            begun = stays;
+        }
+        let waiting: Vec<u64> = (0..10).map(|_| line.join("a").1).collect();
+        for _ in 1..waiting.len() {
+            line.leave("a");
+        }
+        let (next, other) = (line.join("a").1, [line.join("b").1, line.join("b").1]);
+        assert!(waiting[9] < next, "the order of arrival");
+        assert!(waiting[0] < other[0] && other[0] >> ARRIVAL_BITS == (begun >> ARRIVAL_BITS) + 1);
+        line.begin(waiting[0], "a");
+        line.leave("a");
+        let after = line.join("a").1;
+        assert_eq!(after >> ARRIVAL_BITS, (waiting[0] >> ARRIVAL_BITS) + 1, "nothing is before it");
     }
 }

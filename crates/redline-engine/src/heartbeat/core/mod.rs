@@ -59,6 +59,8 @@ struct Running {
     timeout_s: Option<f64>,
     /// How long it may wait for its first pass, in seconds.
     longest_wait_s: Option<f64>,
+    /// Whose request it is.
+    tenant: String,
     adapters: Adapters,
     /// Number of requests that arrived before it.
     number: u64,
@@ -302,6 +304,7 @@ impl<M: Machine> Core<M> {
             cancels,
             timeout_s,
             longest_wait_s: queueing.longest_wait_s,
+            tenant: queueing.tenant,
             adapters: adapters.uses,
             number,
             arrived,
@@ -387,7 +390,7 @@ impl<M: Machine> Core<M> {
                     let queue_s = seconds_between(running.arrived, start);
                     running.queue_s = Some(queue_s);
                     running.place.begin();
-                    self.line.begin(piece.key.task);
+                    self.line.begin(piece.key.task, &running.tenant);
                     self.gauges.times.queue.add(queue_s);
                 }
                 running.computed_tokens += piece.tokens;
@@ -595,7 +598,10 @@ impl<M: Machine> Core<M> {
         self.scheduler.leave(number, &mut self.cache);
         self.labels.remove(&number);
         if let Some(running) = self.tasks.remove(&number) {
-            let Running { task, place, memory, computed_tokens, number, .. } = running;
+            let Running { task, place, memory, computed_tokens, number, queue_s, tenant, .. } = running;
+            if queue_s.is_none() {
+                self.line.leave(&tenant);
+            }
             let end = match &outcome {
                 Ok(Ran { ended: None, .. }) => RequestEnd::Finished,
                 Ok(Ran { ended: Some(Ended::Cancelled), .. }) => RequestEnd::Cancelled,

@@ -81,8 +81,8 @@ impl Turn {
         };
         let slo = load.slo;
         let is_good = |reply: &&Reply| {
-            // A single token has no time between tokens, and breaks no bound of it.
-            let tpot = reply.tpot_s().or((reply.output_tokens == 1).then_some(0.0));
+            // Tokens that came at once have no time between them, and break no bound of it.
+            let tpot = reply.tpot_s().or((reply.chunks.len() == 1).then_some(0.0));
             keeps(slo.ttft_s, reply.ttft_s())
                 && keeps(slo.tpot_s, tpot)
                 && keeps(slo.e2e_s, Some(reply.e2e_s()))

@@ -225,8 +225,11 @@ impl Reply {
         self.chunks.first().map(|chunk| seconds(self.due, chunk.0))
     }
 
-    /// The mean time between tokens; `None` with fewer than two.
+    /// The mean time between tokens; `None` with fewer than two, or if all came at once.
     pub(super) fn tpot_s(&self) -> Option<f64> {
+        if self.chunks.len() < 2 {
+            return None;
+        }
         let (first, last) = (self.chunks.first()?.0, self.chunks.last()?.0);
         let between = self.output_tokens.checked_sub(1).filter(|&n| n > 0)?;
         Some(seconds(first, last) / between as f64)

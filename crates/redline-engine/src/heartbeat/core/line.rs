@@ -3,8 +3,8 @@
 //! Each tenant has a line of its own. The requests of a tenant have ascending positions, and a new one has the first position after
 //! those of all requests that have begun, or after the last of its own tenant. So a tenant that has one request is not behind the
 //! hundreds that another submitted before, but behind those that run and one of the hundreds. With one tenant, the order is that of
-//! arrival. Requests that end before they begin do not move their tenant back. A request never comes before one that has begun, and each position is overtaken a bounded number of times, so the
-//! earliest request still always finishes (`scheduler/room.rs`).
+//! arrival. Requests that end before they begin do not move their tenant back. A request never comes before one that has begun, and each
+//! position is overtaken a bounded number of times, so the earliest request still always finishes (`scheduler/room.rs`).
 
 use std::collections::BTreeMap;
 

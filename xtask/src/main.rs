@@ -162,6 +162,12 @@ const COMMANDS: &[Command] = &[
                 `torch`: parity and time of a model that fills masks (ARGS go to xtask/peers/diffusion.py)",
         run: python::peers,
     },
+    Command {
+        name: "clients",
+        arguments: "[--venv DIR] [ARGS...]",
+        about: "use `redline serve` through clients that others wrote (ARGS go to xtask/clients/run.py: --only openai, ...)",
+        run: python::clients,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -90,10 +90,30 @@ pub(crate) fn peers(arguments: &[String]) -> Result<(), Failure> {
     };
     let options = options(arguments)?;
     let call = python(&script, &options)?;
-    if !options.rest.iter().any(|a| a == "--redline" || a == "--help" || a == "-h") {
-        crate::ci::cargo().args(["build", "--locked", "--release", "--package", "redline-cli"]).run()?;
-    }
+    build_for(&options)?;
     Ok(call.run()?)
+}
+
+/// `cargo xtask clients`. Builds Redline first, so that the script can serve with it.
+pub(crate) fn clients(arguments: &[String]) -> Result<(), Failure> {
+    let script = Script {
+        venv: ".venv-clients",
+        requirements: "xtask/clients/requirements.txt",
+        environment: None,
+        file: "xtask/clients/run.py",
+    };
+    let options = options(arguments)?;
+    let call = python(&script, &options)?;
+    build_for(&options)?;
+    Ok(call.run()?)
+}
+
+/// Builds Redline, unless the script is given a binary or shows only its help.
+fn build_for(options: &Options) -> Result<()> {
+    if options.rest.iter().any(|a| a == "--redline" || a == "--help" || a == "-h") {
+        return Ok(());
+    }
+    crate::ci::cargo().args(["build", "--locked", "--release", "--package", "redline-cli"]).run()
 }
 
 /// Removes `--venv DIR` from the arguments. All others, and everything after `--`, go to the script.

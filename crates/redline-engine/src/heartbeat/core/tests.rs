@@ -188,7 +188,7 @@ fn gauges_tell_what_was_run_and_what_is_held() {
     assert_eq!((read.sequences, read.kept_tokens), (0, 49));
     assert_eq!((read.prompt_tokens, read.cached_tokens, read.generated_tokens), (80, 39, 11));
     assert_eq!((read.between_tokens_s.count(), read.per_token_s.count(), read.request_s.count()), (9, 1, 1));
-    assert_eq!(read.per_token_s.sum, 10_300.0 * 1e-9);
+    assert!((read.per_token_s.sum - 10_300e-9).abs() < 1e-15, "{}", read.per_token_s.sum);
     let counts = read.passes.map(|totals| (totals.count, totals.rows));
     assert_eq!(counts, [(2, 41), (9, 9), (0, 0), (0, 0), (0, 0)]);
     let ends = read.ends.map(|(_, count)| count);

@@ -76,7 +76,7 @@ fn train(arguments: &[String], file: &'static str) -> Result<(), Failure> {
     Ok(python(&script, &options)?.run()?)
 }
 
-/// `cargo xtask peers`, and `cargo xtask peers torch` for models that fill masks. Builds Redline first, so that the script can run it.
+/// `cargo xtask peers`, and `cargo xtask peers torch` for models that fill masks.
 pub(crate) fn peers(arguments: &[String]) -> Result<(), Failure> {
     let (file, arguments) = match arguments {
         [first, rest @ ..] if first == "torch" => ("xtask/peers/diffusion.py", rest),
@@ -88,13 +88,10 @@ pub(crate) fn peers(arguments: &[String]) -> Result<(), Failure> {
         environment: Some(BUILD_LLAMA),
         file,
     };
-    let options = options(arguments)?;
-    let call = python(&script, &options)?;
-    build_for(&options)?;
-    Ok(call.run()?)
+    with_redline(&script, arguments)
 }
 
-/// `cargo xtask clients`. Builds Redline first, so that the script can serve with it.
+/// `cargo xtask clients`: the server through clients that others wrote.
 pub(crate) fn clients(arguments: &[String]) -> Result<(), Failure> {
     let script = Script {
         venv: ".venv-clients",
@@ -102,18 +99,17 @@ pub(crate) fn clients(arguments: &[String]) -> Result<(), Failure> {
         environment: None,
         file: "xtask/clients/run.py",
     };
-    let options = options(arguments)?;
-    let call = python(&script, &options)?;
-    build_for(&options)?;
-    Ok(call.run()?)
+    with_redline(&script, arguments)
 }
 
-/// Builds Redline, unless the script is given a binary or shows only its help.
-fn build_for(options: &Options) -> Result<()> {
-    if options.rest.iter().any(|a| a == "--redline" || a == "--help" || a == "-h") {
-        return Ok(());
+/// Runs a script that runs Redline. It is built before, unless the script is given a binary or shows only its help.
+fn with_redline(script: &Script, arguments: &[String]) -> Result<(), Failure> {
+    let options = options(arguments)?;
+    let call = python(script, &options)?;
+    if !options.rest.iter().any(|a| a == "--redline" || a == "--help" || a == "-h") {
+        crate::ci::cargo().args(["build", "--locked", "--release", "--package", "redline-cli"]).run()?;
     }
-    crate::ci::cargo().args(["build", "--locked", "--release", "--package", "redline-cli"]).run()
+    Ok(call.run()?)
 }
 
 /// Removes `--venv DIR` from the arguments. All others, and everything after `--`, go to the script.

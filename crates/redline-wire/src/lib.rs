@@ -37,13 +37,13 @@ pub use fault::LineFault;
 pub use finite::Finite;
 pub use foreign::adapters::{AdapterEntry, AdapterList, LoadAdapterBody, UnloadAdapterBody};
 pub use foreign::chat::{
-    AssistantMessage, ChatCompletion, ChatCompletionBody, ChatCompletionChoice, ChatCompletionChunk,
-    ChatCompletionDelta, ChatCompletionEvent, ChatLogprobs, ChatPosition, ChatToken, MessageDelta,
+    AssistantMessage, ChatCompletion, ChatCompletionBody, ChatCompletionChoice, ChatCompletionDelta,
+    ChatCompletionEvent, ChatLogprobs, ChatPosition, ChatToken, MessageDelta,
 };
 pub use foreign::classify::{ClassifiedText, ClassifyAnswer, ClassifyBody};
 pub use foreign::completion::{
-    CompletionBody, CompletionChunk, CompletionDelta, CompletionEvent, LegacyLogprobs, NamedLogprobs,
-    OpenAiChoice, OpenAiCompletion,
+    CompletionBody, CompletionDelta, CompletionEvent, LegacyLogprobs, NamedLogprobs, OpenAiChoice,
+    OpenAiCompletion,
 };
 pub use foreign::decision::{
     DecisionAnswer, DecisionBody, DecisionChoiceBody, DecisionDiagnostics, DecisionInput,
@@ -63,7 +63,7 @@ pub use foreign::responses::{
     ResponseUsage, ResponsesBody, ResponsesItem, ResponsesPart, ResponsesText, TextOrParts,
 };
 pub use foreign::score::{ScoreAnswer, ScoreBody};
-pub use foreign::stream::{ServerEvent, StreamOptions};
+pub use foreign::stream::{ServerEvent, StreamChunk, StreamEvent, StreamOptions};
 pub use foreign::systemone::{
     Criteria, Entries, SystemOneAnswer, SystemOneAnswers, SystemOneBody, SystemOneKind, SystemOneQuestion,
     SystemOneUsage,

@@ -7,9 +7,9 @@ use redline_engine::{
 };
 use redline_settings::Hint;
 use redline_wire::{
-    AssistantMessage, ChatCompletion, ChatCompletionBody, ChatCompletionChoice, ChatCompletionChunk,
-    ChatCompletionDelta, ChatCompletionEvent, ChatKeys, ChatLogprobs, ChatPosition, ChatToken, ErrorBody,
-    ErrorDetail, Finite, MessageDelta, Usage,
+    AssistantMessage, ChatCompletion, ChatCompletionBody, ChatCompletionChoice, ChatCompletionDelta,
+    ChatCompletionEvent, ChatKeys, ChatLogprobs, ChatPosition, ChatToken, ErrorDetail, Finite, MessageDelta,
+    Usage,
 };
 
 use super::AnswerHead;
@@ -18,7 +18,7 @@ use super::generation::{
     GenerationFields, MAX_TOP_LOGPROBS, StreamForm, max_tokens, no_tools, plain_text, reason, sized,
     unsupported,
 };
-use super::stream::{StreamCounts, StreamedAnswer};
+use super::stream::{Chunks, StreamedAnswer, fail};
 use crate::{ApiError, Chat, LoadedModel, cost};
 
 /// A request whose conversation is not formatted yet.
@@ -180,10 +180,8 @@ fn logprobs(model: &LoadedModel, positions: &[PositionLogprobs]) -> Result<ChatL
 /// Answers that are sent in events.
 pub struct ChatStream {
     model: Arc<LoadedModel>,
-    head: AnswerHead,
     form: ChatForm,
-    stream: StreamForm,
-    counts: StreamCounts,
+    chunks: Chunks,
     /// Of each answer: whether its role was sent.
     begun: Vec<bool>,
 }
@@ -193,25 +191,10 @@ impl ChatStream {
     pub fn new(model: Arc<LoadedModel>, head: AnswerHead, form: ChatForm, request: &ChatRequest) -> Self {
         Self {
             model,
-            head,
             form,
-            stream: form.stream.unwrap_or_default(),
-            counts: StreamCounts::new(1),
+            chunks: Chunks::new(head, "chat.completion.chunk", form.stream, 1),
             begun: vec![false; request.request.n],
         }
-    }
-
-    /// A chunk; the one with the token counts has no choices.
-    fn chunk(&self, choices: Vec<ChatCompletionDelta>) -> ChatCompletionEvent {
-        let told = self.stream.running_usage || choices.is_empty();
-        ChatCompletionEvent::Chunk(ChatCompletionChunk {
-            id: self.head.id.clone(),
-            object: "chat.completion.chunk",
-            created: self.head.created,
-            model: self.head.model.clone(),
-            choices,
-            usage: (self.stream.usage || told).then(|| told.then(|| self.usage())),
-        })
     }
 }
 
@@ -220,15 +203,13 @@ impl StreamedAnswer for ChatStream {
 
     const HAS_END_MARK: bool = true;
 
-    fn begin(&mut self, _: &mut Vec<ChatCompletionEvent>) {}
-
     fn piece(
         &mut self,
         prompt: usize,
         piece: GeneratedPiece,
         events: &mut Vec<ChatCompletionEvent>,
     ) -> Result<(), ApiError> {
-        self.counts.add(prompt, &piece);
+        self.chunks.counts.add(prompt, &piece);
         let index = piece.continuation;
         let Some(begun) = self.begun.get_mut(index) else { return Ok(()) };
         let delta = |delta, logprobs, finish_reason| {
@@ -236,35 +217,35 @@ impl StreamedAnswer for ChatStream {
         };
         if !std::mem::replace(begun, true) {
             let role = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
-            events.push(self.chunk(delta(role, None, None)));
+            events.push(self.chunks.chunk(delta(role, None, None), || self.usage()));
         }
         let told = piece.logprobs.as_slice();
         let logprobs = self.form.logprobs.then(|| logprobs(&self.model, told)).transpose()?;
-        if !piece.text.is_empty() || logprobs.is_some() || self.stream.running_usage {
+        if !piece.text.is_empty() || logprobs.is_some() || self.chunks.form.running_usage {
             let text = MessageDelta { role: None, content: Some(piece.text) };
-            events.push(self.chunk(delta(text, logprobs, None)));
+            events.push(self.chunks.chunk(delta(text, logprobs, None), || self.usage()));
         }
         if let Some(why) = piece.finish_reason {
-            events.push(self.chunk(delta(MessageDelta::default(), None, Some(reason(why)))));
+            events.push(
+                self.chunks.chunk(delta(MessageDelta::default(), None, Some(reason(why))), || self.usage()),
+            );
         }
         Ok(())
     }
 
     fn ended(&mut self, prompt: usize, counts: TokenCounts) {
-        self.counts.set(prompt, counts);
+        self.chunks.counts.set(prompt, counts);
     }
 
     fn end(&mut self, events: &mut Vec<ChatCompletionEvent>) {
-        if self.stream.usage {
-            events.push(self.chunk(Vec::new()));
-        }
+        self.chunks.end(self.usage(), events);
     }
 
     fn fail(&mut self, error: ErrorDetail, events: &mut Vec<ChatCompletionEvent>) {
-        events.push(ChatCompletionEvent::Failed(ErrorBody { error }));
+        fail(error, events);
     }
 
     fn usage(&self) -> Usage {
-        self.counts.total()
+        self.chunks.counts.total()
     }
 }

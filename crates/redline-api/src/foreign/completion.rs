@@ -7,14 +7,14 @@ use redline_engine::{
     TokenCounts, TokenLogprob,
 };
 use redline_wire::{
-    CompletionBody, CompletionChunk, CompletionDelta, CompletionEvent, ErrorBody, ErrorDetail, Finite,
-    LegacyLogprobs, NamedLogprobs, OpenAiChoice, OpenAiCompletion, TextOrIds, Usage,
+    CompletionBody, CompletionDelta, CompletionEvent, ErrorDetail, Finite, LegacyLogprobs, NamedLogprobs,
+    OpenAiChoice, OpenAiCompletion, TextOrIds, Usage,
 };
 
 use super::AnswerHead;
 use super::fields::{count, refused, within};
 use super::generation::{GenerationFields, MAX_TOP_LOGPROBS, StreamForm, reason};
-use super::stream::{StreamCounts, StreamedAnswer};
+use super::stream::{Chunks, StreamedAnswer, fail};
 use crate::prompt::prompt;
 use crate::{ApiError, LoadedModel, cost};
 
@@ -214,12 +214,10 @@ fn choice(index: usize, form: CompletionForm, echoed: &Echoed, one: Continuation
 /// A completion that is sent in events.
 pub struct CompletionStream {
     model: Arc<LoadedModel>,
-    head: AnswerHead,
     form: CompletionForm,
-    stream: StreamForm,
+    chunks: Chunks,
     /// Number of continuations per prompt.
     n: usize,
-    counts: StreamCounts,
     /// The prompts as their continuations repeat them, from their first pieces on.
     echoed: Vec<Echoed>,
     /// Of each continuation: whether it has begun, and where its next token begins, in characters.
@@ -237,27 +235,12 @@ impl CompletionStream {
         let n = requests.first().map_or(1, |request| request.n);
         Self {
             model,
-            head,
             form,
-            stream: form.stream.unwrap_or_default(),
+            chunks: Chunks::new(head, "text_completion", form.stream, requests.len()),
             n,
-            counts: StreamCounts::new(requests.len()),
             echoed: requests.iter().map(|_| Echoed::default()).collect(),
             choices: vec![(false, 0); n * requests.len()],
         }
-    }
-
-    /// A chunk; the one with the token counts has no choices.
-    fn chunk(&self, choices: Vec<CompletionDelta>) -> CompletionEvent {
-        let told = self.stream.running_usage || choices.is_empty();
-        CompletionEvent::Chunk(CompletionChunk {
-            id: self.head.id.clone(),
-            object: "text_completion",
-            created: self.head.created,
-            model: self.head.model.clone(),
-            choices,
-            usage: (self.stream.usage || told).then(|| told.then(|| self.usage())),
-        })
     }
 }
 
@@ -266,15 +249,13 @@ impl StreamedAnswer for CompletionStream {
 
     const HAS_END_MARK: bool = true;
 
-    fn begin(&mut self, _: &mut Vec<CompletionEvent>) {}
-
     fn piece(
         &mut self,
         prompt: usize,
         mut piece: GeneratedPiece,
         events: &mut Vec<CompletionEvent>,
     ) -> Result<(), ApiError> {
-        self.counts.add(prompt, &piece);
+        self.chunks.counts.add(prompt, &piece);
         if let Some(told) = piece.prompt.take() {
             let echoed = Echoed::of(&self.model, self.form, &told.token_ids, told.logprobs)?;
             if let Some(own) = self.echoed.get_mut(prompt) {
@@ -305,7 +286,7 @@ impl StreamedAnswer for CompletionStream {
         *offset = logprobs.next;
         let finish_reason = if only_prompt { Some("length") } else { piece.finish_reason.map(reason) };
         let says_nothing = text.is_empty() && logprobs.parts.tokens.is_empty() && finish_reason.is_none();
-        if says_nothing && !self.form.token_ids && !self.stream.running_usage {
+        if says_nothing && !self.form.token_ids && !self.chunks.form.running_usage {
             return Ok(());
         }
         let delta = CompletionDelta {
@@ -315,26 +296,24 @@ impl StreamedAnswer for CompletionStream {
             finish_reason,
             token_ids: self.form.token_ids.then_some(token_ids),
         };
-        events.push(self.chunk(vec![delta]));
+        events.push(self.chunks.chunk(vec![delta], || self.usage()));
         Ok(())
     }
 
     fn ended(&mut self, prompt: usize, counts: TokenCounts) {
-        self.counts.set(prompt, counts);
+        self.chunks.counts.set(prompt, counts);
     }
 
     fn end(&mut self, events: &mut Vec<CompletionEvent>) {
-        if self.stream.usage {
-            events.push(self.chunk(Vec::new()));
-        }
+        self.chunks.end(self.usage(), events);
     }
 
     fn fail(&mut self, error: ErrorDetail, events: &mut Vec<CompletionEvent>) {
-        events.push(CompletionEvent::Failed(ErrorBody { error }));
+        fail(error, events);
     }
 
     fn usage(&self) -> Usage {
-        let usage = self.counts.total();
+        let usage = self.chunks.counts.total();
         let new = if self.form.prompt_only { 0 } else { usage.completion_tokens };
         Usage::new(usage.prompt_tokens, new, usage.prompt_tokens_details.cached_tokens)
     }

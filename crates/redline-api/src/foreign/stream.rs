@@ -1,8 +1,10 @@
 //! Streamed answers: what the engine reports becomes events.
 
 use redline_engine::{GeneratedPiece, TokenCounts};
-use redline_wire::{ErrorDetail, ServerEvent, Usage};
+use redline_wire::{ErrorBody, ErrorDetail, ServerEvent, StreamChunk, StreamEvent, Usage};
 
+use super::AnswerHead;
+use super::generation::StreamForm;
 use crate::{ApiError, cost};
 
 /// An answer that is sent in events, made from the pieces of the generations of its prompts.
@@ -14,7 +16,7 @@ pub trait StreamedAnswer: Send + Unpin + 'static {
     const HAS_END_MARK: bool;
 
     /// Appends the events before the first piece.
-    fn begin(&mut self, events: &mut Vec<Self::Event>);
+    fn begin(&mut self, _events: &mut Vec<Self::Event>) {}
 
     /// Appends the events of a piece. `prompt` is the index of its prompt.
     fn piece(
@@ -71,4 +73,50 @@ impl StreamCounts {
             cached_tokens: sum.cached_tokens + one.cached_tokens,
         }))
     }
+}
+
+/// The chunks of an answer that consists of choices.
+pub(super) struct Chunks {
+    head: AnswerHead,
+    /// The name of a chunk.
+    object: &'static str,
+    pub(super) form: StreamForm,
+    pub(super) counts: StreamCounts,
+}
+
+impl Chunks {
+    /// The chunks of the answer to this number of prompts.
+    pub(super) fn new(
+        head: AnswerHead,
+        object: &'static str,
+        form: Option<StreamForm>,
+        prompts: usize,
+    ) -> Self {
+        Self { head, object, form: form.unwrap_or_default(), counts: StreamCounts::new(prompts) }
+    }
+
+    /// A chunk; the one with the token counts has no choices.
+    pub(super) fn chunk<C>(&self, choices: Vec<C>, usage: impl FnOnce() -> Usage) -> StreamEvent<C> {
+        let told = self.form.running_usage || choices.is_empty();
+        StreamEvent::Chunk(StreamChunk {
+            id: self.head.id.clone(),
+            object: self.object,
+            created: self.head.created,
+            model: self.head.model.clone(),
+            choices,
+            usage: (self.form.usage || told).then(|| told.then(usage)),
+        })
+    }
+
+    /// Appends the chunk with the token counts, if it was asked for.
+    pub(super) fn end<C>(&self, usage: Usage, events: &mut Vec<StreamEvent<C>>) {
+        if self.form.usage {
+            events.push(self.chunk(Vec::new(), || usage));
+        }
+    }
+}
+
+/// Appends the event of an error.
+pub(super) fn fail<C>(error: ErrorDetail, events: &mut Vec<StreamEvent<C>>) {
+    events.push(StreamEvent::Failed(ErrorBody { error }));
 }

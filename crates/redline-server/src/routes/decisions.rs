@@ -1,6 +1,7 @@
 //! `POST /v1/decisions`.
 
 use redline_api::foreign::decisions;
+use redline_engine::{EngineError, ScoreOutcome, ScoreRequest};
 use redline_wire::{DecisionBody, Usage};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
@@ -16,24 +17,34 @@ fn answer(call: Call) -> Handled {
         let body: DecisionBody = call.parse()?;
         let head = call.head("decision", body.model.as_deref())?;
         let request = decisions::request(&call.app.model, call.app.config.chat.as_ref(), body);
-        let (mut request, form) = request.map_err(|error| Fault::of(error, "questions"))?;
-        request.cache_salt = call.salt(&request.cache_salt);
-        request.queueing = call.queueing();
-        request.timeout_s = Some(call.timeout_s(request.timeout_s));
-        let labels = request.item_labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
-        let need =
-            Need { param: "questions", prompts: 1, answer_bytes: score_bytes(request.items.len(), labels) };
+        let (request, form) = request.map_err(|error| Fault::of(error, "questions"))?;
         let named = form.clone();
-        let submit = move |desk: &Desk<'_>| {
-            request.timeout_s = desk.time_left(request.timeout_s)?;
-            desk.engine.submit_score(request, desk.cancel).map_err(|error| named.named(error))
-        };
-        let build = move |_: &App, outcome| {
+        let build = move |_: &App, outcome: ScoreOutcome| {
             let answer = decisions::answer(head, &form, &outcome);
             let usage = answer.usage;
             let usage = Usage::new(usage.input_tokens, 0, usage.input_tokens_details.cached_tokens);
             Ok(Answer::json(&answer)?.with_usage(usage))
         };
-        run_one(&call, need, submit, build).await
+        decide(&call, request, move |error| named.named(error), build).await
     })
+}
+
+/// Runs the questions of a request. `named` gives errors the names of the questions.
+pub(super) async fn decide(
+    call: &Call,
+    mut request: ScoreRequest,
+    named: impl FnOnce(EngineError) -> EngineError + Send + 'static,
+    build: impl FnOnce(&App, ScoreOutcome) -> Result<Answer, Fault> + Send + 'static,
+) -> Result<Answer, Fault> {
+    request.cache_salt = call.salt(&request.cache_salt);
+    request.queueing = call.queueing();
+    request.timeout_s = Some(call.timeout_s(request.timeout_s));
+    let labels = request.item_labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
+    let need =
+        Need { param: "questions", prompts: 1, answer_bytes: score_bytes(request.items.len(), labels) };
+    let submit = move |desk: &Desk<'_>| {
+        request.timeout_s = desk.time_left(request.timeout_s)?;
+        desk.engine.submit_score(request, desk.cancel).map_err(named)
+    };
+    run_one(call, need, submit, build).await
 }

@@ -5,7 +5,7 @@ use redline_api::foreign::systemone;
 use redline_engine::ScoreOutcome;
 use redline_wire::{SystemOneBody, Usage};
 
-use crate::admission::{Desk, Need, run_one, score_bytes};
+use super::decisions::decide;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
@@ -35,24 +35,15 @@ fn answer(call: Call) -> Handled {
             return Err(too_large(message));
         }
         let request = systemone::request(&call.app.model, call.app.config.chat.as_ref(), body);
-        let (mut request, form) = request.map_err(|error| Fault::of(error, "questions"))?;
-        request.cache_salt = call.salt(&request.cache_salt);
-        request.queueing = call.queueing();
-        request.timeout_s = Some(call.timeout_s(request.timeout_s));
-        let labels = request.item_labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
-        let need =
-            Need { param: "questions", prompts: 1, answer_bytes: score_bytes(request.items.len(), labels) };
+        let (request, form) = request.map_err(|error| Fault::of(error, "questions"))?;
         let named = form.clone();
-        let submit = move |desk: &Desk<'_>| {
-            request.timeout_s = desk.time_left(request.timeout_s)?;
-            desk.engine.submit_score(request, desk.cancel).map_err(|error| named.named(error))
-        };
         let build = move |_: &App, outcome: ScoreOutcome| {
             let answer = systemone::answer(head, &form, &outcome);
             let usage = Usage::new(answer.usage.input_tokens, 0, outcome.cost.usage.cached_tokens);
             Ok(Answer::json(&answer)?.with_usage(usage))
         };
-        run_one(&call, need, submit, build).await.map_err(|fault| {
+        let decided = decide(&call, request, move |error| named.named(error), build).await;
+        decided.map_err(|fault| {
             // What the engine refuses of a valid request is its size.
             let is_size = fault.status == StatusCode::BAD_REQUEST;
             if is_size { fault.recast(StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE) } else { fault }

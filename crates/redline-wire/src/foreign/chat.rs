@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdapterNames, ChatKeys, ErrorBody, Finite, JsonText, LogitBias, ServerEvent, StreamOptions, Strings,
-    TypedObject, Usage,
+    AdapterNames, ChatKeys, Finite, JsonText, LogitBias, StreamEvent, StreamOptions, Strings, TypedObject,
+    Usage,
 };
 
 /// Asks for answers to a conversation.
@@ -200,34 +200,7 @@ pub struct ChatToken {
 }
 
 /// An event of a streamed answer to a [`ChatCompletionBody`].
-#[derive(Clone, Debug, Serialize)]
-#[serde(untagged)]
-pub enum ChatCompletionEvent {
-    /// New text.
-    Chunk(ChatCompletionChunk),
-    /// Why the answer ends before its time.
-    Failed(ErrorBody),
-}
-
-impl ServerEvent for ChatCompletionEvent {}
-
-/// A part of a streamed answer.
-#[derive(Clone, Debug, Serialize)]
-pub struct ChatCompletionChunk {
-    /// Identifies the answer.
-    pub id: String,
-    /// Always `chat.completion.chunk`.
-    pub object: &'static str,
-    /// When the request came, in seconds since 1970.
-    pub created: u64,
-    /// The model's name.
-    pub model: String,
-    /// The answer that goes on; none in the chunk with the token counts.
-    pub choices: Vec<ChatCompletionDelta>,
-    /// Token counts so far; absent unless they were asked for, and `null` in chunks without them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Option<Usage>>,
-}
+pub type ChatCompletionEvent = StreamEvent<ChatCompletionDelta>;
 
 /// What is new of an answer.
 #[derive(Clone, Debug, Serialize)]

@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{
-    AdapterNames, ErrorBody, Finite, LogitBias, Prompts, ServerEvent, StreamOptions, Strings, Usage,
-};
+use crate::{AdapterNames, Finite, LogitBias, Prompts, StreamEvent, StreamOptions, Strings, Usage};
 
 /// Asks for continuations of prompts.
 #[derive(Clone, Debug, Deserialize)]
@@ -100,34 +98,7 @@ pub struct OpenAiChoice {
 }
 
 /// An event of a streamed answer to a [`CompletionBody`].
-#[derive(Clone, Debug, Serialize)]
-#[serde(untagged)]
-pub enum CompletionEvent {
-    /// New text.
-    Chunk(CompletionChunk),
-    /// Why the answer ends before its time.
-    Failed(ErrorBody),
-}
-
-impl ServerEvent for CompletionEvent {}
-
-/// A part of a streamed answer.
-#[derive(Clone, Debug, Serialize)]
-pub struct CompletionChunk {
-    /// Identifies the answer.
-    pub id: String,
-    /// Always `text_completion`.
-    pub object: &'static str,
-    /// When the request came, in seconds since 1970.
-    pub created: u64,
-    /// The model's name.
-    pub model: String,
-    /// The continuation that goes on; none in the chunk with the token counts.
-    pub choices: Vec<CompletionDelta>,
-    /// Token counts so far; absent unless they were asked for, and `null` in chunks without them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Option<Usage>>,
-}
+pub type CompletionEvent = StreamEvent<CompletionDelta>;
 
 /// New text of a continuation.
 #[derive(Clone, Debug, Serialize)]

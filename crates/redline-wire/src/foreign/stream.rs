@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{ErrorBody, Usage};
+
 /// An event of a streamed answer: a server-sent event whose data is JSON.
 pub trait ServerEvent: Serialize {
     /// The name of the event, if it has one.
@@ -20,4 +22,34 @@ pub struct StreamOptions {
     pub continuous_usage_stats: Option<bool>,
     /// Whether events are padded to hide their lengths. Only `false` is supported.
     pub include_obfuscation: Option<bool>,
+}
+
+/// An event of a streamed answer that consists of choices.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum StreamEvent<C> {
+    /// New text.
+    Chunk(StreamChunk<C>),
+    /// Why the answer ends before its time.
+    Failed(ErrorBody),
+}
+
+impl<C: Serialize> ServerEvent for StreamEvent<C> {}
+
+/// A part of a streamed answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamChunk<C> {
+    /// Identifies the answer.
+    pub id: String,
+    /// `text_completion` or `chat.completion.chunk`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// What is new of a choice; none in the chunk with the token counts.
+    pub choices: Vec<C>,
+    /// Token counts so far; absent unless they were asked for, and `null` in chunks without them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Option<Usage>>,
 }

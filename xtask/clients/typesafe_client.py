@@ -4,7 +4,7 @@ import typesafe_sdk
 
 
 def check(url, _):
-    client = typesafe_sdk.TypeSafeClient(base_url=url, api_key="none")
+    client = typesafe_sdk.TypeSafeClient(base_url=url, api_key="none", compression="zstd")
     answer = client.system_one(
         state={"note": "I was charged twice."},
         questions={

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use redline_engine::{Engine, EngineError, GenerateRequest, Prompt, Source};
+use redline_settings::Hint;
 use redline_tokenizer::{ChatDate, ChatMessage, ChatTemplate, ChatValue, Conversation, TokenizerError};
 use redline_wire::{ChatKeys, JsonText, TextOrIds};
 
@@ -198,14 +199,17 @@ impl Chat {
         let mut arguments = options.arguments.clone();
         for (name, value) in keys.chat_template_kwargs.unwrap_or_default() {
             arguments.retain(|(other, _)| *other != name);
-            arguments.push((name, ChatValue::from_json(value.as_str())?));
+            let value = ChatValue::from_json(value.as_str());
+            let value = value.map_err(|error| of_field(&format!("chat_template_kwargs.{name}"), error))?;
+            arguments.push((name, value));
         }
-        let date = keys.date.map(|date| ChatDate::parse(&date)).transpose()?;
+        let date = keys.date.map(|date| ChatDate::parse(&date)).transpose();
+        let date = date.map_err(|error| of_field("date", error))?;
         let continue_final_message = keys.continue_final_message.unwrap_or(false);
         let conversation = Conversation {
             messages,
-            tools: values(keys.tools)?.or_else(|| options.tools.clone()),
-            documents: values(keys.documents)?.or_else(|| options.documents.clone()),
+            tools: values("tools", keys.tools)?.or_else(|| options.tools.clone()),
+            documents: values("documents", keys.documents)?.or_else(|| options.documents.clone()),
             arguments,
             add_generation_prompt: keys.add_generation_prompt.unwrap_or(!continue_final_message),
             continue_final_message,
@@ -229,9 +233,14 @@ fn key_given(keys: &ChatKeys) -> Option<&'static str> {
 }
 
 /// Parses a list of values.
-fn values(list: Option<Vec<JsonText>>) -> Result<Option<Vec<ChatValue>>, TokenizerError> {
+fn values(field: &str, list: Option<Vec<JsonText>>) -> Result<Option<Vec<ChatValue>>, ApiError> {
     let parse = |list: Vec<JsonText>| list.iter().map(|json| ChatValue::from_json(json.as_str())).collect();
-    list.map(parse).transpose()
+    list.map(parse).transpose().map_err(|error| of_field(field, error))
+}
+
+/// The error of a field.
+fn of_field(field: &str, error: TokenizerError) -> ApiError {
+    ApiError::Field { param: field.to_owned(), hint: error.hint().map(Hint::from), fact: error.to_string() }
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ impl HttpAnswer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Self> {
+    /// Reads an answer to its end.
+    pub fn read(from: &mut impl BufRead) -> io::Result<Self> {
         let mut answer = Self::head(from)?;
         if answer.is_chunked() {
             while let Some(chunk) = chunk(from)? {

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
+use crate::encoding::{DecodeError, Encoding};
 use crate::fault::Fault;
 use crate::nesting::is_deeper;
 
@@ -15,30 +16,21 @@ use crate::nesting::is_deeper;
 #[derive(Default)]
 pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
-    _reserved: Option<OwnedSemaphorePermit>,
+    reserved: Option<OwnedSemaphorePermit>,
 }
 
-/// Reads a body of JSON.
+/// Reads a body of JSON, which may be compressed. Its limit is that of the decoded body.
 pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<ReadBody, Fault> {
     let limits = &app.config.limits;
     is_json(headers)?;
+    let encoding = Encoding::of(headers)?;
     let most = limits.body_bytes;
-    let too_large = |fact: String| {
-        Fault::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "body_too_large",
-            format!("{fact}; send at most {most} bytes"),
-        )
-    };
+    let too_large = |fact: String| too_large(&fact, most);
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if let Some(length) = declared.filter(|&length: &usize| length > most) {
         return Err(too_large(format!("the body has {length} bytes")));
     }
-    let reserved = u32::try_from(declared.unwrap_or(most)).unwrap_or(u32::MAX);
-    let mut reserved = app.body_bytes.clone().try_acquire_many_owned(reserved).map_err(|_| {
-        let message = "the bodies of other requests take the memory for bodies; try again later";
-        Fault::overloaded("bytes_budget", message)
-    })?;
+    let mut reserved = reserve(app, declared.unwrap_or(most))?;
     let reading = Limited::new(body, most).collect();
     let read = tokio::time::timeout(limits.body_time, reading).await.map_err(|_| {
         let message = format!("the body did not come within {} s", limits.body_time.as_secs());
@@ -50,7 +42,11 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<R
             app.metrics.read_body(bytes.len());
             // What was reserved beyond the body is given back.
             let kept = reserved.split(bytes.len());
-            Ok(ReadBody { bytes, _reserved: kept })
+            let read = ReadBody { bytes, reserved: kept };
+            match encoding {
+                Some(encoding) => decode(app, read, encoding, most).await,
+                None => Ok(read),
+            }
         }
         Err(error) if error.is::<LengthLimitError>() => {
             Err(too_large(format!("the body has more than {most} bytes")))
@@ -59,25 +55,53 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<R
     }
 }
 
-/// Refuses bodies in other formats and encodings.
+/// Decodes a compressed body, on a thread of its own.
+async fn decode(app: &App, encoded: ReadBody, encoding: Encoding, most: usize) -> Result<ReadBody, Fault> {
+    let ReadBody { bytes: encoded, reserved } = encoded;
+    let mut place = reserve(app, most.saturating_sub(encoded.len()))?;
+    if let Some(reserved) = reserved {
+        place.merge(reserved);
+    }
+    let decoding = move || (encoding.decode(&encoded, most), place);
+    let done = tokio::task::spawn_blocking(decoding).await;
+    let (decoded, mut place) = done.map_err(|_| Fault::internal("panicked"))?;
+    let bytes = decoded.map_err(|error| match error {
+        DecodeError::TooLarge => {
+            too_large(&format!("the body has more than {most} bytes after decoding"), most)
+        }
+        DecodeError::Damaged(error) => {
+            let message = format!("the body is not valid {}: {error}", encoding.name());
+            Fault::invalid("invalid_body", message)
+        }
+    })?;
+    let kept = place.split(bytes.len());
+    Ok(ReadBody { bytes: bytes.into(), reserved: kept })
+}
+
+/// Takes a part of the memory for bodies.
+fn reserve(app: &App, bytes: usize) -> Result<OwnedSemaphorePermit, Fault> {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    app.body_bytes.clone().try_acquire_many_owned(bytes).map_err(|_| {
+        let message = "the bodies of other requests take the memory for bodies; try again later";
+        Fault::overloaded("bytes_budget", message)
+    })
+}
+
+fn too_large(fact: &str, most: usize) -> Fault {
+    let message = format!("{fact}; send at most {most} bytes");
+    Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+}
+
+/// Refuses bodies in other formats.
 fn is_json(headers: &HeaderMap) -> Result<(), Fault> {
-    let refused = |fact: &str, hint: &str| {
-        let message = format!("{fact}; {hint}");
-        Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
-    };
-    if let Some(media) = headers.get(header::CONTENT_TYPE) {
-        let media = media.to_str().unwrap_or_default();
-        let essence = media.split(';').next().unwrap_or_default().trim();
-        if !essence.eq_ignore_ascii_case("application/json") {
-            return refused("the body is not JSON by its `Content-Type`", "send `application/json`");
-        }
+    let Some(media) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let media = media.to_str().unwrap_or_default();
+    let essence = media.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
     }
-    match headers.get(header::CONTENT_ENCODING) {
-        Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
-            refused("the body is encoded", "send it without `Content-Encoding`")
-        }
-        _ => Ok(()),
-    }
+    let message = "the body is not JSON by its `Content-Type`; send `application/json`";
+    Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
 }
 
 /// Parses a body. An error names its field.

@@ -13,6 +13,10 @@ pub struct ServerConfig {
     pub host: String,
     /// The port; 0 lets the system choose one.
     pub port: u16,
+    /// The path of a Unix socket to listen at, instead of an address and a port.
+    pub unix_socket: Option<PathBuf>,
+    /// Encrypt connections with this certificate.
+    pub tls: Option<TlsFiles>,
     /// Further names under which requests may ask for the model.
     pub aliases: Vec<String>,
     /// The keys that give access; without any, everybody has access.
@@ -38,6 +42,8 @@ impl Default for ServerConfig {
         Self {
             host: "127.0.0.1".to_owned(),
             port: 8000,
+            unix_socket: None,
+            tls: None,
             aliases: Vec::new(),
             keys: Vec::new(),
             classes: Vec::new(),
@@ -49,6 +55,15 @@ impl Default for ServerConfig {
             vllm_metrics: false,
         }
     }
+}
+
+/// Files that encrypted connections need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, and those of the authorities between it and a known one, in PEM.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
 }
 
 /// A key that gives access. Only its digest is kept.

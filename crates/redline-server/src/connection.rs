@@ -8,12 +8,13 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
 
 use crate::config::ServerLimits;
+use crate::listener::{OpenListener, Transport};
 use crate::metrics::Metrics;
 
 /// The wait after an error of `accept`, such as too many open files.
@@ -28,7 +29,8 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 
 /// Accepts connections until `stop` changes. Returns the connections that are open then; each ends after its request.
 pub(crate) async fn accept(
-    listener: TcpListener,
+    listener: OpenListener,
+    tls: Option<TlsAcceptor>,
     router: Router,
     limits: ServerLimits,
     metrics: Arc<Metrics>,
@@ -42,7 +44,7 @@ pub(crate) async fn accept(
             () = stopped(&mut stop) => return connections,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 Err(_) => {
                     tokio::time::sleep(AFTER_ERROR).await;
                     continue;
@@ -51,15 +53,19 @@ pub(crate) async fn accept(
         };
         match places.clone().try_acquire_owned() {
             Ok(place) => {
-                let (router, stop, open) = (router.clone(), stop.clone(), metrics.connect());
+                let (tls, router, stop) = (tls.clone(), router.clone(), stop.clone());
+                let open = metrics.connect();
                 connections.spawn(async move {
-                    serve(stream, router, limits, stop).await;
+                    serve(stream, tls, router, limits, stop).await;
                     drop((place, open));
                 });
             }
             Err(_) => {
                 metrics.refuse_connection();
-                connections.spawn(refuse(stream));
+                // To a client that expects TLS, an answer that is not encrypted says nothing.
+                if tls.is_none() {
+                    connections.spawn(refuse(stream));
+                }
             }
         }
     }
@@ -72,9 +78,23 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 /// Serves one connection. Errors of a connection concern nobody else.
-async fn serve(stream: TcpStream, router: Router, limits: ServerLimits, mut stop: watch::Receiver<bool>) {
-    // Without this, the last part of an answer waits for an acknowledgement.
-    let _ = stream.set_nodelay(true);
+async fn serve(
+    stream: Box<dyn Transport>,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    limits: ServerLimits,
+    mut stop: watch::Receiver<bool>,
+) {
+    let stream = match tls {
+        None => stream,
+        Some(tls) => tokio::select! {
+            encrypted = encrypt(&tls, stream, limits.head_time) => match encrypted {
+                Some(stream) => stream,
+                None => return,
+            },
+            () = stopped(&mut stop) => return,
+        },
+    };
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.send_time));
     let connection = http1::Builder::new()
@@ -90,8 +110,18 @@ async fn serve(stream: TcpStream, router: Router, limits: ServerLimits, mut stop
     let _ = connection.await;
 }
 
+/// Agrees with the client on keys.
+async fn encrypt(
+    tls: &TlsAcceptor,
+    stream: Box<dyn Transport>,
+    time: Duration,
+) -> Option<Box<dyn Transport>> {
+    let stream = tokio::time::timeout(time, tls.accept(stream)).await.ok()?.ok()?;
+    Some(Box::new(stream))
+}
+
 /// Tells a client that there are too many connections.
-async fn refuse(mut stream: TcpStream) {
+async fn refuse(mut stream: Box<dyn Transport>) {
     let refusal = async {
         stream.write_all(FULL).await?;
         stream.shutdown().await

@@ -1,6 +1,6 @@
 //! The HTTP server: scoring, ranking, classes, completions and conversations of one loaded model.
 //!
-//! [`Server::bind`] opens the port, [`Server::run`] answers requests until it is told to stop. One thread runs all connections. Requests
+//! [`Server::bind`] opens the port or a Unix socket, [`Server::run`] answers requests until it is told to stop. One thread runs all connections. Requests
 //! are parsed and checked before they take a place in the queue, and are tokenised on a few threads of their own. The engine runs them
 //! on its own thread. A request that its client abandons is dropped with its tickets, which cancels it before the next pass.
 //!
@@ -17,10 +17,13 @@ mod body;
 mod clock;
 mod config;
 mod connection;
+mod encoding;
+mod error;
 mod fault;
 mod form;
 mod generation;
 mod key;
+mod listener;
 mod log;
 mod metrics;
 mod nesting;
@@ -32,12 +35,17 @@ mod route;
 mod routes;
 mod scrape;
 mod server;
+#[cfg(unix)]
+mod socket;
 mod stop;
 mod stream;
+mod tls;
 mod watchdog;
 
-pub use config::{ApiKey, ServerConfig, ServerLimits};
+pub use config::{ApiKey, ServerConfig, ServerLimits, TlsFiles};
+pub use error::ServeError;
+pub use listener::ServerAddress;
 pub use log::LogSink;
 pub use metrics::{METRICS, MetricInfo, MetricKind};
 pub use routes::{RouteInfo, routes};
-pub use server::{ServeError, ServeSummary, Server, ServerStop};
+pub use server::{ServeSummary, Server, ServerStop};

@@ -15,6 +15,9 @@ use crate::body::{self, ReadBody};
 use crate::fault::Fault;
 use crate::form::Form;
 
+/// Bytes of a body that are parsed in less than a millisecond.
+const LARGE_BODY: usize = 64 << 10;
+
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -75,9 +78,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Parses the body.
-    pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Fault> {
-        body::parse(&self.body.bytes, self.app.config.limits.depth)
+    /// Parses the body. A large one has a thread of its own, so that other connections do not wait.
+    pub(crate) async fn parse<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, Fault> {
+        let (bytes, depth) = (self.body.bytes.clone(), self.app.config.limits.depth);
+        if bytes.len() <= LARGE_BODY {
+            return body::parse(&bytes, depth);
+        }
+        let parsing = tokio::task::spawn_blocking(move || body::parse(&bytes, depth));
+        parsing.await.map_err(|_| Fault::internal("panicked"))?
     }
 
     /// What the answer says about itself. The request asked for the model by this name.

@@ -1,40 +1,26 @@
-//! Opens the port, answers requests, and ends in good order.
+//! Opens the port or the socket, answers requests, and ends in good order.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redline_api::LoadedModel;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
 use crate::config::ServerConfig;
+use crate::error::ServeError;
+use crate::listener::{Listener, ServerAddress};
 use crate::log::{Log, LogSink};
 use crate::stop::Signals;
-use crate::{connection, routes, watchdog};
+use crate::{connection, routes, tls, watchdog};
 
 /// Threads that tokenise.
 const TOKENISING_THREADS: usize = 2;
 /// How long answers to cancelled requests may take.
 const AFTER_CANCEL: Duration = Duration::from_secs(5);
-
-/// Why the server cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The port cannot be opened.
-    #[error("{reason}\n  in `{address}`")]
-    Bind {
-        /// The address and the port.
-        address: String,
-        /// The system's message.
-        reason: io::Error,
-    },
-    /// The threads or the signals cannot be set up.
-    #[error("the server cannot start: {0}")]
-    Start(#[from] io::Error),
-}
 
 /// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,34 +44,43 @@ impl ServerStop {
     }
 }
 
-/// A server whose port is open. Connections wait until it runs.
-#[derive(Debug)]
+/// A server whose port, or socket, is open. Connections wait until it runs.
 pub struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
+    address: ServerAddress,
+    tls: Option<TlsAcceptor>,
     config: ServerConfig,
     stop: ServerStop,
 }
 
 impl Server {
-    /// Opens the port.
+    /// Opens the port, or the socket.
     pub fn bind(config: ServerConfig) -> Result<Self, ServeError> {
-        let host = config.host.trim_start_matches('[').trim_end_matches(']');
-        let bound = TcpListener::bind((host, config.port)).and_then(|listener| {
-            listener.set_nonblocking(true)?;
-            let address = listener.local_addr()?;
-            Ok((listener, address))
-        });
-        let (listener, address) = bound.map_err(|reason| ServeError::Bind {
-            address: format!("{}:{}", config.host, config.port),
-            reason,
+        let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
+        let (listener, address) = Listener::bind(&config).map_err(|reason| {
+            let address = match &config.unix_socket {
+                Some(path) => path.display().to_string(),
+                None => format!("{}:{}", config.host, config.port),
+            };
+            ServeError::Bind { address, reason }
         })?;
-        Ok(Self { listener, address, config, stop: ServerStop(Arc::new(watch::Sender::new(false))) })
+        let stop = ServerStop(Arc::new(watch::Sender::new(false)));
+        Ok(Self { listener, address, tls, config, stop })
     }
 
-    /// The address with the port.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it listens.
+    pub fn address(&self) -> &ServerAddress {
+        &self.address
+    }
+
+    /// The same as a URL, such as `http://127.0.0.1:8000`. That of a socket is `unix:` and its path.
+    pub fn url(&self) -> String {
+        let scheme = match (&self.address, &self.tls) {
+            (ServerAddress::Socket(_), _) => "unix:",
+            (ServerAddress::Port(_), None) => "http://",
+            (ServerAddress::Port(_), Some(_)) => "https://",
+        };
+        format!("{scheme}{}", self.address)
     }
 
     /// A handle that ends the server.
@@ -105,8 +100,10 @@ impl Server {
             .max_blocking_threads(TOKENISING_THREADS)
             .build()?;
         let (log, writer) = Log::start(log);
-        let app = Arc::new(App::new(model, self.config, log, self.address.ip().is_loopback()));
-        let summary = runtime.block_on(serve(app.clone(), self.listener, self.stop, ready));
+        // No web page reaches a socket, so that the name by which it is asked for does not matter.
+        let is_loopback = matches!(self.address, ServerAddress::Port(_)) && self.address.is_local();
+        let app = Arc::new(App::new(model, self.config, log, is_loopback));
+        let summary = runtime.block_on(serve(app.clone(), self.listener, self.tls, self.stop, ready));
         runtime.shutdown_timeout(AFTER_CANCEL);
         drop(app);
         if let (Some(writer), Ok(ServeSummary { forced: false, .. })) = (writer, &summary) {
@@ -118,7 +115,8 @@ impl Server {
 
 async fn serve(
     app: Arc<App>,
-    listener: TcpListener,
+    listener: Listener,
+    tls: Option<TlsAcceptor>,
     stop: ServerStop,
     ready: impl FnOnce(),
 ) -> Result<ServeSummary, ServeError> {
@@ -127,11 +125,11 @@ async fn serve(
         Some(signals) => signals.next().await,
         None => std::future::pending().await,
     };
-    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let listener = listener.open()?;
     let router = routes::router(&app);
     let stopped = stop.0.subscribe();
     let mut told = stop.0.subscribe();
-    let accept = connection::accept(listener, router, app.config.limits, app.metrics.clone(), stopped);
+    let accept = connection::accept(listener, tls, router, app.config.limits, app.metrics.clone(), stopped);
     let accepting = tokio::spawn(accept);
     let watching = tokio::spawn(watchdog::watch(app.clone()));
     ready();

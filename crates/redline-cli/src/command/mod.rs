@@ -15,6 +15,7 @@ mod doctor;
 mod export;
 mod finish;
 mod generate;
+mod health;
 mod help;
 mod import;
 mod judge;
@@ -75,6 +76,8 @@ enum Command {
     Diffuse(Box<diffuse::DiffuseArgs>),
     /// Answer requests over HTTP, in the forms of OpenAI, SGLang, vLLM, Cohere and others
     Serve(Box<serve::ServeArgs>),
+    /// Ask a server whether it takes requests
+    Health(health::HealthArgs),
     /// Measure the perplexity of a text, and KL divergence and top-1 agreement against another model or format
     Perplexity(Box<perplexity::PerplexityArgs>),
     /// Compare every activation with a reference dump, and report the first that diverges
@@ -162,6 +165,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Chat(args) => chat::run(&args, &context),
         Command::Diffuse(args) => diffuse::run(&args, &context),
         Command::Serve(args) => serve::run(&args, &context),
+        Command::Health(args) => health::run(&args),
         Command::Perplexity(args) => perplexity::run(&args, &context),
         Command::Parity(args) => parity::run(&args, &context),
         Command::Tokenize(args) => tokenize::run(&args, &context),

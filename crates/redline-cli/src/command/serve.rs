@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use redline_engine::{ClassifyRequest, Label};
-use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits};
+use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits, TlsFiles};
 
 use super::Context;
 use super::bench::throughput;
@@ -28,6 +28,15 @@ pub(super) struct ServeArgs {
     /// Port to listen at; 0 lets the system choose one
     #[arg(long, value_name = "PORT", default_value_t = 8000)]
     port: u16,
+    /// Listen at a Unix socket instead of a port: its file is made, and removed in the end
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["host", "port", "tls_cert"])]
+    unix_socket: Option<PathBuf>,
+    /// Encrypt connections (TLS 1.3): a file with the certificate, and with those between it and a known authority, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// A file with the private key of the certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// A further name under which requests may ask for the model (repeatable)
     #[arg(long, value_name = "NAME")]
     model_alias: Vec<String>,
@@ -191,6 +200,12 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let config = ServerConfig {
         host: args.host.clone(),
         port: args.port,
+        unix_socket: args.unix_socket.clone(),
+        tls: args
+            .tls_cert
+            .clone()
+            .zip(args.tls_key.clone())
+            .map(|(certificate, key)| TlsFiles { certificate, key }),
         aliases: args.model_alias.clone(),
         keys,
         classes: args.classes.clone(),
@@ -213,8 +228,9 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     };
     // Opened before the model is loaded, so that a port in use is reported at once.
     let server = Server::bind(config)?;
-    let address = server.address();
-    if is_open && !address.ip().is_loopback() {
+    let url = server.url();
+    if is_open && !server.address().is_local() {
+        let address = server.address();
         message::say(format_args!(
             "warning: everybody who reaches {address} has access; `--api-key-file` restricts it\n"
         ));
@@ -224,12 +240,22 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let log: Option<LogSink> =
         if args.quiet { None } else { Some(Box::new(|line| message::say(format_args!("{line}\n")))) };
     let mut printed = Ok(());
-    let summary =
-        server.run(loaded, log, || printed = output::line(&format!("listening on http://{address}")))?;
+    let summary = server.run(loaded, log, || {
+        printed = output::line(&format!("listening on {url}"));
+        tell_supervisor();
+    })?;
     printed?;
     let lost = summary.admitted - summary.ended;
     message::note(&format!("admitted requests: {}, of which {lost} are not answered", summary.admitted));
     Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// Tells systemd that requests are answered, if it waits for that (`Type=notify`).
+fn tell_supervisor() {
+    #[cfg(unix)]
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        message::say(format_args!("warning: systemd cannot be told that the server is ready: {error}\n"));
+    }
 }
 
 /// Refuses a root that is no directory, and adapters that have a name of the model.
@@ -304,8 +330,12 @@ fn read_keys(path: &Path) -> Result<Vec<ApiKey>, Failure> {
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         let hint = match &error {
-            ServeError::Bind { .. } => {
-                Some("`--port` takes another port, 0 any free one; `--host` an address of this machine")
+            ServeError::Bind { .. } => Some(
+                "`--port` takes another port, 0 any free one; `--host` an address of this machine; `--unix-socket` a path \
+                     without a file",
+            ),
+            ServeError::Tls { .. } => {
+                Some("`--tls-cert` and `--tls-key` take a certificate and its key in PEM")
             }
             ServeError::Start(_) => None,
         };

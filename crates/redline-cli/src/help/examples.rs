@@ -59,6 +59,7 @@ redline diffuse --model demo-diffusion --prompt "In the beginning" \
         "redline serve --model demo
 redline serve --model demo --port 9000 --api-key-file keys.txt --queue 64",
     ),
+    ("health", "redline health\nredline health http://127.0.0.1:9000 --timeout 10"),
     (
         "perplexity",
         r#"redline perplexity --model demo --text "In the beginning was the word."

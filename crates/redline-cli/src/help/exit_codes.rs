@@ -28,6 +28,8 @@ const FITS: &str = "Exit codes: 0 done; 1 failed, also if the adapter does not f
 /// The server.
 const SERVER: &str = "Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 failed; 2 wrong usage; 130 ended by a second signal before all \
     requests were answered.";
+/// The question whether a server is ready.
+const READY: &str = "Exit codes: 0 ready; 1 not ready, or no answer; 2 wrong usage.";
 /// Commands that read results, which must be of the right form.
 const RESULTS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage, or a file that cannot be read or used.";
 
@@ -41,6 +43,7 @@ pub(super) fn section(path: &str) -> String {
         "adapter" => FITS,
         "export" | "import" => RESULTS,
         "serve" => SERVER,
+        "health" => READY,
         "bench" if path == "bench" => "Exit codes: those of the lane; `redline help bench LANE` lists them.",
         "bench" | "compare" | "report" | "doctor" | "parity" => "",
         _ => PLAIN,

@@ -15,6 +15,8 @@ mod confined;
 mod conversation;
 mod convert;
 mod demo;
+#[cfg(unix)]
+mod deploy;
 mod diffuse;
 mod doctor;
 #[cfg(unix)]

@@ -106,6 +106,9 @@ fn the_table_of_the_guide_has_every_flag_that_it_names() {
         "--adapter-root",
         "--max-body",
         "--max-connections",
+        "--unix-socket",
+        "--tls-cert",
+        "--tls-key",
     ] {
         assert!(GUIDE.contains(flag) && help.contains(flag), "{flag}");
     }

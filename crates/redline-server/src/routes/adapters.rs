@@ -35,7 +35,7 @@ fn root(app: &App) -> Result<&PathBuf, Fault> {
 
 fn load(call: Call) -> Handled {
     Box::pin(async move {
-        let body: LoadAdapterBody = call.parse()?;
+        let body: LoadAdapterBody = call.parse().await?;
         let root = root(&call.app)?.clone();
         let replaces = body.load_inplace.unwrap_or(false);
         let name = body.lora_name;
@@ -89,7 +89,7 @@ fn not_loaded(error: EngineError) -> Fault {
 
 fn unload(call: Call) -> Handled {
     Box::pin(async move {
-        let body: UnloadAdapterBody = call.parse()?;
+        let body: UnloadAdapterBody = call.parse().await?;
         root(&call.app)?;
         let name = body.lora_name;
         let unloaded = match call.app.adapter(&name) {

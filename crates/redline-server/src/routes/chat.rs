@@ -16,7 +16,7 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/chat/completions", answer
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
-        let body: ChatCompletionBody = call.parse()?;
+        let body: ChatCompletionBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("chatcmpl", body.model.as_deref(), body.adapter.as_ref())?;
         let (chat, form) = chat::request(body).map_err(|error| Fault::of(error, "messages"))?;

@@ -13,7 +13,7 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/classify", answer)];
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
-        let body: ClassifyBody = call.parse()?;
+        let body: ClassifyBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("classify", body.model.as_deref(), body.adapter.as_ref())?;
         let mut request = classify::request(body).map_err(|error| Fault::of(error, "input"))?;

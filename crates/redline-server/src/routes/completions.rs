@@ -14,7 +14,7 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/completions", complete)];
 
 fn complete(call: Call) -> Handled {
     Box::pin(async move {
-        let body: CompletionBody = call.parse()?;
+        let body: CompletionBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("cmpl", body.model.as_deref(), body.adapter.as_ref())?;
         let (mut requests, form) = completion::request(body).map_err(|error| Fault::of(error, "prompt"))?;

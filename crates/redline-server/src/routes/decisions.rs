@@ -14,7 +14,7 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/decisions", answer)];
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
-        let body: DecisionBody = call.parse()?;
+        let body: DecisionBody = call.parse().await?;
         let head = call.head("decision", body.model.as_deref())?;
         let request = decisions::request(&call.app.model, call.app.config.chat.as_ref(), body);
         let (request, form) = request.map_err(|error| Fault::of(error, "questions"))?;

@@ -20,7 +20,7 @@ fn answer(call: Call) -> Handled {
             let message = "the server was started without classes, so the model is not a classifier; `/v1/classify` takes them per request";
             return Err(Fault::new(StatusCode::FAILED_DEPENDENCY, "wrong_model_kind", message));
         }
-        let body: PredictBody = call.parse()?;
+        let body: PredictBody = call.parse().await?;
         let size = predict::batch_size(&body);
         if size > MAX_BATCH {
             let message = format!("{size} texts are given; give at most {MAX_BATCH}");

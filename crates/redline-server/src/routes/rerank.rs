@@ -14,7 +14,7 @@ pub(super) const ROUTES: &[Route] =
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
-        let body: RerankBody = call.parse()?;
+        let body: RerankBody = call.parse().await?;
         let param = if body.texts.is_some() { "texts" } else { "documents" };
         let (head, adapters) =
             call.head_with_adapters("rerank", body.model.as_deref(), body.adapter.as_ref())?;

@@ -17,7 +17,7 @@ pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer)];
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
-        let body: ResponsesBody = call.parse()?;
+        let body: ResponsesBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("resp", body.model.as_deref(), body.adapter.as_ref())?;
         let head = AnswerHead { id: format!("resp_{}", call.id), ..head };

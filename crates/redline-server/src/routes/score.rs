@@ -18,7 +18,7 @@ fn answer(call: Call) -> Handled {
         if has_key(&call.body.bytes, &pairs::KEYS) {
             return of_pairs(call).await;
         }
-        let body: ScoreBody = call.parse()?;
+        let body: ScoreBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("score", body.model.as_deref(), body.adapter.as_ref())?;
         let (mut request, logprobs) = score::request(body).map_err(|error| Fault::of(error, "items"))?;
@@ -42,7 +42,7 @@ fn answer(call: Call) -> Handled {
 
 /// Answers a request in vLLM's form.
 async fn of_pairs(call: Call) -> Result<Answer, Fault> {
-    let body: PairsBody = call.parse()?;
+    let body: PairsBody = call.parse().await?;
     let head = call.head("score", body.model.as_deref())?;
     let (mut requests, form) = pairs::request(body).map_err(|error| Fault::of(error, "queries"))?;
     for request in &mut requests {

@@ -26,7 +26,7 @@ fn answer(call: Call) -> Handled {
             let message = format!("the JSON is nested too deeply; nest at most {depth} arrays and objects");
             return Err(Fault::invalid("nested_too_deeply", message));
         }
-        let body: SystemOneBody = call.parse()?;
+        let body: SystemOneBody = call.parse().await?;
         let asked = body.model.as_deref().filter(|name| !name.starts_with(OWN_MODELS));
         let head = call.head("decision", asked)?;
         if systemone::too_many(&body) {

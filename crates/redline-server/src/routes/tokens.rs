@@ -17,7 +17,7 @@ pub(super) const ROUTES: &[Route] = &[
 
 fn tokenize(call: Call) -> Handled {
     Box::pin(async move {
-        let body: TokenizeBody = call.parse()?;
+        let body: TokenizeBody = call.parse().await?;
         call.head_with_adapters("tokens", body.model.as_deref(), None)?;
         let place = Place::take(&call, 1, "prompt")?;
         let answer = blocking(&call.app, place, move |app| {
@@ -59,7 +59,7 @@ fn tokenizer_info(call: Call) -> Handled {
 
 fn detokenize(call: Call) -> Handled {
     Box::pin(async move {
-        let body: DetokenizeBody = call.parse()?;
+        let body: DetokenizeBody = call.parse().await?;
         call.head_with_adapters("tokens", body.model.as_deref(), None)?;
         let place = Place::take(&call, 1, "tokens")?;
         let text = blocking(&call.app, place, move |app| {

@@ -184,6 +184,7 @@ fn what_is_not_supported_is_refused_by_name() {
     refused(json!({ "logprobs": true, "top_logprobs": 21 }), "top_logprobs");
     refused(json!({ "max_completion_tokens": 9 }), "max_tokens");
     refused(json!({ "max_tokens": 0 }), "max_tokens");
+    refused(json!({ "date": "today" }), "date");
     refused(json!({ "messages": [] }), "messages");
     refused(json!({ "messages": [{ "role": "user" }] }), "messages");
     refused(json!({ "messages": [3] }), "messages");

@@ -83,13 +83,11 @@ fn bodies_that_are_read_have_a_common_budget() {
 }
 
 #[test]
-fn other_formats_and_encodings_are_refused() {
+fn other_formats_are_refused() {
     let server = start();
-    for (name, value) in [("Content-Type", "text/plain"), ("Content-Encoding", "gzip")] {
-        let client = server.client.clone().with_header(name, value);
-        let answer = client.post("/tokenize", "{\"prompt\":\"x\"}").unwrap();
-        assert_eq!(error(&answer), (415, "unsupported_media_type".to_owned(), None));
-    }
+    let text = server.client.clone().with_header("Content-Type", "text/plain");
+    let answer = text.post("/tokenize", "{\"prompt\":\"x\"}").unwrap();
+    assert_eq!(error(&answer), (415, "unsupported_media_type".to_owned(), None));
     let typed = server.client.clone().with_header("Content-Type", "application/json; charset=utf-8");
     assert_eq!(typed.post("/tokenize", "{\"prompt\":\"x\"}").unwrap().status, 200);
 }

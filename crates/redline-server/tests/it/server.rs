@@ -16,6 +16,7 @@ use serde_json::Value;
 /// A running server, which ends when it is dropped.
 pub(crate) struct Running {
     pub(crate) client: HttpClient,
+    address: String,
     stop: ServerStop,
     thread: Option<JoinHandle<ServeSummary>>,
     log: Arc<Mutex<Vec<String>>>,
@@ -39,13 +40,14 @@ pub(crate) fn start_with(model: LoadedModel, change: impl FnOnce(&mut ServerConf
     let mut config = ServerConfig { port: 0, ..ServerConfig::default() };
     change(&mut config);
     let server = Server::bind(config).unwrap();
-    let client = HttpClient::new(server.address().to_string());
+    let address = server.address().to_string();
+    let client = HttpClient::new(address.clone());
     let stop = server.stop_handle();
     let log = Arc::new(Mutex::new(Vec::new()));
     let lines = log.clone();
     let sink: LogSink = Box::new(move |line| lines.lock().unwrap().push(line.to_owned()));
     let thread = std::thread::spawn(move || server.run(model, Some(sink), || ()).unwrap());
-    Running { client, stop, thread: Some(thread), log }
+    Running { client, address, stop, thread: Some(thread), log }
 }
 
 /// Starts a server whose model chats with this template of `tests/golden/chat`. Nothing is cached, so that answers are the same.
@@ -112,6 +114,11 @@ pub(crate) fn held_with(options: impl FnOnce(&mut Options), change: impl FnOnce(
 }
 
 impl Running {
+    /// Where the server listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Tells the server to end.
     pub(crate) fn stop(&self) {
         self.stop.stop();

@@ -1,8 +1,9 @@
 //! The HTTP server: scoring, ranking, classes, completions and conversations of one loaded model.
 //!
-//! [`Server::bind`] opens the port or a Unix socket, [`Server::run`] answers requests until it is told to stop. One thread runs all connections. Requests
-//! are parsed and checked before they take a place in the queue, and are tokenised on a few threads of their own. The engine runs them
-//! on its own thread. A request that its client abandons is dropped with its tickets, which cancels it before the next pass.
+//! [`Server::bind`] opens the port or a Unix socket, [`Server::run`] answers requests until it is told to stop. One thread runs all
+//! connections. Requests are parsed and checked before they take a place in the queue, and are tokenised on a few threads of their own.
+//! The engine runs them on its own thread. A request that its client abandons is dropped with its tickets, which cancels it before the
+//! next pass.
 //!
 //! An answer is a document, or a stream of events that a bounded pipe brings from the engine's thread to the connection. A stream keeps its
 //! places in the queue, its memory and its line of the log until it ends.

@@ -81,7 +81,7 @@ fn health_is_readiness() {
 fn a_certificate_that_cannot_be_used_is_reported_at_once() {
     let here = concat!(env!("CARGO_MANIFEST_DIR"), "/../redline-hub/tests/it/https/");
     let (certificate, key) = (format!("{here}server.pem"), format!("{here}authority.pem"));
-    let flags = ["serve", "--model", "/no/such/model", "--port", "0"];
+    let flags = ["serve", "--model", "demo", "--port", "0"];
     let run = redline(&[&flags[..], &["--tls-cert", &certificate, "--tls-key", &key]].concat());
     run.failed(&["authority.pem", "`--tls-cert` and `--tls-key` take"]);
 }

@@ -68,7 +68,7 @@ fn each_type_has_its_form() {
     assert!(places.is_sorted(), "options keep their order: {text}");
 
     let document = document(&answer);
-    assert_eq!(document["model"], "demo");
+    assert_eq!((&document["model"], &document["object"]), (&json!("demo"), &json!("structured_decision")));
     let usage = document["usage"].as_object().unwrap();
     assert!(usage.len() == 2 && number(&usage["input_tokens"]) > 0.0 && usage["output_tokens"] == 0);
     let answers = &document["answers"];

@@ -168,6 +168,12 @@ const COMMANDS: &[Command] = &[
         about: "use `redline serve` through clients that others wrote (ARGS go to xtask/clients/run.py: --only openai, ...)",
         run: python::clients,
     },
+    Command {
+        name: "page",
+        arguments: "[--venv DIR] [ARGS...]",
+        about: "use the page of `redline serve` in headless Chromium (ARGS go to xtask/page/run.py: --out DIR, ...)",
+        run: python::page,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -102,6 +102,17 @@ pub(crate) fn clients(arguments: &[String]) -> Result<(), Failure> {
     with_redline(&script, arguments)
 }
 
+/// `cargo xtask page`: the server's page in a headless browser.
+pub(crate) fn page(arguments: &[String]) -> Result<(), Failure> {
+    let script = Script {
+        venv: ".venv-page",
+        requirements: "xtask/page/requirements.txt",
+        environment: None,
+        file: "xtask/page/run.py",
+    };
+    with_redline(&script, arguments)
+}
+
 /// Runs a script that runs Redline. It is built before, unless the script is given a binary or shows only its help.
 fn with_redline(script: &Script, arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;

@@ -29,6 +29,8 @@ pub(crate) struct Answer {
     content: Content,
     /// Token counts for the log.
     pub(crate) usage: Option<Usage>,
+    /// Headers besides the media type.
+    headers: &'static [(&'static str, &'static str)],
 }
 
 /// What an answer consists of.
@@ -54,17 +56,23 @@ impl Answer {
     /// A text of this media type with the status 200.
     pub(crate) fn text(media: &'static str, text: impl Into<Bytes>) -> Self {
         let content = Content::Document(Document { rest: text.into(), media, reserved: None });
-        Self { status: StatusCode::OK, content, usage: None }
+        Self { status: StatusCode::OK, content, usage: None, headers: &[] }
     }
 
     /// Events, with the status 200.
     pub(crate) fn events(body: impl FnOnce(Record) -> Body + Send + 'static) -> Self {
-        Self { status: StatusCode::OK, content: Content::Events(Box::new(body)), usage: None }
+        let content = Content::Events(Box::new(body));
+        Self { status: StatusCode::OK, content, usage: None, headers: &[] }
     }
 
     /// Token counts for the log.
     pub(crate) fn with_usage(self, usage: Usage) -> Self {
         Self { usage: Some(usage), ..self }
+    }
+
+    /// Adds headers.
+    pub(crate) fn with_headers(self, headers: &'static [(&'static str, &'static str)]) -> Self {
+        Self { headers, ..self }
     }
 
     /// Keeps memory for a document until it is sent. What was reserved beyond its size is given back.
@@ -95,6 +103,9 @@ impl Answer {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+        for &(name, value) in self.headers {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
         if media == EVENTS {
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             // Proxies that collect an answer before they send it would hold events back.

@@ -31,6 +31,8 @@ pub struct ServerConfig {
     pub signals: bool,
     /// The directory below which requests may load adapters; `None`: they may load and remove none.
     pub adapter_root: Option<PathBuf>,
+    /// Whether there is a page at `/`.
+    pub page: bool,
     /// Whether `/metrics` needs no key.
     pub public_metrics: bool,
     /// Whether `/metrics` has the metrics under the names that vLLM gives them, too.
@@ -51,6 +53,7 @@ impl Default for ServerConfig {
             limits: ServerLimits::default(),
             signals: false,
             adapter_root: None,
+            page: true,
             public_metrics: false,
             vllm_metrics: false,
         }

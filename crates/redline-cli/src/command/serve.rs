@@ -75,6 +75,9 @@ pub(super) struct ServeArgs {
     /// Write what throughput measured to this file, as run.json of `redline bench load`
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Do not serve the page at `/`
+    #[arg(long)]
+    no_page: bool,
     /// Let everybody read `/metrics`, also without an API key
     #[arg(long)]
     public_metrics: bool,
@@ -223,6 +226,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         },
         signals: true,
         adapter_root: args.adapter_root.clone(),
+        page: !args.no_page,
         public_metrics: args.public_metrics,
         vllm_metrics: matches!(args.metrics_compat, Some(MetricsCompat::Vllm)),
     };

@@ -59,7 +59,7 @@ fn curl_lines() -> Vec<&'static str> {
 #[test]
 fn every_route_has_a_line_in_the_guide() {
     for route in redline_server::routes() {
-        let path = route.path.replace("{*id}", "demo");
+        let path = route.path.replace("{*id}", "demo").replace("{*file}", "page.css");
         let of_route = |line: &&str| {
             let rest = line.strip_prefix("curl http://127.0.0.1:8000").unwrap_or_default();
             let posts = line.contains(" --json ");
@@ -100,6 +100,7 @@ fn the_table_of_the_guide_has_every_flag_that_it_names() {
         "--queue",
         "--queue-timeout",
         "--watchdog",
+        "--no-page",
         "--public-metrics",
         "--metrics-compat",
         "--adapter",

@@ -9,6 +9,7 @@ mod health;
 mod info;
 mod metrics;
 mod models;
+mod page;
 mod predict;
 mod rerank;
 mod responses;
@@ -39,6 +40,7 @@ const ALL: &[&[Route]] = &[
     metrics::ROUTES,
     info::ROUTES,
     models::ROUTES,
+    page::ROUTES,
     predict::ROUTES,
     rerank::ROUTES,
     responses::ROUTES,
@@ -92,7 +94,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         move |request: Request<Body>| respond(app, route, request)
     };
     let mut router = Router::new();
-    for route in ALL.iter().copied().flatten() {
+    let offered = |route: &&Route| app.config.page || !page::has(route.path);
+    for route in ALL.iter().copied().flatten().filter(offered) {
         let filter = if route.takes_body() { MethodFilter::POST } else { MethodFilter::GET };
         router = router.route(route.path, on(filter, answering(route)));
     }

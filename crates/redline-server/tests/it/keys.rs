@@ -5,7 +5,7 @@ use redline_server::{ApiKey, RouteInfo, routes};
 use crate::server::{error, json, model, start_with};
 
 /// The routes that need no key. A route joins this list on purpose only.
-const PUBLIC: &[&str] = &["/health", "/ready"];
+const PUBLIC: &[&str] = &["/health", "/ready", "/", "/page/{*file}"];
 
 #[test]
 fn every_route_needs_a_key_unless_it_is_listed_as_public() {
@@ -17,7 +17,7 @@ fn every_route_needs_a_key_unless_it_is_listed_as_public() {
     assert!(all.len() > 10, "{all:?}");
     for RouteInfo { method, path, public } in all {
         assert_eq!(public, PUBLIC.contains(&path), "{path}");
-        let path = path.replace("{*id}", "demo");
+        let path = path.replace("{*id}", "demo").replace("{*file}", "page.css");
         let status = |header: Option<(&str, &str)>| {
             let client = match header {
                 Some((name, value)) => server.client.clone().with_header(name, value),
@@ -51,7 +51,7 @@ fn unknown_paths_and_methods_have_errors_of_the_same_shape() {
     let answer = server.client.get("/v1/nothing").unwrap();
     assert_eq!(error(&answer), (404, "route_not_found".to_owned(), None));
     for RouteInfo { method, path, .. } in routes() {
-        let path = path.replace("{*id}", "demo");
+        let path = path.replace("{*id}", "demo").replace("{*file}", "page.css");
         let answer = server.client.request("DELETE", &path, b"").unwrap();
         assert_eq!(error(&answer), (405, "method_not_allowed".to_owned(), None), "{path}");
         assert!(answer.header("allow").is_some_and(|allow| allow.contains(method)), "{path} {answer:?}");

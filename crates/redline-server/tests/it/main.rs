@@ -12,6 +12,7 @@ mod judges;
 mod keys;
 mod limits;
 mod metrics;
+mod page;
 mod pairs;
 mod predict;
 mod responses;

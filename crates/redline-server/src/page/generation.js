@@ -1,0 +1,39 @@
+// What completion and chat have in common: text that arrives in pieces.
+
+import { events } from "./api.js";
+import { costs, request, seconds } from "./run.js";
+
+// The fields that both forms have.
+export function settings(form) {
+  return {
+    max_tokens: form.max_tokens.valueAsNumber,
+    temperature: form.temperature.valueAsNumber,
+    seed: form.seed.valueAsNumber,
+  };
+}
+
+// Generates, and appends the text that `piece` finds in a choice to `text`. Returns whether the answer is complete.
+export async function generate(path, body, piece, text, { signal, result }) {
+  const asked = { ...body, stream: true, stream_options: { include_usage: true } };
+  const start = performance.now();
+  let [first, usage, end] = [null, null, null];
+  for await (const event of events(path, asked, signal)) {
+    for (const choice of event.choices) {
+      const more = piece(choice);
+      if (more) first ??= performance.now();
+      if (more) text.append(more);
+      end = choice.finish_reason ?? end;
+    }
+    usage = event.usage ?? usage;
+  }
+  const now = performance.now();
+  const count = usage.completion_tokens;
+  const rate = first !== null && count > 1 && now > first ? ((count - 1) * 1000) / (now - first) : undefined;
+  const more = [
+    ["First token", first === null ? undefined : seconds(first - start)],
+    ["Tokens/s after it", rate?.toFixed(1)],
+    ["New tokens", count],
+    ["End", end],
+  ];
+  result.append(costs(now - start, usage, more), request(path, asked));
+}

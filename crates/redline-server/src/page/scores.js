@@ -1,0 +1,28 @@
+// Scores: the probability of each label after query and item.
+
+import { post } from "./api.js";
+import { bars } from "./bars.js";
+import { lines, make } from "./dom.js";
+import { costs, onSubmit, request } from "./run.js";
+
+const PATH = "v1/score";
+
+export function scores(panel, model) {
+  onSubmit(panel, async ({ form, signal, result }) => {
+    const body = {
+      model: model(),
+      query: form.query.value,
+      items: lines(form.items.value),
+      labels: lines(form.labels.value),
+      apply_softmax: form.softmax.checked,
+    };
+    const start = performance.now();
+    const answer = await post(PATH, body, signal);
+    const time = performance.now() - start;
+    body.items.forEach((item, at) => {
+      const options = body.labels.map((name, label) => ({ name, p: answer.scores[at][label] }));
+      result.append(make("h2", { class: "text" }, item), bars(options));
+    });
+    result.append(costs(time, answer.usage), request(PATH, body));
+  });
+}

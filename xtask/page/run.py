@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import traceback
 import urllib.error
 import urllib.request
 
@@ -88,15 +89,16 @@ class Watched:
         self.context.close()
 
 
-def every_panel(browser, server, out):
-    for scheme in ("light", "dark"):
-        for width in WIDTHS:
-            for name, use in panels.ALL.items():
-                with Watched(browser, server, scheme, width) as watched:
-                    use(watched.open(name), server)
-                    watched.check()
-                    watched.picture(out / f"{name}-{scheme}-{width}.png")
-            print(f"ok      panels, {scheme}, {width}", flush=True)
+def panel(name, scheme, width):
+    """The check of a panel, whose numbers are those of the API."""
+
+    def check(browser, server, out):
+        with Watched(browser, server, scheme, width) as watched:
+            panels.ALL[name](watched.open(name), server)
+            watched.picture(out / f"{name}-{scheme}-{width}.png")
+            watched.check()
+
+    return f"{name}, {scheme}, {width}", check
 
 
 def gauges(browser, server, out):
@@ -216,6 +218,27 @@ def without_scripts(browser, server, out):
         expect(page.locator("#app")).to_be_hidden()
 
 
+PANELS = [panel(name, scheme, width) for scheme in ("light", "dark") for width in WIDTHS for name in panels.ALL]
+# Checks of a server that they share.
+SHARED = PANELS + [(check.__name__, check) for check in (gauges, keyboard, errors, stopping, without_scripts)]
+# Checks that start servers of their own.
+OWN = [(check.__name__, check) for check in (keys, abilities)]
+
+
+def run(checks, *arguments):
+    """Runs all checks, and returns the number of those that failed."""
+    failed = 0
+    for name, check in checks:
+        try:
+            check(*arguments)
+            print(f"ok      {name}", flush=True)
+        except Exception:
+            traceback.print_exc()
+            print(f"FAILED  {name}", flush=True)
+            failed += 1
+    return failed
+
+
 def main():
     parser = argparse.ArgumentParser(prog="cargo xtask page", description=__doc__.splitlines()[0])
     parser.add_argument("--redline", default=ROOT / "target/release/redline", help="the binary")
@@ -230,15 +253,11 @@ def main():
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         with Server(arguments.redline, flags=["--chat-template", template]) as server:
-            every_panel(browser, server, arguments.out)
-            for check in (gauges, keyboard, errors, stopping, without_scripts):
-                check(browser, server, arguments.out)
-                print(f"ok      {check.__name__}", flush=True)
-        for check in (keys, abilities):
-            check(browser, arguments.redline, arguments.out)
-            print(f"ok      {check.__name__}", flush=True)
+            failed = run(SHARED, browser, server, arguments.out)
+        failed += run(OWN, browser, arguments.redline, arguments.out)
         browser.close()
     print(f"screenshots are in {arguments.out}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ export function bars(options) {
   const best = options.reduce((a, b) => (b.p > a.p ? b : a)).p;
   const rows = options.map(({ name, p }) => {
     const fill = make("span", { class: "fill" });
-    fill.style.width = `${100 * Math.min(1, p)}%`;
+    fill.style.width = `${(100 * Math.min(1, p)).toFixed(2)}%`;
     return make(
       "li",
       p === best ? { class: "best" } : {},

@@ -15,6 +15,7 @@ export function scores(panel, model) {
       items: lines(form.items.value),
       labels: lines(form.labels.value),
       apply_softmax: form.softmax.checked,
+      long_labels: "sum",
     };
     const start = performance.now();
     const answer = await post(PATH, body, signal);

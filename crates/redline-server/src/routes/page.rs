@@ -91,7 +91,8 @@ fn abilities(call: Call) -> Handled {
         let completion = engine.check_predicts_next().map_err(|error| Fault::of_engine(&error, "model"));
         let completion = text.clone().and(completion);
         let chat = completion.clone().and_then(|()| app.chat("messages").map(drop));
-        let parts = [("scores", text.clone()), ("decisions", text), ("completion", completion), ("chat", chat)];
+        let parts =
+            [("scores", text.clone()), ("decisions", text), ("completion", completion), ("chat", chat)];
         let reason = |(part, able): (_, Result<(), Fault>)| Some((part, able.err()?.body().error.message));
         Answer::json(&Abilities {
             model: app.model.name.clone(),

@@ -69,7 +69,9 @@ fn every_file_is_served_with_strict_headers_and_without_a_key() {
     }
     let size: usize = files.values().map(String::len).sum();
     assert!(size < LARGEST, "{size} bytes");
-    for path in ["/page/", "/page/page.js/", "/page/none.js", "/page/..%2Fapp.rs", "/page/index.html", "/page/%FF"] {
+    for path in
+        ["/page/", "/page/page.js/", "/page/none.js", "/page/..%2Fapp.rs", "/page/index.html", "/page/%FF"]
+    {
         let answer = server.client.get(path).unwrap();
         assert_eq!(error(&answer), (404, "route_not_found".to_owned(), None), "{path}");
     }
@@ -99,7 +101,15 @@ fn the_page_names_files_and_routes_that_exist_and_no_other_host() {
         for elsewhere in ["://", "\"//", "url(", "@import"] {
             assert!(!text.contains(elsewhere), "{path} has {elsewhere}");
         }
-        for unsafe_way in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", " style=\"", "onclick="] {
+        for unsafe_way in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            " style=\"",
+            "onclick=",
+        ] {
             assert!(!text.contains(unsafe_way), "{path} has {unsafe_way}");
         }
     }
@@ -135,7 +145,12 @@ fn what_a_model_cannot_do_is_told_with_the_error_of_its_route() {
     let server = start();
     let told = json(&server.client.get("/page/abilities").unwrap());
     assert_eq!((&told["model"], &told["context"]), (&"demo".into(), &512.into()));
-    let refused = json(&server.client.post("/v1/chat/completions", r#"{"messages":[{"role":"user","content":"a"}]}"#).unwrap());
+    let refused = json(
+        &server
+            .client
+            .post("/v1/chat/completions", r#"{"messages":[{"role":"user","content":"a"}]}"#)
+            .unwrap(),
+    );
     let expect = serde_json::json!({ "chat": refused["error"]["message"] });
     assert_eq!(told["unavailable"], expect);
 

@@ -283,6 +283,14 @@ pub(crate) fn seconds(text: &str) -> Result<f64, BadValue> {
     }
 }
 
+/// As [`seconds`], up to `most`.
+pub(crate) fn seconds_up_to(text: &str, most: f64) -> Result<f64, BadValue> {
+    match seconds(text)? {
+        s if s > most => bad(format!("{s} seconds"), format!("up to {most}")),
+        s => Ok(s),
+    }
+}
+
 /// Parses a time in milliseconds, as seconds.
 pub(crate) fn milliseconds(text: &str) -> Result<f64, BadValue> {
     let hint = "a number of milliseconds, such as 20; 0 adds as little as possible";

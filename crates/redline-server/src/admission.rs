@@ -9,6 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::answer::Answer;
 use crate::app::App;
+use crate::blocking::blocking;
 use crate::clock::Moment;
 use crate::fault::Fault;
 use crate::queue::{may_take, most_of_key};
@@ -160,7 +161,7 @@ where
         return Err(Fault::overloaded("queue_full", message).after(after));
     }
     let work = move |app: &App| submit(&Desk { engine: &app.model.engine, cancel: &app.cancel, begun });
-    let (place, submitted) = blocking(app, place, work).await?;
+    let (place, submitted) = placed(app, place, work).await?;
     Ok((place, submitted.map_err(|error| failed(app, error.into(), param))?))
 }
 
@@ -184,7 +185,7 @@ where
     if need.answer_bytes <= SMALL {
         answer = build(app, outcomes);
     } else {
-        (place, answer) = blocking(app, place, move |app| build(app, outcomes)).await?;
+        (place, answer) = placed(app, place, move |app| build(app, outcomes)).await?;
     }
     place.answered();
     Ok(answer?.holding(place.memory.take()))
@@ -214,17 +215,17 @@ where
 
 /// Does work that may take long, such as tokenising, on a thread of its own. It keeps its place until it is done, also if its caller
 /// leaves, so that no more work waits than there are places.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub(crate) async fn placed<T: Send + 'static>(
     app: &Arc<App>,
     place: Place,
     work: impl FnOnce(&App) -> T + Send + 'static,
 ) -> Result<(Place, T), Fault> {
     let app = app.clone();
-    let done = move || {
+    blocking(move || {
         let result = work(&app);
         (place, result)
-    };
-    tokio::task::spawn_blocking(done).await.map_err(|_| Fault::internal("panicked"))
+    })
+    .await
 }
 
 /// The fault of an error. `param` is the field that errors without one concern.

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
+use crate::blocking::blocking;
 use crate::encoding::{DecodeError, Encoding};
 use crate::fault::Fault;
 use crate::nesting::is_deeper;
@@ -25,10 +26,9 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<R
     is_json(headers)?;
     let encoding = Encoding::of(headers)?;
     let most = limits.body_bytes;
-    let too_large = |fact: String| too_large(&fact, most);
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if let Some(length) = declared.filter(|&length: &usize| length > most) {
-        return Err(too_large(format!("the body has {length} bytes")));
+        return Err(too_large(&format!("the body has {length} bytes"), most));
     }
     let mut reserved = reserve(app, declared.unwrap_or(most))?;
     let reading = Limited::new(body, most).collect();
@@ -49,7 +49,7 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<R
             }
         }
         Err(error) if error.is::<LengthLimitError>() => {
-            Err(too_large(format!("the body has more than {most} bytes")))
+            Err(too_large(&format!("the body has more than {most} bytes"), most))
         }
         Err(_) => Err(Fault::invalid("invalid_body", "the body breaks off or is not valid HTTP")),
     }
@@ -62,9 +62,7 @@ async fn decode(app: &App, encoded: ReadBody, encoding: Encoding, most: usize) -
     if let Some(reserved) = reserved {
         place.merge(reserved);
     }
-    let decoding = move || (encoding.decode(&encoded, most), place);
-    let done = tokio::task::spawn_blocking(decoding).await;
-    let (decoded, mut place) = done.map_err(|_| Fault::internal("panicked"))?;
+    let (decoded, mut place) = blocking(move || (encoding.decode(&encoded, most), place)).await?;
     let bytes = decoded.map_err(|error| match error {
         DecodeError::TooLarge => {
             too_large(&format!("the body has more than {most} bytes after decoding"), most)

@@ -14,6 +14,7 @@ mod adapters;
 mod admission;
 mod answer;
 mod app;
+mod blocking;
 mod body;
 mod clock;
 mod config;

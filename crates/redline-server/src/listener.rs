@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::ServerConfig;
 #[cfg(unix)]
-use crate::socket::Socket;
+use crate::socket::{self, SocketFile};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Transport for T {}
 pub(crate) enum Listener {
     Port(TcpListener),
     #[cfg(unix)]
-    Socket(Socket),
+    Socket(std::os::unix::net::UnixListener, SocketFile),
 }
 
 impl Listener {
@@ -70,15 +70,17 @@ impl Listener {
         Ok(match self {
             Self::Port(listener) => OpenListener::Port(tokio::net::TcpListener::from_std(listener)?),
             #[cfg(unix)]
-            Self::Socket(socket) => OpenListener::Socket(socket.open()?),
+            Self::Socket(listener, file) => {
+                OpenListener::Socket(tokio::net::UnixListener::from_std(listener)?, file)
+            }
         })
     }
 }
 
 #[cfg(unix)]
 fn bind_socket(path: PathBuf) -> io::Result<(Listener, ServerAddress)> {
-    let socket = Socket::bind(path.clone())?;
-    Ok((Listener::Socket(socket), ServerAddress::Socket(path)))
+    let (listener, file) = socket::bind(path.clone())?;
+    Ok((Listener::Socket(listener, file), ServerAddress::Socket(path)))
 }
 
 #[cfg(not(unix))]
@@ -86,11 +88,11 @@ fn bind_socket(_: PathBuf) -> io::Result<(Listener, ServerAddress)> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this system has no Unix sockets"))
 }
 
-/// A listener within the runtime.
+/// A listener within the runtime. The file of a socket is removed with it.
 pub(crate) enum OpenListener {
     Port(tokio::net::TcpListener),
     #[cfg(unix)]
-    Socket(crate::socket::OpenSocket),
+    Socket(tokio::net::UnixListener, #[expect(dead_code, reason = "dropped with the listener")] SocketFile),
 }
 
 impl OpenListener {
@@ -104,7 +106,7 @@ impl OpenListener {
                 Ok(Box::new(stream))
             }
             #[cfg(unix)]
-            Self::Socket(socket) => Ok(Box::new(socket.accept().await?)),
+            Self::Socket(listener, _) => Ok(Box::new(listener.accept().await?.0)),
         }
     }
 }

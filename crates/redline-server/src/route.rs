@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::answer::Answer;
 use crate::app::App;
+use crate::blocking::blocking;
 use crate::body::{self, ReadBody};
 use crate::fault::Fault;
 use crate::form::Form;
@@ -84,8 +85,7 @@ impl Call {
         if bytes.len() <= LARGE_BODY {
             return body::parse(&bytes, depth);
         }
-        let parsing = tokio::task::spawn_blocking(move || body::parse(&bytes, depth));
-        parsing.await.map_err(|_| Fault::internal("panicked"))?
+        blocking(move || body::parse(&bytes, depth)).await?
     }
 
     /// What the answer says about itself. The request asked for the model by this name.

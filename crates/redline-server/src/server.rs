@@ -17,8 +17,8 @@ use crate::log::{Log, LogSink};
 use crate::stop::Signals;
 use crate::{connection, routes, tls, watchdog};
 
-/// Threads that tokenise.
-const TOKENISING_THREADS: usize = 2;
+/// Threads that tokenise, and that decode and parse large bodies.
+const BLOCKING_THREADS: usize = 2;
 /// How long answers to cancelled requests may take.
 const AFTER_CANCEL: Duration = Duration::from_secs(5);
 
@@ -97,11 +97,14 @@ impl Server {
     ) -> Result<ServeSummary, ServeError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(TOKENISING_THREADS)
+            .max_blocking_threads(BLOCKING_THREADS)
             .build()?;
         let (log, writer) = Log::start(log);
-        // No web page reaches a socket, so that the name by which it is asked for does not matter.
-        let is_loopback = matches!(self.address, ServerAddress::Port(_)) && self.address.is_local();
+        let is_loopback = match &self.address {
+            ServerAddress::Port(address) => address.ip().is_loopback(),
+            // No web page reaches a socket, so the name by which it is asked for does not matter.
+            ServerAddress::Socket(_) => false,
+        };
         let app = Arc::new(App::new(model, self.config, log, is_loopback));
         let summary = runtime.block_on(serve(app.clone(), self.listener, self.tls, self.stop, ready));
         runtime.shutdown_timeout(AFTER_CANCEL);

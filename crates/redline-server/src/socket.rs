@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// The file of a socket. It is removed in the end.
 #[derive(Debug)]
-struct SocketFile(PathBuf);
+pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
@@ -16,49 +16,19 @@ impl Drop for SocketFile {
     }
 }
 
-/// A bound socket.
-#[derive(Debug)]
-pub(crate) struct Socket {
-    listener: UnixListener,
-    file: SocketFile,
-}
-
-impl Socket {
-    /// Opens a socket. One that a killed server left is replaced; any other file is an error.
-    pub(crate) fn bind(path: PathBuf) -> io::Result<Self> {
-        if fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
-            match UnixStream::connect(&path) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(&path)?,
-                Err(error) => return Err(error),
-                Ok(_) => {
-                    return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there"));
-                }
-            }
+/// Opens a socket. One that a killed server left is replaced; any other file is an error.
+pub(crate) fn bind(path: PathBuf) -> io::Result<(UnixListener, SocketFile)> {
+    if fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
+        match UnixStream::connect(&path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(&path)?,
+            Err(error) => return Err(error),
+            Ok(_) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")),
         }
-        let listener = UnixListener::bind(&path)?;
-        let file = SocketFile(path);
-        listener.set_nonblocking(true)?;
-        Ok(Self { listener, file })
     }
-
-    /// Accepts connections within the runtime.
-    pub(crate) fn open(self) -> io::Result<OpenSocket> {
-        Ok(OpenSocket { listener: tokio::net::UnixListener::from_std(self.listener)?, _file: self.file })
-    }
-}
-
-/// A socket within the runtime.
-pub(crate) struct OpenSocket {
-    listener: tokio::net::UnixListener,
-    _file: SocketFile,
-}
-
-impl OpenSocket {
-    /// Waits for the next connection.
-    pub(crate) async fn accept(&self) -> io::Result<tokio::net::UnixStream> {
-        let (stream, _) = self.listener.accept().await?;
-        Ok(stream)
-    }
+    let listener = UnixListener::bind(&path)?;
+    let file = SocketFile(path);
+    listener.set_nonblocking(true)?;
+    Ok((listener, file))
 }
 
 #[cfg(test)]
@@ -69,8 +39,8 @@ mod tests {
     fn a_socket_replaces_one_that_nobody_listens_at_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let first = Socket::bind(path.clone()).unwrap();
-        let error = Socket::bind(path.clone()).unwrap_err();
+        let first = bind(path.clone()).unwrap();
+        let error = bind(path.clone()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         UnixStream::connect(&path).unwrap();
         drop(first);
@@ -78,9 +48,9 @@ mod tests {
         // As a killed server leaves it.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(Socket::bind(path.clone()).unwrap());
+        drop(bind(path.clone()).unwrap());
         fs::write(&path, "text").unwrap();
-        assert_eq!(Socket::bind(path.clone()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(bind(path.clone()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert_eq!(fs::read_to_string(&path).unwrap(), "text");
     }
 }

@@ -14,7 +14,7 @@ use crate::value::{self, BadValue};
 /// Arguments of `health`.
 #[derive(Debug, Args)]
 pub(super) struct HealthArgs {
-    /// The server
+    /// The server, by HTTP without TLS
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8000", value_parser = url)]
     url: MeasuredServer,
     /// Seconds to wait for the connection, and then for the answer
@@ -29,11 +29,7 @@ fn url(text: &str) -> Result<MeasuredServer, BadValue> {
 
 /// Parses `--timeout`.
 fn patience(text: &str) -> Result<f64, BadValue> {
-    const MOST: f64 = 3600.0;
-    match value::seconds(text)? {
-        s if s > MOST => value::bad(format!("{s} seconds"), format!("up to {MOST}")),
-        s => Ok(s),
-    }
+    value::seconds_up_to(text, 3600.0)
 }
 
 /// Asks for `/ready`.

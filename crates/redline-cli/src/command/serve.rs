@@ -169,10 +169,7 @@ fn connections(text: &str) -> Result<usize, value::BadValue> {
 
 /// Parses a time limit.
 fn seconds(text: &str) -> Result<f64, value::BadValue> {
-    match value::seconds(text)? {
-        s if s > LONGEST_SECONDS => value::bad(format!("{s} seconds"), format!("up to {LONGEST_SECONDS}")),
-        s => Ok(s),
-    }
+    value::seconds_up_to(text, LONGEST_SECONDS)
 }
 
 /// Serves the model until a signal.

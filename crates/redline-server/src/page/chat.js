@@ -1,10 +1,11 @@
 // Chat: a conversation, whose messages are kept on this page only.
 
 import { byId, make } from "./dom.js";
-import { generate, settings } from "./generation.js";
+import { addSettings, generate, settings } from "./generation.js";
 import { onSubmit } from "./run.js";
 
 export function chat(panel, model) {
+  addSettings(panel);
   const list = byId("conversation");
   let messages = [];
   byId("new-chat").addEventListener("click", () => {

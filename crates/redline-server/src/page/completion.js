@@ -1,10 +1,11 @@
 // Completion: the model continues a text.
 
 import { make } from "./dom.js";
-import { generate, settings } from "./generation.js";
+import { addSettings, generate, settings } from "./generation.js";
 import { onSubmit } from "./run.js";
 
 export function completion(panel, model) {
+  addSettings(panel);
   onSubmit(panel, async (run) => {
     const prompt = run.form.prompt.value;
     const text = make("span", { class: "new" });

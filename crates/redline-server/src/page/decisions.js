@@ -1,9 +1,8 @@
 // Decisions: typed questions about a state.
 
-import { post } from "./api.js";
 import { bars, shown } from "./bars.js";
 import { byId, facts, lines, make } from "./dom.js";
-import { costs, onSubmit, request } from "./run.js";
+import { costs, onSubmit, request, timed } from "./run.js";
 
 const PATH = "v1/decisions";
 
@@ -38,9 +37,7 @@ export function decisions(panel, model) {
   number(list);
   onSubmit(panel, async ({ form, signal, result }) => {
     const body = { model: model(), input: form.state.value, questions: [...list.children].map(asked) };
-    const start = performance.now();
-    const answer = await post(PATH, body, signal);
-    const time = performance.now() - start;
+    const [answer, time] = await timed(PATH, body, signal);
     answer.answers.forEach((one, at) => {
       result.append(make("h2", { class: "text" }, body.questions[at].instructions), ...answered(one));
       const { label_mass, argmax_is_label } = answer.diagnostics[at];

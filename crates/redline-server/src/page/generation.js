@@ -1,9 +1,15 @@
 // What completion and chat have in common: text that arrives in pieces.
 
 import { events } from "./api.js";
+import { byId } from "./dom.js";
 import { costs, request, seconds } from "./run.js";
 
-// The fields that both forms have.
+// Adds the inputs that both forms have.
+export function addSettings(panel) {
+  panel.querySelector("fieldset").append(byId("settings").content.cloneNode(true));
+}
+
+// What they say.
 export function settings(form) {
   return {
     max_tokens: form.max_tokens.valueAsNumber,
@@ -12,7 +18,7 @@ export function settings(form) {
   };
 }
 
-// Generates, and appends the text that `piece` finds in a choice to `text`. Returns whether the answer is complete.
+// Generates, and appends the text that `piece` finds in a choice to `text`.
 export async function generate(path, body, piece, text, { signal, result }) {
   const asked = { ...body, stream: true, stream_options: { include_usage: true } };
   const start = performance.now();

@@ -1,5 +1,6 @@
 // Forms: one request at a time, which can be stopped, and what came of it.
 
+import { post } from "./api.js";
 import { facts, make, problem } from "./dom.js";
 
 // Runs `work` with a signal and the element for results whenever the form of this panel is sent.
@@ -28,6 +29,12 @@ export function onSubmit(panel, work) {
     stop.disabled = true;
     result.setAttribute("aria-busy", "false");
   });
+}
+
+// Sends a request. Returns its answer and its time in milliseconds.
+export async function timed(path, body, signal) {
+  const start = performance.now();
+  return [await post(path, body, signal), performance.now() - start];
 }
 
 export const seconds = (ms) => (ms < 1000 ? `${ms.toFixed(1)} ms` : `${(ms / 1000).toFixed(2)} s`);

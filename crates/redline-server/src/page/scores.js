@@ -1,9 +1,8 @@
 // Scores: the probability of each label after query and item.
 
-import { post } from "./api.js";
 import { bars } from "./bars.js";
 import { lines, make } from "./dom.js";
-import { costs, onSubmit, request } from "./run.js";
+import { costs, onSubmit, request, timed } from "./run.js";
 
 const PATH = "v1/score";
 
@@ -17,9 +16,7 @@ export function scores(panel, model) {
       apply_softmax: form.softmax.checked,
       long_labels: "sum",
     };
-    const start = performance.now();
-    const answer = await post(PATH, body, signal);
-    const time = performance.now() - start;
+    const [answer, time] = await timed(PATH, body, signal);
     body.items.forEach((item, at) => {
       const options = body.labels.map((name, label) => ({ name, p: answer.scores[at][label] }));
       result.append(make("h2", { class: "text" }, item), bars(options));

@@ -4,7 +4,7 @@ use redline_api::ApiError;
 use redline_engine::EngineError;
 use redline_wire::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody, TokenizerInfo};
 
-use crate::admission::{Place, blocking};
+use crate::admission::{Place, placed};
 use crate::answer::Answer;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Route};
@@ -20,7 +20,7 @@ fn tokenize(call: Call) -> Handled {
         let body: TokenizeBody = call.parse().await?;
         call.head_with_adapters("tokens", body.model.as_deref(), None)?;
         let place = Place::take(&call, 1, "prompt")?;
-        let answer = blocking(&call.app, place, move |app| {
+        let answer = placed(&call.app, place, move |app| {
             let engine = &app.model.engine;
             let none = || EngineError::NoTokenizer(app.model.name.clone());
             let tokenizer = engine.tokenizer().ok_or_else(none)?;
@@ -62,7 +62,7 @@ fn detokenize(call: Call) -> Handled {
         let body: DetokenizeBody = call.parse().await?;
         call.head_with_adapters("tokens", body.model.as_deref(), None)?;
         let place = Place::take(&call, 1, "tokens")?;
-        let text = blocking(&call.app, place, move |app| {
+        let text = placed(&call.app, place, move |app| {
             let none = || EngineError::NoTokenizer(app.model.name.clone());
             let tokenizer = app.model.engine.tokenizer().ok_or_else(none)?;
             let mut ids = Vec::with_capacity(body.tokens.len());

@@ -71,6 +71,23 @@ fn requests_are_answered_over_tls_and_in_plain_text_they_are_not() {
 }
 
 #[test]
+fn a_full_server_with_tls_sends_nothing_that_is_not_encrypted() {
+    if !has_tls() {
+        return;
+    }
+    let server = start_with(model(), |config| {
+        config.tls = Some(files());
+        config.limits.connections = 1;
+    });
+    let first = TcpStream::connect(server.address()).unwrap();
+    let mut sent = Vec::new();
+    // The connection may be reset.
+    let _ = TcpStream::connect(server.address()).unwrap().read_to_end(&mut sent);
+    assert!(sent.is_empty(), "{}", String::from_utf8_lossy(&sent));
+    drop(first);
+}
+
+#[test]
 fn certificates_that_do_not_fit_are_refused_before_the_port_is_opened() {
     if !has_tls() {
         return;

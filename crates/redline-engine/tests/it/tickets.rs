@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -271,7 +271,7 @@ fn a_canvas_reports_itself_then_its_passes() {
 
 #[test]
 fn a_function_that_panics_ends_its_own_request_only() {
-    let engine = demo();
+    let (engine, given, _) = waiting();
     let (send, ended) = channel::<()>();
     let long = engine.submit_generate(generation(text("In the beginning"), 400), &Cancel::new()).unwrap();
     // Dropped with the function, after its last call.
@@ -280,6 +280,7 @@ fn a_function_that_panics_ends_its_own_request_only() {
         let _held = held.lock();
         panic!("on purpose");
     });
+    given.send(()).unwrap();
     assert!(ended.recv().is_err());
     assert_eq!(engine.score(pledge()).unwrap().items.len(), 3);
     assert_eq!(at_rest(&engine).requests, 0);
@@ -413,21 +414,27 @@ fn likelihoods_are_the_same_beside_requests_in_tight_memory() {
     assert_eq!(at_rest(&engine), EngineUse::default());
 }
 
-#[test]
-fn a_generation_whose_function_panics_is_not_continued() {
+/// An engine whose first pass waits for a message, so that every event reaches a function on the engine's thread; and the number of its
+/// passes.
+fn waiting() -> (Engine, Sender<()>, Arc<AtomicUsize>) {
     let (given, function) = channel::<()>();
     let (function, passes) = (Mutex::new(Some(function)), Arc::new(AtomicUsize::new(0)));
     let counted = passes.clone();
     let profile: redline_engine::ProfileLog = Arc::new(move |event: &redline_engine::ProfileEvent<'_>| {
         if let redline_engine::ProfileEvent::Pass(_) = event {
             counted.fetch_add(1, Ordering::SeqCst);
-            // The first pass waits for the function, so that all text reaches it on the engine's thread.
             if let Some(function) = function.lock().unwrap().take() {
                 function.recv().unwrap();
             }
         }
     });
     let engine = Engine::load(Options { profile: Some(profile), ..options(&demo_dir()) }).unwrap();
+    (engine, given, passes)
+}
+
+#[test]
+fn a_generation_whose_function_panics_is_not_continued() {
+    let (engine, given, passes) = waiting();
     let long = engine.submit_generate(generation(text("In the beginning"), 400), &Cancel::new()).unwrap();
     long.send_to(|_| panic!("on purpose"));
     given.send(()).unwrap();

@@ -2,7 +2,8 @@
 
 use redline_engine::{DiffuseOutcome, DiffuseRequest, DiffusionPass, Prompt, Sampling};
 use redline_wire::{
-    DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep, Finite, SchemaVersion, Usage,
+    DiffuseLine, Diffusion, DiffusionChoice, DiffusionKeys, DiffusionMeta, DiffusionStep, Finite,
+    SchemaVersion, Usage,
 };
 
 use crate::LoadedModel;
@@ -13,13 +14,10 @@ pub const MAX_NEW_TOKENS: usize = 128;
 
 /// Builds a request for the prompt of a line. Absent keys take their values from `defaults`, whose prompt is not used.
 pub fn request(line: DiffuseLine, prompt: Prompt, defaults: &DiffuseRequest) -> DiffuseRequest {
-    let defaults = defaults.clone();
+    let defaults = ordered(&line.diffusion_keys(), defaults.clone());
     DiffuseRequest {
         prompt,
         max_new_tokens: line.max_new_tokens.unwrap_or(defaults.max_new_tokens),
-        steps: line.steps.or(defaults.steps),
-        algorithm: line.algorithm.or(defaults.algorithm),
-        eps: line.eps.unwrap_or(defaults.eps),
         sampling: Sampling {
             temperature: line.temperature.unwrap_or(defaults.sampling.temperature),
             top_k: line.top_k.unwrap_or(defaults.sampling.top_k),
@@ -27,18 +25,28 @@ pub fn request(line: DiffuseLine, prompt: Prompt, defaults: &DiffuseRequest) -> 
             seed: line.seed.unwrap_or(defaults.sampling.seed),
             ..defaults.sampling
         },
-        alg_temp: line.alg_temp.unwrap_or(defaults.alg_temp),
-        block_length: line.block_length.or(defaults.block_length),
-        cfg_scale: line.cfg_scale.unwrap_or(defaults.cfg_scale),
-        threshold: line.threshold.or(defaults.threshold),
-        cache: line.cache.unwrap_or(defaults.cache),
-        refresh: line.refresh.or(defaults.refresh),
         stop: line.stop.map_or(defaults.stop, |stop| stop.0),
         ignore_eos: line.ignore_eos.unwrap_or(defaults.ignore_eos),
-        savings: defaults.savings,
         adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
         queueing: redline_engine::Queueing::default(),
+        ..defaults
+    }
+}
+
+/// The request whose masks are filled in the order that these keys ask for. Absent keys change nothing.
+pub(crate) fn ordered(keys: &DiffusionKeys, request: DiffuseRequest) -> DiffuseRequest {
+    DiffuseRequest {
+        steps: keys.steps.or(request.steps),
+        algorithm: keys.algorithm.or(request.algorithm),
+        alg_temp: keys.alg_temp.unwrap_or(request.alg_temp),
+        eps: keys.eps.unwrap_or(request.eps),
+        block_length: keys.block_length.or(request.block_length),
+        cfg_scale: keys.cfg_scale.unwrap_or(request.cfg_scale),
+        threshold: keys.threshold.or(request.threshold),
+        cache: keys.cache.unwrap_or(request.cache),
+        refresh: keys.refresh.or(request.refresh),
+        ..request
     }
 }
 
@@ -94,7 +102,8 @@ pub fn filled(outcome: &DiffuseOutcome) -> usize {
     outcome.passes.iter().map(|pass| pass.filled.len()).sum()
 }
 
-fn diffusion_step(pass: &DiffusionPass) -> DiffusionStep {
+/// A pass as answers tell it.
+pub(crate) fn diffusion_step(pass: &DiffusionPass) -> DiffusionStep {
     DiffusionStep {
         step: pass.step,
         from: pass.rows.start,

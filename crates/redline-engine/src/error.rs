@@ -54,6 +54,8 @@ pub enum EngineError {
         fact: String,
         /// What to do instead.
         hint: Option<Hint>,
+        /// The field of the request at fault, if it is known and no other than its texts or tokens.
+        field: Option<&'static str>,
     },
     /// The model's output is not a number; weights or input are damaged beyond what was checked.
     #[error("the model returned a value that is not finite for {0}")]
@@ -110,7 +112,12 @@ pub enum EngineError {
 
 impl EngineError {
     pub(crate) fn request(fact: impl Into<String>, hint: impl Into<Hint>) -> Self {
-        Self::Request { fact: fact.into(), hint: Some(hint.into()) }
+        Self::Request { fact: fact.into(), hint: Some(hint.into()), field: None }
+    }
+
+    /// As [`EngineError::request`], of this field.
+    pub(crate) fn field(field: &'static str, fact: impl Into<String>, hint: impl Into<Hint>) -> Self {
+        Self::Request { fact: fact.into(), hint: Some(hint.into()), field: Some(field) }
     }
 
     /// Advice to the caller, if there is any.

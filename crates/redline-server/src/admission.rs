@@ -167,12 +167,12 @@ where
 
 /// Submits the engine's requests of a request, all or none, waits for their outcomes and builds the answer. If the caller stops waiting,
 /// the requests are cancelled.
-pub(crate) async fn run<O, P, E, S, B>(call: &Call, need: Need, work: S, build: B) -> Result<Answer, Fault>
+pub(crate) async fn run<O, T, E, S, B>(call: &Call, need: Need, work: S, build: B) -> Result<Answer, Fault>
 where
     O: Send + 'static,
-    P: Send + 'static,
+    T: Future<Output = Result<O, EngineError>> + Send + 'static,
     E: Into<ApiError> + Send + 'static,
-    S: FnOnce(&Desk<'_>) -> Result<Vec<Ticket<O, P>>, E> + Send + 'static,
+    S: FnOnce(&Desk<'_>) -> Result<Vec<T>, E> + Send + 'static,
     B: FnOnce(&App, Vec<O>) -> Result<Answer, Fault> + Send + 'static,
 {
     let app = &call.app;

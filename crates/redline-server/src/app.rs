@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::StatusCode;
+use redline_api::foreign::GenerationMode;
 use redline_api::{ApiError, Chat, LoadedModel};
 use redline_engine::{AdapterInfo, Cancel, EngineError, PulseState};
 use tokio::sync::Semaphore;
@@ -70,6 +71,11 @@ impl App {
             frozen: AtomicBool::new(false),
             requests: AtomicU64::new(0),
         }
+    }
+
+    /// How the model generates text.
+    pub(crate) fn mode(&self) -> GenerationMode {
+        GenerationMode::of(&self.model.engine)
     }
 
     /// The names of the model.

@@ -103,9 +103,10 @@ impl Fault {
     pub(crate) fn of_engine(error: &EngineError, param: &str) -> Self {
         let message = advised(&error.to_string(), error.hint());
         match error {
-            EngineError::Request { .. } | EngineError::Tokenizer(_) => {
-                Self::invalid("invalid_value", message).of_field(param)
+            EngineError::Request { field, .. } => {
+                Self::invalid("invalid_value", message).of_field(field.unwrap_or(param))
             }
+            EngineError::Tokenizer(_) => Self::invalid("invalid_value", message).of_field(param),
             EngineError::NoTokenizer(_) => {
                 Self::new(StatusCode::NOT_IMPLEMENTED, "wrong_model_kind", message).of_field(param)
             }
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(of(EngineError::Stopped), (503, "engine_stopped", true, None));
         let late = EngineError::Late { seconds: 1.0, tokens: None };
         assert_eq!(of(late), (408, "deadline_exceeded", false, None));
-        let bad = EngineError::Request { fact: "f".to_owned(), hint: None };
+        let bad = EngineError::Request { fact: "f".to_owned(), hint: None, field: None };
         assert_eq!(of(bad), (400, "invalid_value", false, Some("prompt".to_owned())));
         let panicked = Fault::of_engine(&EngineError::Panicked("the prompt".to_owned()), "prompt");
         assert!(panicked.status == 500 && !panicked.body().error.message.contains("the prompt"));

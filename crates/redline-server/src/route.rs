@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use redline_api::foreign::{AnswerHead, adapters};
-use redline_engine::{AdapterChoice, EngineError, GenerateRequest, Queueing};
+use redline_api::foreign::{AnswerHead, GenerationRequest, adapters};
+use redline_engine::{AdapterChoice, EngineError, Queueing};
 use redline_wire::AdapterNames;
 use serde::de::DeserializeOwned;
 
@@ -132,11 +132,14 @@ impl Call {
     }
 
     /// Sets the salt, the adapters, the queueing and the time limit of a generation.
-    pub(crate) fn complete(&self, request: &mut GenerateRequest, adapters: &[AdapterChoice]) {
-        request.cache_salt = self.salt(&request.cache_salt);
-        request.adapters = adapters.to_vec();
-        request.queueing = self.queueing();
-        request.timeout_s = Some(self.timeout_s(request.timeout_s));
+    pub(crate) fn complete(&self, request: &mut GenerationRequest, adapters: &[AdapterChoice]) {
+        let fields = request.shared();
+        if let Some(salt) = fields.cache_salt {
+            *salt = self.salt(salt);
+        }
+        *fields.adapters = adapters.to_vec();
+        *fields.queueing = self.queueing();
+        *fields.timeout_s = Some(self.timeout_s(*fields.timeout_s));
     }
 
     /// Whose request it is, and how long it may wait.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
-use redline_api::foreign::StreamedAnswer;
+use redline_api::foreign::{PromptEnd, StreamedAnswer};
 use redline_engine::FinishReason;
 use redline_wire::ServerEvent;
 
@@ -17,7 +17,7 @@ use crate::admission::{Place, failed};
 use crate::app::App;
 use crate::fault::Fault;
 use crate::log::Record;
-use crate::pipe::{EndedPrompt, Heard, PipeReader};
+use crate::pipe::{Heard, PipeReader};
 
 /// Bytes after which events are handed to the connection.
 const FRAME: usize = 16 << 10;
@@ -120,10 +120,10 @@ impl<S: StreamedAnswer> Open<S> {
                     told.map_err(|error| failed(&self.app, error, self.param))?;
                 }
                 Poll::Ready(Heard::Ended(prompt, ended)) => {
-                    let EndedPrompt { counts, cancelled } =
+                    let end: PromptEnd =
                         ended.map_err(|error| failed(&self.app, error.into(), self.param))?;
-                    self.answer.ended(prompt, counts);
-                    if cancelled {
+                    self.answer.ended(prompt, end);
+                    if end.cancelled {
                         return Err(Fault::draining());
                     }
                     self.running -= 1;
@@ -180,8 +180,9 @@ fn write<E: ServerEvent>(events: &mut Vec<E>, out: &mut Vec<u8>) -> Result<(), F
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt as _;
+    use redline_api::foreign::{GenerationPiece, GenerationRequest};
     use redline_api::{ApiError, LoadedModel};
-    use redline_engine::{Engine, GenerateRequest, GeneratedPiece, Options, Prompt, Source, TokenCounts};
+    use redline_engine::{Engine, GenerateRequest, Options, Prompt, Source};
     use redline_wire::{CompletionEvent, ErrorBody, ErrorDetail, Usage};
 
     use super::*;
@@ -202,13 +203,13 @@ mod tests {
         fn piece(
             &mut self,
             _: usize,
-            _: GeneratedPiece,
+            _: GenerationPiece,
             _: &mut Vec<CompletionEvent>,
         ) -> Result<(), ApiError> {
             panic!("a bug")
         }
 
-        fn ended(&mut self, _: usize, _: TokenCounts) {}
+        fn ended(&mut self, _: usize, _: PromptEnd) {}
 
         fn end(&mut self, _: &mut Vec<CompletionEvent>) {}
 
@@ -232,10 +233,10 @@ mod tests {
         let call = Call::of_test(&app);
         let place = Place::take(&call, 1, "prompt").ok().unwrap();
         drop(call);
-        let request = GenerateRequest::new(Prompt::Ids(vec![5]), 1);
-        let ticket = app.model.engine.submit_generate(request, &app.cancel).unwrap();
+        let request = GenerationRequest::Autoregressive(GenerateRequest::new(Prompt::Ids(vec![5]), 1));
+        let ticket = request.submit(&app.model.engine, &app.cancel).unwrap();
         let record = Record::begin((app.log.clone(), app.metrics.clone()), "id".to_owned(), "POST", "/x");
-        let pipe = (PipeReader::of(vec![ticket], 1 << 20), 1);
+        let pipe = (PipeReader::of(vec![ticket], 1 << 20, false), 1);
         let body = EventBody::new(app.clone(), place, pipe, Buggy, "prompt", record);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let sent = runtime.block_on(body.collect()).unwrap().to_bytes();

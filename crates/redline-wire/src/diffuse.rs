@@ -103,6 +103,75 @@ pub struct DiffuseLine {
 
 chat_keys!(DiffuseLine);
 
+/// What a request says about the order in which masks are filled. Requests for generated text have these keys, in `diffuse` and over HTTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DiffusionKeys {
+    /// Number of steps.
+    pub steps: Option<usize>,
+    /// Which masks are filled first.
+    pub algorithm: Option<Algorithm>,
+    /// Temperature of the choice between masks.
+    pub alg_temp: Option<f32>,
+    /// The final time of Dream's schedule.
+    pub eps: Option<f32>,
+    /// Number of masks per block.
+    pub block_length: Option<usize>,
+    /// Strength of classifier-free guidance.
+    pub cfg_scale: Option<f32>,
+    /// Fill every mask whose token has at least this probability.
+    pub threshold: Option<f32>,
+    /// What is cached within a block.
+    pub cache: Option<BlockCache>,
+    /// Number of passes over a block between two passes over the whole canvas.
+    pub refresh: Option<usize>,
+}
+
+impl DiffusionKeys {
+    /// The first key that is given.
+    pub fn given(&self) -> Option<&'static str> {
+        let Self { steps, algorithm, alg_temp, eps, block_length, cfg_scale, threshold, cache, refresh } =
+            self;
+        let given = [
+            ("steps", steps.is_some()),
+            ("algorithm", algorithm.is_some()),
+            ("alg_temp", alg_temp.is_some()),
+            ("eps", eps.is_some()),
+            ("block_length", block_length.is_some()),
+            ("cfg_scale", cfg_scale.is_some()),
+            ("threshold", threshold.is_some()),
+            ("cache", cache.is_some()),
+            ("refresh", refresh.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
+    }
+}
+
+/// Implements `diffusion_keys` for a request that has them.
+macro_rules! diffusion_keys {
+    ($request:ty) => {
+        impl $request {
+            /// The keys that concern the order in which masks are filled.
+            pub fn diffusion_keys(&self) -> $crate::DiffusionKeys {
+                $crate::DiffusionKeys {
+                    steps: self.steps,
+                    algorithm: self.algorithm,
+                    alg_temp: self.alg_temp,
+                    eps: self.eps,
+                    block_length: self.block_length,
+                    cfg_scale: self.cfg_scale,
+                    threshold: self.threshold,
+                    cache: self.cache,
+                    refresh: self.refresh,
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use diffusion_keys;
+
+diffusion_keys!(DiffuseLine);
+
 /// Answer to a request to fill masks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Diffusion {
@@ -204,6 +273,27 @@ mod tests {
         assert_eq!(serde_json::to_value(&line).unwrap(), value);
         let bare: DiffuseLine = serde_json::from_str(r#"{"prompt":[1]}"#).unwrap();
         assert_eq!(serde_json::to_string(&bare).unwrap(), r#"{"prompt":[1]}"#);
+    }
+
+    #[test]
+    fn every_key_of_the_order_is_found() {
+        let keys = [
+            ("steps", "4"),
+            ("algorithm", "\"origin\""),
+            ("alg_temp", "0"),
+            ("eps", "0.5"),
+            ("block_length", "2"),
+            ("cfg_scale", "0"),
+            ("threshold", "1"),
+            ("cache", "\"none\""),
+            ("refresh", "1"),
+        ];
+        for (key, value) in keys {
+            let line: DiffuseLine = serde_json::from_str(&format!("{{\"{key}\":{value}}}")).unwrap();
+            assert_eq!(line.diffusion_keys().given(), Some(key));
+        }
+        let line: DiffuseLine = serde_json::from_str(r#"{"prompt":"p","cache":null}"#).unwrap();
+        assert_eq!((line.diffusion_keys().given(), line.diffusion_keys()), (None, DiffusionKeys::default()));
     }
 
     #[test]

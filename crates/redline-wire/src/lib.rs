@@ -32,10 +32,11 @@ mod usage;
 pub use adapter::{AdapterName, AdapterNames};
 pub use chat::{ChatKeys, JsonText, TypedObject};
 pub use cost::CostMeta;
-pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep};
+pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionKeys, DiffusionMeta, DiffusionStep};
 pub use fault::LineFault;
 pub use finite::Finite;
 pub use foreign::adapters::{AdapterEntry, AdapterList, LoadAdapterBody, UnloadAdapterBody};
+pub use foreign::canvas::{CanvasEvent, GenerationMeta};
 pub use foreign::chat::{
     AssistantMessage, ChatCompletion, ChatCompletionBody, ChatCompletionChoice, ChatCompletionDelta,
     ChatCompletionEvent, ChatLogprobs, ChatPosition, ChatToken, MessageDelta,

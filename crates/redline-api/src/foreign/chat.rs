@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use redline_engine::{
-    Engine, GenerateOutcome, GenerateRequest, GeneratedPiece, PositionLogprobs, TokenCounts, TokenLogprob,
-};
+use redline_engine::{Engine, PositionLogprobs, TokenLogprob};
 use redline_settings::Hint;
 use redline_wire::{
     AssistantMessage, ChatCompletion, ChatCompletionBody, ChatCompletionChoice, ChatCompletionDelta,
@@ -15,9 +13,10 @@ use redline_wire::{
 use super::AnswerHead;
 use super::fields::{refused, within};
 use super::generation::{
-    GenerationFields, MAX_TOP_LOGPROBS, StreamForm, max_tokens, no_tools, plain_text, reason, sized,
+    GenerationFields, MAX_TOP_LOGPROBS, StreamForm, answering, max_tokens, no_tools, plain_text, reason,
     unsupported,
 };
+use super::mode::{GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd};
 use super::stream::{Chunks, StreamedAnswer, fail};
 use crate::{ApiError, Chat, LoadedModel, cost};
 
@@ -25,7 +24,7 @@ use crate::{ApiError, Chat, LoadedModel, cost};
 #[derive(Clone, Debug)]
 pub struct ChatRequest {
     /// The request without its prompt.
-    pub request: GenerateRequest,
+    pub request: GenerationRequest,
     pub(super) keys: ChatKeys,
     /// The field that holds the messages.
     pub(super) param: &'static str,
@@ -40,9 +39,9 @@ impl ChatRequest {
     }
 
     /// Formats the conversation. The answer ends where the template ends answers.
-    pub fn formatted(self, chat: &Chat, engine: &Engine) -> Result<GenerateRequest, ApiError> {
+    pub fn formatted(self, chat: &Chat, engine: &Engine) -> Result<GenerationRequest, ApiError> {
         let Self { mut request, keys, param } = self;
-        request.prompt = chat.prompt(param, None, keys).map_err(|error| match error {
+        *request.shared().prompt = chat.prompt(param, None, keys).map_err(|error| match error {
             // The template, or what it refuses, depends on the messages.
             ApiError::Chat(error) => ApiError::Field {
                 param: param.to_owned(),
@@ -51,7 +50,7 @@ impl ChatRequest {
             },
             error => error,
         })?;
-        chat.end_answer(&mut request, engine);
+        request.end_answer(chat, engine);
         Ok(request)
     }
 }
@@ -71,9 +70,12 @@ impl ChatForm {
 }
 
 /// Builds the engine's request, but for its prompt.
-pub fn request(mut body: ChatCompletionBody) -> Result<(ChatRequest, ChatForm), ApiError> {
+pub fn request(
+    mode: GenerationMode,
+    mut body: ChatCompletionBody,
+) -> Result<(ChatRequest, ChatForm), ApiError> {
     check_supported(&body)?;
-    let stream = StreamForm::of(body.stream, body.stream_options)?;
+    let stream = StreamForm::of(body.stream, body.stream_options, mode)?;
     let most = match (body.max_completion_tokens, body.max_tokens) {
         (Some(new), Some(old)) if new != old => {
             let fact = format!("`max_completion_tokens` is {new}, and `max_tokens` is {old}");
@@ -88,7 +90,7 @@ pub fn request(mut body: ChatCompletionBody) -> Result<(ChatRequest, ChatForm), 
         let fact = "`top_logprobs` is given without `logprobs`";
         return Err(refused("top_logprobs", fact, "give `logprobs` = true, or leave it out"));
     }
-    let keys = body.take_chat_keys();
+    let (keys, diffusion) = (body.take_chat_keys(), body.diffusion_keys());
     let fields = GenerationFields {
         temperature: body.temperature,
         top_p: body.top_p,
@@ -106,8 +108,9 @@ pub fn request(mut body: ChatCompletionBody) -> Result<(ChatRequest, ChatForm), 
         ignore_eos: body.ignore_eos,
         cache_salt: body.cache_salt,
         timeout_s: body.timeout_s,
+        diffusion,
     };
-    let request = GenerateRequest { logprobs: logprobs.then_some(top), ..sized(fields, most)? };
+    let request = answering(mode, fields, most, logprobs.then_some(top))?;
     Ok((ChatRequest { request, keys, param: "messages" }, ChatForm { logprobs, stream }))
 }
 
@@ -140,10 +143,9 @@ pub fn answer(
     model: &LoadedModel,
     head: AnswerHead,
     form: ChatForm,
-    mut outcome: GenerateOutcome,
+    outcome: GenerationOutcome,
 ) -> Result<ChatCompletion, ApiError> {
-    let continuations = outcome.take_continuations().into_iter().enumerate();
-    let choices = continuations.map(|(index, one)| {
+    let choices = outcome.choices.into_iter().enumerate().map(|(index, one)| {
         let positions = one.logprobs.unwrap_or_default();
         Ok(ChatCompletionChoice {
             index,
@@ -158,7 +160,8 @@ pub fn answer(
         created: head.created,
         model: head.model,
         choices: choices.collect::<Result<_, ApiError>>()?,
-        usage: cost::usage(outcome.usage),
+        usage: cost::usage(outcome.end.counts),
+        meta: outcome.end.meta,
     })
 }
 
@@ -193,7 +196,7 @@ impl ChatStream {
             model,
             form,
             chunks: Chunks::new(head, "chat.completion.chunk", form.stream, 1),
-            begun: vec![false; request.request.n],
+            begun: vec![false; request.request.choices()],
         }
     }
 }
@@ -206,35 +209,40 @@ impl StreamedAnswer for ChatStream {
     fn piece(
         &mut self,
         prompt: usize,
-        piece: GeneratedPiece,
+        mut piece: GenerationPiece,
         events: &mut Vec<ChatCompletionEvent>,
     ) -> Result<(), ApiError> {
         self.chunks.counts.add(prompt, &piece);
-        let index = piece.continuation;
+        let mut canvas = self.chunks.canvas(&self.model, prompt, piece.canvas.take())?;
+        let index = piece.choice;
         let Some(begun) = self.begun.get_mut(index) else { return Ok(()) };
-        let delta = |delta, logprobs, finish_reason| {
-            vec![ChatCompletionDelta { index, delta, logprobs, finish_reason }]
+        let delta = |delta, logprobs, finish_reason, canvas| {
+            vec![ChatCompletionDelta { index, delta, logprobs, finish_reason, canvas }]
         };
         if !std::mem::replace(begun, true) {
             let role = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
-            events.push(self.chunks.chunk(delta(role, None, None), || self.usage()));
+            events.push(self.chunks.chunk(delta(role, None, None, None), || self.usage()));
         }
         let told = piece.logprobs.as_slice();
         let logprobs = self.form.logprobs.then(|| logprobs(&self.model, told)).transpose()?;
-        if !piece.text.is_empty() || logprobs.is_some() || self.chunks.form.running_usage {
+        if !piece.text.is_empty() || logprobs.is_some() || canvas.is_some() || self.chunks.form.running_usage
+        {
             let text = MessageDelta { role: None, content: Some(piece.text) };
-            events.push(self.chunks.chunk(delta(text, logprobs, None), || self.usage()));
+            events.push(self.chunks.chunk(delta(text, logprobs, None, canvas.take()), || self.usage()));
         }
         if let Some(why) = piece.finish_reason {
-            events.push(
-                self.chunks.chunk(delta(MessageDelta::default(), None, Some(reason(why))), || self.usage()),
-            );
+            let last = delta(MessageDelta::default(), None, Some(reason(why)), None);
+            events.push(self.chunks.chunk(last, || self.usage()));
         }
         Ok(())
     }
 
-    fn ended(&mut self, prompt: usize, counts: TokenCounts) {
-        self.chunks.counts.set(prompt, counts);
+    fn tells_canvas(&self) -> bool {
+        self.chunks.form.canvas
+    }
+
+    fn ended(&mut self, prompt: usize, end: PromptEnd) {
+        self.chunks.counts.set(prompt, end);
     }
 
     fn end(&mut self, events: &mut Vec<ChatCompletionEvent>) {

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use redline_engine::{
-    Continuation, GenerateOutcome, GenerateRequest, GeneratedPiece, PositionLogprobs, PromptLogprobs,
-    TokenCounts, TokenLogprob,
-};
+use redline_engine::{GenerateRequest, PositionLogprobs, PromptLogprobs, TokenLogprob};
 use redline_wire::{
     CompletionBody, CompletionDelta, CompletionEvent, ErrorDetail, Finite, LegacyLogprobs, NamedLogprobs,
     OpenAiChoice, OpenAiCompletion, TextOrIds, Usage,
@@ -13,7 +10,10 @@ use redline_wire::{
 
 use super::AnswerHead;
 use super::fields::{count, refused, within};
-use super::generation::{GenerationFields, MAX_TOP_LOGPROBS, StreamForm, reason};
+use super::generation::{GenerationFields, MAX_TOP_LOGPROBS, StreamForm, not_of_canvases, reason};
+use super::mode::{
+    GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
+};
 use super::stream::{Chunks, StreamedAnswer, fail};
 use crate::prompt::prompt;
 use crate::{ApiError, LoadedModel, cost};
@@ -51,10 +51,13 @@ impl CompletionForm {
 }
 
 /// Builds the engine's requests, one per prompt.
-pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, CompletionForm), ApiError> {
+pub fn request(
+    mode: GenerationMode,
+    mut body: CompletionBody,
+) -> Result<(Vec<GenerationRequest>, CompletionForm), ApiError> {
     check_supported(&body)?;
-    let stream = StreamForm::of(body.stream, body.stream_options)?;
-    let prompts = body.prompt.0;
+    let stream = StreamForm::of(body.stream, body.stream_options, mode)?;
+    let prompts = std::mem::take(&mut body.prompt.0);
     count("prompt", prompts.len(), 1..=MAX_PROMPTS)?;
     let several = prompts.len() > 1;
     for (at, one) in prompts.iter().enumerate() {
@@ -65,11 +68,41 @@ pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, Completion
     }
     let echo = body.echo.unwrap_or(false);
     let max_tokens = body.max_tokens.unwrap_or(MAX_TOKENS);
-    if max_tokens == 0 && !echo {
-        return Err(refused("max_tokens", "`max_tokens` is 0", "give at least 1, or `echo` the prompt"));
-    }
     let logprobs = within("logprobs", body.logprobs, 0..=MAX_TOP_LOGPROBS)?;
-    let fields = GenerationFields {
+    let fields = fields(&mut body);
+    let streams = stream.is_some();
+    let form = CompletionForm {
+        echo,
+        prompt_only: max_tokens == 0 && mode == GenerationMode::Autoregressive,
+        logprobs: logprobs.is_some(),
+        token_ids: body.return_token_ids.unwrap_or(false),
+        stream,
+    };
+    let shared = match mode {
+        GenerationMode::Autoregressive => {
+            if max_tokens == 0 && !echo {
+                let hint = "give at least 1, or `echo` the prompt";
+                return Err(refused("max_tokens", "`max_tokens` is 0", hint));
+            }
+            continued(fields, max_tokens, logprobs, form, streams)?
+        }
+        GenerationMode::Diffusion => {
+            not_of_canvases("echo", echo, "leave it out")?;
+            not_of_canvases("logprobs", logprobs.is_some(), "leave it out")?;
+            GenerationRequest::Diffusion(fields.canvas(max_tokens)?)
+        }
+    };
+    let of = |text| {
+        let mut request = shared.clone();
+        *request.shared().prompt = prompt(text);
+        request
+    };
+    Ok((prompts.into_iter().map(of).collect(), form))
+}
+
+/// Moves the fields that choose tokens out of the request.
+fn fields(body: &mut CompletionBody) -> GenerationFields {
+    GenerationFields {
         temperature: body.temperature,
         top_p: body.top_p,
         top_k: body.top_k,
@@ -78,39 +111,42 @@ pub fn request(body: CompletionBody) -> Result<(Vec<GenerateRequest>, Completion
         seed: body.seed,
         n: body.n,
         best_of: body.best_of,
-        stop: body.stop,
-        logit_bias: body.logit_bias,
+        stop: body.stop.take(),
+        logit_bias: body.logit_bias.take(),
         presence_penalty: body.presence_penalty,
         frequency_penalty: body.frequency_penalty,
         repetition_penalty: body.repetition_penalty,
         ignore_eos: body.ignore_eos,
-        cache_salt: body.cache_salt,
+        cache_salt: body.cache_salt.take(),
         timeout_s: body.timeout_s,
-    };
-    let shared = GenerateRequest {
+        diffusion: body.diffusion_keys(),
+    }
+}
+
+/// Builds the request of a model that predicts the next token, but for its prompt.
+fn continued(
+    fields: GenerationFields,
+    max_tokens: usize,
+    logprobs: Option<usize>,
+    form: CompletionForm,
+    streams: bool,
+) -> Result<GenerationRequest, ApiError> {
+    let request = GenerateRequest {
         logprobs,
-        prompt_logprobs: logprobs.filter(|_| echo).map(|top| PromptLogprobs { from: 0, top }),
+        prompt_logprobs: logprobs.filter(|_| form.echo).map(|top| PromptLogprobs { from: 0, top }),
         // The engine generates at least one token.
         ..fields.request(max_tokens.max(1))?
     };
-    let continuations = shared.continuations();
-    if continuations > 1 && echo && logprobs.is_some() {
+    let continuations = request.continuations();
+    if continuations > 1 && form.echo && logprobs.is_some() {
         let fact = format!("`echo` with `logprobs` is given for {continuations} continuations");
         return Err(refused("echo", fact, "ask for one continuation, or leave one of the two out"));
     }
-    if stream.is_some() && continuations > shared.n {
+    if streams && continuations > request.n {
         let fact = "`best_of` is above `n`, and the best are known only at the end";
         return Err(refused("best_of", fact, "leave it out, or leave `stream` out"));
     }
-    let form = CompletionForm {
-        echo,
-        prompt_only: max_tokens == 0,
-        logprobs: logprobs.is_some(),
-        token_ids: body.return_token_ids.unwrap_or(false),
-        stream,
-    };
-    let of = |text| GenerateRequest { prompt: prompt(text), ..shared.clone() };
-    Ok((prompts.into_iter().map(of).collect(), form))
+    Ok(GenerationRequest::Autoregressive(request))
 }
 
 /// Refuses fields that are known and not supported.
@@ -126,21 +162,19 @@ pub fn answer(
     model: &LoadedModel,
     head: AnswerHead,
     form: CompletionForm,
-    outcomes: Vec<GenerateOutcome>,
+    outcomes: Vec<GenerationOutcome>,
 ) -> Result<OpenAiCompletion, ApiError> {
-    let mut counts = TokenCounts::default();
+    let mut end = PromptEnd::default();
     let mut choices = Vec::new();
-    for mut outcome in outcomes {
-        counts.prompt_tokens += outcome.usage.prompt_tokens;
-        counts.cached_tokens += outcome.usage.cached_tokens;
-        if !form.prompt_only {
-            counts.completion_tokens += outcome.usage.completion_tokens;
-        }
-        let prompt_logprobs = outcome.prompt_logprobs.take();
-        let echoed = Echoed::of(model, form, &outcome.prompt_token_ids, prompt_logprobs)?;
-        for one in outcome.take_continuations() {
+    for outcome in outcomes {
+        end = end.and(outcome.end);
+        let echoed = Echoed::of(model, form, &outcome.prompt_token_ids, outcome.prompt_logprobs)?;
+        for one in outcome.choices {
             choices.push(choice(choices.len(), form, &echoed, one));
         }
+    }
+    if form.prompt_only {
+        end.counts.completion_tokens = 0;
     }
     Ok(OpenAiCompletion {
         id: head.id,
@@ -148,7 +182,8 @@ pub fn answer(
         created: head.created,
         model: head.model,
         choices,
-        usage: cost::usage(counts),
+        usage: cost::usage(end.counts),
+        meta: end.meta,
     })
 }
 
@@ -192,7 +227,7 @@ impl Echoed {
     }
 }
 
-fn choice(index: usize, form: CompletionForm, echoed: &Echoed, one: Continuation) -> OpenAiChoice {
+fn choice(index: usize, form: CompletionForm, echoed: &Echoed, one: GeneratedChoice) -> OpenAiChoice {
     let mut logprobs = form.logprobs.then(|| echoed.logprobs.clone());
     let mut text = echoed.text.clone();
     if !form.prompt_only {
@@ -230,9 +265,9 @@ impl CompletionStream {
         model: Arc<LoadedModel>,
         head: AnswerHead,
         form: CompletionForm,
-        requests: &[GenerateRequest],
+        requests: &[GenerationRequest],
     ) -> Self {
-        let n = requests.first().map_or(1, |request| request.n);
+        let n = requests.first().map_or(1, GenerationRequest::choices);
         Self {
             model,
             form,
@@ -252,17 +287,18 @@ impl StreamedAnswer for CompletionStream {
     fn piece(
         &mut self,
         prompt: usize,
-        mut piece: GeneratedPiece,
+        mut piece: GenerationPiece,
         events: &mut Vec<CompletionEvent>,
     ) -> Result<(), ApiError> {
         self.chunks.counts.add(prompt, &piece);
+        let canvas = self.chunks.canvas(&self.model, prompt, piece.canvas.take())?;
         if let Some(told) = piece.prompt.take() {
             let echoed = Echoed::of(&self.model, self.form, &told.token_ids, told.logprobs)?;
             if let Some(own) = self.echoed.get_mut(prompt) {
                 *own = echoed;
             }
         }
-        let index = prompt * self.n + piece.continuation;
+        let index = prompt * self.n + piece.choice;
         let (Some((begun, offset)), Some(echoed)) = (self.choices.get_mut(index), self.echoed.get(prompt))
         else {
             return Ok(());
@@ -280,12 +316,15 @@ impl StreamedAnswer for CompletionStream {
         let mut token_ids = Vec::new();
         if !only_prompt {
             text.push_str(&piece.text);
-            token_ids.extend(piece.token_id);
+            token_ids.append(&mut piece.token_ids);
             piece.logprobs.iter().for_each(|position| logprobs.push_position(position));
         }
         *offset = logprobs.next;
         let finish_reason = if only_prompt { Some("length") } else { piece.finish_reason.map(reason) };
-        let says_nothing = text.is_empty() && logprobs.parts.tokens.is_empty() && finish_reason.is_none();
+        let says_nothing = text.is_empty()
+            && logprobs.parts.tokens.is_empty()
+            && finish_reason.is_none()
+            && canvas.is_none();
         if says_nothing && !self.form.token_ids && !self.chunks.form.running_usage {
             return Ok(());
         }
@@ -294,14 +333,19 @@ impl StreamedAnswer for CompletionStream {
             text,
             logprobs: self.form.logprobs.then_some(logprobs.parts),
             finish_reason,
+            canvas,
             token_ids: self.form.token_ids.then_some(token_ids),
         };
         events.push(self.chunks.chunk(vec![delta], || self.usage()));
         Ok(())
     }
 
-    fn ended(&mut self, prompt: usize, counts: TokenCounts) {
-        self.chunks.counts.set(prompt, counts);
+    fn tells_canvas(&self) -> bool {
+        self.chunks.form.canvas
+    }
+
+    fn ended(&mut self, prompt: usize, end: PromptEnd) {
+        self.chunks.counts.set(prompt, end);
     }
 
     fn end(&mut self, events: &mut Vec<CompletionEvent>) {
@@ -367,7 +411,12 @@ mod tests {
     use super::*;
 
     fn parse(json: &str) -> Result<(Vec<GenerateRequest>, CompletionForm), ApiError> {
-        request(serde_json::from_str(json).unwrap())
+        let (requests, form) = request(GenerationMode::Autoregressive, serde_json::from_str(json).unwrap())?;
+        let of = |request| match request {
+            GenerationRequest::Autoregressive(request) => request,
+            GenerationRequest::Diffusion(_) => panic!("a canvas"),
+        };
+        Ok((requests.into_iter().map(of).collect(), form))
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! What the requests for generated text have in common.
 
-use redline_engine::{FinishReason, GenerateRequest, Penalties, Prompt};
-use redline_wire::{JsonText, LogitBias, StreamOptions, Strings};
+use redline_engine::{DiffuseRequest, FinishReason, GenerateRequest, Penalties, Prompt, Sampling};
+use redline_wire::{DiffusionKeys, JsonText, LogitBias, StreamOptions, Strings};
 
 use super::fields::{above_zero, refused, salt, stops, timeout, within};
+use super::mode::{GenerationMode, GenerationRequest};
 use crate::ApiError;
+use crate::diffuse::{MAX_NEW_TOKENS, ordered};
 use crate::generate::SamplingDefaults;
 
 /// Maximum number of log-probabilities per position.
@@ -29,14 +31,20 @@ pub(super) struct GenerationFields {
     pub(super) ignore_eos: Option<bool>,
     pub(super) cache_salt: Option<String>,
     pub(super) timeout_s: Option<f64>,
+    pub(super) diffusion: DiffusionKeys,
 }
 
 impl GenerationFields {
-    /// Builds a request without a prompt.
+    /// Builds a request without a prompt, for a model that predicts the next token.
     pub(super) fn request(self, max_new_tokens: usize) -> Result<GenerateRequest, ApiError> {
+        if let Some(param) = self.diffusion.given() {
+            let fact =
+                format!("`{param}` is for models that fill masks, and this one predicts the next token");
+            return Err(refused(param, fact, "leave it out, or serve a model such as Dream or LLaDA"));
+        }
         let sampling = SamplingDefaults {
             temperature: within("temperature", self.temperature, 0.0..=100.0)?,
-            top_k: within("top_k", self.top_k, -1..=i64::from(u32::MAX))?.map(|k| k.max(0) as usize),
+            top_k: top_k(self.top_k)?,
             top_p: above_zero("top_p", self.top_p)?,
             min_p: within("min_p", self.min_p, 0.0..=1.0)?,
             typical_p: above_zero("typical_p", self.typical_p)?,
@@ -78,6 +86,56 @@ impl GenerationFields {
             ..GenerateRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
         })
     }
+
+    /// Builds a request without a prompt, for a model that fills masks. Fields that such models do not have may say that nothing is to be
+    /// done.
+    pub(super) fn canvas(self, max_new_tokens: usize) -> Result<DiffuseRequest, ApiError> {
+        let is = |value: Option<f32>, neutral: f32| value.is_none_or(|value| value == neutral);
+        let (one, order) = ("send several requests with different seeds", "leave it out");
+        for (param, fits, hint) in [
+            ("n", self.n.is_none_or(|n| n == 1), one),
+            ("best_of", self.best_of.is_none_or(|best_of| best_of == 1), one),
+            ("min_p", is(self.min_p, 0.0), order),
+            ("typical_p", is(self.typical_p, 1.0), order),
+            ("logit_bias", self.logit_bias.is_none_or(|bias| bias.0.is_empty()), order),
+            ("presence_penalty", is(self.presence_penalty, 0.0), order),
+            ("frequency_penalty", is(self.frequency_penalty, 0.0), order),
+            ("repetition_penalty", is(self.repetition_penalty, 1.0), order),
+        ] {
+            not_of_canvases(param, !fits, hint)?;
+        }
+        // Canvases share no keys and values with others.
+        salt(self.cache_salt)?;
+        let default = Sampling::default();
+        let sampling = Sampling {
+            temperature: within("temperature", self.temperature, 0.0..=100.0)?.unwrap_or(default.temperature),
+            top_k: top_k(self.top_k)?.unwrap_or(default.top_k),
+            top_p: above_zero("top_p", self.top_p)?.unwrap_or(default.top_p),
+            seed: self.seed.map_or(default.seed, |seed| seed as u64),
+            ..default
+        };
+        let plain = DiffuseRequest {
+            sampling,
+            stop: stops(self.stop.unwrap_or_default().0)?,
+            ignore_eos: self.ignore_eos.unwrap_or(false),
+            timeout_s: timeout(self.timeout_s)?,
+            ..DiffuseRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
+        };
+        let request = ordered(&self.diffusion, plain);
+        request.check()?;
+        Ok(request)
+    }
+}
+
+/// A number of tokens to keep; 0 and -1 keep all.
+fn top_k(value: Option<i64>) -> Result<Option<usize>, ApiError> {
+    Ok(within("top_k", value, -1..=i64::from(u32::MAX))?.map(|k| k.max(0) as usize))
+}
+
+/// Refuses a field that models do not have which fill masks, if it is given.
+pub(super) fn not_of_canvases(param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
+    let fact = || format!("`{param}` is not for models that fill masks, and this is one");
+    if given { Err(refused(param, fact(), hint)) } else { Ok(()) }
 }
 
 /// How an answer is streamed.
@@ -87,11 +145,17 @@ pub struct StreamForm {
     pub(super) usage: bool,
     /// Whether every event has the token counts so far.
     pub(super) running_usage: bool,
+    /// Whether events tell how a canvas is filled.
+    pub(super) canvas: bool,
 }
 
 impl StreamForm {
     /// How an answer is streamed; `None` if it is not.
-    pub(super) fn of(stream: Option<bool>, options: Option<StreamOptions>) -> Result<Option<Self>, ApiError> {
+    pub(super) fn of(
+        stream: Option<bool>,
+        options: Option<StreamOptions>,
+        mode: GenerationMode,
+    ) -> Result<Option<Self>, ApiError> {
         let streams = stream == Some(true);
         if !streams && options.is_some() {
             let fact = "`stream_options` is given without `stream`";
@@ -104,7 +168,13 @@ impl StreamForm {
         }
         let usage = options.include_usage == Some(true);
         let running_usage = options.continuous_usage_stats == Some(true);
-        Ok(streams.then_some(Self { usage, running_usage }))
+        let canvas = options.include_canvas == Some(true);
+        if canvas && mode != GenerationMode::Diffusion {
+            let param = "stream_options.include_canvas";
+            let fact = "this model predicts the next token, and fills no canvas";
+            return Err(refused(param, fact, "leave it out, or serve a model such as Dream or LLaDA"));
+        }
+        Ok(streams.then_some(Self { usage, running_usage, canvas }))
     }
 }
 
@@ -143,13 +213,25 @@ pub(super) fn max_tokens(param: &str, value: Option<usize>) -> Result<Option<usi
     }
 }
 
-/// A request for this number of new tokens, or for as many as fit.
-pub(super) fn sized(
+/// The request for an answer of this number of new tokens. Without a number it is as long as fits, or if masks are filled of
+/// [`MAX_NEW_TOKENS`]. `logprobs` is the number of log-probabilities per token.
+pub(super) fn answering(
+    mode: GenerationMode,
     fields: GenerationFields,
     max_tokens: Option<usize>,
-) -> Result<GenerateRequest, ApiError> {
-    let request = fields.request(max_tokens.unwrap_or(usize::MAX))?;
-    Ok(GenerateRequest { fit_context: max_tokens.is_none(), ..request })
+    logprobs: Option<usize>,
+) -> Result<GenerationRequest, ApiError> {
+    match mode {
+        GenerationMode::Autoregressive => {
+            let request = fields.request(max_tokens.unwrap_or(usize::MAX))?;
+            let fit_context = max_tokens.is_none();
+            Ok(GenerationRequest::Autoregressive(GenerateRequest { fit_context, logprobs, ..request }))
+        }
+        GenerationMode::Diffusion => {
+            not_of_canvases("logprobs", logprobs.is_some(), "leave it out")?;
+            Ok(GenerationRequest::Diffusion(fields.canvas(max_tokens.unwrap_or(MAX_NEW_TOKENS))?))
+        }
+    }
 }
 
 /// The name of a reason to end.

@@ -3,6 +3,7 @@
 //! `request` of each module converts the JSON type to the engine's request and refuses values out of range by the name of their field.
 //! `answer` converts the outcome.
 
+mod canvas;
 pub mod chat;
 pub mod classify;
 pub mod completion;
@@ -10,6 +11,7 @@ mod decision;
 pub mod decisions;
 mod fields;
 mod generation;
+mod mode;
 pub mod pairs;
 pub mod predict;
 pub mod rerank;
@@ -19,6 +21,10 @@ mod stream;
 pub mod systemone;
 
 pub use generation::StreamForm;
+pub use mode::{
+    CanvasPiece, GeneratedChoice, GenerationEvent, GenerationMode, GenerationOutcome, GenerationPiece,
+    GenerationRequest, GenerationTicket, PromptEnd, SharedFields,
+};
 pub use stream::StreamedAnswer;
 
 use redline_engine::AdapterChoice;

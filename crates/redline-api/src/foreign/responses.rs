@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redline_engine::{FinishReason, GenerateOutcome, GeneratedPiece, TokenCounts};
+use redline_engine::FinishReason;
 use redline_wire::{
     ChatKeys, ErrorDetail, Finite, IncompleteDetails, JsonText, ResponseEvent, ResponseEventContent,
     ResponseFailure, ResponseMessage, ResponseObject, ResponseTextForm, ResponseTextFormat, ResponseTextPart,
@@ -12,7 +12,10 @@ use redline_wire::{
 use super::AnswerHead;
 use super::chat::ChatRequest;
 use super::fields::refused;
-use super::generation::{GenerationFields, StreamForm, max_tokens, no_tools, plain_text, sized, unsupported};
+use super::generation::{
+    GenerationFields, StreamForm, answering, max_tokens, no_tools, plain_text, unsupported,
+};
+use super::mode::{GenerationMode, GenerationOutcome, GenerationPiece, PromptEnd};
 use super::stream::{StreamCounts, StreamedAnswer};
 use crate::{ApiError, cost};
 
@@ -36,14 +39,18 @@ impl ResponsesForm {
 }
 
 /// Builds the engine's request, but for its prompt.
-pub fn request(body: ResponsesBody) -> Result<(ChatRequest, ResponsesForm), ApiError> {
+pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest, ResponsesForm), ApiError> {
     check_supported(&body)?;
-    let stream = StreamForm::of(body.stream, body.stream_options)?;
+    let stream = StreamForm::of(body.stream, body.stream_options, mode)?;
     if let Some(options) = body.stream_options {
         let given = options.include_usage.is_some() || options.continuous_usage_stats.is_some();
         unsupported("stream_options", given, "leave it out: the last event has the token counts")?;
+        let canvas = options.include_canvas == Some(true);
+        let hint = "the streams of `/v1/completions` and `/v1/chat/completions` have it";
+        unsupported("stream_options.include_canvas", canvas, hint)?;
     }
     let most = max_tokens("max_output_tokens", body.max_output_tokens)?;
+    let diffusion = body.diffusion_keys();
     let keys = ChatKeys {
         messages: Some(messages(body.instructions.as_deref(), body.input)?),
         chat_template_kwargs: body.chat_template_kwargs,
@@ -58,14 +65,16 @@ pub fn request(body: ResponsesBody) -> Result<(ChatRequest, ResponsesForm), ApiE
         ignore_eos: body.ignore_eos,
         cache_salt: body.cache_salt,
         timeout_s: body.timeout_s,
+        diffusion,
         ..GenerationFields::default()
     };
-    let request = sized(fields, most)?;
+    let request = answering(mode, fields, most, None)?;
+    let sampling = request.sampling();
     let form = ResponsesForm {
         instructions: body.instructions,
         max_output_tokens: body.max_output_tokens,
-        temperature: request.sampling.temperature,
-        top_p: request.sampling.top_p,
+        temperature: sampling.temperature,
+        top_p: sampling.top_p,
         user: body.user,
         metadata: body.metadata.unwrap_or_default(),
         stream,
@@ -153,15 +162,16 @@ fn check_supported(body: &ResponsesBody) -> Result<(), ApiError> {
 }
 
 /// The token counts of an outcome.
-pub fn usage(outcome: &GenerateOutcome) -> Usage {
-    cost::usage(outcome.usage)
+pub fn usage(outcome: &GenerationOutcome) -> Usage {
+    cost::usage(outcome.end.counts)
 }
 
 /// Builds the answer.
-pub fn answer(head: AnswerHead, form: ResponsesForm, outcome: GenerateOutcome) -> ResponseObject {
+pub fn answer(head: AnswerHead, form: ResponsesForm, mut outcome: GenerationOutcome) -> ResponseObject {
     let mut answer = begun(&head, &form);
-    let message = message_of(&head, outcome.text, outcome.finish_reason);
-    finish(&mut answer, message, outcome.finish_reason, cost::usage(outcome.usage));
+    let one = outcome.take_one();
+    let message = message_of(&head, one.text, one.finish_reason);
+    finish(&mut answer, message, one.finish_reason, usage(&outcome));
     answer
 }
 
@@ -304,7 +314,7 @@ impl StreamedAnswer for ResponsesStream {
     fn piece(
         &mut self,
         prompt: usize,
-        piece: GeneratedPiece,
+        piece: GenerationPiece,
         events: &mut Vec<ResponseEvent>,
     ) -> Result<(), ApiError> {
         self.counts.add(prompt, &piece);
@@ -327,8 +337,8 @@ impl StreamedAnswer for ResponsesStream {
         Ok(())
     }
 
-    fn ended(&mut self, prompt: usize, counts: TokenCounts) {
-        self.counts.set(prompt, counts);
+    fn ended(&mut self, prompt: usize, end: PromptEnd) {
+        self.counts.set(prompt, end);
     }
 
     fn end(&mut self, events: &mut Vec<ResponseEvent>) {

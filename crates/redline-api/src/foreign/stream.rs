@@ -1,11 +1,14 @@
 //! Streamed answers: what the engine reports becomes events.
 
-use redline_engine::{GeneratedPiece, TokenCounts};
-use redline_wire::{ErrorBody, ErrorDetail, ServerEvent, StreamChunk, StreamEvent, Usage};
+use redline_wire::{
+    CanvasEvent, ErrorBody, ErrorDetail, GenerationMeta, ServerEvent, StreamChunk, StreamEvent, Usage,
+};
 
 use super::AnswerHead;
+use super::canvas::Canvases;
 use super::generation::StreamForm;
-use crate::{ApiError, cost};
+use super::mode::{CanvasPiece, GenerationPiece, PromptEnd};
+use crate::{ApiError, LoadedModel, cost};
 
 /// An answer that is sent in events, made from the pieces of the generations of its prompts.
 pub trait StreamedAnswer: Send + Unpin + 'static {
@@ -22,12 +25,17 @@ pub trait StreamedAnswer: Send + Unpin + 'static {
     fn piece(
         &mut self,
         prompt: usize,
-        piece: GeneratedPiece,
+        piece: GenerationPiece,
         events: &mut Vec<Self::Event>,
     ) -> Result<(), ApiError>;
 
-    /// Takes the token counts of a prompt whose continuations have all ended.
-    fn ended(&mut self, prompt: usize, counts: TokenCounts);
+    /// Whether pieces need to tell what is new of a canvas.
+    fn tells_canvas(&self) -> bool {
+        false
+    }
+
+    /// Takes the end of a prompt, whose texts have all ended.
+    fn ended(&mut self, prompt: usize, end: PromptEnd);
 
     /// Appends the events after the last piece.
     fn end(&mut self, events: &mut Vec<Self::Event>);
@@ -41,37 +49,42 @@ pub trait StreamedAnswer: Send + Unpin + 'static {
 
 /// Token counts of the prompts of a streamed answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StreamCounts(Vec<TokenCounts>);
+pub(super) struct StreamCounts(Vec<PromptEnd>);
 
 impl StreamCounts {
     /// Counts for this number of prompts.
     pub(super) fn new(prompts: usize) -> Self {
-        Self(vec![TokenCounts::default(); prompts])
+        Self(vec![PromptEnd::default(); prompts])
     }
 
     /// Counts a piece.
-    pub(super) fn add(&mut self, prompt: usize, piece: &GeneratedPiece) {
-        let Some(counts) = self.0.get_mut(prompt) else { return };
-        counts.completion_tokens += usize::from(piece.token_id.is_some());
+    pub(super) fn add(&mut self, prompt: usize, piece: &GenerationPiece) {
+        let Some(PromptEnd { counts, .. }) = self.0.get_mut(prompt) else { return };
+        counts.completion_tokens += piece.new_tokens;
         if let Some(prompt) = &piece.prompt {
             (counts.prompt_tokens, counts.cached_tokens) = (prompt.token_ids.len(), prompt.cached_tokens);
         }
     }
 
     /// Takes the final counts of a prompt.
-    pub(super) fn set(&mut self, prompt: usize, counts: TokenCounts) {
+    pub(super) fn set(&mut self, prompt: usize, end: PromptEnd) {
         if let Some(own) = self.0.get_mut(prompt) {
-            *own = counts;
+            *own = end;
         }
     }
 
     /// The counts of all prompts together.
     pub(super) fn total(&self) -> Usage {
-        cost::usage(self.0.iter().fold(TokenCounts::default(), |sum, one| TokenCounts {
-            prompt_tokens: sum.prompt_tokens + one.prompt_tokens,
-            completion_tokens: sum.completion_tokens + one.completion_tokens,
-            cached_tokens: sum.cached_tokens + one.cached_tokens,
-        }))
+        cost::usage(self.sum().counts)
+    }
+
+    /// How the masks of all prompts were filled, if masks are filled.
+    fn meta(&self) -> Option<GenerationMeta> {
+        self.sum().meta
+    }
+
+    fn sum(&self) -> PromptEnd {
+        self.0.iter().fold(PromptEnd::default(), |sum, one| sum.and(*one))
     }
 }
 
@@ -82,6 +95,7 @@ pub(super) struct Chunks {
     object: &'static str,
     pub(super) form: StreamForm,
     pub(super) counts: StreamCounts,
+    canvases: Canvases,
 }
 
 impl Chunks {
@@ -92,7 +106,24 @@ impl Chunks {
         form: Option<StreamForm>,
         prompts: usize,
     ) -> Self {
-        Self { head, object, form: form.unwrap_or_default(), counts: StreamCounts::new(prompts) }
+        Self {
+            head,
+            object,
+            form: form.unwrap_or_default(),
+            counts: StreamCounts::new(prompts),
+            canvases: Canvases::new(prompts),
+        }
+    }
+
+    /// What is new of the canvas of a prompt.
+    pub(super) fn canvas(
+        &mut self,
+        model: &LoadedModel,
+        prompt: usize,
+        piece: Option<CanvasPiece>,
+    ) -> Result<Option<CanvasEvent>, ApiError> {
+        let told = piece.filter(|_| self.form.canvas);
+        told.map(|piece| self.canvases.event(model, prompt, piece)).transpose()
     }
 
     /// A chunk; the one with the token counts has no choices.
@@ -105,13 +136,18 @@ impl Chunks {
             model: self.head.model.clone(),
             choices,
             usage: (self.form.usage || told).then(|| told.then(usage)),
+            meta: None,
         })
     }
 
     /// Appends the chunk with the token counts, if it was asked for.
     pub(super) fn end<C>(&self, usage: Usage, events: &mut Vec<StreamEvent<C>>) {
         if self.form.usage {
-            events.push(self.chunk(Vec::new(), || usage));
+            let mut last = self.chunk(Vec::new(), || usage);
+            if let StreamEvent::Chunk(chunk) = &mut last {
+                chunk.meta = self.counts.meta();
+            }
+            events.push(last);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use redline_api::{Chat, ChatOptions};
-use redline_engine::{Engine, GenerateRequest, Prompt};
+use redline_engine::{DiffuseRequest, Engine, GenerateRequest, Prompt};
 use redline_tokenizer::{ChatDate, ChatValue};
 use redline_wire::{ChatKeys, JsonText, TextOrIds};
 
@@ -247,6 +247,11 @@ impl Prompts {
     /// Ends the answer to a formatted prompt where the template ends answers.
     pub(super) fn end_answer(&self, request: &mut GenerateRequest, engine: &Engine) {
         self.chat.end_answer(request, engine);
+    }
+
+    /// As [`Prompts::end_answer`], of a canvas.
+    pub(super) fn end_canvas(&self, request: &mut DiffuseRequest, engine: &Engine) {
+        self.chat.end_canvas(request, engine);
     }
 
     /// Notes once that the model has a template that is not used.

@@ -18,8 +18,12 @@ struct Process {
 
 impl Process {
     fn start(flags: &[&str]) -> Self {
+        Self::of("demo", flags)
+    }
+
+    fn of(model: &str, flags: &[&str]) -> Self {
         let mut command =
-            command(&[&["serve", "--model", "demo", "--port", "0", "--threads", "1"], flags].concat());
+            command(&[&["serve", "--model", model, "--port", "0", "--threads", "1"], flags].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let mut first = String::new();
@@ -80,10 +84,11 @@ fn the_lines_of_the_guide_are_answered() {
     let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/parts.jinja");
     let server =
         Process::start(&["--adapter-root", adapters, "--chat-template", template, "--classes", "good,bad"]);
+    let masked = Process::of("demo-diffusion", &[]);
     let lines = curl_lines();
-    assert!(lines.len() > 10);
+    assert!(lines.len() > 10 && lines.iter().any(|line| line.contains("127.0.0.1:8001")));
     for line in lines {
-        let line = line.replace("127.0.0.1:8000", &server.address);
+        let line = line.replace("127.0.0.1:8000", &server.address).replace("127.0.0.1:8001", &masked.address);
         let line = line.replacen("curl ", "curl --silent --show-error --fail ", 1);
         let output = Command::new("sh").args(["-c", &line]).output().unwrap();
         assert!(output.status.success() && !output.stdout.is_empty(), "{line}: {output:?}");

@@ -20,8 +20,6 @@ use crate::request::{Algorithm, BlockCache, DiffuseRequest, Prompt};
 
 /// Default number of masks in a block, if the algorithm needs blocks.
 const BLOCK: usize = 32;
-/// Largest number of steps, if there are not more masks. The schedule walks through all of them, including those that fill nothing.
-const MAX_STEPS: usize = 4096;
 
 impl Engine {
     /// Fills the masks of a canvas. `on_text` receives the text as it becomes final.
@@ -44,14 +42,7 @@ impl Engine {
         request: DiffuseRequest,
         cancel: &Cancel,
     ) -> Result<DiffuseTicket, EngineError> {
-        let Objective::Masked { shifted } = self.info.objective else {
-            let fact =
-                format!("`{}` predicts the token that follows and fills no masks", self.info.architecture);
-            return Err(EngineError::request(
-                fact,
-                hint!["take ", Command::Generate, ", or a model such as Dream or LLaDA"],
-            ));
-        };
+        let shifted = self.check_fills_masks()?;
         let mask = self.mask_id()?;
         let timeout_s = checked_timeout(request.timeout_s)?;
         request.check()?;
@@ -62,8 +53,8 @@ impl Engine {
         let prompt_tokens = canvas.len();
         let first_mask = canvas.iter().position(|&id| id == mask).unwrap_or(prompt_tokens);
         let prompt_masks = canvas[first_mask..].iter().filter(|&&id| id == mask).count();
-        canvas.resize(prompt_tokens + request.max_new_tokens, mask);
-        let masks = prompt_masks + request.max_new_tokens;
+        let length = prompt_tokens.saturating_add(request.max_new_tokens);
+        let masks = prompt_masks.saturating_add(request.max_new_tokens);
         if masks == 0 {
             let fact =
                 format!("the prompt of {prompt_tokens} tokens has no mask, and 0 new tokens were asked for");
@@ -73,7 +64,8 @@ impl Engine {
             ));
         }
         let sequences = if request.cfg_scale > 0.0 { 2 } else { 1 };
-        self.check_canvas(format_args!("the canvas"), canvas.len(), sequences)?;
+        self.check_canvas(format_args!("the canvas"), length, sequences)?;
+        canvas.resize(length, mask);
         let blocks = blocks(&request, first_mask, prompt_tokens)?;
         let algorithm = algorithm(&request, shifted)?;
         let rules = Rules {
@@ -90,7 +82,8 @@ impl Engine {
             savings: request.savings,
         };
         let predictor = Predictor { algorithm, sampling: request.sampling, simd: self.simd };
-        let end_ids = if request.ignore_eos { Vec::new() } else { self.end_ids.clone() };
+        let stop_ids = self.limits().ids("stop_ids", &request.stop_ids)?;
+        let end_ids = if request.ignore_eos { stop_ids } else { [&self.end_ids[..], &stop_ids].concat() };
         let job = DiffuseJob {
             canvas,
             prompt_tokens,
@@ -106,6 +99,16 @@ impl Engine {
             let task = DiffuseTask::new(job, transcript, reply);
             self.run(task, cancels, timeout_s, request.queueing, &request.adapters)
         })
+    }
+
+    /// Refuses canvases if the model fills no masks. Returns whether its rows predict the token at the next position.
+    pub fn check_fills_masks(&self) -> Result<bool, EngineError> {
+        if let Objective::Masked { shifted } = self.info.objective {
+            return Ok(shifted);
+        }
+        let fact = format!("`{}` predicts the token that follows and fills no masks", self.info.architecture);
+        let hint = hint!["take ", Command::Generate, ", or a model such as Dream or LLaDA"];
+        Err(EngineError::request(fact, hint))
     }
 
     /// Id of the mask token.
@@ -170,52 +173,66 @@ impl DiffuseRequest {
     /// Refuses values out of range and options that cannot be combined, for every model. [`Engine::diffuse`] checks this too.
     pub fn check(&self) -> Result<(), EngineError> {
         sampler::check(&self.sampling)?;
-        let refuse = |fact: String, hint: &'static str| Err(EngineError::request(fact, hint));
+        let refuse = |field, fact: String, hint: &'static str| Err(EngineError::field(field, fact, hint));
         let DiffuseRequest { eps, alg_temp, cfg_scale, threshold, cache, refresh, .. } = *self;
         if self.sampling.min_p > 0.0 {
-            return refuse("`min_p` is not part of these algorithms".into(), "leave it out");
+            return refuse("min_p", "`min_p` is not part of these algorithms".into(), "leave it out");
         }
         if !(eps > 0.0 && eps < 1.0) {
-            return refuse(format!("`eps` is {eps}"), "`eps` must be above 0 and below 1");
+            return refuse("eps", format!("`eps` is {eps}"), "`eps` must be above 0 and below 1");
         }
         if !(alg_temp.is_finite() && alg_temp >= 0.0) {
             return refuse(
+                "alg_temp",
                 format!("`alg_temp` is {alg_temp}"),
                 "`alg_temp` must be a finite number of at least 0",
             );
         }
         if !(cfg_scale.is_finite() && cfg_scale >= 0.0) {
             return refuse(
+                "cfg_scale",
                 format!("`cfg_scale` is {cfg_scale}"),
                 "`cfg_scale` must be a finite number of at least 0",
             );
         }
         if let Some(bad) = threshold.filter(|threshold| !(0.0..=1.0).contains(threshold)) {
-            return refuse(format!("`threshold` is {bad}"), "`threshold` must be a probability from 0 to 1");
+            return refuse(
+                "threshold",
+                format!("`threshold` is {bad}"),
+                "`threshold` must be a probability from 0 to 1",
+            );
         }
         if self.stop.iter().any(String::is_empty) {
-            return refuse("a stop string is empty".into(), "leave it out");
+            return refuse("stop", "a stop string is empty".into(), "leave it out");
         }
         if refresh == Some(0) {
-            return refuse("`refresh` is 0 passes".into(), "give at least 1, or leave it out");
+            return refuse("refresh", "`refresh` is 0 passes".into(), "give at least 1, or leave it out");
         }
         if refresh.is_some() && cache == BlockCache::None {
             let fact = "`refresh` is for a block cache, and there is none";
-            return Err(EngineError::request(fact, hint!["give ", Setting::Cache, " too"]));
+            return Err(EngineError::field("refresh", fact, hint!["give ", Setting::Cache, " too"]));
         }
         if cfg_scale > 0.0 && cache != BlockCache::None {
-            return refuse("guidance and a block cache do not go together".into(), "leave one of them out");
+            return refuse(
+                "cfg_scale",
+                "guidance and a block cache do not go together".into(),
+                "leave one of them out",
+            );
         }
         if threshold.is_some() && self.steps.is_some() {
             let hint = "with a threshold there are as many steps as it takes: leave one of them out";
-            return refuse("`steps` and `threshold` were given".into(), hint);
+            return refuse("steps", "`steps` and `threshold` were given".into(), hint);
         }
         if alg_temp > 0.0 && threshold.is_some() {
-            return refuse("`alg_temp` and `threshold` were given".into(), "leave one of them out");
+            return refuse(
+                "alg_temp",
+                "`alg_temp` and `threshold` were given".into(),
+                "leave one of them out",
+            );
         }
         if !self.savings && (cache != BlockCache::None || threshold.is_some()) {
             let fact = "every step over all rows (no exact savings), with a block cache or a threshold";
-            return refuse(fact.into(), "leave one of them out");
+            return refuse("cache", fact.into(), "leave one of them out");
         }
         Ok(())
     }
@@ -230,7 +247,7 @@ fn algorithm(request: &DiffuseRequest, shifted: bool) -> Result<Algorithm, Engin
         (false, _) => Algorithm::LowConfidence,
     };
     let algorithm = request.algorithm.unwrap_or(natural);
-    let refuse = |fact: String, hint: &'static str| Err(EngineError::request(fact, hint));
+    let refuse = |fact: String, hint: &'static str| Err(EngineError::field("algorithm", fact, hint));
     let probable = matches!(algorithm, Algorithm::MaskgitPlus | Algorithm::LowConfidence);
     if by_probability && !probable {
         let fact =
@@ -257,7 +274,7 @@ fn blocks(
         Some(length) if length == 0 || new % length != 0 => {
             let fact = format!("blocks of {length} do not divide {new} new tokens");
             let hint = hint![Setting::BlockLength.to(divisor(new, BLOCK)), " does"];
-            return Err(EngineError::request(fact, hint));
+            return Err(EngineError::field("block_length", fact, hint));
         }
         Some(length) => length,
         None if needed => divisor(new, BLOCK),
@@ -278,12 +295,12 @@ fn blocks(
 /// Number of steps; each block gets the same number.
 fn steps(request: &DiffuseRequest, masks: usize, blocks: usize) -> Result<usize, EngineError> {
     let steps = request.steps.unwrap_or(masks.next_multiple_of(blocks));
-    let refuse = |fact: String, hint: Hint| Err(EngineError::request(fact, hint));
+    let refuse = |fact: String, hint: Hint| Err(EngineError::field("steps", fact, hint));
     if steps == 0 {
         let hint = format!("give at least 1; {masks} fills one mask per step");
         return refuse("0 steps were asked for".into(), hint.into());
     }
-    let most = masks.max(MAX_STEPS);
+    let most = masks.max(DiffuseRequest::MOST_STEPS);
     if request.steps.is_some() && steps > most {
         let fact = format!("{steps} steps for {masks} masks, but at most {most} are possible");
         return refuse(fact, hint![Setting::Steps.to(masks), " fills one mask per step"]);

@@ -9,7 +9,7 @@ pub struct DiffuseRequest {
     pub prompt: Prompt,
     /// Number of masks after the prompt; may be 0 if the prompt contains masks.
     pub max_new_tokens: usize,
-    /// Number of steps; `None`: one per mask. More steps than masks are allowed, up to 4096: the steps that fill nothing are left
+    /// Number of steps; `None`: one per mask. More steps than masks are allowed, up to [`DiffuseRequest::MOST_STEPS`]: the steps that fill nothing are left
     /// out. With a threshold, the confidences determine the number.
     pub steps: Option<usize>,
     /// `None`: entropy for models whose rows predict the next token (Dream), low confidence for others (LLaDA); with a
@@ -34,6 +34,8 @@ pub struct DiffuseRequest {
     pub refresh: Option<usize>,
     /// Generation ends before the first of these strings; it is not part of the text.
     pub stop: Vec<String>,
+    /// Further tokens that end the text if they fill a mask, such as the end of a turn in a conversation.
+    pub stop_ids: Vec<i64>,
     /// Continue after an end-of-sequence token (for measurements).
     pub ignore_eos: bool,
     /// `false`: run every step over all rows and compute all logits, even if they cannot change the result (the reference arm).
@@ -63,6 +65,7 @@ impl DiffuseRequest {
             cache: BlockCache::None,
             refresh: None,
             stop: Vec::new(),
+            stop_ids: Vec::new(),
             ignore_eos: false,
             savings: true,
             timeout_s: None,
@@ -71,6 +74,8 @@ impl DiffuseRequest {
         }
     }
 
+    /// Largest number of steps, if there are not more masks. The schedule walks through all of them, including those that fill nothing.
+    pub const MOST_STEPS: usize = 4096;
     /// Default end time of Dream's schedule.
     pub const EPS: f32 = 1e-3;
 }

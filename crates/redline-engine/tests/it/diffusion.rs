@@ -282,6 +282,34 @@ fn the_algorithm_that_is_not_given_is_that_of_the_family() {
 }
 
 #[test]
+fn a_canvas_that_is_far_too_long_is_refused_before_it_takes_memory() {
+    for new in [1 << 40, usize::MAX] {
+        for prompt in [vec![], vec![1, 2]] {
+            let request = DiffuseRequest::new(Prompt::Ids(prompt), new);
+            let refused = engine("dream-a", 1).diffuse(request, &Cancel::new(), &mut |_| ()).unwrap_err();
+            assert!(refused.to_string().contains("exceed"), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_ends_at_a_token_that_is_given() {
+    let engine = engine("dream-a", 1);
+    let fill = |request| engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
+    for ignore_eos in [false, true] {
+        let plain = DiffuseRequest { ignore_eos, ..DiffuseRequest::new(Prompt::Ids(vec![1, 2, 3]), 8) };
+        let whole = fill(plain.clone()).token_ids;
+        let end = whole[3];
+        let cut = fill(DiffuseRequest { stop_ids: vec![i64::from(end)], ..plain.clone() });
+        let first = whole.iter().position(|&id| id == end).unwrap();
+        assert_eq!((&cut.token_ids[..], cut.finish_reason.name()), (&whole[..=first], "stop"));
+        let unknown = DiffuseRequest { stop_ids: vec![1 << 40], ..plain };
+        let refused = engine.diffuse(unknown, &Cancel::new(), &mut |_| ()).unwrap_err();
+        assert!(refused.to_string().contains("stop_ids"), "{refused}");
+    }
+}
+
+#[test]
 fn the_steps_that_are_not_given_are_shared_out_to_the_blocks() {
     let engine = engine("dream-a", 1);
     let mask = i64::from(engine.info().mask_id.unwrap());

@@ -20,9 +20,9 @@ export function settings(form) {
 
 // Generates, and appends the text that `piece` finds in a choice to `text`.
 export async function generate(path, body, piece, text, { signal, result }) {
-  const asked = { ...body, stream: true, stream_options: { include_usage: true } };
+  const asked = { ...body, stream: true, stream_options: { include_usage: true, ...body.stream_options } };
   const start = performance.now();
-  let [first, usage, end] = [null, null, null];
+  let [first, usage, end, meta] = [null, null, null, null];
   for await (const event of events(path, asked, signal)) {
     for (const choice of event.choices) {
       const more = piece(choice);
@@ -31,14 +31,19 @@ export async function generate(path, body, piece, text, { signal, result }) {
       end = choice.finish_reason ?? end;
     }
     usage = event.usage ?? usage;
+    meta = event.meta ?? meta;
   }
   const now = performance.now();
   const count = usage.completion_tokens;
-  const rate = first !== null && count > 1 && now > first ? ((count - 1) * 1000) / (now - first) : undefined;
+  const since = meta ? start : first;
+  const counted = meta ? count : count - 1;
+  const rate = since !== null && counted > 0 && now > since ? (counted * 1000) / (now - since) : undefined;
   const more = [
-    ["First token", first === null ? undefined : seconds(first - start)],
-    ["Tokens/s after it", rate?.toFixed(1)],
+    [meta ? "First text" : "First token", first === null ? undefined : seconds(first - start)],
+    [meta ? "Tokens/s" : "Tokens/s after it", rate?.toFixed(1)],
     ["New tokens", count],
+    ["Passes", meta?.passes],
+    ["Order", meta?.algorithm],
     ["End", end],
   ];
   result.append(costs(now - start, usage, more), request(path, asked));

@@ -4,14 +4,16 @@ import { get, getKey, setKey } from "./api.js";
 import { chat } from "./chat.js";
 import { completion } from "./completion.js";
 import { decisions } from "./decisions.js";
+import { diffusion } from "./diffusion.js";
 import { byId, make, problem } from "./dom.js";
 import { gauges } from "./gauges.js";
 import { scores } from "./scores.js";
 import { tabs } from "./tabs.js";
 
-const PANELS = { scores, decisions, completion, chat };
+const PANELS = { scores, decisions, completion, chat, diffusion };
 const model = () => byId("model").value || undefined;
-let unavailable = {};
+// Few models fill masks: that panel is hidden until the model is known.
+let unavailable = { diffusion: "" };
 
 // Disables the panels that the chosen model does not have, and says why.
 function offer() {
@@ -22,11 +24,14 @@ function offer() {
     const [panel, reason] = [byId(name), reasons[name]];
     panel.querySelector("fieldset").disabled = reason !== undefined;
     panel.querySelector("[type=submit]").disabled = reason !== undefined;
-    byId(`tab-${name}`).classList.toggle("unavailable", reason !== undefined);
+    const tab = byId(`tab-${name}`);
+    tab.classList.toggle("unavailable", reason !== undefined);
+    if (panel === byId("diffusion")) tab.hidden = reason !== undefined;
     const note = panel.querySelector(".reason");
     note.hidden = reason === undefined;
     note.textContent = reason === undefined ? "" : `Not available: ${reason}`;
   }
+  showNamed();
 }
 
 // Reads what the server has. Called again when the key changes.
@@ -59,7 +64,7 @@ byId("key").addEventListener("change", (event) => {
 });
 byId("model").addEventListener("change", offer);
 for (const [name, panel] of Object.entries(PANELS)) panel(byId(name), model);
-tabs(document.querySelector("[role=tablist]"));
+const showNamed = tabs(document.querySelector("[role=tablist]"));
 byId("app").hidden = false;
 load();
 readGauges();

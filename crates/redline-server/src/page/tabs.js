@@ -1,4 +1,5 @@
-// Tabs: one panel at a time. Its name stands in the address, so that it can be linked.
+// Tabs: one panel at a time. Its name stands in the address, so that it can be linked. Returns a function that shows the panel that the
+// address names, for when tabs were hidden or shown.
 
 const KEYS = { ArrowRight: 1, ArrowLeft: -1 };
 
@@ -18,17 +19,20 @@ export function tabs(list) {
   };
   list.addEventListener("click", (event) => all.includes(event.target) && choose(event.target));
   list.addEventListener("keydown", (event) => {
-    const at = all.indexOf(event.target);
+    const shown = all.filter((tab) => !tab.hidden);
+    const at = shown.indexOf(event.target);
     let to = at + (KEYS[event.key] ?? 0);
     if (event.key === "Home") to = 0;
-    if (event.key === "End") to = all.length - 1;
+    if (event.key === "End") to = shown.length - 1;
     if (to === at) return;
-    const tab = all[(to + all.length) % all.length];
+    const tab = shown[(to + shown.length) % shown.length];
     event.preventDefault();
     tab.focus();
     choose(tab);
   });
-  const named = () => all.find((tab) => `#${panel(tab).id}` === location.hash) ?? all[0];
-  addEventListener("hashchange", () => select(named()));
-  select(named());
+  const named = () => all.find((tab) => !tab.hidden && `#${panel(tab).id}` === location.hash) ?? all[0];
+  const showNamed = () => select(named());
+  addEventListener("hashchange", showNamed);
+  showNamed();
+  return showNamed;
 }

@@ -1,7 +1,7 @@
 //! `POST /v1/chat/completions`.
 
+use redline_api::foreign::GenerationOutcome;
 use redline_api::foreign::chat::{self, ChatStream};
-use redline_engine::GenerateOutcome;
 use redline_wire::ChatCompletionBody;
 
 use crate::admission::Need;
@@ -19,7 +19,8 @@ fn answer(call: Call) -> Handled {
         let body: ChatCompletionBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("chatcmpl", body.model.as_deref(), body.adapter.as_ref())?;
-        let (chat, form) = chat::request(body).map_err(|error| Fault::of(error, "messages"))?;
+        let (chat, form) =
+            chat::request(call.app.mode(), body).map_err(|error| Fault::of(error, "messages"))?;
         let mut chat = chat.dated(today());
         call.complete(&mut chat.request, &adapters);
         let app = &call.app;
@@ -28,7 +29,7 @@ fn answer(call: Call) -> Handled {
         let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), context, false);
         let need = Need { param: "messages", prompts: 1, answer_bytes };
         let stream = form.stream().map(|_| ChatStream::new(app.model.clone(), head.clone(), form, &chat));
-        let build = move |app: &App, mut outcomes: Vec<GenerateOutcome>| {
+        let build = move |app: &App, mut outcomes: Vec<GenerationOutcome>| {
             let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
             let answer = chat::answer(&app.model, head, form, outcome);
             let answer = answer.map_err(|error| Fault::of(error, "messages"))?;

@@ -17,7 +17,8 @@ fn complete(call: Call) -> Handled {
         let body: CompletionBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("cmpl", body.model.as_deref(), body.adapter.as_ref())?;
-        let (mut requests, form) = completion::request(body).map_err(|error| Fault::of(error, "prompt"))?;
+        let (mut requests, form) =
+            completion::request(call.app.mode(), body).map_err(|error| Fault::of(error, "prompt"))?;
         for request in &mut requests {
             call.complete(request, &adapters);
         }

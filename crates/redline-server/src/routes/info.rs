@@ -32,6 +32,7 @@ fn answer(call: Call) -> Handled {
             max_batch_tokens: info.max_chunk,
             max_client_batch_size: if app.config.classes.is_empty() { MAX_DOCUMENTS } else { MAX_BATCH },
             auto_truncate: false,
+            generation: app.mode().name(),
             version: env!("CARGO_PKG_VERSION"),
         })
     })

@@ -48,6 +48,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("chat.js", SCRIPT, include_str!("../page/chat.js")),
     ("completion.js", SCRIPT, include_str!("../page/completion.js")),
     ("decisions.js", SCRIPT, include_str!("../page/decisions.js")),
+    ("diffusion.js", SCRIPT, include_str!("../page/diffusion.js")),
     ("dom.js", SCRIPT, include_str!("../page/dom.js")),
     ("gauges.js", SCRIPT, include_str!("../page/gauges.js")),
     ("generation.js", SCRIPT, include_str!("../page/generation.js")),
@@ -88,11 +89,15 @@ fn abilities(call: Call) -> Handled {
     Box::pin(async move {
         let (app, engine) = (&call.app, &call.app.model.engine);
         let text = reads_text(app);
-        let completion = engine.check_predicts_next().map_err(|error| Fault::of_engine(&error, "model"));
-        let completion = text.clone().and(completion);
-        let chat = completion.clone().and_then(|()| app.chat("messages").map(drop));
-        let parts =
-            [("scores", text.clone()), ("decisions", text), ("completion", completion), ("chat", chat)];
+        let chat = text.clone().and_then(|()| app.chat("messages").map(drop));
+        let masks = engine.check_fills_masks().map(drop).map_err(|error| Fault::of_engine(&error, "model"));
+        let parts = [
+            ("scores", text.clone()),
+            ("decisions", text.clone()),
+            ("completion", text.clone()),
+            ("chat", chat),
+            ("diffusion", text.and(masks)),
+        ];
         let reason = |(part, able): (_, Result<(), Fault>)| Some((part, able.err()?.body().error.message));
         Answer::json(&Abilities {
             model: app.model.name.clone(),

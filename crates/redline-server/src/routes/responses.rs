@@ -1,8 +1,7 @@
 //! `POST /v1/responses`.
 
-use redline_api::foreign::AnswerHead;
 use redline_api::foreign::responses::{self, ResponsesStream};
-use redline_engine::GenerateOutcome;
+use redline_api::foreign::{AnswerHead, GenerationOutcome};
 use redline_wire::ResponsesBody;
 
 use crate::admission::Need;
@@ -21,7 +20,8 @@ fn answer(call: Call) -> Handled {
         let (head, adapters) =
             call.head_with_adapters("resp", body.model.as_deref(), body.adapter.as_ref())?;
         let head = AnswerHead { id: format!("resp_{}", call.id), ..head };
-        let (chat, form) = responses::request(body).map_err(|error| Fault::of(error, "input"))?;
+        let (chat, form) =
+            responses::request(call.app.mode(), body).map_err(|error| Fault::of(error, "input"))?;
         let mut chat = chat.dated(today());
         call.complete(&mut chat.request, &adapters);
         let app = &call.app;
@@ -30,7 +30,7 @@ fn answer(call: Call) -> Handled {
         let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), context, false);
         let need = Need { param: "input", prompts: 1, answer_bytes };
         let stream = form.stream().map(|_| ResponsesStream::new(head.clone(), &form));
-        let build = move |_: &App, mut outcomes: Vec<GenerateOutcome>| {
+        let build = move |_: &App, mut outcomes: Vec<GenerationOutcome>| {
             let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
             let usage = responses::usage(&outcome);
             Ok(Answer::json(&responses::answer(head, form, outcome))?.with_usage(usage))

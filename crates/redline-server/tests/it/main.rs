@@ -6,6 +6,7 @@ mod chat;
 mod completions;
 mod compressed;
 mod decisions;
+mod diffusion;
 mod ending;
 mod fairness;
 mod judges;

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use redline_api::LoadedModel;
 use redline_client::HttpAnswer;
-use redline_engine::{Engine, Options, Source};
 use redline_server::ApiKey;
 
-use crate::server::{chat, error, json, model, start, start_with};
+use crate::server::{chat, error, json, masked, model, start, start_with};
 
 /// Most bytes of the page with all its files.
 const LARGEST: usize = 60_000;
@@ -151,20 +149,20 @@ fn what_a_model_cannot_do_is_told_with_the_error_of_its_route() {
             .post("/v1/chat/completions", r#"{"messages":[{"role":"user","content":"a"}]}"#)
             .unwrap(),
     );
-    let expect = serde_json::json!({ "chat": refused["error"]["message"] });
-    assert_eq!(told["unavailable"], expect);
+    assert_eq!(told["unavailable"]["chat"], refused["error"]["message"]);
+    assert!(told["unavailable"]["diffusion"].as_str().unwrap().contains("fills no masks"), "{told}");
+    assert_eq!(told["unavailable"].as_object().unwrap().len(), 2);
 
     let server = start_with(model(), |config| config.chat = Some(chat("parts.jinja")));
     let told = json(&server.client.get("/page/abilities").unwrap());
-    assert_eq!(told["unavailable"], serde_json::json!({}));
+    let all: Vec<_> = told["unavailable"].as_object().unwrap().keys().collect();
+    assert_eq!(all, ["diffusion"]);
 
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-diffusion");
-    let engine = Engine::load(Options { threads: 1, ..Options::new(Source::Directory(dir)) }).unwrap();
-    let server = start_with(LoadedModel { name: "masked".to_owned(), engine }, |_| ());
+    let server = start_with(masked(), |config| config.chat = Some(chat("parts.jinja")));
     let told = json(&server.client.get("/page/abilities").unwrap());
-    let refused = json(&server.client.post("/v1/completions", r#"{"prompt":"a"}"#).unwrap());
-    let message = &refused["error"]["message"];
-    assert_eq!(told["unavailable"], serde_json::json!({ "completion": message, "chat": message }));
+    assert_eq!(told["unavailable"], serde_json::json!({}));
+    server.ok("/v1/completions", r#"{"prompt":"In the","max_tokens":2}"#);
+    server.ok("/v1/chat/completions", r#"{"messages":[{"role":"user","content":"a"}],"max_tokens":2}"#);
     let score = r#"{"query":"In the","items":[" beginning"],"labels":[" God"," the"]}"#;
     server.ok("/v1/score", score);
     server.ok("/v1/decisions", r#"{"input":"a","questions":[{"type":"predicate","instructions":"b"}]}"#);

@@ -29,10 +29,20 @@ pub(crate) fn model() -> LoadedModel {
 
 /// The demo model, loaded with changed options.
 pub(crate) fn model_with(change: impl FnOnce(&mut Options)) -> LoadedModel {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+    loaded("demo", change)
+}
+
+/// The demo model that fills masks.
+pub(crate) fn masked() -> LoadedModel {
+    loaded("demo-diffusion", |_| {})
+}
+
+/// This model of `models/`, loaded with changed options.
+fn loaded(name: &str, change: impl FnOnce(&mut Options)) -> LoadedModel {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name);
     let mut options = Options { threads: 1, ..Options::new(Source::Directory(dir)) };
     change(&mut options);
-    LoadedModel { name: "demo".to_owned(), engine: Engine::load(options).unwrap() }
+    LoadedModel { name: name.to_owned(), engine: Engine::load(options).unwrap() }
 }
 
 /// Starts a server with these settings.
@@ -92,6 +102,19 @@ pub(crate) fn held(change: impl FnOnce(&mut ServerConfig)) -> Held {
 
 /// Starts such a server with changed options of the engine, too.
 pub(crate) fn held_with(options: impl FnOnce(&mut Options), change: impl FnOnce(&mut ServerConfig)) -> Held {
+    held_model("demo", options, change)
+}
+
+/// Starts such a server of the model that fills masks.
+pub(crate) fn held_masked(change: impl FnOnce(&mut ServerConfig)) -> Held {
+    held_model("demo-diffusion", |_| (), change)
+}
+
+fn held_model(
+    name: &str,
+    options: impl FnOnce(&mut Options),
+    change: impl FnOnce(&mut ServerConfig),
+) -> Held {
     let (holds, holding) = channel();
     let (go, gone) = channel::<()>();
     let gone = Mutex::new(gone);
@@ -101,7 +124,7 @@ pub(crate) fn held_with(options: impl FnOnce(&mut Options), change: impl FnOnce(
             let _ = gone.lock().unwrap().recv();
         }
     };
-    let model = model_with(|of_engine| {
+    let model = loaded(name, |of_engine| {
         options(of_engine);
         of_engine.stages = Some(Arc::new(hold));
     });

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::diffuse::diffusion_keys;
+use crate::named;
 use crate::{
-    AdapterNames, ChatKeys, Finite, JsonText, LogitBias, StreamEvent, StreamOptions, Strings, TypedObject,
-    Usage,
+    AdapterNames, Algorithm, BlockCache, CanvasEvent, ChatKeys, Finite, GenerationMeta, JsonText, LogitBias,
+    StreamEvent, StreamOptions, Strings, TypedObject, Usage,
 };
 
 /// Asks for answers to a conversation.
@@ -71,6 +73,26 @@ pub struct ChatCompletionBody {
     pub cache_salt: Option<String>,
     /// Time limit in seconds.
     pub timeout_s: Option<f64>,
+    /// For models that fill masks: number of steps; one per mask by default.
+    pub steps: Option<usize>,
+    /// For models that fill masks: which masks are filled first.
+    #[serde(default, with = "named::optional")]
+    pub algorithm: Option<Algorithm>,
+    /// For models that fill masks: temperature of the choice between masks; 0 fills the most confident ones first.
+    pub alg_temp: Option<f32>,
+    /// For models that fill masks: the final time of Dream's schedule.
+    pub eps: Option<f32>,
+    /// For models that fill masks: number of masks per block; blocks are filled from left to right.
+    pub block_length: Option<usize>,
+    /// For models that fill masks: strength of classifier-free guidance.
+    pub cfg_scale: Option<f32>,
+    /// For models that fill masks: in each pass, fill every mask whose token has at least this probability.
+    pub threshold: Option<f32>,
+    /// For models that fill masks: what is cached within a block.
+    #[serde(default, with = "named::optional")]
+    pub cache: Option<BlockCache>,
+    /// For models that fill masks: number of passes over a block between two passes over the whole canvas.
+    pub refresh: Option<usize>,
     /// Functions that the model may call. Supported only if it may call none.
     pub tools: Option<Vec<JsonText>>,
     /// Which function to call: `none`, or `auto` without functions.
@@ -128,6 +150,8 @@ impl ChatCompletionBody {
     }
 }
 
+diffusion_keys!(ChatCompletionBody);
+
 /// Answer to a [`ChatCompletionBody`].
 #[derive(Clone, Debug, Serialize)]
 pub struct ChatCompletion {
@@ -143,6 +167,9 @@ pub struct ChatCompletion {
     pub choices: Vec<ChatCompletionChoice>,
     /// Token counts of all answers together.
     pub usage: Usage,
+    /// Of a model that fills masks: how they were filled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<GenerationMeta>,
 }
 
 /// An answer.
@@ -213,6 +240,9 @@ pub struct ChatCompletionDelta {
     pub logprobs: Option<ChatLogprobs>,
     /// In the last chunk of the answer: `stop` or `length`.
     pub finish_reason: Option<&'static str>,
+    /// What is new of the canvas, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canvas: Option<CanvasEvent>,
 }
 
 /// New parts of a message.

@@ -2,7 +2,12 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{AdapterNames, Finite, LogitBias, Prompts, StreamEvent, StreamOptions, Strings, Usage};
+use crate::diffuse::diffusion_keys;
+use crate::named;
+use crate::{
+    AdapterNames, Algorithm, BlockCache, CanvasEvent, Finite, GenerationMeta, LogitBias, Prompts,
+    StreamEvent, StreamOptions, Strings, Usage,
+};
 
 /// Asks for continuations of prompts.
 #[derive(Clone, Debug, Deserialize)]
@@ -58,11 +63,33 @@ pub struct CompletionBody {
     pub cache_salt: Option<String>,
     /// Time limit in seconds.
     pub timeout_s: Option<f64>,
+    /// For models that fill masks: number of steps; one per mask by default.
+    pub steps: Option<usize>,
+    /// For models that fill masks: which masks are filled first.
+    #[serde(default, with = "named::optional")]
+    pub algorithm: Option<Algorithm>,
+    /// For models that fill masks: temperature of the choice between masks; 0 fills the most confident ones first.
+    pub alg_temp: Option<f32>,
+    /// For models that fill masks: the final time of Dream's schedule.
+    pub eps: Option<f32>,
+    /// For models that fill masks: number of masks per block; blocks are filled from left to right.
+    pub block_length: Option<usize>,
+    /// For models that fill masks: strength of classifier-free guidance.
+    pub cfg_scale: Option<f32>,
+    /// For models that fill masks: in each pass, fill every mask whose token has at least this probability.
+    pub threshold: Option<f32>,
+    /// For models that fill masks: what is cached within a block.
+    #[serde(default, with = "named::optional")]
+    pub cache: Option<BlockCache>,
+    /// For models that fill masks: number of passes over a block between two passes over the whole canvas.
+    pub refresh: Option<usize>,
     /// Text after the completion. Nothing but an empty one is supported.
     pub suffix: Option<String>,
     /// Names the end user. Accepted and not used.
     pub user: Option<String>,
 }
+
+diffusion_keys!(CompletionBody);
 
 /// Answer to a [`CompletionBody`].
 #[derive(Clone, Debug, Serialize)]
@@ -79,6 +106,9 @@ pub struct OpenAiCompletion {
     pub choices: Vec<OpenAiChoice>,
     /// Token counts of all prompts together.
     pub usage: Usage,
+    /// Of a model that fills masks: how they were filled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<GenerationMeta>,
 }
 
 /// A continuation.
@@ -111,6 +141,9 @@ pub struct CompletionDelta {
     pub logprobs: Option<LegacyLogprobs>,
     /// In the last chunk of the continuation: `stop` or `length`.
     pub finish_reason: Option<&'static str>,
+    /// What is new of the canvas, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canvas: Option<CanvasEvent>,
     /// The ids of the new tokens, on request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,

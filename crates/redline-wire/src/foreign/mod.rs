@@ -1,6 +1,7 @@
 //! Requests and answers in the shapes of other servers: OpenAI, SGLang, vLLM, Cohere and Text Embeddings Inference (TEI).
 
 pub(crate) mod adapters;
+pub(crate) mod canvas;
 pub(crate) mod chat;
 pub(crate) mod classify;
 pub(crate) mod completion;

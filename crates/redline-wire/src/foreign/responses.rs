@@ -7,7 +7,11 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::{AdapterNames, Finite, JsonText, ServerEvent, StreamOptions, TypedObject, Usage};
+use crate::diffuse::diffusion_keys;
+use crate::named;
+use crate::{
+    AdapterNames, Algorithm, BlockCache, Finite, JsonText, ServerEvent, StreamOptions, TypedObject, Usage,
+};
 
 /// Asks for an answer to a text or to a conversation.
 #[derive(Clone, Debug, Deserialize)]
@@ -45,6 +49,26 @@ pub struct ResponsesBody {
     pub cache_salt: Option<String>,
     /// Time limit in seconds.
     pub timeout_s: Option<f64>,
+    /// For models that fill masks: number of steps; one per mask by default.
+    pub steps: Option<usize>,
+    /// For models that fill masks: which masks are filled first.
+    #[serde(default, with = "named::optional")]
+    pub algorithm: Option<Algorithm>,
+    /// For models that fill masks: temperature of the choice between masks; 0 fills the most confident ones first.
+    pub alg_temp: Option<f32>,
+    /// For models that fill masks: the final time of Dream's schedule.
+    pub eps: Option<f32>,
+    /// For models that fill masks: number of masks per block; blocks are filled from left to right.
+    pub block_length: Option<usize>,
+    /// For models that fill masks: strength of classifier-free guidance.
+    pub cfg_scale: Option<f32>,
+    /// For models that fill masks: in each pass, fill every mask whose token has at least this probability.
+    pub threshold: Option<f32>,
+    /// For models that fill masks: what is cached within a block.
+    #[serde(default, with = "named::optional")]
+    pub cache: Option<BlockCache>,
+    /// For models that fill masks: number of passes over a block between two passes over the whole canvas.
+    pub refresh: Option<usize>,
     /// Notes of the caller, which the answer repeats.
     pub metadata: Option<BTreeMap<String, String>>,
     /// Whether to store the answer. Accepted; nothing is stored.
@@ -90,6 +114,8 @@ pub struct ResponsesBody {
     /// Accepted and not used.
     pub safety_identifier: Option<String>,
 }
+
+diffusion_keys!(ResponsesBody);
 
 /// The form of an answer.
 #[derive(Clone, Debug, Deserialize)]

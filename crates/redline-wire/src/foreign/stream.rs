@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ErrorBody, Usage};
+use crate::{ErrorBody, GenerationMeta, Usage};
 
 /// An event of a streamed answer: a server-sent event whose data is JSON.
 pub trait ServerEvent: Serialize {
@@ -20,6 +20,8 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
     /// Whether every event has the token counts so far.
     pub continuous_usage_stats: Option<bool>,
+    /// Whether events tell how a canvas is filled.
+    pub include_canvas: Option<bool>,
     /// Whether events are padded to hide their lengths. Only `false` is supported.
     pub include_obfuscation: Option<bool>,
 }
@@ -52,4 +54,7 @@ pub struct StreamChunk<C> {
     /// Token counts so far; absent unless they were asked for, and `null` in chunks without them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Option<Usage>>,
+    /// In the chunk with the token counts, of a model that fills masks: how they were filled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<GenerationMeta>,
 }

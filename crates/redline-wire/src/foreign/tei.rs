@@ -151,6 +151,8 @@ pub struct TeiInfo {
     pub max_client_batch_size: usize,
     /// Whether texts that are too long are cut without being asked: they are not.
     pub auto_truncate: bool,
+    /// How text is generated: `autoregressive` or `diffusion`.
+    pub generation: &'static str,
     /// The version of the server.
     pub version: &'static str,
 }

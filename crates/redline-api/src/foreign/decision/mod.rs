@@ -111,7 +111,7 @@ pub(super) fn request(
 impl Readings {
     /// Names the question in an error of the engine.
     pub(super) fn named(&self, error: EngineError) -> EngineError {
-        let EngineError::Request { fact, hint } = error else { return error };
+        let EngineError::Request { fact, hint, field } = error else { return error };
         let named = fact.strip_prefix("item ").and_then(|rest| {
             let (item, fact) = rest.split_once(": ")?;
             let place = self.places.get(item.parse::<usize>().ok()?)?;
@@ -119,9 +119,10 @@ impl Readings {
             Some(EngineError::Request {
                 fact: format!("{place}: {fact}"),
                 hint: if too_long { Some("shorten the state or the question".into()) } else { hint.clone() },
+                field,
             })
         });
-        named.unwrap_or(EngineError::Request { fact, hint })
+        named.unwrap_or(EngineError::Request { fact, hint, field })
     }
 
     /// The answers, in the order of the questions.
@@ -258,8 +259,11 @@ mod tests {
         let readings =
             Readings { options: Vec::new(), places: vec!["questions[0]".into(), "question `b`".into()] };
         let named = |fact: &str| {
-            let error =
-                readings.named(EngineError::Request { fact: fact.to_owned(), hint: Some("h".into()) });
+            let error = readings.named(EngineError::Request {
+                fact: fact.to_owned(),
+                hint: Some("h".into()),
+                field: None,
+            });
             format!("{error}; {}", error.hint().unwrap())
         };
         assert_eq!(

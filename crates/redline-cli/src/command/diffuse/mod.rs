@@ -167,9 +167,10 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
         let loaded = settings.load(&model, context.environment)?;
         return diffuse_lines(&loaded, (lines, &args.target), &defaults, (&prompts, args.trace));
     }
-    let request = request::complete(args, defaults, &prompts)?;
+    let mut request = request::complete(args, defaults, &prompts)?;
     request.check().map_err(Failure::senseless)?;
     let loaded = settings.load(&model, context.environment)?;
+    prompts.end_canvas(&mut request, &loaded.engine);
     diffuse_once(&loaded, args, request)
 }
 
@@ -266,7 +267,8 @@ impl Answers for Canvases<'_> {
 
     fn begin(&mut self, mut line: DiffuseLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
         let prompt = self.prompts.of_line("prompt", line.prompt.take(), line.take_chat_keys())?;
-        let request = diffuse::request(line, prompt, self.defaults);
+        let mut request = diffuse::request(line, prompt, self.defaults);
+        self.prompts.end_canvas(&mut request, &self.loaded.engine);
         let echo = RequestEcho::of(&request, self.trace);
         done.with_outcome_of(self.loaded.engine.submit_diffuse(request, self.cancel)?);
         Ok(echo)

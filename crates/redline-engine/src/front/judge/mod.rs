@@ -151,7 +151,9 @@ fn calibrated(logprobs: &[f32], preference: &[f32]) -> (Vec<f32>, Vec<f32>) {
 /// Renames the item in an error to the caller's term.
 fn called(nouns: Nouns, error: EngineError) -> EngineError {
     match error {
-        EngineError::Request { fact, hint } => EngineError::Request { fact: renamed(nouns, &fact), hint },
+        EngineError::Request { fact, hint, field } => {
+            EngineError::Request { fact: renamed(nouns, &fact), hint, field }
+        }
         EngineError::NonFinite(place) => EngineError::NonFinite(renamed(nouns, &place)),
         other => other,
     }

@@ -277,9 +277,9 @@ impl Limits<'_> {
         }
         let labels = distinct.iter().enumerate().map(|(place, list)| {
             let of_item = |fact: EngineError| match fact {
-                EngineError::Request { fact, hint } => {
+                EngineError::Request { fact, hint, field } => {
                     let item = labels_of.iter().position(|&of| of == place).unwrap_or(0);
-                    EngineError::Request { fact: format!("item {item}: {fact}"), hint }
+                    EngineError::Request { fact: format!("item {item}: {fact}"), hint, field }
                 }
                 other => other,
             };

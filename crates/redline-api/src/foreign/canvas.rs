@@ -1,0 +1,52 @@
+//! Canvases as the events of a streamed answer tell them.
+
+use redline_wire::CanvasEvent;
+
+use super::mode::CanvasPiece;
+use crate::diffuse::diffusion_step;
+use crate::{ApiError, LoadedModel};
+
+/// Of each prompt: the number of masks that remain in its canvas.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Canvases(Vec<usize>);
+
+impl Canvases {
+    /// Canvases of this number of prompts.
+    pub(super) fn new(prompts: usize) -> Self {
+        Self(vec![0; prompts])
+    }
+
+    /// The event of what is new of a prompt's canvas.
+    pub(super) fn event(
+        &mut self,
+        model: &LoadedModel,
+        prompt: usize,
+        piece: CanvasPiece,
+    ) -> Result<CanvasEvent, ApiError> {
+        let mut none = 0;
+        let left = self.0.get_mut(prompt).unwrap_or(&mut none);
+        match piece {
+            CanvasPiece::Begun(token_ids) => {
+                let mask = model.engine.info().mask_id;
+                let text = |&id: &u32| if Some(id) == mask { Ok(None) } else { text_of(model, id).map(Some) };
+                let texts = token_ids.iter().map(text).collect::<Result<Vec<_>, ApiError>>()?;
+                *left = texts.iter().filter(|text| text.is_none()).count();
+                Ok(CanvasEvent::Begun { token_ids, texts, masks_left: *left })
+            }
+            CanvasPiece::Passed(pass) => {
+                let texts = pass.filled.iter().map(|filled| text_of(model, filled.token));
+                let texts = texts.collect::<Result<_, _>>()?;
+                *left = left.saturating_sub(pass.filled.len());
+                Ok(CanvasEvent::Passed { step: diffusion_step(&pass), texts, masks_left: *left })
+            }
+        }
+    }
+}
+
+/// The text of a token alone; empty if the tokenizer does not know it.
+fn text_of(model: &LoadedModel, id: u32) -> Result<String, ApiError> {
+    match model.engine.tokenizer().filter(|tokenizer| tokenizer.token(id).is_some()) {
+        Some(tokenizer) => Ok(tokenizer.token_text(id)?),
+        None => Ok(String::new()),
+    }
+}

@@ -105,3 +105,36 @@ async def at_once(url):
 
     texts = await asyncio.gather(*[text(number % 4) for number in range(32)])
     assert all(texts[number] == texts[number % 4] for number in range(32)), "the same seed gives the same text"
+
+
+def check_diffusion(url, _):
+    """Clients that know nothing of canvases read the same text from a stream, also if it tells the canvas."""
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    order = {"block_length": 8, "threshold": 0.4, "cache": "dual"}
+    completion = {"model": "demo-diffusion", "prompt": ["In the beginning", "The <|mask|> said"], "max_tokens": 24}
+    chat = {"model": "demo-diffusion", "messages": MESSAGES, "max_tokens": 24}
+    for create, request, text in (
+        (client.completions.create, completion, lambda choice: getattr(choice, "text", None)),
+        (client.chat.completions.create, chat, lambda choice: choice.delta.content),
+    ):
+        whole = create(**request, extra_body=order)
+        assert whole.meta["passes"] > 0 and whole.usage.completion_tokens >= 24
+        canvas = order | {"stream_options": USAGE | {"include_canvas": True}}
+        for extra in (order, canvas):
+            parts = list(create(**request, stream=True, extra_body={"stream_options": USAGE} | extra))
+            for choice in whole.choices:
+                own = [part.choices[0] for part in parts if part.choices and part.choices[0].index == choice.index]
+                said = choice.message.content if request is chat else choice.text
+                assert "".join(text(one) or "" for one in own) == said, (said, own)
+                assert own[-1].finish_reason == choice.finish_reason
+            told = sum("canvas" in (part.choices[0].model_extra or {}) for part in parts if part.choices)
+            # The canvas of each choice before its first pass, and every pass.
+            assert told == (0 if extra is order else whole.meta["passes"] + len(whole.choices)), told
+            assert parts[-1].usage.total_tokens == whole.usage.total_tokens
+    response = client.responses.create(model="demo-diffusion", input="Who is king?", max_output_tokens=16, extra_body={"steps": 4})
+    assert response.output_text
+    try:
+        client.completions.create(**completion, n=2)
+        raise AssertionError("n was accepted")
+    except openai.BadRequestError as error:
+        assert error.param == "n", error

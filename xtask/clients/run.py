@@ -1,6 +1,6 @@
 """Uses `redline serve` through clients that others wrote, unchanged and with pinned versions.
 
-Every function below `client` uses one of them against a server with the demo model and raises an exception if an answer is not what
+Every function below `client` uses one of them against a server with a demo model and raises an exception if an answer is not what
 the client's users would expect. `run.py --only openai` runs one of them.
 """
 
@@ -16,22 +16,24 @@ import rerank_clients
 import typesafe_client
 
 ROOT = pathlib.Path(__file__).parents[2]
+# The checks by name, each with the model that it needs.
 CLIENTS = {
-    "openai": openai_client.check,
-    "typesafe": typesafe_client.check,
-    "cohere": rerank_clients.check_cohere,
-    "litellm": rerank_clients.check_litellm,
-    "lm-eval": lm_eval_client.check,
+    "openai": ("demo", openai_client.check),
+    "typesafe": ("demo", typesafe_client.check),
+    "cohere": ("demo", rerank_clients.check_cohere),
+    "litellm": ("demo", rerank_clients.check_litellm),
+    "lm-eval": ("demo", lm_eval_client.check),
+    "openai-diffusion": ("demo-diffusion", openai_client.check_diffusion),
 }
 
 
 class Server:
     """A server on a free port, which ends with the block."""
 
-    def __init__(self, binary):
+    def __init__(self, binary, model):
         template = ROOT / "tests/golden/chat/parts.jinja"
         self.process = subprocess.Popen(
-            [binary, "serve", "--model", "demo", "--port", "0", "--quiet", "--chat-template", template, "--classes", "good,bad"],
+            [binary, "serve", "--model", model, "--port", "0", "--quiet", "--chat-template", template, "--classes", "good,bad"],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -54,15 +56,17 @@ def main():
     parser.add_argument("--only", choices=list(CLIENTS), action="append", help="one client (repeatable)")
     arguments = parser.parse_args()
     failed = []
-    with Server(arguments.redline) as server:
-        for name in arguments.only or CLIENTS:
-            try:
-                CLIENTS[name](server.url, arguments.redline)
-                print(f"ok      {name}", flush=True)
-            except Exception:
-                traceback.print_exc()
-                print(f"FAILED  {name}", flush=True)
-                failed.append(name)
+    names = list(arguments.only or CLIENTS)
+    for model in dict.fromkeys(CLIENTS[name][0] for name in names):
+        with Server(arguments.redline, model) as server:
+            for name in [name for name in names if CLIENTS[name][0] == model]:
+                try:
+                    CLIENTS[name][1](server.url, arguments.redline)
+                    print(f"ok      {name}", flush=True)
+                except Exception:
+                    traceback.print_exc()
+                    print(f"FAILED  {name}", flush=True)
+                    failed.append(name)
     return 1 if failed else 0
 
 

@@ -84,20 +84,25 @@ def whole(body):
     return {name: value for name, value in body.items() if not name.startswith("stream")}
 
 
-def of_generation(panel, usage):
+# Times and counts below an answer of the demo model, and of the demo model that fills masks.
+NUMBERS = ("Latency", "First token", "Tokens/s after it", "Cached tokens")
+MASKED_NUMBERS = ("Latency", "First text", "Tokens/s", "Cached tokens")
+
+
+def of_generation(panel, usage, numbers=NUMBERS):
     assert told(panel, "Prompt tokens") == str(usage["prompt_tokens"])
     assert told(panel, "New tokens") == str(usage["completion_tokens"])
-    for name in ("Latency", "First token", "Tokens/s after it", "Cached tokens"):
+    for name in numbers:
         assert NUMBER.match(told(panel, name)), name
 
 
-def completion(page, server):
+def completion(page, server, numbers=NUMBERS):
     panel = page.locator("#completion")
     send(panel)
     path, body = asked(panel)
     answer = server.post(path, whole(body))
     assert panel.locator(".new").text_content() == answer["choices"][0]["text"], answer
-    of_generation(panel, answer["usage"])
+    of_generation(panel, answer["usage"], numbers)
 
 
 def chat(page, server):
@@ -114,4 +119,31 @@ def chat(page, server):
     of_generation(panel, answer["usage"])
 
 
+def diffusion(page, server):
+    """Fills a canvas with a hole in its prompt, in several blocks. The cells must be those of the last event, and the text that of the API."""
+    panel = page.locator("#diffusion")
+    for name, value in (("prompt", "The <|mask|> of <b>Babylon</b>"), ("max_tokens", "48"), ("block_length", "16"), ("threshold", "0.4")):
+        panel.locator(f"[name={name}]").fill(value)
+    panel.locator("[name=cache]").select_option("dual")
+    send(panel)
+    path, body = asked(panel)
+    assert (body["block_length"], body["threshold"], body["cache"]) == (16, 0.4, "dual") and "steps" not in body, body
+    answer = server.post(path, whole(body))
+    assert panel.locator(".final").text_content() == answer["choices"][0]["text"], answer
+    of_generation(panel, answer["usage"], MASKED_NUMBERS)
+    assert told(panel, "Passes") == str(answer["meta"]["passes"]) and told(panel, "Order") == answer["meta"]["algorithm"]
+    cells = panel.locator(".canvas .cell")
+    assert cells.count() == answer["usage"]["prompt_tokens"] + 48
+    # After the end of the text, masks may be left.
+    left = panel.locator(".canvas .masked").count()
+    assert panel.locator(".canvas + .hint").text_content() == (
+        f"Pass {answer['meta']['passes']}: {left} of {cells.count()} positions are masks."
+    )
+    given = "".join(panel.locator(".canvas .given").all_text_contents())
+    assert "<b>Babylon</b>" in given and panel.locator(".canvas b").count() == 0, given
+    assert answer["choices"][0]["text"][:8] in "".join(cells.all_text_contents()), "the hole is filled"
+
+
+# Panels of the demo model, and of the demo model that fills masks.
 ALL = {"scores": scores, "decisions": decisions, "completion": completion, "chat": chat}
+MASKED = {"diffusion": diffusion}

@@ -94,7 +94,7 @@ def panel(name, scheme, width):
 
     def check(browser, server, out):
         with Watched(browser, server, scheme, width) as watched:
-            panels.ALL[name](watched.open(name), server)
+            (panels.ALL | panels.MASKED)[name](watched.open(name), server)
             watched.picture(out / f"{name}-{scheme}-{width}.png")
             watched.check()
 
@@ -189,18 +189,26 @@ def keys(browser, binary, out):
 
 
 def abilities(browser, binary, out):
-    """A model that fills masks neither continues nor chats; an adapter takes no decisions."""
+    """Only a model that fills masks has a panel for it, and chat needs a template; an adapter takes no decisions."""
     with Server(binary, "demo-diffusion") as server, Watched(browser, server) as watched:
-        page = watched.open("completion")
-        expect(page.locator("#completion .reason")).to_contain_text("fills masks")
-        expect(page.locator("#completion [type=submit]")).to_be_disabled()
-        expect(page.locator("#completion [name=prompt]")).to_be_disabled()
+        page = watched.open("chat")
+        expect(page.locator("#chat .reason")).to_contain_text("chat template")
+        expect(page.locator("#chat [type=submit]")).to_be_disabled()
+        expect(page.locator("#chat [name=message]")).to_be_disabled()
+        expect(page.locator("#tab-diffusion")).to_be_visible()
         watched.picture(out / "unavailable-light-wide.png")
+        page = watched.open("completion")
+        panels.completion(page, server, panels.MASKED_NUMBERS)
         page = watched.open("scores")
         panels.scores(page, server)
         watched.check()
     adapter = next(path.parent for path in sorted((ROOT / "models/demo-adapter").rglob("adapter_config.json")))
     with Server(binary, flags=["--adapter", f"mine={adapter}"]) as server, Watched(browser, server) as watched:
+        # The panel that the address names is hidden.
+        page = watched.open("diffusion")
+        expect(page.locator("#tab-chat")).to_have_class("unavailable")
+        expect(page.locator("#tab-diffusion")).to_be_hidden()
+        expect(page.locator("#scores")).to_be_visible()
         page = watched.open("decisions")
         page.locator("#model").select_option("mine")
         expect(page.locator("#decisions .reason")).to_contain_text("no adapter")
@@ -218,7 +226,60 @@ def without_scripts(browser, server, out):
         expect(page.locator("#app")).to_be_hidden()
 
 
+def filling(browser, server, out):
+    """The canvas is seen while it fills in, the API's errors are shown, and a canvas that is stopped stays as it is."""
+    with Watched(browser, server) as watched:
+        page = watched.open("diffusion")
+        panel = page.locator("#diffusion")
+        expect(panel).to_be_visible()
+        # Every state of the canvas: given, masked and new cells.
+        page.evaluate("""() => {
+            window.seen = [];
+            const look = () => {
+                const count = name => document.querySelectorAll(`.canvas .${name}`).length;
+                if (document.querySelector('.canvas')) seen.push([count('given'), count('masked'), count('new')]);
+            };
+            new MutationObserver(look).observe(document.querySelector('#diffusion .result'), {subtree: true, childList: true, attributes: true});
+        }""")
+        panel.locator("[name=max_tokens]").fill("24")
+        panels.send(panel)
+        seen = page.evaluate("seen")
+        masks = [masked for _, masked, _ in seen]
+        assert masks[0] == 24 and masks == sorted(masks, reverse=True) and len(set(masks)) > 3, seen
+        assert any(new for *_, new in seen) and all(given == seen[0][0] for given, *_ in seen), seen
+        panel.locator("[name=steps]").fill("4")
+        panel.locator("[name=threshold]").fill("0.5")
+        panel.locator("[type=submit]").click()
+        expect(panel.locator(".problem")).to_contain_text("steps")
+        # The browser itself logs every answer with status 400.
+        watched.noise = [text for text in watched.noise if "400 (Bad Request)" not in text]
+        panel.locator("[name=steps]").fill("")
+        panel.locator("[name=threshold]").fill("")
+        panel.locator("[name=max_tokens]").fill("400")
+        panel.locator("[type=submit]").click()
+        expect(panel.locator(".canvas .new").first).to_be_visible()
+        panel.locator(".stop").click()
+        expect(panel.locator(".result")).to_contain_text("Stopped.")
+        assert panel.locator(".canvas .masked").count() > 0
+        watched.picture(out / "stopped-light-wide.png")
+        watched.check()
+
+
+def motion(browser, server, out):
+    """Cells fade only for those who did not ask for less motion."""
+    for wish, seconds in (("reduce", "0s"), ("no-preference", "1.2s")):
+        with Watched(browser, server) as watched:
+            page = watched.open("diffusion")
+            page.emulate_media(reduced_motion=wish)
+            panels.send(page.locator("#diffusion"))
+            look = "e => getComputedStyle(e).transitionDuration"
+            assert page.locator(".canvas .given").first.evaluate(look) == seconds, wish
+
+
 PANELS = [panel(name, scheme, width) for scheme in ("light", "dark") for width in WIDTHS for name in panels.ALL]
+# Checks of the server of a model that fills masks.
+MASKED = [panel(name, scheme, width) for scheme in ("light", "dark") for width in WIDTHS for name in panels.MASKED]
+MASKED += [(check.__name__, check) for check in (filling, motion)]
 # Checks of a server that they share.
 SHARED = PANELS + [(check.__name__, check) for check in (gauges, keyboard, errors, stopping, without_scripts)]
 # Checks that start servers of their own.
@@ -254,6 +315,8 @@ def main():
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         with Server(arguments.redline, flags=["--chat-template", template]) as server:
             failed = run(SHARED, browser, server, arguments.out)
+        with Server(arguments.redline, "demo-diffusion") as server:
+            failed += run(MASKED, browser, server, arguments.out)
         failed += run(OWN, browser, arguments.redline, arguments.out)
         browser.close()
     print(f"screenshots are in {arguments.out}")

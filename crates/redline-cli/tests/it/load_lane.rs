@@ -258,16 +258,17 @@ fn requests_carry_what_the_flags_say() {
 #[test]
 fn a_server_of_this_program_is_started_without_an_address() {
     let own = ["bench", "load", "--profile=smoke", "--threads=1", "--json"];
-    for kind in ["completion", "score"] {
-        let run = redline(&[&own[..], &["--kind", kind]].concat());
+    for (kind, model) in [("completion", "demo"), ("diffusion", "demo-diffusion"), ("score", "demo")] {
+        let run = redline(&[&own[..], &["--kind", kind, "--model", model]].concat());
         for row in rows(&run) {
             assert_eq!(
                 (value(&row, "requests"), value(&row, "errors"), value(&row, "changed")),
                 (6.0, 0.0, 0.0)
             );
             assert!(row["digest"].is_string() && row["params"]["server"] == "redline", "{row}");
-            if kind == "completion" {
+            if kind != "score" {
                 assert_eq!((value(&row, "output_tokens"), value(&row, "short")), (24.0, 0.0));
+                assert!(row["params"]["streamed"] == true && !values(&row, "tpot_p50_s").is_empty(), "{row}");
             } else {
                 let (items, requests) = (values(&row, "items_s"), values(&row, "req_s"));
                 assert!(

@@ -32,6 +32,8 @@ pub(super) struct Workload {
     pub(super) output_tokens: usize,
     pub(super) items: usize,
     pub(super) label_ids: Vec<usize>,
+    /// Steps of a diffusion; `None`: one per mask.
+    pub(super) steps: Option<usize>,
     pub(super) prompts: Option<PathBuf>,
     /// Names that requests ask for instead of the model, the most popular one first.
     pub(super) adapters: Vec<String>,
@@ -117,6 +119,7 @@ impl Workload {
             output_tokens: values.count("output-tokens")?,
             items: values.count("items")?,
             label_ids: values.list("label-ids", "token ids are needed, such as 1,2", ids)?,
+            steps: values.count_or_auto("steps")?,
             prompts: values.file("prompts"),
             adapters,
             alpha: values.number("alpha")?,

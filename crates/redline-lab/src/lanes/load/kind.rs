@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 pub(super) enum Kind {
     Completion,
     Chat,
+    /// A completion by a model that fills masks.
+    Diffusion,
     Score,
     Rerank,
     Classify,
@@ -18,6 +20,8 @@ pub(super) enum Kind {
 pub(super) enum Feature {
     /// The count of tokens with every chunk.
     EachCount,
+    /// The canvas after every pass.
+    Canvas,
     /// The count of tokens at the end of a stream.
     FinalCount,
     Stream,
@@ -28,12 +32,13 @@ pub(super) enum Feature {
 impl Feature {
     /// All of them; one that needs another comes before it.
     pub(super) const ALL: &[Self] =
-        &[Self::EachCount, Self::FinalCount, Self::Stream, Self::IgnoreEnd, Self::MinTokens];
+        &[Self::EachCount, Self::Canvas, Self::FinalCount, Self::Stream, Self::IgnoreEnd, Self::MinTokens];
 
     /// The field's name, with which servers refuse it.
     pub(super) fn field(self) -> &'static str {
         match self {
             Self::EachCount => "continuous_usage_stats",
+            Self::Canvas => "include_canvas",
             Self::FinalCount => "stream_options",
             Self::Stream => "stream",
             Self::IgnoreEnd => "ignore_eos",
@@ -50,6 +55,8 @@ pub(super) struct Content<'a> {
     pub(super) texts: Vec<String>,
     pub(super) output_tokens: usize,
     pub(super) label_ids: &'a [usize],
+    /// Steps of a diffusion; `None`: one per mask.
+    pub(super) steps: Option<usize>,
     pub(super) features: &'a [Feature],
 }
 
@@ -58,6 +65,7 @@ impl Kind {
     pub(super) const ALL: &[(&str, Self)] = &[
         ("completion", Self::Completion),
         ("chat", Self::Chat),
+        ("diffusion", Self::Diffusion),
         ("score", Self::Score),
         ("rerank", Self::Rerank),
         ("classify", Self::Classify),
@@ -70,7 +78,7 @@ impl Kind {
 
     pub(super) fn path(self) -> &'static str {
         match self {
-            Self::Completion => "/v1/completions",
+            Self::Completion | Self::Diffusion => "/v1/completions",
             Self::Chat => "/v1/chat/completions",
             Self::Score => "/v1/score",
             Self::Rerank => "/v1/rerank",
@@ -81,7 +89,7 @@ impl Kind {
 
     /// Whether answers are tokens.
     pub(super) fn generates(self) -> bool {
-        matches!(self, Self::Completion | Self::Chat)
+        matches!(self, Self::Completion | Self::Chat | Self::Diffusion)
     }
 
     /// The body of a request. `replaced` are fields of the user's own.
@@ -91,6 +99,10 @@ impl Kind {
             content.texts.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
         let fields = match self {
             Self::Completion => json!({"prompt": first}),
+            Self::Diffusion => match content.steps {
+                Some(steps) => json!({"prompt": first, "steps": steps}),
+                None => json!({"prompt": first}),
+            },
             Self::Chat => json!({"messages": [{"role": "user", "content": first}]}),
             Self::Score => {
                 json!({"query": first, "items": items, "label_token_ids": content.label_ids, "apply_softmax": true})
@@ -119,6 +131,9 @@ impl Kind {
                 if has(Feature::EachCount) {
                     options["continuous_usage_stats"] = true.into();
                 }
+                if self == Self::Diffusion && has(Feature::Canvas) {
+                    options["include_canvas"] = true.into();
+                }
                 extend(json!({"stream_options": options}));
             }
             if has(Feature::IgnoreEnd) {
@@ -141,7 +156,8 @@ mod tests {
 
     fn body(kind: Kind, features: &[Feature], replaced: &Value) -> Value {
         let texts = ["a", "b", "c"].map(str::to_owned).to_vec();
-        let content = Content { model: "m", texts, output_tokens: 7, label_ids: &[3, 4], features };
+        let content =
+            Content { model: "m", texts, output_tokens: 7, label_ids: &[3, 4], steps: Some(5), features };
         serde_json::from_str(&kind.body(&content, replaced.as_object())).unwrap()
     }
 
@@ -152,6 +168,8 @@ mod tests {
             plain(Kind::Completion),
             json!({"model": "m", "prompt": "a", "max_tokens": 7, "temperature": 0})
         );
+        let diffusion = json!({"model": "m", "prompt": "a", "max_tokens": 7, "temperature": 0, "steps": 5});
+        assert_eq!(plain(Kind::Diffusion), diffusion);
         assert_eq!(plain(Kind::Chat)["messages"], json!([{"role": "user", "content": "a"}]));
         let score = json!({"model": "m", "query": "a", "items": ["b", "c"], "label_token_ids": [3, 4], "apply_softmax": true});
         assert_eq!(plain(Kind::Score), score);
@@ -171,6 +189,8 @@ mod tests {
             (&all["stream"], &all["ignore_eos"], &all["min_tokens"]),
             (&true.into(), &true.into(), &7.into())
         );
+        let canvas = body(Kind::Diffusion, Feature::ALL, &Value::Null);
+        assert_eq!(canvas["stream_options"]["include_canvas"], true);
         let whole = body(Kind::Chat, &[Feature::FinalCount, Feature::EachCount], &Value::Null);
         assert!(whole.get("stream_options").is_none() && whole.get("stream").is_none());
         let own = body(Kind::Completion, &[], &json!({"max_tokens": 3, "prompt": "x", "logprobs": 1}));

@@ -61,7 +61,7 @@ pub(super) const LANE: Lane = Lane {
 
 const FLAGS: &[Flag] = &[
     flag("kind", "KIND,..", "completion")
-        .help("Requests: completion, chat, score, rerank, classify, decisions"),
+        .help("Requests: completion, chat, diffusion, score, rerank, classify, decisions"),
     flag("concurrency", "N,..", "1,8,32")
         .help("Connections of closed loops: each sends one request after the other"),
     flag("rate", "X,..", "none").help("Requests per second of open loops, instead of closed ones"),
@@ -80,6 +80,7 @@ const FLAGS: &[Flag] = &[
         .help("Tokens with which all prompts begin alike, of those of a prompt"),
     flag("items", "N", "8").help("Items, documents, texts or questions of a request of the other kinds"),
     flag("label-ids", "ID,..", "1,2").help("Label ids of score requests"),
+    flag("steps", "N", "auto").help("Steps of a diffusion; auto: one per mask"),
     flag("prompts", "FILE", "none").help("JSON lines, whose fields replace those of the requests in turn"),
     flag("adapters", "NAME,..", "none").help("Models or adapters that requests name, the most popular first"),
     flag("alpha", "X", "1").help("Exponent of their popularity (Zipf); 0: all are equally popular"),

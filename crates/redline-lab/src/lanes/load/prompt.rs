@@ -85,11 +85,11 @@ impl Prompts {
             if shared.is_empty() { own } else { format!("{shared} {own}") }
         };
         let mut texts = match kind {
-            Kind::Completion | Kind::Chat | Kind::Score | Kind::Decisions => vec![long()],
+            Kind::Completion | Kind::Chat | Kind::Diffusion | Kind::Score | Kind::Decisions => vec![long()],
             Kind::Rerank | Kind::Classify => (0..self.items).map(|_| long()).collect(),
         };
         match kind {
-            Kind::Completion | Kind::Chat => {}
+            Kind::Completion | Kind::Chat | Kind::Diffusion => {}
             Kind::Score | Kind::Decisions => texts.extend((0..self.items).map(|_| words(SHORT, &mut random))),
             Kind::Rerank | Kind::Classify => texts.insert(0, words(SHORT, &mut random)),
         }

@@ -180,6 +180,7 @@ impl<'a> Ready<'a> {
             texts: prompts.texts(place, self.kind),
             output_tokens,
             label_ids: &self.load.label_ids,
+            steps: self.load.steps,
             features: &self.features,
         };
         self.kind.body(&content, replaced.as_ref())

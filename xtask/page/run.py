@@ -237,12 +237,15 @@ def filling(browser, server, out):
             window.seen = [];
             const look = () => {
                 const count = name => document.querySelectorAll(`.canvas .${name}`).length;
-                if (document.querySelector('.canvas')) seen.push([count('given'), count('masked'), count('new')]);
+                if (document.querySelector('.canvas .cell')) seen.push([count('given'), count('masked'), count('new')]);
             };
             new MutationObserver(look).observe(document.querySelector('#diffusion .result'), {subtree: true, childList: true, attributes: true});
         }""")
+        panel.locator("[name=prompt]").fill("And <b>God</b> said")
         panel.locator("[name=max_tokens]").fill("24")
         panels.send(panel)
+        given = "".join(panel.locator(".canvas .given").all_text_contents())
+        assert given.endswith("And <b>God</b> said") and panel.locator(".canvas b").count() == 0, given
         seen = page.evaluate("seen")
         masks = [masked for _, masked, _ in seen]
         assert masks[0] == 24 and masks == sorted(masks, reverse=True) and len(set(masks)) > 3, seen

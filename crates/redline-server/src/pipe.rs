@@ -45,7 +45,7 @@ struct Waiting {
 
 impl PipeReader {
     /// Connects tickets with a pipe that holds this number of bytes, and one piece more.
-    /// Unless `canvases` is set, nothing is told of canvases.
+    /// Unless `canvases` is set, pieces say nothing about canvases.
     pub(crate) fn of(tickets: Vec<GenerationTicket>, most: usize, canvases: bool) -> Self {
         let cancels = tickets.iter().map(GenerationTicket::canceller).collect();
         let reader = Self::new(most, canvases, cancels);

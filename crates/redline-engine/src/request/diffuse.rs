@@ -9,8 +9,8 @@ pub struct DiffuseRequest {
     pub prompt: Prompt,
     /// Number of masks after the prompt; may be 0 if the prompt contains masks.
     pub max_new_tokens: usize,
-    /// Number of steps; `None`: one per mask. More steps than masks are allowed, up to [`DiffuseRequest::MOST_STEPS`]: the steps that fill nothing are left
-    /// out. With a threshold, the confidences determine the number.
+    /// Number of steps; `None`: one per mask. More steps than masks are allowed, up to [`DiffuseRequest::MOST_STEPS`]: the steps that
+    /// fill nothing are left out. With a threshold, the confidences determine the number.
     pub steps: Option<usize>,
     /// `None`: entropy for models whose rows predict the next token (Dream), low confidence for others (LLaDA); with a
     /// threshold, by probability.

@@ -1,4 +1,4 @@
-//! How models generate text. The routes for generated text ask for it, and are told of it, in the same terms for every mode.
+//! How models generate text. The requests, events and outcomes of all modes have the same form for the routes for generated text.
 
 mod autoregressive;
 mod diffusion;

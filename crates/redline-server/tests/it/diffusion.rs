@@ -37,6 +37,14 @@ fn body(path: &str, fields: &Value) -> String {
     with(&body, fields).to_string()
 }
 
+/// The id of the mask.
+const MASK: u64 = 4096;
+
+/// A list of numbers.
+fn ids(value: &Value) -> Vec<u64> {
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+}
+
 /// What the engine fills in.
 fn filled(request: DiffuseRequest) -> DiffuseOutcome {
     masked().engine.submit_diffuse(request, &Cancel::new()).and_then(Ticket::wait).unwrap()
@@ -230,8 +238,7 @@ fn the_events_of_a_canvas_can_be_replayed() {
     let all = orders().into_iter().map(|(fields, _)| with(&fields, &json!({ "prompt": PROMPT })));
     let holes = json!({ "prompt": [PROMPT, "The <|mask|> said unto <|mask|> again"] });
     for fields in all.chain([holes]) {
-        let asked =
-            json!({ "stream": true, "stream_options": { "include_canvas": true, "include_usage": true } });
+        let asked = json!({ "return_token_ids": true, "stream": true, "stream_options": { "include_canvas": true, "include_usage": true } });
         let mut events = server.events(ROUTES[0], &body(ROUTES[0], &with(&fields, &asked)));
         let whole =
             server.ok(ROUTES[0], &body(ROUTES[0], &with(&fields, &json!({ "return_token_ids": true }))));
@@ -242,15 +249,17 @@ fn the_events_of_a_canvas_can_be_replayed() {
         let texts: Vec<_> =
             added_up(ROUTES[0], &events, choices.len()).into_iter().map(|one| one.0).collect();
         assert_eq!(texts, choices.iter().map(|one| one["text"].as_str().unwrap()).collect::<Vec<_>>());
+        let mut token_ids = vec![json!([]); choices.len()];
+        for one in events.iter().flat_map(|event| event["choices"].as_array().unwrap()) {
+            let own = token_ids[one["index"].as_u64().unwrap() as usize].as_array_mut().unwrap();
+            own.extend(one["token_ids"].as_array().unwrap().iter().cloned());
+        }
         let mut passes = 0;
         for (index, choice) in choices.iter().enumerate() {
             let own = events.iter().flat_map(|event| event["choices"].as_array().unwrap());
             let mut told = own.filter(|one| one["index"] == index).filter_map(|one| one.get("canvas"));
             let first = told.next().unwrap();
-            let ids =
-                |value: &Value| value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
-            let (mut canvas, mut left): (Vec<u64>, _) =
-                (ids(&first["token_ids"]), first["masks_left"].as_u64().unwrap());
+            let (mut canvas, mut left) = (ids(&first["token_ids"]), first["masks_left"].as_u64().unwrap());
             let shown: Vec<_> = first["texts"].as_array().unwrap().iter().map(Value::is_null).collect();
             let masks: Vec<_> = canvas.iter().map(|&id| id == MASK).collect();
             assert_eq!((shown, left), (masks.clone(), masks.iter().filter(|mask| **mask).count() as u64));
@@ -258,7 +267,6 @@ fn the_events_of_a_canvas_can_be_replayed() {
             for pass in told {
                 passes += 1;
                 let (places, tokens) = (ids(&pass["positions"]), ids(&pass["token_ids"]));
-                let (places, tokens): (Vec<u64>, Vec<u64>) = (places, tokens);
                 assert!(
                     pass["step"].is_u64()
                         && pass["rows"].as_u64().unwrap() + pass["from"].as_u64().unwrap()
@@ -274,7 +282,8 @@ fn the_events_of_a_canvas_can_be_replayed() {
                 assert_eq!(pass["masks_left"], left);
             }
             let prompt = canvas.len() - 16;
-            let new: Vec<u64> = ids(&choice["token_ids"]);
+            let new = ids(&choice["token_ids"]);
+            assert_eq!(&token_ids[index], &choice["token_ids"], "{fields}");
             assert_eq!(canvas[prompt..prompt + new.len()], new[..], "{fields}");
             if index == 0 && fields.get("stop").is_none() {
                 assert_eq!(
@@ -286,9 +295,6 @@ fn the_events_of_a_canvas_can_be_replayed() {
         assert_eq!(whole["meta"]["passes"], passes);
     }
 }
-
-/// The id of the mask.
-const MASK: u64 = 4096;
 
 #[test]
 fn token_counts_grow_with_the_masks_that_are_filled() {

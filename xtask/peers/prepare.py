@@ -99,6 +99,12 @@ class Models:
         self._make(source, lambda out: _run("gguf_model.py", "convert", self.base, out))
         self._make(path, lambda out: _run("gguf_model.py", "quantise", source, out, path.stem))
 
+    def served_gguf(self, source):
+        """A GGUF file with a vocabulary, for servers."""
+        path = source.with_name(f"{source.stem}-served.gguf")
+        self._make(path, lambda out: _run("gguf_served.py", source, self.base / "tokenizer.json", out))
+        return path
+
     def _make(self, path, write):
         """A whole file or directory, or none; what is there stays."""
         if path.exists():

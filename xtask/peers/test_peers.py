@@ -11,6 +11,9 @@ import document
 import report
 import rope
 import samples
+import served_jobs
+import serving_overhead
+import serving_report
 import shapes
 import tokenizer
 from jobs import JOBS, prompt_ids
@@ -238,6 +241,76 @@ class Tokenizers(unittest.TestCase):
     def test_threads_are_those_of_the_environment(self):
         self.assertEqual(tokenizer.environment(4), {"RAYON_NUM_THREADS": "4", "TOKENIZERS_PARALLELISM": "true"})
         self.assertEqual(tokenizer.environment(1)["TOKENIZERS_PARALLELISM"], "false")
+
+
+class Serving(unittest.TestCase):
+    LABELS = [34, 35]
+
+    def prompts(self, name, seed="a"):
+        """The texts of a job as the two forms of llama.cpp read them."""
+        one = next(one for one in served_jobs.JOBS if one.name == name)
+        asked = served_jobs.texts(one, seed)
+        _, completion = served_jobs.completion(one, asked, self.LABELS)
+        _, systemone = served_jobs.systemone(one, asked)
+        return one, asked, completion["prompt"], systemone
+
+    def test_both_forms_of_a_peer_have_the_same_prompts(self):
+        for name in ("score-16", "rerank-16"):
+            _, _, prompts, body = self.prompts(name)
+            questions = body["questions"].values()
+            self.assertEqual([body["state"] + question["instructions"] for question in questions], prompts)
+        one, asked, prompts, body = self.prompts("decisions-8")
+        self.assertEqual([body["questions"][f"q{i}"]["instructions"] for i in range(8)], asked.parts)
+        self.assertTrue(prompts[7].startswith(f"State:\n{asked.shared}\n\nQuestion: {asked.parts[7]}\nOptions:\nA. yes\nB. no\n"))
+        route, ours = served_jobs.redline(one, asked, self.LABELS)
+        self.assertEqual((route, ours["input"], len(ours["questions"])), ("/v1/decisions", asked.shared, 8))
+
+    def test_items_continue_their_query(self):
+        one, asked, prompts, _ = self.prompts("score-16")
+        _, ours = served_jobs.redline(one, asked, self.LABELS)
+        self.assertEqual([ours["query"] + item for item in ours["items"]], prompts)
+
+    def test_texts_have_their_size_and_come_once(self):
+        one, asked, *_ = self.prompts("decisions-8")
+        self.assertEqual((len(asked.shared.split()), len(asked.parts)), (1000, 8))
+        self.assertEqual(len(served_jobs.texts(one, "a", 2.0).shared.split()), 500)
+        others = [served_jobs.texts(job, seed).shared for job in served_jobs.JOBS for seed in "abc"]
+        self.assertEqual(len({text[:30] for text in others}), len(others))
+
+    def test_answers_of_all_servers_are_probabilities_of_the_first_label(self):
+        ours = {"scores": [[0.25, 0.75], [0.5, 0.5]]}
+        questions = {"answers": {"q0": {"noul": 0.25}, "q1": {"noul": 0.5}}}
+        tops = [[{"id": 35, "prob": 0.5}, {"id": 34, "prob": 0.5}], [{"id": 35, "prob": 0.75}, {"id": 34, "prob": 0.25}]]
+        prompts = [{"index": 1 - at, "completion_probabilities": [{"top_probs": top}]} for at, top in enumerate(tops)]
+        for answer in (ours, questions, prompts):
+            self.assertEqual(served_jobs.probabilities(answer, self.LABELS), [0.25, 0.5])
+
+    def test_metrics_are_added_over_their_labels(self):
+        text = '# HELP a b\na_total{kind="x"} 1.5\na_total{kind="y"} 2\nb_sum 1e-3\n'
+        self.assertEqual(serving_overhead.totals(text), {"a_total": 3.5, "b_sum": 1e-3})
+
+    def test_ratios_are_those_of_medians_with_the_range_of_rounds(self):
+        self.assertEqual(serving_report.ratio_of([4, 6, 9], [2, 4, 3]), (2, 1.5, 3))
+
+    def test_a_load_is_held_against_the_better_peer(self):
+        def row(server, rate, **times):
+            return {"server": server, "concurrency": 8, "output_tok_s": rate, "requests": 9, **times}
+
+        rows = [row("redline", 50, ttft_p50_s=1, ttft_p95_s=2), row("a", 20, ttft_p50_s=5), row("b", 40, ttft_p95_s=3)]
+        text = serving_report.tables({"load": rows})
+        self.assertIn("of the better peer: 1.25; at least 2: no", text)
+        self.assertIn("| 2.50 | 5.00 (p50) |", text)
+        self.assertIn("| 1.25 | 1.50 (p95) |", text)
+
+    def test_overhead_is_the_time_beside_passes_and_engine_threads(self):
+        alone = [{"client": 0.0305, "engine": 0.03}] * 3
+        run = {"seconds": 10, "passes": 9.9, "engine_cpu": 19.0, "other_cpu": 1.0, "client_cpu": 0.1, "tokens": 640}
+        found = {"health": [1e-4], "completion": alone, "score": alone, "streams": [run]}
+        text = serving_report.tables({"overhead": found})
+        self.assertIn("| 30.50 | 30.00 | 0.500 |", text)
+        self.assertIn("Seconds: at most 0.001: yes", text)
+        self.assertIn("| 1 | 10.00 | 64.0 | 1.00 | 5.00 | 6.00 | 0.10 |", text)
+        self.assertIn("Share of the throughput: at most 0.03: no", text)
 
 
 if __name__ == "__main__":

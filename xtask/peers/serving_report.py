@@ -1,0 +1,129 @@
+"""Tables of a comparison of servers, for people."""
+
+import statistics
+
+import served_jobs
+
+# Bounds: eight questions over one, a peer's time over Redline's, tokens per second over those of the better peer by connections,
+# overhead of a request in seconds and of many as a share, a known prefix over an unknown one.
+QUESTIONS, JOBS, LOAD_BY = 1.3, 2.0, {1: 1.3, 8: 2.0, 32: 2.0}
+OVERHEAD_S, OVERHEAD_SHARE, RESTART = 1e-3, 0.03, 0.1
+
+
+def tables(results):
+    """A section for each part that was measured."""
+    parts = {"questions": _questions, "jobs": _jobs, "load": _load, "overhead": _overhead, "restart": _restart}
+    return "\n\n".join(write(results[name]) for name, write in parts.items() if name in results)
+
+
+def ratio_of(numerator, denominator):
+    """The ratio of two medians, and the least and greatest ratio of a round."""
+    pairs = [one / other for one, other in zip(numerator, denominator, strict=True)]
+    return statistics.median(numerator) / statistics.median(denominator), min(pairs), max(pairs)
+
+
+def _verdict(value, bound, most=True):
+    held = value <= bound if most else value >= bound
+    return f"{'at most' if most else 'at least'} {bound:g}: {'yes' if held else 'no'}"
+
+
+def _questions(found):
+    one, eight = (found[name] for name in ("decisions-1", "decisions-8"))
+    ratio, least, greatest = ratio_of(eight["seconds"], one["seconds"])
+    lines = ["Questions about one state of 1,000 tokens (`/v1/decisions`, new text in every request)", ""]
+    lines += ["| questions | seconds (median) | range | input tokens | of one question |", "|---|---|---|---|---|"]
+    for count, row in ((1, one), (8, eight)):
+        told = f"{ratio:.2f} ({least:.2f}-{greatest:.2f})" if count == 8 else ""
+        tokens = row["usage"]["input_tokens"]
+        lines.append(f"| {count} | {_seconds(row['seconds'])} | {tokens} | {told} |")
+    return "\n".join([*lines, "", _verdict(ratio, QUESTIONS) + f" (n = {len(one['seconds'])})"])
+
+
+def _seconds(values):
+    return f"{statistics.median(values):.3f} | {min(values):.3f}-{max(values):.3f}"
+
+
+def _jobs(found):
+    lines = ["Jobs, one request at a time (x: times Redline's time; the range is of rounds)", ""]
+    lines += ["| job | server | seconds (median) | range | x | of rounds |", "|---|---|---|---|---|---|"]
+    sizes = {job.name: job for job in served_jobs.JOBS}
+    for name, by_arm in found["seconds"].items():
+        job, ours = sizes[name], by_arm["redline"]["seconds"]
+        for arm, row in by_arm.items():
+            told = ""
+            if arm != "redline":
+                ratio, least, greatest = ratio_of(row["seconds"], ours)
+                told = f"{ratio:.2f} | {least:.2f}-{greatest:.2f}"
+            work = f"{name} ({job.shared} + {job.parts} x {job.own} tokens)"
+            lines.append(f"| {work} | {arm} | {_seconds(row['seconds'])} | {told or ' | '} |")
+        peers = [row["seconds"] for arm, row in by_arm.items() if arm != "redline"]
+        if peers:
+            best = min(peers, key=statistics.median)
+            value = _verdict(ratio_of(best, ours)[0], JOBS, most=False)
+            lines.append(f"| {name} | the faster form of the peer | | | {value} | |")
+    lines += ["", f"Scores lie {found['largest_difference']:.4f} apart at most."]
+    return "\n".join(lines)
+
+
+def _load(rows):
+    lines = ["Load (`redline bench load`, completions)", ""]
+    titles = ["connections", "server", "output tokens/s", "TTFT p50 ms", "p90", "p95", "TPOT p50 ms", "requests a run", "Redline / it"]
+    lines += ["| " + " | ".join([*titles, "its TTFT / Redline's"]) + " |", "|" + "---|" * (len(titles) + 1)]
+    for row in rows:
+        ours = next((r for r in rows if r["server"] == "redline" and r["concurrency"] == row["concurrency"]), None)
+        told = ["", ""]
+        if ours and row is not ours:
+            told[0] = f"{ours['output_tok_s'] / row['output_tok_s']:.2f}"
+            shared = next((m for m in ("ttft_p95_s", "ttft_p90_s", "ttft_p50_s") if m in ours and m in row), None)
+            told[1] = f"{row[shared] / ours[shared]:.2f} ({shared[5:8]})" if shared else ""
+        times = [_ms(row.get(name)) for name in ("ttft_p50_s", "ttft_p90_s", "ttft_p95_s", "tpot_p50_s")]
+        cells = [row["concurrency"], row["server"], f"{row['output_tok_s']:.1f}", *times, f"{row['requests']:.0f}", *told]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    lines.append("")
+    for count in dict.fromkeys(row["concurrency"] for row in rows):
+        group = {row["server"]: row["output_tok_s"] for row in rows if row["concurrency"] == count}
+        peers = [rate for server, rate in group.items() if server != "redline"]
+        if "redline" in group and peers and count in LOAD_BY:
+            ratio = group["redline"] / max(peers)
+            lines.append(f"- {count} connections, of the better peer: {ratio:.2f}; {_verdict(ratio, LOAD_BY[count], most=False)}")
+    return "\n".join(lines)
+
+
+def _ms(seconds):
+    return "" if seconds is None else f"{1e3 * seconds:.0f}"
+
+
+def _overhead(found):
+    lines = ["HTTP overhead", "", "| request, alone | client ms (median) | engine ms | overhead ms | range |", "|---|---|---|---|---|"]
+    health = [1e3 * seconds for seconds in found["health"]]
+    lines.append(f"| `GET /health` | {statistics.median(health):.3f} | | | {min(health):.3f}-{max(health):.3f} |")
+    for name in ("completion", "score"):
+        rows = found[name]
+        added = [1e3 * (row["client"] - row["engine"]) for row in rows]
+        client, engine = (statistics.median(1e3 * row[key] for row in rows) for key in ("client", "engine"))
+        middle = statistics.median(added)
+        lines.append(f"| {name} | {client:.2f} | {engine:.2f} | {middle:.3f} | {min(added):.3f}-{max(added):.3f} |")
+    worst = max(statistics.median(row["client"] - row["engine"] for row in found[name]) for name in ("completion", "score"))
+    lines += ["", f"Seconds: {_verdict(worst, OVERHEAD_S)}", ""]
+    lines += ["| streams at once, run | seconds | tokens/s | not in passes % | processor time beside the engine's threads % | sum % | client's processor time s |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    shares = []
+    for number, run in enumerate(found["streams"]):
+        idle = 1 - run["passes"] / run["seconds"]
+        others = run["other_cpu"] / (run["engine_cpu"] + run["other_cpu"])
+        shares.append(idle + others)
+        cells = [number + 1, f"{run['seconds']:.2f}", f"{run['tokens'] / run['seconds']:.1f}", f"{100 * idle:.2f}", f"{100 * others:.2f}"]
+        cells += [f"{100 * shares[-1]:.2f}", f"{run['client_cpu']:.2f}"]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join([*lines, "", f"Share of the throughput: {_verdict(statistics.median(shares), OVERHEAD_SHARE)}"])
+
+
+def _restart(found):
+    if "left_out" in found:
+        return f"Restart: left out: {found['left_out']}"
+    ratio, least, greatest = ratio_of(found["known"], found["unknown"])
+    lines = ["First token of 2,000 tokens after a restart", "", "| prefix | seconds (median) | range |", "|---|---|---|"]
+    lines += [f"| {name} | {_seconds(found[name])} |" for name in ("known", "unknown")]
+    equal = "equal" if found["equal"] else "NOT equal"
+    told = f"{ratio:.3f} ({least:.3f}-{greatest:.3f}), {_verdict(ratio, RESTART)}"
+    return "\n".join([*lines, "", f"{told}; answers {equal}; cached tokens {found['cached_tokens']}"])

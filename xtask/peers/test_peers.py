@@ -269,6 +269,7 @@ class Serving(unittest.TestCase):
         one, asked, prompts, _ = self.prompts("score-16")
         _, ours = served_jobs.redline(one, asked, self.LABELS)
         self.assertEqual([ours["query"] + item for item in ours["items"]], prompts)
+        self.assertTrue(all(len(prompt.split()) == one.shared + one.own for prompt in prompts))
 
     def test_texts_have_their_size_and_come_once(self):
         one, asked, *_ = self.prompts("decisions-8")
@@ -296,7 +297,7 @@ class Serving(unittest.TestCase):
         def row(server, rate, **times):
             return {"server": server, "concurrency": 8, "output_tok_s": rate, "requests": 9, **times}
 
-        rows = [row("redline", 50, ttft_p50_s=1, ttft_p95_s=2), row("a", 20, ttft_p50_s=5), row("b", 40, ttft_p95_s=3)]
+        rows = [row("redline", 50, ttft_p50_s=1, ttft_p95_s=2), row("a", 20, ttft_p50_s=5), row("b", 40, ttft_p50_s=9, ttft_p95_s=3)]
         text = serving_report.tables({"load": rows})
         self.assertIn("of the better peer: 1.25; at least 2: no", text)
         self.assertIn("| 2.50 | 5.00 (p50) |", text)

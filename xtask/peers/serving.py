@@ -125,12 +125,15 @@ class Comparison:
                 say(f"{self._scale:.2f} tokens per word")
             if "questions" in options.parts and ours:
                 self.results["questions"] = self.questions(ours)
+            if "overhead" in options.parts and ours:
+                self.results["overhead"] = serving_overhead.overhead(ours, max(options.concurrency), self._scale, say)
             if "jobs" in options.parts and ours:
                 self.results["jobs"] = self.jobs(ours, by_name.get("llama-server"))
             if "load" in options.parts:
-                self.results["load"] = serving_load.load(options, [*running, *options.url], say)
-            if "overhead" in options.parts and ours:
-                self.results["overhead"] = serving_overhead.overhead(ours, max(options.concurrency), self._scale, say)
+                # What was measured is written if the command is ended.
+                rows = self.results["load"] = []
+                for row in serving_load.load(options, [*running, *options.url], say):
+                    rows.append(row)
         if "restart" in options.parts:
             self.results["restart"] = serving_restart.restart(options, self._paths["redline"], self._models.shape, say)
 

@@ -13,8 +13,7 @@ METRICS += ["prompt_tokens", "output_tokens", "cached_tokens"]
 
 
 def load(options, servers, say):
-    """Rows of medians, by concurrency and server."""
-    rows = []
+    """Rows of medians, by concurrency and server, as they are measured."""
     for count, requests in zip(options.concurrency, options.requests, strict=True):
         asked = [server for server in servers if server.most is None or server.most >= count]
         say(f"load, {count} connections: {', '.join(server.name for server in asked)}")
@@ -28,5 +27,4 @@ def load(options, servers, say):
             metrics = {name: row["metrics"].get(name, {}) for name in METRICS}
             medians = {name: metric["median"] for name, metric in metrics.items() if metric.get("median") is not None}
             samples = {name: metric.get("samples") for name, metric in metrics.items()}
-            rows.append({"server": row["params"]["server"], "concurrency": count, **medians, "samples": samples})
-    return rows
+            yield {"server": row["params"]["server"], "concurrency": count, **medians, "samples": samples}

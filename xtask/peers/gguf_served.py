@@ -2,9 +2,9 @@
 
     python gguf_served.py FROM.gguf TOKENIZER.json FILE.gguf
 
-The tensors stay as they are. Byte-level BPE with GPT-2's splitting is understood, which is what `redline synth` writes. llama.cpp answers
-`/v1/systemone` for models whose metadata name a kind of decision model: `openjev` reads the logits of one letter per option after one prompt
-per question, and computes what the prompts of a request share once. That is what Redline does for any model.
+The tensors stay as they are. Byte-level BPE with GPT-2's splitting is understood, which is what `redline synth` writes. llama.cpp
+answers `/v1/systemone` for models whose metadata name a kind of decision model: `openjev` reads the logits of one letter per option
+after one prompt per question, and computes once what the prompts of a request share. That is what Redline does for any model.
 """
 
 import json

@@ -3,9 +3,9 @@
 - Redline: one request with all items, questions or documents.
 - llama.cpp, `/v1/systemone`: one request with a question per item, whose common beginning llama.cpp computes once and whose ends run in one
   batch. It needs a model that is marked as one for decisions (`gguf_served.py`).
-- llama.cpp, `/completion`: what works with every model: one request with a prompt per item, one new token each and the probabilities of the
-  labels, all in one slot, so that each prompt takes its beginning from the one before. Without the slot they would run side by side, and each
-  would compute the beginning again.
+- llama.cpp, `/completion`: what works with every model: one request with a prompt per item, one new token each and the probabilities of
+  the labels, all in one slot, so that each prompt takes its beginning from the one before. Without the slot they would run side by side,
+  and each would compute the beginning again.
 """
 
 import json

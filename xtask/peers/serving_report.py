@@ -105,8 +105,8 @@ def _overhead(found):
         lines.append(f"| {name} | {client:.2f} | {engine:.2f} | {middle:.3f} | {min(added):.3f}-{max(added):.3f} |")
     worst = max(statistics.median(row["client"] - row["engine"] for row in found[name]) for name in ("completion", "score"))
     lines += ["", f"Seconds: {_verdict(worst, OVERHEAD_S)}", ""]
-    lines += ["| streams at once, run | seconds | tokens/s | not in passes % | processor time beside the engine's threads % | sum % | client's processor time s |"]
-    lines += ["|---|---|---|---|---|---|---|"]
+    titles = ["streams at once, run", "seconds", "tokens/s", "not in passes %", "processor time of other threads %", "sum %"]
+    lines += ["| " + " | ".join([*titles, "client's processor time s"]) + " |", "|" + "---|" * (len(titles) + 1)]
     shares = []
     for number, run in enumerate(found["streams"]):
         idle = 1 - run["passes"] / run["seconds"]

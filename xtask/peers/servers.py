@@ -95,15 +95,15 @@ class RedlineServer(Server):
 class LlamaServer(Server):
     """llama.cpp's own server: as many slots as connections, which share one KV cache.
 
-    Requests never come twice, so the cache of evicted prompts in memory is off, which only costs time here.
+    Requests never come twice, so the cache of evicted prompts in memory is off, which only costs time here. The last of two flags counts.
     """
 
     name = "llama-server"
 
-    def __init__(self, binary, model, threads, log, slots=32, context=16384):
+    def __init__(self, binary, model, threads, log, slots=32, context=16384, more=()):
         command = [binary, "--model", model, "--host", "127.0.0.1", "--port", "{port}", "--threads", threads]
         command += ["--threads-batch", threads, "--parallel", slots, "--kv-unified", "--ctx-size", context]
-        super().__init__([*command, "--cache-ram", 0, "--alias", "llama"], log)
+        super().__init__([*command, "--cache-ram", 0, "--alias", "llama", *more], log)
 
 
 class LlamaPython(Server):

@@ -18,6 +18,7 @@ import contextlib
 import datetime
 import json
 import os
+import shlex
 import signal
 import statistics
 import sys
@@ -50,6 +51,7 @@ def arguments():
     parser.add_argument("--parts", default=",".join(PARTS), help="default: %(default)s")
     parser.add_argument("--servers", default=",".join(SERVERS), help="default: %(default)s")
     parser.add_argument("--llama-server", type=Path, help="llama.cpp's server, built for this machine")
+    parser.add_argument("--llama-flags", default="", metavar="=FLAGS", help="more flags of llama-server, such as =--no-kv-unified")
     parser.add_argument("--url", action="append", default=[], metavar="NAME=URL", help="a further server for the load (repeatable)")
     parser.add_argument("--threads", type=int, help="of every server; default: Redline's default, and as many for the others")
     parser.add_argument("--rounds", type=int, default=6, help="of questions and jobs; default: %(default)s")
@@ -104,7 +106,8 @@ class Comparison:
         if "llama-server" in options.servers:
             slots = max(options.concurrency)
             log = logs / "llama-server.log"
-            made.append(LlamaServer(options.llama_server, served, options.processors, log, slots))
+            more = shlex.split(options.llama_flags)
+            made.append(LlamaServer(options.llama_server, served, options.processors, log, slots, more=more))
         if "llama-cpp-python" in options.servers and "load" in options.parts:
             server = LlamaPython(served, options.processors, logs / "llama-cpp-python.log")
             server.most = options.serial_most

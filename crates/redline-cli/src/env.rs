@@ -35,6 +35,12 @@ pub(crate) const MAX_CONTEXT: &Variable = &Variable { name: "REDLINE_MAX_CONTEXT
 pub(crate) const MEMORY: &Variable = &Variable { name: "REDLINE_MEMORY", help: "--memory" };
 /// Default of `--prefix-cache`.
 pub(crate) const PREFIX_CACHE: &Variable = &Variable { name: "REDLINE_PREFIX_CACHE", help: "--prefix-cache" };
+/// Default of `--prefix-cache-dir`.
+pub(crate) const PREFIX_CACHE_DIR: &Variable =
+    &Variable { name: "REDLINE_PREFIX_CACHE_DIR", help: "--prefix-cache-dir" };
+/// Default of `--prefix-cache-disk`.
+pub(crate) const PREFIX_CACHE_DISK: &Variable =
+    &Variable { name: "REDLINE_PREFIX_CACHE_DISK", help: "--prefix-cache-disk" };
 /// Default of `--tp`.
 pub(crate) const TP: &Variable = &Variable { name: "REDLINE_TP", help: "--tp" };
 /// Default of `--device`.
@@ -97,6 +103,8 @@ pub(crate) const VARIABLES: &[&Variable] = &[
     MAX_CONTEXT,
     MEMORY,
     PREFIX_CACHE,
+    PREFIX_CACHE_DIR,
+    PREFIX_CACHE_DISK,
     TP,
     DEVICE,
     PLAN_CACHE,

@@ -15,6 +15,7 @@ mod message;
 mod model;
 mod output;
 mod plan;
+mod prefix_cache;
 mod profile;
 mod progress;
 mod spelling;

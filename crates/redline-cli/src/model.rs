@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use clap::Args;
 use redline_api::LoadedModel;
 use redline_engine::{
-    AdapterOptions, Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize, Source,
-    TraceLog,
+    AdapterOptions, Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize,
+    PrefixDir, Source, TraceLog,
 };
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
@@ -24,7 +24,7 @@ use crate::plan::PlanFlags;
 use crate::profile::{self, ProfileFile};
 use crate::progress;
 use crate::trace;
-use crate::value::{self, Device, Isa, PrefixCache, Sizes};
+use crate::value::{self, Device, Isa, Sizes};
 
 /// Which model.
 #[derive(Debug, Args)]
@@ -55,16 +55,6 @@ pub(crate) struct MachineFlags {
     threads: Option<usize>,
     #[command(flatten)]
     backend: BackendFlags,
-}
-
-/// What is kept for later requests.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Memory")]
-pub(crate) struct PrefixCacheFlag {
-    /// Keep the keys and values of finished requests, for requests that begin with the same tokens: on (up to 65536
-    /// tokens and 2GiB), off, or up to a size such as 8GiB; default on [env: REDLINE_PREFIX_CACHE]
-    #[arg(long, value_name = "SIZE", value_parser = value::prefix_cache)]
-    prefix_cache: Option<PrefixCache>,
 }
 
 /// Which instructions.
@@ -288,14 +278,11 @@ impl MachineFlags {
     }
 }
 
-impl PrefixCacheFlag {
-    /// Adds the setting from the flag or the environment.
-    pub(crate) fn resolve(&self, settings: Settings, environment: Environment) -> Result<Settings, Failure> {
-        let backend = settings.backend;
-        let PrefixCache(prefix_cache) =
-            or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::prefix_cache))?
-                .unwrap_or(PrefixCache(Some(PrefixCacheSize::Automatic)));
-        Ok(Settings { backend: Backend { prefix_cache, ..backend }, ..settings })
+impl Settings {
+    /// Sets what is kept of finished requests, in memory and on disk.
+    pub(crate) fn with_prefix_cache(self, size: Option<PrefixCacheSize>, dir: Option<PrefixDir>) -> Self {
+        let backend = Backend { prefix_cache: size, prefix_dir: dir, ..self.backend };
+        Self { backend, ..self }
     }
 }
 
@@ -363,6 +350,7 @@ impl BackendFlags {
             max_context: or_else(self.max_context, || environment.value(env::MAX_CONTEXT, value::count))?,
             memory: or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?,
             prefix_cache: None,
+            prefix_dir: None,
             stall_s: None,
             adapters: None,
             clock: clock.clone(),
@@ -408,6 +396,7 @@ pub(crate) struct Backend {
     /// Memory budget of each engine, in bytes; `None`: most of what is free when it is loaded.
     memory: Option<u64>,
     prefix_cache: Option<PrefixCacheSize>,
+    prefix_dir: Option<PrefixDir>,
     stall_s: Option<f64>,
     adapters: Option<AdapterOptions>,
     clock: Clock,
@@ -461,6 +450,7 @@ impl Backend {
             max_context: self.max_context,
             memory: self.memory.or_else(free_memory),
             prefix_cache: self.prefix_cache,
+            prefix_dir: self.prefix_dir.clone(),
             adapters: self.adapters,
             queue: QUEUE,
             stall_s: self.stall_s,

@@ -38,12 +38,13 @@ pub use clock::monotonic_clock;
 pub use error::EngineError;
 pub use front::{Engine, MAX_DEVICES, ModelInfo};
 pub use gauges::{
-    AdapterGauges, EngineGauges, Histogram, HistogramCounts, PassKind, PassTotals, Pulse, PulseState,
-    RequestEnd, RequestGauges,
+    AdapterGauges, EngineGauges, Histogram, HistogramCounts, PageGauges, PassKind, PassTotals, Pulse,
+    PulseState, RequestEnd, RequestGauges,
 };
 pub use heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 pub use options::{
-    ActivationLog, AdapterOptions, ClockFn, Embedded, Options, PrefixCacheSize, Source, TraceLog,
+    ActivationLog, AdapterOptions, ClockFn, Embedded, Options, PrefixCacheSize, PrefixDir, PrefixDirEvent,
+    PrefixDirLog, Source, TraceLog,
 };
 pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,

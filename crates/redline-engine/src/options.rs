@@ -37,6 +37,51 @@ impl PrefixCacheSize {
     }
 }
 
+/// An event in the life of the pages of keys and values on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PrefixDirEvent {
+    /// The directory cannot be used: nothing is read from it or written to it.
+    Unusable {
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// A file is not a valid page. It is removed, and its keys and values are computed again.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A page could not be written. Pages that fail later for the same reason are counted but not logged.
+    NotWritten {
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// A page was not read within the time that a request waits for it. Requests compute what they need until it is.
+    Slow {
+        /// The directory.
+        dir: PathBuf,
+    },
+}
+
+/// Receives every event, on any thread.
+pub type PrefixDirLog = Arc<dyn Fn(&PrefixDirEvent) + Send + Sync>;
+
+/// A directory for keys and values of earlier requests, which outlive the process. Processes and machines may share it.
+#[derive(Clone)]
+pub struct PrefixDir {
+    /// The directory, created if it does not exist.
+    pub dir: PathBuf,
+    /// Maximum bytes of its files.
+    pub bytes: u64,
+    /// Receives the events.
+    pub log: PrefixDirLog,
+}
+
 /// How adapters are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdapterOptions {
@@ -121,6 +166,8 @@ pub struct Options {
     /// Keep keys and values of earlier requests, for requests that begin with the same tokens, as long as all keys and values
     /// take no more than this; `None`: keep none. Beyond, memory grows for running requests only.
     pub prefix_cache: Option<PrefixCacheSize>,
+    /// Where they are kept on disk, too; `None`: nowhere. Without [`Options::prefix_cache`], it is not used.
+    pub prefix_dir: Option<PrefixDir>,
     /// How adapters are kept; `None`: requests cannot use any.
     pub adapters: Option<AdapterOptions>,
     /// Maximum number of waiting and running requests.
@@ -167,6 +214,7 @@ impl Options {
             max_context: None,
             memory: None,
             prefix_cache: Some(PrefixCacheSize::Automatic),
+            prefix_dir: None,
             adapters: None,
             queue: 256,
             stall_s: None,

@@ -55,6 +55,10 @@ pub trait PageStore {
     fn copy(&mut self, from: u32, to: u32, tokens: usize);
     /// Overwrites the tokens of a page from `first` on with poison.
     fn poison(&mut self, _page: u32, _first: usize) {}
+    /// Copies a page to `bytes`, whatever their length is.
+    fn export(&self, page: u32, bytes: &mut Vec<u8>);
+    /// Copies exported bytes to a page.
+    fn import(&mut self, page: u32, bytes: &[u8]);
 }
 
 impl PageStore for KvPages {
@@ -69,6 +73,12 @@ impl PageStore for KvPages {
     }
     fn poison(&mut self, page: u32, first: usize) {
         Self::poison(self, page, first);
+    }
+    fn export(&self, page: u32, bytes: &mut Vec<u8>) {
+        Self::export(self, page, bytes);
+    }
+    fn import(&mut self, page: u32, bytes: &[u8]) {
+        Self::import(self, page, bytes);
     }
 }
 
@@ -300,6 +310,26 @@ impl<P: PageStore> KvCache<P> {
         let sequence = &mut self.sequences[id.0];
         sequence.tokens = sequence.tokens.max(tokens);
         assert!(sequence.tokens <= sequence.pages.len() * PAGE_TOKENS, "tokens were reserved before");
+    }
+
+    /// Copies a full page of a sequence to `bytes`. Returns `false` if the sequence gave it back.
+    pub fn export(&self, id: SeqId, index: usize, bytes: &mut Vec<u8>) -> bool {
+        let Sequence { pages, unseen, tokens } = &self.sequences[id.0];
+        assert!((index + 1) * PAGE_TOKENS <= *tokens, "page {index} of {tokens} tokens");
+        if index < *unseen {
+            return false;
+        }
+        self.pages.export(pages[index], bytes);
+        true
+    }
+
+    /// Appends a page that was exported to a sequence of full pages, for whose tokens room was reserved.
+    pub fn import(&mut self, id: SeqId, bytes: &[u8]) {
+        let Sequence { pages, tokens, .. } = &self.sequences[id.0];
+        assert!(tokens % PAGE_TOKENS == 0, "{tokens} tokens are no full pages");
+        let (page, tokens) = (pages[tokens / PAGE_TOKENS], tokens + PAGE_TOKENS);
+        self.pages.import(page, bytes);
+        self.store(id, tokens);
     }
 
     /// Forgets everything after the first `tokens` tokens.

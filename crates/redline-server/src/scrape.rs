@@ -64,6 +64,14 @@ fn of_engine(to: &mut Exposition, gauges: &EngineGauges) {
     to.number("redline_prefix_cache_queries_total", gauges.prompt_tokens);
     to.number("redline_cached_prompt_tokens_total", gauges.cached_tokens);
     to.number("redline_prefix_cache_evictions_total", gauges.evictions);
+    if let Some(pages) = gauges.disk_pages {
+        to.number("redline_disk_pages", pages.pages);
+        to.number("redline_disk_pages_read_total", pages.read);
+        to.number("redline_disk_pages_written_total", pages.written);
+        to.number("redline_disk_pages_removed_total", pages.removed);
+        to.number("redline_disk_pages_damaged_total", pages.damaged);
+        to.number("redline_disk_pages_not_written_total", pages.not_written);
+    }
     to.number("redline_generation_tokens_total", gauges.generated_tokens);
     to.number("redline_score_items_total", gauges.items);
     to.number("redline_preemptions_total", gauges.preemptions);

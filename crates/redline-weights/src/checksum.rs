@@ -22,6 +22,11 @@ impl Checksum {
         Self(XxHash3_128::oneshot(bytes))
     }
 
+    /// The sixteen bytes of the checksum, the lowest first.
+    pub(crate) fn to_le_bytes(self) -> [u8; 16] {
+        self.0.to_le_bytes()
+    }
+
     /// Parses 32 lower-case digits, or returns `None`.
     pub fn from_hex(digits: &str) -> Option<Self> {
         let plain = digits.len() == DIGITS && digits.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));

@@ -4,7 +4,7 @@
 //! the n-th one as a full disk would, and to stop a writer at the n-th one as a killed process would be.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,11 +86,42 @@ impl Disk {
         fs::create_dir_all(path)
     }
 
+    /// Creates a directory and its parents, unless they exist. On Unix, other users may not read those that are created.
+    pub fn create_private_dir_all(&self, path: &Path) -> io::Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        self.announce(|| FileOperation::CreateDir(path.to_owned()))?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(path)
+    }
+
     /// Creates a file that must not exist yet.
     pub fn create_file(&self, path: &Path) -> io::Result<DiskFile> {
+        self.create_new(path, File::options().write(true).create_new(true))
+    }
+
+    /// Creates a file that must not exist yet. On Unix, other users may not read it.
+    pub fn create_private_file(&self, path: &Path) -> io::Result<DiskFile> {
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        self.create_new(path, &options)
+    }
+
+    fn create_new(&self, path: &Path, options: &OpenOptions) -> io::Result<DiskFile> {
         self.announce(|| FileOperation::CreateFile(path.to_owned()))?;
-        let file = File::create_new(path)?;
-        Ok(DiskFile { disk: self.clone(), path: path.to_owned(), file })
+        Ok(DiskFile { disk: self.clone(), path: path.to_owned(), file: options.open(path)? })
+    }
+
+    /// Sets the time of a file's last modification to now, by writing the bytes again with which it begins.
+    pub fn touch(&self, path: &Path, first: &[u8]) -> io::Result<()> {
+        self.announce(|| FileOperation::Write(path.to_owned(), first.len()))?;
+        File::options().write(true).open(path)?.write_all(first)
     }
 
     /// Opens a file to append to it, and creates it if it does not exist.

@@ -9,6 +9,7 @@
 //! - [`resolve_model`]: resolves the name of a model to a directory, using the local Hugging Face cache.
 //! - [`HubFolder`]: stores downloaded files in that cache.
 //! - [`check_signed`]: checks that a model directory was signed by the owner of a key.
+//! - [`PageFiles`]: keys and values that outlive the process.
 //! - [`DirWriter`], [`SafetensorsWriter`]: write a directory that appears completely or not at all.
 //!
 //! Every file is treated as hostile. Lengths are checked against the actual file before anything is allocated, every
@@ -32,6 +33,7 @@ mod hub;
 mod index;
 mod infq;
 mod json;
+mod kv_pages;
 mod plans;
 mod pytorch;
 mod quoted;
@@ -59,6 +61,7 @@ pub use file::{FileWriter, read_file};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
 pub use hub::{HubFolder, HubId, HubRoots, PartialBlob, cached_model, resolve_model};
 pub use infq::{Infq, InfqFault, InfqWriter, Scheme, Weight, WeightPart};
+pub use kv_pages::{BadPage, PageFiles, PageFilesUse, PageKey, PageWriter, PageWritten};
 pub use plans::{BadPlan, Fields, PlanStore};
 pub use pytorch::PytorchFault;
 pub use rewrite::TensorWriter;

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disk::{Disk, DiskFile};
 
+/// The end of the names of temporary files.
+const PARTIAL: &str = ".partial";
 /// Maximum number of temporary names tried.
 const NAMES: usize = 1000;
 
@@ -24,20 +26,32 @@ pub fn write_file_on(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
         Ok(_) => &fs::canonicalize(path)?,
         Err(_) => path,
     };
-    let (partial, file) = create(disk, path)?;
-    let written = fill(file, bytes).and_then(|()| disk.rename(&partial, path));
-    if written.is_err() {
-        // Best effort: the first error is the one to report.
-        let _ = disk.remove_file(&partial);
-        return written;
-    }
+    let (partial, file) = create(path, |partial| disk.create_file(partial))?;
+    put_in_place(disk, &partial, path, fill(file, bytes))?;
     sync_parent(disk, path)
+}
+
+/// Writes a file that other users may not read, for a cache: it is written completely or not at all, but not synced, so that it
+/// may be lost, or damaged, if the machine stops. A damaged file must be recognised by its content, which consists of `parts`.
+pub(crate) fn write_private_file_unsynced(disk: &Disk, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    let (partial, mut file) = create(path, |partial| disk.create_private_file(partial))?;
+    put_in_place(disk, &partial, path, parts.iter().try_for_each(|part| file.write_all(part)))
+}
+
+/// Renames a temporary file that was written, or removes it if that failed.
+fn put_in_place(disk: &Disk, partial: &Path, path: &Path, written: io::Result<()>) -> io::Result<()> {
+    let placed = written.and_then(|()| disk.rename(partial, path));
+    if placed.is_err() {
+        // Best effort: the first error is the one to report.
+        let _ = disk.remove_file(partial);
+    }
+    placed
 }
 
 /// Writes a file that must not exist yet: `AlreadyExists` if it does. If several processes write the same path, exactly one succeeds,
 /// and no reader ever sees part of the content.
 pub fn write_new_file_on(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (partial, file) = create(disk, path)?;
+    let (partial, file) = create(path, |partial| disk.create_file(partial))?;
     let written = fill(file, bytes).and_then(|()| disk.link(&partial, path));
     // Best effort: the result is that of the link.
     let _ = disk.remove_file(&partial);
@@ -66,11 +80,14 @@ fn write_new_in_place(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> 
 }
 
 /// Creates a new file beside `path`. A process on another machine may have the same id, so the name may be taken.
-fn create(disk: &Disk, path: &Path) -> io::Result<(PathBuf, DiskFile)> {
+fn create(
+    path: &Path,
+    create_file: impl Fn(&Path) -> io::Result<DiskFile>,
+) -> io::Result<(PathBuf, DiskFile)> {
     let mut last = None;
     for _ in 0..NAMES {
         let partial = partial(path)?;
-        match disk.create_file(&partial) {
+        match create_file(&partial) {
             Ok(file) => return Ok((partial, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = Some(error),
             Err(error) => return Err(error),
@@ -100,7 +117,12 @@ fn partial(path: &Path) -> io::Result<PathBuf> {
     static WRITERS: AtomicU64 = AtomicU64::new(0);
     let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
-    Ok(path.with_file_name(format!(".{name}.{}-{writer}.partial", std::process::id())))
+    Ok(path.with_file_name(format!(".{name}.{}-{writer}{PARTIAL}", std::process::id())))
+}
+
+/// Whether this is the name of a temporary file.
+pub(crate) fn is_partial(name: &str) -> bool {
+    name.starts_with('.') && name.ends_with(PARTIAL)
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use super::Context;
 use super::template::ChatFlags;
 use crate::adapters::AdapterFlags;
 use crate::message::{self, Failure};
-use crate::model::{MachineFlags, ModelName, PrefixCacheFlag};
+use crate::model::{MachineFlags, ModelName};
+use crate::prefix_cache::PrefixCacheFlags;
 use crate::text;
 use crate::value;
 
@@ -68,7 +69,7 @@ pub(super) struct JudgeFlags {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    prefix_cache: PrefixCacheFlag,
+    prefix_cache: PrefixCacheFlags,
     #[command(flatten)]
     adapters: AdapterFlags,
 }

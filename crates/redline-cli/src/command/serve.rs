@@ -13,8 +13,9 @@ use super::bench::throughput;
 use super::template::TemplateFile;
 use crate::adapters::LoadedAdapters;
 use crate::message::{self, Failure, INTERRUPTED};
-use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
+use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
+use crate::prefix_cache::PrefixCacheFlags;
 use crate::value;
 
 /// Flags of `serve`.
@@ -97,7 +98,7 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    prefix_cache: PrefixCacheFlag,
+    prefix_cache: PrefixCacheFlags,
 }
 
 /// What to do with the model.

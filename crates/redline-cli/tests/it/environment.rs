@@ -21,6 +21,7 @@ fn a_bad_value_names_its_variable() {
         "REDLINE_MODEL",
         "REDLINE_PLAN_CACHE",
         "REDLINE_PRECISION_TRACE",
+        "REDLINE_PREFIX_CACHE_DIR",
         "REDLINE_PROFILE_TRACE",
         "REDLINE_TOKENIZER_MIN_SPEEDUP",
     ];

@@ -78,3 +78,48 @@ fn a_budget_is_held_against_the_model_and_the_request() {
     score(&["--prefix-cache", "64MiB"]).ok();
     score(&["--prefix-cache", "maybe"]).usage(&["--prefix-cache", "on or off"]);
 }
+
+#[test]
+fn prefixes_on_disk_outlive_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("prefixes");
+    let dir = dir.to_str().unwrap();
+    let query = [QUERY, QUERY, QUERY].join(" ");
+    let line = format!(r#"{{"query":"{query}","items":[" him"," her"]}}"#) + "\n";
+    let plain = scored(&line, &[]);
+    let (first, second) =
+        (scored(&line, &["--prefix-cache-dir", dir]), scored(&line, &["--prefix-cache-dir", dir]));
+    let cached = |answers: &[Scoring]| answers[0].usage.prompt_tokens_details.cached_tokens;
+    assert!(cached(&first) == 0 && cached(&second) >= 2 * 64 && cached(&second).is_multiple_of(2 * 64));
+    for answers in [&first, &second] {
+        assert_eq!(bits(&answers[0]), bits(&plain[0]));
+    }
+    for file in std::fs::read_dir(dir).unwrap() {
+        std::fs::write(file.unwrap().path(), "no page").unwrap();
+    }
+    let arguments =
+        ["score", "--model", "demo", "--json", "--label-id", "20", "--label-id", "7", "--jsonl", "-"];
+    let run = redline_reading(&[&arguments, &["--prefix-cache-dir", dir][..]].concat(), line.as_bytes()).ok();
+    let told = "warning: a stored page is removed and computed again: it has 7 bytes";
+    assert!(run.err.contains(told) && run.err.contains("\n  in `"), "{}", run.err);
+    let again: Scoring = serde_json::from_str(run.out.trim()).unwrap();
+    assert_eq!(bits(&again), bits(&plain[0]));
+}
+
+#[test]
+fn a_directory_that_cannot_keep_prefixes_is_told_and_a_senseless_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let arguments = ["score", "--model", "demo", "--query", "a", "--item", " b", "--label-id", "20"];
+    let with = |extra: &[&str]| redline(&[&arguments, extra].concat());
+    let run = with(&["--prefix-cache-dir", file.to_str().unwrap()]).ok();
+    assert!(run.err.contains("warning: the prefix cache is kept in memory only: "), "{}", run.err);
+    let run = with(&["--prefix-cache-dir", folder.path().to_str().unwrap(), "--prefix-cache", "off"]);
+    assert_eq!(run.code, 2);
+    assert!(
+        run.err.contains("a prefix cache that is off keeps nothing on disk\n\nhint: leave out"),
+        "{}",
+        run.err
+    );
+}

@@ -104,6 +104,8 @@ fn the_table_of_the_guide_has_every_flag_that_it_names() {
         "--api-key-file",
         "--queue",
         "--queue-timeout",
+        "--prefix-cache-dir",
+        "--prefix-cache-disk",
         "--watchdog",
         "--no-page",
         "--public-metrics",
@@ -133,6 +135,39 @@ fn a_signal_ends_the_server_after_its_requests() {
         assert!(err.contains("note: admitted requests: 1, of which 0 are not answered"), "{err}");
         assert!(!err.contains("beginning"), "{err}");
     }
+}
+
+#[test]
+fn a_killed_server_finds_its_prefixes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("prefixes");
+    let flags = ["--prefix-cache-dir", dir.to_str().unwrap()];
+    let prompt = "In the beginning God created the heaven and the earth. ".repeat(16);
+    let body = format!(r#"{{"prompt":"{prompt}","max_tokens":8,"ignore_eos":true}}"#);
+    let ask = |server: &Process| {
+        let answer: serde_json::Value =
+            serde_json::from_str(&server.client.post("/v1/completions", &body).unwrap().text()).unwrap();
+        let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        (answer["choices"][0]["text"].clone(), cached)
+    };
+    let server = Process::start(&flags);
+    let (text, cached) = ask(&server);
+    assert_eq!(cached, 0);
+    // The files are written in the background.
+    let counts = |server: &Process, line: &str| {
+        server.client.get("/metrics").unwrap().text().lines().any(|other| other == line)
+    };
+    for _ in 0..6000 {
+        if counts(&server, "redline_disk_pages_written_total 2.0") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    drop(server);
+    let server = Process::start(&flags);
+    let (again, cached) = ask(&server);
+    assert_eq!((again, cached), (text, 128));
+    assert!(counts(&server, "redline_disk_pages_read_total 2.0"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use redline_models::adapter::{Adapter, AdapterUse, Adapters};
+use redline_weights::Checksum;
 
 /// Facts about a published adapter.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,13 +27,15 @@ pub struct AdapterInfo {
 pub(crate) struct Published {
     pub(super) adapter: Arc<Adapter>,
     pub(super) generation: u64,
+    /// A checksum over its weights.
+    pub(super) digest: Checksum,
 }
 
 /// The adapters of a request's sequences.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SequenceAdapters {
     pub(crate) uses: Adapters,
-    /// Generations and scales, as a part of the key of the prefix cache.
+    /// Checksums and scales, as a part of the key of the prefix cache.
     key: String,
 }
 
@@ -40,7 +43,7 @@ impl SequenceAdapters {
     pub(super) fn new(uses: Vec<(Published, f32)>) -> Self {
         let mut key = String::new();
         for (published, scale) in &uses {
-            let _ = write!(key, "{}:{:x},", published.generation, scale.to_bits());
+            let _ = write!(key, "{}:{:x},", published.digest, scale.to_bits());
         }
         let uses =
             uses.into_iter().map(|(published, scale)| AdapterUse { adapter: published.adapter, scale });

@@ -218,16 +218,16 @@ impl Store {
         let Some(entry) = state.entries.get_mut(name) else { return Err(unknown(name, &state)) };
         // Another thread read it, or another one was published meanwhile.
         if let Some(adapter) = entry.adapter.clone() {
-            return Ok(Some(Published { adapter, generation: entry.generation }));
+            return Ok(Some(Published { adapter, generation: entry.generation, digest: entry.digest }));
         }
         if entry.generation != evicted {
             return Ok(None);
         }
         let loaded = loaded?;
-        let adapter = loaded.adapter.clone();
+        let (adapter, digest) = (loaded.adapter.clone(), loaded.digest);
         if entry.digest != loaded.digest {
             let generation = publish(&mut state, name, loaded, (self.options.memory, for_request)).generation;
-            return Ok(Some(Published { adapter, generation }));
+            return Ok(Some(Published { adapter, generation, digest }));
         }
         let generation = entry.generation;
         entry.adapter = Some(loaded.adapter);
@@ -235,7 +235,7 @@ impl Store {
         state.restores += 1;
         state.touch(name);
         state.shrink(self.options.memory, name, for_request);
-        Ok(Some(Published { adapter, generation }))
+        Ok(Some(Published { adapter, generation, digest }))
     }
 
     /// Counts of adapters and of what was done with them.
@@ -287,12 +287,12 @@ impl Store {
         let mut uses = Vec::with_capacity(choices.len());
         for AdapterChoice { name, scale } in choices {
             let Some(entry) = state.entries.get(name) else { return Err(unknown(name, &state)) };
-            let generation = entry.generation;
+            let (generation, digest) = (entry.generation, entry.digest);
             let held = || held.iter().find(|held| held.generation == generation);
             let adapter = entry.adapter.clone().or_else(|| held().map(|held| held.adapter.clone()));
             let Some(adapter) = adapter else { return Ok(Resolved::Evicted(name.clone())) };
             check_scale(name, *scale, &adapter, choices.len())?;
-            uses.push((Published { adapter, generation }, *scale));
+            uses.push((Published { adapter, generation, digest }, *scale));
         }
         self.check_memory(&uses)?;
         for choice in choices {

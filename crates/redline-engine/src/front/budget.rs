@@ -10,6 +10,7 @@ use redline_settings::{Setting, hint};
 
 use super::Engine;
 use crate::error::EngineError;
+use crate::memory::pages::disk::PAGES_BETWEEN;
 use crate::options::Options;
 use crate::plan::OUTPUT_ROWS;
 
@@ -40,6 +41,7 @@ impl Room {
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
             page: page_bytes(&shapes) as u64,
+            pages_between: if options.prefix_dir.is_some() { PAGES_BETWEEN } else { 0 },
             masked: matches!(loader.objective(), Objective::Masked { .. }),
         };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
@@ -85,6 +87,8 @@ pub(super) struct Budget {
     pub(super) activations: u64,
     /// Bytes of a page of keys and values.
     pub(super) page: u64,
+    /// Number of pages in memory that are being read or written.
+    pub(super) pages_between: u64,
     /// Bytes of activations that each further token of a pass needs.
     pub(super) activation_row: u64,
     /// Bytes of activations that each further row of logits needs.
@@ -107,14 +111,16 @@ impl Budget {
         let canvas = self.masked.then(|| canvas_bytes(self.activations, self.activation_row, tokens));
         let parts = if canvas.is_some() { 2 } else { 1 };
         let weights = self.weights.saturating_add(self.adapters);
-        let pages = memory.saturating_sub(weights.saturating_add(self.activations)) / (parts * self.page);
+        let between = self.pages_between * self.page;
+        let others = weights.saturating_add(self.activations).saturating_add(between);
+        let pages = memory.saturating_sub(others) / (parts * self.page);
         // One page more, because each sequence has its own page where two of them diverge.
         let least = tokens.div_ceil(PAGE_TOKENS) as u64 + 1;
         let least = least.max(canvas.unwrap_or(0).div_ceil(self.page));
         if pages >= least {
             return Ok(usize::try_from(pages).unwrap_or(usize::MAX));
         }
-        let needed = [weights, self.activations, parts * least * self.page];
+        let needed = [weights, self.activations, parts * least * self.page + between];
         let [weights, activations, kv] = summands(needed);
         let adapters = if self.adapters > 0 { " and adapters" } else { "" };
         let what = if canvas.is_some() { "keys, values and canvases" } else { "keys and values" };
@@ -221,6 +227,7 @@ mod tests {
         let budget = Budget {
             weights: parts[0],
             adapters: 0,
+            pages_between: 0,
             activations: parts[1],
             page: parts[2] / 2,
             activation_row: 1,

@@ -34,10 +34,11 @@ use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::prompt::Limits;
-use crate::gauges::{EngineGauges, Gauges, Pulse};
+use crate::gauges::{EngineGauges, Gauges, PageCounters, Pulse};
 use crate::heartbeat::core::Arrival;
-use crate::heartbeat::runner::{Inbox, Job, Runner};
+use crate::heartbeat::runner::{Inbox, Job, Runner, Saving};
 use crate::heartbeat::task::Task;
+use crate::memory::pages::PageIndex;
 use crate::options::{Options, Source};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
 use crate::request::{AdapterChoice, Queueing};
@@ -120,6 +121,8 @@ pub struct Engine {
     activations: Vec<(ActivationId, usize)>,
     counters: Arc<Counters>,
     gauges: Arc<Gauges>,
+    /// Pages on disk, if some are kept there.
+    disk_pages: Option<(Arc<PageCounters>, Arc<PageIndex>)>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -142,6 +145,8 @@ impl Drop for Engine {
 struct Parts {
     name: String,
     model: Model,
+    /// What all keys and values are computed with, if they are to outlive the process.
+    identity: Option<String>,
     room: Room,
     tokenizer: Option<Tokenizer>,
     end_ids: Vec<u32>,
@@ -177,10 +182,11 @@ impl Parts {
                 };
                 let loader = Loader::new(&config, weights, load_options)?;
                 let room = Room::new(&loader, options)?;
+                let identity = identity(&loader, &room, options)?;
                 let (tokenizer, model) = beside(|| tokenizer(dir), || loader.load(exec));
                 let name =
                     dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
-                Ok(Self { name, tokenizer: tokenizer?, model: model?, room, end_ids, mask_id })
+                Ok(Self { name, tokenizer: tokenizer?, model: model?, identity, room, end_ids, mask_id })
             }
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;
@@ -190,6 +196,7 @@ impl Parts {
                 let room = Room::new(&loader, options)?;
                 Ok(Self {
                     name: e.name.into(),
+                    identity: identity(&loader, &room, options)?,
                     model: loader.load(exec)?,
                     room,
                     tokenizer: Some(Tokenizer::from_bytes("tokenizer.json", e.tokenizer)?),
@@ -199,6 +206,19 @@ impl Parts {
             }
         }
     }
+}
+
+/// Changes whenever keys and values of equal tokens get other bits, or another place in a page.
+const PAGE_REVISION: u32 = 1;
+
+/// What all keys and values are computed with, if they are to outlive the process.
+fn identity(loader: &Loader<'_>, room: &Room, options: &Options) -> Result<Option<String>, EngineError> {
+    if options.prefix_dir.is_none() || options.prefix_cache.is_none() {
+        return Ok(None);
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let format = room.kv_format.name();
+    Ok(Some(format!("redline {version} revision {PAGE_REVISION} kv-{format} {}", loader.identity()?)))
 }
 
 /// The directory with the checkpoint that the model was read from; `None` if it was converted, or is part of the binary.
@@ -265,48 +285,67 @@ fn store(model: &Model, options: &Options, simd: Simd) -> Option<Arc<Store>> {
     Some(Arc::new(store.with_stages(options.stages.clone())))
 }
 
+/// Facts about a model that was read.
+fn info(
+    name: String,
+    mask_id: Option<u32>,
+    model: &Model,
+    room: &Room,
+    options: &Options,
+    simd: Simd,
+) -> ModelInfo {
+    let Room { context, kv_format, budget, pages } = room;
+    let (facts, page_bytes) = (model.facts(), budget.page);
+    ModelInfo {
+        name,
+        architecture: facts.architecture.into(),
+        objective: facts.objective,
+        mask_id,
+        parameters: facts.parameters,
+        weight_bytes: model.weight_bytes(),
+        bytes_per_token: model.bytes_per_token(),
+        head_bytes: model.head().bytes() as u64,
+        kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
+        activation_bytes: budget.activations,
+        activation_bytes_per_row: budget.activation_row,
+        activation_bytes_per_output: budget.output_row,
+        context: *context,
+        vocab: facts.vocab,
+        layers: model.layers(),
+        hidden: facts.hidden,
+        threads: options.threads,
+        tp: options.tp,
+        max_chunk: options.plans.buckets.max_chunk(),
+        tier: simd.tier(),
+        format: facts.format,
+        kv_format: *kv_format,
+        kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.format, kv_format.name()),
+        kv_budget_bytes: pages.map(|pages| pages as u64 * page_bytes),
+        prefix_cache: options.prefix_cache.is_some(),
+        operations: model.operations(),
+    }
+}
+
 impl Engine {
     /// Loads the model and starts the engine's thread.
     pub fn load(options: Options) -> Result<Self, EngineError> {
         check(&options)?;
         let simd = options.tier.map_or_else(|| Ok(Simd::best()), Simd::new)?;
-        let Parts { name, mut model, room, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
+        let Parts { name, mut model, identity, room, tokenizer, end_ids, mask_id } =
+            Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
         let spec = model.adapter_builder().spec().clone();
         let store = store(&model, &options, simd);
         let (cpus, free_cpus) = cpus(&options)?;
-        let Room { context, kv_format, budget, pages } = room;
-        let (facts, page_bytes) = (model.facts(), budget.page);
-        let info = ModelInfo {
-            name,
-            architecture: facts.architecture.into(),
-            objective: facts.objective,
-            mask_id,
-            parameters: facts.parameters,
-            weight_bytes: model.weight_bytes(),
-            bytes_per_token: model.bytes_per_token(),
-            head_bytes: model.head().bytes() as u64,
-            kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
-            activation_bytes: budget.activations,
-            activation_bytes_per_row: budget.activation_row,
-            activation_bytes_per_output: budget.output_row,
-            context,
-            vocab: facts.vocab,
-            layers: model.layers(),
-            hidden: facts.hidden,
-            threads: options.threads,
-            tp: options.tp,
-            max_chunk: options.plans.buckets.max_chunk(),
-            tier: simd.tier(),
-            format: facts.format,
-            kv_format,
-            kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.format, kv_format.name()),
-            kv_budget_bytes: pages.map(|pages| pages as u64 * page_bytes),
-            prefix_cache: options.prefix_cache.is_some(),
-            operations: model.operations(),
-        };
+        let info = info(name, mask_id, &model, &room, &options, simd);
+        let Room { kv_format, budget, pages, .. } = room;
         let (activations, window) = (model.activations(), model.window());
         let (counters, gauges) = (Arc::<Counters>::default(), Arc::<Gauges>::default());
+        let saving = identity.zip(options.prefix_dir).map(|(identity, dir)| {
+            let (counters, index) = (Arc::default(), Arc::default());
+            Saving { dir, identity, counters, index }
+        });
+        let disk_pages = saving.as_ref().map(|saving| (saving.counters.clone(), saving.index.clone()));
         let runner = Runner {
             model,
             kv_format,
@@ -319,7 +358,8 @@ impl Engine {
             plans: options.plans,
             counters: counters.clone(),
             gauges: gauges.clone(),
-            most_kept: options.prefix_cache.map(|size| size.pages(page_bytes)),
+            most_kept: options.prefix_cache.map(|size| size.pages(budget.page)),
+            saving,
             stall_s: options.stall_s,
             trace: options.trace,
             profile: options.profile.map(|log| (log, info.kernel_path.clone())),
@@ -344,6 +384,7 @@ impl Engine {
             activations,
             counters,
             gauges,
+            disk_pages,
             thread,
         })
     }
@@ -368,6 +409,7 @@ impl Engine {
             page_bytes,
             plans: self.counters.read(),
             adapters: self.loader.as_ref().map(AdapterLoader::gauges),
+            disk_pages: self.disk_pages.as_ref().map(|(counters, index)| counters.gauges(index.len())),
             ..self.gauges.read()
         }
     }

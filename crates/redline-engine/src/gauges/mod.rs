@@ -202,6 +202,48 @@ impl Default for Gauges {
     }
 }
 
+/// Pages on disk, counted by the threads that read and write them.
+#[derive(Debug, Default)]
+pub(crate) struct PageCounters {
+    pub(crate) read: AtomicU64,
+    pub(crate) written: AtomicU64,
+    pub(crate) removed: AtomicU64,
+    pub(crate) damaged: AtomicU64,
+    pub(crate) not_written: AtomicU64,
+}
+
+impl PageCounters {
+    /// The gauges, if so many pages exist.
+    pub(crate) fn gauges(&self, pages: usize) -> PageGauges {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        PageGauges {
+            pages: pages as u64,
+            read: of(&self.read),
+            written: of(&self.written),
+            removed: of(&self.removed),
+            damaged: of(&self.damaged),
+            not_written: of(&self.not_written),
+        }
+    }
+}
+
+/// Pages of keys and values on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageGauges {
+    /// Pages that exist, as far as this process knows.
+    pub pages: u64,
+    /// Pages that were read, in total.
+    pub read: u64,
+    /// Pages that were written, in total.
+    pub written: u64,
+    /// Pages that were removed to make room for others, in total.
+    pub removed: u64,
+    /// Files that were not valid pages, in total.
+    pub damaged: u64,
+    /// Pages that could not be written, in total.
+    pub not_written: u64,
+}
+
 /// What the cache and the scheduler hold between two passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holdings {
@@ -326,6 +368,7 @@ impl Gauges {
             ends: RequestEnd::ALL.map(|end| (end, self.ends[end as usize].get())),
             plans: PlanCounters::default(),
             adapters: None,
+            disk_pages: None,
             queue_s: self.times.queue.read(),
             first_token_s: self.times.first_token.read(),
             between_tokens_s: self.times.between_tokens.read(),
@@ -376,6 +419,8 @@ pub struct EngineGauges {
     pub plans: PlanCounters,
     /// Adapters; `None` if requests cannot use any.
     pub adapters: Option<AdapterGauges>,
+    /// Pages of keys and values on disk; `None` if none are kept there.
+    pub disk_pages: Option<PageGauges>,
     /// Seconds from the arrival of requests to their first passes.
     pub queue_s: HistogramCounts,
     /// Seconds from the arrival of requests to their first tokens.

@@ -1,11 +1,12 @@
 //! The engine's thread: receives requests through a bounded inbox, and runs heartbeats while there are any.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use redline_kernels::op::kv::KvFormat;
+use redline_kernels::op::kv::{KvFormat, page_bytes};
 use redline_kernels::{Simd, Stopwatch, Team};
 use redline_models::Model;
 use redline_models::kv::KvCache;
@@ -15,15 +16,17 @@ use redline_models::trace::Observations;
 
 use crate::answer::outcome::EngineUse;
 use crate::error::{EngineError, message};
-use crate::gauges::{Gauges, RequestGauges};
+use crate::gauges::{Gauges, PageCounters, RequestGauges};
 use crate::heartbeat::core::{Arrival, Core, ObserveJob};
 use crate::heartbeat::machine::ModelMachine;
 use crate::heartbeat::places::{Place, Places};
 use crate::heartbeat::profile::{ProfileEvent, ProfileLog};
 use crate::heartbeat::team_size::TeamSize;
 use crate::memory::cache::{Cache, WindowId};
+use crate::memory::pages::disk::{DiskArchive, PageEvents};
+use crate::memory::pages::{PageArchive, PageEvent, PageIndex, Unsaved};
 use crate::mode::perplexity::EvaluateJob;
-use crate::options::{ClockFn, TraceLog};
+use crate::options::{ClockFn, PrefixDir, TraceLog};
 use crate::plan::OUTPUT_ROWS;
 use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
@@ -31,6 +34,8 @@ use crate::stages::StageLog;
 
 /// Maximum number of open sequences.
 const OPEN: usize = 256;
+/// How often requests that wait for pages are looked at while nothing runs.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A message to the engine's thread.
 pub(crate) enum Job {
@@ -48,21 +53,30 @@ pub(crate) enum Job {
     Use(Sender<EngineUse>),
     /// Run steps and report their activations.
     Observe(ObserveJob),
+    /// What other threads did with pages that outlive the process.
+    Page(PageEvent),
 }
 
 /// The sending end of the inbox, with the places for requests.
 #[derive(Clone)]
 pub(crate) struct Inbox {
-    jobs: Sender<Job>,
+    jobs: Arc<Sender<Job>>,
     places: Places,
 }
+
+/// The sending end for those whom the thread does not wait for when it ends.
+struct WeakInbox(Weak<Sender<Job>>);
 
 impl Inbox {
     /// Creates an inbox for up to `places` requests at a time.
     pub(crate) fn new(places: usize) -> (Self, Receiver<Job>) {
         // The channel is bounded by the places, because a request takes one before it is sent.
         let (jobs, inbox) = channel();
-        (Self { jobs, places: Places::new(places) }, inbox)
+        (Self { jobs: Arc::new(jobs), places: Places::new(places) }, inbox)
+    }
+
+    fn weak(&self) -> WeakInbox {
+        WeakInbox(Arc::downgrade(&self.jobs))
     }
 
     /// Takes a place for a request, or fails if none is free.
@@ -85,6 +99,26 @@ impl Inbox {
     }
 }
 
+/// Pages that outlive the process.
+pub(crate) struct Saving {
+    pub(crate) dir: PrefixDir,
+    /// What all keys and values are computed with, beside adapters.
+    pub(crate) identity: String,
+    pub(crate) counters: Arc<PageCounters>,
+    pub(crate) index: Arc<PageIndex>,
+}
+
+impl Saving {
+    /// Opens the directory. `None`, with an event in the log, if that fails.
+    fn start(self, page_bytes: usize, inbox: WeakInbox) -> Option<(Unsaved, DiskArchive)> {
+        let Self { dir, identity, counters, index } = self;
+        let send = move |event| inbox.0.upgrade().is_some_and(|jobs| jobs.send(Job::Page(event)).is_ok());
+        let archive =
+            DiskArchive::start(&dir, page_bytes, (&counters, &index), &(Arc::new(send) as PageEvents))?;
+        Some((Unsaved::new(identity, index), archive))
+    }
+}
+
 /// Everything the engine's thread needs to start.
 pub(crate) struct Runner {
     pub(crate) model: Model,
@@ -102,6 +136,8 @@ pub(crate) struct Runner {
     pub(crate) gauges: Arc<Gauges>,
     /// Number of pages up to which those of earlier requests are kept; `None`: they are not.
     pub(crate) most_kept: Option<usize>,
+    /// Where they are kept on disk, too.
+    pub(crate) saving: Option<Saving>,
     pub(crate) stall_s: Option<f64>,
     pub(crate) trace: Option<TraceLog>,
     /// The log, and the kernel path that it reports.
@@ -119,18 +155,19 @@ impl Runner {
         let (ready, started) = channel();
         let threads = self.threads;
         let failed = |reason: String| EngineError::Threads { threads, reason };
+        let weak = inbox.weak();
         let thread =
-            std::thread::Builder::new().name("redline-0".into()).spawn(move || self.run(&jobs, &ready));
+            std::thread::Builder::new().name("redline-0".into()).spawn(move || self.run(&jobs, weak, &ready));
         let thread = thread.map_err(|e| failed(e.to_string()))?;
         started.recv().map_err(|e| failed(e.to_string()))??;
         Ok((inbox, thread))
     }
 
-    fn run(self, jobs: &Receiver<Job>, ready: &Sender<Result<(), EngineError>>) {
+    fn run(self, jobs: &Receiver<Job>, inbox: WeakInbox, ready: &Sender<Result<(), EngineError>>) {
         redline_kernels::set_default_float_environment();
         let gauges = self.gauges.clone();
         let _end = End(&gauges);
-        match self.core() {
+        match self.core(inbox) {
             Ok(mut core) => {
                 // If the caller is gone, the inbox is closed too.
                 let _ = ready.send(Ok(()));
@@ -142,10 +179,10 @@ impl Runner {
         }
     }
 
-    fn core(self) -> Result<Core<ModelMachine>, EngineError> {
+    fn core(self, inbox: WeakInbox) -> Result<Core<ModelMachine>, EngineError> {
         let Self { model, kv_format, pages, simd, threads, adaptive_threads, devices, .. } = self;
         let Self { cpus, plans, counters, gauges, most_kept, stall_s, trace, profile, stages, .. } = self;
-        let Self { clock, poison, .. } = self;
+        let Self { saving, clock, poison, .. } = self;
         let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
         let team = match cpus {
@@ -163,8 +200,11 @@ impl Runner {
         let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
         let machine = Machine::new(&model, kv_format, simd, threads, devices);
         let plans = Plans::new(plans, machine, counters, clock.clone());
-        let kv = KvCache::new(&model.kv_shapes(kv_format), pages).poisoned(poison).windowed(model.window());
-        let cache = Cache::new(kv, most_kept);
+        let shapes = model.kv_shapes(kv_format);
+        let kv = KvCache::new(&shapes, pages).poisoned(poison).windowed(model.window());
+        let saving = saving.filter(|_| most_kept.is_some());
+        let (unsaved, archive) = saving.and_then(|saving| saving.start(page_bytes(&shapes), inbox)).unzip();
+        let cache = Cache::new(kv, most_kept).saving(unsaved);
         let operations = model.operations();
         let output_rows = operations.per_output / operations.per_token.max(1.0);
         let limits = PassLimits { rows, open: OPEN, stall_s };
@@ -187,7 +227,8 @@ impl Runner {
             poison,
         };
         let core = Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log));
-        Ok(core.with_stages(stages).with_gauges(gauges))
+        let archive = archive.map(|archive| Box::new(archive) as Box<dyn PageArchive>);
+        Ok(core.with_stages(stages).with_gauges(gauges).with_archive(archive))
     }
 }
 
@@ -222,7 +263,7 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>, gauges: &Gauges) {
     loop {
         let job = if core.is_idle() {
             gauges.set_idle(true);
-            let job = jobs.recv().map_err(|_| TryRecvError::Disconnected);
+            let job = wait(jobs, core.waits_for_pages());
             gauges.set_idle(false);
             job
         } else {
@@ -234,12 +275,23 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>, gauges: &Gauges) {
                 core.publish();
             })),
             Err(TryRecvError::Empty) => catch_unwind(AssertUnwindSafe(|| core.tick())),
-            Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Disconnected) => return core.save_all(),
         };
         if let Err(panic) = done {
             return core.fail_all(&message(&*panic));
         }
     }
+}
+
+/// Waits for a message; not for long if some requests wait for pages.
+fn wait(jobs: &Receiver<Job>, waits_for_pages: bool) -> Result<Job, TryRecvError> {
+    if !waits_for_pages {
+        return jobs.recv().map_err(|_| TryRecvError::Disconnected);
+    }
+    jobs.recv_timeout(LOOK_EVERY).map_err(|error| match error {
+        RecvTimeoutError::Timeout => TryRecvError::Empty,
+        RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+    })
 }
 
 /// Takes a message in. Where a reply is sent, the caller may be gone, which is no error.
@@ -250,6 +302,7 @@ fn take(core: &mut Core<ModelMachine>, job: Job) {
         Job::Evaluate(job) => core.evaluate(job),
         Job::Release(window) => core.release(window),
         Job::Observe(job) => core.observe(job),
+        Job::Page(event) => core.page_event(event),
         Job::Use(reply) => drop(reply.send(core.in_use())),
         Job::Precompile(reply) => {
             drop(reply.send(core.machine().precompile().map_err(EngineError::from)));

@@ -85,6 +85,11 @@ pub(crate) trait Task {
     /// The part of the head that is applied to its rows.
     fn head(&self) -> Head;
 
+    /// The prompts whose keys and values may be those of earlier requests, as far as they are known on arrival.
+    fn prompts(&self) -> Vec<Vec<u32>> {
+        Vec::new()
+    }
+
     /// Called once, before anything runs.
     fn start(&mut self, _cached: Cached<'_>) {}
 

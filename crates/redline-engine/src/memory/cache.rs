@@ -7,8 +7,11 @@
 
 use std::collections::BTreeMap;
 
+use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::{KvCache, KvError, PageStore, SeqId};
+use redline_weights::PageKey;
 
+use crate::memory::pages::{NextPage, Unsaved};
 use crate::memory::prefix_cache::PrefixCache;
 
 /// Minimum number of tokens to keep; fewer are not worth the page they would occupy.
@@ -31,6 +34,8 @@ pub(crate) struct Cache<P> {
     named_windows: u64,
     /// Number of kept sequences that were evicted so far.
     evictions: u64,
+    /// Pages of kept sequences that are still to be saved, if any are.
+    unsaved: Option<Unsaved>,
 }
 
 impl<P: PageStore> Cache<P> {
@@ -45,7 +50,18 @@ impl<P: PageStore> Cache<P> {
             windows: BTreeMap::new(),
             named_windows: 0,
             evictions: 0,
+            unsaved: None,
         }
+    }
+
+    /// Lets the pages of kept sequences be saved.
+    pub(crate) fn saving(self, unsaved: Option<Unsaved>) -> Self {
+        Self { unsaved, ..self }
+    }
+
+    /// The pages that are still to be saved, if any are.
+    pub(crate) fn unsaved(&mut self) -> Option<&mut Unsaved> {
+        self.unsaved.as_mut()
     }
 
     /// Reserves room for `more` tokens of a sequence, evicting kept sequences and windows if needed.
@@ -112,11 +128,49 @@ impl<P: PageStore> Cache<P> {
     /// Keeps a sequence for later requests, with as many of these tokens as it has stored.
     pub(crate) fn keep(&mut self, salt: &str, tokens: &[u32], sequence: SeqId) {
         let tokens = &tokens[..tokens.len().min(self.kv.tokens(sequence))];
-        let Some(prefixes) = self.prefixes.as_mut().filter(|_| tokens.len() >= LEAST_KEPT) else { return };
+        if tokens.len() >= LEAST_KEPT && self.insert(salt, tokens, sequence) {
+            self.unsaved.iter_mut().for_each(|unsaved| unsaved.kept(salt, tokens));
+        }
+    }
+
+    /// Keeps the first tokens of a sequence. Returns `false` if nothing is kept.
+    fn insert(&mut self, salt: &str, tokens: &[u32], sequence: SeqId) -> bool {
+        let Some(prefixes) = &mut self.prefixes else { return false };
         let kept = self.kv.fork(sequence, tokens.len());
         if let Some(unneeded) = prefixes.insert(salt, tokens, kept) {
             self.kv.release(unneeded);
         }
+        true
+    }
+
+    /// Copies the next page to save to `page`, which is then handed over. `None` if there is none.
+    pub(crate) fn export_next(&mut self, page: &mut Vec<u8>) -> Option<PageKey> {
+        let (prefixes, unsaved) = (self.prefixes.as_ref()?, self.unsaved.as_mut()?);
+        loop {
+            let NextPage { namespace, tokens, key } = unsaved.next()?;
+            let found = prefixes.peek(namespace, tokens);
+            let index = tokens.len() / PAGE_TOKENS - 1;
+            let is_kept = found
+                .is_some_and(|(kept, matched)| matched == tokens.len() && self.kv.export(kept, index, page));
+            if is_kept {
+                unsaved.handed_over(key);
+                return Some(key);
+            }
+            unsaved.forget_next();
+        }
+    }
+
+    /// Keeps a page that was saved: the last of these tokens, of which those before must be kept. Returns `false` if they are
+    /// not, or if there is no room.
+    pub(crate) fn import(&mut self, salt: &str, tokens: &[u32], page: &[u8]) -> bool {
+        let before = tokens.len() - PAGE_TOKENS;
+        let sequence = self.begin(salt, &tokens[..before]);
+        let is_kept = self.kv.tokens(sequence) == before && self.reserve(sequence, PAGE_TOKENS).is_ok() && {
+            self.kv.import(sequence, page);
+            self.insert(salt, tokens, sequence)
+        };
+        self.kv.release(sequence);
+        is_kept
     }
 
     /// Number of kept sequences.

@@ -1,4 +1,5 @@
-//! Keys and values in memory: pages within a budget, and those of earlier requests.
+//! Keys and values: pages within a memory budget, those of earlier requests, and those that outlive the process.
 
 pub(crate) mod cache;
+pub(crate) mod pages;
 pub(crate) mod prefix_cache;

@@ -96,6 +96,13 @@ impl<T: Copy> PrefixCache<T> {
         Some((leaf.kept, matched))
     }
 
+    /// What [`PrefixCache::find`] would find among all sequences; marks nothing as used.
+    pub(crate) fn peek(&self, namespace: &str, tokens: &[u32]) -> Option<(T, usize)> {
+        let walk = self.walk(self.trees.get(namespace)?.root, tokens);
+        let (node, matched) = self.usable_leaf(&walk, |_, _| true)?;
+        Some((self.nodes[node].leaf.as_ref()?.kept, matched))
+    }
+
     /// Number of kept sequences.
     pub(crate) fn len(&self) -> usize {
         self.leaves

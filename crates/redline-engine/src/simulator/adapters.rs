@@ -71,7 +71,7 @@ impl AdapterSource for Disk {
 pub(super) struct Used {
     pub(super) adapters: SequenceAdapters,
     pub(super) mark: Mark,
-    /// Generations and scales.
+    /// Contents, which are numbers of bytes, and scales.
     pub(super) key: Vec<(u64, f32)>,
     pub(super) bytes: u64,
 }
@@ -263,7 +263,7 @@ impl Library {
         let Some(uses) = self.expected.of(choices) else {
             return Err(format!("{choices:?} are not refused"));
         };
-        let key = uses.iter().map(|(generation, _, scale)| (*generation, *scale)).collect();
+        let key = uses.iter().map(|(_, bytes, scale)| (*bytes, *scale)).collect();
         let bytes = uses.iter().map(|(_, bytes, _)| bytes).sum();
         let mark = Mark::new(uses.iter().map(|(_, bytes, scale)| (*bytes, *scale)));
         Ok(Used { adapters, mark, key, bytes })

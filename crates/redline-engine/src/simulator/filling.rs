@@ -8,7 +8,7 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use super::Random;
 use super::answer::{Checked, Outcome, Work, answered};
 use super::machine::VOCABULARY;
-use super::mix::{Mix, tokens};
+use super::mix::{LENGTHS, Mix, tokens};
 use super::oracle::diffusion::{CanvasRequest, Followed, follow};
 use crate::answer::ticket::{DiffuseTicket, Ticket};
 use crate::answer::transcript::Transcript;
@@ -27,7 +27,7 @@ pub(super) struct Filling {
 
 /// A random canvas: a prompt that may contain masks, followed by masks; and the starts of the blocks.
 fn canvas(random: &mut Random, most: usize, block: usize, blocks: usize) -> (Vec<u32>, Vec<usize>) {
-    let mut canvas = tokens(random, most - block * blocks);
+    let mut canvas = tokens(random, most - block * blocks, LENGTHS);
     for id in &mut canvas {
         *id %= MASK;
     }

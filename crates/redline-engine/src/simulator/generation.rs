@@ -8,7 +8,7 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use super::Random;
 use super::answer::{Checked, Outcome, Work, answered};
 use super::machine::{StandIn, VOCABULARY};
-use super::mix::{Mix, tokens};
+use super::mix::{LENGTHS, Mix, tokens};
 use super::oracle::likelihood::logprob;
 use super::oracle::sampling::Continued;
 use crate::answer::outcome::{BatchOutcome, GenerateOutcome};
@@ -38,7 +38,7 @@ impl Generation {
         let longest =
             if mix.model.window.is_some() { random.of(&[12, 100, 1000]) } else { random.of(&[12, 12, 100]) };
         let mut new = 1 + random.below(longest);
-        let prompt = tokens(random, room - new.min(100));
+        let prompt = tokens(random, room - new.min(100), mix.lengths);
         let sampling = sampling(random);
         let mut best_of =
             if sampling.temperature > 0.0 && random.once_in(2) { 1 + random.below(5) } else { 1 };
@@ -178,7 +178,7 @@ impl Lockstep {
         let count = 1 + random.below(pages);
         while left > 0 && prompts.len() < count {
             let room = random_pages(random, left) * PAGE_TOKENS;
-            let prompt = tokens(random, room - most);
+            let prompt = tokens(random, room - most, LENGTHS);
             left -= (prompt.len() + most).div_ceil(PAGE_TOKENS);
             prompts.push(prompt);
         }

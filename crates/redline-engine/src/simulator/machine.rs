@@ -34,6 +34,17 @@ impl PageStore for Ledger {
         page[..tokens].copy_from_slice(&self.0[from as usize][..tokens]);
         self.0[to as usize] = page;
     }
+
+    fn export(&self, page: u32, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.extend(self.0[page as usize].iter().flat_map(|cell| cell.to_le_bytes()));
+    }
+
+    fn import(&mut self, page: u32, bytes: &[u8]) {
+        for (cell, bytes) in self.0[page as usize].iter_mut().zip(bytes.as_chunks().0) {
+            *cell = u64::from_le_bytes(*bytes);
+        }
+    }
 }
 
 /// The digest of nothing.

@@ -4,9 +4,17 @@ use super::Random;
 use super::machine::{Mark, StandIn, VOCABULARY};
 use crate::front::budget::resident_tokens;
 
+/// Lengths that prompts do not exceed, each of as many prompts.
+pub(super) type Lengths = [usize; 4];
+
+/// Lengths of all sizes.
+pub(super) const LENGTHS: Lengths = [4, 30, 100, 400];
+/// Lengths of which most are of a page or more.
+const LONG: Lengths = [100, 200, 400, 400];
+
 /// Random tokens: a random part of one of a few stems, then a tail of its own.
-pub(super) fn tokens(random: &mut Random, most: usize) -> Vec<u32> {
-    let typical = random.of(&[4, 30, 100, 400]);
+pub(super) fn tokens(random: &mut Random, most: usize, lengths: Lengths) -> Vec<u32> {
+    let typical = random.of(&lengths);
     let length = 1 + random.below(most.min(typical));
     let (stem, own) = (random.below(3), random.below(1 + length / 2));
     let stemmed = |i: usize| ((i * 7 + stem * (1 + i / 50)) % VOCABULARY) as u32;
@@ -28,6 +36,7 @@ pub(super) struct Mix {
     pub(super) model: StandIn,
     /// Maximum number of tokens in a pass.
     rows: usize,
+    pub(super) lengths: Lengths,
 }
 
 impl Mix {
@@ -35,7 +44,12 @@ impl Mix {
         let (scores, salts) = (random.once_in(4), random.once_in(2));
         let window = random.once_in(3).then(|| random.of(&[1, 20, 64, 100, 250]));
         let model = StandIn { window, adapters: Mark::default() };
-        Self { scores, salts, adapters: random.once_in(2), model, rows }
+        Self { scores, salts, adapters: random.once_in(2), model, rows, lengths: LENGTHS }
+    }
+
+    /// The same with prompts that have full pages.
+    pub(super) fn long(self) -> Self {
+        Self { lengths: LONG, ..self }
     }
 
     /// The same for a request with adapters.

@@ -6,6 +6,8 @@
 //! lost changes the answer, and so does a wrong adapter. The expected answer comes from `oracle`, which runs the request alone
 //! without any cache, and without the code that it checks.
 //!
+//! In some schedules, pages outlive memory, and the process: it runs twice. Pages arrive late, some not at all, and some are lost.
+//!
 //! Besides the answers, these properties are checked:
 //!
 //! - Tokens reported as cached, and tokens that were not run, can have come from requests of the same salt and adapters.
@@ -22,6 +24,7 @@ mod generation;
 mod machine;
 mod mix;
 mod oracle;
+mod pages;
 mod request;
 mod scoring;
 
@@ -34,12 +37,14 @@ use redline_kernels::Team;
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::KvCache;
 use redline_models::random::{STEP, mix};
+use redline_weights::PageKey;
 
 use self::adapters::{Begin, Library, Used};
 use self::answer::Work;
 pub(crate) use self::machine::{Digests, Ledger};
 use self::mix::Mix;
 use self::oracle::cached::Stored;
+use self::pages::Shelf;
 use self::request::{End, Pending, Scene};
 use crate::error::message;
 use crate::heartbeat::core::Core;
@@ -47,6 +52,7 @@ use crate::heartbeat::places::Place;
 use crate::heartbeat::profile::ProfileEvent;
 use crate::heartbeat::runner::Inbox;
 use crate::memory::cache::Cache;
+use crate::memory::pages::{PageArchive, Unsaved};
 use crate::options::ClockFn;
 use crate::request::AdapterChoice;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
@@ -88,6 +94,10 @@ pub struct Report {
     pub published: u64,
     /// Number of times that an evicted adapter was read again.
     pub restored: u64,
+    /// Number of pages that outlived memory and were read again.
+    pub pages_read: u64,
+    /// Number of times that requests no longer waited for pages.
+    pub slow: u64,
     /// The largest share of its bound on heartbeats that any schedule used, in thousandths.
     pub busiest: u64,
 }
@@ -108,6 +118,8 @@ impl Report {
             unadapted: self.unadapted + other.unadapted,
             published: self.published + other.published,
             restored: self.restored + other.restored,
+            pages_read: self.pages_read + other.pages_read,
+            slow: self.slow + other.slow,
             busiest: self.busiest.max(other.busiest),
         }
     }
@@ -140,9 +152,23 @@ impl Random {
 
 /// Runs the schedule of a seed. The error says what went wrong; the seed alone reproduces it.
 pub fn simulate(seed: u64) -> Result<Report, String> {
-    let run = catch_unwind(AssertUnwindSafe(|| Schedule::new(seed)?.run()));
+    let run = catch_unwind(AssertUnwindSafe(|| {
+        let (report, life) = Schedule::new(seed, None)?.run()?;
+        // Where pages outlive the process, it runs once more.
+        match life {
+            Some(life) => Ok(report.and(Schedule::new(seed, Some(life))?.run()?.0)),
+            None => Ok(report),
+        }
+    }));
     let outcome = run.unwrap_or_else(|panic| Err(format!("panic: {}", message(&*panic))));
     outcome.map_err(|fact| format!("seed {seed}: {fact}"))
+}
+
+/// What outlives a process.
+struct Life {
+    pages: BTreeMap<PageKey, Vec<u8>>,
+    /// Tokens that its requests may have stored.
+    stored: Vec<Stored>,
 }
 
 struct Schedule {
@@ -155,6 +181,8 @@ struct Schedule {
     cancels: bool,
     mix: Mix,
     library: Library,
+    /// Pages that outlive the process, in some schedules.
+    shelf: Option<Shelf>,
     /// Requests that wait for their adapters.
     waiting: VecDeque<(Place, Vec<AdapterChoice>)>,
     clock: Arc<AtomicU64>,
@@ -162,6 +190,8 @@ struct Schedule {
     running: Vec<Pending>,
     /// Tokens that each request may have stored, by its number.
     stored: Vec<Stored>,
+    /// Tokens that requests of the process before may have stored.
+    stored_before: Vec<Stored>,
     /// Number of tokens run for each answered request, by its number.
     computed: Arc<Mutex<BTreeMap<u64, usize>>>,
     /// The clock before the last heartbeat.
@@ -172,7 +202,8 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(seed: u64) -> Result<Self, String> {
+    /// The schedule of a seed, after the process that ran it before.
+    fn new(seed: u64, before: Option<Life>) -> Result<Self, String> {
         let mut random = Random(seed);
         let clock = Arc::new(AtomicU64::new(0));
         let pages = 3 + random.below(10);
@@ -182,7 +213,14 @@ impl Schedule {
         let most_kept = random.of(&[None, Some(0), Some(pages / 2), Some(usize::MAX)]);
         let (cancels, mix) = (random.once_in(2), Mix::new(&mut random, rows));
         let kv = KvCache::over(Ledger::default(), pages).windowed(mix.model.window);
-        let cache = Cache::new(kv, most_kept);
+        let (pages_before, stored_before) =
+            before.map_or_else(Default::default, |life| (life.pages, life.stored));
+        let saves = random.once_in(2) && most_kept.is_some();
+        let shelf = saves.then(|| Shelf::new(pages_before));
+        let mix = if saves { mix.long() } else { mix };
+        let unsaved = shelf.as_ref().map(|shelf| Unsaved::new("stand-in".into(), shelf.index.clone()));
+        let archive = shelf.as_ref().map(|shelf| Box::new(shelf.archive()) as Box<dyn PageArchive>);
+        let cache = Cache::new(kv, most_kept).saving(unsaved);
         let scheduler = Scheduler::new(PassLimits { rows, open, stall_s }, CostModel::new(0.5));
         let team = Team::new(1).map_err(|e| e.to_string())?;
         let machine = Digests::new(team, clock.clone());
@@ -191,7 +229,8 @@ impl Schedule {
         let library = Library::new(&mut random, clock.clone(), now.clone());
         let computed = Arc::new(Mutex::new(BTreeMap::new()));
         let ended = computed.clone();
-        let core = Core::new(machine, cache, scheduler, now).with_profile(Some(Arc::new(move |event| {
+        let core = Core::new(machine, cache, scheduler, now).with_archive(archive);
+        let core = core.with_profile(Some(Arc::new(move |event| {
             if let ProfileEvent::Ended { request, computed_tokens, .. } = event {
                 let mut computed = ended.lock().unwrap_or_else(PoisonError::into_inner);
                 computed.insert(*request, *computed_tokens);
@@ -207,11 +246,13 @@ impl Schedule {
             cancels,
             mix,
             library,
+            shelf,
             waiting: VecDeque::new(),
             clock,
             pages,
             running: Vec::new(),
             stored: Vec::new(),
+            stored_before,
             computed,
             beat: 0,
             limit: 0,
@@ -219,7 +260,7 @@ impl Schedule {
         })
     }
 
-    fn run(mut self) -> Result<Report, String> {
+    fn run(mut self) -> Result<(Report, Option<Life>), String> {
         if self.mix.adapters {
             self.library.fill(&mut self.random)?;
         }
@@ -237,10 +278,12 @@ impl Schedule {
                 let one = self.random.below(self.running.len());
                 self.running[one].cancel();
             }
-            if !self.core.is_idle() {
+            self.bring_pages();
+            let is_idle = self.core.is_idle();
+            if !is_idle || self.core.waits_for_pages() {
                 self.beat = self.clock.load(Ordering::Relaxed);
                 self.core.tick();
-                self.report.beats += 1;
+                self.report.beats += u64::from(!is_idle);
             }
             self.pause();
             self.hear()?;
@@ -314,6 +357,19 @@ impl Schedule {
         }
     }
 
+    /// Lets some pages arrive, or time pass without any.
+    fn bring_pages(&mut self) {
+        let Some(shelf) = &mut self.shelf else { return };
+        for _ in 0..self.random.below(4) {
+            if let Some(event) = shelf.next(&mut self.random) {
+                self.core.page_event(event);
+            }
+        }
+        if shelf.is_paused() && self.core.waits_for_pages() && self.random.once_in(30) {
+            self.clock.fetch_add(300_000_000, Ordering::Relaxed);
+        }
+    }
+
     /// Advances the clock.
     fn pause(&mut self) {
         self.clock.fetch_add(1 + self.random.below(1000) as u64, Ordering::Relaxed);
@@ -339,6 +395,7 @@ impl Schedule {
                 preemptions: self.core.preemptions(),
                 computed_tokens: computed_tokens.ok_or("an answer before the request has ended")?,
                 stored: &self.stored,
+                stored_before: &self.stored_before,
             };
             match pending.judge(&answer, &scene)? {
                 End::Answered => {
@@ -356,8 +413,15 @@ impl Schedule {
     }
 
     /// Called when nothing runs: only kept sequences are left, and are released.
-    fn finish(mut self) -> Result<Report, String> {
+    fn finish(mut self) -> Result<(Report, Option<Life>), String> {
         self.report.preemptions = self.core.preemptions();
+        if let Some(shelf) = &mut self.shelf {
+            while let Some(event) = shelf.next(&mut self.random) {
+                self.core.page_event(event);
+            }
+            (self.report.pages_read, self.report.slow) = (shelf.read, shelf.slow());
+            shelf.finish()?;
+        }
         (self.report.published, self.report.restored) = (self.library.published, self.library.restored);
         self.report.busiest = 1000 * self.report.beats / self.limit.max(1);
         let label_heads = self.core.in_use().label_heads;
@@ -374,6 +438,8 @@ impl Schedule {
             0 => {}
             pages => return Err(format!("{pages} pages that nobody owns")),
         }
-        self.library.finish().map(|()| self.report)
+        self.library.finish()?;
+        let life = self.shelf.map(|shelf| Life { pages: shelf.pages(), stored: self.stored });
+        Ok((self.report, life))
     }
 }

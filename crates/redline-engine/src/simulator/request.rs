@@ -24,7 +24,7 @@ enum Kind {
 /// A request whose answer has not arrived.
 pub(super) struct Pending {
     kind: Kind,
-    /// Generations and scales of its adapters.
+    /// Contents and scales of its adapters.
     adapters: Vec<(u64, f32)>,
     /// Bytes of its adapters.
     pub(super) adapter_bytes: u64,
@@ -50,6 +50,8 @@ pub(super) struct Scene<'a> {
     pub(super) computed_tokens: usize,
     /// Tokens that all requests so far may have stored, by number.
     pub(super) stored: &'a [Stored],
+    /// The same of the process before.
+    pub(super) stored_before: &'a [Stored],
 }
 
 /// How a request ended.
@@ -123,7 +125,7 @@ impl Pending {
     fn check_counts(&self, answer: &Checked, scene: &Scene<'_>) -> Result<(), String> {
         let (cached, computed) = (answer.cached_tokens, scene.computed_tokens);
         let own = self.number as usize;
-        let others = scene.stored[..own].iter().chain(&scene.stored[own + 1..]);
+        let others = scene.stored[..own].iter().chain(&scene.stored[own + 1..]).chain(scene.stored_before);
         let from_others = most(&scene.stored[own], &answer.prompts, others);
         let most: usize = from_others.iter().sum();
         if cached > most {

@@ -8,7 +8,7 @@ use super::Random;
 use super::answer::{Checked, Outcome, Work, answered};
 use super::filling::MASK;
 use super::machine::VOCABULARY;
-use super::mix::{Mix, tokens};
+use super::mix::{Lengths, Mix, tokens};
 use super::oracle::likelihood::{LabelsRequest, Scored};
 use crate::answer::outcome::ScoreOutcome;
 use crate::answer::ticket::{ScoreTicket, Ticket};
@@ -33,9 +33,9 @@ fn labels(random: &mut Random) -> Vec<Vec<Vec<u32>>> {
 }
 
 /// Random prompts of up to `most` tokens: a long query with short items, or a short query with items of up to several pages.
-fn items(random: &mut Random, most: usize) -> Vec<Vec<u32>> {
+fn items(random: &mut Random, most: usize, lengths: Lengths) -> Vec<Vec<u32>> {
     if random.once_in(2) {
-        let query = tokens(random, most - 3);
+        let query = tokens(random, most - 3, lengths);
         let count = random.of(&[3, 9, 50]);
         let item = |random: &mut Random| -> Vec<u32> {
             (0..=random.below(3)).map(|_| random.below(VOCABULARY) as u32).collect()
@@ -43,7 +43,9 @@ fn items(random: &mut Random, most: usize) -> Vec<Vec<u32>> {
         return (0..random.below(count)).map(|_| [query.clone(), item(random)].concat()).collect();
     }
     let query: Vec<u32> = (0..=random.below(3)).map(|_| random.below(VOCABULARY) as u32).collect();
-    (0..=random.below(8)).map(|_| [query.clone(), tokens(random, most - query.len())].concat()).collect()
+    (0..=random.below(8))
+        .map(|_| [query.clone(), tokens(random, most - query.len(), lengths)].concat())
+        .collect()
 }
 
 impl Scoring {
@@ -61,7 +63,7 @@ impl Scoring {
             None => (longest - 1, if longest > 1 { 2 } else { 1 }),
             Some(_) => (longest, 0),
         };
-        let items = items(random, (pages - spare) * PAGE_TOKENS - label_tail);
+        let items = items(random, (pages - spare) * PAGE_TOKENS - label_tail, mix.lengths);
         let of = (labels.len() > 1).then(|| items.iter().map(|_| random.below(labels.len())).collect());
         let (softmax, full_logprobs, mean) = (random.once_in(2), random.once_in(2), random.once_in(2));
         let mut stem = None;

@@ -24,6 +24,7 @@ mod perplexity;
 mod plans;
 mod poison;
 mod prefix_cache;
+mod prefix_dir;
 mod refusals;
 mod sampling;
 mod score_plans;

@@ -10,5 +10,6 @@ fn a_thousand_schedules() {
     assert!(sum.preemptions > 300 && sum.cached_tokens > 4500, "{sum:?}");
     assert!(sum.adapted > 1000 && sum.unadapted > 1000, "{sum:?}");
     assert!(sum.published > 3000 && sum.restored > 300, "{sum:?}");
+    assert!(sum.pages_read > 150 && sum.slow > 2, "{sum:?}");
     assert_eq!(simulate(7), simulate(7));
 }

@@ -70,6 +70,7 @@ pub fn load(
 pub struct Loader<'a> {
     architecture: &'static str,
     spec: DecoderSpec,
+    weights: Weights<'a>,
     from: Checked<'a>,
     format: Format,
     /// Share of every layer's input columns that are kept as bf16.
@@ -106,7 +107,17 @@ impl<'a> Loader<'a> {
             Checked::Checkpoint(_) => outlier_count(linear, outliers),
             Checked::Infq(packed) => packed.columns(linear, format).map_or(0, <[u32]>::len),
         });
-        Ok(Self { architecture: architecture.name, spec, from, format, outliers, footprint })
+        Ok(Self { architecture: architecture.name, spec, weights, from, format, outliers, footprint })
+    }
+
+    /// A text that is equal only for models whose keys and values are equal for all tokens: it names the specification, the format,
+    /// and a checksum over the weights. Of a checkpoint, all weights are read for it.
+    pub fn identity(&self) -> Result<String, ModelError> {
+        let weights = match self.weights {
+            Weights::Checkpoint(checkpoint) => checkpoint.digest()?,
+            Weights::Infq(infq) => infq.digest(),
+        };
+        Ok(format!("{weights} {} {} {:?}", self.format, self.outliers, self.spec))
     }
 
     /// The specification of the model.
@@ -136,7 +147,7 @@ impl<'a> Loader<'a> {
 
     /// Reads the weights.
     pub fn load(self, exec: Exec<'_>) -> Result<Model, ModelError> {
-        let Self { architecture, spec, from, format, outliers, footprint } = self;
+        let Self { architecture, spec, from, format, outliers, footprint, .. } = self;
         let (decoder, head) = match &from {
             Checked::Checkpoint(source) => {
                 source.check_tied(&spec)?;

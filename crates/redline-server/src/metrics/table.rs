@@ -97,6 +97,12 @@ pub const METRICS: &[MetricInfo] = &[
     counter("redline_cached_prompt_tokens_total", "Prompt tokens taken from the prefix cache", &[])
         .vllm("vllm:prefix_cache_hits_total"),
     counter("redline_prefix_cache_evictions_total", "Sequences that the prefix cache evicted", &[]),
+    gauge("redline_disk_pages", "Pages of keys and values on disk, as far as the process knows", &[]),
+    counter("redline_disk_pages_read_total", "Pages of keys and values that were read from disk", &[]),
+    counter("redline_disk_pages_written_total", "Pages of keys and values that were written to disk", &[]),
+    counter("redline_disk_pages_removed_total", "Pages on disk that were removed to make room", &[]),
+    counter("redline_disk_pages_damaged_total", "Damaged pages on disk", &[]),
+    counter("redline_disk_pages_not_written_total", "Pages that could not be written to disk", &[]),
     counter("redline_generation_tokens_total", "New tokens", &[]).vllm("vllm:generation_tokens_total"),
     counter("redline_score_items_total", "Items that were scored", &[]),
     counter("redline_preemptions_total", "Sequences that were preempted", &[])

@@ -77,6 +77,13 @@ impl Infq {
         self.source
     }
 
+    /// A checksum over the names and the checksums of all weights.
+    pub fn digest(&self) -> Checksum {
+        let parts =
+            self.parts.iter().map(|(name, (_, checksum))| format!("{} {name} {checksum}\n", name.len()));
+        Checksum::of(parts.collect::<String>().as_bytes())
+    }
+
     /// Names of all weights, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.weights.keys().map(String::as_str)

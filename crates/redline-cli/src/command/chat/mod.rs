@@ -18,7 +18,8 @@ use super::template::TemplateFlags;
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
 use crate::message::{self, FAILED, Failure};
-use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
+use crate::model::{MachineFlags, ModelFlag};
+use crate::prefix_cache::PrefixCacheFlags;
 use crate::value;
 
 /// Commands within a conversation, for the help.
@@ -60,7 +61,7 @@ pub(super) struct ChatArgs {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    prefix_cache: PrefixCacheFlag,
+    prefix_cache: PrefixCacheFlags,
     #[command(flatten)]
     adapters: AdapterFlags,
 }

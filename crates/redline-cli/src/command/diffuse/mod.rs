@@ -23,8 +23,9 @@ use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
-use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
+use crate::model::{MachineFlags, ModelFlag};
 use crate::output::{self, Stream};
+use crate::prefix_cache::PrefixCacheFlags;
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
@@ -91,7 +92,7 @@ pub(super) struct DiffuseArgs {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    prefix_cache: PrefixCacheFlag,
+    prefix_cache: PrefixCacheFlags,
     #[command(flatten)]
     adapters: AdapterFlags,
 }

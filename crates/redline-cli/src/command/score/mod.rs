@@ -19,8 +19,9 @@ use super::template::{self, ChatFlags, Prompts};
 use crate::adapters::AdapterFlags;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
-use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
+use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
+use crate::prefix_cache::PrefixCacheFlags;
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
@@ -113,7 +114,7 @@ pub(super) struct ScoreArgs {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    prefix_cache: PrefixCacheFlag,
+    prefix_cache: PrefixCacheFlags,
     #[command(flatten)]
     adapters: AdapterFlags,
 }

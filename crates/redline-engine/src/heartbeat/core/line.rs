@@ -30,9 +30,15 @@ struct Waiting {
 }
 
 impl Line {
-    /// The number of a new request, counted from 0, and its place: the smaller comes first.
-    pub(super) fn join(&mut self, tenant: &str) -> (u64, u64) {
-        let (begun, number) = (self.begun, self.arrivals);
+    /// The number of a new request, counted from 0.
+    pub(super) fn arrive(&mut self) -> u64 {
+        self.arrivals += 1;
+        self.arrivals - 1
+    }
+
+    /// The place of the request with this number: the smaller comes first.
+    pub(super) fn join(&mut self, tenant: &str, number: u64) -> u64 {
+        let begun = self.begun;
         let waiting = self.waiting.entry(tenant.to_owned()).or_insert(Waiting { last: begun, count: 0 });
         waiting.last = waiting.last.max(begun);
         // Otherwise some left without having begun: their positions must not move the tenant back.
@@ -40,9 +46,7 @@ impl Line {
             waiting.last += 1;
         }
         waiting.count += 1;
-        let position = waiting.last;
-        self.arrivals += 1;
-        (number, (position << ARRIVAL_BITS) | (number & ((1 << ARRIVAL_BITS) - 1)))
+        (waiting.last << ARRIVAL_BITS) | (number & ((1 << ARRIVAL_BITS) - 1))
     }
 
     /// The request of a tenant at this place has its first pass.
@@ -66,12 +70,20 @@ impl Line {
 mod tests {
     use super::*;
 
+    impl Line {
+        /// The number and the place of a new request.
+        fn take(&mut self, tenant: &str) -> (u64, u64) {
+            let number = self.arrive();
+            (number, self.join(tenant, number))
+        }
+    }
+
     #[test]
     fn one_tenant_keeps_the_order_of_arrival() {
         let mut line = Line::default();
         let places: Vec<(u64, u64)> = (0..100)
             .map(|n| {
-                let joined = line.join("");
+                let joined = line.take("");
                 if n % 3 == 0 {
                     line.begin(joined.1, "");
                 }
@@ -84,15 +96,15 @@ mod tests {
     #[test]
     fn a_tenant_with_few_requests_comes_before_most_of_a_flood_and_after_what_runs() {
         let mut line = Line::default();
-        let flood: Vec<u64> = (0..50).map(|_| line.join("a").1).collect();
+        let flood: Vec<u64> = (0..50).map(|_| line.take("a").1).collect();
         line.begin(flood[0], "a");
         line.begin(flood[1], "a");
-        let few = [line.join("b").1, line.join("b").1];
+        let few = [line.take("b").1, line.take("b").1];
         assert!(flood[1] < few[0] && flood[2] < few[0] && few[0] < flood[3]);
         assert!(flood[3] < few[1] && few[1] < flood[4]);
         // What begins moves the line on: a third tenant does not come before it.
         line.begin(few[1], "b");
-        let third = line.join("c").1;
+        let third = line.take("c").1;
         assert!(few[1] < third && flood[3] < third && third < flood[5]);
     }
 
@@ -102,23 +114,23 @@ mod tests {
         let mut begun = 0;
         for _ in 0..100 {
             // One tenant's requests all leave before they begin, the other's all begin.
-            let gone = line.join("a").1;
-            let stays = line.join("b").1;
+            let gone = line.take("a").1;
+            let stays = line.take("b").1;
             assert!(gone >> ARRIVAL_BITS <= (begun >> ARRIVAL_BITS) + 1);
             line.leave("a");
             line.begin(stays, "b");
             begun = stays;
         }
-        let waiting: Vec<u64> = (0..10).map(|_| line.join("a").1).collect();
+        let waiting: Vec<u64> = (0..10).map(|_| line.take("a").1).collect();
         for _ in 1..waiting.len() {
             line.leave("a");
         }
-        let (next, other) = (line.join("a").1, [line.join("b").1, line.join("b").1]);
+        let (next, other) = (line.take("a").1, [line.take("b").1, line.take("b").1]);
         assert!(waiting[9] < next, "the order of arrival");
         assert!(waiting[0] < other[0] && other[0] >> ARRIVAL_BITS == (begun >> ARRIVAL_BITS) + 1);
         line.begin(waiting[0], "a");
         line.leave("a");
-        let after = line.join("a").1;
+        let after = line.take("a").1;
         assert_eq!(after >> ARRIVAL_BITS, (waiting[0] >> ARRIVAL_BITS) + 1, "nothing is before it");
     }
 }

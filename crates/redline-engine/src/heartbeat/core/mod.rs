@@ -3,6 +3,7 @@
 mod evaluate;
 mod line;
 mod observe;
+mod restore;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +15,7 @@ use redline_models::model::Batch;
 
 use self::line::Line;
 pub(crate) use self::observe::ObserveJob;
+use self::restore::{Arrived, Restores};
 use crate::adapters::resident::SequenceAdapters;
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
@@ -24,6 +26,7 @@ use crate::heartbeat::places::Place;
 use crate::heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 use crate::heartbeat::task::{Ended, Head, Ran, RowPlace, Task};
 use crate::memory::cache::Cache;
+use crate::memory::pages::PageArchive;
 use crate::mode::perplexity::EvaluateJob;
 use crate::options::ClockFn;
 use crate::plan::OUTPUT_ROWS;
@@ -188,6 +191,8 @@ pub(crate) struct Core<M: Machine> {
     stages: Option<StageLog>,
     /// What other threads read.
     gauges: Arc<Gauges>,
+    /// Pages that outlive the process, and the requests that wait for them.
+    restores: Restores,
     batch: Batch,
 }
 
@@ -210,6 +215,7 @@ impl<M: Machine> Core<M> {
             profile: None,
             stages: None,
             gauges: Arc::default(),
+            restores: Restores::new(None),
             batch: Batch::default(),
         }
     }
@@ -229,6 +235,11 @@ impl<M: Machine> Core<M> {
         Self { gauges, ..self }
     }
 
+    /// Sets where pages outlive the process. The cache names their keys.
+    pub(crate) fn with_archive(self, archive: Option<Box<dyn PageArchive>>) -> Self {
+        Self { restores: Restores::new(archive), ..self }
+    }
+
     fn log(&self, event: &ProfileEvent<'_>) {
         if let Some(log) = &self.profile {
             log(event);
@@ -243,9 +254,13 @@ impl<M: Machine> Core<M> {
     /// The heartbeat: runs one pass of the requests and one over a window.
     pub(crate) fn tick(&mut self) {
         self.evaluate_next();
+        if self.waits_for_pages() {
+            self.check_waiting();
+        }
         if !self.tasks.is_empty() {
             self.run_next();
         }
+        self.save_some();
         self.publish();
     }
 
@@ -278,10 +293,9 @@ impl<M: Machine> Core<M> {
     }
 
     /// Admits a request, or answers it with an error.
-    pub(crate) fn arrive(&mut self, arrival: Arrival) {
+    fn admit(&mut self, Arrived { arrival, number, at: arrived }: Arrived) {
         let Arrival { mut task, cancels, timeout_s, queueing, place, adapters } = arrival;
         let memory = PeakMeter::begin();
-        let arrived = (self.clock)();
         let rows = if task.draws() { task.longest() } else { 0 };
         let prepared = self.machine.reserve(task.longest(), rows);
         let labels = prepared
@@ -295,7 +309,7 @@ impl<M: Machine> Core<M> {
             }
         };
         task.start(&|salt, tokens| self.cache.matching(&adapters.namespace(salt), tokens));
-        let (number, order) = self.line.join(&queueing.tenant);
+        let order = self.line.join(&queueing.tenant, number);
         self.scheduler.arrive(order, &queueing.tenant, adapters.namespace(&task.salt()));
         self.labels.extend(labels.map(|labels| (order, labels)));
         let running = Running {
@@ -329,7 +343,7 @@ impl<M: Machine> Core<M> {
     pub(crate) fn in_use(&self) -> EngineUse {
         let (kv, kept) = (&self.cache.kv, self.cache.kept());
         EngineUse {
-            requests: self.tasks.len(),
+            requests: self.tasks.len() + self.restores.waiting(),
             sequences: kv.sequences(),
             kept,
             pages: kv.pages_in_use(),
@@ -515,6 +529,7 @@ impl<M: Machine> Core<M> {
         for task in tasks {
             self.answer(task, Err(EngineError::Panicked(panic.to_owned())));
         }
+        self.fail_waiting(|| EngineError::Panicked(panic.to_owned()));
     }
 
     /// Reports the last pass to the profile log.

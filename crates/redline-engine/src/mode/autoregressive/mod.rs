@@ -198,11 +198,15 @@ impl GenerateTask {
         Ok(if self.job.kv_cache { Next::Hold } else { Next::Drop })
     }
 
-    fn open_prompt(&self) -> Opening {
+    /// The first position of the prompt whose logits are wanted.
+    fn first_wanted(&self) -> usize {
         let last = self.job.prompt.len() - 1;
         // A token's log-probability comes from the row before it.
-        let wanted =
-            self.job.prompt_logprobs.map_or(last, |logprobs| logprobs.from.saturating_sub(1).min(last));
+        self.job.prompt_logprobs.map_or(last, |logprobs| logprobs.from.saturating_sub(1).min(last))
+    }
+
+    fn open_prompt(&self) -> Opening {
+        let wanted = self.first_wanted();
         let (shares, afresh) = (self.keeps, !self.job.kv_cache);
         Opening { tokens: self.job.prompt.clone(), wanted, shares, afresh, ..Opening::default() }
     }
@@ -224,6 +228,13 @@ impl Task for GenerateTask {
 
     fn longest(&self) -> usize {
         self.job.prompt.len() + self.job.max_new_tokens
+    }
+
+    fn prompts(&self) -> Vec<Vec<u32>> {
+        if !self.job.kv_cache {
+            return Vec::new();
+        }
+        vec![self.job.prompt[..=self.first_wanted()].to_vec()]
     }
 
     fn head(&self) -> Head {

@@ -196,6 +196,10 @@ impl Task for ScoreTask {
         self.logits.head()
     }
 
+    fn prompts(&self) -> Vec<Vec<u32>> {
+        self.job.items().map(|item| self.job.tokens(item)).collect()
+    }
+
     fn start(&mut self, cached: Cached<'_>) {
         // Queried before anything is computed, so that keys and values of this request do not count.
         let salt = &self.job.cache_salt;

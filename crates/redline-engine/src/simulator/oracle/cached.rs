@@ -3,7 +3,7 @@
 /// Tokens that a request may store for others.
 #[derive(Clone, Debug)]
 pub(in crate::simulator) struct Stored {
-    /// Generations and scales of its adapters, in their order.
+    /// Contents and scales of its adapters, in their order.
     pub(in crate::simulator) adapters: Vec<(u64, f32)>,
     pub(in crate::simulator) salt: String,
     pub(in crate::simulator) sequences: Vec<Vec<u32>>,

@@ -214,6 +214,34 @@ impl KvPages {
         }
     }
 
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> usize {
+        self.page_words * size_of::<u32>()
+    }
+
+    /// Copies a page to `bytes`: its words, little-endian, which are the same on every tier.
+    pub fn export(&self, page: u32, bytes: &mut Vec<u8>) {
+        bytes.resize(self.page_bytes(), 0);
+        let (to, _) = bytes.as_chunks_mut();
+        for (to, word) in to.iter_mut().zip(self.words(page)) {
+            *to = word.to_le_bytes();
+        }
+    }
+
+    /// Copies what [`KvPages::export`] made of a page of the same layers to a page.
+    ///
+    /// # Panics
+    /// If these are not the bytes of a page.
+    pub fn import(&mut self, page: u32, bytes: &[u8]) {
+        assert!(bytes.len() == self.page_bytes(), "{} bytes of {}", bytes.len(), self.page_bytes());
+        let Place { slab, start } = self.pages[page as usize];
+        let words = &mut self.slabs[slab][start..][..self.page_words];
+        let (from, _) = bytes.as_chunks();
+        for (word, from) in words.iter_mut().zip(from) {
+            *word = u32::from_le_bytes(*from);
+        }
+    }
+
     /// Stores NaN as the keys and values of the tokens of a page from `first` on. No result may depend on the contents of a
     /// page after the tokens of its sequence.
     pub fn poison(&mut self, page: u32, first: usize) {

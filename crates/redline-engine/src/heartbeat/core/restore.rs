@@ -1,0 +1,284 @@
+//! Pages that outlive the process: requests wait for those that they can use, and finished requests leave theirs.
+//!
+//! A request whose prompts begin with full pages that memory does not hold waits outside of the scheduler, in line, while they are
+//! read, one prompt after another. Each page joins the kept sequences as it arrives, so that a request that waits holds nothing, and
+//! nothing it waits for takes room from running requests. What is missing, damaged, evicted meanwhile or late is computed.
+
+use std::collections::{HashSet, VecDeque};
+
+use redline_kernels::op::kv::PAGE_TOKENS;
+use redline_weights::PageKey;
+
+use super::{Arrival, Core, seconds_between};
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::heartbeat::machine::Machine;
+use crate::memory::pages::{PageArchive, PageEvent};
+
+/// Maximum number of prompts of a request whose pages are looked for.
+const MOST_PROMPTS: usize = 64;
+/// Seconds that requests wait for the next page. Those that wait longer begin without it.
+const PATIENCE_S: f64 = 0.25;
+/// Maximum number of pages that are copied to be saved in one heartbeat.
+const MOST_SAVED: usize = 2;
+/// Seconds after which the end of the engine no longer waits for pages to be written.
+const LAST_S: f64 = 5.0;
+
+/// A request that has arrived.
+pub(super) struct Arrived {
+    pub(super) arrival: Arrival,
+    /// Number of requests that arrived before it.
+    pub(super) number: u64,
+    /// When it arrived.
+    pub(super) at: u64,
+}
+
+/// Pages of a prompt that memory does not hold.
+struct Chain {
+    tokens: Vec<u32>,
+    /// The first of the pages.
+    first: usize,
+    keys: Vec<PageKey>,
+}
+
+/// The request whose pages are read.
+struct Reading {
+    waiting: Arrived,
+    namespace: String,
+    /// The prompts whose turn has not come.
+    chains: VecDeque<Chain>,
+    /// The prompt whose pages are read, and the number of those that have arrived.
+    chain: Chain,
+    arrived: usize,
+    job: u64,
+    /// When the last page arrived.
+    last: u64,
+}
+
+/// The pages that outlive the process, and the requests that wait for some.
+pub(crate) struct Restores {
+    archive: Option<Box<dyn PageArchive>>,
+    line: VecDeque<Arrived>,
+    reading: Option<Reading>,
+    /// Number of jobs so far.
+    jobs: u64,
+    /// The job that takes too long. No request waits until it ends.
+    stalled: Option<u64>,
+    /// Memory for a page to save.
+    spare: Option<Vec<u8>>,
+}
+
+impl Restores {
+    pub(super) fn new(archive: Option<Box<dyn PageArchive>>) -> Self {
+        Self { archive, line: VecDeque::new(), reading: None, jobs: 0, stalled: None, spare: None }
+    }
+
+    /// Number of requests that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.line.len() + usize::from(self.reading.is_some())
+    }
+}
+
+impl Arrived {
+    /// Whether the request has ended, or waited for its first pass for longer than it may.
+    fn is_over(&self, now: u64) -> bool {
+        let Arrival { cancels, timeout_s, queueing, .. } = &self.arrival;
+        let elapsed = seconds_between(self.at, now);
+        let limits = [*timeout_s, queueing.longest_wait_s];
+        cancels.iter().any(Cancel::is_cancelled) || limits.into_iter().flatten().any(|most| elapsed > most)
+    }
+}
+
+impl<M: Machine> Core<M> {
+    /// Takes in a request: at once, or when the pages that it can use were read.
+    pub(crate) fn arrive(&mut self, arrival: Arrival) {
+        let waiting = Arrived { arrival, number: self.line.arrive(), at: (self.clock)() };
+        let Restores { archive, stalled, .. } = &self.restores;
+        if archive.is_none() || stalled.is_some() || self.chains(&waiting).is_empty() {
+            return self.admit(waiting);
+        }
+        self.restores.line.push_back(waiting);
+        self.read_next();
+    }
+
+    /// Returns whether requests wait for pages.
+    pub(crate) fn waits_for_pages(&self) -> bool {
+        self.restores.waiting() > 0
+    }
+
+    /// The pages that a request can use and memory does not hold. No page is named twice.
+    fn chains(&mut self, waiting: &Arrived) -> VecDeque<Chain> {
+        let Arrival { task, adapters, .. } = &waiting.arrival;
+        let namespace = adapters.namespace(&task.salt());
+        let (mut chains, mut named) = (VecDeque::new(), HashSet::new());
+        for mut tokens in task.prompts().into_iter().take(MOST_PROMPTS) {
+            // The last token is always run.
+            let pages = tokens.len().saturating_sub(1) / PAGE_TOKENS;
+            tokens.truncate(pages * PAGE_TOKENS);
+            let held = self.cache.matching(&namespace, &tokens).unwrap_or(0) / PAGE_TOKENS;
+            let Some(unsaved) = self.cache.unsaved().filter(|_| held < pages) else { continue };
+            let mut keys = unsaved.keys(&namespace, &tokens);
+            keys.truncate(held + unsaved.readable(&keys[held..]));
+            let first = held + keys[held..].iter().take_while(|key| named.contains(*key)).count();
+            if first < keys.len() {
+                named.extend(keys[first..].iter().copied());
+                chains.push_back(Chain { tokens, first, keys: keys.split_off(first) });
+            }
+        }
+        chains
+    }
+
+    /// Reads the pages of the next request, unless some are being read.
+    fn read_next(&mut self) {
+        while self.restores.reading.is_none()
+            && let Some(waiting) = self.restores.line.pop_front()
+        {
+            // Memory may hold what an earlier request has waited for.
+            let mut chains = self.chains(&waiting);
+            match chains.pop_front() {
+                Some(chain) if !waiting.is_over((self.clock)()) => {
+                    let Arrival { task, adapters, .. } = &waiting.arrival;
+                    let namespace = adapters.namespace(&task.salt());
+                    self.read(Reading { waiting, namespace, chains, chain, arrived: 0, job: 0, last: 0 });
+                }
+                _ => self.admit(waiting),
+            }
+        }
+    }
+
+    /// Begins to read the pages of a prompt.
+    fn read(&mut self, reading: Reading) {
+        self.restores.jobs += 1;
+        let (job, last) = (self.restores.jobs, (self.clock)());
+        if let Some(archive) = &mut self.restores.archive {
+            archive.read(job, reading.chain.keys.clone());
+        }
+        self.restores.reading = Some(Reading { arrived: 0, job, last, ..reading });
+    }
+
+    /// The next prompt of a request whose pages were read, or the next request.
+    fn read_on(&mut self, mut reading: Reading) {
+        match reading.chains.pop_front() {
+            Some(chain) => self.read(Reading { chain, ..reading }),
+            None => self.admit(reading.waiting),
+        }
+        self.read_next();
+    }
+
+    /// Notes what other threads did with pages.
+    pub(crate) fn page_event(&mut self, event: PageEvent) {
+        match event {
+            PageEvent::Read { job, key, page } => {
+                self.keep_page(job, key, &page);
+                if let Some(archive) = &mut self.restores.archive {
+                    archive.give_back(page);
+                }
+            }
+            PageEvent::Finished { job } => {
+                self.restores.stalled = self.restores.stalled.filter(|stalled| *stalled != job);
+                if let Some(reading) = self.restores.reading.take_if(|reading| reading.job == job) {
+                    self.read_on(reading);
+                }
+            }
+            PageEvent::Written { key } => {
+                if let Some(unsaved) = self.cache.unsaved() {
+                    unsaved.settled(key);
+                }
+            }
+        }
+        if self.is_idle() {
+            self.save_some();
+        }
+    }
+
+    /// Keeps a page that was read, if it is the next one of the prompt.
+    fn keep_page(&mut self, job: u64, key: PageKey, page: &[u8]) {
+        let now = (self.clock)();
+        let Some(reading) = self.restores.reading.as_mut().filter(|reading| reading.job == job) else {
+            return;
+        };
+        let Reading { namespace, chain, arrived, last, .. } = reading;
+        if chain.keys.get(*arrived) != Some(&key) {
+            return;
+        }
+        let end = (chain.first + *arrived + 1) * PAGE_TOKENS;
+        if self.cache.import(namespace, &chain.tokens[..end], page) {
+            (*arrived, *last) = (*arrived + 1, now);
+        } else {
+            // The job ends, and what has arrived is used.
+            self.stop_reading(false);
+        }
+    }
+
+    /// Ends the wait of requests that are cancelled or late, and of all if the next page does not arrive.
+    pub(crate) fn check_waiting(&mut self) {
+        let now = (self.clock)();
+        let restores = &mut self.restores;
+        let late = |reading: &mut Reading| seconds_between(reading.last, now) > PATIENCE_S;
+        if let Some(reading) = restores.reading.take_if(late) {
+            restores.stalled = Some(reading.job);
+            self.stop_reading(true);
+            let line = std::mem::take(&mut self.restores.line);
+            for waiting in [reading.waiting].into_iter().chain(line) {
+                self.admit(waiting);
+            }
+            return;
+        }
+        let over = |reading: &mut Reading| reading.waiting.is_over(now);
+        if let Some(reading) = self.restores.reading.take_if(over) {
+            self.stop_reading(false);
+            self.admit(reading.waiting);
+        }
+        while let Some(at) = self.restores.line.iter().position(|waiting| waiting.is_over(now))
+            && let Some(waiting) = self.restores.line.remove(at)
+        {
+            self.admit(waiting);
+        }
+        self.read_next();
+    }
+
+    fn stop_reading(&mut self, slow: bool) {
+        if let Some(archive) = &mut self.restores.archive {
+            archive.stop_reading(slow);
+        }
+    }
+
+    /// Fails the requests that wait.
+    pub(super) fn fail_waiting(&mut self, error: impl Fn() -> EngineError) {
+        let reading = self.restores.reading.take().map(|reading| reading.waiting);
+        for waiting in reading.into_iter().chain(std::mem::take(&mut self.restores.line)) {
+            waiting.arrival.refuse(error());
+        }
+    }
+
+    /// Hands over pages of kept sequences to be saved, at most so many, as long as there is memory for them. Returns whether there
+    /// may be more.
+    fn save(&mut self, most: usize, wait: bool) -> bool {
+        let Restores { archive: Some(archive), spare, .. } = &mut self.restores else { return false };
+        for _ in 0..most {
+            if self.cache.unsaved().is_none_or(|unsaved| unsaved.is_empty()) {
+                return false;
+            }
+            let Some(mut page) = spare.take().or_else(|| archive.take_buffer(wait)) else { return true };
+            match self.cache.export_next(&mut page) {
+                Some(key) => archive.write(key, page),
+                None => {
+                    *spare = Some(page);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Lets some pages be saved beside a pass, and more if none runs.
+    pub(super) fn save_some(&mut self) {
+        self.save(if self.tasks.is_empty() { usize::MAX } else { MOST_SAVED }, false);
+    }
+
+    /// Lets all pages be saved, at the end of the engine.
+    pub(crate) fn save_all(&mut self) {
+        let start = (self.clock)();
+        while self.save(1, true) && seconds_between(start, (self.clock)()) < LAST_S {}
+    }
+}

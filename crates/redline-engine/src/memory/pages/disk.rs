@@ -1,0 +1,252 @@
+//! Pages on disk: one thread reads them, another one writes them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use redline_weights::{Disk, PageFiles, PageKey, PageWriter, PageWritten};
+
+use super::{PageArchive, PageEvent, PageIndex};
+use crate::gauges::PageCounters;
+use crate::options::{PrefixDir, PrefixDirEvent, PrefixDirLog};
+
+/// Number of pages that were read and that the engine's thread has not taken.
+const READ_AHEAD: usize = 16;
+/// Number of pages that wait to be written.
+const WRITE_BEHIND: usize = 8;
+
+/// How often the pages of other processes are looked for, and how long the start waits for the first listing.
+const LISTED_EVERY: Duration = Duration::from_secs(10);
+const FIRST_LISTING: Duration = Duration::from_secs(1);
+/// How long the end waits for memory for a page, and for the last pages to be written.
+const LAST_BUFFER: Duration = Duration::from_secs(1);
+const LAST_WRITES: Duration = Duration::from_secs(5);
+
+/// Number of pages in memory beside those of the KV cache.
+pub(crate) const PAGES_BETWEEN: u64 = (READ_AHEAD + WRITE_BEHIND) as u64;
+
+/// Receives events. Returns `false` if nobody wants them any more.
+pub(crate) type PageEvents = Arc<dyn Fn(PageEvent) -> bool + Send + Sync>;
+
+/// The pages in a directory.
+pub(crate) struct DiskArchive {
+    /// The job whose pages are wanted; 0: none.
+    wanted: Arc<AtomicU64>,
+    reads: Option<Sender<(u64, Vec<PageKey>)>>,
+    read: Sender<Vec<u8>>,
+    writes: Option<Sender<(PageKey, Vec<u8>)>>,
+    written: Receiver<Vec<u8>>,
+    options: PrefixDir,
+    /// Closed when both threads have ended.
+    ended: Receiver<()>,
+}
+
+impl DiskArchive {
+    /// Opens the directory and starts the threads. `None`, with an event in the log, if that fails.
+    pub(crate) fn start(
+        options: &PrefixDir,
+        page_bytes: usize,
+        (counters, index): (&Arc<PageCounters>, &Arc<PageIndex>),
+        events: &PageEvents,
+    ) -> Option<Self> {
+        let unusable = |reason: std::io::Error| {
+            let (dir, reason) = (options.dir.clone(), reason.to_string());
+            (options.log)(&PrefixDirEvent::Unusable { dir, reason });
+        };
+        let files = PageFiles::open(&options.dir, page_bytes, Disk::default()).map_err(unusable).ok()?;
+        let wanted = Arc::<AtomicU64>::default();
+        let ((reads, to_read), (read, free)) = (channel(), channel());
+        let ((writes, to_write), (written, free_again)) = (channel(), channel());
+        // The receiving ends exist.
+        (0..READ_AHEAD).for_each(|_| drop(read.send(Vec::new())));
+        (0..WRITE_BEHIND).for_each(|_| drop(written.send(Vec::new())));
+        let reader = Reader {
+            files: files.clone(),
+            wanted: wanted.clone(),
+            free,
+            index: index.clone(),
+            log: options.log.clone(),
+            counters: counters.clone(),
+            events: events.clone(),
+        };
+        let writer = Writer {
+            options: options.clone(),
+            index: index.clone(),
+            writer: PageWriter::new(files, options.bytes),
+            written,
+            failure: None,
+            counters: counters.clone(),
+            events: events.clone(),
+        };
+        let ((listed, first), (running, ended)) = (channel(), channel::<()>());
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let is_running = running.clone();
+        let read_all = move || {
+            let _is_running = is_running;
+            reader.run(&to_read, &listed);
+        };
+        let write_all = move || {
+            let _is_running = running;
+            writer.run(&to_write);
+        };
+        named("redline-pages-in").spawn(read_all).map_err(unusable).ok()?;
+        named("redline-pages-out").spawn(write_all).map_err(unusable).ok()?;
+        // Requests that come before a slow listing has ended compute what they need.
+        let _ = first.recv_timeout(FIRST_LISTING);
+        let (reads, writes, options) = (Some(reads), Some(writes), options.clone());
+        Some(Self { wanted, reads, read, writes, written: free_again, options, ended })
+    }
+}
+
+impl PageArchive for DiskArchive {
+    fn read(&mut self, job: u64, keys: Vec<PageKey>) {
+        self.wanted.store(job, Ordering::Relaxed);
+        if let Some(reads) = &self.reads {
+            // The thread ends only after this end of the channel.
+            let _ = reads.send((job, keys));
+        }
+    }
+
+    fn stop_reading(&mut self, slow: bool) {
+        self.wanted.store(0, Ordering::Relaxed);
+        if slow {
+            (self.options.log)(&PrefixDirEvent::Slow { dir: self.options.dir.clone() });
+        }
+    }
+
+    fn give_back(&mut self, page: Vec<u8>) {
+        let _ = self.read.send(page);
+    }
+
+    fn take_buffer(&mut self, wait: bool) -> Option<Vec<u8>> {
+        if wait { self.written.recv_timeout(LAST_BUFFER).ok() } else { self.written.try_recv().ok() }
+    }
+
+    fn write(&mut self, key: PageKey, page: Vec<u8>) {
+        if let Some(writes) = &self.writes {
+            let _ = writes.send((key, page));
+        }
+    }
+}
+
+impl Drop for DiskArchive {
+    /// Waits until the pages are written that were handed over, but not for a disk that does not answer.
+    fn drop(&mut self) {
+        self.stop_reading(false);
+        // A reader that waits for memory gets one page of it, and sees that no more are wanted.
+        let _ = self.read.send(Vec::new());
+        (self.reads, self.writes) = (None, None);
+        let _ = self.ended.recv_timeout(LAST_WRITES);
+    }
+}
+
+/// The thread that reads.
+struct Reader {
+    files: PageFiles,
+    wanted: Arc<AtomicU64>,
+    /// Memory for pages.
+    free: Receiver<Vec<u8>>,
+    index: Arc<PageIndex>,
+    log: PrefixDirLog,
+    counters: Arc<PageCounters>,
+    events: PageEvents,
+}
+
+impl Reader {
+    fn run(mut self, jobs: &Receiver<(u64, Vec<PageKey>)>, listed: &Sender<()>) {
+        self.list();
+        // The caller may have waited for long enough.
+        let _ = listed.send(());
+        let mut spare = None;
+        loop {
+            let (job, keys) = match jobs.recv_timeout(LISTED_EVERY) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.list();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            for key in keys {
+                let Some(mut page) = spare.take().or_else(|| self.free.recv().ok()) else { return };
+                let is_wanted = self.wanted.load(Ordering::Relaxed) == job;
+                if !is_wanted || !self.read(key, &mut page) {
+                    spare = Some(page);
+                    break;
+                }
+                (self.events)(PageEvent::Read { job, key, page });
+            }
+            (self.events)(PageEvent::Finished { job });
+        }
+    }
+
+    /// Lists the pages again if the directory has changed. If it cannot be listed, what is known stays.
+    fn list(&mut self) {
+        self.index.begin_listing();
+        if let Ok(Some(keys)) = self.files.list_changed() {
+            self.index.end_listing(keys);
+        }
+    }
+
+    fn read(&mut self, key: PageKey, page: &mut Vec<u8>) -> bool {
+        match self.files.read(key, page) {
+            Ok(true) => {
+                self.counters.read.fetch_add(1, Ordering::Relaxed);
+                return true;
+            }
+            Ok(false) => {}
+            Err(bad) => {
+                self.counters.damaged.fetch_add(1, Ordering::Relaxed);
+                (self.log)(&PrefixDirEvent::Damaged { path: bad.path, reason: bad.reason });
+                // If it cannot be removed, the next request for it finds it damaged again.
+                let _ = self.files.remove(key);
+            }
+        }
+        self.index.remove(key);
+        false
+    }
+}
+
+/// The thread that writes.
+struct Writer {
+    options: PrefixDir,
+    index: Arc<PageIndex>,
+    writer: PageWriter,
+    /// Memory of pages that were written.
+    written: Sender<Vec<u8>>,
+    /// Why the last page could not be written.
+    failure: Option<String>,
+    counters: Arc<PageCounters>,
+    events: PageEvents,
+}
+
+impl Writer {
+    fn run(mut self, pages: &Receiver<(PageKey, Vec<u8>)>) {
+        while let Ok((key, page)) = pages.recv() {
+            match self.writer.write(key, &page) {
+                Ok(written) => self.note_written(key, &written),
+                Err(error) => self.note_failure(error.to_string()),
+            }
+            let _ = self.written.send(page);
+            (self.events)(PageEvent::Written { key });
+        }
+    }
+
+    fn note_written(&mut self, key: PageKey, PageWritten { new, removed }: &PageWritten) {
+        self.failure = None;
+        self.counters.written.fetch_add(u64::from(*new), Ordering::Relaxed);
+        self.counters.removed.fetch_add(removed.len() as u64, Ordering::Relaxed);
+        removed.iter().for_each(|&key| self.index.remove(key));
+        self.index.add(key);
+    }
+
+    fn note_failure(&mut self, reason: String) {
+        self.counters.not_written.fetch_add(1, Ordering::Relaxed);
+        if self.failure.as_ref() != Some(&reason) {
+            let dir = self.options.dir.clone();
+            (self.options.log)(&PrefixDirEvent::NotWritten { dir, reason: reason.clone() });
+        }
+        self.failure = Some(reason);
+    }
+}

@@ -175,6 +175,13 @@ const COMMANDS: &[Command] = &[
         about: "use the page of `redline serve` in headless Chromium (ARGS go to xtask/page/run.py: --out DIR, ...)",
         run: python::page,
     },
+    Command {
+        name: "stress",
+        arguments: "[ARGS...]",
+        about: "overload, slow clients, disconnects, signals and damaged caches against `redline serve`, with targets \
+                (ARGS go to xtask/stress/run.py: --only overload, --quick, ...)",
+        run: python::stress,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Subcommands that need third-party Python packages, each in its own virtual environment.
+//! Subcommands that are Python scripts. Those that need third-party packages have virtual environments of their own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,14 +114,27 @@ pub(crate) fn page(arguments: &[String]) -> Result<(), Failure> {
     with_redline(&script, arguments)
 }
 
-/// Runs a script that runs Redline. It is built before, unless the script is given a binary or shows only its help.
+/// `cargo xtask stress`: the server under overload and faults. The script needs no package.
+pub(crate) fn stress(arguments: &[String]) -> Result<(), Failure> {
+    let call = Call::new("python3").args(["-B", "xtask/stress/run.py"]).args(arguments.iter().cloned());
+    build(arguments)?;
+    Ok(call.run()?)
+}
+
+/// Runs a script that runs Redline.
 fn with_redline(script: &Script, arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
     let call = python(script, &options)?;
-    if !options.rest.iter().any(|a| a == "--redline" || a == "--help" || a == "-h") {
+    build(&options.rest)?;
+    Ok(call.run()?)
+}
+
+/// Builds Redline for a script, unless its arguments name a binary or ask only for its help.
+fn build(arguments: &[String]) -> Result<(), Failure> {
+    if !arguments.iter().any(|a| a == "--redline" || a == "--help" || a == "-h") {
         crate::ci::cargo().args(["build", "--locked", "--release", "--package", "redline-cli"]).run()?;
     }
-    Ok(call.run()?)
+    Ok(())
 }
 
 /// Removes `--venv DIR` from the arguments. All others, and everything after `--`, go to the script.
@@ -207,19 +220,22 @@ mod tests {
         let error = python(&script, &options).unwrap_err().to_string();
         assert!(error.contains("`/nowhere` holds no `bin/python`"), "{error}");
     }
-    /// The comparison's own arithmetic, documents and tables, which need Python but no package.
+
+    /// The arithmetic, documents and tables of the scripts, which need Python but no package, server or time.
     #[test]
-    fn the_tests_of_the_peers_pass() {
+    fn the_tests_of_the_scripts_pass() {
         let python = |arguments: &[&str]| {
             std::process::Command::new("python3").args(arguments).current_dir(crate::root()).output()
         };
         let recent = python(&["-c", "import sys; sys.exit(sys.version_info < (3, 11))"]);
         if !recent.is_ok_and(|done| done.status.success()) {
-            eprintln!("no Python 3.11 here: the tests in xtask/peers did not run");
+            eprintln!("no Python 3.11 here: the tests in xtask/peers and xtask/stress did not run");
             return;
         }
-        let done = python(&["-B", "-m", "unittest", "discover", "xtask/peers"]).expect("python3 just ran");
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success() && !said.contains("Ran 0 tests"), "{said}");
+        for folder in ["xtask/peers", "xtask/stress"] {
+            let done = python(&["-B", "-m", "unittest", "discover", folder]).expect("python3 just ran");
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.success() && !said.contains("Ran 0 tests"), "{said}");
+        }
     }
 }

@@ -30,7 +30,7 @@ const KEPT: (u64, u64) = (7, 8);
 /// The files are measured again when this share of the budget was written, because other processes write and remove files too.
 const MEASURED: u64 = 16;
 /// A temporary file that is older than the newest page by this time has been abandoned by its writer.
-const ABANDONED: Duration = Duration::from_secs(3600);
+const ABANDONED: Duration = Duration::from_hours(1);
 
 /// What a page is: everything that determines its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +65,9 @@ impl PageKey {
     pub fn then(self, tokens: &[u32]) -> Self {
         let mut hash = Sha256::new();
         hash.update(self.0);
-        tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
+        for token in tokens {
+            hash.update(token.to_le_bytes());
+        }
         Self(hash.finalize().into())
     }
 }
@@ -163,7 +165,7 @@ impl PageFiles {
         page.resize(self.page_bytes, 0);
         let read = file.read_exact(&mut header).and_then(|()| file.read_exact(page));
         read.map_err(|error| bad(error.to_string()))?;
-        if header != self.header(key, page) {
+        if header != Self::header(key, page) {
             let [magic, its_key] = [&header[..8], &header[8..40]];
             let reason = match (magic == MAGIC, its_key == key.0) {
                 (false, _) => "it does not begin as a page does",
@@ -181,7 +183,7 @@ impl PageFiles {
         let _ = self.disk.touch(&self.path(key), MAGIC);
     }
 
-    fn header(&self, key: PageKey, page: &[u8]) -> [u8; HEADER] {
+    fn header(key: PageKey, page: &[u8]) -> [u8; HEADER] {
         let length = (page.len() as u64).to_le_bytes();
         let mut hash = Hash::new();
         for part in [&key.0[..], &length, page] {
@@ -200,7 +202,7 @@ impl PageFiles {
     /// Writes a page.
     pub fn write(&self, key: PageKey, page: &[u8]) -> io::Result<()> {
         assert!(page.len() == self.page_bytes, "a page of {} bytes", page.len());
-        write_private_file_unsynced(&self.disk, &self.path(key), &[&self.header(key, page), page])
+        write_private_file_unsynced(&self.disk, &self.path(key), &[&Self::header(key, page), page])
     }
 
     /// Whether there is a file for this page.

@@ -128,8 +128,11 @@ impl<P: PageStore> Cache<P> {
     /// Keeps a sequence for later requests, with as many of these tokens as it has stored.
     pub(crate) fn keep(&mut self, salt: &str, tokens: &[u32], sequence: SeqId) {
         let tokens = &tokens[..tokens.len().min(self.kv.tokens(sequence))];
-        if tokens.len() >= LEAST_KEPT && self.insert(salt, tokens, sequence) {
-            self.unsaved.iter_mut().for_each(|unsaved| unsaved.kept(salt, tokens));
+        if tokens.len() >= LEAST_KEPT
+            && self.insert(salt, tokens, sequence)
+            && let Some(unsaved) = &mut self.unsaved
+        {
+            unsaved.kept(salt, tokens);
         }
     }
 

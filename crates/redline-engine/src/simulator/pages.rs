@@ -76,7 +76,9 @@ impl Shelf {
     /// A shelf with the pages of an earlier one.
     pub(super) fn new(pages: BTreeMap<PageKey, Vec<u8>>) -> Self {
         let index = Arc::<PageIndex>::default();
-        pages.keys().for_each(|&key| index.add(key));
+        for &key in pages.keys() {
+            index.add(key);
+        }
         let state = State {
             pages,
             wanted: 0,

@@ -59,8 +59,12 @@ impl DiskArchive {
         let ((reads, to_read), (read, free)) = (channel(), channel());
         let ((writes, to_write), (written, free_again)) = (channel(), channel());
         // The receiving ends exist.
-        (0..READ_AHEAD).for_each(|_| drop(read.send(Vec::new())));
-        (0..WRITE_BEHIND).for_each(|_| drop(written.send(Vec::new())));
+        for _ in 0..READ_AHEAD {
+            let _ = read.send(Vec::new());
+        }
+        for _ in 0..WRITE_BEHIND {
+            let _ = written.send(Vec::new());
+        }
         let reader = Reader {
             files: files.clone(),
             wanted: wanted.clone(),
@@ -237,7 +241,9 @@ impl Writer {
         self.failure = None;
         self.counters.written.fetch_add(u64::from(*new), Ordering::Relaxed);
         self.counters.removed.fetch_add(removed.len() as u64, Ordering::Relaxed);
-        removed.iter().for_each(|&key| self.index.remove(key));
+        for &key in removed {
+            self.index.remove(key);
+        }
         self.index.add(key);
     }
 

@@ -181,7 +181,9 @@ mod tests {
     fn a_page_that_is_gone_is_saved_again_and_a_forgotten_sequence_is_not() {
         let mut unsaved = Unsaved::new("model".into(), Arc::default());
         let keys = unsaved.keys("", &tokens(192));
-        keys.iter().for_each(|&key| unsaved.saved.add(key));
+        for &key in &keys {
+            unsaved.saved.add(key);
+        }
         assert_eq!(unsaved.readable(&keys), 3);
         unsaved.saved.remove(keys[1]);
         assert_eq!(unsaved.readable(&keys), 1);

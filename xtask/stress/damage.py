@@ -6,7 +6,7 @@ import subprocess
 
 import client
 import work
-from determinism import differing
+from determinism import differing, explain
 from server import Server
 
 TUNE = ["--plan-policy", "tune"]
@@ -31,16 +31,20 @@ async def answered(setting, probe, *flags, prefix=()):
 
 
 async def flipped(setting, report, name, flags, probe, expected):
-    """Fills the directory `name`, damages it again and again, and compares the answers each time."""
+    """Fills the directory `name`, damages it again and again, and compares the answers each time.
+
+    The name, which the server may print, must hold none of the words that tell of damage.
+    """
     folder = setting.scratch / name
     await answered(setting, probe, *flags)
     rng = random.Random(setting.seed)
     files = different = told = 0
     turns = 2 if setting.quick else 10
-    for _ in range(turns):
+    for turn in range(turns):
         files += flip(folder, rng)
         answers, code, said = await answered(setting, probe, *flags)
         different += differing(expected, answers) + (code != 0)
+        explain(report, f"{name}, turn {turn + 1}", expected, answers)
         told += any(word in said for word in ("damaged", "checksum", "cannot be read"))
     report.at_least(f"{name}: files damaged", files, 1)
     report.equal(f"{name}: answers that differ", different, 0)
@@ -59,17 +63,18 @@ async def mounted(setting, report, name, option, flags, probe, expected):
         return
     answers, code, said = await answered(setting, probe, *flags(folder), prefix=prefix)
     report.equal(f"{name}: answers that differ", differing(expected, answers) + (code != 0), 0)
+    explain(report, name, expected, answers)
     report.measured(f"{name}: lines of the log", len(said.splitlines()))
 
 
 async def run(setting, report):
     probe = work.mixed(48 if setting.quick else 200, setting.seed)
-    plans = setting.scratch / "damaged-plans"
+    plans = setting.scratch / "flipped-plans"
     expected = [work.same(answer) for answer in (await answered(setting, probe))[0]]
     await flipped(setting, report, plans.name, ["--plan-cache", plans, *TUNE], probe, expected)
     caches = {"plan cache": lambda folder: ["--plan-cache", folder, *TUNE]}
     if setting.prefix_cache_dir:
-        await flipped(setting, report, "damaged-prefixes", setting.cache_flags("damaged-prefixes"), probe, expected)
+        await flipped(setting, report, "flipped-prefixes", setting.cache_flags("flipped-prefixes"), probe, expected)
         caches["prefix cache"] = lambda folder: ["--prefix-cache-dir", folder]
     else:
         report.note("this binary has no --prefix-cache-dir: only the plan cache was damaged")

@@ -59,8 +59,10 @@ async def run(setting, report):
         restarted = await decide(server, all_states, PER_STATE, 16)
         name = "after a restart with its cache directory" if flags else "after a restart"
         compare(name, restarted)
-        cached = (await server.metrics())["redline_cached_prompt_tokens_total"]
-        report.measured("cached tokens after the restart", int(cached))
+        metrics = await server.metrics()
+        report.measured("cached tokens after the restart", int(metrics["redline_cached_prompt_tokens_total"]))
+        if flags:
+            report.at_least("pages read from the directory after the restart", int(metrics["redline_disk_pages_read_total"]), 1)
         server.stop()
     if not flags:
         report.note("this binary has no --prefix-cache-dir: the restart began with an empty cache")

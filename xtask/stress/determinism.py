@@ -1,6 +1,7 @@
 """The same requests alone, under 64-way mixed load, and alone again: the same bytes."""
 
 import random
+import re
 
 import client
 import work
@@ -15,13 +16,33 @@ def differing(expected, answers):
 
 
 def compare(report, name, expected, answers):
-    """Reports how many answers differ, and shows the first that does."""
+    """Reports how many answers differ, which must be none, and how."""
     report.equal(name, differing(expected, answers), 0)
+    explain(report, name, expected, answers)
+
+
+def explain(report, name, expected, answers):
+    """Reports how many of the answers that differ do so only in the order of their events, and shows the first that differs."""
+    reordered = sum(only_reordered(wanted, work.same(answer)) for answer, wanted in zip(answers, expected, strict=True))
+    if reordered:
+        report.measured(f"{name}: only in the order of events of different choices", reordered)
     for place, (wanted, answer) in enumerate(zip(expected, answers, strict=True)):
         found = work.same(answer)
         if found != wanted:
             report.note(f"{name}: the first is number {place}; {difference(wanted, found)}")
             return
+
+
+def only_reordered(wanted, found):
+    """Whether two different answers are streams in which every choice has the same events in the same order."""
+    return wanted != found and wanted[0] == found[0] and by_choice(wanted[1]) == by_choice(found[1])
+
+
+def by_choice(body):
+    """The events of a stream, those of each choice together. Other bodies are one event."""
+    index = re.compile(rb'"choices":\[\{"index":(\d+)')
+    # Events of no choice, such as the usage, stand behind the choices.
+    return sorted(body.split(b"\n\n"), key=lambda event: int(found[1]) if (found := index.search(event)) else 1 << 32)
 
 
 def difference(wanted, found):

@@ -6,7 +6,7 @@ import signal
 
 import client
 import work
-from determinism import differing
+from determinism import differing, explain
 from server import NotReady, Server
 
 READY_S = 15
@@ -21,7 +21,7 @@ async def run(setting, report):
     with Server(setting) as server:
         expected = [work.same(answer) for answer in await client.asked(server.port, probe, 1)]
         server.stop()
-    starts, failures, different, reported, early = [], 0, 0, 0, 0
+    starts, failures, different, reported, early, read = [], 0, 0, 0, 0, 0
     for _ in range(rounds):
         server = Server(setting, *caches)
         try:
@@ -36,6 +36,8 @@ async def run(setting, report):
             failures += ready.status != 200
             answers = await client.asked(server.port, probe, 8)
             different += differing(expected, answers)
+            explain(report, f"round {len(starts)}", expected, answers)
+            read += int((await server.metrics()).get("redline_disk_pages_read_total", 0))
             rng.shuffle(load)
             under = asyncio.create_task(client.asked(server.port, load, 16))
             await asyncio.sleep(rng.random())
@@ -58,5 +60,7 @@ async def run(setting, report):
     report.measured("starts that told of a damaged file", reported)
     plans = list((setting.scratch / "killed-plans").rglob("*"))
     report.at_least("files in the plan cache", sum(path.is_file() for path in plans), 1)
-    if not setting.prefix_cache_dir:
+    if setting.prefix_cache_dir:
+        report.at_least("pages read from the prefix cache's directory", read, 1)
+    else:
         report.note("this binary has no --prefix-cache-dir: only the plan cache was on")

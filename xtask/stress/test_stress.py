@@ -7,6 +7,7 @@ import unittest
 
 import client
 import decisions
+import determinism
 import report
 import run
 import self_test
@@ -77,6 +78,19 @@ class Answers(unittest.TestCase):
         one, other = (decisions.read(answer(body=body.format(p).encode())) for p in ("0.1", "0.10"))
         self.assertNotEqual(one, other)
         self.assertIsNone(decisions.read(answer(status=429)))
+
+    def test_a_stream_in_another_order_is_told_from_one_with_another_choice(self):
+        event = 'data: {{"choices":[{{"index":{},"text":"{}"}}]}}\n\n'.format
+        first = (200, (event(0, "a") + event(1, "b") + event(0, "c") + "data: [DONE]\n\n").encode())
+        reordered = (200, (event(1, "b") + event(0, "a") + event(0, "c") + "data: [DONE]\n\n").encode())
+        self.assertTrue(determinism.only_reordered(first, reordered))
+        for other in [
+            first,
+            (500, reordered[1]),
+            (200, reordered[1].replace(b'"b"', b'"d"')),
+            (200, (event(0, "c") + event(1, "b") + event(0, "a") + "data: [DONE]\n\n").encode()),
+        ]:
+            self.assertFalse(determinism.only_reordered(first, other), other)
 
     def test_what_happened_at_the_end_is_sorted(self):
         totals = dict.fromkeys(

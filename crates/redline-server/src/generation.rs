@@ -73,14 +73,15 @@ where
 {
     let streams = stream.is_some();
     let work = move |desk: &Desk<'_>| {
-        let mut tickets = Vec::new();
+        let (mut tickets, mut choices) = (Vec::new(), 1);
         for mut request in make(desk)? {
             let limit = request.shared().timeout_s;
             *limit = desk.time_left(*limit)?;
+            choices = request.choices();
             let ticket = request.submit(desk.engine, desk.cancel)?;
             tickets.push(if streams { ticket } else { ticket.outcome_only() });
         }
-        Ok::<_, ApiError>(tickets)
+        Ok::<_, ApiError>((tickets, choices))
     };
     let Some(stream) = stream else {
         let builds = |app: &App, outcomes: Vec<GenerationOutcome>| {
@@ -89,12 +90,13 @@ where
             }
             build(app, outcomes)
         };
-        return run(call, need, work, builds).await;
+        return run(call, need, move |desk| work(desk).map(|(tickets, _)| tickets), builds).await;
     };
-    let (place, tickets) = submit(call, need, work).await?;
+    let (place, (tickets, choices)) = submit(call, need, work).await?;
     let prompts = tickets.len();
     let app = call.app.clone();
-    let reader = PipeReader::of(tickets, app.config.limits.stream_bytes, stream.tells_canvas());
+    let most = app.config.limits.stream_bytes;
+    let reader = PipeReader::of(tickets, choices, most, stream.tells_canvas());
     let pipe = (reader, prompts);
     Ok(Answer::events(move |record| Body::new(EventBody::new(app, place, pipe, stream, need.param, record))))
 }

@@ -29,6 +29,7 @@ mod listener;
 mod log;
 mod metrics;
 mod nesting;
+mod order;
 mod origin;
 mod pipe;
 mod queue;

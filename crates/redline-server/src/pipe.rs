@@ -1,4 +1,5 @@
-//! A bounded pipe from the engine to the body of a streamed answer.
+//! A bounded pipe from the engine to the body of a streamed answer. What comes out of it is in an order that does not depend on what
+//! else the engine runs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,6 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use redline_api::foreign::{CanvasPiece, GenerationEvent, GenerationPiece, GenerationTicket, PromptEnd};
 use redline_engine::{Cancel, EngineError, Event, FilledMask, PositionLogprobs};
+
+use crate::order::PieceOrder;
 
 /// Bytes of a log-probability with its text, at most or nearly so.
 const LOGPROB: usize = 64;
@@ -31,24 +34,31 @@ struct Pipe {
     most: usize,
     /// Whether canvases are told.
     canvases: bool,
+    /// Number of choices of a prompt.
+    choices: usize,
     cancels: Vec<Cancel>,
 }
 
 /// What waits to be read.
-#[derive(Default)]
 struct Waiting {
     heard: VecDeque<Heard>,
+    /// Pieces whose turn has not come.
+    order: PieceOrder<Heard>,
+    /// How the prompts ended whose pieces are not all in `heard`.
+    ends: Vec<Option<Heard>>,
+    /// Whether pieces no longer wait for their turn.
+    is_released: bool,
     bytes: usize,
     overflowed: bool,
     waker: Option<Waker>,
 }
 
 impl PipeReader {
-    /// Connects tickets with a pipe that holds this number of bytes, and one piece more.
+    /// Connects tickets, each of so many choices, with a pipe that holds this number of bytes, and one piece more.
     /// Unless `canvases` is set, pieces say nothing about canvases.
-    pub(crate) fn of(tickets: Vec<GenerationTicket>, most: usize, canvases: bool) -> Self {
+    pub(crate) fn of(tickets: Vec<GenerationTicket>, choices: usize, most: usize, canvases: bool) -> Self {
         let cancels = tickets.iter().map(GenerationTicket::canceller).collect();
-        let reader = Self::new(most, canvases, cancels);
+        let reader = Self::new(most, canvases, (tickets.len(), choices), cancels);
         for (prompt, ticket) in tickets.into_iter().enumerate() {
             let pipe = reader.0.clone();
             ticket.send_to(move |event| pipe.put(prompt, event));
@@ -56,8 +66,17 @@ impl PipeReader {
         reader
     }
 
-    fn new(most: usize, canvases: bool, cancels: Vec<Cancel>) -> Self {
-        Self(Arc::new(Pipe { waiting: Mutex::default(), most, canvases, cancels }))
+    fn new(most: usize, canvases: bool, (prompts, choices): (usize, usize), cancels: Vec<Cancel>) -> Self {
+        let waiting = Waiting {
+            heard: VecDeque::new(),
+            order: PieceOrder::new(prompts * choices),
+            ends: (0..prompts).map(|_| None).collect(),
+            is_released: false,
+            bytes: 0,
+            overflowed: false,
+            waker: None,
+        };
+        Self(Arc::new(Pipe { waiting: Mutex::new(waiting), most, canvases, choices, cancels }))
     }
 
     /// What comes next.
@@ -93,13 +112,17 @@ impl Pipe {
         };
         let mut waiting = self.lock();
         if waiting.bytes > self.most && !waiting.overflowed {
-            waiting.overflowed = true;
-            waiting.heard.clear();
-            self.cancel();
+            if waiting.heard.is_empty() {
+                waiting.release();
+            } else {
+                waiting.overflowed = true;
+                waiting.clear();
+                self.cancel();
+            }
         }
         if !waiting.overflowed {
             waiting.bytes += weight(&heard);
-            waiting.heard.push_back(heard);
+            waiting.put(heard, self.choices);
         }
         let waker = waiting.waker.take();
         drop(waiting);
@@ -115,6 +138,50 @@ impl Pipe {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         // Nothing panics while the lock is held.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// Takes in what was heard, and lets out what has its turn.
+    fn put(&mut self, heard: Heard, choices: usize) {
+        match heard {
+            Heard::Piece(prompt, piece) if !self.is_released => {
+                let text = prompt * choices + piece.choice;
+                let is_last = piece.finish_reason.is_some();
+                self.order.put(text, Heard::Piece(prompt, piece));
+                if is_last {
+                    self.order.end(text);
+                }
+            }
+            Heard::Ended(prompt, Ok(end)) if !self.is_released && !end.cancelled => {
+                (0..choices).for_each(|choice| self.order.end(prompt * choices + choice));
+                self.ends[prompt] = Some(Heard::Ended(prompt, Ok(end)));
+            }
+            // An error waits for nothing.
+            heard => return self.heard.push_back(heard),
+        }
+        while let Some(next) = self.order.next() {
+            self.heard.push_back(next);
+        }
+        for (prompt, end) in self.ends.iter_mut().enumerate() {
+            let mut texts = prompt * choices..(prompt + 1) * choices;
+            if end.is_some() && texts.all(|text| self.order.is_over(text)) {
+                self.heard.extend(end.take());
+            }
+        }
+    }
+
+    /// Lets out everything: one text is so far ahead of others that its pieces take too much memory.
+    fn release(&mut self) {
+        self.is_released = true;
+        self.heard.extend(self.order.release());
+        self.heard.extend(self.ends.iter_mut().filter_map(Option::take));
+    }
+
+    /// Forgets everything.
+    fn clear(&mut self) {
+        self.heard.clear();
+        self.order.release().for_each(drop);
     }
 }
 
@@ -148,11 +215,11 @@ mod tests {
     #[test]
     fn a_reader_that_keeps_up_gets_everything_in_order() {
         let cancel = Cancel::new();
-        let reader = PipeReader::new(1000, false, vec![cancel.clone()]);
+        let reader = PipeReader::new(1000, false, (8, 1), vec![cancel.clone()]);
         assert!(next(&reader).is_pending());
-        for round in 0..100 {
-            reader.0.put(round, piece(&"x".repeat(600)));
-            assert!(matches!(next(&reader), Poll::Ready(Heard::Piece(at, _)) if at == round));
+        for round in 0..96 {
+            reader.0.put(round % 8, piece(&"x".repeat(600)));
+            assert!(matches!(next(&reader), Poll::Ready(Heard::Piece(at, _)) if at == round % 8));
         }
         reader.0.put(7, Event::Done(Err(EngineError::Stopped)));
         assert!(matches!(next(&reader), Poll::Ready(Heard::Ended(7, Err(EngineError::Stopped)))));
@@ -164,7 +231,7 @@ mod tests {
     #[test]
     fn a_reader_that_does_not_read_cancels_and_takes_no_more_memory() {
         let cancel = Cancel::new();
-        let reader = PipeReader::new(1000, false, vec![cancel.clone()]);
+        let reader = PipeReader::new(1000, false, (1, 1), vec![cancel.clone()]);
         reader.0.put(0, piece(&"x".repeat(5000)));
         assert!(!cancel.is_cancelled(), "one piece may be larger");
         for _ in 0..10 {
@@ -173,6 +240,58 @@ mod tests {
         assert!(cancel.is_cancelled());
         assert!(reader.0.lock().heard.is_empty());
         assert!(matches!(next(&reader), Poll::Ready(Heard::Overflow)));
+    }
+
+    #[test]
+    fn choices_come_in_turns_whenever_they_are_told() {
+        let told = |choice: usize, text: &str, is_last: bool| {
+            let finish_reason = is_last.then_some(redline_engine::FinishReason::Length);
+            Event::Progress(GenerationPiece {
+                choice,
+                text: text.into(),
+                finish_reason,
+                ..GenerationPiece::default()
+            })
+        };
+        let end = || Event::Done(Err(EngineError::Stopped));
+        let reader = PipeReader::new(10_000, false, (2, 2), Vec::new());
+        // The second prompt, and in it the second choice, is told first.
+        reader.0.put(1, told(1, "d1", false));
+        reader.0.put(1, told(1, "d2", true));
+        reader.0.put(1, told(0, "c1", true));
+        assert!(next(&reader).is_pending());
+        reader.0.put(0, told(0, "a1", false));
+        reader.0.put(0, told(0, "a2", true));
+        reader.0.put(0, told(1, "b1", true));
+        reader.0.put(0, end());
+        let texts = std::iter::from_fn(|| match next(&reader) {
+            Poll::Ready(Heard::Piece(_, piece)) => Some(piece.text),
+            _ => None,
+        });
+        assert_eq!(texts.collect::<Vec<_>>(), ["a1", "b1", "c1", "d1", "a2", "d2"]);
+    }
+
+    #[test]
+    fn a_choice_that_is_far_ahead_does_not_wait_for_ever() {
+        let cancel = Cancel::new();
+        let reader = PipeReader::new(1000, false, (1, 2), vec![cancel.clone()]);
+        let ahead = || {
+            Event::Progress(GenerationPiece {
+                choice: 1,
+                text: "x".repeat(600),
+                ..GenerationPiece::default()
+            })
+        };
+        reader.0.put(0, ahead());
+        reader.0.put(0, ahead());
+        assert!(next(&reader).is_pending());
+        reader.0.put(0, ahead());
+        for _ in 0..3 {
+            assert!(matches!(next(&reader), Poll::Ready(Heard::Piece(0, _))));
+        }
+        reader.0.put(0, piece("late"));
+        assert!(matches!(next(&reader), Poll::Ready(Heard::Piece(0, piece)) if piece.text == "late"));
+        assert!(!cancel.is_cancelled());
     }
 
     #[test]
@@ -185,7 +304,7 @@ mod tests {
         };
         for (canvases, cancelled) in [(true, true), (false, false)] {
             let cancel = Cancel::new();
-            let reader = PipeReader::new(4 * size_of::<Heard>(), canvases, vec![cancel.clone()]);
+            let reader = PipeReader::new(4 * size_of::<Heard>(), canvases, (1, 1), vec![cancel.clone()]);
             reader.0.put(0, pass());
             reader.0.put(0, pass());
             assert_eq!(cancel.is_cancelled(), cancelled);

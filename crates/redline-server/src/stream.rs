@@ -236,7 +236,7 @@ mod tests {
         let request = GenerationRequest::Autoregressive(GenerateRequest::new(Prompt::Ids(vec![5]), 1));
         let ticket = request.submit(&app.model.engine, &app.cancel).unwrap();
         let record = Record::begin((app.log.clone(), app.metrics.clone()), "id".to_owned(), "POST", "/x");
-        let pipe = (PipeReader::of(vec![ticket], 1 << 20, false), 1);
+        let pipe = (PipeReader::of(vec![ticket], 1, 1 << 20, false), 1);
         let body = EventBody::new(app.clone(), place, pipe, Buggy, "prompt", record);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let sent = runtime.block_on(body.collect()).unwrap().to_bytes();

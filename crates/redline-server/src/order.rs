@@ -93,7 +93,8 @@ mod tests {
         ) {
             let mut expected = Vec::new();
             for place in 0..6 {
-                expected.extend((0..lengths.len()).filter(|&text| place < lengths[text]).map(|text| (text, place)));
+                let told = (0..lengths.len()).filter(|&text| place < lengths[text]);
+                expected.extend(told.map(|text| (text, place)));
             }
             let mut order = PieceOrder::new(lengths.len());
             let (mut told, mut got) = (vec![0; lengths.len()], Vec::new());

@@ -190,6 +190,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// Where keys and values of earlier requests are kept on disk, if they are kept at all.
+    pub(crate) fn disk(&self) -> Option<&PrefixDir> {
+        self.prefix_cache.and(self.prefix_dir.as_ref())
+    }
+
     /// The largest adapters that passes need memory for.
     pub(crate) fn adapter_limits(&self) -> AdapterLimits {
         let limits =

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, Metadata};
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
@@ -99,11 +99,11 @@ pub struct PageFiles {
 
 /// What the files of the directory take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PageFilesUse {
+struct DirectoryUse {
     /// Bytes of all pages.
-    pub bytes: u64,
+    bytes: u64,
     /// The pages that were removed to keep within the budget.
-    pub removed: Vec<PageKey>,
+    removed: Vec<PageKey>,
 }
 
 impl PageFiles {
@@ -135,11 +135,6 @@ impl PageFiles {
         }
         self.listed = Some(changed);
         Ok(Some(keys))
-    }
-
-    /// The directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
     }
 
     fn path(&self, key: PageKey) -> PathBuf {
@@ -200,13 +195,13 @@ impl PageFiles {
     }
 
     /// Writes a page.
-    pub fn write(&self, key: PageKey, page: &[u8]) -> io::Result<()> {
+    fn write(&self, key: PageKey, page: &[u8]) -> io::Result<()> {
         assert!(page.len() == self.page_bytes, "a page of {} bytes", page.len());
         write_private_file_unsynced(&self.disk, &self.path(key), &[&Self::header(key, page), page])
     }
 
     /// Whether there is a file for this page.
-    pub fn contains(&self, key: PageKey) -> bool {
+    fn contains(&self, key: PageKey) -> bool {
         self.path(key).is_file()
     }
 
@@ -217,9 +212,9 @@ impl PageFiles {
 
     /// If all pages take more than `most` bytes, removes the least recently used ones until they take no more than 7/8 of it. Also
     /// removes temporary files that their writers have abandoned. Other files are left alone.
-    pub fn shrink(&self, most: u64) -> io::Result<PageFilesUse> {
+    fn shrink(&self, most: u64) -> io::Result<DirectoryUse> {
         let (mut pages, mut partial) = (BTreeMap::new(), Vec::new());
-        let mut used = PageFilesUse::default();
+        let mut used = DirectoryUse::default();
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -346,6 +341,7 @@ impl PageWriter {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::path::Path;
 
     use super::*;
 
@@ -412,7 +408,7 @@ mod tests {
         assert_eq!(read(&files, key("a")), Ok(Some(page(1))));
         assert_eq!(read(&files, key("b")), Ok(Some(page(2))));
         assert!(files.contains(key("a")) && !files.contains(key("c")));
-        assert_eq!(names(files.dir()).len(), 2, "nothing is left over");
+        assert_eq!(names(&files.dir).len(), 2, "nothing is left over");
         files.remove(key("a")).unwrap();
         assert_eq!(read(&files, key("a")), Ok(None));
     }
@@ -516,7 +512,7 @@ mod tests {
             fs::write(path, "x").unwrap();
         }
         age(&old, 3700);
-        assert_eq!(files.shrink(u64::MAX).unwrap(), PageFilesUse { bytes: FILE, removed: Vec::new() });
+        assert_eq!(files.shrink(u64::MAX).unwrap(), DirectoryUse { bytes: FILE, removed: Vec::new() });
         assert!(!old.exists() && new.exists());
     }
 

@@ -41,7 +41,7 @@ impl Room {
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
             page: page_bytes(&shapes) as u64,
-            pages_between: if options.prefix_dir.is_some() { PAGES_BETWEEN } else { 0 },
+            pages_between: if options.disk().is_some() { PAGES_BETWEEN } else { 0 },
             masked: matches!(loader.objective(), Objective::Masked { .. }),
         };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;

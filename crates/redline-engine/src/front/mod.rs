@@ -213,7 +213,7 @@ const PAGE_REVISION: u32 = 1;
 
 /// What all keys and values are computed with, if they are to outlive the process.
 fn identity(loader: &Loader<'_>, room: &Room, options: &Options) -> Result<Option<String>, EngineError> {
-    if options.prefix_dir.is_none() || options.prefix_cache.is_none() {
+    if options.disk().is_none() {
         return Ok(None);
     }
     let version = env!("CARGO_PKG_VERSION");

@@ -112,7 +112,12 @@ impl Saving {
     /// Opens the directory. `None`, with an event in the log, if that fails.
     fn start(self, page_bytes: usize, inbox: WeakInbox) -> Option<(Unsaved, DiskArchive)> {
         let Self { dir, identity, counters, index } = self;
-        let send = move |event| inbox.0.upgrade().is_some_and(|jobs| jobs.send(Job::Page(event)).is_ok());
+        let send = move |event| {
+            // Nobody hears of pages when the engine ends.
+            if let Some(jobs) = inbox.0.upgrade() {
+                let _ = jobs.send(Job::Page(event));
+            }
+        };
         let archive =
             DiskArchive::start(&dir, page_bytes, (&counters, &index), &(Arc::new(send) as PageEvents))?;
         Some((Unsaved::new(identity, index), archive))
@@ -202,7 +207,6 @@ impl Runner {
         let plans = Plans::new(plans, machine, counters, clock.clone());
         let shapes = model.kv_shapes(kv_format);
         let kv = KvCache::new(&shapes, pages).poisoned(poison).windowed(model.window());
-        let saving = saving.filter(|_| most_kept.is_some());
         let (unsaved, archive) = saving.and_then(|saving| saving.start(page_bytes(&shapes), inbox)).unzip();
         let cache = Cache::new(kv, most_kept).saving(unsaved);
         let operations = model.operations();

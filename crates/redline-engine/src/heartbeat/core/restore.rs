@@ -44,7 +44,6 @@ struct Chain {
 /// The request whose pages are read.
 struct Reading {
     waiting: Arrived,
-    namespace: String,
     /// The prompts whose turn has not come.
     chains: VecDeque<Chain>,
     /// The prompt whose pages are read, and the number of those that have arrived.
@@ -80,6 +79,11 @@ impl Restores {
 }
 
 impl Arrived {
+    /// The namespace of its keys and values.
+    fn namespace(&self) -> String {
+        self.arrival.adapters.namespace(&self.arrival.task.salt())
+    }
+
     /// Whether the request has ended, or waited for its first pass for longer than it may.
     fn is_over(&self, now: u64) -> bool {
         let Arrival { cancels, timeout_s, queueing, .. } = &self.arrival;
@@ -93,12 +97,15 @@ impl<M: Machine> Core<M> {
     /// Takes in a request: at once, or when the pages that it can use were read.
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
         let waiting = Arrived { arrival, number: self.line.arrive(), at: (self.clock)() };
-        let Restores { archive, stalled, .. } = &self.restores;
-        if archive.is_none() || stalled.is_some() || self.chains(&waiting).is_empty() {
-            return self.admit(waiting);
+        let Restores { archive, stalled, reading, .. } = &self.restores;
+        let can_wait = archive.is_some() && stalled.is_none();
+        let is_free = reading.is_none();
+        let chains = if can_wait { self.chains(&waiting) } else { VecDeque::new() };
+        if chains.is_empty() || is_free {
+            self.read(waiting, chains);
+        } else {
+            self.restores.line.push_back(waiting);
         }
-        self.restores.line.push_back(waiting);
-        self.read_next();
     }
 
     /// Returns whether requests wait for pages.
@@ -108,8 +115,7 @@ impl<M: Machine> Core<M> {
 
     /// The pages that a request can use and memory does not hold. No page is named twice.
     fn chains(&mut self, waiting: &Arrived) -> VecDeque<Chain> {
-        let Arrival { task, adapters, .. } = &waiting.arrival;
-        let namespace = adapters.namespace(&task.salt());
+        let (task, namespace) = (&waiting.arrival.task, waiting.namespace());
         let (mut chains, mut named) = (VecDeque::new(), HashSet::new());
         for mut tokens in task.prompts().into_iter().take(MOST_PROMPTS) {
             // The last token is always run.
@@ -133,36 +139,25 @@ impl<M: Machine> Core<M> {
         while self.restores.reading.is_none()
             && let Some(waiting) = self.restores.line.pop_front()
         {
-            // Memory may hold what an earlier request has waited for.
-            let mut chains = self.chains(&waiting);
-            match chains.pop_front() {
-                Some(chain) if !waiting.is_over((self.clock)()) => {
-                    let Arrival { task, adapters, .. } = &waiting.arrival;
-                    let namespace = adapters.namespace(&task.salt());
-                    self.read(Reading { waiting, namespace, chains, chain, arrived: 0, job: 0, last: 0 });
-                }
-                _ => self.admit(waiting),
+            if waiting.is_over((self.clock)()) {
+                self.admit(waiting);
+            } else {
+                // Memory may hold what an earlier request has waited for.
+                let chains = self.chains(&waiting);
+                self.read(waiting, chains);
             }
         }
     }
 
-    /// Begins to read the pages of a prompt.
-    fn read(&mut self, reading: Reading) {
+    /// Begins to read the pages of the first of these prompts. A request without any is admitted.
+    fn read(&mut self, waiting: Arrived, mut chains: VecDeque<Chain>) {
+        let (Some(archive), Some(chain)) = (&mut self.restores.archive, chains.pop_front()) else {
+            return self.admit(waiting);
+        };
         self.restores.jobs += 1;
         let (job, last) = (self.restores.jobs, (self.clock)());
-        if let Some(archive) = &mut self.restores.archive {
-            archive.read(job, reading.chain.keys.clone());
-        }
-        self.restores.reading = Some(Reading { arrived: 0, job, last, ..reading });
-    }
-
-    /// The next prompt of a request whose pages were read, or the next request.
-    fn read_on(&mut self, mut reading: Reading) {
-        match reading.chains.pop_front() {
-            Some(chain) => self.read(Reading { chain, ..reading }),
-            None => self.admit(reading.waiting),
-        }
-        self.read_next();
+        archive.read(job, chain.keys.clone());
+        self.restores.reading = Some(Reading { waiting, chains, chain, arrived: 0, job, last });
     }
 
     /// Notes what other threads did with pages.
@@ -177,7 +172,8 @@ impl<M: Machine> Core<M> {
             PageEvent::Finished { job } => {
                 self.restores.stalled = self.restores.stalled.filter(|stalled| *stalled != job);
                 if let Some(reading) = self.restores.reading.take_if(|reading| reading.job == job) {
-                    self.read_on(reading);
+                    self.read(reading.waiting, reading.chains);
+                    self.read_next();
                 }
             }
             PageEvent::Written { key } => {
@@ -197,12 +193,12 @@ impl<M: Machine> Core<M> {
         let Some(reading) = self.restores.reading.as_mut().filter(|reading| reading.job == job) else {
             return;
         };
-        let Reading { namespace, chain, arrived, last, .. } = reading;
+        let Reading { waiting, chain, arrived, last, .. } = reading;
         if chain.keys.get(*arrived) != Some(&key) {
             return;
         }
         let end = (chain.first + *arrived + 1) * PAGE_TOKENS;
-        if self.cache.import(namespace, &chain.tokens[..end], page) {
+        if self.cache.import(&waiting.namespace(), &chain.tokens[..end], page) {
             (*arrived, *last) = (*arrived + 1, now);
         } else {
             // The job ends, and what has arrived is used.

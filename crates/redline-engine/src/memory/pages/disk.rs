@@ -26,8 +26,8 @@ const LAST_WRITES: Duration = Duration::from_secs(5);
 /// Number of pages in memory beside those of the KV cache.
 pub(crate) const PAGES_BETWEEN: u64 = (READ_AHEAD + WRITE_BEHIND) as u64;
 
-/// Receives events. Returns `false` if nobody wants them any more.
-pub(crate) type PageEvents = Arc<dyn Fn(PageEvent) -> bool + Send + Sync>;
+/// Receives events.
+pub(crate) type PageEvents = Arc<dyn Fn(PageEvent) + Send + Sync>;
 
 /// The pages in a directory.
 pub(crate) struct DiskArchive {

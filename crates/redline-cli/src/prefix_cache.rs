@@ -42,7 +42,7 @@ impl PrefixCacheFlags {
         let dir = self.prefix_cache_dir.clone().or_else(|| environment.path(env::PREFIX_CACHE_DIR));
         if size.is_none() && self.prefix_cache_dir.is_some() {
             let hint = "leave out `--prefix-cache off`, or `--prefix-cache-dir`";
-            return Err(Failure::usage("a prefix cache that is off keeps nothing on disk", hint));
+            return Err(Failure::usage("`--prefix-cache-dir` needs the prefix cache, which is off", hint));
         }
         let bytes = bytes.unwrap_or(DISK_BYTES);
         let dir = dir.map(|dir| PrefixDir { dir, bytes, log: Arc::new(say) });
@@ -57,9 +57,15 @@ fn say(event: &PrefixDirEvent) {
             dir.display()
         )),
         PrefixDirEvent::Damaged { path, reason } => message::say(format_args!(
-            "warning: a stored page is removed and computed again: {reason}\n  in `{}`\n",
+            "warning: a stored page is damaged and is computed again: {reason}\n  in `{}`\n",
             path.display()
         )),
+        PrefixDirEvent::NotRead { dir, reason } => {
+            message::say(format_args!(
+                "warning: a stored page is not read: {reason}\n  in `{}`\n",
+                dir.display()
+            ));
+        }
         PrefixDirEvent::NotWritten { dir, reason } => {
             message::say(format_args!("warning: a page is not stored: {reason}\n  in `{}`\n", dir.display()));
         }

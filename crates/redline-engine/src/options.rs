@@ -54,6 +54,13 @@ pub enum PrefixDirEvent {
         /// What is wrong with it.
         reason: String,
     },
+    /// A page could not be read. Pages that fail later for the same reason are not logged.
+    NotRead {
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        reason: String,
+    },
     /// A page could not be written. Pages that fail later for the same reason are counted but not logged.
     NotWritten {
         /// The directory.

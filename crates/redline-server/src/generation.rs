@@ -73,15 +73,15 @@ where
 {
     let streams = stream.is_some();
     let work = move |desk: &Desk<'_>| {
-        let (mut tickets, mut choices) = (Vec::new(), 1);
+        let mut tickets = Vec::new();
         for mut request in make(desk)? {
             let limit = request.shared().timeout_s;
             *limit = desk.time_left(*limit)?;
-            choices = request.choices();
+            let choices = request.choices();
             let ticket = request.submit(desk.engine, desk.cancel)?;
-            tickets.push(if streams { ticket } else { ticket.outcome_only() });
+            tickets.push((if streams { ticket } else { ticket.outcome_only() }, choices));
         }
-        Ok::<_, ApiError>((tickets, choices))
+        Ok::<_, ApiError>(tickets)
     };
     let Some(stream) = stream else {
         let builds = |app: &App, outcomes: Vec<GenerationOutcome>| {
@@ -90,14 +90,15 @@ where
             }
             build(app, outcomes)
         };
-        return run(call, need, move |desk| work(desk).map(|(tickets, _)| tickets), builds).await;
+        let tickets = move |desk: &Desk<'_>| {
+            work(desk).map(|tickets| tickets.into_iter().map(|(ticket, _)| ticket).collect())
+        };
+        return run(call, need, tickets, builds).await;
     };
-    let (place, (tickets, choices)) = submit(call, need, work).await?;
-    let prompts = tickets.len();
+    let (place, tickets) = submit(call, need, work).await?;
     let app = call.app.clone();
     let most = app.config.limits.stream_bytes;
-    let reader = PipeReader::of(tickets, choices, most, stream.tells_canvas());
-    let pipe = (reader, prompts);
+    let pipe = PipeReader::of(tickets, most, stream.tells_canvas());
     Ok(Answer::events(move |record| Body::new(EventBody::new(app, place, pipe, stream, need.param, record))))
 }
 

@@ -34,7 +34,7 @@ impl<T> PieceOrder<T> {
         self.texts[text].has_ended = true;
     }
 
-    /// The next piece, if its text has told it.
+    /// The next piece, if it has come.
     pub(crate) fn next(&mut self) -> Option<T> {
         for _ in 0..self.texts.len() {
             let text = &mut self.texts[self.turn];
@@ -50,14 +50,9 @@ impl<T> PieceOrder<T> {
         None
     }
 
-    /// Whether a text has ended, and all its pieces were taken.
-    pub(crate) fn is_over(&self, text: usize) -> bool {
-        self.texts[text].has_ended && self.texts[text].held.is_empty()
-    }
-
     /// All pieces whose turn has not come, text by text.
-    pub(crate) fn release(&mut self) -> impl Iterator<Item = T> {
-        self.texts.iter_mut().flat_map(|text| text.held.drain(..))
+    pub(crate) fn into_pieces(self) -> impl Iterator<Item = T> {
+        self.texts.into_iter().flat_map(|text| text.held)
     }
 }
 
@@ -73,16 +68,14 @@ mod tests {
         order.put(2, "2a");
         order.put(2, "2b");
         order.put(0, "0a");
-        assert_eq!((order.next(), order.next()), (Some("0a"), None), "text 1 has told nothing");
+        assert_eq!((order.next(), order.next()), (Some("0a"), None), "nothing of text 1 has come");
         order.end(1);
-        assert!(order.is_over(1) && !order.is_over(2));
         assert_eq!((order.next(), order.next()), (Some("2a"), None));
         order.put(0, "0b");
         order.end(0);
         assert_eq!([order.next(), order.next(), order.next()], [Some("0b"), Some("2b"), None]);
-        assert!(order.is_over(0) && !order.is_over(2));
         order.put(2, "2c");
-        assert_eq!(order.release().collect::<Vec<_>>(), ["2c"]);
+        assert_eq!(order.into_pieces().collect::<Vec<_>>(), ["2c"]);
     }
 
     proptest! {

@@ -17,7 +17,7 @@ use crate::admission::{Place, failed};
 use crate::app::App;
 use crate::fault::Fault;
 use crate::log::Record;
-use crate::pipe::{Heard, PipeReader};
+use crate::pipe::{PipeEvent, PipeReader};
 
 /// Bytes after which events are handed to the connection.
 const FRAME: usize = 16 << 10;
@@ -42,16 +42,17 @@ struct Open<S: StreamedAnswer> {
 }
 
 impl<S: StreamedAnswer> EventBody<S> {
-    /// The body of an answer to so many prompts. `param` is the field that errors without one concern.
+    /// The body of an answer to the prompts of a pipe. `param` is the field that errors without one concern.
     pub(crate) fn new(
         app: Arc<App>,
         place: Place,
-        (pipe, prompts): (PipeReader, usize),
+        pipe: PipeReader,
         answer: S,
         param: &'static str,
         record: Record,
     ) -> Self {
-        Self(Some(Open { app, answer, pipe, running: prompts, begun: false, param, record, place }))
+        let running = pipe.prompts();
+        Self(Some(Open { app, answer, pipe, running, begun: false, param, record, place }))
     }
 }
 
@@ -113,13 +114,13 @@ impl<S: StreamedAnswer> Open<S> {
             match self.pipe.poll(context) {
                 Poll::Pending => return Ok(Progress::Open),
                 // An error follows.
-                Poll::Ready(Heard::Piece(_, piece))
+                Poll::Ready(PipeEvent::Piece(_, piece))
                     if piece.finish_reason == Some(FinishReason::Cancelled) => {}
-                Poll::Ready(Heard::Piece(prompt, piece)) => {
+                Poll::Ready(PipeEvent::Piece(prompt, piece)) => {
                     let told = self.answer.piece(prompt, piece, &mut events);
                     told.map_err(|error| failed(&self.app, error, self.param))?;
                 }
-                Poll::Ready(Heard::Ended(prompt, ended)) => {
+                Poll::Ready(PipeEvent::Ended(prompt, ended)) => {
                     let end: PromptEnd =
                         ended.map_err(|error| failed(&self.app, error.into(), self.param))?;
                     self.answer.ended(prompt, end);
@@ -128,7 +129,7 @@ impl<S: StreamedAnswer> Open<S> {
                     }
                     self.running -= 1;
                 }
-                Poll::Ready(Heard::Overflow) => return Err(slow_reader()),
+                Poll::Ready(PipeEvent::Overflow) => return Err(slow_reader()),
             }
         }
         self.answer.end(&mut events);
@@ -236,7 +237,7 @@ mod tests {
         let request = GenerationRequest::Autoregressive(GenerateRequest::new(Prompt::Ids(vec![5]), 1));
         let ticket = request.submit(&app.model.engine, &app.cancel).unwrap();
         let record = Record::begin((app.log.clone(), app.metrics.clone()), "id".to_owned(), "POST", "/x");
-        let pipe = (PipeReader::of(vec![ticket], 1, 1 << 20, false), 1);
+        let pipe = PipeReader::of(vec![(ticket, 1)], 1 << 20, false);
         let body = EventBody::new(app.clone(), place, pipe, Buggy, "prompt", record);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let sent = runtime.block_on(body.collect()).unwrap().to_bytes();

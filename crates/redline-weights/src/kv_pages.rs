@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -16,8 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::checksum::Hash;
 use crate::disk::Disk;
-use crate::file::open_regular;
-use crate::whole::{is_partial, write_private_file_unsynced};
+use crate::whole::{is_partial_of, write_private_file_unsynced};
 
 /// The first bytes of a file; the last one is the version.
 const MAGIC: &[u8; 8] = b"RLKVPAG\x01";
@@ -78,13 +77,18 @@ impl fmt::Display for PageKey {
     }
 }
 
-/// Why a file in the directory is not a valid page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadPage {
-    /// The file.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub reason: String,
+/// Why a page was not read.
+#[derive(Debug)]
+pub enum PageError {
+    /// The file is not that page.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file could not be read.
+    Unreadable(io::Error),
 }
 
 /// A directory of pages of one size.
@@ -93,8 +97,9 @@ pub struct PageFiles {
     dir: PathBuf,
     disk: Disk,
     page_bytes: usize,
-    /// When the directory had changed, at the last listing.
-    listed: Option<SystemTime>,
+    /// When the directory had changed, at the last listing, and at the one before. The system's clock may be so coarse that it changed
+    /// again at the same time, so that an equal time must be seen twice.
+    listed: [Option<SystemTime>; 2],
 }
 
 /// What the files of the directory take.
@@ -120,20 +125,20 @@ impl PageFiles {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         check_writers(&about)?;
-        Ok(Self { dir, disk, page_bytes, listed: None })
+        Ok(Self { dir, disk, page_bytes, listed: [None; 2] })
     }
 
-    /// The keys of all pages; `None` if the directory has not changed since the last call.
+    /// The keys of all pages; `None` if the directory has not changed since the last two calls.
     pub fn list_changed(&mut self) -> io::Result<Option<Vec<PageKey>>> {
-        let changed = fs::metadata(&self.dir)?.modified()?;
-        if self.listed == Some(changed) {
+        let changed = Some(fs::metadata(&self.dir)?.modified()?);
+        if self.listed == [changed; 2] {
             return Ok(None);
         }
         let mut keys = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             keys.extend(key_of(&entry?.file_name().to_string_lossy()));
         }
-        self.listed = Some(changed);
+        self.listed = [changed, self.listed[0]];
         Ok(Some(keys))
     }
 
@@ -145,21 +150,31 @@ impl PageFiles {
     ///
     /// # Errors
     /// If the file cannot be read or is not that page.
-    pub fn read(&self, key: PageKey, page: &mut Vec<u8>) -> Result<bool, BadPage> {
+    pub fn read(&self, key: PageKey, page: &mut Vec<u8>) -> Result<bool, PageError> {
         let path = self.path(key);
-        let bad = |reason: String| BadPage { path: path.clone(), reason };
-        if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-            return Ok(false);
-        }
-        let (mut file, bytes) = open_regular(&path).map_err(|error| bad(error.to_string()))?;
+        let damaged = |reason: String| Err(PageError::Damaged { path: path.clone(), reason });
+        let about = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            about => about.map_err(PageError::Unreadable)?,
+        };
         let expected = HEADER + self.page_bytes;
-        if bytes != expected as u64 {
-            return Err(bad(format!("it has {bytes} bytes instead of {expected}")));
+        if !about.is_file() {
+            return damaged("it is not a regular file".into());
+        }
+        if about.len() != expected as u64 {
+            return damaged(format!("it has {} bytes instead of {expected}", about.len()));
         }
         let mut header = [0; HEADER];
         page.resize(self.page_bytes, 0);
-        let read = file.read_exact(&mut header).and_then(|()| file.read_exact(page));
-        read.map_err(|error| bad(error.to_string()))?;
+        let read = File::open(&path).and_then(|mut file| {
+            file.read_exact(&mut header)?;
+            file.read_exact(page)
+        });
+        match read {
+            // Another process removed it meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            read => read.map_err(PageError::Unreadable)?,
+        }
         if header != Self::header(key, page) {
             let [magic, its_key] = [&header[..8], &header[8..40]];
             let reason = match (magic == MAGIC, its_key == key.0) {
@@ -167,7 +182,7 @@ impl PageFiles {
                 (_, false) => "it holds another page",
                 _ => "its checksum is wrong",
             };
-            return Err(bad(reason.into()));
+            return damaged(reason.into());
         }
         self.touch(key);
         Ok(true)
@@ -219,7 +234,7 @@ impl PageFiles {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let key = key_of(&name);
-            if key.is_none() && !is_partial(&name) {
+            if key.is_none() && !is_partial_of(&name, SUFFIX) {
                 continue;
             }
             // Another process may have removed it meanwhile.
@@ -237,7 +252,8 @@ impl PageFiles {
         let newest = pages.keys().next_back().map_or(SystemTime::UNIX_EPOCH, |(modified, _)| *modified);
         for (modified, name) in partial {
             if newest.duration_since(modified).is_ok_and(|age| age > ABANDONED) {
-                self.disk.remove_file(&self.dir.join(name)).or_else(unless_missing)?;
+                // If another user owns it, it is not ours to remove.
+                let _ = self.disk.remove_file(&self.dir.join(name));
             }
         }
         if used.bytes <= most {
@@ -247,10 +263,14 @@ impl PageFiles {
             if used.bytes <= most / KEPT.1 * KEPT.0 {
                 break;
             }
-            // Another process may have removed it meanwhile.
-            self.remove(key).or_else(unless_missing)?;
-            used.removed.push(key);
-            used.bytes -= bytes;
+            match self.remove(key) {
+                // Another process may have removed it meanwhile.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {}
+                _ => {
+                    used.removed.push(key);
+                    used.bytes -= bytes;
+                }
+            }
         }
         Ok(used)
     }
@@ -259,10 +279,6 @@ impl PageFiles {
 /// The key of the page whose file has this name.
 fn key_of(name: &str) -> Option<PageKey> {
     PageKey::from_hex(name.strip_suffix(SUFFIX)?)
-}
-
-fn unless_missing(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 #[cfg(unix)]
@@ -325,6 +341,10 @@ impl PageWriter {
             Some(known) => known,
             None => {
                 let used = self.files.shrink(most)?;
+                if used.bytes > most {
+                    let fact = format!("the files take {} bytes, and some cannot be removed", used.bytes);
+                    return Err(io::Error::new(io::ErrorKind::StorageFull, fact));
+                }
                 self.since = 0;
                 written.removed = used.removed;
                 used.bytes
@@ -360,9 +380,17 @@ mod tests {
         PageFiles::open(dir, PAGE, Disk::default()).unwrap()
     }
 
-    fn read(files: &PageFiles, key: PageKey) -> Result<Option<Vec<u8>>, BadPage> {
+    /// A page; what is wrong with its file.
+    fn read(files: &PageFiles, key: PageKey) -> Result<Option<Vec<u8>>, String> {
         let mut page = Vec::new();
-        Ok(files.read(key, &mut page)?.then_some(page))
+        match files.read(key, &mut page) {
+            Ok(found) => Ok(found.then_some(page)),
+            Err(PageError::Damaged { path, reason }) => {
+                assert_eq!(path, files.path(key));
+                Err(reason)
+            }
+            Err(PageError::Unreadable(error)) => panic!("{error}"),
+        }
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -417,8 +445,8 @@ mod tests {
     fn pages_are_listed_when_some_have_come_or_gone() {
         let folder = tempfile::tempdir().unwrap();
         let mut files = files(folder.path());
-        assert_eq!(files.list_changed().unwrap(), Some(Vec::new()));
-        assert_eq!(files.list_changed().unwrap(), None);
+        let lists: Vec<_> = (0..3).map(|_| files.list_changed().unwrap()).collect();
+        assert_eq!(lists, [Some(Vec::new()), Some(Vec::new()), None]);
         // The time of the directory may be as coarse as the system's clock ticks.
         std::thread::sleep(Duration::from_millis(20));
         files.write(key("a"), &page(1)).unwrap();
@@ -439,8 +467,7 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, &damaged).unwrap();
-            let bad = read(&files, key("a")).unwrap_err();
-            assert!(bad.path == path && !bad.reason.is_empty(), "bit {bit}");
+            assert!(read(&files, key("a")).is_err(), "bit {bit}");
         }
         for (bytes, reason) in [
             (&whole[..whole.len() - 1], "163 bytes instead of 164"),
@@ -448,14 +475,14 @@ mod tests {
             (&[&whole[..], b"x"].concat(), "165 bytes"),
         ] {
             fs::write(&path, bytes).unwrap();
-            let bad = read(&files, key("a")).unwrap_err();
-            assert!(bad.reason.contains(reason), "{bad:?}");
+            let found = read(&files, key("a")).unwrap_err();
+            assert!(found.contains(reason), "{found}");
         }
         fs::write(files.path(key("b")), &whole).unwrap();
-        assert!(read(&files, key("b")).unwrap_err().reason.contains("another page"));
+        assert!(read(&files, key("b")).unwrap_err().contains("another page"));
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        assert!(read(&files, key("a")).unwrap_err().reason.contains("regular file"));
+        assert!(read(&files, key("a")).unwrap_err().contains("regular file"));
     }
 
     #[test]
@@ -506,14 +533,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
         files.write(key("a"), &page(1)).unwrap();
-        let [old, new] =
-            [".x.kvpage.1-0.partial", ".y.kvpage.2-0.partial"].map(|name| folder.path().join(name));
-        for path in [&old, &new] {
+        let [old, new, foreign] = [".x.kvpage.1-0.partial", ".y.kvpage.2-0.partial", ".notes.partial"]
+            .map(|name| folder.path().join(name));
+        for path in [&old, &new, &foreign] {
             fs::write(path, "x").unwrap();
         }
         age(&old, 3700);
+        age(&foreign, 3700);
         assert_eq!(files.shrink(u64::MAX).unwrap(), DirectoryUse { bytes: FILE, removed: Vec::new() });
-        assert!(!old.exists() && new.exists());
+        assert!(!old.exists() && new.exists() && foreign.exists());
     }
 
     #[test]

@@ -120,9 +120,9 @@ fn partial(path: &Path) -> io::Result<PathBuf> {
     Ok(path.with_file_name(format!(".{name}.{}-{writer}{PARTIAL}", std::process::id())))
 }
 
-/// Whether this is the name of a temporary file.
-pub(crate) fn is_partial(name: &str) -> bool {
-    name.starts_with('.') && name.ends_with(PARTIAL)
+/// Whether this is the name of a temporary file beside one whose name has this suffix.
+pub(crate) fn is_partial_of(name: &str, suffix: &str) -> bool {
+    name.starts_with('.') && name.ends_with(PARTIAL) && name.contains(&format!("{suffix}."))
 }
 
 #[cfg(test)]

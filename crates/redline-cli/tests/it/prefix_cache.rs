@@ -100,14 +100,14 @@ fn prefixes_on_disk_outlive_the_process() {
     let arguments =
         ["score", "--model", "demo", "--json", "--label-id", "20", "--label-id", "7", "--jsonl", "-"];
     let run = redline_reading(&[&arguments, &["--prefix-cache-dir", dir][..]].concat(), line.as_bytes()).ok();
-    let told = "warning: a stored page is removed and computed again: it has 7 bytes";
-    assert!(run.err.contains(told) && run.err.contains("\n  in `"), "{}", run.err);
+    let warning = "warning: a stored page is damaged and is computed again: it has 7 bytes";
+    assert!(run.err.contains(warning) && run.err.contains("\n  in `"), "{}", run.err);
     let again: Scoring = serde_json::from_str(run.out.trim()).unwrap();
     assert_eq!(bits(&again), bits(&plain[0]));
 }
 
 #[test]
-fn a_directory_that_cannot_keep_prefixes_is_told_and_a_senseless_one_is_refused() {
+fn a_directory_that_cannot_keep_prefixes_is_reported_and_a_senseless_one_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     std::fs::write(&file, "x").unwrap();
@@ -118,7 +118,7 @@ fn a_directory_that_cannot_keep_prefixes_is_told_and_a_senseless_one_is_refused(
     let run = with(&["--prefix-cache-dir", folder.path().to_str().unwrap(), "--prefix-cache", "off"]);
     assert_eq!(run.code, 2);
     assert!(
-        run.err.contains("a prefix cache that is off keeps nothing on disk\n\nhint: leave out"),
+        run.err.contains("`--prefix-cache-dir` needs the prefix cache, which is off\n\nhint: leave out"),
         "{}",
         run.err
     );

@@ -27,8 +27,8 @@ pub struct AdapterInfo {
 pub(crate) struct Published {
     pub(super) adapter: Arc<Adapter>,
     pub(super) generation: u64,
-    /// A checksum over its weights.
-    pub(super) digest: Checksum,
+    /// A checksum over what was read.
+    pub(super) identity: Checksum,
 }
 
 /// The adapters of a request's sequences.
@@ -43,7 +43,7 @@ impl SequenceAdapters {
     pub(super) fn new(uses: Vec<(Published, f32)>) -> Self {
         let mut key = String::new();
         for (published, scale) in &uses {
-            let _ = write!(key, "{}:{:x},", published.digest, scale.to_bits());
+            let _ = write!(key, "{}:{:x},", published.identity, scale.to_bits());
         }
         let uses =
             uses.into_iter().map(|(published, scale)| AdapterUse { adapter: published.adapter, scale });

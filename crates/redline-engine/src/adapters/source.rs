@@ -11,8 +11,17 @@ use crate::error::EngineError;
 
 /// Reads and packs adapters.
 pub(crate) trait AdapterSource: Send + Sync {
-    /// Reads the adapter in `dir`. The checksum is equal for adapters that change a model equally.
-    fn read(&self, dir: &Path) -> Result<(Checksum, Arc<Adapter>), EngineError>;
+    /// Reads the adapter in `dir`.
+    fn read(&self, dir: &Path) -> Result<ReadAdapter, EngineError>;
+}
+
+/// An adapter that was read.
+pub(crate) struct ReadAdapter {
+    /// Equal for adapters that say that they change a model equally; a converted one says what it was made from.
+    pub(crate) digest: Checksum,
+    /// A checksum over what was read: equal only for adapters that change a model equally.
+    pub(crate) identity: Checksum,
+    pub(crate) adapter: Arc<Adapter>,
 }
 
 /// Directories with adapters of a model, as PEFT wrote them or converted.
@@ -25,10 +34,11 @@ pub(crate) struct Directories {
 }
 
 impl AdapterSource for Directories {
-    fn read(&self, dir: &Path) -> Result<(Checksum, Arc<Adapter>), EngineError> {
+    fn read(&self, dir: &Path) -> Result<ReadAdapter, EngineError> {
         if Infq::is(dir) {
-            let (digest, adapter) = self.builder.load(&Infq::open(dir)?, self.max_rank)?;
-            return Ok((digest, Arc::new(adapter)));
+            let infq = Infq::open(dir)?;
+            let (digest, adapter) = self.builder.load(&infq, self.max_rank)?;
+            return Ok(ReadAdapter { digest, identity: infq.digest(), adapter: Arc::new(adapter) });
         }
         let files = AdapterFiles::open(dir)?;
         let spec = self.builder.spec();
@@ -39,6 +49,7 @@ impl AdapterSource for Directories {
         // On a thread of its own, because packing rounds values and needs the default rounding mode.
         let built = with_team(self.simd, 1, |exec| self.builder.build(exec, &weights));
         let built = built.map_err(|e| EngineError::Threads { threads: 1, reason: e.to_string() })?;
-        Ok((weights.digest, Arc::new(built.map_err(|_| EngineError::Stopped)??)))
+        let adapter = Arc::new(built.map_err(|_| EngineError::Stopped)??);
+        Ok(ReadAdapter { digest: weights.digest, identity: weights.digest, adapter })
     }
 }

@@ -10,7 +10,7 @@ use redline_settings::{Setting, hint};
 use redline_weights::Checksum;
 
 use super::resident::{AdapterInfo, Published, SequenceAdapters};
-use super::source::AdapterSource;
+use super::source::{AdapterSource, ReadAdapter};
 use crate::error::{EngineError, message};
 use crate::gauges::AdapterGauges;
 use crate::options::{AdapterOptions, ClockFn};
@@ -43,6 +43,7 @@ struct Entry {
     dir: PathBuf,
     generation: u64,
     digest: Checksum,
+    identity: Checksum,
     /// `None` while it is evicted.
     adapter: Option<Arc<Adapter>>,
     load_s: f64,
@@ -56,6 +57,7 @@ struct Entry {
 struct Loaded {
     dir: PathBuf,
     digest: Checksum,
+    identity: Checksum,
     adapter: Arc<Adapter>,
     load_s: f64,
 }
@@ -136,7 +138,8 @@ impl Store {
         let start = (self.clock)();
         // A panic would end the thread that reads for all.
         let read = catch_unwind(AssertUnwindSafe(|| self.source.read(dir)));
-        let (digest, adapter) = read.map_err(|panic| EngineError::Panicked(message(&*panic)))??;
+        let ReadAdapter { digest, identity, adapter } =
+            read.map_err(|panic| EngineError::Panicked(message(&*panic)))??;
         if adapter.bytes() > self.options.memory {
             let fact = format!(
                 "an adapter of {} bytes exceeds the {} bytes for adapters\n  in `{}`",
@@ -151,7 +154,7 @@ impl Store {
             log(StageTime { stage, start, end });
         }
         let load_s = end.saturating_sub(start) as f64 * 1e-9;
-        Ok(Loaded { dir: dir.to_owned(), digest, adapter, load_s })
+        Ok(Loaded { dir: dir.to_owned(), digest, identity, adapter, load_s })
     }
 
     /// Reads an adapter and publishes it under a name, in place of the one that has the name. If `expected` is given, that one must
@@ -218,16 +221,16 @@ impl Store {
         let Some(entry) = state.entries.get_mut(name) else { return Err(unknown(name, &state)) };
         // Another thread read it, or another one was published meanwhile.
         if let Some(adapter) = entry.adapter.clone() {
-            return Ok(Some(Published { adapter, generation: entry.generation, digest: entry.digest }));
+            return Ok(Some(Published { adapter, generation: entry.generation, identity: entry.identity }));
         }
         if entry.generation != evicted {
             return Ok(None);
         }
         let loaded = loaded?;
-        let (adapter, digest) = (loaded.adapter.clone(), loaded.digest);
-        if entry.digest != loaded.digest {
+        let (adapter, identity) = (loaded.adapter.clone(), loaded.identity);
+        if entry.identity != loaded.identity {
             let generation = publish(&mut state, name, loaded, (self.options.memory, for_request)).generation;
-            return Ok(Some(Published { adapter, generation, digest }));
+            return Ok(Some(Published { adapter, generation, identity }));
         }
         let generation = entry.generation;
         entry.adapter = Some(loaded.adapter);
@@ -235,7 +238,7 @@ impl Store {
         state.restores += 1;
         state.touch(name);
         state.shrink(self.options.memory, name, for_request);
-        Ok(Some(Published { adapter, generation, digest }))
+        Ok(Some(Published { adapter, generation, identity }))
     }
 
     /// Counts of adapters and of what was done with them.
@@ -287,12 +290,12 @@ impl Store {
         let mut uses = Vec::with_capacity(choices.len());
         for AdapterChoice { name, scale } in choices {
             let Some(entry) = state.entries.get(name) else { return Err(unknown(name, &state)) };
-            let (generation, digest) = (entry.generation, entry.digest);
+            let (generation, identity) = (entry.generation, entry.identity);
             let held = || held.iter().find(|held| held.generation == generation);
             let adapter = entry.adapter.clone().or_else(|| held().map(|held| held.adapter.clone()));
             let Some(adapter) = adapter else { return Ok(Resolved::Evicted(name.clone())) };
             check_scale(name, *scale, &adapter, choices.len())?;
-            uses.push((Published { adapter, generation, digest }, *scale));
+            uses.push((Published { adapter, generation, identity }, *scale));
         }
         self.check_memory(&uses)?;
         for choice in choices {
@@ -322,14 +325,24 @@ fn publish(
 ) -> AdapterInfo {
     state.generation += 1;
     let generation = state.generation;
-    let Loaded { dir, digest, adapter, load_s } = loaded;
+    let Loaded { dir, digest, identity, adapter, load_s } = loaded;
     let old = state.entries.remove(name);
     let uses = old.as_ref().map_or(0, |old| old.uses);
     let previous = old.and_then(|old| {
-        let (dir, digest, load_s) = (old.dir, old.digest, old.load_s);
-        Some(Box::new(Loaded { dir, digest, adapter: old.adapter?, load_s }))
+        let (dir, digest, identity, load_s) = (old.dir, old.digest, old.identity, old.load_s);
+        Some(Box::new(Loaded { dir, digest, identity, adapter: old.adapter?, load_s }))
     });
-    let entry = Entry { dir, generation, digest, adapter: Some(adapter), load_s, uses, worth: 0.0, previous };
+    let entry = Entry {
+        dir,
+        generation,
+        digest,
+        identity,
+        adapter: Some(adapter),
+        load_s,
+        uses,
+        worth: 0.0,
+        previous,
+    };
     let info = entry.info(name);
     state.entries.insert(name.to_owned(), entry);
     state.touch(name);

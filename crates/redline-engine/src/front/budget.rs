@@ -10,7 +10,7 @@ use redline_settings::{Setting, hint};
 
 use super::Engine;
 use crate::error::EngineError;
-use crate::memory::pages::disk::PAGES_BETWEEN;
+use crate::memory::pages::disk::PAGES_IN_FLIGHT;
 use crate::options::Options;
 use crate::plan::OUTPUT_ROWS;
 
@@ -41,7 +41,7 @@ impl Room {
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
             page: page_bytes(&shapes) as u64,
-            pages_between: if options.disk().is_some() { PAGES_BETWEEN } else { 0 },
+            pages_in_flight: if options.disk().is_some() { PAGES_IN_FLIGHT } else { 0 },
             masked: matches!(loader.objective(), Objective::Masked { .. }),
         };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
@@ -88,7 +88,7 @@ pub(super) struct Budget {
     /// Bytes of a page of keys and values.
     pub(super) page: u64,
     /// Number of pages in memory that are being read or written.
-    pub(super) pages_between: u64,
+    pub(super) pages_in_flight: u64,
     /// Bytes of activations that each further token of a pass needs.
     pub(super) activation_row: u64,
     /// Bytes of activations that each further row of logits needs.
@@ -111,8 +111,8 @@ impl Budget {
         let canvas = self.masked.then(|| canvas_bytes(self.activations, self.activation_row, tokens));
         let parts = if canvas.is_some() { 2 } else { 1 };
         let weights = self.weights.saturating_add(self.adapters);
-        let between = self.pages_between * self.page;
-        let others = weights.saturating_add(self.activations).saturating_add(between);
+        let in_flight = self.pages_in_flight * self.page;
+        let others = weights.saturating_add(self.activations).saturating_add(in_flight);
         let pages = memory.saturating_sub(others) / (parts * self.page);
         // One page more, because each sequence has its own page where two of them diverge.
         let least = tokens.div_ceil(PAGE_TOKENS) as u64 + 1;
@@ -120,7 +120,7 @@ impl Budget {
         if pages >= least {
             return Ok(usize::try_from(pages).unwrap_or(usize::MAX));
         }
-        let needed = [weights, self.activations, parts * least * self.page + between];
+        let needed = [weights, self.activations, parts * least * self.page + in_flight];
         let [weights, activations, kv] = summands(needed);
         let adapters = if self.adapters > 0 { " and adapters" } else { "" };
         let what = if canvas.is_some() { "keys, values and canvases" } else { "keys and values" };
@@ -227,7 +227,7 @@ mod tests {
         let budget = Budget {
             weights: parts[0],
             adapters: 0,
-            pages_between: 0,
+            pages_in_flight: 0,
             activations: parts[1],
             page: parts[2] / 2,
             activation_row: 1,

@@ -110,7 +110,7 @@ pub(crate) struct Saving {
 
 impl Saving {
     /// Opens the directory. `None`, with an event in the log, if that fails.
-    fn start(self, page_bytes: usize, inbox: WeakInbox) -> Option<(Unsaved, DiskArchive)> {
+    fn start(self, page_bytes: usize, clock: ClockFn, inbox: WeakInbox) -> Option<(Unsaved, DiskArchive)> {
         let Self { dir, identity, counters, index } = self;
         let send = move |event| {
             // Nobody hears of pages when the engine ends.
@@ -118,8 +118,8 @@ impl Saving {
                 let _ = jobs.send(Job::Page(event));
             }
         };
-        let archive =
-            DiskArchive::start(&dir, page_bytes, (&counters, &index), &(Arc::new(send) as PageEvents))?;
+        let events: PageEvents = Arc::new(send);
+        let archive = DiskArchive::start(&dir, page_bytes, (&counters, &index), clock, &events)?;
         Some((Unsaved::new(identity, index), archive))
     }
 }
@@ -207,7 +207,8 @@ impl Runner {
         let plans = Plans::new(plans, machine, counters, clock.clone());
         let shapes = model.kv_shapes(kv_format);
         let kv = KvCache::new(&shapes, pages).poisoned(poison).windowed(model.window());
-        let (unsaved, archive) = saving.and_then(|saving| saving.start(page_bytes(&shapes), inbox)).unzip();
+        let start = |saving: Saving| saving.start(page_bytes(&shapes), clock.clone(), inbox);
+        let (unsaved, archive) = saving.and_then(start).unzip();
         let cache = Cache::new(kv, most_kept).saving(unsaved);
         let operations = model.operations();
         let output_rows = operations.per_output / operations.per_token.max(1.0);
@@ -276,6 +277,7 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>, gauges: &Gauges) {
         let done = match job {
             Ok(job) => catch_unwind(AssertUnwindSafe(|| {
                 take(core, job);
+                core.check_waiting();
                 core.publish();
             })),
             Err(TryRecvError::Empty) => catch_unwind(AssertUnwindSafe(|| core.tick())),

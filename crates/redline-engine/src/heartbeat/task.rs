@@ -85,8 +85,8 @@ pub(crate) trait Task {
     /// The part of the head that is applied to its rows.
     fn head(&self) -> Head;
 
-    /// The prompts whose keys and values may be those of earlier requests, as far as they are known on arrival.
-    fn prompts(&self) -> Vec<Vec<u32>> {
+    /// The prompts whose keys and values may be those of earlier requests, as far as they are known on arrival; at most so many.
+    fn prompts(&self, _most: usize) -> Vec<Vec<u32>> {
         Vec::new()
     }
 

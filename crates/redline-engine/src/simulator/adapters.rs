@@ -13,7 +13,7 @@ use super::Random;
 use super::machine::Mark;
 use super::oracle::published::{Contents, Event, Publication, Published, Use};
 use crate::adapters::resident::SequenceAdapters;
-use crate::adapters::source::AdapterSource;
+use crate::adapters::source::{AdapterSource, ReadAdapter};
 use crate::adapters::{AdapterInfo, Resolved, Store};
 use crate::error::EngineError;
 use crate::options::{AdapterOptions, ClockFn};
@@ -49,7 +49,7 @@ struct Disk {
 }
 
 impl AdapterSource for Disk {
-    fn read(&self, dir: &Path) -> Result<(Checksum, Arc<Adapter>), EngineError> {
+    fn read(&self, dir: &Path) -> Result<ReadAdapter, EngineError> {
         let number = dir.to_str().and_then(|text| text.parse::<usize>().ok());
         let number = number.ok_or_else(|| EngineError::request("no such directory", "give another"))?;
         let meanwhile = lock(&self.meanwhile).take();
@@ -62,7 +62,8 @@ impl AdapterSource for Disk {
         self.clock.fetch_add(bytes % 777, Ordering::Relaxed);
         let adapter = Arc::new(Adapter::blank(bytes));
         lock(&self.read).push(Arc::downgrade(&adapter));
-        Ok((Checksum::of(&bytes.to_le_bytes()), adapter))
+        let digest = Checksum::of(&bytes.to_le_bytes());
+        Ok(ReadAdapter { digest, identity: digest, adapter })
     }
 }
 

@@ -44,7 +44,7 @@ use self::answer::Work;
 pub(crate) use self::machine::{Digests, Ledger};
 use self::mix::Mix;
 use self::oracle::cached::Stored;
-use self::pages::Shelf;
+use self::pages::FakeDisk;
 use self::request::{End, Pending, Scene};
 use crate::error::message;
 use crate::heartbeat::core::Core;
@@ -153,10 +153,10 @@ impl Random {
 /// Runs the schedule of a seed. The error says what went wrong; the seed alone reproduces it.
 pub fn simulate(seed: u64) -> Result<Report, String> {
     let run = catch_unwind(AssertUnwindSafe(|| {
-        let (report, life) = Schedule::new(seed, None)?.run()?;
+        let (report, survivors) = Schedule::new(seed, None)?.run()?;
         // Where pages outlive the process, it runs once more.
-        match life {
-            Some(life) => Ok(report.and(Schedule::new(seed, Some(life))?.run()?.0)),
+        match survivors {
+            Some(survivors) => Ok(report.and(Schedule::new(seed, Some(survivors))?.run()?.0)),
             None => Ok(report),
         }
     }));
@@ -165,7 +165,7 @@ pub fn simulate(seed: u64) -> Result<Report, String> {
 }
 
 /// What outlives a process.
-struct Life {
+struct Survivors {
     pages: BTreeMap<PageKey, Vec<u8>>,
     /// Tokens that its requests may have stored.
     stored: Vec<Stored>,
@@ -182,7 +182,7 @@ struct Schedule {
     mix: Mix,
     library: Library,
     /// Pages that outlive the process, in some schedules.
-    shelf: Option<Shelf>,
+    disk: Option<FakeDisk>,
     /// Requests that wait for their adapters.
     waiting: VecDeque<(Place, Vec<AdapterChoice>)>,
     clock: Arc<AtomicU64>,
@@ -203,7 +203,7 @@ struct Schedule {
 
 impl Schedule {
     /// The schedule of a seed, after the process that ran it before.
-    fn new(seed: u64, before: Option<Life>) -> Result<Self, String> {
+    fn new(seed: u64, before: Option<Survivors>) -> Result<Self, String> {
         let mut random = Random(seed);
         let clock = Arc::new(AtomicU64::new(0));
         let pages = 3 + random.below(10);
@@ -214,12 +214,12 @@ impl Schedule {
         let (cancels, mix) = (random.once_in(2), Mix::new(&mut random, rows));
         let kv = KvCache::over(Ledger::default(), pages).windowed(mix.model.window);
         let (pages_before, stored_before) =
-            before.map_or_else(Default::default, |life| (life.pages, life.stored));
+            before.map_or_else(Default::default, |survivors| (survivors.pages, survivors.stored));
         let saves = random.once_in(2) && most_kept.is_some();
-        let shelf = saves.then(|| Shelf::new(pages_before));
+        let disk = saves.then(|| FakeDisk::new(pages_before));
         let mix = if saves { mix.long() } else { mix };
-        let unsaved = shelf.as_ref().map(|shelf| Unsaved::new("stand-in".into(), shelf.index.clone()));
-        let archive = shelf.as_ref().map(|shelf| Box::new(shelf.archive()) as Box<dyn PageArchive>);
+        let unsaved = disk.as_ref().map(|disk| Unsaved::new("stand-in".into(), disk.index.clone()));
+        let archive = disk.as_ref().map(|disk| Box::new(disk.archive()) as Box<dyn PageArchive>);
         let cache = Cache::new(kv, most_kept).saving(unsaved);
         let scheduler = Scheduler::new(PassLimits { rows, open, stall_s }, CostModel::new(0.5));
         let team = Team::new(1).map_err(|e| e.to_string())?;
@@ -246,7 +246,7 @@ impl Schedule {
             cancels,
             mix,
             library,
-            shelf,
+            disk,
             waiting: VecDeque::new(),
             clock,
             pages,
@@ -260,7 +260,7 @@ impl Schedule {
         })
     }
 
-    fn run(mut self) -> Result<(Report, Option<Life>), String> {
+    fn run(mut self) -> Result<(Report, Option<Survivors>), String> {
         if self.mix.adapters {
             self.library.fill(&mut self.random)?;
         }
@@ -359,13 +359,13 @@ impl Schedule {
 
     /// Lets some pages arrive, or time pass without any.
     fn bring_pages(&mut self) {
-        let Some(shelf) = &mut self.shelf else { return };
+        let Some(disk) = &mut self.disk else { return };
         for _ in 0..self.random.below(4) {
-            if let Some(event) = shelf.next(&mut self.random) {
+            if let Some(event) = disk.next(&mut self.random) {
                 self.core.page_event(event);
             }
         }
-        if shelf.is_paused() && self.core.waits_for_pages() && self.random.once_in(30) {
+        if disk.is_paused() && self.core.waits_for_pages() && self.random.once_in(30) {
             self.clock.fetch_add(300_000_000, Ordering::Relaxed);
         }
     }
@@ -413,14 +413,14 @@ impl Schedule {
     }
 
     /// Called when nothing runs: only kept sequences are left, and are released.
-    fn finish(mut self) -> Result<(Report, Option<Life>), String> {
+    fn finish(mut self) -> Result<(Report, Option<Survivors>), String> {
         self.report.preemptions = self.core.preemptions();
-        if let Some(shelf) = &mut self.shelf {
-            while let Some(event) = shelf.next(&mut self.random) {
+        if let Some(disk) = &mut self.disk {
+            while let Some(event) = disk.next(&mut self.random) {
                 self.core.page_event(event);
             }
-            (self.report.pages_read, self.report.slow) = (shelf.read, shelf.slow());
-            shelf.finish()?;
+            (self.report.pages_read, self.report.slow) = (disk.read, disk.slow());
+            disk.finish()?;
         }
         (self.report.published, self.report.restored) = (self.library.published, self.library.restored);
         self.report.busiest = 1000 * self.report.beats / self.limit.max(1);
@@ -439,7 +439,7 @@ impl Schedule {
             pages => return Err(format!("{pages} pages that nobody owns")),
         }
         self.library.finish()?;
-        let life = self.shelf.map(|shelf| Life { pages: shelf.pages(), stored: self.stored });
-        Ok((self.report, life))
+        let survivors = self.disk.map(|disk| Survivors { pages: disk.pages(), stored: self.stored });
+        Ok((self.report, survivors))
     }
 }

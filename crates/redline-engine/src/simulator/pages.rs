@@ -30,8 +30,8 @@ struct State {
 /// What the engine sees of the pages.
 pub(super) struct Archive(Arc<Mutex<State>>);
 
-/// The shelf of a schedule.
-pub(super) struct Shelf {
+/// The disk of a schedule.
+pub(super) struct FakeDisk {
     state: Arc<Mutex<State>>,
     pub(super) index: Arc<PageIndex>,
     /// Number of pages that were read.
@@ -72,8 +72,8 @@ impl PageArchive for Archive {
     }
 }
 
-impl Shelf {
-    /// A shelf with the pages of an earlier one.
+impl FakeDisk {
+    /// A disk with the pages of an earlier one.
     pub(super) fn new(pages: BTreeMap<PageKey, Vec<u8>>) -> Self {
         let index = Arc::<PageIndex>::default();
         for &key in pages.keys() {
@@ -136,7 +136,8 @@ impl Shelf {
         let wanted = state.wanted;
         let (job, keys) = state.reads.front_mut()?;
         let job = *job;
-        let key = keys.pop_front().filter(|_| job == wanted);
+        // A page may be on its way when no more are wanted.
+        let key = keys.pop_front().filter(|_| job == wanted || random.once_in(2));
         let page = key.and_then(|key| {
             let page = state.pages.get(&key).cloned();
             if page.is_none() {

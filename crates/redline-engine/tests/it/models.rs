@@ -50,7 +50,8 @@ pub(crate) fn ways(format: Format) -> Vec<Options> {
     all
 }
 
-const LONG: &str = r#"{"architectures":["LlamaForCausalLM"],"hidden_size":32,"intermediate_size":48,
+/// The configuration of [`long`].
+pub(crate) const LONG: &str = r#"{"architectures":["LlamaForCausalLM"],"hidden_size":32,"intermediate_size":48,
     "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":300,
     "max_position_embeddings":2048,"rms_norm_eps":1e-5,"hidden_act":"silu","rope_theta":10000.0}"#;
 

@@ -12,23 +12,23 @@ use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Format, Tier};
 
 use crate::models::{
-    WINDOWED, bits, budget, demo_dir, generation, golden_dir, ids, options, scores, tiny_of,
+    LONG, WINDOWED, bits, budget, demo_dir, generation, golden_dir, ids, options, scores, tiny_of,
 };
 
-/// What the log of an engine was told.
-type Told = Arc<Mutex<Vec<PrefixDirEvent>>>;
+/// The events in the log of an engine.
+type Reported = Arc<Mutex<Vec<PrefixDirEvent>>>;
 
 /// An engine that keeps pages in a directory.
-fn keeping(dir: &Path, base: Options) -> (Engine, Told) {
+fn keeping(dir: &Path, base: Options) -> (Engine, Reported) {
     limited(dir, 1 << 30, base)
 }
 
-fn limited(dir: &Path, bytes: u64, base: Options) -> (Engine, Told) {
-    let told = Told::default();
-    let heard = told.clone();
+fn limited(dir: &Path, bytes: u64, base: Options) -> (Engine, Reported) {
+    let reported = Reported::default();
+    let heard = reported.clone();
     let log = Arc::new(move |event: &PrefixDirEvent| heard.lock().unwrap().push(event.clone()));
     let prefix_dir = Some(PrefixDir { dir: dir.to_owned(), bytes, log });
-    (Engine::load(Options { prefix_dir, ..base }).unwrap(), told)
+    (Engine::load(Options { prefix_dir, ..base }).unwrap(), reported)
 }
 
 fn gauges(engine: &Engine) -> PageGauges {
@@ -89,7 +89,7 @@ fn a_restarted_engine_reads_what_it_computed() {
         let before = files(folder.path()).len();
         drop(engine);
         // The prompt of 150 tokens and its continuation fill three pages, of which the prompt fills two.
-        let (engine, told) = keeping(folder.path(), base());
+        let (engine, reported) = keeping(folder.path(), base());
         let found = gauges(&engine);
         assert!(found.pages as usize >= before && found.read == 0, "{kv_format:?}: {found:?}");
         assert_eq!(score(&engine, asking(3)), (expected.clone(), CACHED), "{kv_format:?}");
@@ -101,7 +101,7 @@ fn a_restarted_engine_reads_what_it_computed() {
         assert_eq!(score(&engine, asking(3)).0, expected);
         assert_eq!(gauges(&engine).read, read);
         assert_eq!(engine.in_use().unwrap().requests, 0);
-        assert!(told.lock().unwrap().is_empty(), "{told:?}");
+        assert!(reported.lock().unwrap().is_empty(), "{reported:?}");
     }
 }
 
@@ -123,8 +123,17 @@ fn tiers_and_threads_share_pages() {
 fn models_formats_and_salts_share_no_page() {
     let folder = tempfile::tempdir().unwrap();
     let w8 = Some(Format::W8 { group: 128 });
+    let models = tempfile::tempdir().unwrap();
+    let tiny = |name: &str, change: f32| {
+        let dir = models.path().join(name);
+        fs::create_dir(&dir).unwrap();
+        options(&tiny_of(LONG, &dir, |_, values| values[0] += change))
+    };
     let bases = [
         options(&golden_dir()),
+        Options { kv_format: Some(KvFormat::Bf16), ..options(&golden_dir()) },
+        tiny("one", 0.0),
+        tiny("other", 0.5),
         Options { format: w8, ..options(&golden_dir()) },
         Options { format: w8, outliers: 0.1, ..options(&golden_dir()) },
         Options { kv_format: Some(KvFormat::W8), ..options(&golden_dir()) },
@@ -137,7 +146,7 @@ fn models_formats_and_salts_share_no_page() {
         assert_eq!(gauges(&engine).read, 0);
         drop(engine);
     }
-    assert_eq!(files(folder.path()).len(), 4 * 2 * PAGES);
+    assert_eq!(files(folder.path()).len(), 7 * 2 * PAGES);
 }
 
 #[test]
@@ -177,7 +186,7 @@ fn adapters_have_pages_of_their_own() {
 }
 
 #[test]
-fn damaged_files_are_told_and_computed_again() {
+fn damaged_files_are_reported_and_computed_again() {
     let folder = tempfile::tempdir().unwrap();
     let (engine, _) = keeping(folder.path(), options(&golden_dir()));
     let (expected, _) = score(&engine, asking(3));
@@ -200,17 +209,17 @@ fn damaged_files_are_told_and_computed_again() {
             }
             fs::write(path, damaged).unwrap();
         }
-        let (engine, told) = keeping(folder.path(), options(&golden_dir()));
+        let (engine, reported) = keeping(folder.path(), options(&golden_dir()));
         assert_eq!(score(&engine, asking(3)), (expected.clone(), 0), "round {round}");
         let damaged = gauges(&engine).damaged;
         assert!(damaged > 0);
         drop(engine);
-        let told = told.lock().unwrap();
-        assert_eq!(told.len() as u64, damaged);
-        assert!(told.iter().all(|event| matches!(event, PrefixDirEvent::Damaged { .. })), "{told:?}");
+        let reported = reported.lock().unwrap();
+        assert_eq!(reported.len() as u64, damaged);
+        assert!(reported.iter().all(|event| matches!(event, PrefixDirEvent::Damaged { .. })), "{reported:?}");
         // They were written again, with the same bytes.
         let first = |path: &Path| {
-            told.iter().any(|event| matches!(event, PrefixDirEvent::Damaged { path: p, .. } if p == path))
+            reported.iter().any(|event| matches!(event, PrefixDirEvent::Damaged { path: p, .. } if p == path))
         };
         for (path, bytes) in whole.iter().filter(|(path, _)| first(path)) {
             assert!(fs::read(path).unwrap() == *bytes, "round {round}");
@@ -236,10 +245,10 @@ fn missing_pages_end_what_can_be_read() {
     for gone in &all {
         let bytes = fs::read(gone).unwrap();
         fs::remove_file(gone).unwrap();
-        let (engine, told) = keeping(folder.path(), options(&golden_dir()));
+        let (engine, reported) = keeping(folder.path(), options(&golden_dir()));
         let (ids, reused) = generate(&engine, asked());
         assert_eq!(ids, expected);
-        assert!(told.lock().unwrap().is_empty());
+        assert!(reported.lock().unwrap().is_empty());
         cached.push(reused);
         drop(engine);
         assert!(fs::read(gone).unwrap() == bytes, "it is written again");
@@ -269,7 +278,7 @@ fn echoed_prompts_are_computed_where_their_logits_are_wanted() {
 }
 
 #[test]
-fn directories_that_cannot_be_used_are_told() {
+fn directories_that_cannot_be_used_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "x").unwrap();
@@ -284,10 +293,13 @@ fn directories_that_cannot_be_used_are_told() {
     }
     let expected = score(&Engine::load(options(&golden_dir())).unwrap(), asking(3));
     for dir in bad {
-        let (engine, told) = keeping(&dir, options(&golden_dir()));
+        let (engine, reported) = keeping(&dir, options(&golden_dir()));
         assert_eq!(score(&engine, asking(3)), expected);
-        let told = told.lock().unwrap();
-        assert!(matches!(&told[..], [PrefixDirEvent::Unusable { dir: at, .. }] if *at == dir), "{told:?}");
+        let reported = reported.lock().unwrap();
+        assert!(
+            matches!(&reported[..], [PrefixDirEvent::Unusable { dir: at, .. }] if *at == dir),
+            "{reported:?}"
+        );
     }
 }
 
@@ -296,23 +308,23 @@ fn the_files_keep_within_their_budget() {
     let folder = tempfile::tempdir().unwrap();
     let base = || options(&golden_dir());
     let page = Engine::load(base()).unwrap().info().kv_bytes_per_token * PAGE_TOKENS as u64 + 64;
-    let (engine, told) = limited(folder.path(), 10 * page, base());
+    let (engine, reported) = limited(folder.path(), 10 * page, base());
     for first in 0..8 {
         score(&engine, asking(first));
     }
     drop(engine);
     let bytes: u64 = files(folder.path()).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
     assert!((5 * page..=10 * page).contains(&bytes), "{bytes} bytes, {page} each");
-    assert!(told.lock().unwrap().is_empty());
+    assert!(reported.lock().unwrap().is_empty());
     let small = folder.path().join("small");
-    let (engine, told) = limited(&small, page - 1, base());
+    let (engine, reported) = limited(&small, page - 1, base());
     score(&engine, asking(3));
     score(&engine, asking(4));
     drop(engine);
-    let told = told.lock().unwrap();
+    let reported = reported.lock().unwrap();
     assert!(
-        matches!(&told[..], [PrefixDirEvent::NotWritten { reason, .. }] if reason.contains("budget")),
-        "{told:?}"
+        matches!(&reported[..], [PrefixDirEvent::NotWritten { reason, .. }] if reason.contains("budget")),
+        "{reported:?}"
     );
     assert!(files(&small).is_empty());
 }
@@ -354,10 +366,10 @@ fn sequences_that_gave_back_pages_are_not_saved_in_part() {
     let asked = || generation(ids(&prompt(3, 330)), 200);
     let expected = generate(&Engine::load(options(&model)).unwrap(), asked()).0;
     for _ in 0..2 {
-        let (engine, told) = keeping(&pages, options(&model));
+        let (engine, reported) = keeping(&pages, options(&model));
         assert_eq!(generate(&engine, asked()).0, expected);
         drop(engine);
-        assert!(told.lock().unwrap().is_empty());
+        assert!(reported.lock().unwrap().is_empty());
     }
 }
 

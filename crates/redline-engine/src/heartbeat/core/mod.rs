@@ -254,9 +254,7 @@ impl<M: Machine> Core<M> {
     /// The heartbeat: runs one pass of the requests and one over a window.
     pub(crate) fn tick(&mut self) {
         self.evaluate_next();
-        if self.waits_for_pages() {
-            self.check_waiting();
-        }
+        self.check_waiting();
         if !self.tasks.is_empty() {
             self.run_next();
         }

@@ -1,6 +1,6 @@
 //! Pages that outlive the process: requests wait for those that they can use, and finished requests leave theirs.
 //!
-//! A request whose prompts begin with full pages that memory does not hold waits outside of the scheduler, in line, while they are
+//! A request whose prompts begin with full pages that memory does not hold waits outside of the scheduler while they are
 //! read, one prompt after another. Each page joins the kept sequences as it arrives, so that a request that waits holds nothing, and
 //! nothing it waits for takes room from running requests. What is missing, damaged, evicted meanwhile or late is computed.
 
@@ -16,13 +16,15 @@ use crate::heartbeat::machine::Machine;
 use crate::memory::pages::{PageArchive, PageEvent};
 
 /// Maximum number of prompts of a request whose pages are looked for.
-const MOST_PROMPTS: usize = 64;
-/// Seconds that requests wait for the next page. Those that wait longer begin without it.
-const PATIENCE_S: f64 = 0.25;
+const MAX_PROMPTS: usize = 64;
+/// Maximum seconds that requests wait for the next page. Those that wait longer begin without it.
+const MAX_PAGE_S: f64 = 0.25;
+/// Maximum seconds that a request waits for all its pages, and for those of earlier requests. It begins with what has arrived.
+const MAX_WAIT_S: f64 = 2.0;
 /// Maximum number of pages that are copied to be saved in one heartbeat.
-const MOST_SAVED: usize = 2;
-/// Seconds after which the end of the engine no longer waits for pages to be written.
-const LAST_S: f64 = 5.0;
+const MAX_SAVED: usize = 2;
+/// Maximum seconds that shutdown spends on saving pages.
+const SHUTDOWN_S: f64 = 5.0;
 
 /// A request that has arrived.
 pub(super) struct Arrived {
@@ -34,7 +36,7 @@ pub(super) struct Arrived {
 }
 
 /// Pages of a prompt that memory does not hold.
-struct Chain {
+struct MissingPages {
     tokens: Vec<u32>,
     /// The first of the pages.
     first: usize,
@@ -44,12 +46,11 @@ struct Chain {
 /// The request whose pages are read.
 struct Reading {
     waiting: Arrived,
-    /// The prompts whose turn has not come.
-    chains: VecDeque<Chain>,
-    /// The prompt whose pages are read, and the number of those that have arrived.
-    chain: Chain,
+    /// The pages that are read, and the number of those that have arrived.
+    pages: MissingPages,
     arrived: usize,
-    job: u64,
+    /// Those of the prompts whose turn has not come.
+    later: VecDeque<MissingPages>,
     /// When the last page arrived.
     last: u64,
 }
@@ -57,7 +58,7 @@ struct Reading {
 /// The pages that outlive the process, and the requests that wait for some.
 pub(crate) struct Restores {
     archive: Option<Box<dyn PageArchive>>,
-    line: VecDeque<Arrived>,
+    queue: VecDeque<Arrived>,
     reading: Option<Reading>,
     /// Number of jobs so far.
     jobs: u64,
@@ -69,12 +70,12 @@ pub(crate) struct Restores {
 
 impl Restores {
     pub(super) fn new(archive: Option<Box<dyn PageArchive>>) -> Self {
-        Self { archive, line: VecDeque::new(), reading: None, jobs: 0, stalled: None, spare: None }
+        Self { archive, queue: VecDeque::new(), reading: None, jobs: 0, stalled: None, spare: None }
     }
 
     /// Number of requests that wait.
     pub(super) fn waiting(&self) -> usize {
-        self.line.len() + usize::from(self.reading.is_some())
+        self.queue.len() + usize::from(self.reading.is_some())
     }
 }
 
@@ -84,11 +85,11 @@ impl Arrived {
         self.arrival.adapters.namespace(&self.arrival.task.salt())
     }
 
-    /// Whether the request has ended, or waited for its first pass for longer than it may.
+    /// Whether the request does not wait any longer: it was cancelled or is late, or its pages take too long.
     fn is_over(&self, now: u64) -> bool {
         let Arrival { cancels, timeout_s, queueing, .. } = &self.arrival;
         let elapsed = seconds_between(self.at, now);
-        let limits = [*timeout_s, queueing.longest_wait_s];
+        let limits = [*timeout_s, queueing.longest_wait_s, Some(MAX_WAIT_S)];
         cancels.iter().any(Cancel::is_cancelled) || limits.into_iter().flatten().any(|most| elapsed > most)
     }
 }
@@ -100,11 +101,11 @@ impl<M: Machine> Core<M> {
         let Restores { archive, stalled, reading, .. } = &self.restores;
         let can_wait = archive.is_some() && stalled.is_none();
         let is_free = reading.is_none();
-        let chains = if can_wait { self.chains(&waiting) } else { VecDeque::new() };
-        if chains.is_empty() || is_free {
-            self.read(waiting, chains);
+        let missing = if can_wait { self.missing(&waiting) } else { VecDeque::new() };
+        if missing.is_empty() || is_free {
+            self.read(waiting, missing);
         } else {
-            self.restores.line.push_back(waiting);
+            self.restores.queue.push_back(waiting);
         }
     }
 
@@ -113,66 +114,75 @@ impl<M: Machine> Core<M> {
         self.restores.waiting() > 0
     }
 
-    /// The pages that a request can use and memory does not hold. No page is named twice.
-    fn chains(&mut self, waiting: &Arrived) -> VecDeque<Chain> {
+    /// The pages that a request can use and memory does not hold, by prompt. No page is named twice.
+    fn missing(&mut self, waiting: &Arrived) -> VecDeque<MissingPages> {
         let (task, namespace) = (&waiting.arrival.task, waiting.namespace());
-        let (mut chains, mut named) = (VecDeque::new(), HashSet::new());
-        for mut tokens in task.prompts().into_iter().take(MOST_PROMPTS) {
+        let (mut missing, mut named) = (VecDeque::new(), HashSet::new());
+        for mut tokens in task.prompts(MAX_PROMPTS) {
             // The last token is always run.
             let pages = tokens.len().saturating_sub(1) / PAGE_TOKENS;
             tokens.truncate(pages * PAGE_TOKENS);
-            let held = self.cache.matching(&namespace, &tokens).unwrap_or(0) / PAGE_TOKENS;
+            let matching = |tokens: &[u32]| self.cache.matching(&namespace, tokens).unwrap_or(0);
+            let mut held = matching(&tokens) / PAGE_TOKENS;
+            // With a window, a kept sequence may be continued at its end, but not at a page before it.
+            while matching(&tokens[..held * PAGE_TOKENS]) < held * PAGE_TOKENS {
+                held -= 1;
+            }
             let Some(unsaved) = self.cache.unsaved().filter(|_| held < pages) else { continue };
             let mut keys = unsaved.keys(&namespace, &tokens);
             keys.truncate(held + unsaved.readable(&keys[held..]));
             let first = held + keys[held..].iter().take_while(|key| named.contains(*key)).count();
             if first < keys.len() {
                 named.extend(keys[first..].iter().copied());
-                chains.push_back(Chain { tokens, first, keys: keys.split_off(first) });
+                missing.push_back(MissingPages { tokens, first, keys: keys.split_off(first) });
             }
         }
-        chains
+        missing
     }
 
     /// Reads the pages of the next request, unless some are being read.
     fn read_next(&mut self) {
         while self.restores.reading.is_none()
-            && let Some(waiting) = self.restores.line.pop_front()
+            && let Some(waiting) = self.restores.queue.pop_front()
         {
             if waiting.is_over((self.clock)()) {
                 self.admit(waiting);
             } else {
                 // Memory may hold what an earlier request has waited for.
-                let chains = self.chains(&waiting);
-                self.read(waiting, chains);
+                let missing = self.missing(&waiting);
+                self.read(waiting, missing);
             }
         }
     }
 
-    /// Begins to read the pages of the first of these prompts. A request without any is admitted.
-    fn read(&mut self, waiting: Arrived, mut chains: VecDeque<Chain>) {
-        let (Some(archive), Some(chain)) = (&mut self.restores.archive, chains.pop_front()) else {
+    /// Begins to read the first of these pages. A request without any is admitted.
+    fn read(&mut self, waiting: Arrived, mut missing: VecDeque<MissingPages>) {
+        let (Some(archive), Some(pages)) = (&mut self.restores.archive, missing.pop_front()) else {
             return self.admit(waiting);
         };
         self.restores.jobs += 1;
-        let (job, last) = (self.restores.jobs, (self.clock)());
-        archive.read(job, chain.keys.clone());
-        self.restores.reading = Some(Reading { waiting, chains, chain, arrived: 0, job, last });
+        archive.read(self.restores.jobs, pages.keys.clone());
+        let last = (self.clock)();
+        self.restores.reading = Some(Reading { waiting, pages, arrived: 0, later: missing, last });
     }
 
     /// Notes what other threads did with pages.
     pub(crate) fn page_event(&mut self, event: PageEvent) {
         match event {
             PageEvent::Read { job, key, page } => {
-                self.keep_page(job, key, &page);
+                if job == self.restores.jobs {
+                    self.keep_page(key, &page);
+                }
                 if let Some(archive) = &mut self.restores.archive {
                     archive.give_back(page);
                 }
             }
             PageEvent::Finished { job } => {
                 self.restores.stalled = self.restores.stalled.filter(|stalled| *stalled != job);
-                if let Some(reading) = self.restores.reading.take_if(|reading| reading.job == job) {
-                    self.read(reading.waiting, reading.chains);
+                if job == self.restores.jobs
+                    && let Some(Reading { waiting, later, .. }) = self.restores.reading.take()
+                {
+                    self.read(waiting, later);
                     self.read_next();
                 }
             }
@@ -188,17 +198,14 @@ impl<M: Machine> Core<M> {
     }
 
     /// Keeps a page that was read, if it is the next one of the prompt.
-    fn keep_page(&mut self, job: u64, key: PageKey, page: &[u8]) {
+    fn keep_page(&mut self, key: PageKey, page: &[u8]) {
         let now = (self.clock)();
-        let Some(reading) = self.restores.reading.as_mut().filter(|reading| reading.job == job) else {
-            return;
-        };
-        let Reading { waiting, chain, arrived, last, .. } = reading;
-        if chain.keys.get(*arrived) != Some(&key) {
+        let Some(Reading { waiting, pages, arrived, last, .. }) = &mut self.restores.reading else { return };
+        if pages.keys.get(*arrived) != Some(&key) {
             return;
         }
-        let end = (chain.first + *arrived + 1) * PAGE_TOKENS;
-        if self.cache.import(&waiting.namespace(), &chain.tokens[..end], page) {
+        let end = (pages.first + *arrived + 1) * PAGE_TOKENS;
+        if self.cache.import(&waiting.namespace(), &pages.tokens[..end], page) {
             (*arrived, *last) = (*arrived + 1, now);
         } else {
             // The job ends, and what has arrived is used.
@@ -208,14 +215,17 @@ impl<M: Machine> Core<M> {
 
     /// Ends the wait of requests that are cancelled or late, and of all if the next page does not arrive.
     pub(crate) fn check_waiting(&mut self) {
+        if !self.waits_for_pages() {
+            return;
+        }
         let now = (self.clock)();
         let restores = &mut self.restores;
-        let late = |reading: &mut Reading| seconds_between(reading.last, now) > PATIENCE_S;
+        let late = |reading: &mut Reading| seconds_between(reading.last, now) > MAX_PAGE_S;
         if let Some(reading) = restores.reading.take_if(late) {
-            restores.stalled = Some(reading.job);
+            restores.stalled = Some(restores.jobs);
             self.stop_reading(true);
-            let line = std::mem::take(&mut self.restores.line);
-            for waiting in [reading.waiting].into_iter().chain(line) {
+            let queue = std::mem::take(&mut self.restores.queue);
+            for waiting in [reading.waiting].into_iter().chain(queue) {
                 self.admit(waiting);
             }
             return;
@@ -225,8 +235,8 @@ impl<M: Machine> Core<M> {
             self.stop_reading(false);
             self.admit(reading.waiting);
         }
-        while let Some(at) = self.restores.line.iter().position(|waiting| waiting.is_over(now))
-            && let Some(waiting) = self.restores.line.remove(at)
+        while let Some(at) = self.restores.queue.iter().position(|waiting| waiting.is_over(now))
+            && let Some(waiting) = self.restores.queue.remove(at)
         {
             self.admit(waiting);
         }
@@ -242,7 +252,7 @@ impl<M: Machine> Core<M> {
     /// Fails the requests that wait.
     pub(super) fn fail_waiting(&mut self, error: impl Fn() -> EngineError) {
         let reading = self.restores.reading.take().map(|reading| reading.waiting);
-        for waiting in reading.into_iter().chain(std::mem::take(&mut self.restores.line)) {
+        for waiting in reading.into_iter().chain(std::mem::take(&mut self.restores.queue)) {
             waiting.arrival.refuse(error());
         }
     }
@@ -269,12 +279,12 @@ impl<M: Machine> Core<M> {
 
     /// Lets some pages be saved beside a pass, and more if none runs.
     pub(super) fn save_some(&mut self) {
-        self.save(if self.tasks.is_empty() { usize::MAX } else { MOST_SAVED }, false);
+        self.save(if self.tasks.is_empty() { usize::MAX } else { MAX_SAVED }, false);
     }
 
     /// Lets all pages be saved, at the end of the engine.
     pub(crate) fn save_all(&mut self) {
         let start = (self.clock)();
-        while self.save(1, true) && seconds_between(start, (self.clock)()) < LAST_S {}
+        while self.save(1, true) && seconds_between(start, (self.clock)()) < SHUTDOWN_S {}
     }
 }

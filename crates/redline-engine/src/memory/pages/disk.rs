@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use redline_weights::{Disk, PageFiles, PageKey, PageWriter, PageWritten};
+use redline_weights::{Disk, PageError, PageFiles, PageKey, PageWriter, PageWritten};
 
 use super::{PageArchive, PageEvent, PageIndex};
 use crate::gauges::PageCounters;
-use crate::options::{PrefixDir, PrefixDirEvent, PrefixDirLog};
+use crate::options::{ClockFn, PrefixDir, PrefixDirEvent};
 
 /// Number of pages that were read and that the engine's thread has not taken.
 const READ_AHEAD: usize = 16;
@@ -19,12 +19,12 @@ const WRITE_BEHIND: usize = 8;
 /// How often the pages of other processes are looked for, and how long the start waits for the first listing.
 const LISTED_EVERY: Duration = Duration::from_secs(10);
 const FIRST_LISTING: Duration = Duration::from_secs(1);
-/// How long the end waits for memory for a page, and for the last pages to be written.
-const LAST_BUFFER: Duration = Duration::from_secs(1);
-const LAST_WRITES: Duration = Duration::from_secs(5);
+/// How long shutdown waits for memory for a page, and for the last pages to be written.
+const SHUTDOWN_BUFFER: Duration = Duration::from_secs(1);
+const SHUTDOWN_WRITES: Duration = Duration::from_secs(5);
 
-/// Number of pages in memory beside those of the KV cache.
-pub(crate) const PAGES_BETWEEN: u64 = (READ_AHEAD + WRITE_BEHIND) as u64;
+/// Number of pages that are in memory while they are read or written.
+pub(crate) const PAGES_IN_FLIGHT: u64 = (READ_AHEAD + WRITE_BEHIND) as u64;
 
 /// Receives events.
 pub(crate) type PageEvents = Arc<dyn Fn(PageEvent) + Send + Sync>;
@@ -48,6 +48,7 @@ impl DiskArchive {
         options: &PrefixDir,
         page_bytes: usize,
         (counters, index): (&Arc<PageCounters>, &Arc<PageIndex>),
+        clock: ClockFn,
         events: &PageEvents,
     ) -> Option<Self> {
         let unusable = |reason: std::io::Error| {
@@ -70,7 +71,9 @@ impl DiskArchive {
             wanted: wanted.clone(),
             free,
             index: index.clone(),
-            log: options.log.clone(),
+            options: options.clone(),
+            clock,
+            unreadable: None,
             counters: counters.clone(),
             events: events.clone(),
         };
@@ -124,7 +127,7 @@ impl PageArchive for DiskArchive {
     }
 
     fn take_buffer(&mut self, wait: bool) -> Option<Vec<u8>> {
-        if wait { self.written.recv_timeout(LAST_BUFFER).ok() } else { self.written.try_recv().ok() }
+        if wait { self.written.recv_timeout(SHUTDOWN_BUFFER).ok() } else { self.written.try_recv().ok() }
     }
 
     fn write(&mut self, key: PageKey, page: Vec<u8>) {
@@ -141,7 +144,7 @@ impl Drop for DiskArchive {
         // A reader that waits for memory gets one page of it, and sees that no more are wanted.
         let _ = self.read.send(Vec::new());
         (self.reads, self.writes) = (None, None);
-        let _ = self.ended.recv_timeout(LAST_WRITES);
+        let _ = self.ended.recv_timeout(SHUTDOWN_WRITES);
     }
 }
 
@@ -152,7 +155,10 @@ struct Reader {
     /// Memory for pages.
     free: Receiver<Vec<u8>>,
     index: Arc<PageIndex>,
-    log: PrefixDirLog,
+    options: PrefixDir,
+    clock: ClockFn,
+    /// Why the last page could not be read.
+    unreadable: Option<String>,
     counters: Arc<PageCounters>,
     events: PageEvents,
 }
@@ -163,26 +169,37 @@ impl Reader {
         // The caller may have waited for long enough.
         let _ = listed.send(());
         let mut spare = None;
+        let mut at = (self.clock)();
         loop {
-            let (job, keys) = match jobs.recv_timeout(LISTED_EVERY) {
-                Ok(job) => job,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.list();
-                    continue;
+            let job = jobs.recv_timeout(LISTED_EVERY);
+            if let Ok((job, keys)) = job {
+                if !self.run_job(job, keys, &mut spare) {
+                    return;
                 }
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
-            for key in keys {
-                let Some(mut page) = spare.take().or_else(|| self.free.recv().ok()) else { return };
-                let is_wanted = self.wanted.load(Ordering::Relaxed) == job;
-                if !is_wanted || !self.read(key, &mut page) {
-                    spare = Some(page);
-                    break;
-                }
-                (self.events)(PageEvent::Read { job, key, page });
+            } else if job.is_err_and(|error| error == RecvTimeoutError::Disconnected) {
+                return;
             }
-            (self.events)(PageEvent::Finished { job });
+            let now = (self.clock)();
+            if now.saturating_sub(at) >= LISTED_EVERY.as_nanos() as u64 {
+                at = now;
+                self.list();
+            }
         }
+    }
+
+    /// Reads the pages of a job. Returns `false` if nobody wants any more.
+    fn run_job(&mut self, job: u64, keys: Vec<PageKey>, spare: &mut Option<Vec<u8>>) -> bool {
+        for key in keys {
+            let Some(mut page) = spare.take().or_else(|| self.free.recv().ok()) else { return false };
+            let is_wanted = self.wanted.load(Ordering::Relaxed) == job;
+            if !is_wanted || !self.read(key, &mut page) {
+                *spare = Some(page);
+                break;
+            }
+            (self.events)(PageEvent::Read { job, key, page });
+        }
+        (self.events)(PageEvent::Finished { job });
+        true
     }
 
     /// Lists the pages again if the directory has changed. If it cannot be listed, what is known stays.
@@ -200,11 +217,19 @@ impl Reader {
                 return true;
             }
             Ok(false) => {}
-            Err(bad) => {
+            Err(PageError::Damaged { path, reason }) => {
                 self.counters.damaged.fetch_add(1, Ordering::Relaxed);
-                (self.log)(&PrefixDirEvent::Damaged { path: bad.path, reason: bad.reason });
+                (self.options.log)(&PrefixDirEvent::Damaged { path, reason });
                 // If it cannot be removed, the next request for it finds it damaged again.
                 let _ = self.files.remove(key);
+            }
+            Err(PageError::Unreadable(error)) => {
+                let reason = Some(error.to_string());
+                if self.unreadable != reason {
+                    let (dir, reason) = (self.options.dir.clone(), error.to_string());
+                    (self.options.log)(&PrefixDirEvent::NotRead { dir, reason });
+                }
+                self.unreadable = reason;
             }
         }
         self.index.remove(key);

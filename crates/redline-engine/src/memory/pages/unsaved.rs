@@ -8,8 +8,8 @@ use redline_weights::PageKey;
 
 use super::PageIndex;
 
-/// Maximum number of sequences that wait until their pages are saved. Beyond, the earliest is forgotten.
-const MOST_WAITING: usize = 256;
+/// Maximum number of tokens of the sequences that wait until their pages are saved. Beyond, the earliest are forgotten.
+const MAX_TOKENS: usize = 1 << 20;
 
 /// A kept sequence whose pages are saved one after another.
 #[derive(Debug)]
@@ -39,11 +39,13 @@ pub(crate) struct Unsaved {
     /// Pages that were handed over and are not written yet.
     pending: HashSet<PageKey>,
     waiting: VecDeque<Waiting>,
+    /// Number of tokens of these.
+    waiting_tokens: usize,
 }
 
 impl Unsaved {
     pub(crate) fn new(identity: String, saved: Arc<PageIndex>) -> Self {
-        Self { identity, saved, pending: HashSet::new(), waiting: VecDeque::new() }
+        Self { identity, saved, pending: HashSet::new(), waiting: VecDeque::new(), waiting_tokens: 0 }
     }
 
     fn is_saved(&self, key: PageKey) -> bool {
@@ -74,10 +76,15 @@ impl Unsaved {
         let keys = self.keys(namespace, tokens);
         let Some(page) = keys.iter().position(|&key| !self.is_saved(key)) else { return };
         let before = page.checked_sub(1).map_or_else(|| self.root(namespace), |last| keys[last]);
-        if self.waiting.len() == MOST_WAITING {
-            self.waiting.pop_front();
-        }
         let tokens = tokens[..keys.len() * PAGE_TOKENS].to_vec();
+        let covers = |other: &Waiting| other.namespace == namespace && other.tokens.starts_with(&tokens);
+        if self.waiting.iter().any(covers) {
+            return;
+        }
+        self.waiting_tokens += tokens.len();
+        while self.waiting_tokens > MAX_TOKENS && !self.waiting.is_empty() {
+            self.forget_next();
+        }
         self.waiting.push_back(Waiting { namespace: namespace.to_owned(), tokens, page, before });
     }
 
@@ -86,7 +93,7 @@ impl Unsaved {
         while let Some(front) = self.waiting.front() {
             let start = front.page * PAGE_TOKENS;
             let Some(page) = front.tokens.get(start..start + PAGE_TOKENS) else {
-                self.waiting.pop_front();
+                self.forget_next();
                 continue;
             };
             let (key, page) = (front.before.then(page), front.page + 1);
@@ -104,7 +111,7 @@ impl Unsaved {
 
     /// Forgets the sequence of the next page, which is no longer kept.
     pub(crate) fn forget_next(&mut self) {
-        self.waiting.pop_front();
+        self.waiting_tokens -= self.waiting.pop_front().map_or(0, |next| next.tokens.len());
     }
 
     /// Notes that a page was handed over to be written.
@@ -208,12 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn few_sequences_wait() {
+    fn few_tokens_wait_and_none_twice() {
         let mut unsaved = Unsaved::new("model".into(), Arc::default());
-        for first in 0..300 {
-            unsaved.kept("", &[first; 64]);
+        unsaved.kept("", &tokens(128));
+        unsaved.kept("", &tokens(64));
+        assert_eq!(unsaved.waiting.len(), 1, "the longer sequence has the pages of the shorter");
+        let each = MAX_TOKENS / 4;
+        for first in 0..5 {
+            unsaved.kept("", &vec![first; each]);
         }
-        assert_eq!(unsaved.waiting.len(), MOST_WAITING);
-        assert_eq!(unsaved.next().map(|next| next.tokens[0]), Some(300 - MOST_WAITING as u32));
+        assert_eq!((unsaved.waiting.len(), unsaved.waiting_tokens), (4, MAX_TOKENS));
+        assert_eq!(unsaved.next().map(|next| next.tokens[0]), Some(1));
+        unsaved.forget_next();
+        assert_eq!(unsaved.waiting_tokens, 3 * each);
     }
 }

@@ -230,7 +230,7 @@ impl Task for GenerateTask {
         self.job.prompt.len() + self.job.max_new_tokens
     }
 
-    fn prompts(&self) -> Vec<Vec<u32>> {
+    fn prompts(&self, _most: usize) -> Vec<Vec<u32>> {
         if !self.job.kv_cache {
             return Vec::new();
         }

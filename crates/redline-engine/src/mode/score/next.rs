@@ -196,8 +196,8 @@ impl Task for ScoreTask {
         self.logits.head()
     }
 
-    fn prompts(&self) -> Vec<Vec<u32>> {
-        self.job.items().map(|item| self.job.tokens(item)).collect()
+    fn prompts(&self, most: usize) -> Vec<Vec<u32>> {
+        self.job.items().take(most).map(|item| self.job.tokens(item)).collect()
     }
 
     fn start(&mut self, cached: Cached<'_>) {

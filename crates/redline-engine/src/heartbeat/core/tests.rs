@@ -8,6 +8,7 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{Simd, Team};
 use redline_models::adapter::Adapters;
 use redline_models::kv::KvCache;
+use redline_weights::PageKey;
 
 use super::*;
 use crate::adapters::resident::SequenceAdapters;
@@ -16,6 +17,7 @@ use crate::answer::ticket::{Event, GenerateTicket, Ticket};
 use crate::answer::transcript::Transcript;
 use crate::heartbeat::runner::Inbox;
 use crate::memory::cache::WindowId;
+use crate::memory::pages::{PageEvent, PageIndex, Unsaved};
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::mode::perplexity::{Evaluated, Wanted};
 use crate::request::{Penalties, Sampling};
@@ -324,4 +326,123 @@ fn a_request_takes_the_room_of_a_window_that_waits_while_another_request_runs() 
     let alone = evaluated(&mut Bench::new(), None, 9 * PAGE_TOKENS);
     let again = evaluated(&mut bench, Some(first.window), 9 * PAGE_TOKENS);
     assert_eq!(again.readings.nll, alone.readings.nll);
+}
+
+/// An archive that does nothing. It counts how often pages were too slow.
+#[derive(Clone, Default)]
+struct Idle(Arc<AtomicU64>);
+
+impl PageArchive for Idle {
+    fn read(&mut self, _job: u64, _keys: Vec<PageKey>) {}
+    fn stop_reading(&mut self, slow: bool) {
+        self.0.fetch_add(u64::from(slow), Ordering::Relaxed);
+    }
+    fn give_back(&mut self, _page: Vec<u8>) {}
+    fn take_buffer(&mut self, _wait: bool) -> Option<Vec<u8>> {
+        None
+    }
+    fn write(&mut self, _key: PageKey, _page: Vec<u8>) {}
+}
+
+/// A core that has three pages of [`stored`] on disk: the keys of the pages, and how often they were too slow.
+fn bench_with_pages() -> (Bench, Vec<PageKey>, Idle) {
+    let (mut bench, index, idle) = (Bench::new(), Arc::<PageIndex>::default(), Idle::default());
+    let unsaved = Unsaved::new("model".into(), index.clone());
+    let keys = unsaved.keys(&SequenceAdapters::default().namespace(""), &stored());
+    assert_eq!(keys.len(), 3);
+    for &key in &keys {
+        index.add(key);
+    }
+    let Bench { core, clock, inbox } = bench;
+    let Core { machine, cache, scheduler, clock: now, .. } = core;
+    let core = Core::new(machine, cache.saving(Some(unsaved)), scheduler, now);
+    bench = Bench { core: core.with_archive(Some(Box::new(idle.clone()))), clock, inbox };
+    (bench, keys, idle)
+}
+
+/// A prompt that fills three pages and a part of a fourth.
+fn stored() -> Vec<u32> {
+    (0..200).map(|i| i % 20).collect()
+}
+
+fn page(job: u64, key: PageKey) -> PageEvent {
+    PageEvent::Read { job, key, page: vec![0; PAGE_TOKENS * size_of::<u64>()] }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn pages_are_kept_in_their_order_only() {
+    let (mut bench, keys, _) = bench_with_pages();
+    let _ticket = bench.generate_after(stored(), None);
+    assert!(bench.core.waits_for_pages() && bench.core.is_idle());
+    for (event, kept) in [
+        (page(1, keys[1]), 0),
+        (page(7, keys[0]), 0),
+        (page(1, keys[0]), 64),
+        (page(1, keys[0]), 64),
+        (page(1, keys[2]), 64),
+        (page(1, keys[1]), 128),
+    ] {
+        bench.core.page_event(event);
+        assert_eq!(bench.core.cache.kept_tokens(), kept);
+    }
+    bench.core.page_event(PageEvent::Finished { job: 7 });
+    assert!(bench.core.waits_for_pages());
+    bench.core.page_event(PageEvent::Finished { job: 1 });
+    assert!(!bench.core.waits_for_pages() && !bench.core.is_idle());
+}
+
+#[test]
+fn a_page_that_does_not_come_lets_all_begin() {
+    let (mut bench, keys, idle) = bench_with_pages();
+    let tickets = [bench.generate_after(stored(), None), bench.generate_after(stored(), None)];
+    bench.wait(SECOND / 5);
+    bench.core.check_waiting();
+    assert!(bench.core.waits_for_pages());
+    bench.core.page_event(page(1, keys[0]));
+    bench.wait(SECOND / 5);
+    bench.core.check_waiting();
+    assert!(bench.core.waits_for_pages(), "a page has come meanwhile");
+    bench.wait(SECOND / 10);
+    bench.core.check_waiting();
+    assert!(!bench.core.waits_for_pages() && bench.core.tasks.len() == 2);
+    assert_eq!(idle.0.load(Ordering::Relaxed), 1);
+    // Nobody waits for a disk that hangs.
+    let _third = bench.generate_after(stored(), None);
+    assert!(!bench.core.waits_for_pages());
+    bench.core.page_event(PageEvent::Finished { job: 1 });
+    let _fourth = bench.generate_after(stored(), None);
+    assert!(bench.core.waits_for_pages(), "it is tried again");
+    drop(tickets);
+}
+
+#[test]
+fn a_request_waits_for_all_its_pages_for_a_limited_time() {
+    let (mut bench, keys, idle) = bench_with_pages();
+    let _ticket = bench.generate_after(stored(), None);
+    for key in &keys[..2] {
+        bench.wait(SECOND / 5);
+        bench.core.page_event(page(1, *key));
+        bench.core.check_waiting();
+        assert!(bench.core.waits_for_pages());
+    }
+    let (mut late, cancel) = bench.generate_after(stored(), None);
+    cancel.cancel();
+    bench.core.check_waiting();
+    assert!(
+        bench.core.restores.waiting() == 1 && bench.core.tasks.len() == 1,
+        "it does not wait for the first"
+    );
+    bench.core.tick();
+    assert!(matches!(
+        answer(&mut late),
+        Some(Ok(GenerateOutcome { finish_reason: FinishReason::Cancelled, .. }))
+    ));
+    // Pages come, but not fast enough.
+    bench.wait(2 * SECOND);
+    bench.core.page_event(page(1, keys[2]));
+    bench.core.check_waiting();
+    assert!(!bench.core.waits_for_pages() && bench.core.tasks.len() == 1);
+    assert_eq!((bench.core.cache.kept_tokens(), idle.0.load(Ordering::Relaxed)), (192, 0));
 }

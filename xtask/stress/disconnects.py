@@ -7,7 +7,7 @@ import struct
 
 import client
 import work
-from determinism import compare
+from comparison import compare, references
 from server import Server
 
 # Where a client leaves.
@@ -78,7 +78,7 @@ async def run(setting, report):
     probe = work.mixed(64, setting.seed + 1)
     # Without a prefix cache, an idle server has no page in use.
     with Server(setting, "--prefix-cache", "off") as server:
-        expected = [work.same(answer) for answer in await client.asked(server.port, probe, 1)]
+        expected = references(report, await client.asked(server.port, probe, 1))
         await client.asked(server.port, requests[:64], 32)
         before = await settled(server)
         await leave_all(server.port, rng, requests, 32)

@@ -1,4 +1,4 @@
-"""A proxy in front of `redline serve` that adds one fault, for testing the scenarios: `faulty.py FAULT REDLINE serve ARGS`.
+"""A proxy in front of `redline serve` that adds one fault, for testing the scenarios: `faulty.py FAULT SEED REDLINE serve ARGS`.
 
 It takes the place of the binary: it says where it listens, passes SIGTERM on, and ends with the code of the server behind it.
 """
@@ -208,5 +208,6 @@ async def main(fault, command):
 
 
 if __name__ == "__main__":
-    code = asyncio.run(main(FAULTS[sys.argv[1]](), sys.argv[2:]))
+    random.seed(sys.argv[2])
+    code = asyncio.run(main(FAULTS[sys.argv[1]](), sys.argv[3:]))
     sys.exit(code if code >= 0 else 1)

@@ -6,6 +6,7 @@ import signal
 
 import client
 import work
+from comparison import differing, references
 from server import Server
 
 
@@ -14,7 +15,7 @@ async def run(setting, report):
     rng = random.Random(setting.seed)
     requests = [work.long_generation(rng) for _ in range(16)]
     with Server(setting) as server:
-        expected = [work.same(answer) for answer in await client.asked(server.port, requests, 1)]
+        expected = references(report, await client.asked(server.port, requests, 1))
         different = not_ready = 0
         for turn in range(rounds):
             under = asyncio.create_task(client.asked(server.port, requests, 8))
@@ -23,7 +24,7 @@ async def run(setting, report):
             # Once longer than the watchdog's 4 s.
             await asyncio.sleep(6 if turn == 0 else rng.random())
             server.signal(signal.SIGCONT)
-            different += sum(work.same(answer) != wanted for answer, wanted in zip(await under, expected, strict=True))
+            different += differing(report, f"stop {turn + 1}", expected, await under)
             not_ready += (await client.get(server.port, "/ready")).status != 200
         report.measured("times stopped", rounds)
         report.equal("answers that differ", different, 0)

@@ -50,31 +50,36 @@ SCENARIOS = {
 class Setting:
     """What all scenarios are given."""
 
-    # What starts the binary: the binary itself, or the proxy that adds a fault.
-    command: list
+    redline: pathlib.Path
     quick: bool
     seed: int
     threads: int
+    # The cores that this process may use.
+    cores: int
     scratch: pathlib.Path
-    prefix_cache_dir: bool
+    # The fault of `faulty.py` that the proxy in front of every server has. None: no proxy.
+    fault: str | None = None
     numbers: itertools.count = dataclasses.field(default_factory=itertools.count)
 
     def number(self):
         return next(self.numbers)
 
-    def cache_flags(self, name):
-        """Flags that keep the prefix cache in a directory of this name, if this binary can."""
-        return ["--prefix-cache-dir", self.scratch / name] if self.prefix_cache_dir else []
+    def command(self, number):
+        """What starts server number `number`: the binary itself, or the proxy that adds a fault."""
+        if self.fault is None:
+            return [self.redline]
+        proxy = pathlib.Path(__file__).with_name("faulty.py")
+        return [sys.executable, "-B", proxy, self.fault, f"{self.seed}-{number}", self.redline]
 
 
-def arguments():
+def arguments(cores):
     parser = argparse.ArgumentParser(prog="cargo xtask stress", description=__doc__.splitlines()[0])
     parser.add_argument("--redline", type=pathlib.Path, default=ROOT / "target/release/redline", help="the binary")
     parser.add_argument("--only", choices=list(SCENARIOS), action="append", help="one scenario (repeatable)")
     parser.add_argument("--quick", action="store_true", help="much less of everything: shows that it works, not how well")
     parser.add_argument("--self-test", action="store_true", help="run the scenarios against servers with a fault that they must find")
     parser.add_argument("--seed", type=int, default=0, help="seed of requests and moments (0)")
-    parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 2) - 1), help="threads of the server in scenarios that measure times; default: one core is left to HTTP and the client")
+    parser.add_argument("--threads", type=int, default=max(1, cores - 1), help="threads of the server in scenarios that measure times; default: one core is left to HTTP and the client")
     parser.add_argument("--output", type=pathlib.Path, help="write the figures to this file as JSON")
     return parser.parse_args()
 
@@ -82,7 +87,7 @@ def arguments():
 def run_one(name, setting):
     """Runs a scenario. What it raises is its error."""
     report = Report(name)
-    setting = dataclasses.replace(setting, scratch=pathlib.Path(tempfile.mkdtemp(dir=setting.scratch)))
+    setting = dataclasses.replace(setting, scratch=pathlib.Path(tempfile.mkdtemp(dir=setting.scratch)), numbers=itertools.count())
     others = busy.cores(0.5)
     begin = time.perf_counter()
     try:
@@ -99,18 +104,17 @@ def run_one(name, setting):
 
 
 def machine(setting):
-    version = subprocess.run([*setting.command, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    return {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(), "redline": version}
+    version = subprocess.run([setting.redline, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return {"cores": setting.cores, "system": platform.platform(), "python": platform.python_version(), "redline": version}
 
 
 def main():
-    given = arguments()
+    cores = len(os.sched_getaffinity(0))
+    given = arguments(cores)
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    redline = given.redline.resolve()
     with tempfile.TemporaryDirectory(prefix="redline-stress-") as scratch:
-        flags = subprocess.run([redline, "serve", "--help-all"], capture_output=True, text=True, check=True).stdout
-        setting = Setting([redline], given.quick, given.seed, given.threads, pathlib.Path(scratch), "--prefix-cache-dir" in flags)
+        setting = Setting(given.redline.resolve(), given.quick, given.seed, given.threads, cores, pathlib.Path(scratch))
         about = machine(setting)
         print(", ".join(f"{name} {value}" for name, value in about.items()), flush=True)
         if given.self_test:

@@ -21,9 +21,10 @@ class Server:
     """A server with the demo model on a free port. It is killed at the end of the block if it still runs."""
 
     def __init__(self, setting, *flags, prefix=()):
-        self.log = setting.scratch / f"server-{setting.number()}.log"
+        number = setting.number()
+        self.log = setting.scratch / f"server-{number}.log"
         template = ROOT / "tests/golden/chat/parts.jinja"
-        command = [*prefix, *setting.command, "serve", "--model", "demo", "--port", "0", "--quiet", "--chat-template", template]
+        command = [*prefix, *setting.command(number), "serve", "--model", "demo", "--port", "0", "--quiet", "--chat-template", template]
         if "--plan-cache" not in flags:
             command += ["--plan-cache", setting.scratch / "plans"]
         begin = time.perf_counter()

@@ -14,6 +14,7 @@ CONNECTIONS = 16
 DRAIN_TIMES = [0.05, 1, 10]
 # Beyond the drain timeout: the end of the last pass, of the connections and of the process.
 MARGIN_S = 3
+ADMITTED = re.compile(r"admitted requests: (\d+), of which (\d+) are not answered")
 
 
 async def load(port, rng, answers, ending):
@@ -24,7 +25,7 @@ async def load(port, rng, answers, ending):
         for _ in range(4):
             request = work.long_generation(rng) if rng.random() < 0.5 else rng.choice(mixed)
             answer = await connection.send(request)
-            answers.append((ending.is_set(), answer))
+            answers.append(answer)
             if answer.refused and ending.is_set():
                 return
         connection.close()
@@ -43,14 +44,14 @@ async def one_round(setting, rng, totals):
         await asyncio.wait_for(asyncio.gather(*tasks), client.PATIENCE)
         code = await asyncio.to_thread(server.process.wait, client.PATIENCE)
         over = time.perf_counter() - begin - drain
-        said = re.search(r"admitted requests: (\d+), of which (\d+) are not answered", server.said())
-    count(totals, [answer for _, answer in answers])
+        said = ADMITTED.search(server.said())
+    count(totals, answers)
     totals["longest time beyond the drain timeout"] = max(totals["longest time beyond the drain timeout"], over)
     totals["rounds that did not exit with 0"] += code != 0
     totals["admitted"] += int(said[1]) if said else 0
     totals["admitted and not answered, by the server's count"] += int(said[2]) if said else 1
     # A request that got no byte was not admitted only if the answers account for all that were.
-    ends = sum(answer.ended() and (answer.status != 503 or admitted_end(answer)) for _, answer in answers)
+    ends = sum(answer.ended() and (answer.status != 503 or admitted_end(answer)) for answer in answers)
     totals["admitted and without an end, by the client's count"] += max(0, int(said[1]) - ends) if said else 1
 
 

@@ -107,19 +107,32 @@ async def normal(port, rng, connections, seconds):
     return times, failed
 
 
+def received(pipe):
+    """What the crowd says next."""
+    if not pipe.poll(client.PATIENCE):
+        raise TimeoutError(f"the crowd said nothing for {client.PATIENCE} s")
+    try:
+        return pipe.recv()
+    except EOFError:
+        raise RuntimeError("the process of the crowd ended early") from None
+
+
 async def with_crowd(server, rng, setting, seconds, idle, slow):
     """The times of ordinary clients beside the crowd, which is a process of its own."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=crowd_process, args=(server.port, idle, slow, setting.seed, theirs))
     process.start()
+    # Only the process holds its end now: if it dies, reading ends.
+    theirs.close()
     try:
-        await asyncio.to_thread(ours.recv)
+        await asyncio.to_thread(received, ours)
         times, failed = await normal(server.port, rng, 4, seconds)
         held = int((await server.metrics())["redline_http_connections"])
         ours.send("end")
-        still, cut = await asyncio.to_thread(ours.recv)
+        still, cut = await asyncio.to_thread(received, ours)
     finally:
+        ours.close()
         process.join(10)
         process.kill()
     return times, failed, held, still, cut

@@ -6,8 +6,9 @@ import random
 import unittest
 
 import client
+import comparison
 import decisions
-import determinism
+import overload
 import report
 import run
 import self_test
@@ -69,28 +70,32 @@ class Answers(unittest.TestCase):
 
     def test_ids_and_times_are_no_difference_and_numbers_are(self):
         first = answer(body=b'{"id":"a-1","created":12,"cached_tokens":3,"p":0.25}')
-        self.assertEqual(work.same(first), work.same(answer(body=b'{"id":"b-77","created":900,"cached_tokens":0,"p":0.25}')))
-        self.assertNotEqual(work.same(first), work.same(answer(body=b'{"id":"a-1","created":12,"cached_tokens":3,"p":0.250}')))
-        self.assertNotEqual(work.same(first), work.same(answer(status=500, body=first.body)))
+        self.assertEqual(comparison.same(first), comparison.same(answer(body=b'{"id":"b-77","created":900,"cached_tokens":0,"p":0.25}')))
+        self.assertNotEqual(comparison.same(first), comparison.same(answer(body=b'{"id":"a-1","created":12,"cached_tokens":3,"p":0.250}')))
+        self.assertNotEqual(comparison.same(first), comparison.same(answer(status=500, body=first.body)))
+
+    def test_answers_that_differ_are_counted_and_the_first_is_shown(self):
+        one = report.Report("x")
+        expected = comparison.references(one, [answer(body=b"abc"), answer(body=b"abd"), answer(body=b"x")])
+        comparison.compare(one, "equal", expected, [answer(body=b"abc"), answer(body=b"abd"), answer(body=b"x")])
+        self.assertTrue(one.passed())
+        self.assertEqual(one.notes, [])
+        # A difference in order is a difference.
+        comparison.compare(one, "other", expected, [answer(body=b"abc"), answer(body=b"adb"), answer(status=500)])
+        self.assertFalse(one.passed())
+        self.assertEqual(one.figures[-1].value, 2)
+        self.assertEqual(one.notes, ["other: the first is number 1; 'adb' instead of 'abd'"])
+
+    def test_first_answers_that_failed_fail_the_report(self):
+        one = report.Report("x")
+        comparison.references(one, [answer(), answer(status=500)])
+        self.assertFalse(one.passed())
 
     def test_decisions_are_compared_as_written(self):
         body = '{{"answers":[{{"probability":{}}}],"diagnostics":[{{}}]}}'
         one, other = (decisions.read(answer(body=body.format(p).encode())) for p in ("0.1", "0.10"))
         self.assertNotEqual(one, other)
         self.assertIsNone(decisions.read(answer(status=429)))
-
-    def test_a_stream_in_another_order_is_told_from_one_with_another_choice(self):
-        event = 'data: {{"choices":[{{"index":{},"text":"{}"}}]}}\n\n'.format
-        first = (200, (event(0, "a") + event(1, "b") + event(0, "c") + "data: [DONE]\n\n").encode())
-        reordered = (200, (event(1, "b") + event(0, "a") + event(0, "c") + "data: [DONE]\n\n").encode())
-        self.assertTrue(determinism.only_reordered(first, reordered))
-        for other in [
-            first,
-            (500, reordered[1]),
-            (200, reordered[1].replace(b'"b"', b'"d"')),
-            (200, (event(0, "c") + event(1, "b") + event(0, "a") + "data: [DONE]\n\n").encode()),
-        ]:
-            self.assertFalse(determinism.only_reordered(first, other), other)
 
     def test_what_happened_at_the_end_is_sorted(self):
         totals = dict.fromkeys(
@@ -101,6 +106,25 @@ class Answers(unittest.TestCase):
         error = answer(body=b'data: {"error":{}}\n\n', stream=True)
         sigterm.count(totals, [answer(), answer(complete=False), answer(status=503), client.Answer(), refused, error, answer(status=500)])
         self.assertEqual(set(totals.values()), {1})
+
+
+class Overload(unittest.TestCase):
+    def judged(self, offered, taken=0.01):
+        """The figures of an overload of one second of a server with a peak of 10 answers per second."""
+        refusal = client.Answer(status=429, headers={"retry-after": "1"}, complete=True)
+        arrivals = overload.Arrivals(None, None)
+        arrivals.begin, arrivals.end, arrivals.memory = 5.0, 6.0, [10, 10]
+        arrivals.answers = [(0.5, 5.9, answer())] * 10 + [(taken, 5.9, refusal)] * (offered - 10)
+        one = report.Report("x")
+        overload.judge(one, arrivals, 10)
+        return [figure.name for figure in one.figures if not figure.met()]
+
+    def test_less_than_ten_times_the_peak_is_no_overload(self):
+        self.assertEqual(self.judged(90), [])
+        self.assertEqual(self.judged(89), ["offered / peak"])
+
+    def test_the_time_of_a_refusal_counts_from_when_the_request_was_due(self):
+        self.assertEqual(self.judged(100, taken=0.051), [f"time of a refusal, {name}" for name in ("p50", "p99", "p99.9", "max")])
 
 
 class Requests(unittest.TestCase):

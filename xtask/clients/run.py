@@ -1,6 +1,6 @@
 """Uses `redline serve` through clients that others wrote, unchanged and with pinned versions.
 
-Every function below `client` uses one of them against a server with a demo model and raises an exception if an answer is not what
+Every check uses one of them against a server with a demo model and raises an exception if an answer is not what
 the client's users would expect. `run.py --only openai` runs one of them.
 """
 

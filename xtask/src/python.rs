@@ -116,9 +116,13 @@ pub(crate) fn page(arguments: &[String]) -> Result<(), Failure> {
 
 /// `cargo xtask stress`: the server under overload and faults. The script needs no package.
 pub(crate) fn stress(arguments: &[String]) -> Result<(), Failure> {
-    let call = Call::new("python3").args(["-B", "xtask/stress/run.py"]).args(arguments.iter().cloned());
-    build(arguments)?;
-    Ok(call.run()?)
+    let options = options(arguments)?;
+    if options.venv.is_some() {
+        let message = "`stress` needs no package, so it takes no `--venv`\n\nhint: leave out `--venv`";
+        return Err(Failure::Usage(message.into()));
+    }
+    build(&options.rest)?;
+    Ok(Call::new("python3").args(["-B", "xtask/stress/run.py"]).args(options.rest).run()?)
 }
 
 /// Runs a script that runs Redline.
@@ -210,6 +214,13 @@ mod tests {
         assert_eq!(parsed("--only --venv x gpt2"), expected);
         let behind = Options { venv: Some("x".into()), rest: vec!["--venv".into(), "y".into()] };
         assert_eq!(parsed("--venv x -- --venv y"), behind);
+    }
+
+    #[test]
+    fn an_environment_is_refused_where_none_is_needed() {
+        let arguments = ["--venv", "x", "--help"].map(str::to_string);
+        let Err(Failure::Usage(message)) = stress(&arguments) else { panic!("`--venv` was accepted") };
+        assert!(message.contains("takes no `--venv`"), "{message}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use redline_engine::{DiffuseRequest, Engine, EngineError, GenerateRequest, Prompt, Source};
+use redline_engine::{Engine, EngineError, Prompt, Source};
 use redline_settings::Hint;
 use redline_tokenizer::{ChatDate, ChatMessage, ChatTemplate, ChatValue, Conversation, TokenizerError};
 use redline_wire::{ChatKeys, JsonText, TextOrIds};
@@ -153,25 +153,12 @@ impl Chat {
         Ok(tokenizer.encode(after, false)?.first().copied())
     }
 
-    /// Ends the answer to a formatted prompt where the template ends answers, unless the request ignores ends. A model's
-    /// configuration may not list that token among its end-of-sequence tokens. All requests are for the same engine.
-    pub fn end_answer(&self, request: &mut GenerateRequest, engine: &Engine) {
-        if !request.ignore_eos {
-            request.stop_ids.extend(self.end_of(&request.prompt, engine));
-        }
-    }
-
-    /// As [`end_answer`](Self::end_answer), of a canvas.
-    pub fn end_canvas(&self, request: &mut DiffuseRequest, engine: &Engine) {
-        if !request.ignore_eos {
-            request.stop_ids.extend(self.end_of(&request.prompt, engine));
-        }
-    }
-
-    /// The token that ends the answer to a prompt, if the prompt was formatted.
-    fn end_of(&self, prompt: &Prompt, engine: &Engine) -> Option<i64> {
-        let formatted = matches!(prompt, Prompt::Formatted(_));
-        formatted.then(|| *self.stop_id.get_or_init(|| self.special_end(engine))).flatten()
+    /// The token with which the template ends answers, as a further token that ends the answer to a formatted prompt; `None` for other
+    /// prompts, and if the request ignores ends. A model's configuration may not list that token among its end-of-sequence tokens.
+    /// All calls are for the same engine.
+    pub fn stop_id(&self, prompt: &Prompt, ignore_eos: bool, engine: &Engine) -> Option<i64> {
+        let ends = !ignore_eos && matches!(prompt, Prompt::Formatted(_));
+        ends.then(|| *self.stop_id.get_or_init(|| self.special_end(engine))).flatten()
     }
 
     /// The token after an answer, if it is a special one. `None` too if the template cannot render an answer.

@@ -14,7 +14,7 @@ pub const MAX_NEW_TOKENS: usize = 128;
 
 /// Builds a request for the prompt of a line. Absent keys take their values from `defaults`, whose prompt is not used.
 pub fn request(line: DiffuseLine, prompt: Prompt, defaults: &DiffuseRequest) -> DiffuseRequest {
-    let defaults = ordered(&line.diffusion_keys(), defaults.clone());
+    let defaults = with_keys(&line.diffusion_keys(), defaults.clone());
     DiffuseRequest {
         prompt,
         max_new_tokens: line.max_new_tokens.unwrap_or(defaults.max_new_tokens),
@@ -35,7 +35,7 @@ pub fn request(line: DiffuseLine, prompt: Prompt, defaults: &DiffuseRequest) -> 
 }
 
 /// The request whose masks are filled in the order that these keys ask for. Absent keys change nothing.
-pub(crate) fn ordered(keys: &DiffusionKeys, request: DiffuseRequest) -> DiffuseRequest {
+pub(crate) fn with_keys(keys: &DiffusionKeys, request: DiffuseRequest) -> DiffuseRequest {
     DiffuseRequest {
         steps: keys.steps.or(request.steps),
         algorithm: keys.algorithm.or(request.algorithm),
@@ -102,7 +102,7 @@ pub fn filled(outcome: &DiffuseOutcome) -> usize {
     outcome.passes.iter().map(|pass| pass.filled.len()).sum()
 }
 
-/// A pass as answers tell it.
+/// A pass in the form of answers.
 pub(crate) fn diffusion_step(pass: &DiffusionPass) -> DiffusionStep {
     DiffusionStep {
         step: pass.step,

@@ -54,7 +54,7 @@ pub enum EngineError {
         fact: String,
         /// What to do instead.
         hint: Option<Hint>,
-        /// The field of the request at fault, if it is known and no other than its texts or tokens.
+        /// Name of the invalid field; `None` if it is unknown, or is the prompt itself.
         field: Option<&'static str>,
     },
     /// The model's output is not a number; weights or input are damaged beyond what was checked.
@@ -115,7 +115,7 @@ impl EngineError {
         Self::Request { fact: fact.into(), hint: Some(hint.into()), field: None }
     }
 
-    /// As [`EngineError::request`], of this field.
+    /// Like [`EngineError::request`], and names the field.
     pub(crate) fn field(field: &'static str, fact: impl Into<String>, hint: impl Into<Hint>) -> Self {
         Self::Request { fact: fact.into(), hint: Some(hint.into()), field: Some(field) }
     }

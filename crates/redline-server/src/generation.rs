@@ -3,7 +3,7 @@
 use axum::body::Body;
 use redline_api::ApiError;
 use redline_api::foreign::{GenerationOutcome, GenerationRequest, StreamedAnswer};
-use redline_engine::{DiffuseRequest, DiffusionPass, FilledMask, GenerateRequest, Prompt};
+use redline_engine::{DiffuseRequest, DiffusionPass, Engine, FilledMask, GenerateRequest, Prompt};
 
 use crate::admission::{Desk, Need, run, submit};
 use crate::answer::Answer;
@@ -20,12 +20,46 @@ const LOGPROB: usize = 180;
 /// Bytes that an answer takes besides its tokens.
 const ANSWER: usize = 2048;
 
-/// Bytes that the answer to these requests may take. `context` is the most tokens of a sequence; `echoes` is whether continuations begin
-/// with their prompts.
-pub(crate) fn answer_bytes(requests: &[GenerationRequest], context: usize, echoes: bool) -> usize {
+/// The sizes of a model that bound the memory of an answer.
+#[derive(Debug)]
+pub(crate) struct ModelSizes {
+    /// Most tokens of a sequence.
+    context: usize,
+    vocab: usize,
+    /// The mask token's id, and its text if the tokenizer knows it.
+    mask: Option<(u32, Option<String>)>,
+}
+
+impl ModelSizes {
+    pub(crate) fn of(engine: &Engine) -> Self {
+        let info = engine.info();
+        let text = |id| engine.tokenizer().and_then(|tokenizer| tokenizer.token(id));
+        Self { context: info.context, vocab: info.vocab, mask: info.mask_id.map(|id| (id, text(id))) }
+    }
+
+    /// Number of masks in a prompt.
+    fn masks(&self, prompt: &Prompt) -> usize {
+        match (&self.mask, prompt) {
+            (Some((id, _)), Prompt::Ids(ids)) => ids.iter().filter(|&&one| one == i64::from(*id)).count(),
+            (Some((_, Some(mask))), Prompt::Text(text) | Prompt::Formatted(text)) => {
+                text.matches(mask.as_str()).count()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Bytes of logits that guidance keeps while it fills a canvas.
+    fn guidance_bytes(&self, request: &DiffuseRequest) -> usize {
+        let masks = self.masks(&request.prompt).saturating_add(request.max_new_tokens).min(self.context);
+        usize::try_from(request.guidance_bytes(masks, self.vocab)).unwrap_or(usize::MAX)
+    }
+}
+
+/// Bytes that the answer to these requests may take. `echoes` is whether continuations begin with their prompts.
+pub(crate) fn answer_bytes(requests: &[GenerationRequest], model: &ModelSizes, echoes: bool) -> usize {
     let of = |request: &GenerationRequest| match request {
-        GenerationRequest::Autoregressive(request) => continuation_bytes(request, context, echoes),
-        GenerationRequest::Diffusion(request) => canvas_bytes(request, context),
+        GenerationRequest::Autoregressive(request) => continuation_bytes(request, model.context, echoes),
+        GenerationRequest::Diffusion(request) => canvas_bytes(request, model),
     };
     requests.iter().map(of).fold(ANSWER, usize::saturating_add)
 }
@@ -42,12 +76,31 @@ fn continuation_bytes(request: &GenerateRequest, context: usize, echoes: bool) -
     tokens.saturating_add(of_prompt).saturating_add(echoed)
 }
 
-/// Bytes of a canvas: its tokens and their text, what each pass filled, and the passes.
-fn canvas_bytes(request: &DiffuseRequest, context: usize) -> usize {
-    let tokens = longest(&request.prompt).saturating_add(request.max_new_tokens).min(context);
+/// Bytes of a canvas: its tokens and their text, what each pass filled, the passes, and the logits that guidance keeps.
+fn canvas_bytes(request: &DiffuseRequest, model: &ModelSizes) -> usize {
+    let tokens = longest(&request.prompt).saturating_add(request.max_new_tokens).min(model.context);
     // The engine refuses more steps.
     let passes = request.steps.unwrap_or(tokens).min(tokens.max(DiffuseRequest::MOST_STEPS));
-    tokens * (TOKEN + size_of::<FilledMask>()) + passes * size_of::<DiffusionPass>()
+    (tokens * (TOKEN + size_of::<FilledMask>()) + passes * size_of::<DiffusionPass>())
+        .saturating_add(model.guidance_bytes(request))
+}
+
+/// Refuses a canvas whose guidance takes more memory than the answer has. That of a conversation is taken before its template writes the
+/// prompt, whose masks are not known then.
+fn check_guidance(request: &GenerationRequest, model: &ModelSizes, granted: usize) -> Result<(), ApiError> {
+    let GenerationRequest::Diffusion(request) = request else { return Ok(()) };
+    let needed = model.guidance_bytes(request);
+    if needed <= granted {
+        return Ok(());
+    }
+    let masks = model.masks(&request.prompt);
+    let fact = format!(
+        "guidance over {masks} masks in the prompt and {} after it takes {needed} bytes of logits, and the answer has {granted} bytes of \
+         memory",
+        request.max_new_tokens
+    );
+    let hint = "leave `cfg_scale` out, or fill masks of a prompt with `/v1/completions`";
+    Err(ApiError::Field { param: "cfg_scale".to_owned(), fact, hint: Some(hint.into()) })
 }
 
 /// Most tokens that a prompt may have, whatever the tokenizer.
@@ -74,7 +127,9 @@ where
     let streams = stream.is_some();
     let work = move |desk: &Desk<'_>| {
         let mut tickets = Vec::new();
+        let model = ModelSizes::of(desk.engine);
         for mut request in make(desk)? {
+            check_guidance(&request, &model, need.answer_bytes)?;
             let limit = request.shared().timeout_s;
             *limit = desk.time_left(*limit)?;
             let choices = request.choices();
@@ -98,7 +153,7 @@ where
     let (place, tickets) = submit(call, need, work).await?;
     let app = call.app.clone();
     let most = app.config.limits.stream_bytes;
-    let pipe = PipeReader::of(tickets, most, stream.tells_canvas());
+    let pipe = PipeReader::of(tickets, most, stream.sends_canvas());
     Ok(Answer::events(move |record| Body::new(EventBody::new(app, place, pipe, stream, need.param, record))))
 }
 
@@ -108,36 +163,58 @@ mod tests {
 
     use super::*;
 
+    const MODEL: ModelSizes = ModelSizes { context: 1000, vocab: 500, mask: Some((1, None)) };
+
     #[test]
     fn the_size_of_an_answer_counts_everything_that_a_request_can_multiply() {
         let ids = || Prompt::Ids(vec![1; 10]);
         let of = |request: &GenerateRequest| GenerationRequest::Autoregressive(request.clone());
         let one = GenerateRequest::new(ids(), 100);
-        let size = |request: &GenerateRequest| answer_bytes(&[of(request)], 1000, false) - ANSWER;
+        let size = |request: &GenerateRequest| answer_bytes(&[of(request)], &MODEL, false) - ANSWER;
         assert_eq!(size(&one), 100 * TOKEN);
         let several = GenerateRequest { n: 3, best_of: Some(5), ..one.clone() };
         assert_eq!(size(&several), 5 * 100 * TOKEN);
-        let told = GenerateRequest { logprobs: Some(4), ..several.clone() };
-        assert_eq!(size(&told), 5 * 100 * (TOKEN + 5 * LOGPROB));
+        let scored = GenerateRequest { logprobs: Some(4), ..several.clone() };
+        assert_eq!(size(&scored), 5 * 100 * (TOKEN + 5 * LOGPROB));
         let endless = GenerateRequest { max_new_tokens: usize::MAX, ..one.clone() };
         assert_eq!(size(&endless), 1000 * TOKEN, "no more than the context");
         let prompt =
             GenerateRequest { prompt_logprobs: Some(PromptLogprobs { from: 0, top: 1 }), ..one.clone() };
         assert_eq!(size(&prompt), 100 * TOKEN + 10 * 2 * LOGPROB);
-        assert_eq!(answer_bytes(&[of(&several)], 1000, true) - ANSWER, 5 * 100 * TOKEN + 10 * 2 * 3);
-        assert_eq!(answer_bytes(&[of(&one), of(&one)], 1000, false) - ANSWER, 2 * 100 * TOKEN);
+        assert_eq!(answer_bytes(&[of(&several)], &MODEL, true) - ANSWER, 5 * 100 * TOKEN + 10 * 2 * 3);
+        assert_eq!(answer_bytes(&[of(&one), of(&one)], &MODEL, false) - ANSWER, 2 * 100 * TOKEN);
     }
 
     #[test]
     fn the_size_of_a_canvas_counts_its_tokens_and_its_passes() {
         let size = |prompt, new, steps| {
             let request = DiffuseRequest { steps, ..DiffuseRequest::new(Prompt::Ids(vec![1; prompt]), new) };
-            answer_bytes(&[GenerationRequest::Diffusion(request)], 1000, false) - ANSWER
+            answer_bytes(&[GenerationRequest::Diffusion(request)], &MODEL, false) - ANSWER
         };
         let (token, pass) = (TOKEN + size_of::<FilledMask>(), size_of::<DiffusionPass>());
         assert_eq!(size(10, 90, None), 100 * (token + pass));
         assert_eq!(size(10, 90, Some(3)), 100 * token + 3 * pass);
         assert_eq!(size(10, usize::MAX, None), 1000 * (token + pass), "no more than the context");
         assert_eq!(size(0, 1, Some(usize::MAX)), token + DiffuseRequest::MOST_STEPS * pass);
+    }
+
+    #[test]
+    fn guidance_takes_the_logits_of_every_mask_at_once() {
+        let model = ModelSizes { mask: Some((7, Some("<m>".to_owned()))), ..MODEL };
+        let bytes = |prompt, new| {
+            let request = DiffuseRequest { cfg_scale: 0.5, ..DiffuseRequest::new(prompt, new) };
+            let plain = DiffuseRequest { cfg_scale: 0.0, ..request.clone() };
+            let guided = canvas_bytes(&request, &model);
+            let request = GenerationRequest::Diffusion(request);
+            let granted = guided - canvas_bytes(&plain, &model);
+            assert!(check_guidance(&request, &model, granted).is_ok());
+            assert!(check_guidance(&request, &model, granted - 1).is_err());
+            assert!(check_guidance(&GenerationRequest::Diffusion(plain), &model, 0).is_ok());
+            granted
+        };
+        let row = 500 * size_of::<f32>();
+        assert_eq!(bytes(Prompt::Ids(vec![7, 8, 7]), 5), 7 * row);
+        assert_eq!(bytes(Prompt::Formatted("<m>a<m".to_owned()), 5), 6 * row);
+        assert_eq!(bytes(Prompt::Ids(vec![7; 2000]), usize::MAX), 1000 * row, "no more than the context");
     }
 }

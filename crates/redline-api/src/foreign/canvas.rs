@@ -1,4 +1,4 @@
-//! Canvases as the events of a streamed answer tell them.
+//! The events of canvases in streamed answers.
 
 use redline_wire::CanvasEvent;
 
@@ -6,7 +6,7 @@ use super::mode::CanvasPiece;
 use crate::diffuse::diffusion_step;
 use crate::{ApiError, LoadedModel};
 
-/// Of each prompt: the number of masks that remain in its canvas.
+/// Number of masks that remain, for each prompt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Canvases(Vec<usize>);
 

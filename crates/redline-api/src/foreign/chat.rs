@@ -13,10 +13,12 @@ use redline_wire::{
 use super::AnswerHead;
 use super::fields::{refused, within};
 use super::generation::{
-    GenerationFields, MAX_TOP_LOGPROBS, StreamForm, answering, max_tokens, no_tools, plain_text, reason,
-    unsupported,
+    GenerationFields, MAX_TOP_LOGPROBS, StreamForm, generation_request, max_tokens, no_tools, plain_text,
+    reason, unsupported,
 };
-use super::mode::{GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd};
+use super::mode::{
+    GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd, SharedFields,
+};
 use super::stream::{Chunks, StreamedAnswer, fail};
 use crate::{ApiError, Chat, LoadedModel, cost};
 
@@ -50,7 +52,8 @@ impl ChatRequest {
             },
             error => error,
         })?;
-        request.end_answer(chat, engine);
+        let SharedFields { prompt, ignore_eos, stop_ids, .. } = request.shared();
+        stop_ids.extend(chat.stop_id(prompt, ignore_eos, engine));
         Ok(request)
     }
 }
@@ -110,7 +113,7 @@ pub fn request(
         timeout_s: body.timeout_s,
         diffusion,
     };
-    let request = answering(mode, fields, most, logprobs.then_some(top))?;
+    let request = generation_request(mode, fields, most, logprobs.then_some(top))?;
     Ok((ChatRequest { request, keys, param: "messages" }, ChatForm { logprobs, stream }))
 }
 
@@ -209,11 +212,11 @@ impl StreamedAnswer for ChatStream {
     fn piece(
         &mut self,
         prompt: usize,
-        mut piece: GenerationPiece,
+        piece: GenerationPiece,
         events: &mut Vec<ChatCompletionEvent>,
     ) -> Result<(), ApiError> {
         self.chunks.counts.add(prompt, &piece);
-        let mut canvas = self.chunks.canvas(&self.model, prompt, piece.canvas.take())?;
+        let canvas = self.chunks.canvas(&self.model, prompt, piece.canvas)?;
         let index = piece.choice;
         let Some(begun) = self.begun.get_mut(index) else { return Ok(()) };
         let delta = |delta, logprobs, finish_reason, canvas| {
@@ -223,12 +226,12 @@ impl StreamedAnswer for ChatStream {
             let role = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
             events.push(self.chunks.chunk(delta(role, None, None, None), || self.usage()));
         }
-        let told = piece.logprobs.as_slice();
-        let logprobs = self.form.logprobs.then(|| logprobs(&self.model, told)).transpose()?;
+        let of = piece.logprobs.as_slice();
+        let logprobs = self.form.logprobs.then(|| logprobs(&self.model, of)).transpose()?;
         if !piece.text.is_empty() || logprobs.is_some() || canvas.is_some() || self.chunks.form.running_usage
         {
             let text = MessageDelta { role: None, content: Some(piece.text) };
-            events.push(self.chunks.chunk(delta(text, logprobs, None, canvas.take()), || self.usage()));
+            events.push(self.chunks.chunk(delta(text, logprobs, None, canvas), || self.usage()));
         }
         if let Some(why) = piece.finish_reason {
             let last = delta(MessageDelta::default(), None, Some(reason(why)), None);
@@ -237,7 +240,7 @@ impl StreamedAnswer for ChatStream {
         Ok(())
     }
 
-    fn tells_canvas(&self) -> bool {
+    fn sends_canvas(&self) -> bool {
         self.chunks.form.canvas
     }
 

@@ -10,7 +10,9 @@ use redline_wire::{
 
 use super::AnswerHead;
 use super::fields::{count, refused, within};
-use super::generation::{GenerationFields, MAX_TOP_LOGPROBS, StreamForm, not_of_canvases, reason};
+use super::generation::{
+    GenerationFields, MAX_TOP_LOGPROBS, StreamForm, reason, unsupported, unsupported_by_canvases,
+};
 use super::mode::{
     GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
@@ -87,8 +89,8 @@ pub fn request(
             continued(fields, max_tokens, logprobs, form, streams)?
         }
         GenerationMode::Diffusion => {
-            not_of_canvases("echo", echo, "leave it out")?;
-            not_of_canvases("logprobs", logprobs.is_some(), "leave it out")?;
+            unsupported_by_canvases("echo", echo, "leave it out")?;
+            unsupported_by_canvases("logprobs", logprobs.is_some(), "leave it out")?;
             GenerationRequest::Diffusion(fields.canvas(max_tokens)?)
         }
     };
@@ -151,10 +153,8 @@ fn continued(
 
 /// Refuses fields that are known and not supported.
 fn check_supported(body: &CompletionBody) -> Result<(), ApiError> {
-    if body.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(refused("suffix", "`suffix` is not supported", "leave it out"));
-    }
-    Ok(())
+    let suffix = body.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty());
+    unsupported("suffix", suffix, "leave it out")
 }
 
 /// Builds the answer from the outcomes of all prompts.
@@ -292,8 +292,8 @@ impl StreamedAnswer for CompletionStream {
     ) -> Result<(), ApiError> {
         self.chunks.counts.add(prompt, &piece);
         let canvas = self.chunks.canvas(&self.model, prompt, piece.canvas.take())?;
-        if let Some(told) = piece.prompt.take() {
-            let echoed = Echoed::of(&self.model, self.form, &told.token_ids, told.logprobs)?;
+        if let Some(of) = piece.prompt.take() {
+            let echoed = Echoed::of(&self.model, self.form, &of.token_ids, of.logprobs)?;
             if let Some(own) = self.echoed.get_mut(prompt) {
                 *own = echoed;
             }
@@ -313,19 +313,20 @@ impl StreamedAnswer for CompletionStream {
         if only_prompt && !is_first {
             return Ok(());
         }
-        let mut token_ids = Vec::new();
+        let mut token_ids = None;
         if !only_prompt {
             text.push_str(&piece.text);
-            token_ids.append(&mut piece.token_ids);
+            token_ids = self.form.token_ids.then(|| piece.tokens.as_slice().to_vec());
             piece.logprobs.iter().for_each(|position| logprobs.push_position(position));
         }
         *offset = logprobs.next;
         let finish_reason = if only_prompt { Some("length") } else { piece.finish_reason.map(reason) };
         let says_nothing = text.is_empty()
             && logprobs.parts.tokens.is_empty()
+            && token_ids.as_ref().is_none_or(Vec::is_empty)
             && finish_reason.is_none()
             && canvas.is_none();
-        if says_nothing && !self.form.token_ids && !self.chunks.form.running_usage {
+        if says_nothing && !self.chunks.form.running_usage {
             return Ok(());
         }
         let delta = CompletionDelta {
@@ -334,13 +335,13 @@ impl StreamedAnswer for CompletionStream {
             logprobs: self.form.logprobs.then_some(logprobs.parts),
             finish_reason,
             canvas,
-            token_ids: self.form.token_ids.then_some(token_ids),
+            token_ids: self.form.token_ids.then(|| token_ids.unwrap_or_default()),
         };
         events.push(self.chunks.chunk(vec![delta], || self.usage()));
         Ok(())
     }
 
-    fn tells_canvas(&self) -> bool {
+    fn sends_canvas(&self) -> bool {
         self.chunks.form.canvas
     }
 

@@ -6,7 +6,7 @@ use redline_wire::{DiffusionKeys, JsonText, LogitBias, StreamOptions, Strings};
 use super::fields::{above_zero, refused, salt, stops, timeout, within};
 use super::mode::{GenerationMode, GenerationRequest};
 use crate::ApiError;
-use crate::diffuse::{MAX_NEW_TOKENS, ordered};
+use crate::diffuse::{MAX_NEW_TOKENS, with_keys};
 use crate::generate::SamplingDefaults;
 
 /// Maximum number of log-probabilities per position.
@@ -87,22 +87,22 @@ impl GenerationFields {
         })
     }
 
-    /// Builds a request without a prompt, for a model that fills masks. Fields that such models do not have may say that nothing is to be
-    /// done.
+    /// Builds a request without a prompt, for a model that fills masks. Fields that such models do not support are accepted only with
+    /// their neutral values.
     pub(super) fn canvas(self, max_new_tokens: usize) -> Result<DiffuseRequest, ApiError> {
         let is = |value: Option<f32>, neutral: f32| value.is_none_or(|value| value == neutral);
-        let (one, order) = ("send several requests with different seeds", "leave it out");
+        let (one, omit) = ("send several requests with different seeds", "leave it out");
         for (param, fits, hint) in [
             ("n", self.n.is_none_or(|n| n == 1), one),
             ("best_of", self.best_of.is_none_or(|best_of| best_of == 1), one),
-            ("min_p", is(self.min_p, 0.0), order),
-            ("typical_p", is(self.typical_p, 1.0), order),
-            ("logit_bias", self.logit_bias.is_none_or(|bias| bias.0.is_empty()), order),
-            ("presence_penalty", is(self.presence_penalty, 0.0), order),
-            ("frequency_penalty", is(self.frequency_penalty, 0.0), order),
-            ("repetition_penalty", is(self.repetition_penalty, 1.0), order),
+            ("min_p", is(self.min_p, 0.0), omit),
+            ("typical_p", is(self.typical_p, 1.0), omit),
+            ("logit_bias", self.logit_bias.is_none_or(|bias| bias.0.is_empty()), omit),
+            ("presence_penalty", is(self.presence_penalty, 0.0), omit),
+            ("frequency_penalty", is(self.frequency_penalty, 0.0), omit),
+            ("repetition_penalty", is(self.repetition_penalty, 1.0), omit),
         ] {
-            not_of_canvases(param, !fits, hint)?;
+            unsupported_by_canvases(param, !fits, hint)?;
         }
         // Canvases share no keys and values with others.
         salt(self.cache_salt)?;
@@ -121,7 +121,7 @@ impl GenerationFields {
             timeout_s: timeout(self.timeout_s)?,
             ..DiffuseRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
         };
-        let request = ordered(&self.diffusion, plain);
+        let request = with_keys(&self.diffusion, plain);
         request.check()?;
         Ok(request)
     }
@@ -132,12 +132,6 @@ fn top_k(value: Option<i64>) -> Result<Option<usize>, ApiError> {
     Ok(within("top_k", value, -1..=i64::from(u32::MAX))?.map(|k| k.max(0) as usize))
 }
 
-/// Refuses a field that models do not have which fill masks, if it is given.
-pub(super) fn not_of_canvases(param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
-    let fact = || format!("`{param}` is not for models that fill masks, and this is one");
-    if given { Err(refused(param, fact(), hint)) } else { Ok(()) }
-}
-
 /// How an answer is streamed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamForm {
@@ -145,7 +139,7 @@ pub struct StreamForm {
     pub(super) usage: bool,
     /// Whether every event has the token counts so far.
     pub(super) running_usage: bool,
-    /// Whether events tell how a canvas is filled.
+    /// Whether events contain what is new of a canvas.
     pub(super) canvas: bool,
 }
 
@@ -180,7 +174,16 @@ impl StreamForm {
 
 /// Refuses a field that is known and not supported, if it is given.
 pub(super) fn unsupported(param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
-    if given { Err(refused(param, format!("`{param}` is not supported"), hint)) } else { Ok(()) }
+    unsupported_by("", param, given, hint)
+}
+
+/// As [`unsupported`], of a field that models which fill masks do not support.
+pub(super) fn unsupported_by_canvases(param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
+    unsupported_by(" by models that fill masks", param, given, hint)
+}
+
+fn unsupported_by(by: &str, param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
+    if given { Err(refused(param, format!("`{param}` is not supported{by}"), hint)) } else { Ok(()) }
 }
 
 /// Refuses functions that the model may call.
@@ -213,9 +216,8 @@ pub(super) fn max_tokens(param: &str, value: Option<usize>) -> Result<Option<usi
     }
 }
 
-/// The request for an answer of this number of new tokens. Without a number it is as long as fits, or if masks are filled of
-/// [`MAX_NEW_TOKENS`]. `logprobs` is the number of log-probabilities per token.
-pub(super) fn answering(
+/// The request for an answer of this number of new tokens; without a number: as many as fit, or [`MAX_NEW_TOKENS`] masks. `logprobs` is the number of log-probabilities per token.
+pub(super) fn generation_request(
     mode: GenerationMode,
     fields: GenerationFields,
     max_tokens: Option<usize>,
@@ -228,7 +230,7 @@ pub(super) fn answering(
             Ok(GenerationRequest::Autoregressive(GenerateRequest { fit_context, logprobs, ..request }))
         }
         GenerationMode::Diffusion => {
-            not_of_canvases("logprobs", logprobs.is_some(), "leave it out")?;
+            unsupported_by_canvases("logprobs", logprobs.is_some(), "leave it out")?;
             Ok(GenerationRequest::Diffusion(fields.canvas(max_tokens.unwrap_or(MAX_NEW_TOKENS))?))
         }
     }

@@ -13,7 +13,7 @@ use super::AnswerHead;
 use super::chat::ChatRequest;
 use super::fields::refused;
 use super::generation::{
-    GenerationFields, StreamForm, answering, max_tokens, no_tools, plain_text, unsupported,
+    GenerationFields, StreamForm, generation_request, max_tokens, no_tools, plain_text, unsupported,
 };
 use super::mode::{GenerationMode, GenerationOutcome, GenerationPiece, PromptEnd};
 use super::stream::{StreamCounts, StreamedAnswer};
@@ -68,7 +68,7 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
         diffusion,
         ..GenerationFields::default()
     };
-    let request = answering(mode, fields, most, None)?;
+    let request = generation_request(mode, fields, most, None)?;
     let sampling = request.sampling();
     let form = ResponsesForm {
         instructions: body.instructions,
@@ -171,6 +171,7 @@ pub fn answer(head: AnswerHead, form: ResponsesForm, mut outcome: GenerationOutc
     let mut answer = begun(&head, &form);
     let one = outcome.take_one();
     let message = message_of(&head, one.text, one.finish_reason);
+    answer.meta = outcome.end.meta;
     finish(&mut answer, message, one.finish_reason, usage(&outcome));
     answer
 }
@@ -202,6 +203,7 @@ fn begun(head: &AnswerHead, form: &ResponsesForm) -> ResponseObject {
         usage: None,
         user: form.user.clone(),
         metadata: form.metadata.clone(),
+        meta: None,
     }
 }
 
@@ -357,6 +359,7 @@ impl StreamedAnswer for ResponsesStream {
         let done = ResponseEventContent::Item { output_index: 0, item: message.clone() };
         events.push(self.event("response.output_item.done", done));
         let usage = self.usage();
+        self.answer.meta = self.counts.meta();
         finish(&mut self.answer, message, self.reason, usage);
         let kind =
             if self.answer.status == "completed" { "response.completed" } else { "response.incomplete" };

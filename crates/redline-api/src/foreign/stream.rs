@@ -29,8 +29,8 @@ pub trait StreamedAnswer: Send + Unpin + 'static {
         events: &mut Vec<Self::Event>,
     ) -> Result<(), ApiError>;
 
-    /// Whether pieces need to tell what is new of a canvas.
-    fn tells_canvas(&self) -> bool {
+    /// Whether events contain what is new of a canvas, so that pieces need it.
+    fn sends_canvas(&self) -> bool {
         false
     }
 
@@ -79,7 +79,7 @@ impl StreamCounts {
     }
 
     /// How the masks of all prompts were filled, if masks are filled.
-    fn meta(&self) -> Option<GenerationMeta> {
+    pub(super) fn meta(&self) -> Option<GenerationMeta> {
         self.sum().meta
     }
 
@@ -115,27 +115,26 @@ impl Chunks {
         }
     }
 
-    /// What is new of the canvas of a prompt.
+    /// The event of what is new of the canvas of a prompt.
     pub(super) fn canvas(
         &mut self,
         model: &LoadedModel,
         prompt: usize,
         piece: Option<CanvasPiece>,
     ) -> Result<Option<CanvasEvent>, ApiError> {
-        let told = piece.filter(|_| self.form.canvas);
-        told.map(|piece| self.canvases.event(model, prompt, piece)).transpose()
+        piece.map(|piece| self.canvases.event(model, prompt, piece)).transpose()
     }
 
     /// A chunk; the one with the token counts has no choices.
     pub(super) fn chunk<C>(&self, choices: Vec<C>, usage: impl FnOnce() -> Usage) -> StreamEvent<C> {
-        let told = self.form.running_usage || choices.is_empty();
+        let counted = self.form.running_usage || choices.is_empty();
         StreamEvent::Chunk(StreamChunk {
             id: self.head.id.clone(),
             object: self.object,
             created: self.head.created,
             model: self.head.model.clone(),
             choices,
-            usage: (self.form.usage || told).then(|| told.then(usage)),
+            usage: (self.form.usage || counted).then(|| counted.then(usage)),
             meta: None,
         })
     }

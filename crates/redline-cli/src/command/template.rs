@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use redline_api::{Chat, ChatOptions};
-use redline_engine::{DiffuseRequest, Engine, GenerateRequest, Prompt};
+use redline_engine::Prompt;
 use redline_tokenizer::{ChatDate, ChatValue};
 use redline_wire::{ChatKeys, JsonText, TextOrIds};
 
@@ -205,7 +205,7 @@ fn values(path: &Path) -> Result<Vec<ChatValue>, Failure> {
 
 /// Converts prompts to the format of the chat template, if they are to be.
 pub(super) struct Prompts {
-    chat: Chat,
+    pub(super) chat: Chat,
     /// Where the template comes from, as the beginning of a note.
     template_of: String,
     /// Whether the first plain text is to be noted.
@@ -242,16 +242,6 @@ impl Prompts {
             self.note();
         }
         Ok(prompt)
-    }
-
-    /// Ends the answer to a formatted prompt where the template ends answers.
-    pub(super) fn end_answer(&self, request: &mut GenerateRequest, engine: &Engine) {
-        self.chat.end_answer(request, engine);
-    }
-
-    /// As [`Prompts::end_answer`], of a canvas.
-    pub(super) fn end_canvas(&self, request: &mut DiffuseRequest, engine: &Engine) {
-        self.chat.end_canvas(request, engine);
     }
 
     /// Notes once that the model has a template that is not used.

@@ -42,7 +42,7 @@ impl Engine {
         request: DiffuseRequest,
         cancel: &Cancel,
     ) -> Result<DiffuseTicket, EngineError> {
-        let shifted = self.check_fills_masks()?;
+        let shifted = self.shifted()?;
         let mask = self.mask_id()?;
         let timeout_s = checked_timeout(request.timeout_s)?;
         request.check()?;
@@ -64,7 +64,8 @@ impl Engine {
             ));
         }
         let sequences = if request.cfg_scale > 0.0 { 2 } else { 1 };
-        self.check_canvas(format_args!("the canvas"), length, sequences)?;
+        let guidance = request.guidance_bytes(masks, self.info.vocab);
+        self.check_canvas(format_args!("the canvas"), length, sequences, guidance)?;
         canvas.resize(length, mask);
         let blocks = blocks(&request, first_mask, prompt_tokens)?;
         let algorithm = algorithm(&request, shifted)?;
@@ -101,8 +102,13 @@ impl Engine {
         })
     }
 
-    /// Refuses canvases if the model fills no masks. Returns whether its rows predict the token at the next position.
-    pub fn check_fills_masks(&self) -> Result<bool, EngineError> {
+    /// Refuses canvases if the model fills no masks.
+    pub fn check_fills_masks(&self) -> Result<(), EngineError> {
+        self.shifted().map(drop)
+    }
+
+    /// Whether the rows of a model that fills masks predict the token at the next position. It is an error if it fills none.
+    fn shifted(&self) -> Result<bool, EngineError> {
         if let Objective::Masked { shifted } = self.info.objective {
             return Ok(shifted);
         }
@@ -139,12 +145,14 @@ impl Engine {
         self.limits().prompt(&request.prompt, request.max_new_tokens)
     }
 
-    /// Refuses canvases that could never run, given their lengths in tokens. Each runs in one pass.
+    /// Refuses canvases that could never run, given their lengths in tokens. Each runs in one pass. `guidance` is the number of bytes
+    /// of logits that guidance keeps between the passes of its two sequences.
     pub(super) fn check_canvas(
         &self,
         what: fmt::Arguments<'_>,
         tokens: usize,
         sequences: usize,
+        guidance: u64,
     ) -> Result<(), EngineError> {
         let (most, context) = (Buckets::MOST_TOKENS, self.info.context);
         if tokens > context {
@@ -157,10 +165,13 @@ impl Engine {
         }
         let info = &self.info;
         let activations = canvas_bytes(info.activation_bytes, info.activation_bytes_per_row, tokens);
-        // Half of the bytes that the memory budget leaves are for keys and values, half for these activations.
-        if let Some(room) = self.info.kv_budget_bytes.filter(|room| activations > *room) {
+        // Half of the bytes that the memory budget leaves are for keys and values, half for these activations and logits.
+        let needed = activations.saturating_add(guidance);
+        if let Some(room) = self.info.kv_budget_bytes.filter(|room| needed > *room) {
+            let logits =
+                if guidance > 0 { format!(" and {guidance} of logits for guidance") } else { String::new() };
             let fact = format!(
-                "{what}: {tokens} tokens, run in one pass, take {activations} bytes of activations, more than the {room} that \
+                "{what}: {tokens} tokens, run in one pass, take {activations} bytes of activations{logits}, more than the {room} that \
                  the memory budget leaves for them"
             );
             return Err(EngineError::request(fact, hint!["give more ", Setting::Memory, ", or shorten it"]));
@@ -170,6 +181,13 @@ impl Engine {
 }
 
 impl DiffuseRequest {
+    /// Bytes of logits that guidance keeps for these masks, from the pass of one of its two sequences to that of the other; 0 without
+    /// guidance. Masks that an earlier block left are predicted again, so blocks do not lower this bound.
+    pub fn guidance_bytes(&self, masks: usize, vocab: usize) -> u64 {
+        let rows = if self.cfg_scale > 0.0 { masks } else { 0 };
+        (rows as u64).saturating_mul((vocab * size_of::<f32>()) as u64)
+    }
+
     /// Refuses values out of range and options that cannot be combined, for every model. [`Engine::diffuse`] checks this too.
     pub fn check(&self) -> Result<(), EngineError> {
         sampler::check(&self.sampling)?;

@@ -46,7 +46,7 @@ impl Engine {
             return Err(EngineError::request(fact, format!("ids run from 0 to {}", vocab - 1)));
         }
         if canvases {
-            self.check_canvas(format_args!("the longest step"), total, 1)?;
+            self.check_canvas(format_args!("the longest step"), total, 1, 0)?;
         } else {
             self.check_room(format_args!("the steps"), &[total], 0)?;
         }

@@ -59,7 +59,7 @@ impl Engine {
                 let (labels, label_tail) = self.labels(&request)?;
                 check_masked(&labels, masks)?;
                 let fits = |index: usize, tokens: usize| {
-                    self.check_canvas(format_args!("item {index} with its labels"), tokens + label_tail, 1)
+                    self.check_canvas(format_args!("item {index} with its labels"), tokens + label_tail, 1, 0)
                 };
                 let job = self.score_job(request, labels, label_tail, &fits)?;
                 let task = MaskedScoreTask::new(job, masks, answer);

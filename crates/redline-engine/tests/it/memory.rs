@@ -125,6 +125,33 @@ fn canvases_are_refused_from_the_first_token_that_the_budget_does_not_hold() {
     assert!(message.starts_with(&fact), "{message}");
 }
 
+#[test]
+fn guidance_counts_the_logits_that_it_keeps() {
+    let plain = options(&golden("dream-a"));
+    let memory = budget(Engine::load(plain.clone()).unwrap().info(), 2, 60);
+    let engine = Engine::load(Options { memory: Some(memory), ..plain }).unwrap();
+    let info = engine.info();
+    let (room, mask) = (info.kv_budget_bytes.unwrap(), i64::from(info.mask_id.unwrap()));
+    let logits = |masks: u64| masks * 4 * info.vocab as u64;
+    let bytes =
+        |tokens: u64| info.activation_bytes + 2 * tokens * info.activation_bytes_per_row + logits(tokens - 1);
+    let most = (1..=60).take_while(|&tokens| bytes(tokens) <= room).last().unwrap();
+    assert!(most > 4 && most < 60, "{most}");
+    let fill = |tokens: u64, cfg_scale, savings| {
+        // The first mask of the prompt counts too.
+        let request = DiffuseRequest::new(ids(&[5, mask]), tokens as usize - 2);
+        let request = DiffuseRequest { cfg_scale, savings, steps: Some(1), ..request };
+        engine.diffuse(request, &Cancel::new(), &mut |_| ())
+    };
+    for savings in [true, false] {
+        assert_eq!(fill(most, 0.5, savings).unwrap().canvas.len() as u64, most);
+        let message = refusal(fill(most + 1, 0.5, savings));
+        let fact = format!(" and {} of logits for guidance, more than the {room} that", logits(most));
+        assert!(message.contains(&fact), "no `{fact}` in {message}");
+        fill(most + 1, 0.0, savings).unwrap();
+    }
+}
+
 /// Both windows of the comparison are in one engine, whose memory holds only one of them.
 #[test]
 fn a_model_is_compared_with_itself_in_the_memory_of_one_window() {

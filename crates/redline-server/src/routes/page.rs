@@ -90,7 +90,7 @@ fn abilities(call: Call) -> Handled {
         let (app, engine) = (&call.app, &call.app.model.engine);
         let text = reads_text(app);
         let chat = text.clone().and_then(|()| app.chat("messages").map(drop));
-        let masks = engine.check_fills_masks().map(drop).map_err(|error| Fault::of_engine(&error, "model"));
+        let masks = engine.check_fills_masks().map_err(|error| Fault::of_engine(&error, "model"));
         let parts = [
             ("scores", text.clone()),
             ("decisions", text.clone()),

@@ -9,7 +9,7 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::clock::today;
 use crate::fault::Fault;
-use crate::generation::{answer_bytes, generate};
+use crate::generation::{ModelSizes, answer_bytes, generate};
 use crate::route::{Call, Handled, Route};
 
 pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer)];
@@ -26,8 +26,8 @@ fn answer(call: Call) -> Handled {
         call.complete(&mut chat.request, &adapters);
         let app = &call.app;
         let template = app.chat("input")?;
-        let context = app.model.engine.info().context;
-        let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), context, false);
+        let sizes = ModelSizes::of(&app.model.engine);
+        let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), &sizes, false);
         let need = Need { param: "input", prompts: 1, answer_bytes };
         let stream = form.stream().map(|_| ResponsesStream::new(head.clone(), &form));
         let build = move |_: &App, mut outcomes: Vec<GenerationOutcome>| {

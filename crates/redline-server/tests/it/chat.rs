@@ -26,7 +26,7 @@ fn an_answer_continues_the_formatted_conversation() {
     let text = "<|system|>Be brief.<|end|><|user|>Who is king?<|end|><|assistant|>";
     let mut request = GenerateRequest::new(Prompt::Formatted(text.to_owned()), 24);
     let engine = model().engine;
-    chat(TEMPLATE).end_answer(&mut request, &engine);
+    request.stop_ids.extend(chat(TEMPLATE).stop_id(&request.prompt, false, &engine));
     let expect = engine.submit_generate(request, &Cancel::new()).and_then(Ticket::wait).unwrap();
     let choice = &answer["choices"][0];
     assert_eq!(choice["message"], json!({ "role": "assistant", "content": expect.text, "refusal": null }));

@@ -141,7 +141,7 @@ fn conversations_are_formatted_and_end_where_the_template_ends_answers() {
     let server = start();
     let text = "<|user|>Who is king?<|end|><|assistant|>";
     let mut request = DiffuseRequest::new(Prompt::Formatted(text.to_owned()), 16);
-    chat(TEMPLATE).end_canvas(&mut request, &masked().engine);
+    request.stop_ids.extend(chat(TEMPLATE).stop_id(&request.prompt, false, &masked().engine));
     let expect = filled(request);
     let answer = server.ok(ROUTES[1], &body(ROUTES[1], &json!({})));
     assert_eq!(answer["choices"][0]["message"]["content"], expect.text);
@@ -149,8 +149,13 @@ fn conversations_are_formatted_and_end_where_the_template_ends_answers() {
         (&answer["object"], &answer["meta"]["passes"]),
         (&json!("chat.completion"), &json!(expect.passes.len()))
     );
+    let chat_meta = answer["meta"].clone();
     let answer = server.ok(ROUTES[2], &body(ROUTES[2], &json!({})));
     assert_eq!(answer["output"][0]["content"][0]["text"], expect.text);
+    assert_eq!(answer["meta"], chat_meta);
+    let events = server.events(ROUTES[2], &body(ROUTES[2], &json!({ "stream": true })));
+    assert_eq!(events.last().unwrap()["response"]["meta"], chat_meta);
+    assert!(events[0]["response"].get("meta").is_none());
     assert_eq!(answer["usage"]["output_tokens"], 16);
     // Without a number, an answer has as many masks as the command line takes.
     let long = server.ok(ROUTES[1], &body(ROUTES[1], &json!({ "max_tokens": null })));
@@ -297,6 +302,20 @@ fn the_events_of_a_canvas_can_be_replayed() {
 }
 
 #[test]
+fn the_last_chunk_of_a_canvas_has_the_token_ids_and_no_chunk_says_nothing() {
+    let server = start();
+    let fields = json!({ "return_token_ids": true, "stream": true });
+    let mut events = server.events(ROUTES[0], &body(ROUTES[0], &fields));
+    assert_eq!(events.pop(), Some(Value::Null), "the mark of the end");
+    let last = events.pop().unwrap();
+    assert_eq!(ids(&last["choices"][0]["token_ids"]).len(), 16);
+    for event in events {
+        let choice = &event["choices"][0];
+        assert!(choice["text"] != "" && choice["token_ids"] == json!([]), "{choice}");
+    }
+}
+
+#[test]
 fn token_counts_grow_with_the_masks_that_are_filled() {
     let server = start();
     let fields = json!({ "steps": 4, "ignore_eos": true, "stream": true, "stream_options": { "continuous_usage_stats": true } });
@@ -380,6 +399,37 @@ fn what_canvases_do_not_have_is_refused_by_name_and_what_changes_nothing_is_not(
     let canvas = json!({ "include_canvas": true });
     refused(ROUTES[2], json!({ "stream": true, "stream_options": canvas }), "stream_options.include_canvas");
     refused(ROUTES[0], json!({ "stream_options": canvas }), "stream_options");
+}
+
+#[test]
+fn the_memory_of_answers_holds_the_logits_of_guidance() {
+    let server = start_with(masked(), |config| {
+        config.chat = Some(chat(TEMPLATE));
+        config.limits.all_answer_bytes = 1 << 20;
+    });
+    let guided = json!({ "cfg_scale": 1, "steps": 1 });
+    for path in ROUTES {
+        server.ok(path, &body(path, &guided));
+        let number = if path == "/v1/responses" { "max_output_tokens" } else { "max_tokens" };
+        let long = with(&guided, &json!({ number: 64 }));
+        let answer = server.client.post(path, &body(path, &long)).unwrap();
+        assert_eq!((error(&answer).0, error(&answer).1), (400, "answer_too_large".to_owned()));
+        let plain = with(&long, &json!({ "cfg_scale": 0 }));
+        server.ok(path, &body(path, &plain));
+    }
+    // Masks of a prompt count, also if a template writes them.
+    let holes = "<|mask|> ".repeat(64);
+    for prompt in [json!(holes), json!(vec![MASK; 64])] {
+        let fields = with(&guided, &json!({ "prompt": prompt }));
+        let answer = server.client.post(ROUTES[0], &body(ROUTES[0], &fields)).unwrap();
+        assert_eq!(error(&answer).1, "answer_too_large", "{}", answer.text());
+    }
+    for (path, field) in [(ROUTES[1], "messages"), (ROUTES[2], "input")] {
+        let fields = with(&guided, &json!({ field: [{ "role": "user", "content": holes }] }));
+        let answer = server.client.post(path, &body(path, &fields)).unwrap();
+        let expect = (400, "invalid_value".to_owned(), Some("cfg_scale".to_owned()));
+        assert_eq!(error(&answer), expect, "{}", answer.text());
+    }
 }
 
 #[test]

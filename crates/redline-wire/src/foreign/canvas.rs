@@ -1,4 +1,4 @@
-//! How a model fills masks, as answers and events of the routes for generated text tell it.
+//! How a model fills masks, in answers and events of the routes for generated text.
 
 use redline_settings::Algorithm;
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub struct GenerationMeta {
 pub enum CanvasEvent {
     /// The canvas before its first pass.
     Begun {
-        /// All tokens; those of the masks are that of the mask.
+        /// All tokens; masks have the mask token's id.
         token_ids: Vec<u32>,
         /// The text of each token; `null` for a mask.
         texts: Vec<Option<String>>,

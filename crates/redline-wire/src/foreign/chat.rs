@@ -4,135 +4,116 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::diffuse::diffusion_keys;
-use crate::named;
+use crate::diffuse::with_diffusion_keys;
 use crate::{
-    AdapterNames, Algorithm, BlockCache, CanvasEvent, ChatKeys, Finite, GenerationMeta, JsonText, LogitBias,
-    StreamEvent, StreamOptions, Strings, TypedObject, Usage,
+    AdapterNames, CanvasEvent, ChatKeys, Finite, GenerationMeta, JsonText, LogitBias, StreamEvent,
+    StreamOptions, Strings, TypedObject, Usage,
 };
 
-/// Asks for answers to a conversation.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChatCompletionBody {
-    /// The model's name.
-    pub model: Option<String>,
-    /// The adapters, applied one after the other.
-    pub adapter: Option<AdapterNames>,
-    /// The messages, objects with `role` and `content`.
-    pub messages: Vec<JsonText>,
-    /// Maximum number of new tokens per answer.
-    pub max_completion_tokens: Option<usize>,
-    /// The older name of `max_completion_tokens`.
-    pub max_tokens: Option<usize>,
-    /// Temperature; 0 is greedy.
-    pub temperature: Option<f32>,
-    /// Keep the smallest set of tokens whose probability reaches this.
-    pub top_p: Option<f32>,
-    /// Keep the k most probable tokens; 0 and -1 keep all.
-    pub top_k: Option<i64>,
-    /// Drop tokens below this share of the most probable one.
-    pub min_p: Option<f32>,
-    /// Locally typical sampling up to this probability.
-    pub typical_p: Option<f32>,
-    /// Number of answers.
-    pub n: Option<usize>,
-    /// Seed of the random numbers; a negative one stands for its two's complement.
-    pub seed: Option<i64>,
-    /// Texts before which an answer stops.
-    pub stop: Option<Strings>,
-    /// Whether to send the answer as events while it is generated.
-    pub stream: Option<bool>,
-    /// What the events contain.
-    pub stream_options: Option<StreamOptions>,
-    /// Whether to return log-probabilities of the tokens.
-    pub logprobs: Option<bool>,
-    /// Number of most probable tokens to return at each position.
-    pub top_logprobs: Option<usize>,
-    /// Numbers that are added to logits.
-    pub logit_bias: Option<LogitBias>,
-    /// Subtracted once from the logits of generated tokens.
-    pub presence_penalty: Option<f32>,
-    /// Subtracted from the logit of a token for each time it was generated.
-    pub frequency_penalty: Option<f32>,
-    /// Divides positive logits of tokens that occurred.
-    pub repetition_penalty: Option<f32>,
-    /// Continue after an end-of-sequence token.
-    pub ignore_eos: Option<bool>,
-    /// Further variables of the chat template by name.
-    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
-    /// Documents that the model may use, objects.
-    pub documents: Option<Vec<JsonText>>,
-    /// The date that the chat template may print, such as `2026-07-26`.
-    pub date: Option<String>,
-    /// End the prompt where the assistant's answer begins.
-    pub add_generation_prompt: Option<bool>,
-    /// End the prompt with the content of the final message, so that the model continues it.
-    pub continue_final_message: Option<bool>,
-    /// Only requests with the same salt share cached prefixes.
-    pub cache_salt: Option<String>,
-    /// Time limit in seconds.
-    pub timeout_s: Option<f64>,
-    /// For models that fill masks: number of steps; one per mask by default.
-    pub steps: Option<usize>,
-    /// For models that fill masks: which masks are filled first.
-    #[serde(default, with = "named::optional")]
-    pub algorithm: Option<Algorithm>,
-    /// For models that fill masks: temperature of the choice between masks; 0 fills the most confident ones first.
-    pub alg_temp: Option<f32>,
-    /// For models that fill masks: the final time of Dream's schedule.
-    pub eps: Option<f32>,
-    /// For models that fill masks: number of masks per block; blocks are filled from left to right.
-    pub block_length: Option<usize>,
-    /// For models that fill masks: strength of classifier-free guidance.
-    pub cfg_scale: Option<f32>,
-    /// For models that fill masks: in each pass, fill every mask whose token has at least this probability.
-    pub threshold: Option<f32>,
-    /// For models that fill masks: what is cached within a block.
-    #[serde(default, with = "named::optional")]
-    pub cache: Option<BlockCache>,
-    /// For models that fill masks: number of passes over a block between two passes over the whole canvas.
-    pub refresh: Option<usize>,
-    /// Functions that the model may call. Supported only if it may call none.
-    pub tools: Option<Vec<JsonText>>,
-    /// Which function to call: `none`, or `auto` without functions.
-    pub tool_choice: Option<JsonText>,
-    /// Accepted and not used.
-    pub parallel_tool_calls: Option<bool>,
-    /// The older name of `tools`.
-    pub functions: Option<Vec<JsonText>>,
-    /// The older name of `tool_choice`.
-    pub function_call: Option<JsonText>,
-    /// The form of the answer. Only `text` is supported.
-    pub response_format: Option<TypedObject>,
-    /// The kinds of output. Only `text` is supported.
-    pub modalities: Option<Vec<String>>,
-    /// Not supported.
-    pub audio: Option<JsonText>,
-    /// Not supported.
-    pub prediction: Option<JsonText>,
-    /// Not supported.
-    pub reasoning_effort: Option<JsonText>,
-    /// Not supported.
-    pub verbosity: Option<JsonText>,
-    /// Not supported.
-    pub web_search_options: Option<JsonText>,
-    /// Not supported.
-    pub moderation: Option<JsonText>,
-    /// Names the end user. Accepted and not used.
-    pub user: Option<String>,
-    /// Notes of the caller. Accepted and not used.
-    pub metadata: Option<BTreeMap<String, String>>,
-    /// Whether to store the answer. Accepted; nothing is stored.
-    pub store: Option<bool>,
-    /// Accepted and not used.
-    pub service_tier: Option<String>,
-    /// Accepted and not used.
-    pub prompt_cache_key: Option<String>,
-    /// Accepted and not used.
-    pub prompt_cache_retention: Option<String>,
-    /// Accepted and not used.
-    pub safety_identifier: Option<String>,
+with_diffusion_keys! {
+    /// Asks for answers to a conversation.
+    #[derive(Clone, Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct ChatCompletionBody {
+        /// The model's name.
+        pub model: Option<String>,
+        /// The adapters, applied one after the other.
+        pub adapter: Option<AdapterNames>,
+        /// The messages, objects with `role` and `content`.
+        pub messages: Vec<JsonText>,
+        /// Maximum number of new tokens per answer.
+        pub max_completion_tokens: Option<usize>,
+        /// The older name of `max_completion_tokens`.
+        pub max_tokens: Option<usize>,
+        /// Temperature; 0 is greedy.
+        pub temperature: Option<f32>,
+        /// Keep the smallest set of tokens whose probability reaches this.
+        pub top_p: Option<f32>,
+        /// Keep the k most probable tokens; 0 and -1 keep all.
+        pub top_k: Option<i64>,
+        /// Drop tokens below this share of the most probable one.
+        pub min_p: Option<f32>,
+        /// Locally typical sampling up to this probability.
+        pub typical_p: Option<f32>,
+        /// Number of answers.
+        pub n: Option<usize>,
+        /// Seed of the random numbers; a negative one stands for its two's complement.
+        pub seed: Option<i64>,
+        /// Texts before which an answer stops.
+        pub stop: Option<Strings>,
+        /// Whether to send the answer as events while it is generated.
+        pub stream: Option<bool>,
+        /// What the events contain.
+        pub stream_options: Option<StreamOptions>,
+        /// Whether to return log-probabilities of the tokens.
+        pub logprobs: Option<bool>,
+        /// Number of most probable tokens to return at each position.
+        pub top_logprobs: Option<usize>,
+        /// Numbers that are added to logits.
+        pub logit_bias: Option<LogitBias>,
+        /// Subtracted once from the logits of generated tokens.
+        pub presence_penalty: Option<f32>,
+        /// Subtracted from the logit of a token for each time it was generated.
+        pub frequency_penalty: Option<f32>,
+        /// Divides positive logits of tokens that occurred.
+        pub repetition_penalty: Option<f32>,
+        /// Continue after an end-of-sequence token.
+        pub ignore_eos: Option<bool>,
+        /// Further variables of the chat template by name.
+        pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+        /// Documents that the model may use, objects.
+        pub documents: Option<Vec<JsonText>>,
+        /// The date that the chat template may print, such as `2026-07-26`.
+        pub date: Option<String>,
+        /// End the prompt where the assistant's answer begins.
+        pub add_generation_prompt: Option<bool>,
+        /// End the prompt with the content of the final message, so that the model continues it.
+        pub continue_final_message: Option<bool>,
+        /// Only requests with the same salt share cached prefixes.
+        pub cache_salt: Option<String>,
+        /// Time limit in seconds.
+        pub timeout_s: Option<f64>,
+        /// Functions that the model may call. Supported only if it may call none.
+        pub tools: Option<Vec<JsonText>>,
+        /// Which function to call: `none`, or `auto` without functions.
+        pub tool_choice: Option<JsonText>,
+        /// Accepted and not used.
+        pub parallel_tool_calls: Option<bool>,
+        /// The older name of `tools`.
+        pub functions: Option<Vec<JsonText>>,
+        /// The older name of `tool_choice`.
+        pub function_call: Option<JsonText>,
+        /// The form of the answer. Only `text` is supported.
+        pub response_format: Option<TypedObject>,
+        /// The kinds of output. Only `text` is supported.
+        pub modalities: Option<Vec<String>>,
+        /// Not supported.
+        pub audio: Option<JsonText>,
+        /// Not supported.
+        pub prediction: Option<JsonText>,
+        /// Not supported.
+        pub reasoning_effort: Option<JsonText>,
+        /// Not supported.
+        pub verbosity: Option<JsonText>,
+        /// Not supported.
+        pub web_search_options: Option<JsonText>,
+        /// Not supported.
+        pub moderation: Option<JsonText>,
+        /// Names the end user. Accepted and not used.
+        pub user: Option<String>,
+        /// Notes of the caller. Accepted and not used.
+        pub metadata: Option<BTreeMap<String, String>>,
+        /// Whether to store the answer. Accepted; nothing is stored.
+        pub store: Option<bool>,
+        /// Accepted and not used.
+        pub service_tier: Option<String>,
+        /// Accepted and not used.
+        pub prompt_cache_key: Option<String>,
+        /// Accepted and not used.
+        pub prompt_cache_retention: Option<String>,
+        /// Accepted and not used.
+        pub safety_identifier: Option<String>,
+    }
 }
 
 impl ChatCompletionBody {
@@ -149,8 +130,6 @@ impl ChatCompletionBody {
         }
     }
 }
-
-diffusion_keys!(ChatCompletionBody);
 
 /// Answer to a [`ChatCompletionBody`].
 #[derive(Clone, Debug, Serialize)]

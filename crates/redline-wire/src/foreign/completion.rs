@@ -2,94 +2,73 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::diffuse::diffusion_keys;
-use crate::named;
+use crate::diffuse::with_diffusion_keys;
 use crate::{
-    AdapterNames, Algorithm, BlockCache, CanvasEvent, Finite, GenerationMeta, LogitBias, Prompts,
-    StreamEvent, StreamOptions, Strings, Usage,
+    AdapterNames, CanvasEvent, Finite, GenerationMeta, LogitBias, Prompts, StreamEvent, StreamOptions,
+    Strings, Usage,
 };
 
-/// Asks for continuations of prompts.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CompletionBody {
-    /// The model's name.
-    pub model: Option<String>,
-    /// The prompts.
-    pub prompt: Prompts,
-    /// Maximum number of new tokens per continuation.
-    pub max_tokens: Option<usize>,
-    /// Temperature; 0 is greedy.
-    pub temperature: Option<f32>,
-    /// Keep the smallest set of tokens whose probability reaches this.
-    pub top_p: Option<f32>,
-    /// Keep the k most probable tokens; 0 and -1 keep all.
-    pub top_k: Option<i64>,
-    /// Drop tokens below this share of the most probable one.
-    pub min_p: Option<f32>,
-    /// Locally typical sampling up to this probability.
-    pub typical_p: Option<f32>,
-    /// Number of continuations per prompt to return.
-    pub n: Option<usize>,
-    /// Number of continuations per prompt to generate, of which the most probable are returned.
-    pub best_of: Option<usize>,
-    /// Seed of the random numbers; a negative one stands for its two's complement.
-    pub seed: Option<i64>,
-    /// Texts before which generation stops.
-    pub stop: Option<Strings>,
-    /// Whether to send the text as events while it is generated.
-    pub stream: Option<bool>,
-    /// What the events contain.
-    pub stream_options: Option<StreamOptions>,
-    /// Whether the text begins with the prompt.
-    pub echo: Option<bool>,
-    /// Return log-probabilities of the tokens, and of this number of most probable tokens at each position.
-    pub logprobs: Option<usize>,
-    /// Numbers that are added to logits.
-    pub logit_bias: Option<LogitBias>,
-    /// Subtracted once from the logits of generated tokens.
-    pub presence_penalty: Option<f32>,
-    /// Subtracted from the logit of a token for each time it was generated.
-    pub frequency_penalty: Option<f32>,
-    /// Divides positive logits of tokens that occurred.
-    pub repetition_penalty: Option<f32>,
-    /// Continue after an end-of-sequence token.
-    pub ignore_eos: Option<bool>,
-    /// Whether to return the ids of the new tokens.
-    pub return_token_ids: Option<bool>,
-    /// The adapters, applied one after the other.
-    pub adapter: Option<AdapterNames>,
-    /// Only requests with the same salt share cached prefixes.
-    pub cache_salt: Option<String>,
-    /// Time limit in seconds.
-    pub timeout_s: Option<f64>,
-    /// For models that fill masks: number of steps; one per mask by default.
-    pub steps: Option<usize>,
-    /// For models that fill masks: which masks are filled first.
-    #[serde(default, with = "named::optional")]
-    pub algorithm: Option<Algorithm>,
-    /// For models that fill masks: temperature of the choice between masks; 0 fills the most confident ones first.
-    pub alg_temp: Option<f32>,
-    /// For models that fill masks: the final time of Dream's schedule.
-    pub eps: Option<f32>,
-    /// For models that fill masks: number of masks per block; blocks are filled from left to right.
-    pub block_length: Option<usize>,
-    /// For models that fill masks: strength of classifier-free guidance.
-    pub cfg_scale: Option<f32>,
-    /// For models that fill masks: in each pass, fill every mask whose token has at least this probability.
-    pub threshold: Option<f32>,
-    /// For models that fill masks: what is cached within a block.
-    #[serde(default, with = "named::optional")]
-    pub cache: Option<BlockCache>,
-    /// For models that fill masks: number of passes over a block between two passes over the whole canvas.
-    pub refresh: Option<usize>,
-    /// Text after the completion. Nothing but an empty one is supported.
-    pub suffix: Option<String>,
-    /// Names the end user. Accepted and not used.
-    pub user: Option<String>,
+with_diffusion_keys! {
+    /// Asks for continuations of prompts.
+    #[derive(Clone, Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct CompletionBody {
+        /// The model's name.
+        pub model: Option<String>,
+        /// The prompts.
+        pub prompt: Prompts,
+        /// Maximum number of new tokens per continuation.
+        pub max_tokens: Option<usize>,
+        /// Temperature; 0 is greedy.
+        pub temperature: Option<f32>,
+        /// Keep the smallest set of tokens whose probability reaches this.
+        pub top_p: Option<f32>,
+        /// Keep the k most probable tokens; 0 and -1 keep all.
+        pub top_k: Option<i64>,
+        /// Drop tokens below this share of the most probable one.
+        pub min_p: Option<f32>,
+        /// Locally typical sampling up to this probability.
+        pub typical_p: Option<f32>,
+        /// Number of continuations per prompt to return.
+        pub n: Option<usize>,
+        /// Number of continuations per prompt to generate, of which the most probable are returned.
+        pub best_of: Option<usize>,
+        /// Seed of the random numbers; a negative one stands for its two's complement.
+        pub seed: Option<i64>,
+        /// Texts before which generation stops.
+        pub stop: Option<Strings>,
+        /// Whether to send the text as events while it is generated.
+        pub stream: Option<bool>,
+        /// What the events contain.
+        pub stream_options: Option<StreamOptions>,
+        /// Whether the text begins with the prompt.
+        pub echo: Option<bool>,
+        /// Return log-probabilities of the tokens, and of this number of most probable tokens at each position.
+        pub logprobs: Option<usize>,
+        /// Numbers that are added to logits.
+        pub logit_bias: Option<LogitBias>,
+        /// Subtracted once from the logits of generated tokens.
+        pub presence_penalty: Option<f32>,
+        /// Subtracted from the logit of a token for each time it was generated.
+        pub frequency_penalty: Option<f32>,
+        /// Divides positive logits of tokens that occurred.
+        pub repetition_penalty: Option<f32>,
+        /// Continue after an end-of-sequence token.
+        pub ignore_eos: Option<bool>,
+        /// Whether to return the ids of the new tokens.
+        pub return_token_ids: Option<bool>,
+        /// The adapters, applied one after the other.
+        pub adapter: Option<AdapterNames>,
+        /// Only requests with the same salt share cached prefixes.
+        pub cache_salt: Option<String>,
+        /// Time limit in seconds.
+        pub timeout_s: Option<f64>,
+        /// Text after the completion. Nothing but an empty one is supported.
+        pub suffix: Option<String>,
+        /// Names the end user. Accepted and not used.
+        pub user: Option<String>,
+    }
 }
-
-diffusion_keys!(CompletionBody);
 
 /// Answer to a [`CompletionBody`].
 #[derive(Clone, Debug, Serialize)]

@@ -7,115 +7,92 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::diffuse::diffusion_keys;
-use crate::named;
-use crate::{
-    AdapterNames, Algorithm, BlockCache, Finite, JsonText, ServerEvent, StreamOptions, TypedObject, Usage,
-};
+use crate::diffuse::with_diffusion_keys;
+use crate::{AdapterNames, Finite, GenerationMeta, JsonText, ServerEvent, StreamOptions, TypedObject, Usage};
 
-/// Asks for an answer to a text or to a conversation.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ResponsesBody {
-    /// The model's name.
-    pub model: Option<String>,
-    /// The adapters, applied one after the other.
-    pub adapter: Option<AdapterNames>,
-    /// The user's text, or messages.
-    pub input: TextOrParts<ResponsesItem>,
-    /// The system message.
-    pub instructions: Option<String>,
-    /// Maximum number of new tokens.
-    pub max_output_tokens: Option<usize>,
-    /// Temperature; 0 is greedy.
-    pub temperature: Option<f32>,
-    /// Keep the smallest set of tokens whose probability reaches this.
-    pub top_p: Option<f32>,
-    /// Keep the k most probable tokens; 0 and -1 keep all.
-    pub top_k: Option<i64>,
-    /// Drop tokens below this share of the most probable one.
-    pub min_p: Option<f32>,
-    /// Seed of the random numbers; a negative one stands for its two's complement.
-    pub seed: Option<i64>,
-    /// Continue after an end-of-sequence token.
-    pub ignore_eos: Option<bool>,
-    /// Whether to send the answer as events while it is generated.
-    pub stream: Option<bool>,
-    /// What the events contain.
-    pub stream_options: Option<StreamOptions>,
-    /// Further variables of the chat template by name.
-    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
-    /// Only requests with the same salt share cached prefixes.
-    pub cache_salt: Option<String>,
-    /// Time limit in seconds.
-    pub timeout_s: Option<f64>,
-    /// For models that fill masks: number of steps; one per mask by default.
-    pub steps: Option<usize>,
-    /// For models that fill masks: which masks are filled first.
-    #[serde(default, with = "named::optional")]
-    pub algorithm: Option<Algorithm>,
-    /// For models that fill masks: temperature of the choice between masks; 0 fills the most confident ones first.
-    pub alg_temp: Option<f32>,
-    /// For models that fill masks: the final time of Dream's schedule.
-    pub eps: Option<f32>,
-    /// For models that fill masks: number of masks per block; blocks are filled from left to right.
-    pub block_length: Option<usize>,
-    /// For models that fill masks: strength of classifier-free guidance.
-    pub cfg_scale: Option<f32>,
-    /// For models that fill masks: in each pass, fill every mask whose token has at least this probability.
-    pub threshold: Option<f32>,
-    /// For models that fill masks: what is cached within a block.
-    #[serde(default, with = "named::optional")]
-    pub cache: Option<BlockCache>,
-    /// For models that fill masks: number of passes over a block between two passes over the whole canvas.
-    pub refresh: Option<usize>,
-    /// Notes of the caller, which the answer repeats.
-    pub metadata: Option<BTreeMap<String, String>>,
-    /// Whether to store the answer. Accepted; nothing is stored.
-    pub store: Option<bool>,
-    /// The form of the answer. Only plain text is supported.
-    pub text: Option<ResponsesText>,
-    /// Functions that the model may call. Supported only if it may call none.
-    pub tools: Option<Vec<JsonText>>,
-    /// Which function to call: `none`, or `auto` without functions.
-    pub tool_choice: Option<JsonText>,
-    /// Accepted and not used.
-    pub parallel_tool_calls: Option<bool>,
-    /// What to do with a long input. Only `disabled` is supported.
-    pub truncation: Option<String>,
-    /// Whether to answer later. Only `false` is supported.
-    pub background: Option<bool>,
-    /// Further parts of the answer. Only an empty list is supported.
-    pub include: Option<Vec<String>>,
-    /// Number of most probable tokens at each position. Only 0 is supported.
-    pub top_logprobs: Option<usize>,
-    /// Not supported, because nothing is stored.
-    pub previous_response_id: Option<String>,
-    /// Not supported, because nothing is stored.
-    pub conversation: Option<JsonText>,
-    /// Not supported.
-    pub prompt: Option<JsonText>,
-    /// Not supported.
-    pub reasoning: Option<JsonText>,
-    /// Not supported.
-    pub context_management: Option<JsonText>,
-    /// Not supported.
-    pub max_tool_calls: Option<usize>,
-    /// Not supported.
-    pub moderation: Option<JsonText>,
-    /// Names the end user. Accepted and not used.
-    pub user: Option<String>,
-    /// Accepted and not used.
-    pub service_tier: Option<String>,
-    /// Accepted and not used.
-    pub prompt_cache_key: Option<String>,
-    /// Accepted and not used.
-    pub prompt_cache_retention: Option<String>,
-    /// Accepted and not used.
-    pub safety_identifier: Option<String>,
+with_diffusion_keys! {
+    /// Asks for an answer to a text or to a conversation.
+    #[derive(Clone, Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct ResponsesBody {
+        /// The model's name.
+        pub model: Option<String>,
+        /// The adapters, applied one after the other.
+        pub adapter: Option<AdapterNames>,
+        /// The user's text, or messages.
+        pub input: TextOrParts<ResponsesItem>,
+        /// The system message.
+        pub instructions: Option<String>,
+        /// Maximum number of new tokens.
+        pub max_output_tokens: Option<usize>,
+        /// Temperature; 0 is greedy.
+        pub temperature: Option<f32>,
+        /// Keep the smallest set of tokens whose probability reaches this.
+        pub top_p: Option<f32>,
+        /// Keep the k most probable tokens; 0 and -1 keep all.
+        pub top_k: Option<i64>,
+        /// Drop tokens below this share of the most probable one.
+        pub min_p: Option<f32>,
+        /// Seed of the random numbers; a negative one stands for its two's complement.
+        pub seed: Option<i64>,
+        /// Continue after an end-of-sequence token.
+        pub ignore_eos: Option<bool>,
+        /// Whether to send the answer as events while it is generated.
+        pub stream: Option<bool>,
+        /// What the events contain.
+        pub stream_options: Option<StreamOptions>,
+        /// Further variables of the chat template by name.
+        pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+        /// Only requests with the same salt share cached prefixes.
+        pub cache_salt: Option<String>,
+        /// Time limit in seconds.
+        pub timeout_s: Option<f64>,
+        /// Notes of the caller, which the answer repeats.
+        pub metadata: Option<BTreeMap<String, String>>,
+        /// Whether to store the answer. Accepted; nothing is stored.
+        pub store: Option<bool>,
+        /// The form of the answer. Only plain text is supported.
+        pub text: Option<ResponsesText>,
+        /// Functions that the model may call. Supported only if it may call none.
+        pub tools: Option<Vec<JsonText>>,
+        /// Which function to call: `none`, or `auto` without functions.
+        pub tool_choice: Option<JsonText>,
+        /// Accepted and not used.
+        pub parallel_tool_calls: Option<bool>,
+        /// What to do with a long input. Only `disabled` is supported.
+        pub truncation: Option<String>,
+        /// Whether to answer later. Only `false` is supported.
+        pub background: Option<bool>,
+        /// Further parts of the answer. Only an empty list is supported.
+        pub include: Option<Vec<String>>,
+        /// Number of most probable tokens at each position. Only 0 is supported.
+        pub top_logprobs: Option<usize>,
+        /// Not supported, because nothing is stored.
+        pub previous_response_id: Option<String>,
+        /// Not supported, because nothing is stored.
+        pub conversation: Option<JsonText>,
+        /// Not supported.
+        pub prompt: Option<JsonText>,
+        /// Not supported.
+        pub reasoning: Option<JsonText>,
+        /// Not supported.
+        pub context_management: Option<JsonText>,
+        /// Not supported.
+        pub max_tool_calls: Option<usize>,
+        /// Not supported.
+        pub moderation: Option<JsonText>,
+        /// Names the end user. Accepted and not used.
+        pub user: Option<String>,
+        /// Accepted and not used.
+        pub service_tier: Option<String>,
+        /// Accepted and not used.
+        pub prompt_cache_key: Option<String>,
+        /// Accepted and not used.
+        pub prompt_cache_retention: Option<String>,
+        /// Accepted and not used.
+        pub safety_identifier: Option<String>,
+    }
 }
-
-diffusion_keys!(ResponsesBody);
 
 /// The form of an answer.
 #[derive(Clone, Debug, Deserialize)]
@@ -228,6 +205,9 @@ pub struct ResponseObject {
     pub user: Option<String>,
     /// The notes of the request.
     pub metadata: BTreeMap<String, String>,
+    /// Of a model that fills masks: how they were filled, once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<GenerationMeta>,
 }
 
 /// Why an answer failed.

@@ -20,7 +20,7 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
     /// Whether every event has the token counts so far.
     pub continuous_usage_stats: Option<bool>,
-    /// Whether events tell how a canvas is filled.
+    /// Whether events contain what is new of a canvas.
     pub include_canvas: Option<bool>,
     /// Whether events are padded to hide their lengths. Only `false` is supported.
     pub include_obfuscation: Option<bool>,

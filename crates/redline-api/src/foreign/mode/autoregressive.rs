@@ -2,7 +2,10 @@
 
 use redline_engine::{Continuation, Event, GenerateOutcome, GenerateRequest, GeneratedPiece};
 
-use super::{GeneratedChoice, GenerationEvent, GenerationOutcome, GenerationPiece, PromptEnd, SharedFields};
+use super::{
+    GeneratedChoice, GenerationEvent, GenerationOutcome, GenerationPiece, PieceTokens, PromptEnd,
+    SharedFields,
+};
 
 pub(super) fn shared(request: &mut GenerateRequest) -> SharedFields<'_> {
     SharedFields {
@@ -11,6 +14,8 @@ pub(super) fn shared(request: &mut GenerateRequest) -> SharedFields<'_> {
         queueing: &mut request.queueing,
         timeout_s: &mut request.timeout_s,
         cache_salt: Some(&mut request.cache_salt),
+        stop_ids: &mut request.stop_ids,
+        ignore_eos: request.ignore_eos,
     }
 }
 
@@ -19,7 +24,7 @@ pub(super) fn event(of: Event<GenerateOutcome, GeneratedPiece>) -> GenerationEve
         Event::Progress(piece) => Event::Progress(GenerationPiece {
             choice: piece.continuation,
             new_tokens: usize::from(piece.token_id.is_some()),
-            token_ids: piece.token_id.into_iter().collect(),
+            tokens: piece.token_id.map_or(PieceTokens::None, PieceTokens::One),
             text: piece.text,
             logprobs: piece.logprobs,
             finish_reason: piece.finish_reason,

@@ -6,8 +6,8 @@ use redline_engine::{
 use redline_wire::GenerationMeta;
 
 use super::{
-    CanvasPiece, GeneratedChoice, GenerationEvent, GenerationOutcome, GenerationPiece, PromptEnd,
-    SharedFields,
+    CanvasPiece, GeneratedChoice, GenerationEvent, GenerationOutcome, GenerationPiece, PieceTokens,
+    PromptEnd, SharedFields,
 };
 use crate::diffuse::filled;
 
@@ -18,6 +18,8 @@ pub(super) fn shared(request: &mut DiffuseRequest) -> SharedFields<'_> {
         queueing: &mut request.queueing,
         timeout_s: &mut request.timeout_s,
         cache_salt: None,
+        stop_ids: &mut request.stop_ids,
+        ignore_eos: request.ignore_eos,
     }
 }
 
@@ -33,7 +35,7 @@ pub(super) fn events(
         Event::Done(ended) => {
             if let Ok(outcome) = &ended {
                 report(Event::Progress(GenerationPiece {
-                    token_ids: outcome.token_ids.clone(),
+                    tokens: PieceTokens::All(outcome.token_ids.clone()),
                     finish_reason: Some(outcome.finish_reason),
                     ..GenerationPiece::default()
                 }));

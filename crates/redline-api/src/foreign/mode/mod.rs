@@ -14,8 +14,6 @@ use redline_engine::{
 };
 use redline_wire::GenerationMeta;
 
-use crate::Chat;
-
 /// How a model generates text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GenerationMode {
@@ -65,6 +63,10 @@ pub struct SharedFields<'a> {
     pub timeout_s: &'a mut Option<f64>,
     /// The salt of the prefix cache, if the mode uses it.
     pub cache_salt: Option<&'a mut String>,
+    /// Further tokens that end the text.
+    pub stop_ids: &'a mut Vec<i64>,
+    /// Whether the text continues after an end-of-sequence token.
+    pub ignore_eos: bool,
 }
 
 impl GenerationRequest {
@@ -89,14 +91,6 @@ impl GenerationRequest {
         match self {
             Self::Autoregressive(request) => request.sampling,
             Self::Diffusion(request) => request.sampling,
-        }
-    }
-
-    /// Ends the answer to a formatted prompt where the template ends answers.
-    pub(super) fn end_answer(&mut self, chat: &Chat, engine: &Engine) {
-        match self {
-            Self::Autoregressive(request) => chat.end_answer(request, engine),
-            Self::Diffusion(request) => chat.end_canvas(request, engine),
         }
     }
 
@@ -181,8 +175,8 @@ pub struct GenerationPiece {
     pub choice: usize,
     /// Number of new tokens.
     pub new_tokens: usize,
-    /// The ids of the tokens, in the order of the text.
-    pub token_ids: Vec<u32>,
+    /// The ids of the tokens.
+    pub tokens: PieceTokens,
     /// The text that has become final. The texts of all pieces make up the text of the choice.
     pub text: String,
     /// The log-probabilities of the token, if requested.
@@ -193,6 +187,29 @@ pub struct GenerationPiece {
     pub prompt: Option<Box<ReportedPrompt>>,
     /// What is new of the canvas, if masks are filled.
     pub canvas: Option<CanvasPiece>,
+}
+
+/// The ids of the tokens of a piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PieceTokens {
+    /// None.
+    #[default]
+    None,
+    /// The next token.
+    One(u32),
+    /// In the last piece, if masks are filled: all tokens, in the order of the text.
+    All(Vec<u32>),
+}
+
+impl PieceTokens {
+    /// The ids.
+    pub fn as_slice(&self) -> &[u32] {
+        match self {
+            Self::None => &[],
+            Self::One(id) => std::slice::from_ref(id),
+            Self::All(ids) => ids,
+        }
+    }
 }
 
 /// What is new of a canvas.
@@ -216,7 +233,7 @@ pub struct PromptEnd {
 }
 
 impl PromptEnd {
-    /// The counts of two prompts together.
+    /// The ends of two prompts together: the sums of their counts and of how their masks were filled, and whether any was cancelled.
     #[must_use]
     pub(super) fn and(self, other: Self) -> Self {
         let (one, two) = (self.counts, other.counts);

@@ -91,7 +91,8 @@ impl<'a> Session<'a> {
             return Err(Failure::failed(fact, spelled(Some(hint))));
         }
         request.fit_context = true;
-        self.chat.end_answer(&mut request, engine);
+        let stop_id = self.chat.stop_id(&request.prompt, request.ignore_eos, engine);
+        request.stop_ids.extend(stop_id);
         Ok(request)
     }
 

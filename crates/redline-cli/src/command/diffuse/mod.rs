@@ -171,7 +171,8 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
     let mut request = request::complete(args, defaults, &prompts)?;
     request.check().map_err(Failure::senseless)?;
     let loaded = settings.load(&model, context.environment)?;
-    prompts.end_canvas(&mut request, &loaded.engine);
+    let stop_id = prompts.chat.stop_id(&request.prompt, request.ignore_eos, &loaded.engine);
+    request.stop_ids.extend(stop_id);
     diffuse_once(&loaded, args, request)
 }
 
@@ -269,7 +270,8 @@ impl Answers for Canvases<'_> {
     fn begin(&mut self, mut line: DiffuseLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
         let prompt = self.prompts.of_line("prompt", line.prompt.take(), line.take_chat_keys())?;
         let mut request = diffuse::request(line, prompt, self.defaults);
-        self.prompts.end_canvas(&mut request, &self.loaded.engine);
+        let stop_id = self.prompts.chat.stop_id(&request.prompt, request.ignore_eos, &self.loaded.engine);
+        request.stop_ids.extend(stop_id);
         let echo = RequestEcho::of(&request, self.trace);
         done.with_outcome_of(self.loaded.engine.submit_diffuse(request, self.cancel)?);
         Ok(echo)

@@ -193,7 +193,8 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
     }
     let mut request = request::complete(args, &defaults, &prompts)?;
     let loaded = settings.load(&model, context.environment)?;
-    prompts.end_answer(&mut request, &loaded.engine);
+    let stop_id = prompts.chat.stop_id(&request.prompt, request.ignore_eos, &loaded.engine);
+    request.stop_ids.extend(stop_id);
     generate_once(&loaded, args, request)
 }
 
@@ -304,7 +305,8 @@ impl Answers for Completions<'_> {
     fn begin(&mut self, mut line: GenerateLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
         let prompt = self.prompts.of_line("prompt", line.prompt.take(), line.take_chat_keys())?;
         let mut request = generate::request(line, prompt, self.defaults);
-        self.prompts.end_answer(&mut request, &self.loaded.engine);
+        let stop_id = self.prompts.chat.stop_id(&request.prompt, request.ignore_eos, &self.loaded.engine);
+        request.stop_ids.extend(stop_id);
         let echo = RequestEcho::of(&request);
         done.with_outcome_of(self.loaded.engine.submit_generate(request, self.cancel)?);
         Ok(echo)

@@ -164,6 +164,10 @@ impl DiffuseTask {
         let scale = self.job.cfg_scale + 1.0;
         let (mut positions, mut values) = (Vec::new(), Vec::new());
         for (r, place) in places.iter().enumerate() {
+            // Without savings, rows come that predict no mask.
+            if self.rows.binary_search_by_key(&place.position, |(row, _)| *row).is_err() {
+                continue;
+            }
             let row = logits.rows.row(r);
             let known = |(index, position, _): &(u32, usize, Vec<f32>)| {
                 *position == place.position && *index != place.index

@@ -20,8 +20,6 @@ pub(super) enum Kind {
 pub(super) enum Feature {
     /// The count of tokens with every chunk.
     EachCount,
-    /// The canvas after every pass.
-    Canvas,
     /// The count of tokens at the end of a stream.
     FinalCount,
     Stream,
@@ -32,13 +30,12 @@ pub(super) enum Feature {
 impl Feature {
     /// All of them; one that needs another comes before it.
     pub(super) const ALL: &[Self] =
-        &[Self::EachCount, Self::Canvas, Self::FinalCount, Self::Stream, Self::IgnoreEnd, Self::MinTokens];
+        &[Self::EachCount, Self::FinalCount, Self::Stream, Self::IgnoreEnd, Self::MinTokens];
 
     /// The field's name, with which servers refuse it.
     pub(super) fn field(self) -> &'static str {
         match self {
             Self::EachCount => "continuous_usage_stats",
-            Self::Canvas => "include_canvas",
             Self::FinalCount => "stream_options",
             Self::Stream => "stream",
             Self::IgnoreEnd => "ignore_eos",
@@ -131,9 +128,6 @@ impl Kind {
                 if has(Feature::EachCount) {
                     options["continuous_usage_stats"] = true.into();
                 }
-                if self == Self::Diffusion && has(Feature::Canvas) {
-                    options["include_canvas"] = true.into();
-                }
                 extend(json!({"stream_options": options}));
             }
             if has(Feature::IgnoreEnd) {
@@ -189,8 +183,11 @@ mod tests {
             (&all["stream"], &all["ignore_eos"], &all["min_tokens"]),
             (&true.into(), &true.into(), &7.into())
         );
-        let canvas = body(Kind::Diffusion, Feature::ALL, &Value::Null);
-        assert_eq!(canvas["stream_options"]["include_canvas"], true);
+        // The count comes after every pass; events of the canvas would add their reading to what is measured.
+        assert_eq!(
+            body(Kind::Diffusion, Feature::ALL, &Value::Null)["stream_options"],
+            all["stream_options"]
+        );
         let whole = body(Kind::Chat, &[Feature::FinalCount, Feature::EachCount], &Value::Null);
         assert!(whole.get("stream_options").is_none() && whole.get("stream").is_none());
         let own = body(Kind::Completion, &[], &json!({"max_tokens": 3, "prompt": "x", "logprobs": 1}));

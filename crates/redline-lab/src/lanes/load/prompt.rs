@@ -77,7 +77,9 @@ impl Prompts {
 
     /// The texts of a request.
     pub(super) fn texts(&self, place: Place, kind: Kind) -> Vec<String> {
-        let mut random = Random::new(self.seed ^ ((place.block as u64 + 1) << 32) ^ place.index as u64);
+        // Seeds that differ in a few bits share no prompts: the product spreads them over all bits.
+        let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut random = Random::new(seed ^ ((place.block as u64 + 1) << 32) ^ place.index as u64);
         // The shared part follows from the seed alone.
         let shared = words(self.shared, &mut Random::new(!self.seed));
         let mut long = || {
@@ -125,6 +127,18 @@ mod tests {
         }
         assert_eq!(text(at(1, 1)), all[3], "they follow from the seed");
         assert_ne!(Prompts { seed: 4, ..prompts }.texts(at(1, 1), Kind::Completion)[0], all[3]);
+    }
+
+    #[test]
+    fn another_seed_gives_other_prompts() {
+        let mut seen = std::collections::HashSet::new();
+        for seed in [0, 1, 2, 3, 8, 1 << 32, 2 << 32] {
+            let prompts = Prompts { words: 20, ..Prompts::new(seed, 1) };
+            for (block, index) in (0..4).flat_map(|block| (0..16).map(move |index| (block, index))) {
+                let text = prompts.texts(at(block, index), Kind::Completion).remove(0);
+                assert!(seen.insert(text), "seed {seed}, block {block}, request {index}");
+            }
+        }
     }
 
     #[test]

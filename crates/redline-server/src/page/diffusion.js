@@ -1,10 +1,13 @@
 // Diffusion: the canvas, which fills in pass after pass.
 
 import { make } from "./dom.js";
-import { generate } from "./generation.js";
+import { addSettings, generate, settings } from "./generation.js";
 import { onSubmit } from "./run.js";
 
 export function diffusion(panel, model) {
+  addSettings(panel);
+  // Without new tokens, only masks in the prompt are filled.
+  panel.querySelector("[name=max_tokens]").min = 0;
   onSubmit(panel, async (run) => {
     const canvas = board();
     const text = make("span", { class: "final" });
@@ -19,8 +22,8 @@ export function diffusion(panel, model) {
 
 // The request. Fields that are left empty are left out.
 function asked(form, model) {
-  const body = { model, prompt: form.prompt.value, stream_options: { include_canvas: true } };
-  for (const name of ["max_tokens", "steps", "block_length", "threshold", "temperature", "seed"]) {
+  const body = { model, prompt: form.prompt.value, ...settings(form), stream_options: { include_canvas: true } };
+  for (const name of ["steps", "block_length", "threshold"]) {
     const value = form[name].valueAsNumber;
     if (!Number.isNaN(value)) body[name] = value;
   }

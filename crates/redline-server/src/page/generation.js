@@ -1,10 +1,10 @@
-// What completion and chat have in common: text that arrives in pieces.
+// What completion, chat and diffusion have in common: text that arrives in pieces.
 
 import { events } from "./api.js";
 import { byId } from "./dom.js";
 import { costs, request, seconds } from "./run.js";
 
-// Adds the inputs that both forms have.
+// Adds the inputs that all forms have.
 export function addSettings(panel) {
   panel.querySelector("fieldset").append(byId("settings").content.cloneNode(true));
 }

@@ -44,7 +44,7 @@ const RESPONSES_FIELDS: &[&str] = &[
 ];
 
 /// Values of no field, or of few.
-fn values() -> Vec<String> {
+pub(crate) fn values() -> Vec<String> {
     let mut values: Vec<String> = [
         "true",
         "-1",
@@ -56,7 +56,11 @@ fn values() -> Vec<String> {
         "-1e400",
         "\"\"",
         "\"text\"",
+        "\"NaN\"",
+        "NaN",
+        "null",
         "[]",
+        "[1]",
         "[1,\"a\"]",
         "[null]",
         "{}",

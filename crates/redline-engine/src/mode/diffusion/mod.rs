@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_canvas_that_is_late_tells_how_many_masks_were_filled() {
+    fn a_canvas_that_is_late_has_the_number_of_filled_masks() {
         let (task, ticket) = filled();
         task.answer(Ok(ran(Some(Ended::Late))));
         let Err(EngineError::Late { seconds, tokens }) = ticket.wait() else { panic!("not late") };

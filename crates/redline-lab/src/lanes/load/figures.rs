@@ -211,7 +211,7 @@ fn ratio(turns: &[&Turn], first: &[Watched<Turn>], quantity: &str, percent: f64)
     Ok(pair.map(|(own, first)| own.value / first.value).filter(|ratio| ratio.is_finite()))
 }
 
-/// The sum over answers; `None` if none tells.
+/// The sum over answers; `None` if none has it.
 fn sum(turn: &Turn, of: impl Fn(&Reply) -> Option<usize>) -> Option<f64> {
     turn.answered().filter_map(of).fold(None, |sum: Option<f64>, n| Some(sum.unwrap_or(0.0) + n as f64))
 }

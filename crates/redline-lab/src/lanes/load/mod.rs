@@ -243,7 +243,7 @@ fn measure_case(
         }
         let first = (index > 0).then_some(&turns[0][..]);
         let row = figures::row(server, load, pacing, &turns[index], first)?;
-        tell(bench, load, (server.kind, &row.case), &turns[index]);
+        note(bench, load, (server.kind, &row.case), &turns[index]);
         rows.push(row);
     }
     Ok(rows)
@@ -270,7 +270,7 @@ fn turn(
 }
 
 /// Tells what the table does not show: errors by kind, answers that are too short or changed, cached prompts, a late client.
-fn tell(bench: &Bench<'_>, load: &Workload, (kind, case): (Kind, &str), turns: &[Watched<Turn>]) {
+fn note(bench: &Bench<'_>, load: &Workload, (kind, case): (Kind, &str), turns: &[Watched<Turn>]) {
     // The items of other requests share a part that is computed once.
     let tells_cache = kind.generates();
     let turns: Vec<&Turn> = turns.iter().map(|it| &it.value).collect();

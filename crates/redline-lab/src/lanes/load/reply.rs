@@ -18,9 +18,9 @@ pub(super) struct Reply {
     /// The chunks with tokens: when each came, and how many tokens it held. Empty if the answer was not streamed.
     pub(super) chunks: Vec<(u64, usize)>,
     pub(super) output_tokens: usize,
-    /// `None` if the server does not tell.
+    /// `None` if the server does not report it.
     pub(super) prompt_tokens: Option<usize>,
-    /// Prompt tokens that came from a prefix cache; `None` if the server does not tell.
+    /// Prompt tokens that came from a prefix cache; `None` if the server does not report it.
     pub(super) cached_tokens: Option<usize>,
     pub(super) text: String,
     /// Why it failed.
@@ -184,9 +184,9 @@ impl Reply {
                     self.fault.get_or_insert_with(|| Fault::new("error", message(error)));
                 }
                 finished |= answer.is_finished();
-                let (told, has_text) = (self.output_tokens, !answer.text().is_empty());
+                let (before, has_text) = (self.output_tokens, !answer.text().is_empty());
                 self.read(&answer);
-                let new = self.output_tokens.saturating_sub(told);
+                let new = self.output_tokens.saturating_sub(before);
                 // The last event has the usage of the whole answer, but no choice.
                 if has_text || (new > 0 && !answer.choices.is_empty()) {
                     self.chunks.push((at, new));
@@ -204,10 +204,10 @@ impl Reply {
         self.divide();
     }
 
-    /// Divides the tokens among the chunks, if the server did not tell the count of each.
+    /// Divides the tokens among the chunks, if the server did not report the count of each.
     fn divide(&mut self) {
-        let told: usize = self.chunks.iter().map(|chunk| chunk.1).sum();
-        if told == self.output_tokens && self.chunks.iter().all(|chunk| chunk.1 > 0) {
+        let reported: usize = self.chunks.iter().map(|chunk| chunk.1).sum();
+        if reported == self.output_tokens && self.chunks.iter().all(|chunk| chunk.1 > 0) {
             return;
         }
         let (n, tokens) = (self.chunks.len(), self.output_tokens);
@@ -316,7 +316,7 @@ pub(super) mod tests {
 
     #[test]
     fn chunks_of_several_tokens_share_their_time() {
-        // The server tells the tokens so far with every chunk; the second one has no text yet.
+        // The server reports the tokens so far with every chunk; the second one has no text yet.
         let part = |text: &str, so_far: usize| {
             event(&format!(r#"{{"choices":[{{"text":"{text}"}}],"usage":{{"completion_tokens":{so_far}}}}}"#))
         };

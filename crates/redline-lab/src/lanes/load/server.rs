@@ -153,7 +153,7 @@ impl<'a> Ready<'a> {
         self.alone(&self.body_of(prompts, place, PROBED.min(self.load.output_tokens)))
     }
 
-    /// Words that make a prompt of so many tokens on this server; as many as tokens if it does not tell.
+    /// Words that make a prompt of so many tokens on this server; as many as tokens if it does not report counts.
     pub(super) fn words(&self, tokens: usize, prompts: &Prompts) -> usize {
         let mut words = tokens.max(1);
         for _ in 0..3 {

@@ -1,6 +1,6 @@
 """A small HTTP client: one connection that stays open, and many at once that read streams.
 
-It reads only what the servers here send. Every request is one write, and nothing is parsed before its answer is complete.
+It reads only what the servers here send, and parses nothing before an answer is complete.
 """
 
 import asyncio
@@ -8,7 +8,6 @@ import contextlib
 import http.client
 import json
 import time
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 HEADERS = {"Content-Type": "application/json"}
@@ -50,18 +49,8 @@ def post(url, path, body):
         return connection.post(path, body)
 
 
-@dataclass(frozen=True)
-class Streamed:
-    """A streamed answer: when it was sent, when its first event and its end came, and how many events there were."""
-
-    sent: float
-    first: float
-    end: float
-    events: int
-
-
 def stream_all(url, path, bodies):
-    """Sends every body at once, each on a connection of its own."""
+    """Sends every body at once, each on a connection of its own; the number of events of each answer."""
     return asyncio.run(_stream_all(urlsplit(url), path, bodies))
 
 
@@ -73,17 +62,14 @@ async def _stream(url, path, body):
     data = json.dumps(body | {"stream": True}).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Type: application/json\r\n"
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
-    sent, first, pieces = time.perf_counter(), None, []
+    pieces = []
     writer.write(f"{head}Connection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
     while piece := await reader.read(65536):
-        if first is None and b"data: " in piece:
-            first = time.perf_counter()
         pieces.append(piece)
         if b"[DONE]" in piece:
             break
-    end = time.perf_counter()
     writer.close()
     whole = b"".join(pieces)
-    if first is None or b"data: [DONE]" not in whole:
+    if b"data: [DONE]" not in whole:
         raise RuntimeError(f"POST {path}: no complete stream: {whole[:400].decode(errors='replace')}")
-    return Streamed(sent, first, end, whole.count(b"data: ") - 1)
+    return whole.count(b"data: ") - 1

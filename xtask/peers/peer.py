@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import processor
 from unavailable import Unavailable
 
 HERE = Path(__file__).resolve().parent
@@ -89,9 +89,7 @@ class Peer:
         return answer["seconds"]
 
     def _cpu_seconds(self):
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
-        user, system = stat.rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return processor.stat(Path(f"/proc/{self._process.pid}/stat"))[1]
 
     def settle(self):
         """Waits until the worker uses no processor; False if it never stops."""

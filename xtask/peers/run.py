@@ -8,7 +8,6 @@ two readings of the read bandwidth.
 
 import argparse
 import datetime
-import json
 import statistics
 import sys
 from contextlib import closing
@@ -231,7 +230,5 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except Unavailable as error:
-        sys.exit(f"error: {error}")
-    except (OSError, ValueError, RuntimeError, json.JSONDecodeError) as error:
+    except (Unavailable, OSError, ValueError, RuntimeError) as error:
         sys.exit(f"error: {error}")

@@ -6,9 +6,10 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
+
+import processor
 
 # Seconds that a server may take to load its model, and to end.
 START, END = 300, 60
@@ -30,14 +31,13 @@ class Server:
 
     def __init__(self, command, log):
         self._command, self._log_path = [str(word) for word in command], Path(log)
-        self.port = None
         self.url = None
         self._process = None
 
     def __enter__(self):
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        command = [word.replace("{port}", str(self.port)) for word in self._command]
+        port = str(free_port())
+        self.url = f"http://127.0.0.1:{port}"
+        command = [word.replace("{port}", port) for word in self._command]
         with self._log_path.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -64,7 +64,7 @@ class Server:
                 with urllib.request.urlopen(self.url + self.health, timeout=5) as answer:
                     if answer.status == 200:
                         return
-            except (urllib.error.URLError, OSError):
+            except OSError:
                 pass
             time.sleep(0.2)
         last = self._log_path.read_text(encoding="utf-8", errors="replace")[-2000:]
@@ -72,15 +72,15 @@ class Server:
 
     def cpu_seconds(self):
         """Processor time of the engine's threads, and of all others."""
-        engine = others = 0.0
-        tick = os.sysconf("SC_CLK_TCK")
+        engine = 0.0
         for task in Path(f"/proc/{self._process.pid}/task").iterdir():
-            name, fields = (task / "stat").read_text().rsplit(")", maxsplit=1)
-            spent = sum(map(int, fields.split()[11:13])) / tick
-            if ENGINE_THREAD.fullmatch(name.split("(", maxsplit=1)[1]):
-                engine += spent
-            else:
-                others += spent
+            try:
+                name, spent = processor.stat(task / "stat")
+            except FileNotFoundError:  # it ended meanwhile
+                continue
+            engine += spent if ENGINE_THREAD.fullmatch(name) else 0.0
+        # With the time of threads that have ended.
+        others = processor.stat(Path(f"/proc/{self._process.pid}/stat"))[1] - engine
         return engine, others
 
 
@@ -125,9 +125,3 @@ class Running:
 
     def __init__(self, name, url):
         self.name, self.url = name, url
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass

@@ -91,5 +91,5 @@ def _together(server, streams, scale, number):
         "other_cpu": spent[1],
         "client_cpu": own,
         "tokens": tokens,
-        "events": sum(answer.events for answer in answers),
+        "events": sum(answers),
     }

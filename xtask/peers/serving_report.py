@@ -4,16 +4,25 @@ import statistics
 
 import served_jobs
 
-# Bounds: eight questions over one, a peer's time over Redline's, tokens per second over those of the better peer by connections,
-# overhead of a request in seconds and of many as a share, a known prefix over an unknown one.
+# Bounds: the time of eight questions divided by that of one; a peer's time divided by Redline's; Redline's tokens per second divided by
+# those of the better peer, by connections; overhead of a request in seconds, and of many as a share; the time of a known prefix
+# divided by that of an unknown one.
 QUESTIONS, JOBS, LOAD_BY = 1.3, 2.0, {1: 1.3, 8: 2.0, 32: 2.0}
 OVERHEAD_S, OVERHEAD_SHARE, RESTART = 1e-3, 0.03, 0.1
+# A load is not comparable if requests failed or answers were short, or if more than this share of the prompts came from a cache.
+NOT_WHOLE, CACHED = ["errors", "short"], 0.02
+MISSED, UNEQUAL, INCOMPARABLE = "missed", "answers NOT equal", "not comparable: answers failed, were short or came from a cache"
 
 
 def tables(results):
     """A section for each part that was measured."""
     parts = {"questions": _questions, "jobs": _jobs, "load": _load, "overhead": _overhead, "restart": _restart}
     return "\n\n".join(write(results[name]) for name, write in parts.items() if name in results)
+
+
+def missed(text):
+    """Whether tables say that a bound was missed, that answers differ, or that a load is not comparable."""
+    return any(fault in text for fault in (MISSED, UNEQUAL, INCOMPARABLE))
 
 
 def ratio_of(numerator, denominator):
@@ -24,14 +33,14 @@ def ratio_of(numerator, denominator):
 
 def _verdict(value, bound, most=True):
     held = value <= bound if most else value >= bound
-    return f"{'at most' if most else 'at least'} {bound:g}: {'yes' if held else 'no'}"
+    return f"{'at most' if most else 'at least'} {bound:g}: {'yes' if held else MISSED}"
 
 
 def _questions(found):
     one, eight = (found[name] for name in ("decisions-1", "decisions-8"))
     ratio, least, greatest = ratio_of(eight["seconds"], one["seconds"])
     lines = ["Questions about one state of 1,000 tokens (`/v1/decisions`, new text in every request)", ""]
-    lines += ["| questions | seconds (median) | range | input tokens | of one question |", "|---|---|---|---|---|"]
+    lines += ["| questions | seconds (median) | range | input tokens | times one question |", "|---|---|---|---|---|"]
     for count, row in ((1, one), (8, eight)):
         told = f"{ratio:.2f} ({least:.2f}-{greatest:.2f})" if count == 8 else ""
         tokens = row["usage"]["input_tokens"]
@@ -47,7 +56,7 @@ def _jobs(found):
     lines = ["Jobs, one request at a time (x: times Redline's time; the range is of rounds)", ""]
     lines += ["| job | server | seconds (median) | range | x | of rounds |", "|---|---|---|---|---|---|"]
     sizes = {job.name: job for job in served_jobs.JOBS}
-    for name, by_arm in found["seconds"].items():
+    for name, by_arm in found.items():
         job, ours = sizes[name], by_arm["redline"]["seconds"]
         for arm, row in by_arm.items():
             told = ""
@@ -61,32 +70,41 @@ def _jobs(found):
             best = min(peers, key=statistics.median)
             value = _verdict(ratio_of(best, ours)[0], JOBS, most=False)
             lines.append(f"| {name} | the faster form of the peer | | | {value} | |")
-    lines += ["", f"Scores lie {found['largest_difference']:.4f} apart at most."]
     return "\n".join(lines)
 
 
 def _load(rows):
     lines = ["Load (`redline bench load`, completions)", ""]
-    titles = ["connections", "server", "output tokens/s", "TTFT p50 ms", "p90", "p95", "TPOT p50 ms", "requests a run", "Redline / it"]
+    titles = ["connections", "server", "output tokens/s", "TTFT p50 ms", "p90", "p95", "TPOT p50 ms", "requests a run"]
+    titles += ["errors", "short", "cached tokens", "Redline / it"]
     lines += ["| " + " | ".join([*titles, "its TTFT / Redline's"]) + " |", "|" + "---|" * (len(titles) + 1)]
     for row in rows:
         ours = next((r for r in rows if r["server"] == "redline" and r["concurrency"] == row["concurrency"]), None)
         told = ["", ""]
-        if ours and row is not ours:
+        if ours and row is not ours and not (_incomparable(ours) or _incomparable(row)):
             told[0] = f"{ours['output_tok_s'] / row['output_tok_s']:.2f}"
             shared = next((m for m in ("ttft_p95_s", "ttft_p90_s", "ttft_p50_s") if m in ours and m in row), None)
             told[1] = f"{row[shared] / ours[shared]:.2f} ({shared[5:8]})" if shared else ""
         times = [_ms(row.get(name)) for name in ("ttft_p50_s", "ttft_p90_s", "ttft_p95_s", "tpot_p50_s")]
-        cells = [row["concurrency"], row["server"], f"{row['output_tok_s']:.1f}", *times, f"{row['requests']:.0f}", *told]
+        cells = [row["concurrency"], row["server"], f"{row['output_tok_s']:.1f}", *times, f"{row['requests']:.0f}"]
+        cells += [f"{row.get(name, 0):.0f}" for name in (*NOT_WHOLE, "cached_tokens")] + told
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     lines.append("")
     for count in dict.fromkeys(row["concurrency"] for row in rows):
-        group = {row["server"]: row["output_tok_s"] for row in rows if row["concurrency"] == count}
-        peers = [rate for server, rate in group.items() if server != "redline"]
+        group = {row["server"]: row for row in rows if row["concurrency"] == count}
+        peers = [row["output_tok_s"] for server, row in group.items() if server != "redline"]
         if "redline" in group and peers and count in LOAD_BY:
-            ratio = group["redline"] / max(peers)
-            lines.append(f"- {count} connections, of the better peer: {ratio:.2f}; {_verdict(ratio, LOAD_BY[count], most=False)}")
+            ratio = group["redline"]["output_tok_s"] / max(peers)
+            value = f"{ratio:.2f}; {_verdict(ratio, LOAD_BY[count], most=False)}"
+            if any(map(_incomparable, group.values())):
+                value = INCOMPARABLE
+            lines.append(f"- {count} connections, of the better peer: {value}")
     return "\n".join(lines)
+
+
+def _incomparable(row):
+    """Whether answers of a server failed, were shorter than asked for, or came from a cache."""
+    return any(row.get(name) for name in NOT_WHOLE) or row.get("cached_tokens", 0) > CACHED * row.get("prompt_tokens", 0)
 
 
 def _ms(seconds):
@@ -119,11 +137,9 @@ def _overhead(found):
 
 
 def _restart(found):
-    if "left_out" in found:
-        return f"Restart: left out: {found['left_out']}"
     ratio, least, greatest = ratio_of(found["known"], found["unknown"])
     lines = ["First token of 2,000 tokens after a restart", "", "| prefix | seconds (median) | range |", "|---|---|---|"]
     lines += [f"| {name} | {_seconds(found[name])} |" for name in ("known", "unknown")]
-    equal = "equal" if found["equal"] else "NOT equal"
+    equal = "answers equal" if found["equal"] else UNEQUAL
     told = f"{ratio:.3f} ({least:.3f}-{greatest:.3f}), {_verdict(ratio, RESTART)}"
-    return "\n".join([*lines, "", f"{told}; answers {equal}; cached tokens {found['cached_tokens']}"])
+    return "\n".join([*lines, "", f"{told}; {equal}; cached tokens {found['cached_tokens']}"])

@@ -1,6 +1,7 @@
 """Tests of what needs no package: python -m unittest discover xtask/peers"""
 
 import json
+import os
 import tempfile
 import unittest
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import arms
 import check
 import document
+import processor
 import report
 import rope
 import samples
@@ -299,9 +301,40 @@ class Serving(unittest.TestCase):
 
         rows = [row("redline", 50, ttft_p50_s=1, ttft_p95_s=2), row("a", 20, ttft_p50_s=5), row("b", 40, ttft_p50_s=9, ttft_p95_s=3)]
         text = serving_report.tables({"load": rows})
-        self.assertIn("of the better peer: 1.25; at least 2: no", text)
+        self.assertIn("of the better peer: 1.25; at least 2: missed", text)
         self.assertIn("| 2.50 | 5.00 (p50) |", text)
         self.assertIn("| 1.25 | 1.50 (p95) |", text)
+        self.assertTrue(serving_report.missed(text))
+        rows[0]["output_tok_s"] = 80
+        self.assertFalse(serving_report.missed(serving_report.tables({"load": rows})))
+
+    def test_a_load_with_failed_short_or_cached_answers_is_not_compared(self):
+        def table(**counts):
+            row = {"concurrency": 8, "requests": 9, "prompt_tokens": 1000}
+            rows = [row | {"server": "redline", "output_tok_s": 90}, row | {"server": "a", "output_tok_s": 30}]
+            rows[counts.pop("of", 0)] |= counts
+            return serving_report.tables({"load": rows})
+
+        whole = table(errors=0, short=0, cached_tokens=20)
+        self.assertIn("of the better peer: 3.00; at least 2: yes", whole)
+        self.assertFalse(serving_report.missed(whole))
+        for counts in ({"errors": 1}, {"short": 1}, {"cached_tokens": 21}, {"errors": 1, "of": 1}):
+            text = table(**counts)
+            self.assertIn("of the better peer: not comparable", text)
+            self.assertNotIn("3.00", text)
+            self.assertTrue(serving_report.missed(text))
+
+    def test_answers_after_a_restart_must_be_equal(self):
+        found = {"known": [1.0], "unknown": [20.0], "cached_tokens": [1984], "equal": True}
+        self.assertFalse(serving_report.missed(serving_report.tables({"restart": found})))
+        self.assertTrue(serving_report.missed(serving_report.tables({"restart": found | {"equal": False}})))
+
+    def test_processor_time_is_of_threads_and_of_the_whole_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stat = Path(folder) / "stat"
+            stat.write_text("7 (a) b (c)) S 1 1 1 0 -1 0 0 0 0 0 150 50 9 9 20 0 3\n", encoding="ascii")
+            name, spent = processor.stat(stat)
+        self.assertEqual((name, spent), ("a) b (c)", 200 / os.sysconf("SC_CLK_TCK")))
 
     def test_overhead_is_the_time_beside_passes_and_engine_threads(self):
         alone = [{"client": 0.0305, "engine": 0.03}] * 3
@@ -311,7 +344,7 @@ class Serving(unittest.TestCase):
         self.assertIn("| 30.50 | 30.00 | 0.500 |", text)
         self.assertIn("Seconds: at most 0.001: yes", text)
         self.assertIn("| 1 | 10.00 | 64.0 | 1.00 | 5.00 | 6.00 | 0.10 |", text)
-        self.assertIn("Share of the throughput: at most 0.03: no", text)
+        self.assertIn("Share of the throughput: at most 0.03: missed", text)
 
 
 if __name__ == "__main__":

@@ -107,8 +107,8 @@ redline-settings.workspace = true\nredline-weights.workspace = true\n",
     },
     Example {
         check: "type-names",
-        tree: "//- crates/redline-engine/src/a.rs\npub struct Run;\npub(crate) struct Own;
-//- crates/redline-lab/src/a.rs\n/// Runs.\npub enum Run {}\nstruct Own;
+        tree: "//- crates/redline-engine/src/a.rs\npub struct Run;\npub(crate) struct Own;\npub struct $name {
+//- crates/redline-lab/src/a.rs\n/// Runs.\npub enum Run {}\nstruct Own;\npub struct $name {
 //- crates/redline-lab/src/b.rs\npub struct Run;\n",
         expect: &[
             "crates/redline-lab/src/a.rs:2: `Run` is also a type of crates/redline-engine/src/a.rs",

@@ -216,7 +216,8 @@ pub(super) fn max_tokens(param: &str, value: Option<usize>) -> Result<Option<usi
     }
 }
 
-/// The request for an answer of this number of new tokens; without a number: as many as fit, or [`MAX_NEW_TOKENS`] masks. `logprobs` is the number of log-probabilities per token.
+/// The request for an answer of this number of new tokens; without a number: as many as fit, or [`MAX_NEW_TOKENS`] masks.
+/// `logprobs` is the number of log-probabilities per token.
 pub(super) fn generation_request(
     mode: GenerationMode,
     fields: GenerationFields,

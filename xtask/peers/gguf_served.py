@@ -15,9 +15,9 @@ import gguf
 
 # The prompt of a choice is Redline's; other questions are the bare state and instructions, which is a query and an item.
 TEMPLATE = (
-    "{bos}{% if type == 'choice' %}State:\n{{ state }}\n\nQuestion: {{ instructions }}\nOptions:\n"
+    "{bos}{% if type == 'choice' %}State:\n{{ state }}\n\nQuestion: {{ instructions }}\n"
     "{% for o in options %}{{ 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'[loop.index0] }}. {{ o.key }}\n{% endfor %}"
-    "Reply with the letter of one option and nothing else.\n\nAnswer:"
+    "Reply with one letter.\n\nAnswer:"
     "{% else %}{{ state }}{{ instructions }}{% endif %}"
 )
 SPLIT = {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}

@@ -94,7 +94,7 @@ def completion(job, asked, labels):
     head, tail = _frame(job, asked.shared)
     if job.kind == "decisions":
         options = "".join(f"{label}. {name}\n" for label, name in zip("AB", OPTIONS))
-        tail = f"\nOptions:\n{options}Reply with the letter of one option and nothing else.\n\nAnswer:"
+        tail = f"\n{options}Reply with one letter.\n\nAnswer:"
         head = f"State:\n{head}\n\nQuestion: "
     sampling = {"n_probs": len(labels), "post_sampling_probs": True, "samplers": ["top_k"], "top_k": len(labels)}
     bias = {"logit_bias": [[label, BIAS] for label in labels]}

@@ -263,7 +263,7 @@ class Serving(unittest.TestCase):
             self.assertEqual([body["state"] + question["instructions"] for question in questions], prompts)
         one, asked, prompts, body = self.prompts("decisions-8")
         self.assertEqual([body["questions"][f"q{i}"]["instructions"] for i in range(8)], asked.parts)
-        self.assertTrue(prompts[7].startswith(f"State:\n{asked.shared}\n\nQuestion: {asked.parts[7]}\nOptions:\nA. yes\nB. no\n"))
+        self.assertTrue(prompts[7].startswith(f"State:\n{asked.shared}\n\nQuestion: {asked.parts[7]}\nA. yes\nB. no\n"))
         route, ours = served_jobs.redline(one, asked, self.LABELS)
         self.assertEqual((route, ours["input"], len(ours["questions"])), ("/v1/decisions", asked.shared, 8))
 

@@ -58,7 +58,7 @@ fn shares(answer: &Value) -> Vec<f64> {
 
 /// The prompt of the predicate `text`, as docs/serving.md describes it.
 fn prompt(text: &str) -> String {
-    format!("State:\n{INPUT}\n\nQuestion: {text}\nReply with yes or no and nothing else.\n\nAnswer:")
+    format!("State:\n{INPUT}\n\nQuestion: {text}\nReply with yes or no.\n\nAnswer:")
 }
 
 #[test]

@@ -106,8 +106,7 @@ pub(super) fn question(question: &Question, labels: &[String]) -> String {
     };
     let mut text = format!("Question: {}\n", question.text.as_deref().unwrap_or(default));
     match question.kind {
-        Kind::YesNo => {}
-        Kind::Choice => text.push_str("Options:\n"),
+        Kind::YesNo | Kind::Choice => {}
         Kind::Score => text.push_str("Levels:\n"),
     }
     for (option, label) in question.options.iter().zip(labels) {
@@ -121,9 +120,9 @@ pub(super) fn question(question: &Question, labels: &[String]) -> String {
         text.push_str(&line);
     }
     text.push_str(match question.kind {
-        Kind::YesNo => "Reply with yes or no and nothing else.",
-        Kind::Choice => "Reply with the letter of one option and nothing else.",
-        Kind::Score => "Reply with the number of one level and nothing else.",
+        Kind::YesNo => "Reply with yes or no.",
+        Kind::Choice => "Reply with one letter.",
+        Kind::Score => "Reply with one number.",
     });
     text
 }
@@ -153,16 +152,16 @@ mod tests {
         let options = [("billing", Some("payments")), ("other", None)];
         assert_eq!(
             question(&asked(Kind::Choice, Some("Which team?"), &options), &labels(&["A", "B"])),
-            "Question: Which team?\nOptions:\nA. billing: payments\nB. other\nReply with the letter of one option and nothing else."
+            "Question: Which team?\nA. billing: payments\nB. other\nReply with one letter."
         );
         assert_eq!(
             question(&asked(Kind::Score, None, &[("calm", None), ("angry", None)]), &labels(&["0", "1"])),
-            "Question: Which level applies?\nLevels:\n0. calm\n1. angry\nReply with the number of one level and nothing else."
+            "Question: Which level applies?\nLevels:\n0. calm\n1. angry\nReply with one number."
         );
         let options = [("yes", None), ("no", Some("all is well"))];
         assert_eq!(
             question(&asked(Kind::YesNo, Some("Urgent?"), &options), &labels(&["yes", "no"])),
-            "Question: Urgent?\nno means: all is well\nReply with yes or no and nothing else."
+            "Question: Urgent?\nno means: all is well\nReply with yes or no."
         );
     }
 

@@ -19,9 +19,9 @@ use crate::log::Record;
 const PART: usize = 64 << 10;
 
 /// The media type of documents.
-const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 /// The media type of events.
-const EVENTS: &str = "text/event-stream; charset=utf-8";
+pub(crate) const EVENTS: &str = "text/event-stream; charset=utf-8";
 
 /// The answer of a handler.
 pub(crate) struct Answer {

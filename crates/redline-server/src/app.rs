@@ -1,9 +1,10 @@
 //! What all requests share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use axum::http::StatusCode;
+use bytes::Bytes;
 use redline_api::foreign::GenerationMode;
 use redline_api::{ApiError, Chat, LoadedModel};
 use redline_engine::{AdapterInfo, Cancel, EngineError, PulseState};
@@ -43,6 +44,8 @@ pub(crate) struct App {
     pub(crate) cancel: Cancel,
     pub(crate) admitted: AtomicU64,
     pub(crate) ended: AtomicU64,
+    /// The OpenAPI document of the routes.
+    pub(crate) openapi: OnceLock<Bytes>,
     draining: AtomicBool,
     engine_stopped: AtomicBool,
     frozen: AtomicBool,
@@ -66,6 +69,7 @@ impl App {
             cancel: Cancel::new(),
             admitted: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            openapi: OnceLock::new(),
             draining: AtomicBool::new(false),
             engine_stopped: AtomicBool::new(false),
             frozen: AtomicBool::new(false),

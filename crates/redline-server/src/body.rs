@@ -120,6 +120,8 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], depth: usize) -> Result<T,
     Ok(value)
 }
 
+/// What begins the message about a number that its type cannot hold, although it is JSON.
+const OUT_OF_RANGE: &str = "number out of range";
 /// What begins the messages about fields, and the codes of these errors.
 const FIELD_ERRORS: [(&str, &str); 3] = [
     ("missing field `", "missing_field"),
@@ -130,6 +132,10 @@ const FIELD_ERRORS: [(&str, &str); 3] = [
 /// The fault of an error of the parser, at this path.
 fn of_parser(error: &serde_json::Error, path: &str) -> Fault {
     let message = error.to_string();
+    if message.starts_with(OUT_OF_RANGE) && path != "." && path != "?" {
+        return Fault::invalid("invalid_value", format!("`{path}`: {message}; give a smaller number"))
+            .of_field(path);
+    }
     if !error.is_data() {
         return Fault::invalid("invalid_json", format!("the body is not JSON: {message}"));
     }
@@ -174,6 +180,7 @@ mod tests {
         check(r#"{"prompt":["p",true]}"#, "invalid_type", Some("prompt[1]"));
         check(r#"{"prompt":"p","stop":["a",7]}"#, "invalid_type", Some("stop[1]"));
         check(r#"{"prompt":"p","stream_options":{"x":1}}"#, "unknown_parameter", Some("stream_options.x"));
+        check(r#"{"prompt":"p","top_p":1e400}"#, "invalid_value", Some("top_p"));
         check(r#"{"prompt":"p"} x"#, "invalid_json", None);
         check(r#"["p"]"#, "invalid_json", None);
         check(r#"{"prompt":"#, "invalid_json", None);

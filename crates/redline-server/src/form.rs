@@ -16,8 +16,8 @@ pub(crate) enum Form {
     Tei,
 }
 
-/// The code of a body that is no JSON object.
-const NO_JSON: &str = "invalid_json";
+/// The codes of bodies that are no JSON objects, or that break off.
+const NO_JSON: [&str; 2] = ["invalid_json", "invalid_body"];
 
 impl Form {
     /// The headers with the id of a request.
@@ -30,7 +30,7 @@ impl Form {
 
     /// The status of an error in this form. `code` is its short name.
     pub(crate) fn status(self, status: StatusCode, code: &str) -> StatusCode {
-        let is_field = status == StatusCode::BAD_REQUEST && code != NO_JSON;
+        let is_field = status == StatusCode::BAD_REQUEST && !NO_JSON.contains(&code);
         if is_field && self != Self::OpenAi { StatusCode::UNPROCESSABLE_ENTITY } else { status }
     }
 
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(status(Form::OpenAi, 400, "invalid_value"), 400);
         for form in [Form::SystemOne, Form::Tei] {
             assert_eq!(status(form, 400, "invalid_value"), 422);
-            assert_eq!(status(form, 400, NO_JSON), 400);
+            assert_eq!(NO_JSON.map(|code| status(form, 400, code)), [400; 2]);
             assert_eq!(status(form, 404, "model_not_found"), 404);
         }
     }

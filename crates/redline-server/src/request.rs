@@ -20,11 +20,11 @@ use crate::route::{Access, Call, Route};
 use crate::{body, key, origin};
 
 /// The header with the id of a request.
-const REQUEST_ID: &str = "x-request-id";
+pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// The header with the longest wait for the first pass of a request, in seconds.
-const QUEUE_TIMEOUT: &str = "x-queue-timeout";
+pub(crate) const QUEUE_TIMEOUT: &str = "x-queue-timeout";
 /// Longest such wait: a day.
-const MAX_WAIT: f64 = 86_400.0;
+pub(crate) const MAX_WAIT: f64 = 86_400.0;
 /// Longest id that a client may choose.
 const MAX_ID: usize = 128;
 
@@ -40,7 +40,7 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
     let answer = guarded(handle(&app, route, request, id.clone(), &mut record)).await;
     let mut response = match answer {
         Ok(answer) => answer.into_response(record),
-        Err(fault) => fault.into_response(record),
+        Err(fault) => fault.in_form(route.form).into_response(record),
     };
     if let Ok(id) = HeaderValue::from_str(&id) {
         for &name in route.form.id_headers() {
@@ -74,9 +74,9 @@ async fn handle(
     } else {
         ReadBody::default()
     };
-    let longest_wait_s = longest_wait(&parts.headers)?;
+    let longest_wait_s = if route.takes_body() { longest_wait(&parts.headers)? } else { None };
     let call = Call { app: app.clone(), caller, id, created: unix_seconds(), body, longest_wait_s, rest };
-    (route.handler)(call).await.map_err(|fault| fault.in_form(route.form))
+    (route.handler)(call).await
 }
 
 /// How long a request may wait for its first pass, in seconds, if its client says so.

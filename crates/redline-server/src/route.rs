@@ -7,6 +7,7 @@ use std::sync::Arc;
 use redline_api::foreign::{AnswerHead, GenerationRequest, adapters};
 use redline_engine::{AdapterChoice, EngineError, Queueing};
 use redline_wire::AdapterNames;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 
 use crate::answer::Answer;
@@ -37,6 +38,37 @@ pub(crate) enum Method {
     Post,
 }
 
+/// Makes the schema of a type.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// The schema of a type, or a reference to it.
+pub(crate) fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+/// What a route answers if all goes well.
+#[derive(Clone, Copy)]
+pub(crate) enum Gives {
+    /// JSON in one of these forms.
+    Json(&'static [SchemaOf]),
+    /// JSON, or events of this form if the request asks for a stream.
+    JsonOrEvents(SchemaOf, SchemaOf),
+    /// A text of one of these media types.
+    Text(&'static [&'static str]),
+}
+
+/// What a route takes and answers, as the OpenAPI document says it.
+#[derive(Clone, Copy)]
+pub(crate) struct About {
+    /// What the route does, in one sentence.
+    pub(crate) summary: &'static str,
+    /// The forms of the body, of which a request has one. None for a route without a body.
+    pub(crate) takes: &'static [SchemaOf],
+    pub(crate) gives: Gives,
+    /// Statuses beyond those that every route of its method may have.
+    pub(crate) statuses: &'static [u16],
+}
+
 /// A route.
 pub(crate) struct Route {
     pub(crate) method: Method,
@@ -45,17 +77,18 @@ pub(crate) struct Route {
     pub(crate) handler: fn(Call) -> Handled,
     /// The form of its handler's errors.
     pub(crate) form: Form,
+    pub(crate) about: About,
 }
 
 impl Route {
     /// A route of owners of a key.
-    pub(crate) const fn get(path: &'static str, handler: fn(Call) -> Handled) -> Self {
-        Self { method: Method::Get, path, access: Access::Key, handler, form: Form::OpenAi }
+    pub(crate) const fn get(path: &'static str, handler: fn(Call) -> Handled, about: About) -> Self {
+        Self { method: Method::Get, path, access: Access::Key, handler, form: Form::OpenAi, about }
     }
 
     /// A route of owners of a key, with a body.
-    pub(crate) const fn post(path: &'static str, handler: fn(Call) -> Handled) -> Self {
-        Self { method: Method::Post, path, access: Access::Key, handler, form: Form::OpenAi }
+    pub(crate) const fn post(path: &'static str, handler: fn(Call) -> Handled, about: About) -> Self {
+        Self { method: Method::Post, path, access: Access::Key, handler, form: Form::OpenAi, about }
     }
 
     /// Whether requests have a body.

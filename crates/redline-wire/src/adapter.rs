@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeSeq, Serializer};
+use serde_json::json;
+
+use crate::shape::{schemas, text_or_list_of};
 
 /// The name of the model without adapters.
 pub(crate) const BASE: &str = "base";
@@ -86,6 +89,24 @@ impl<'de> Visitor<'de> for Forms {
         }
         Ok(AdapterNames(names))
     }
+}
+
+schemas! {
+    AdapterNames: |_g| {
+        let name = json!({ "type": "string", "not": { "const": BASE } });
+        text_or_list_of(json!({ "anyOf": [
+            name,
+            {
+                "type": "object",
+                "properties": {
+                    "name": name,
+                    "scale": { "type": "number", "minimum": f32::MIN, "maximum": f32::MAX, "default": 1 }
+                },
+                "required": ["name"],
+                "additionalProperties": false
+            }
+        ] }))
+    };
 }
 
 #[cfg(test)]

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema};
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+use crate::shape::schemas;
 
 /// Any JSON value, as its text: the keys of objects keep their order, which a chat template may print.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +95,7 @@ impl Serialize for JsonText {
 }
 
 /// An object of which only the type is read.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 pub struct TypedObject {
     /// The type.
     #[serde(rename = "type")]
@@ -139,6 +142,10 @@ macro_rules! chat_keys {
 }
 
 pub(crate) use chat_keys;
+
+schemas! {
+    JsonText: |_g| Schema::from(true);
+}
 
 #[cfg(test)]
 mod tests {

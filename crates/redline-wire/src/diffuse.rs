@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use redline_settings::{Algorithm, BlockCache, FinishReason};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::AdapterNames;
@@ -127,22 +128,35 @@ pub struct DiffusionKeys {
 }
 
 impl DiffusionKeys {
+    /// The names of the keys.
+    pub const NAMES: [&str; 9] = [
+        "steps",
+        "algorithm",
+        "alg_temp",
+        "eps",
+        "block_length",
+        "cfg_scale",
+        "threshold",
+        "cache",
+        "refresh",
+    ];
+
     /// The first key that is given.
     pub fn given(&self) -> Option<&'static str> {
         let Self { steps, algorithm, alg_temp, eps, block_length, cfg_scale, threshold, cache, refresh } =
             self;
         let given = [
-            ("steps", steps.is_some()),
-            ("algorithm", algorithm.is_some()),
-            ("alg_temp", alg_temp.is_some()),
-            ("eps", eps.is_some()),
-            ("block_length", block_length.is_some()),
-            ("cfg_scale", cfg_scale.is_some()),
-            ("threshold", threshold.is_some()),
-            ("cache", cache.is_some()),
-            ("refresh", refresh.is_some()),
+            steps.is_some(),
+            algorithm.is_some(),
+            alg_temp.is_some(),
+            eps.is_some(),
+            block_length.is_some(),
+            cfg_scale.is_some(),
+            threshold.is_some(),
+            cache.is_some(),
+            refresh.is_some(),
         ];
-        given.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
+        Self::NAMES.into_iter().zip(given).find(|(_, is_given)| *is_given).map(|(key, _)| key)
     }
 }
 
@@ -177,24 +191,33 @@ macro_rules! with_diffusion_keys {
         pub struct $request {
             $($(#[$field_of])* pub $field: $kind,)*
             /// For models that fill masks: number of steps; one per mask by default.
+            #[schemars(range(min = 1))]
             pub steps: Option<usize>,
             /// For models that fill masks: which masks are filled first.
             #[serde(default, with = "crate::named::optional")]
+            #[schemars(with = "Option<crate::named::OneOf<crate::Algorithm>>")]
             pub algorithm: Option<$crate::Algorithm>,
             /// For models that fill masks: temperature of the choice between masks; 0 fills the most confident ones first.
+            #[schemars(range(min = 0.0))]
             pub alg_temp: Option<f32>,
             /// For models that fill masks: the final time of Dream's schedule.
+            #[schemars(with = "Option<crate::shape::Between>")]
             pub eps: Option<f32>,
             /// For models that fill masks: number of masks per block; blocks are filled from left to right.
+            #[schemars(range(min = 1))]
             pub block_length: Option<usize>,
             /// For models that fill masks: strength of classifier-free guidance.
+            #[schemars(range(min = 0.0))]
             pub cfg_scale: Option<f32>,
             /// For models that fill masks: in each pass, fill every mask whose token has at least this probability.
+            #[schemars(range(min = 0.0, max = 1.0))]
             pub threshold: Option<f32>,
             /// For models that fill masks: what is cached within a block.
             #[serde(default, with = "crate::named::optional")]
+            #[schemars(with = "Option<crate::named::OneOf<crate::BlockCache>>")]
             pub cache: Option<$crate::BlockCache>,
             /// For models that fill masks: number of passes over a block between two passes over the whole canvas.
+            #[schemars(range(min = 1))]
             pub refresh: Option<usize>,
         }
 
@@ -244,7 +267,7 @@ pub struct DiffusionChoice {
 }
 
 /// A pass over the canvas.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffusionStep {
     /// The step of the schedule, or the number of the pass if there is no schedule.
     pub step: usize,

@@ -1,5 +1,8 @@
 //! Numbers that JSON can represent.
 
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Error, Serialize, Serializer};
 
@@ -28,6 +31,20 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Finite<T> {
 
 fn not_finite<E: Error>(value: f64) -> E {
     E::custom(format_args!("the number {value} cannot be written as JSON"))
+}
+
+impl<T: JsonSchema> JsonSchema for Finite<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,13 @@
 
 use std::fmt;
 
+use schemars::json_schema;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
+use serde_json::json;
+
+use crate::limits::{MAX_BIAS, MAX_ITEMS, MAX_PROMPTS};
+use crate::shape::{list_of, schemas, text_or_list_of, token, tokens};
 
 /// A string, or a list of token ids. Ids are signed, so that the error about a negative id can show its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -262,6 +267,27 @@ fn collect<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut seq: A) -> Result<Ve
         all.push(one);
     }
     Ok(all)
+}
+
+schemas! {
+    Strings: |_g| text_or_list_of(json!({ "type": "string" }));
+    TextOrIds: |_g| json_schema!({ "anyOf": [{ "type": "string" }, tokens()] });
+    LabelIds: |_g| json_schema!({ "anyOf": [token(), tokens()] });
+    Items: |generator| {
+        let items = list_of(TextOrIds::json_schema(generator), [0, MAX_ITEMS]);
+        json_schema!({ "anyOf": [{ "type": "string" }, items] })
+    };
+    Prompts: |_g| json_schema!({ "anyOf": [
+        { "type": "string" },
+        list_of(json!({ "type": "string" }), [1, MAX_PROMPTS]),
+        tokens(),
+        list_of(tokens(), [1, MAX_PROMPTS])
+    ] });
+    LogitBias: |_g| json_schema!({
+        "type": "object",
+        "propertyNames": { "pattern": "^(0|[1-9][0-9]{0,9})$" },
+        "additionalProperties": { "type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS }
+    });
 }
 
 #[cfg(test)]

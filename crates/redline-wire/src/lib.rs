@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod cases;
 mod chat;
 mod cost;
 mod diffuse;
@@ -18,6 +19,7 @@ mod id;
 mod input;
 mod inspection;
 mod judge;
+pub mod limits;
 mod named;
 mod parity;
 mod perplexity;
@@ -25,11 +27,13 @@ mod plan;
 mod profile;
 mod schema;
 mod score;
+mod shape;
 mod tokenize;
 mod trace;
 mod usage;
 
 pub use adapter::{AdapterName, AdapterNames};
+pub use cases::restrict_to_autoregressive;
 pub use chat::{ChatKeys, JsonText, TypedObject};
 pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionKeys, DiffusionMeta, DiffusionStep};

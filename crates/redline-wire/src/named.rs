@@ -1,9 +1,11 @@
 //! Choices as JSON strings: the names of their values.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
 use redline_settings::Named;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::ser::Serializer;
 
@@ -29,6 +31,9 @@ impl<T: Named> Visitor<'_> for Name<T> {
     }
 }
 
+/// Stands for a choice where its schema is asked for.
+pub(crate) struct OneOf<T>(PhantomData<T>);
+
 /// A choice that may be absent or `null`.
 pub(crate) mod optional {
     use redline_settings::Named;
@@ -51,5 +56,19 @@ pub(crate) mod optional {
             }
         }
         Ok(Option::<Some<T>>::deserialize(from)?.map(|some| some.0))
+    }
+}
+
+impl<T: Named> JsonSchema for OneOf<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Owned(format!("OneOf_{}", T::NAMES.join("_")))
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": T::NAMES })
     }
 }

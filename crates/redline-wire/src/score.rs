@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use redline_settings::{LongLabels, Tokenization, Truncate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::AdapterNames;
@@ -161,7 +162,7 @@ pub struct MonteCarlo {
 }
 
 /// The error of one item.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ItemFault {
     /// The item's index in the request, from 0.
     pub index: usize,

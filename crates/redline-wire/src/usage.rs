@@ -1,9 +1,10 @@
 //! Token counts.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Token counts of one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Prompt tokens; for `score` the sum over items of query plus item.
     pub prompt_tokens: usize,
@@ -16,7 +17,7 @@ pub struct Usage {
 }
 
 /// Where prompt tokens came from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PromptTokensDetails {
     /// Prompt tokens taken from a cache filled by an earlier request.
     pub cached_tokens: usize,

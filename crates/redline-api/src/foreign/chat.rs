@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use redline_engine::{Engine, PositionLogprobs, TokenLogprob};
 use redline_settings::Hint;
+use redline_wire::limits::MAX_TOP_LOGPROBS;
 use redline_wire::{
     AssistantMessage, ChatCompletion, ChatCompletionBody, ChatCompletionChoice, ChatCompletionDelta,
     ChatCompletionEvent, ChatKeys, ChatLogprobs, ChatPosition, ChatToken, ErrorDetail, Finite, MessageDelta,
@@ -13,8 +14,7 @@ use redline_wire::{
 use super::AnswerHead;
 use super::fields::{refused, within};
 use super::generation::{
-    GenerationFields, MAX_TOP_LOGPROBS, StreamForm, generation_request, max_tokens, no_tools, plain_text,
-    reason, unsupported,
+    GenerationFields, StreamForm, generation_request, max_tokens, no_tools, plain_text, reason, unsupported,
 };
 use super::mode::{
     GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd, SharedFields,

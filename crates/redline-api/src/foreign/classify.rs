@@ -1,16 +1,12 @@
 //! `/v1/classify`: the class of each text.
 
 use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, Label};
+use redline_wire::limits::{MAX_CLASSES, MAX_TEXTS};
 use redline_wire::{ClassifiedText, ClassifyAnswer, ClassifyBody, Finite};
 
 use super::AnswerHead;
 use super::fields::{count, salt, timeout, within};
 use crate::{ApiError, cost};
-
-/// Maximum number of texts.
-pub const MAX_TEXTS: usize = 2_048;
-/// Maximum number of classes.
-pub const MAX_CLASSES: usize = 1_024;
 
 /// Builds the engine's request.
 pub fn request(body: ClassifyBody) -> Result<ClassifyRequest, ApiError> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use redline_engine::{GenerateRequest, PositionLogprobs, PromptLogprobs, TokenLogprob};
+use redline_wire::limits::{MAX_PROMPTS, MAX_TOP_LOGPROBS};
 use redline_wire::{
     CompletionBody, CompletionDelta, CompletionEvent, ErrorDetail, Finite, LegacyLogprobs, NamedLogprobs,
     OpenAiChoice, OpenAiCompletion, TextOrIds, Usage,
@@ -10,9 +11,7 @@ use redline_wire::{
 
 use super::AnswerHead;
 use super::fields::{count, refused, within};
-use super::generation::{
-    GenerationFields, MAX_TOP_LOGPROBS, StreamForm, reason, unsupported, unsupported_by_canvases,
-};
+use super::generation::{GenerationFields, StreamForm, reason, unsupported, unsupported_by_canvases};
 use super::mode::{
     GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
@@ -20,8 +19,6 @@ use super::stream::{Chunks, StreamedAnswer, fail};
 use crate::prompt::prompt;
 use crate::{ApiError, LoadedModel, cost};
 
-/// Maximum number of prompts of a request.
-pub const MAX_PROMPTS: usize = 128;
 /// Default of `max_tokens`, which is OpenAI's.
 const MAX_TOKENS: usize = 16;
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use redline_engine::{EngineError, ScoreOutcome, ScoreRequest};
+use redline_wire::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
 use redline_wire::{
     DecisionAnswer, DecisionBody, DecisionInput, DecisionInputDetails, DecisionItem, DecisionItemKind,
     DecisionKind, DecisionOutputDetails, DecisionPart, DecisionPartKind, DecisionQuestionBody, DecisionRole,
@@ -11,10 +12,7 @@ use redline_wire::{
 };
 
 use super::AnswerHead;
-use super::decision::{
-    self, Choice, Counts, Kind, MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS, Question, Read, Readings, State,
-    counted, filled,
-};
+use super::decision::{self, Choice, Counts, Kind, Question, Read, Readings, State, counted, filled};
 use super::fields::{refused, salt, timeout};
 use crate::{ApiError, Chat, LoadedModel};
 

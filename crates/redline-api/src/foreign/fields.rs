@@ -4,17 +4,9 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use redline_settings::Hint;
+use redline_wire::limits::{MAX_SALT, MAX_SECONDS, MAX_STOP, MAX_STOPS};
 
 use crate::ApiError;
-
-/// Longest salt in bytes.
-const MAX_SALT: usize = 256;
-/// Maximum number of stop strings.
-const MAX_STOPS: usize = 16;
-/// Longest stop string in bytes.
-const MAX_STOP: usize = 1024;
-/// Longest time limit in seconds: a day.
-const MAX_SECONDS: f64 = 86_400.0;
 
 /// The error of a field.
 pub(super) fn refused(param: &str, fact: impl Into<String>, hint: impl Into<Hint>) -> ApiError {
@@ -60,8 +52,9 @@ pub(super) fn timeout(value: Option<f64>) -> Result<Option<f64>, ApiError> {
 /// A salt of the prefix cache.
 pub(super) fn salt(value: Option<String>) -> Result<String, ApiError> {
     let value = value.unwrap_or_default();
-    if value.len() > MAX_SALT {
-        let fact = format!("`cache_salt` has {} bytes", value.len());
+    let length = value.chars().count();
+    if length > MAX_SALT {
+        let fact = format!("`cache_salt` has {length} characters");
         return Err(refused("cache_salt", fact, format!("give at most {MAX_SALT}")));
     }
     Ok(value)
@@ -73,9 +66,10 @@ pub(super) fn stops(value: Vec<String>) -> Result<Vec<String>, ApiError> {
         let fact = format!("{} stop strings were given", value.len());
         return Err(refused("stop", fact, format!("give at most {MAX_STOPS}")));
     }
-    if let Some(at) = value.iter().position(|stop| stop.is_empty() || stop.len() > MAX_STOP) {
+    let mut lengths = value.iter().map(|stop| stop.chars().count()).enumerate();
+    if let Some((at, length)) = lengths.find(|(_, length)| !(1..=MAX_STOP).contains(length)) {
         let param = format!("stop[{at}]");
-        let fact = format!("`{param}` has {} bytes", value[at].len());
+        let fact = format!("`{param}` has {length} characters");
         return Err(refused(&param, fact, format!("give 1 to {MAX_STOP}")));
     }
     Ok(value)

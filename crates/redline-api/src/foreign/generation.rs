@@ -1,6 +1,7 @@
 //! What the requests for generated text have in common.
 
 use redline_engine::{DiffuseRequest, FinishReason, GenerateRequest, Penalties, Prompt, Sampling};
+use redline_wire::limits::{MAX_BIAS, MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K};
 use redline_wire::{DiffusionKeys, JsonText, LogitBias, StreamOptions, Strings};
 
 use super::fields::{above_zero, refused, salt, stops, timeout, within};
@@ -9,8 +10,8 @@ use crate::ApiError;
 use crate::diffuse::{MAX_NEW_TOKENS, with_keys};
 use crate::generate::SamplingDefaults;
 
-/// Maximum number of log-probabilities per position.
-pub(super) const MAX_TOP_LOGPROBS: usize = 20;
+/// The limit of the schemas is that of the engine.
+const _: () = assert!(MAX_CONTINUATIONS == GenerateRequest::MOST_CONTINUATIONS);
 
 /// The fields that choose tokens.
 #[derive(Debug, Default)]
@@ -43,16 +44,15 @@ impl GenerationFields {
             return Err(refused(param, fact, "leave it out, or serve a model such as Dream or LLaDA"));
         }
         let sampling = SamplingDefaults {
-            temperature: within("temperature", self.temperature, 0.0..=100.0)?,
+            temperature: within("temperature", self.temperature, 0.0..=MAX_TEMPERATURE)?,
             top_k: top_k(self.top_k)?,
             top_p: above_zero("top_p", self.top_p)?,
             min_p: within("min_p", self.min_p, 0.0..=1.0)?,
             typical_p: above_zero("typical_p", self.typical_p)?,
             seed: self.seed.map(|seed| seed as u64),
         };
-        let most = GenerateRequest::MOST_CONTINUATIONS;
-        let n = within("n", self.n, 1..=most)?.unwrap_or(1);
-        let best_of = within("best_of", self.best_of, n..=most)?;
+        let n = within("n", self.n, 1..=MAX_CONTINUATIONS)?.unwrap_or(1);
+        let best_of = within("best_of", self.best_of, n..=MAX_CONTINUATIONS)?;
         let sampling = sampling.sampling();
         if best_of.unwrap_or(n) > 1 && sampling.temperature == 0.0 {
             let (param, value) = if n > 1 { ("n", n) } else { ("best_of", best_of.unwrap_or(n)) };
@@ -61,9 +61,11 @@ impl GenerationFields {
         }
         let bias = self.logit_bias.map(|bias| bias.0).unwrap_or_default();
         for (id, bias) in &bias {
-            within(&format!("logit_bias.{id}"), Some(*bias), -100.0..=100.0)?;
+            within(&format!("logit_bias.{id}"), Some(*bias), -MAX_BIAS..=MAX_BIAS)?;
         }
-        let penalty = |param, value| Ok::<_, ApiError>(within(param, value, -2.0..=2.0)?.unwrap_or(0.0));
+        let penalty = |param, value| {
+            Ok::<_, ApiError>(within(param, value, -MAX_PENALTY..=MAX_PENALTY)?.unwrap_or(0.0))
+        };
         let repetition = self.repetition_penalty;
         if repetition.is_some_and(|value| !(value > 0.0 && value.is_finite())) {
             let fact = format!("`repetition_penalty` is {}", repetition.unwrap_or_default());
@@ -108,7 +110,8 @@ impl GenerationFields {
         salt(self.cache_salt)?;
         let default = Sampling::default();
         let sampling = Sampling {
-            temperature: within("temperature", self.temperature, 0.0..=100.0)?.unwrap_or(default.temperature),
+            temperature: within("temperature", self.temperature, 0.0..=MAX_TEMPERATURE)?
+                .unwrap_or(default.temperature),
             top_k: top_k(self.top_k)?.unwrap_or(default.top_k),
             top_p: above_zero("top_p", self.top_p)?.unwrap_or(default.top_p),
             seed: self.seed.map_or(default.seed, |seed| seed as u64),
@@ -129,7 +132,7 @@ impl GenerationFields {
 
 /// A number of tokens to keep; 0 and -1 keep all.
 fn top_k(value: Option<i64>) -> Result<Option<usize>, ApiError> {
-    Ok(within("top_k", value, -1..=i64::from(u32::MAX))?.map(|k| k.max(0) as usize))
+    Ok(within("top_k", value, -1..=MAX_TOP_K)?.map(|k| k.max(0) as usize))
 }
 
 /// How an answer is streamed.

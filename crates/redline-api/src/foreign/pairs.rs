@@ -1,14 +1,13 @@
 //! `/score`: the relevance of texts to others, in vLLM's form.
 
 use redline_engine::{RerankOutcome, RerankRequest, Truncate};
+use redline_wire::limits::MAX_PAIRS;
 use redline_wire::{Finite, PairScore, PairsAnswer, PairsBody, Strings, Usage};
 
 use super::AnswerHead;
 use super::fields::{count, refused, salt, timeout};
 use crate::{ApiError, cost};
 
-/// Maximum number of pairs.
-pub const MAX_PAIRS: usize = 1_000;
 /// The keys that only this form has.
 pub const KEYS: [&str; 6] = ["queries", "documents", "data_1", "data_2", "text_1", "text_2"];
 

@@ -7,9 +7,6 @@ use super::fields::refused;
 use super::rerank::end_of;
 use crate::ApiError;
 
-/// Maximum number of texts.
-pub const MAX_BATCH: usize = 2_048;
-
 /// The form of the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct PredictForm {

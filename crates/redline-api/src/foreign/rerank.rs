@@ -1,6 +1,7 @@
 //! `/v1/rerank`: documents by their relevance, in the forms of Cohere and TEI.
 
 use redline_engine::{Ranked, RerankOutcome, RerankRequest, Truncate};
+use redline_wire::limits::MAX_DOCUMENTS;
 use redline_wire::{
     DocumentBody, Finite, RankedDocument, RankedDocuments, RerankBody, TeiRank, TruncationDirection,
 };
@@ -8,9 +9,6 @@ use redline_wire::{
 use super::AnswerHead;
 use super::fields::{count, refused, salt, timeout};
 use crate::{ApiError, cost};
-
-/// Maximum number of documents.
-pub const MAX_DOCUMENTS: usize = 1_000;
 
 /// The form of the answer, with the documents that it repeats.
 #[derive(Clone, Debug)]

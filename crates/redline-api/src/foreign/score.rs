@@ -1,6 +1,7 @@
 //! `/v1/score`: the probability of each label, in SGLang's form.
 
 use redline_engine::{Label, ScoreOutcome, ScoreRequest};
+use redline_wire::limits::{MAX_ITEMS, MAX_LABELS};
 use redline_wire::{ScoreAnswer, ScoreBody, TextOrIds};
 
 use super::AnswerHead;
@@ -8,11 +9,6 @@ use super::fields::{count, refused, salt, timeout};
 use crate::prompt::prompt;
 use crate::score::{finite, item_faults, per_item};
 use crate::{ApiError, cost};
-
-/// Maximum number of items.
-pub const MAX_ITEMS: usize = 2_048;
-/// Maximum number of labels.
-pub const MAX_LABELS: usize = 4_096;
 
 /// Builds the engine's request, and whether log-probabilities are returned.
 pub fn request(body: ScoreBody) -> Result<(ScoreRequest, bool), ApiError> {

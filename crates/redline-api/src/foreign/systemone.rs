@@ -3,16 +3,14 @@
 use std::collections::HashSet;
 
 use redline_engine::{EngineError, ScoreOutcome, ScoreRequest};
+use redline_wire::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
 use redline_wire::{
     Criteria, Entries, Finite, JsonText, SystemOneAnswer, SystemOneAnswers, SystemOneBody, SystemOneKind,
     SystemOneQuestion, SystemOneUsage,
 };
 
 use super::AnswerHead;
-use super::decision::{
-    self, Choice, Counts, Kind, MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS, Question, Read, Readings, State,
-    counted, filled,
-};
+use super::decision::{self, Choice, Counts, Kind, Question, Read, Readings, State, counted, filled};
 use super::fields::{refused, salt, timeout};
 use crate::{ApiError, Chat, LoadedModel};
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use axum::http::StatusCode;
 use redline_engine::{AdapterInfo, EngineError};
+use redline_wire::limits::MAX_ADAPTER_NAME;
 use redline_wire::{AdapterEntry, AdapterList, LoadAdapterBody, UnloadAdapterBody};
 use tokio::sync::oneshot;
 
@@ -11,18 +12,37 @@ use crate::adapters::confined;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::post("/v1/load_lora_adapter", load),
-    Route::post("/v1/unload_lora_adapter", unload),
-    Route::get("/v1/lora_adapters", list),
+    Route::post("/v1/load_lora_adapter", load, LOAD),
+    Route::post("/v1/unload_lora_adapter", unload, UNLOAD),
+    Route::get("/v1/lora_adapters", list, LIST),
 ];
+
+const LOAD: About = About {
+    summary: "Loads an adapter.",
+    takes: &[schema_of::<LoadAdapterBody>],
+    gives: Gives::Text(&[TEXT]),
+    statuses: &[],
+};
+
+const UNLOAD: About = About {
+    summary: "Removes an adapter.",
+    takes: &[schema_of::<UnloadAdapterBody>],
+    gives: Gives::Text(&[TEXT]),
+    statuses: &[],
+};
+
+const LIST: About = About {
+    summary: "The adapters.",
+    takes: &[],
+    gives: Gives::Json(&[schema_of::<AdapterList>]),
+    statuses: &[],
+};
 
 /// The media type of texts.
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Longest name of an adapter in bytes.
-const MAX_NAME: usize = 256;
 
 /// The root below which adapters may be loaded.
 fn root(app: &App) -> Result<&PathBuf, Fault> {
@@ -40,8 +60,9 @@ fn load(call: Call) -> Handled {
         let replaces = body.load_inplace.unwrap_or(false);
         let name = body.lora_name;
         let bad_name = |fact: String| Err(Fault::invalid("invalid_value", fact).of_field("lora_name"));
-        if name.is_empty() || name.len() > MAX_NAME {
-            return bad_name(format!("`lora_name` has {} bytes; give 1 to {MAX_NAME}", name.len()));
+        let length = name.chars().count();
+        if !(1..=MAX_ADAPTER_NAME).contains(&length) {
+            return bad_name(format!("`lora_name` has {length} characters; give 1 to {MAX_ADAPTER_NAME}"));
         }
         if call.app.names().any(|of_model| of_model == name) {
             return bad_name(format!("`{name}` is the name of the model; give the adapter another"));

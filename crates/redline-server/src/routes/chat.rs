@@ -2,7 +2,7 @@
 
 use redline_api::foreign::GenerationOutcome;
 use redline_api::foreign::chat::{self, ChatStream};
-use redline_wire::ChatCompletionBody;
+use redline_wire::{ChatCompletion, ChatCompletionBody, ChatCompletionEvent};
 
 use crate::admission::Need;
 use crate::answer::Answer;
@@ -10,9 +10,16 @@ use crate::app::App;
 use crate::clock::today;
 use crate::fault::Fault;
 use crate::generation::{ModelSizes, answer_bytes, generate};
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/chat/completions", answer)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/chat/completions", answer, ABOUT)];
+
+const ABOUT: About = About {
+    summary: "Continues a conversation.",
+    takes: &[schema_of::<ChatCompletionBody>],
+    gives: Gives::JsonOrEvents(schema_of::<ChatCompletion>, schema_of::<ChatCompletionEvent>),
+    statuses: &[],
+};
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {

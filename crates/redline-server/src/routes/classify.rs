@@ -1,15 +1,22 @@
 //! `POST /v1/classify`.
 
 use redline_api::foreign::classify;
-use redline_wire::ClassifyBody;
+use redline_wire::{ClassifyAnswer, ClassifyBody};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/classify", answer)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/classify", answer, ABOUT)];
+
+const ABOUT: About = About {
+    summary: "Finds the class of each text.",
+    takes: &[schema_of::<ClassifyBody>],
+    gives: Gives::Json(&[schema_of::<ClassifyAnswer>]),
+    statuses: &[],
+};
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {

@@ -1,16 +1,23 @@
 //! `POST /v1/completions`.
 
 use redline_api::foreign::completion::{self, CompletionStream};
-use redline_wire::CompletionBody;
+use redline_wire::{CompletionBody, CompletionEvent, OpenAiCompletion};
 
 use crate::admission::Need;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::generation::{ModelSizes, answer_bytes, generate};
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/completions", complete)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/completions", complete, ABOUT)];
+
+const ABOUT: About = About {
+    summary: "Continues prompts.",
+    takes: &[schema_of::<CompletionBody>],
+    gives: Gives::JsonOrEvents(schema_of::<OpenAiCompletion>, schema_of::<CompletionEvent>),
+    statuses: &[],
+};
 
 fn complete(call: Call) -> Handled {
     Box::pin(async move {

@@ -2,15 +2,22 @@
 
 use redline_api::foreign::decisions;
 use redline_engine::{EngineError, ScoreOutcome, ScoreRequest};
-use redline_wire::{DecisionBody, Usage};
+use redline_wire::{DecisionBody, DecisionsAnswer, Usage};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/decisions", answer)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/decisions", answer, ABOUT)];
+
+const ABOUT: About = About {
+    summary: "Answers typed questions about an input.",
+    takes: &[schema_of::<DecisionBody>],
+    gives: Gives::Json(&[schema_of::<DecisionsAnswer>]),
+    statuses: &[],
+};
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {

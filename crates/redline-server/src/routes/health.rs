@@ -1,25 +1,47 @@
 //! `GET /health`, `GET /ready`, `GET /version`.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::fault::Fault;
-use crate::route::{Access, Call, Handled, Route};
+use crate::route::{About, Access, Call, Gives, Handled, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route { access: Access::Public, ..Route::get("/health", health) },
-    Route { access: Access::Public, ..Route::get("/ready", ready) },
-    Route::get("/version", version),
+    Route { access: Access::Public, ..Route::get("/health", health, HEALTH) },
+    Route { access: Access::Public, ..Route::get("/ready", ready, READY) },
+    Route::get("/version", version, VERSION),
 ];
 
+const HEALTH: About = About {
+    summary: "Whether the process works.",
+    takes: &[],
+    gives: Gives::Json(&[schema_of::<State>]),
+    statuses: &[],
+};
+
+const READY: About = About {
+    summary: "Whether work is taken.",
+    takes: &[],
+    gives: Gives::Json(&[schema_of::<State>]),
+    statuses: &[],
+};
+
+const VERSION: About = About {
+    summary: "The version of the server.",
+    takes: &[],
+    gives: Gives::Json(&[schema_of::<Version>]),
+    statuses: &[],
+};
+
 /// The state of the server.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct State {
     status: &'static str,
 }
 
 /// The version of the server.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Version {
     version: &'static str,
 }

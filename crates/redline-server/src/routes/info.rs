@@ -1,13 +1,19 @@
 //! `GET /info`.
 
-use redline_api::foreign::predict::MAX_BATCH;
-use redline_api::foreign::rerank::MAX_DOCUMENTS;
+use redline_wire::limits::{MAX_DOCUMENTS, MAX_TEXTS};
 use redline_wire::{Entries, TeiClasses, TeiInfo, TeiModelType};
 
 use crate::answer::Answer;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::get("/info", answer)];
+pub(super) const ROUTES: &[Route] = &[Route::get("/info", answer, ABOUT)];
+
+const ABOUT: About = About {
+    summary: "What the server runs, as Text Embeddings Inference says it.",
+    takes: &[],
+    gives: Gives::Json(&[schema_of::<TeiInfo>]),
+    statuses: &[],
+};
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
@@ -30,7 +36,7 @@ fn answer(call: Call) -> Handled {
             max_concurrent_requests: app.config.limits.queue,
             max_input_length: info.context,
             max_batch_tokens: info.max_chunk,
-            max_client_batch_size: if app.config.classes.is_empty() { MAX_DOCUMENTS } else { MAX_BATCH },
+            max_client_batch_size: if app.config.classes.is_empty() { MAX_DOCUMENTS } else { MAX_TEXTS },
             auto_truncate: false,
             generation: app.mode().name(),
             version: env!("CARGO_PKG_VERSION"),

@@ -9,6 +9,7 @@ mod health;
 mod info;
 mod metrics;
 mod models;
+mod openapi;
 mod page;
 mod predict;
 mod rerank;
@@ -23,11 +24,14 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::routing::{MethodFilter, on};
+use redline_api::foreign::GenerationMode;
 
 use crate::app::App;
+use crate::config::ServerConfig;
 use crate::fault::Fault;
+use crate::openapi::document;
 use crate::request::respond;
-use crate::route::{Access, Call, Handled, Route};
+use crate::route::{About, Access, Call, Gives, Handled, Route};
 
 /// Every route.
 const ALL: &[&[Route]] = &[
@@ -40,6 +44,7 @@ const ALL: &[&[Route]] = &[
     metrics::ROUTES,
     info::ROUTES,
     models::ROUTES,
+    openapi::ROUTES,
     page::ROUTES,
     predict::ROUTES,
     rerank::ROUTES,
@@ -48,6 +53,21 @@ const ALL: &[&[Route]] = &[
     systemone::ROUTES,
     tokens::ROUTES,
 ];
+
+/// Every route, with what only the server knows of it.
+pub(crate) fn all() -> impl Iterator<Item = &'static Route> {
+    ALL.iter().copied().flatten()
+}
+
+/// The routes that a server with these settings has.
+fn offered(config: &ServerConfig) -> impl Iterator<Item = &'static Route> {
+    all().filter(|route| config.page || !page::has(route.path))
+}
+
+/// The OpenAPI document of a server with these settings and a model of this mode, as JSON.
+pub fn openapi(config: &ServerConfig, mode: GenerationMode) -> String {
+    document(offered(config), config, mode)
+}
 
 /// A route, for tests and documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +87,7 @@ pub fn routes() -> Vec<RouteInfo> {
         path: route.path,
         public: route.access == Access::Public,
     };
-    ALL.iter().copied().flatten().map(info).collect()
+    all().map(info).collect()
 }
 
 /// Answers requests for a path that has no route.
@@ -84,7 +104,8 @@ static NO_METHOD: Route = refusing(|_| {
 
 /// Stands for a route that does not exist.
 const fn refusing(handler: fn(Call) -> Handled) -> Route {
-    Route { access: Access::Public, ..Route::get("(none)", handler) }
+    let about = About { summary: "", takes: &[], gives: Gives::Json(&[]), statuses: &[] };
+    Route { access: Access::Public, ..Route::get("(none)", handler, about) }
 }
 
 /// Finds the route of a request.
@@ -93,9 +114,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         let app = app.clone();
         move |request: Request<Body>| respond(app, route, request)
     };
+    app.openapi.get_or_init(|| openapi(&app.config, app.mode()).into());
     let mut router = Router::new();
-    let offered = |route: &&Route| app.config.page || !page::has(route.path);
-    for route in ALL.iter().copied().flatten().filter(offered) {
+    for route in offered(&app.config) {
         let filter = if route.takes_body() { MethodFilter::POST } else { MethodFilter::GET };
         router = router.route(route.path, on(filter, answering(route)));
     }

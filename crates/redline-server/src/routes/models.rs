@@ -4,9 +4,24 @@ use redline_wire::{ModelEntry, ModelList};
 
 use crate::answer::Answer;
 use crate::app::App;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::get("/v1/models", list), Route::get("/v1/models/{*id}", one)];
+pub(super) const ROUTES: &[Route] =
+    &[Route::get("/v1/models", list, LIST), Route::get("/v1/models/{*id}", one, ONE)];
+
+const LIST: About = About {
+    summary: "The models and adapters.",
+    takes: &[],
+    gives: Gives::Json(&[schema_of::<ModelList>]),
+    statuses: &[],
+};
+
+const ONE: About = About {
+    summary: "A model or an adapter.",
+    takes: &[],
+    gives: Gives::Json(&[schema_of::<ModelEntry>]),
+    statuses: &[404],
+};
 
 fn list(call: Call) -> Handled {
     Box::pin(async move {

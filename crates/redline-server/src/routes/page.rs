@@ -4,18 +4,36 @@ use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
 use redline_engine::EngineError;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{Access, Call, Handled, Route};
+use crate::route::{About, Access, Call, Gives, Handled, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route { access: Access::Public, ..Route::get("/", index) },
-    Route { access: Access::Public, ..Route::get("/page/{*file}", file) },
-    Route::get("/page/abilities", abilities),
+    Route { access: Access::Public, ..Route::get("/", index, PAGE) },
+    Route { access: Access::Public, ..Route::get("/page/{*file}", file, FILE) },
+    Route::get("/page/abilities", abilities, ABILITIES),
 ];
+
+const PAGE: About =
+    About { summary: "A page for trying the model.", takes: &[], gives: Gives::Text(&[HTML]), statuses: &[] };
+
+const FILE: About = About {
+    summary: "A file of the page.",
+    takes: &[],
+    gives: Gives::Text(&[CSS, SCRIPT]),
+    statuses: &[404],
+};
+
+const ABILITIES: About = About {
+    summary: "What the page shows of the model.",
+    takes: &[],
+    gives: Gives::Json(&[schema_of::<Abilities>]),
+    statuses: &[],
+};
 
 /// Whether a path belongs to the page.
 pub(super) fn has(path: &str) -> bool {
@@ -75,7 +93,7 @@ fn file(call: Call) -> Handled {
 }
 
 /// What the page shows of the model.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Abilities {
     model: String,
     version: &'static str,

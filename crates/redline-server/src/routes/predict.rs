@@ -1,17 +1,25 @@
 //! `POST /predict`.
 
 use axum::http::StatusCode;
-use redline_api::foreign::predict::{self, MAX_BATCH};
-use redline_wire::PredictBody;
+use redline_api::foreign::predict;
+use redline_wire::limits::MAX_TEXTS;
+use redline_wire::{PredictBody, Predictions};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::form::Form;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route { form: Form::Tei, ..Route::post("/predict", answer) }];
+pub(super) const ROUTES: &[Route] = &[Route { form: Form::Tei, ..Route::post("/predict", answer, ABOUT) }];
+
+const ABOUT: About = About {
+    summary: "Classifies texts by the classes of the server.",
+    takes: &[schema_of::<PredictBody>],
+    gives: Gives::Json(&[schema_of::<Predictions>]),
+    statuses: &[424],
+};
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
@@ -22,8 +30,8 @@ fn answer(call: Call) -> Handled {
         }
         let body: PredictBody = call.parse().await?;
         let size = predict::batch_size(&body);
-        if size > MAX_BATCH {
-            let message = format!("{size} texts are given; give at most {MAX_BATCH}");
+        if size > MAX_TEXTS {
+            let message = format!("{size} texts are given; give at most {MAX_TEXTS}");
             return Err(
                 Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", message).of_field("inputs")
             );

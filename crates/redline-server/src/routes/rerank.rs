@@ -1,16 +1,26 @@
 //! `POST /rerank`, `POST /v1/rerank`, `POST /v2/rerank`.
 
 use redline_api::foreign::rerank::{self, RerankAnswer};
-use redline_wire::RerankBody;
+use redline_wire::{RankedDocuments, RerankBody, TeiRank};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] =
-    &[Route::post("/rerank", answer), Route::post("/v1/rerank", answer), Route::post("/v2/rerank", answer)];
+pub(super) const ROUTES: &[Route] = &[
+    Route::post("/rerank", answer, ABOUT),
+    Route::post("/v1/rerank", answer, ABOUT),
+    Route::post("/v2/rerank", answer, ABOUT),
+];
+
+const ABOUT: About = About {
+    summary: "Orders documents by their relevance to a query.",
+    takes: &[schema_of::<RerankBody>],
+    gives: Gives::Json(&[schema_of::<RankedDocuments>, schema_of::<Vec<TeiRank>>]),
+    statuses: &[],
+};
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {

@@ -2,7 +2,7 @@
 
 use redline_api::foreign::responses::{self, ResponsesStream};
 use redline_api::foreign::{AnswerHead, GenerationOutcome};
-use redline_wire::ResponsesBody;
+use redline_wire::{ResponseEvent, ResponseObject, ResponsesBody};
 
 use crate::admission::Need;
 use crate::answer::Answer;
@@ -10,9 +10,16 @@ use crate::app::App;
 use crate::clock::today;
 use crate::fault::Fault;
 use crate::generation::{ModelSizes, answer_bytes, generate};
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer, ABOUT)];
+
+const ABOUT: About = About {
+    summary: "Answers a text or a conversation.",
+    takes: &[schema_of::<ResponsesBody>],
+    gives: Gives::JsonOrEvents(schema_of::<ResponseObject>, schema_of::<ResponseEvent>),
+    statuses: &[],
+};
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {

@@ -2,16 +2,24 @@
 
 use redline_api::foreign::{pairs, score};
 use redline_engine::{EngineError, RerankRequest};
-use redline_wire::{PairsBody, ScoreBody};
+use redline_wire::{PairsAnswer, PairsBody, ScoreAnswer, ScoreBody};
 
 use crate::admission::{Desk, Need, run, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::nesting::has_key;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/score", answer), Route::post("/score", answer)];
+pub(super) const ROUTES: &[Route] =
+    &[Route::post("/v1/score", answer, ABOUT), Route::post("/score", answer, ABOUT)];
+
+const ABOUT: About = About {
+    summary: "Scores labels after items, or the relevance of texts to others.",
+    takes: &[schema_of::<ScoreBody>, schema_of::<PairsBody>],
+    gives: Gives::Json(&[schema_of::<ScoreAnswer>, schema_of::<PairsAnswer>]),
+    statuses: &[],
+};
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {

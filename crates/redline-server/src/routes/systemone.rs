@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use redline_api::foreign::systemone;
 use redline_engine::ScoreOutcome;
-use redline_wire::{SystemOneBody, Usage};
+use redline_wire::{SystemOneAnswers, SystemOneBody, Usage};
 
 use super::decisions::decide;
 use crate::answer::Answer;
@@ -11,10 +11,17 @@ use crate::app::App;
 use crate::fault::Fault;
 use crate::form::Form;
 use crate::nesting::is_deeper;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] =
-    &[Route { form: Form::SystemOne, ..Route::post("/v1/systemone", answer) }];
+    &[Route { form: Form::SystemOne, ..Route::post("/v1/systemone", answer, ABOUT) }];
+
+const ABOUT: About = About {
+    summary: "Answers named questions about a state.",
+    takes: &[schema_of::<SystemOneBody>],
+    gives: Gives::Json(&[schema_of::<SystemOneAnswers>]),
+    statuses: &[],
+};
 
 /// What the names of TypeSafe's own models begin with. Its client sends one of them if it is given none, so they stand for the model.
 const OWN_MODELS: &str = "jev-";

@@ -7,13 +7,34 @@ use redline_wire::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBod
 use crate::admission::{Place, placed};
 use crate::answer::Answer;
 use crate::fault::Fault;
-use crate::route::{Call, Handled, Route};
+use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::post("/tokenize", tokenize),
-    Route::post("/detokenize", detokenize),
-    Route::get("/tokenizer_info", tokenizer_info),
+    Route::post("/tokenize", tokenize, TOKENIZE),
+    Route::post("/detokenize", detokenize, DETOKENIZE),
+    Route::get("/tokenizer_info", tokenizer_info, INFO),
 ];
+
+const TOKENIZE: About = About {
+    summary: "The tokens of a text.",
+    takes: &[schema_of::<TokenizeBody>],
+    gives: Gives::Json(&[schema_of::<TokenizeAnswer>]),
+    statuses: &[],
+};
+
+const DETOKENIZE: About = About {
+    summary: "The text of tokens.",
+    takes: &[schema_of::<DetokenizeBody>],
+    gives: Gives::Json(&[schema_of::<DetokenizeAnswer>]),
+    statuses: &[],
+};
+
+const INFO: About = About {
+    summary: "What clients need to know of the tokenizer.",
+    takes: &[],
+    gives: Gives::Json(&[schema_of::<TokenizerInfo>]),
+    statuses: &[501],
+};
 
 fn tokenize(call: Call) -> Handled {
     Box::pin(async move {

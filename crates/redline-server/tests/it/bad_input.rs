@@ -1,9 +1,10 @@
 //! Invalid requests are refused with the field at fault, and never with a status of 5xx.
 
+use crate::openapi::described;
 use crate::server::{error, start, start_chat};
 
 /// A valid body of each route.
-const BODIES: &[(&str, &str)] = &[
+pub(crate) const BODIES: &[(&str, &str)] = &[
     ("/v1/completions", r#"{"prompt":"In the","max_tokens":1"#),
     ("/v1/chat/completions", r#"{"messages":[{"role":"user","content":"a"}],"max_tokens":1"#),
     ("/v1/responses", r#"{"input":"a","max_output_tokens":1"#),
@@ -214,6 +215,7 @@ fn every_field_with_a_value_of_another_kind_is_answered_or_refused_by_name() {
                 let shown = format!("{path} {}: {}", &body[..body.len().min(120)], answer.text());
                 let shown: String = shown.chars().take(600).collect();
                 assert!(answer.status == 200 || (400..500).contains(&answer.status), "{shown}");
+                described(server.mode, path, &body, &answer);
                 if answer.status != 200 {
                     let (_, code, param) = error(&answer);
                     assert!(
@@ -232,6 +234,7 @@ fn bodies_that_are_not_requests_are_refused() {
     for (path, valid) in BODIES {
         let check = |body: &[u8], status: u16, code: &str, param: Option<&str>| {
             let answer = server.client.request("POST", path, body).unwrap();
+            described(server.mode, path, &String::from_utf8_lossy(body), &answer);
             let expect = (status, code.to_owned(), param.map(str::to_owned));
             assert_eq!(
                 error(&answer),
@@ -266,6 +269,7 @@ fn each_limit_names_its_field() {
     let server = start();
     let check = |path: &str, body: &str, param: &str| {
         let answer = server.client.post(path, body).unwrap();
+        described(server.mode, path, body, &answer);
         let expect = (400, "invalid_value".to_owned(), Some(param.to_owned()));
         assert_eq!(error(&answer), expect, "{path} {}", &body[..body.len().min(100)]);
     };

@@ -13,6 +13,7 @@ mod judges;
 mod keys;
 mod limits;
 mod metrics;
+mod openapi;
 mod page;
 mod pairs;
 mod predict;

@@ -7,15 +7,20 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use redline_api::foreign::GenerationMode;
 use redline_api::{Chat, ChatOptions, LoadedModel};
 use redline_client::{ArrivingAnswer, EventReader, HttpAnswer, HttpClient, HttpConnection, StreamedEvent};
 use redline_engine::{Engine, Options, Source, Stage, StageTime};
 use redline_server::{LogSink, ServeSummary, Server, ServerConfig, ServerStop};
 use serde_json::Value;
 
+use crate::openapi::{described, described_event};
+
 /// A running server, which ends when it is dropped.
 pub(crate) struct Running {
     pub(crate) client: HttpClient,
+    /// How its model generates text.
+    pub(crate) mode: GenerationMode,
     address: String,
     stop: ServerStop,
     thread: Option<JoinHandle<ServeSummary>>,
@@ -53,11 +58,12 @@ pub(crate) fn start_with(model: LoadedModel, change: impl FnOnce(&mut ServerConf
     let address = server.address().to_string();
     let client = HttpClient::new(address.clone());
     let stop = server.stop_handle();
+    let mode = GenerationMode::of(&model.engine);
     let log = Arc::new(Mutex::new(Vec::new()));
     let lines = log.clone();
     let sink: LogSink = Box::new(move |line| lines.lock().unwrap().push(line.to_owned()));
     let thread = std::thread::spawn(move || server.run(model, Some(sink), || ()).unwrap());
-    Running { client, address, stop, thread: Some(thread), log }
+    Running { client, mode, address, stop, thread: Some(thread), log }
 }
 
 /// Starts a server whose model chats with this template of `tests/golden/chat`. Nothing is cached, so that answers are the same.
@@ -173,6 +179,7 @@ impl Running {
                 data => serde_json::from_str(data).unwrap(),
             };
             assert_eq!(name.as_deref(), document["type"].as_str(), "{document}");
+            described_event(self.mode, path, &data);
             events.push(document);
         }
         events
@@ -182,6 +189,7 @@ impl Running {
     pub(crate) fn ok(&self, path: &str, body: &str) -> Value {
         let answer = self.client.post(path, body).unwrap();
         assert_eq!(answer.status, 200, "{path} {body}: {}", answer.text());
+        described(self.mode, path, body, &answer);
         json(&answer)
     }
 }

@@ -1,21 +1,26 @@
 //! Adapters that are loaded and removed while the server runs, as vLLM has it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::limits::MAX_ADAPTER_NAME;
+
 /// Asks to load an adapter.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadAdapterBody {
     /// The name under which requests ask for it.
+    #[schemars(length(min = 1, max = MAX_ADAPTER_NAME))]
     pub lora_name: String,
     /// Its directory.
+    #[schemars(length(min = 1))]
     pub lora_path: String,
     /// Whether it replaces an adapter of this name; otherwise such an adapter is an error.
     pub load_inplace: Option<bool>,
 }
 
 /// Asks to remove an adapter.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UnloadAdapterBody {
     /// Its name.
@@ -23,7 +28,7 @@ pub struct UnloadAdapterBody {
 }
 
 /// The adapters.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AdapterList {
     /// Always `list`.
     pub object: &'static str,
@@ -32,7 +37,7 @@ pub struct AdapterList {
 }
 
 /// An adapter.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AdapterEntry {
     /// The name under which requests ask for it.
     pub id: String,

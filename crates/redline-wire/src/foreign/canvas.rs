@@ -1,15 +1,17 @@
 //! How a model fills masks, in answers and events of the routes for generated text.
 
 use redline_settings::Algorithm;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{DiffusionStep, named};
 
 /// How the masks of an answer were filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GenerationMeta {
     /// The algorithm that chose the masks.
     #[serde(serialize_with = "named::serialize")]
+    #[schemars(with = "named::OneOf<Algorithm>")]
     pub algorithm: Algorithm,
     /// Number of forward passes, of all prompts together.
     pub passes: usize,
@@ -20,7 +22,7 @@ pub struct GenerationMeta {
 }
 
 /// What is new of a canvas: first the canvas before its first pass, then every pass.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum CanvasEvent {
     /// The canvas before its first pass.

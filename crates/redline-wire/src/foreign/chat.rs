@@ -2,9 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
+use crate::cases;
 use crate::diffuse::with_diffusion_keys;
+use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K, MAX_TOP_LOGPROBS};
+use crate::shape::{self, one_of, schemas};
 use crate::{
     AdapterNames, CanvasEvent, ChatKeys, Finite, GenerationMeta, JsonText, LogitBias, StreamEvent,
     StreamOptions, Strings, TypedObject, Usage,
@@ -12,7 +17,8 @@ use crate::{
 
 with_diffusion_keys! {
     /// Asks for answers to a conversation.
-    #[derive(Clone, Debug, Deserialize)]
+    #[derive(Clone, Debug, Deserialize, JsonSchema)]
+    #[schemars(transform = cases::chat)]
     #[serde(deny_unknown_fields)]
     pub struct ChatCompletionBody {
         /// The model's name.
@@ -20,26 +26,36 @@ with_diffusion_keys! {
         /// The adapters, applied one after the other.
         pub adapter: Option<AdapterNames>,
         /// The messages, objects with `role` and `content`.
+        #[schemars(with = "Vec<ChatMessageShape>", length(min = 1))]
         pub messages: Vec<JsonText>,
         /// Maximum number of new tokens per answer.
+        #[schemars(range(min = 1))]
         pub max_completion_tokens: Option<usize>,
         /// The older name of `max_completion_tokens`.
+        #[schemars(range(min = 1))]
         pub max_tokens: Option<usize>,
         /// Temperature; 0 is greedy.
+        #[schemars(range(min = 0.0, max = MAX_TEMPERATURE))]
         pub temperature: Option<f32>,
         /// Keep the smallest set of tokens whose probability reaches this.
+        #[schemars(with = "Option<shape::ShareAboveZero>")]
         pub top_p: Option<f32>,
         /// Keep the k most probable tokens; 0 and -1 keep all.
+        #[schemars(range(min = -1, max = MAX_TOP_K))]
         pub top_k: Option<i64>,
         /// Drop tokens below this share of the most probable one.
+        #[schemars(range(min = 0.0, max = 1.0))]
         pub min_p: Option<f32>,
         /// Locally typical sampling up to this probability.
+        #[schemars(with = "Option<shape::ShareAboveZero>")]
         pub typical_p: Option<f32>,
         /// Number of answers.
+        #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
         pub n: Option<usize>,
         /// Seed of the random numbers; a negative one stands for its two's complement.
         pub seed: Option<i64>,
         /// Texts before which an answer stops.
+        #[schemars(with = "Option<shape::Stops>")]
         pub stop: Option<Strings>,
         /// Whether to send the answer as events while it is generated.
         pub stream: Option<bool>,
@@ -48,56 +64,75 @@ with_diffusion_keys! {
         /// Whether to return log-probabilities of the tokens.
         pub logprobs: Option<bool>,
         /// Number of most probable tokens to return at each position.
+        #[schemars(range(max = MAX_TOP_LOGPROBS))]
         pub top_logprobs: Option<usize>,
         /// Numbers that are added to logits.
         pub logit_bias: Option<LogitBias>,
         /// Subtracted once from the logits of generated tokens.
+        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
         pub presence_penalty: Option<f32>,
         /// Subtracted from the logit of a token for each time it was generated.
+        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
         pub frequency_penalty: Option<f32>,
         /// Divides positive logits of tokens that occurred.
+        #[schemars(with = "Option<shape::Repetition>")]
         pub repetition_penalty: Option<f32>,
         /// Continue after an end-of-sequence token.
         pub ignore_eos: Option<bool>,
         /// Further variables of the chat template by name.
         pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
         /// Documents that the model may use, objects.
+        #[schemars(with = "Option<Vec<shape::AnyObject>>")]
         pub documents: Option<Vec<JsonText>>,
         /// The date that the chat template may print, such as `2026-07-26`.
+        #[schemars(with = "Option<shape::Day>")]
         pub date: Option<String>,
         /// End the prompt where the assistant's answer begins.
         pub add_generation_prompt: Option<bool>,
         /// End the prompt with the content of the final message, so that the model continues it.
         pub continue_final_message: Option<bool>,
         /// Only requests with the same salt share cached prefixes.
+        #[schemars(with = "Option<shape::Salt>")]
         pub cache_salt: Option<String>,
         /// Time limit in seconds.
+        #[schemars(with = "Option<shape::Seconds>")]
         pub timeout_s: Option<f64>,
         /// Functions that the model may call. Supported only if it may call none.
         pub tools: Option<Vec<JsonText>>,
         /// Which function to call: `none`, or `auto` without functions.
+        #[schemars(with = "Option<shape::NoCall>")]
         pub tool_choice: Option<JsonText>,
         /// Accepted and not used.
         pub parallel_tool_calls: Option<bool>,
         /// The older name of `tools`.
+        #[schemars(with = "Option<shape::EmptyList>")]
         pub functions: Option<Vec<JsonText>>,
         /// The older name of `tool_choice`.
+        #[schemars(with = "Option<shape::NoCall>")]
         pub function_call: Option<JsonText>,
         /// The form of the answer. Only `text` is supported.
+        #[schemars(with = "Option<shape::PlainText>")]
         pub response_format: Option<TypedObject>,
         /// The kinds of output. Only `text` is supported.
+        #[schemars(with = "Option<Vec<shape::TextName>>")]
         pub modalities: Option<Vec<String>>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub audio: Option<JsonText>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub prediction: Option<JsonText>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub reasoning_effort: Option<JsonText>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub verbosity: Option<JsonText>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub web_search_options: Option<JsonText>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub moderation: Option<JsonText>,
         /// Names the end user. Accepted and not used.
         pub user: Option<String>,
@@ -131,8 +166,35 @@ impl ChatCompletionBody {
     }
 }
 
+/// A message as chat templates read it. They may read further fields.
+struct ChatMessageShape;
+
+schemas! {
+    ChatMessageShape: |_g| {
+        let text = json!({ "type": "string" });
+        let part = json!({
+            "type": "object",
+            "properties": { "type": one_of(&["text"]), "text": text },
+            "required": ["type", "text"]
+        });
+        json_schema!({
+            "type": "object",
+            "properties": {
+                "role": text,
+                "content": { "anyOf": [text, { "type": "array", "items": part }, { "type": "null" }] },
+                "tool_calls": { "type": ["array", "null"], "items": { "type": "object" } }
+            },
+            "required": ["role"],
+            "anyOf": [
+                cases::case([("content", cases::given())], &[]),
+                cases::case([("role", one_of(&["assistant"]))], &[])
+            ]
+        })
+    };
+}
+
 /// Answer to a [`ChatCompletionBody`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChatCompletion {
     /// Identifies the answer.
     pub id: String,
@@ -152,7 +214,7 @@ pub struct ChatCompletion {
 }
 
 /// An answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChatCompletionChoice {
     /// Its index.
     pub index: usize,
@@ -165,7 +227,7 @@ pub struct ChatCompletionChoice {
 }
 
 /// A message of the model.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AssistantMessage {
     /// Always `assistant`.
     pub role: &'static str,
@@ -176,7 +238,7 @@ pub struct AssistantMessage {
 }
 
 /// Log-probabilities of the tokens of an answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChatLogprobs {
     /// One entry per token.
     pub content: Vec<ChatPosition>,
@@ -185,7 +247,7 @@ pub struct ChatLogprobs {
 }
 
 /// Log-probabilities at a position.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChatPosition {
     /// The token.
     #[serde(flatten)]
@@ -195,7 +257,7 @@ pub struct ChatPosition {
 }
 
 /// A token and its log-probability.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChatToken {
     /// Its text; incomplete characters are U+FFFD.
     pub token: String,
@@ -209,7 +271,7 @@ pub struct ChatToken {
 pub type ChatCompletionEvent = StreamEvent<ChatCompletionDelta>;
 
 /// What is new of an answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChatCompletionDelta {
     /// The index of the answer.
     pub index: usize,
@@ -225,7 +287,7 @@ pub struct ChatCompletionDelta {
 }
 
 /// New parts of a message.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct MessageDelta {
     /// In the first chunk: `assistant`.
     #[serde(skip_serializing_if = "Option::is_none")]

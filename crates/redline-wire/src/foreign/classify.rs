@@ -1,36 +1,47 @@
 //! `/v1/classify`, in the list form of vLLM.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cases;
+use crate::limits::{MAX_CLASSES, MAX_TEXTS};
+use crate::shape;
 use crate::{AdapterNames, Finite, Strings, Usage};
 
 /// Asks for the class of each text.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = cases::classify)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifyBody {
     /// The model's name.
     pub model: Option<String>,
     /// The texts.
     #[serde(alias = "text", alias = "texts")]
+    #[schemars(with = "shape::Texts<1, MAX_TEXTS>")]
     pub input: Strings,
     /// The classes.
+    #[schemars(with = "Vec<shape::SomeText>", length(min = 2, max = MAX_CLASSES), extend("uniqueItems" = true))]
     pub classes: Vec<String>,
     /// The smallest probability that a class must have to be the answer.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub threshold: Option<f32>,
     /// The text into which each text is put, with `{text}` once and `{classes}` at most once.
+    #[schemars(with = "Option<shape::TextTemplate>")]
     pub template: Option<String>,
     /// A text without content, by which classes are calibrated.
     pub calibrate: Option<String>,
     /// The adapters, applied one after the other.
     pub adapter: Option<AdapterNames>,
     /// Only requests with the same salt share cached prefixes.
+    #[schemars(with = "Option<shape::Salt>")]
     pub cache_salt: Option<String>,
     /// Time limit in seconds.
+    #[schemars(with = "Option<shape::Seconds>")]
     pub timeout_s: Option<f64>,
 }
 
 /// Answer to a [`ClassifyBody`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ClassifyAnswer {
     /// Identifies the answer.
     pub id: String,
@@ -49,7 +60,7 @@ pub struct ClassifyAnswer {
 }
 
 /// The class of a text.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ClassifiedText {
     /// Its index in the request.
     pub index: usize,

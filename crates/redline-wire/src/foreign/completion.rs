@@ -1,8 +1,12 @@
 //! `/v1/completions`, as OpenAI and vLLM have it.
 
+use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::cases;
 use crate::diffuse::with_diffusion_keys;
+use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K, MAX_TOP_LOGPROBS};
+use crate::shape::{self, schemas};
 use crate::{
     AdapterNames, CanvasEvent, Finite, GenerationMeta, LogitBias, Prompts, StreamEvent, StreamOptions,
     Strings, Usage,
@@ -10,7 +14,8 @@ use crate::{
 
 with_diffusion_keys! {
     /// Asks for continuations of prompts.
-    #[derive(Clone, Debug, Deserialize)]
+    #[derive(Clone, Debug, Deserialize, JsonSchema)]
+    #[schemars(transform = cases::completion)]
     #[serde(deny_unknown_fields)]
     pub struct CompletionBody {
         /// The model's name.
@@ -20,22 +25,30 @@ with_diffusion_keys! {
         /// Maximum number of new tokens per continuation.
         pub max_tokens: Option<usize>,
         /// Temperature; 0 is greedy.
+        #[schemars(range(min = 0.0, max = MAX_TEMPERATURE))]
         pub temperature: Option<f32>,
         /// Keep the smallest set of tokens whose probability reaches this.
+        #[schemars(with = "Option<shape::ShareAboveZero>")]
         pub top_p: Option<f32>,
         /// Keep the k most probable tokens; 0 and -1 keep all.
+        #[schemars(range(min = -1, max = MAX_TOP_K))]
         pub top_k: Option<i64>,
         /// Drop tokens below this share of the most probable one.
+        #[schemars(range(min = 0.0, max = 1.0))]
         pub min_p: Option<f32>,
         /// Locally typical sampling up to this probability.
+        #[schemars(with = "Option<shape::ShareAboveZero>")]
         pub typical_p: Option<f32>,
         /// Number of continuations per prompt to return.
+        #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
         pub n: Option<usize>,
         /// Number of continuations per prompt to generate, of which the most probable are returned.
+        #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
         pub best_of: Option<usize>,
         /// Seed of the random numbers; a negative one stands for its two's complement.
         pub seed: Option<i64>,
         /// Texts before which generation stops.
+        #[schemars(with = "Option<shape::Stops>")]
         pub stop: Option<Strings>,
         /// Whether to send the text as events while it is generated.
         pub stream: Option<bool>,
@@ -44,14 +57,18 @@ with_diffusion_keys! {
         /// Whether the text begins with the prompt.
         pub echo: Option<bool>,
         /// Return log-probabilities of the tokens, and of this number of most probable tokens at each position.
+        #[schemars(range(max = MAX_TOP_LOGPROBS))]
         pub logprobs: Option<usize>,
         /// Numbers that are added to logits.
         pub logit_bias: Option<LogitBias>,
         /// Subtracted once from the logits of generated tokens.
+        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
         pub presence_penalty: Option<f32>,
         /// Subtracted from the logit of a token for each time it was generated.
+        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
         pub frequency_penalty: Option<f32>,
         /// Divides positive logits of tokens that occurred.
+        #[schemars(with = "Option<shape::Repetition>")]
         pub repetition_penalty: Option<f32>,
         /// Continue after an end-of-sequence token.
         pub ignore_eos: Option<bool>,
@@ -60,10 +77,13 @@ with_diffusion_keys! {
         /// The adapters, applied one after the other.
         pub adapter: Option<AdapterNames>,
         /// Only requests with the same salt share cached prefixes.
+        #[schemars(with = "Option<shape::Salt>")]
         pub cache_salt: Option<String>,
         /// Time limit in seconds.
+        #[schemars(with = "Option<shape::Seconds>")]
         pub timeout_s: Option<f64>,
         /// Text after the completion. Nothing but an empty one is supported.
+        #[schemars(length(max = 0))]
         pub suffix: Option<String>,
         /// Names the end user. Accepted and not used.
         pub user: Option<String>,
@@ -71,7 +91,7 @@ with_diffusion_keys! {
 }
 
 /// Answer to a [`CompletionBody`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OpenAiCompletion {
     /// Identifies the answer.
     pub id: String,
@@ -91,7 +111,7 @@ pub struct OpenAiCompletion {
 }
 
 /// A continuation.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OpenAiChoice {
     /// Its index.
     pub index: usize,
@@ -110,7 +130,7 @@ pub struct OpenAiChoice {
 pub type CompletionEvent = StreamEvent<CompletionDelta>;
 
 /// New text of a continuation.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CompletionDelta {
     /// The index of the continuation.
     pub index: usize,
@@ -129,7 +149,7 @@ pub struct CompletionDelta {
 }
 
 /// Log-probabilities as parallel lists, one entry per token.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct LegacyLogprobs {
     /// The texts of the tokens.
     pub tokens: Vec<String>,
@@ -149,4 +169,10 @@ impl Serialize for NamedLogprobs {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
+}
+
+schemas! {
+    NamedLogprobs: |_g| json_schema!({
+        "type": "object", "additionalProperties": { "type": "number", "format": "float" }
+    });
 }

@@ -3,13 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, json_schema};
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use crate::cases::{case, cases, given};
+use crate::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
+use crate::shape::{self, one_of, schemas, text_or_list_of};
 use crate::{Finite, JsonText};
 
 /// Asks questions about an input.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionBody {
     /// The model's name.
@@ -17,6 +22,7 @@ pub struct DecisionBody {
     /// What the questions are about.
     pub input: DecisionInput,
     /// The questions.
+    #[schemars(length(min = 1, max = MAX_QUESTIONS))]
     pub questions: Vec<DecisionQuestionBody>,
     /// Context that precedes the input.
     pub instructions: Option<String>,
@@ -29,20 +35,25 @@ pub struct DecisionBody {
     /// Names the end user. Accepted and not used.
     pub safety_identifier: Option<String>,
     /// Temperature of the probabilities. Nothing but 1 is supported.
+    #[schemars(with = "Option<shape::One>")]
     pub temperature: Option<f32>,
     /// Only requests with the same salt share cached prefixes.
+    #[schemars(with = "Option<shape::Salt>")]
     pub cache_salt: Option<String>,
     /// Time limit in seconds.
+    #[schemars(with = "Option<shape::Seconds>")]
     pub timeout_s: Option<f64>,
 }
 
 /// How prompts are cached.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PromptCacheOptions {
     /// `implicit` or `explicit`.
+    #[schemars(with = "Option<shape::CacheMode>")]
     pub mode: Option<String>,
     /// How long.
+    #[schemars(with = "Option<shape::CacheTime>")]
     pub ttl: Option<String>,
 }
 
@@ -79,7 +90,8 @@ impl<'de> Deserialize<'de> for DecisionInput {
 }
 
 /// An item of an input. The fields that it has follow from its type.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = item_cases)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionItem {
     /// Its type; a message if absent.
@@ -110,7 +122,7 @@ pub struct DecisionItem {
 }
 
 /// The types of items.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionItemKind {
     /// A message.
@@ -127,7 +139,7 @@ pub enum DecisionItemKind {
 }
 
 /// Who wrote a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionRole {
     /// The user.
@@ -173,7 +185,8 @@ impl<'de> Deserialize<'de> for DecisionText {
 }
 
 /// A part of a text.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = part_cases)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionPart {
     /// Its type.
@@ -194,7 +207,7 @@ pub struct DecisionPart {
 }
 
 /// The types of parts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionPartKind {
     /// A text.
@@ -210,7 +223,8 @@ pub enum DecisionPartKind {
 }
 
 /// A question. The fields that it has follow from its type.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = question_cases)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionQuestionBody {
     /// Its type.
@@ -219,15 +233,18 @@ pub struct DecisionQuestionBody {
     /// Names it in the answer.
     pub name: Option<String>,
     /// What is asked.
+    #[schemars(with = "QuestionText")]
     pub instructions: DecisionText,
     /// The options of a choice.
+    #[schemars(length(min = 2, max = MAX_OPTIONS))]
     pub choices: Option<Vec<DecisionChoiceBody>>,
     /// The levels of a score, from the lowest.
+    #[schemars(length(min = 2, max = MAX_LEVELS))]
     pub levels: Option<Vec<DecisionLevelBody>>,
 }
 
 /// The types of questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {
     /// Whether a statement is true.
@@ -239,17 +256,18 @@ pub enum DecisionKind {
 }
 
 /// An option of a choice.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionChoiceBody {
     /// Its value.
+    #[schemars(with = "ChoiceValue")]
     pub value: DecisionValue,
     /// When it applies.
     pub description: Option<String>,
 }
 
 /// The value of an option.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(untagged, expecting = "a string or a boolean")]
 pub enum DecisionValue {
     /// A boolean, which is not the text of the same name.
@@ -259,17 +277,18 @@ pub enum DecisionValue {
 }
 
 /// A level of a score.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecisionLevelBody {
     /// Its name.
+    #[schemars(length(min = 1))]
     pub label: String,
     /// When it applies.
     pub description: Option<String>,
 }
 
 /// Answer to a [`DecisionBody`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct DecisionsAnswer {
     /// Identifies the answer.
     pub id: String,
@@ -288,7 +307,7 @@ pub struct DecisionsAnswer {
 }
 
 /// The answer to a question.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum DecisionAnswer {
     /// To a predicate.
@@ -323,7 +342,7 @@ pub enum DecisionAnswer {
 }
 
 /// The probability of an option.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OptionProbability {
     /// The option's value.
     pub value: DecisionValue,
@@ -332,7 +351,7 @@ pub struct OptionProbability {
 }
 
 /// The probability of a level.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LevelProbability {
     /// The level, counted from 0.
     pub value: usize,
@@ -343,7 +362,7 @@ pub struct LevelProbability {
 }
 
 /// How an answer was read.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct DecisionDiagnostics {
     /// The probability that the model would write one of the labels; `null` if the model does not tell.
     pub label_mass: Option<Finite<f32>>,
@@ -352,7 +371,7 @@ pub struct DecisionDiagnostics {
 }
 
 /// Token counts in the form of OpenAI's newer routes.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct DecisionUsage {
     /// Tokens of the prompts; what all questions share counts once.
     pub input_tokens: usize,
@@ -367,7 +386,7 @@ pub struct DecisionUsage {
 }
 
 /// Where input tokens came from.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct DecisionInputDetails {
     /// Tokens that a cache held.
     pub cached_tokens: usize,
@@ -376,8 +395,93 @@ pub struct DecisionInputDetails {
 }
 
 /// Details of the output.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct DecisionOutputDetails {
     /// Always 0.
     pub reasoning_tokens: usize,
+}
+
+/// The value of an option of a request, which is not empty.
+struct ChoiceValue;
+/// What is asked: a text or parts.
+struct QuestionText;
+
+/// The types of parts that questions and messages of users have.
+const OF_QUESTIONS: &[&str] = &["input_text", "input_json"];
+/// Those that other messages to the model, and outputs, have.
+const OF_SYSTEM: &[&str] = &["input_text"];
+/// Those that messages of the model have.
+const OF_ASSISTANT: &[&str] = &["output_text", "refusal"];
+
+schemas! {
+    ChoiceValue: |_g| json_schema!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "minLength": 1 }] });
+    QuestionText: |generator| {
+        let part = generator.subschema_for::<DecisionPart>();
+        let parts = json!({ "type": "array", "items": { "allOf": [part, of_kinds(OF_QUESTIONS)] }, "minItems": 1 });
+        json_schema!({ "anyOf": [{ "type": "string", "minLength": 1 }, parts] })
+    };
+    DecisionText: |generator| text_or_list_of(generator.subschema_for::<DecisionPart>());
+    DecisionInput: |generator| {
+        let items = json!({ "type": "array", "items": generator.subschema_for::<DecisionItem>(), "minItems": 1 });
+        json_schema!({ "anyOf": [{ "type": "string" }, items] })
+    };
+}
+
+/// An object of one of these types.
+fn of_kinds(kinds: &[&str]) -> Value {
+    case([("type", one_of(kinds))], &[])
+}
+
+/// A text, or parts of these types.
+fn text_of(kinds: &[&str]) -> Value {
+    json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": of_kinds(kinds) }] })
+}
+
+/// What a part has, by its type.
+fn part_cases(schema: &mut Schema) {
+    let text = case([("type", one_of(&["input_text", "output_text"])), ("text", given())], &[]);
+    let data = json!({ "type": ["array", "object"] });
+    let data = case([("type", one_of(&["input_json"])), ("data", data)], &[]);
+    let refusal = case([("type", one_of(&["refusal"])), ("refusal", given())], &[]);
+    cases(schema, [text, data, refusal]);
+}
+
+/// What an item has, by its type, and what a message says, by its role.
+fn item_cases(schema: &mut Schema) {
+    let of_calls = ["name", "arguments", "input", "output", "call_id"];
+    let message = |roles: &[&str], kinds: &[&str]| {
+        let mut of = case([("role", one_of(roles)), ("content", text_of(kinds))], &of_calls);
+        of["properties"]["type"] = one_of(&["message"]);
+        of
+    };
+    let call = |kind: &str, has: &str, lacks: &str| {
+        let has = [("type", one_of(&[kind])), ("name", given()), (has, given()), ("call_id", given())];
+        case(has, &["role", "content", lacks, "output"])
+    };
+    let outputs = ["function_call_output", "custom_tool_call_output"];
+    let output = [("type", one_of(&outputs)), ("output", text_of(OF_SYSTEM)), ("call_id", given())];
+    cases(
+        schema,
+        [
+            message(&["user"], OF_QUESTIONS),
+            message(&["system", "developer"], OF_SYSTEM),
+            message(&["assistant"], OF_ASSISTANT),
+            call("function_call", "arguments", "input"),
+            call("custom_tool_call", "input", "arguments"),
+            case(output, &["role", "content", "name", "arguments", "input"]),
+        ],
+    );
+}
+
+/// What a question has, by its type.
+fn question_cases(schema: &mut Schema) {
+    let of = |kind: &str| ("type", one_of(&[kind]));
+    cases(
+        schema,
+        [
+            case([of("predicate")], &["choices", "levels"]),
+            case([of("choice"), ("choices", given())], &["levels"]),
+            case([of("score"), ("levels", given())], &["choices"]),
+        ],
+    );
 }

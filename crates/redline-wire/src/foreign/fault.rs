@@ -1,16 +1,17 @@
 //! The error object of OpenAI's API.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The body of an answer that reports an error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// The error.
     pub error: ErrorDetail,
 }
 
 /// An error.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDetail {
     /// The fact with its numbers, and what to do about it.
     pub message: String,
@@ -24,7 +25,7 @@ pub struct ErrorDetail {
 }
 
 /// The body of an answer that reports an invalid field in TypeSafe's form, with the error in OpenAI's form too.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ValidationBody {
     /// The error.
     pub error: ErrorDetail,
@@ -33,7 +34,7 @@ pub struct ValidationBody {
 }
 
 /// An invalid field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ValidationDetail {
     /// Where it is: `body`, then the names of fields and the indices of lists.
     pub loc: Vec<LocationPart>,
@@ -45,7 +46,7 @@ pub struct ValidationDetail {
 }
 
 /// A part of a field's place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum LocationPart {
     /// A field.
@@ -55,7 +56,7 @@ pub enum LocationPart {
 }
 
 /// The body of an answer that reports an error in the form of Text Embeddings Inference.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TeiErrorBody {
     /// The fact with its numbers, and what to do about it.
     pub error: String,

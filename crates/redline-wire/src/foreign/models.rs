@@ -1,9 +1,10 @@
 //! The list of models, as OpenAI's API has it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Answer to `GET /v1/models`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ModelList {
     /// Always `list`.
     pub object: &'static str,
@@ -12,7 +13,7 @@ pub struct ModelList {
 }
 
 /// A model.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ModelEntry {
     /// The name for the key `model` of requests.
     pub id: String,

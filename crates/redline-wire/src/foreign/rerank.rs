@@ -1,11 +1,16 @@
 //! Requests to rerank, as Cohere, Jina and vLLM have them (`documents`), and as TEI has them (`texts`).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cases;
+use crate::limits::MAX_DOCUMENTS;
+use crate::shape;
 use crate::{AdapterNames, Finite, TruncationDirection, Usage};
 
 /// Asks for the order of documents.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = cases::rerank)]
 #[serde(deny_unknown_fields)]
 pub struct RerankBody {
     /// The model's name.
@@ -13,8 +18,10 @@ pub struct RerankBody {
     /// The query.
     pub query: String,
     /// The documents: Cohere's form.
+    #[schemars(length(min = 1, max = MAX_DOCUMENTS))]
     pub documents: Option<Vec<DocumentBody>>,
     /// The documents: TEI's form, which is answered by a plain list.
+    #[schemars(length(min = 1, max = MAX_DOCUMENTS))]
     pub texts: Option<Vec<String>>,
     /// Maximum number of results; 0: all.
     pub top_n: Option<usize>,
@@ -31,15 +38,18 @@ pub struct RerankBody {
     /// Whether scores are log-odds instead of probabilities, in TEI's form.
     pub raw_scores: Option<bool>,
     /// Longer documents are cut to so many tokens, in Cohere's form.
+    #[schemars(range(min = 1))]
     pub max_tokens_per_doc: Option<usize>,
     /// Only requests with the same salt share cached prefixes.
+    #[schemars(with = "Option<shape::Salt>")]
     pub cache_salt: Option<String>,
     /// Time limit in seconds.
+    #[schemars(with = "Option<shape::Seconds>")]
     pub timeout_s: Option<f64>,
 }
 
 /// A document: a string, or an object with a text.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(untagged, expecting = "a string, or an object with a `text`")]
 pub enum DocumentBody {
     /// The text alone.
@@ -61,7 +71,7 @@ impl DocumentBody {
 }
 
 /// Answer in Cohere's form.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RankedDocuments {
     /// Identifies the answer.
     pub id: String,
@@ -74,7 +84,7 @@ pub struct RankedDocuments {
 }
 
 /// A ranked document.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RankedDocument {
     /// Its index in the request.
     pub index: usize,
@@ -86,7 +96,7 @@ pub struct RankedDocument {
 }
 
 /// A ranked document in TEI's form.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TeiRank {
     /// Its index in the request.
     pub index: usize,

@@ -1,18 +1,24 @@
 //! `/v1/responses`, as OpenAI has it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+use crate::cases;
 use crate::diffuse::with_diffusion_keys;
+use crate::limits::{MAX_TEMPERATURE, MAX_TOP_K};
+use crate::shape::{self, text_or_list_of};
 use crate::{AdapterNames, Finite, GenerationMeta, JsonText, ServerEvent, StreamOptions, TypedObject, Usage};
 
 with_diffusion_keys! {
     /// Asks for an answer to a text or to a conversation.
-    #[derive(Clone, Debug, Deserialize)]
+    #[derive(Clone, Debug, Deserialize, JsonSchema)]
+    #[schemars(transform = cases::responses)]
     #[serde(deny_unknown_fields)]
     pub struct ResponsesBody {
         /// The model's name.
@@ -24,14 +30,19 @@ with_diffusion_keys! {
         /// The system message.
         pub instructions: Option<String>,
         /// Maximum number of new tokens.
+        #[schemars(range(min = 1))]
         pub max_output_tokens: Option<usize>,
         /// Temperature; 0 is greedy.
+        #[schemars(range(min = 0.0, max = MAX_TEMPERATURE))]
         pub temperature: Option<f32>,
         /// Keep the smallest set of tokens whose probability reaches this.
+        #[schemars(with = "Option<shape::ShareAboveZero>")]
         pub top_p: Option<f32>,
         /// Keep the k most probable tokens; 0 and -1 keep all.
+        #[schemars(range(min = -1, max = MAX_TOP_K))]
         pub top_k: Option<i64>,
         /// Drop tokens below this share of the most probable one.
+        #[schemars(range(min = 0.0, max = 1.0))]
         pub min_p: Option<f32>,
         /// Seed of the random numbers; a negative one stands for its two's complement.
         pub seed: Option<i64>,
@@ -44,8 +55,10 @@ with_diffusion_keys! {
         /// Further variables of the chat template by name.
         pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
         /// Only requests with the same salt share cached prefixes.
+        #[schemars(with = "Option<shape::Salt>")]
         pub cache_salt: Option<String>,
         /// Time limit in seconds.
+        #[schemars(with = "Option<shape::Seconds>")]
         pub timeout_s: Option<f64>,
         /// Notes of the caller, which the answer repeats.
         pub metadata: Option<BTreeMap<String, String>>,
@@ -56,30 +69,42 @@ with_diffusion_keys! {
         /// Functions that the model may call. Supported only if it may call none.
         pub tools: Option<Vec<JsonText>>,
         /// Which function to call: `none`, or `auto` without functions.
+        #[schemars(with = "Option<shape::NoCall>")]
         pub tool_choice: Option<JsonText>,
         /// Accepted and not used.
         pub parallel_tool_calls: Option<bool>,
         /// What to do with a long input. Only `disabled` is supported.
+        #[schemars(with = "Option<shape::Disabled>")]
         pub truncation: Option<String>,
         /// Whether to answer later. Only `false` is supported.
+        #[schemars(with = "Option<shape::False>")]
         pub background: Option<bool>,
         /// Further parts of the answer. Only an empty list is supported.
+        #[schemars(with = "Option<shape::EmptyList>")]
         pub include: Option<Vec<String>>,
         /// Number of most probable tokens at each position. Only 0 is supported.
+        #[schemars(range(max = 0))]
         pub top_logprobs: Option<usize>,
         /// Not supported, because nothing is stored.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub previous_response_id: Option<String>,
         /// Not supported, because nothing is stored.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub conversation: Option<JsonText>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub prompt: Option<JsonText>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub reasoning: Option<JsonText>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub context_management: Option<JsonText>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub max_tool_calls: Option<usize>,
         /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
         pub moderation: Option<JsonText>,
         /// Names the end user. Accepted and not used.
         pub user: Option<String>,
@@ -95,12 +120,14 @@ with_diffusion_keys! {
 }
 
 /// The form of an answer.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResponsesText {
     /// Only the type `text` is supported.
+    #[schemars(with = "Option<shape::PlainText>")]
     pub format: Option<TypedObject>,
     /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
     pub verbosity: Option<String>,
 }
 
@@ -133,7 +160,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOrParts<T> {
 }
 
 /// An item of an input. Only messages are supported; other keys of theirs are not read.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[schemars(transform = cases::message)]
 pub struct ResponsesItem {
     /// `message`, which is the default.
     #[serde(rename = "type")]
@@ -145,7 +173,8 @@ pub struct ResponsesItem {
 }
 
 /// A part of a message. Only texts are supported; other keys of theirs are not read.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[schemars(transform = cases::part)]
 pub struct ResponsesPart {
     /// `input_text` or `output_text`.
     #[serde(rename = "type")]
@@ -155,7 +184,7 @@ pub struct ResponsesPart {
 }
 
 /// Answer to a [`ResponsesBody`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseObject {
     /// Identifies the answer.
     pub id: String,
@@ -211,7 +240,7 @@ pub struct ResponseObject {
 }
 
 /// Why an answer failed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseFailure {
     /// A short name of the error.
     pub code: String,
@@ -220,21 +249,21 @@ pub struct ResponseFailure {
 }
 
 /// Why an answer is incomplete.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct IncompleteDetails {
     /// `max_output_tokens`.
     pub reason: &'static str,
 }
 
 /// The form of the text of an answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseTextForm {
     /// Plain text.
     pub format: ResponseTextFormat,
 }
 
 /// A format of text.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseTextFormat {
     /// Always `text`.
     #[serde(rename = "type")]
@@ -242,7 +271,7 @@ pub struct ResponseTextFormat {
 }
 
 /// The message of an answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseMessage {
     /// Identifies the message.
     pub id: String,
@@ -258,7 +287,7 @@ pub struct ResponseMessage {
 }
 
 /// A text of a message.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseTextPart {
     /// Always `output_text`.
     #[serde(rename = "type")]
@@ -279,7 +308,7 @@ impl ResponseTextPart {
 }
 
 /// Token counts of an answer.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct ResponseUsage {
     /// Prompt tokens.
     pub input_tokens: usize,
@@ -294,7 +323,7 @@ pub struct ResponseUsage {
 }
 
 /// Where prompt tokens came from.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct InputTokensDetails {
     /// Prompt tokens taken from a cache filled by an earlier request.
     pub cached_tokens: usize,
@@ -303,7 +332,7 @@ pub struct InputTokensDetails {
 }
 
 /// What generated tokens are for.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct OutputTokensDetails {
     /// Always 0.
     pub reasoning_tokens: usize,
@@ -323,7 +352,7 @@ impl From<Usage> for ResponseUsage {
 }
 
 /// An event of a streamed answer to a [`ResponsesBody`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseEvent {
     /// The name of the event.
     #[serde(rename = "type")]
@@ -342,7 +371,7 @@ impl ServerEvent for ResponseEvent {
 }
 
 /// What an event says.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ResponseEventContent {
     /// The state of the answer.
@@ -394,4 +423,18 @@ pub enum ResponseEventContent {
         /// Always empty.
         logprobs: [(); 0],
     },
+}
+
+impl<T: JsonSchema> JsonSchema for TextOrParts<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Owned(format!("TextOrParts_for_{}", T::schema_name()))
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        text_or_list_of(generator.subschema_for::<T>())
+    }
 }

@@ -1,14 +1,19 @@
 //! `/v1/score`, as SGLang has it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cases;
+use crate::limits::MAX_LABELS;
 use crate::named;
+use crate::shape;
 use crate::{
     AdapterNames, Finite, ItemFault, Items, LabelIds, LongLabels, TextOrIds, Tokenization, Truncate, Usage,
 };
 
 /// Asks for the probability of each label after query and item.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = cases::score)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreBody {
     /// The model's name.
@@ -18,8 +23,10 @@ pub struct ScoreBody {
     /// One row of scores each.
     pub items: Items,
     /// The labels as token ids.
+    #[schemars(length(min = 1, max = MAX_LABELS))]
     pub label_token_ids: Option<Vec<LabelIds>>,
     /// The labels as texts.
+    #[schemars(with = "Option<Vec<shape::SomeText>>", length(min = 1, max = MAX_LABELS))]
     pub labels: Option<Vec<String>>,
     /// Whether the scores of an item sum to 1 over the labels; otherwise they are probabilities over the vocabulary.
     pub apply_softmax: Option<bool>,
@@ -27,12 +34,15 @@ pub struct ScoreBody {
     pub item_first: Option<bool>,
     /// How labels of several tokens count.
     #[serde(default, with = "named::optional")]
+    #[schemars(with = "Option<named::OneOf<LongLabels>>")]
     pub long_labels: Option<LongLabels>,
     /// How texts are joined.
     #[serde(default, with = "named::optional")]
+    #[schemars(with = "Option<named::OneOf<Tokenization>>")]
     pub tokenization: Option<Tokenization>,
     /// Which end of a prompt is cut if it exceeds the context; `null`: an error.
     #[serde(default, with = "named::optional")]
+    #[schemars(with = "Option<named::OneOf<Truncate>>")]
     pub truncate: Option<Truncate>,
     /// Whether an item that fails is reported beside the others instead of failing the request.
     pub item_errors: Option<bool>,
@@ -41,13 +51,15 @@ pub struct ScoreBody {
     /// The adapters, applied one after the other.
     pub adapter: Option<AdapterNames>,
     /// Only requests with the same salt share cached prefixes.
+    #[schemars(with = "Option<shape::Salt>")]
     pub cache_salt: Option<String>,
     /// Time limit in seconds.
+    #[schemars(with = "Option<shape::Seconds>")]
     pub timeout_s: Option<f64>,
 }
 
 /// Answer to a [`ScoreBody`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ScoreAnswer {
     /// Identifies the answer.
     pub id: String,

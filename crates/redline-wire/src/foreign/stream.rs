@@ -1,7 +1,9 @@
 //! What streamed answers have in common.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::shape;
 use crate::{ErrorBody, GenerationMeta, Usage};
 
 /// An event of a streamed answer: a server-sent event whose data is JSON.
@@ -13,7 +15,7 @@ pub trait ServerEvent: Serialize {
 }
 
 /// What the events of a stream contain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamOptions {
     /// Whether the last event has the token counts.
@@ -23,11 +25,12 @@ pub struct StreamOptions {
     /// Whether events contain what is new of a canvas.
     pub include_canvas: Option<bool>,
     /// Whether events are padded to hide their lengths. Only `false` is supported.
+    #[schemars(with = "Option<shape::False>")]
     pub include_obfuscation: Option<bool>,
 }
 
 /// An event of a streamed answer that consists of choices.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum StreamEvent<C> {
     /// New text.
@@ -39,7 +42,7 @@ pub enum StreamEvent<C> {
 impl<C: Serialize> ServerEvent for StreamEvent<C> {}
 
 /// A part of a streamed answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct StreamChunk<C> {
     /// Identifies the answer.
     pub id: String,

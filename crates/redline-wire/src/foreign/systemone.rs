@@ -1,55 +1,72 @@
 //! `/v1/systemone`, as TypeSafe has it, with the additions of vLLM and llama.cpp.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
+use crate::cases::{case, cases, given};
+use crate::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
+use crate::shape::{self, one_of, schemas};
 use crate::{DecisionDiagnostics, Finite, JsonText};
 
 /// Asks questions about a state.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SystemOneBody {
     /// The model's name.
     pub model: Option<String>,
     /// What the questions are about: a text, an object or an array.
+    #[schemars(with = "Content")]
     pub state: JsonText,
     /// The questions by name.
+    #[schemars(extend("minProperties" = 1, "maxProperties" = MAX_QUESTIONS, "propertyNames" = { "minLength": 1 }))]
     pub questions: Entries<SystemOneQuestion>,
     /// Context that precedes the state: a text, an object or an array.
+    #[schemars(with = "Option<Content>")]
     pub instructions: Option<JsonText>,
     /// Further variables of the chat template by name.
     pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
     /// Only requests with the same salt share cached prefixes.
+    #[schemars(with = "Option<shape::Salt>")]
     pub cache_salt: Option<String>,
     /// Time limit in seconds.
+    #[schemars(with = "Option<shape::Seconds>")]
     pub timeout_s: Option<f64>,
     /// Images, which no model here reads.
+    #[schemars(with = "Option<shape::EmptyList>")]
     pub assets: Option<JsonText>,
     /// Images, which no model here reads.
+    #[schemars(with = "Option<shape::EmptyList>")]
     pub images: Option<JsonText>,
     /// Videos, which no model here reads.
+    #[schemars(with = "Option<shape::EmptyList>")]
     pub videos: Option<JsonText>,
 }
 
 /// A question. The form of its criteria follows from its type.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = question_cases)]
 #[serde(deny_unknown_fields)]
 pub struct SystemOneQuestion {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: SystemOneKind,
     /// What is asked: a text, an object or an array.
+    #[schemars(with = "Option<SomeContent>")]
     pub instructions: Option<JsonText>,
     /// The possible answers.
+    #[schemars(with = "Option<CriteriaForms>")]
     pub criteria: Option<Criteria>,
 }
 
 /// The types of questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SystemOneKind {
     /// Yes or no.
@@ -129,7 +146,7 @@ fn entries<'de, T: Deserialize<'de>, A: MapAccess<'de>>(mut map: A) -> Result<En
 }
 
 /// Answer to a [`SystemOneBody`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SystemOneAnswers {
     /// Identifies the answer.
     pub id: String,
@@ -148,7 +165,7 @@ pub struct SystemOneAnswers {
 }
 
 /// The answer to a question.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SystemOneAnswer {
     /// To a question of yes or no.
@@ -179,12 +196,84 @@ pub enum SystemOneAnswer {
 }
 
 /// Token counts.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct SystemOneUsage {
     /// Tokens of the prompts; what all questions share counts once.
     pub input_tokens: usize,
     /// Always 0.
     pub output_tokens: usize,
+}
+
+/// A text, an object or an array.
+struct Content;
+/// The same, and not empty.
+struct SomeContent;
+/// Options by name, or levels.
+struct CriteriaForms;
+
+/// A text, an object or an array that is not empty.
+fn some_content() -> Value {
+    json!({ "type": ["string", "object", "array"], "minLength": 1, "minProperties": 1, "minItems": 1 })
+}
+
+/// A description, which may be left out.
+fn description() -> Value {
+    json!({ "type": ["string", "object", "array", "null"] })
+}
+
+schemas! {
+    Content: |_g| json_schema!({ "type": ["string", "object", "array"] });
+    SomeContent: |_g| json_schema!({ "allOf": [some_content()] });
+    CriteriaForms: |_g| json_schema!({ "anyOf": [
+        { "type": "object", "additionalProperties": description() },
+        { "type": "array", "items": some_content() }
+    ] });
+}
+
+/// The criteria of a question, by its type. A question of yes or no says what is asked, or what yes or no means.
+fn question_cases(schema: &mut Schema) {
+    let of = |kind: &str| ("type", one_of(&[kind]));
+    let outcomes = json!({
+        "type": ["object", "null"],
+        "properties": { "true": description(), "false": description() },
+        "additionalProperties": false
+    });
+    let told = |name: &str| {
+        let meaning = json!({ "type": ["string", "object", "array"], "minLength": 1 });
+        case([(name, meaning)], &[])
+    };
+    let meant = json!({ "allOf": [
+        outcomes, { "type": "object", "anyOf": [told("true"), told("false")] }
+    ] });
+    let mut asked = case([of("noul"), ("instructions", given())], &[]);
+    asked["properties"]["criteria"] = outcomes;
+    let options = json!({
+        "type": "object", "minProperties": 1, "maxProperties": MAX_OPTIONS, "propertyNames": { "minLength": 1 }
+    });
+    let levels = json!({ "type": "array", "minItems": 2, "maxItems": MAX_LEVELS });
+    cases(
+        schema,
+        [
+            asked,
+            case([of("noul"), ("criteria", meant)], &[]),
+            case([of("choice"), ("criteria", options)], &[]),
+            case([of("score"), ("criteria", levels)], &[]),
+        ],
+    );
+}
+
+impl<T: JsonSchema> JsonSchema for Entries<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Owned(format!("Entries_for_{}", T::schema_name()))
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "object", "additionalProperties": generator.subschema_for::<T>() })
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,17 @@
 
 use std::fmt;
 
+use schemars::{JsonSchema, json_schema};
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
+use crate::limits::MAX_TEXTS;
+use crate::shape::{list_of, schemas};
 use crate::{Entries, Finite};
 
 /// Asks for the class of texts.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PredictBody {
     /// The texts.
@@ -112,7 +116,7 @@ impl<'de> Deserialize<'de> for TextOrParts {
 }
 
 /// Answer to a [`PredictBody`].
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Predictions {
     /// To one text: its classes, the most probable one first.
@@ -122,7 +126,7 @@ pub enum Predictions {
 }
 
 /// A class of a text.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PredictedClass {
     /// Its probability among the classes, or the logarithm of that.
     pub score: Finite<f32>,
@@ -131,7 +135,7 @@ pub struct PredictedClass {
 }
 
 /// What the server runs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TeiInfo {
     /// The model's name.
     pub model_id: String,
@@ -158,7 +162,7 @@ pub struct TeiInfo {
 }
 
 /// What a model is used for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TeiModelType {
     /// It classifies.
@@ -168,12 +172,20 @@ pub enum TeiModelType {
 }
 
 /// The classes of a model.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TeiClasses {
     /// The class of each index.
     pub id2label: Entries<String>,
     /// The index of each class.
     pub label2id: Entries<usize>,
+}
+
+schemas! {
+    TruncationDirection: |_g| json_schema!({ "type": "string", "enum": ["Left", "Right", "left", "right"] });
+    PredictInputs: |_g| {
+        let texts = list_of(json!({ "type": "string" }), [1, 2]);
+        json_schema!({ "anyOf": [{ "type": "string" }, texts, list_of(texts.clone(), [1, MAX_TEXTS])] })
+    };
 }
 
 #[cfg(test)]

@@ -1,9 +1,14 @@
 //! `/tokenize` and `/detokenize`, as vLLM has them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cases;
+use crate::shape;
+
 /// Asks for the tokens of a text.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = cases::tokenize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizeBody {
     /// The model's name.
@@ -18,7 +23,7 @@ pub struct TokenizeBody {
 }
 
 /// The tokens of a text.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TokenizeAnswer {
     /// The ids.
     pub tokens: Vec<u32>,
@@ -32,7 +37,7 @@ pub struct TokenizeAnswer {
 }
 
 /// What clients need to know of the tokenizer, as vLLM and lm-evaluation-harness have it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TokenizerInfo {
     /// The token with which a text begins.
     pub bos_token: Option<String>,
@@ -53,17 +58,18 @@ pub struct TokenizerInfo {
 }
 
 /// Asks for the text of tokens.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DetokenizeBody {
     /// The model's name.
     pub model: Option<String>,
     /// The ids.
+    #[schemars(with = "Vec<shape::Token>")]
     pub tokens: Vec<i64>,
 }
 
 /// The text of tokens.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct DetokenizeAnswer {
     /// The text, with special tokens.
     pub prompt: String,

@@ -16,13 +16,6 @@ use super::fields::{refused, within_count};
 use crate::{ApiError, Chat, LoadedModel};
 use std::collections::BTreeMap;
 
-/// Maximum number of questions.
-pub(super) const MAX_QUESTIONS: usize = 2_000;
-/// Maximum number of options of a choice.
-pub(super) const MAX_OPTIONS: usize = 255;
-/// Maximum number of levels of a score.
-pub(super) const MAX_LEVELS: usize = 10;
-
 /// The kinds of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {

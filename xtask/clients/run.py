@@ -5,17 +5,16 @@ the client's users would expect. `run.py --only openai` runs one of them.
 """
 
 import argparse
-import pathlib
-import subprocess
 import sys
 import traceback
 
 import lm_eval_client
 import openai_client
 import rerank_clients
+import schemathesis_client
 import typesafe_client
+from server import ROOT, Server
 
-ROOT = pathlib.Path(__file__).parents[2]
 # The checks by name, each with the model that it needs.
 CLIENTS = {
     "openai": ("demo", openai_client.check),
@@ -24,30 +23,8 @@ CLIENTS = {
     "litellm": ("demo", rerank_clients.check_litellm),
     "lm-eval": ("demo", lm_eval_client.check),
     "openai-diffusion": ("demo-diffusion", openai_client.check_diffusion),
+    "schemathesis": ("demo", schemathesis_client.check),
 }
-
-
-class Server:
-    """A server on a free port, which ends with the block."""
-
-    def __init__(self, binary, model):
-        template = ROOT / "tests/golden/chat/parts.jinja"
-        self.process = subprocess.Popen(
-            [binary, "serve", "--model", model, "--port", "0", "--quiet", "--chat-template", template, "--classes", "good,bad"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        line = self.process.stdout.readline()
-        if not line.startswith("listening on "):
-            raise RuntimeError(f"the server said {line!r}")
-        self.url = line.split()[-1]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait(60)
 
 
 def main():

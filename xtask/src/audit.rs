@@ -77,6 +77,7 @@ mod tests {
         "CDLA-Permissive-2.0",
         "ISC",
         "MIT",
+        "MIT-0",
         "NCSA",
         "Unicode-3.0",
         "Unlicense",

@@ -237,17 +237,17 @@ def main():
     models, paths = prepare(options)
     comparison = Comparison(options, models, paths)
     machine, _ = redline.doctor(options.redline)
+    head = {"started_at": started, "command": sys.argv, "machine": machine, "model": options.shape}
+    head |= {"versions": versions(options), "threads": options.processors}
     try:
         comparison.run()
     finally:
-        head = {"started_at": started, "command": sys.argv, "machine": machine, "model": options.shape}
-        head |= {"versions": versions(options), "threads": options.processors}
         document.write(options.out / "serving.json", head | comparison.results)
-        text = serving_report.tables(comparison.results)
-        (options.out / "serving.md").write_text(text + "\n", encoding="utf-8")
-    print(text)
+        report = serving_report.Report(comparison.results)
+        (options.out / "serving.md").write_text(report.text + "\n", encoding="utf-8")
+    print(report.text)
     say(f"results: {options.out}")
-    return 1 if serving_report.missed(text) else 0
+    return 1 if report.missed else 0
 
 
 def versions(options):
@@ -258,8 +258,8 @@ def versions(options):
 
         found["llama-cpp-python"] = llama_cpp.__version__
     if "llama-server" in options.servers:
-        done = subprocess.run([options.llama_server, "--version"], capture_output=True, text=True, check=True)
-        found["llama-server"] = (done.stdout + done.stderr).splitlines()[0]
+        done = subprocess.run([options.llama_server, "--version"], capture_output=True, text=True, check=False)
+        found["llama-server"] = (done.stdout + done.stderr).partition("\n")[0]
     return found
 
 

@@ -297,37 +297,38 @@ class Serving(unittest.TestCase):
 
     def test_a_load_is_held_against_the_better_peer(self):
         def row(server, rate, **times):
-            return {"server": server, "concurrency": 8, "output_tok_s": rate, "requests": 9, **times}
+            return {"server": server, "concurrency": 8, "output_tok_s": rate, "requests": 9, "samples": {}, **times}
 
         rows = [row("redline", 50, ttft_p50_s=1, ttft_p95_s=2), row("a", 20, ttft_p50_s=5), row("b", 40, ttft_p50_s=9, ttft_p95_s=3)]
-        text = serving_report.tables({"load": rows})
-        self.assertIn("of the better peer: 1.25; at least 2: missed", text)
-        self.assertIn("| 2.50 | 5.00 (p50) |", text)
-        self.assertIn("| 1.25 | 1.50 (p95) |", text)
-        self.assertTrue(serving_report.missed(text))
+        report = serving_report.Report({"load": rows})
+        self.assertIn("of the better peer: 1.25; at least 2: no", report.text)
+        self.assertIn("| 2.50 | 5.00 (p50) |", report.text)
+        self.assertIn("| 1.25 | 1.50 (p95) |", report.text)
+        self.assertTrue(report.missed)
         rows[0]["output_tok_s"] = 80
-        self.assertFalse(serving_report.missed(serving_report.tables({"load": rows})))
+        self.assertFalse(serving_report.Report({"load": rows}).missed)
 
-    def test_a_load_with_failed_short_or_cached_answers_is_not_compared(self):
-        def table(**counts):
-            row = {"concurrency": 8, "requests": 9, "prompt_tokens": 1000}
-            rows = [row | {"server": "redline", "output_tok_s": 90}, row | {"server": "a", "output_tok_s": 30}]
-            rows[counts.pop("of", 0)] |= counts
-            return serving_report.tables({"load": rows})
+    def test_a_load_with_failed_short_or_cached_answers_in_one_run_is_not_compared(self):
+        def report(of=0, rate=30, **samples):
+            row = {"concurrency": 8, "requests": 9, "prompt_tokens": 1000, "samples": {}}
+            rows = [row | {"server": "redline", "output_tok_s": 90}, row | {"server": "a", "output_tok_s": rate}]
+            rows[of]["samples"] = samples
+            return serving_report.Report({"load": rows})
 
-        whole = table(errors=0, short=0, cached_tokens=20)
-        self.assertIn("of the better peer: 3.00; at least 2: yes", whole)
-        self.assertFalse(serving_report.missed(whole))
-        for counts in ({"errors": 1}, {"short": 1}, {"cached_tokens": 21}, {"errors": 1, "of": 1}):
-            text = table(**counts)
-            self.assertIn("of the better peer: not comparable", text)
-            self.assertNotIn("3.00", text)
-            self.assertTrue(serving_report.missed(text))
+        whole = report(errors=[0, 0, 0], short=[0, 0, 0], cached_tokens=[0, 20, 20])
+        self.assertIn("of the better peer: 3.00; at least 2: yes", whole.text)
+        self.assertFalse(whole.missed)
+        counts = [{"errors": [0, 0, 1]}, {"short": [1, 0, 0]}, {"cached_tokens": [0, 0, 21]}, {"errors": [0, 1], "of": 1}, {"rate": 0}]
+        for samples in counts:
+            found = report(**samples)
+            self.assertIn("of the better peer: not comparable", found.text)
+            self.assertNotIn("3.00", found.text)
+            self.assertTrue(found.missed)
 
     def test_answers_after_a_restart_must_be_equal(self):
         found = {"known": [1.0], "unknown": [20.0], "cached_tokens": [1984], "equal": True}
-        self.assertFalse(serving_report.missed(serving_report.tables({"restart": found})))
-        self.assertTrue(serving_report.missed(serving_report.tables({"restart": found | {"equal": False}})))
+        self.assertFalse(serving_report.Report({"restart": found}).missed)
+        self.assertTrue(serving_report.Report({"restart": found | {"equal": False}}).missed)
 
     def test_processor_time_is_of_threads_and_of_the_whole_process(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -340,11 +341,13 @@ class Serving(unittest.TestCase):
         alone = [{"client": 0.0305, "engine": 0.03}] * 3
         run = {"seconds": 10, "passes": 9.9, "engine_cpu": 19.0, "other_cpu": 1.0, "client_cpu": 0.1, "tokens": 640}
         found = {"health": [1e-4], "completion": alone, "score": alone, "streams": [run]}
-        text = serving_report.tables({"overhead": found})
+        report = serving_report.Report({"overhead": found})
+        text = report.text
         self.assertIn("| 30.50 | 30.00 | 0.500 |", text)
         self.assertIn("Seconds: at most 0.001: yes", text)
         self.assertIn("| 1 | 10.00 | 64.0 | 1.00 | 5.00 | 6.00 | 0.10 |", text)
-        self.assertIn("Share of the throughput: at most 0.03: missed", text)
+        self.assertIn("Share of the throughput: at most 0.03: no", text)
+        self.assertTrue(report.missed)
 
 
 if __name__ == "__main__":

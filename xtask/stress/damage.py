@@ -72,7 +72,7 @@ async def mounted(setting, report, cache, fault, probe, expected):
     folder = setting.scratch / name.replace(" ", "-")
     folder.mkdir()
     # Others must not write to the directory: what they could write, the prefix cache does not use.
-    script = f'mount -t tmpfs -o mode=700,{option} tmpfs "$0" && {script} exec "$@"'
+    script = f'mount -t tmpfs -o mode=700,{option} tmpfs "$0" || exit 1; {script} exec "$@"'
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     prefix = ["unshare", *user, "--mount", "sh", "-c", script, folder]
     tried = subprocess.run([*map(str, prefix), "true"], capture_output=True, text=True) if shutil.which("unshare") else None

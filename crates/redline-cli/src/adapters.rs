@@ -30,6 +30,10 @@ pub(crate) struct LoadedAdapters {
     /// Load a LoRA adapter: a directory that PEFT or `adapter convert` wrote, under a name; without one, that of the directory (repeatable)
     #[arg(long, value_name = "NAME=DIR", value_parser = named)]
     adapter: Vec<Named>,
+    /// Load every directory that matches a pattern, such as 'tenants/*', under its own name; in quotes, so that the shell leaves it
+    /// as it is (repeatable)
+    #[arg(long, value_name = "GLOB", value_parser = matching)]
+    adapters: Vec<Matching>,
     /// Memory for adapters; those that are worth least are read again when they are needed. Default: 1GiB, or a quarter of --memory
     /// if that is less
     #[arg(long, value_name = "SIZE", value_parser = value::bytes, help_heading = "Memory")]
@@ -42,6 +46,10 @@ pub(crate) struct Named {
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
 }
+
+/// The adapters that a pattern names.
+#[derive(Clone, Debug)]
+struct Matching(Vec<Named>);
 
 /// The adapters that a command uses.
 #[derive(Clone, Debug)]
@@ -61,6 +69,30 @@ fn named(text: &str) -> Result<Named, BadValue> {
         return value::bad(format!("`{text}` is no adapter"), "write NAME=DIR, or a directory");
     }
     Ok(Named { name, dir: dir.to_owned() })
+}
+
+/// Parses `--adapters`: the directories that match, by name. Files are left out.
+fn matching(pattern: &str) -> Result<Matching, BadValue> {
+    let bad = |fact: String, hint| value::bad(format!("`{pattern}`: {fact}"), hint);
+    let paths = match glob::glob(pattern) {
+        Ok(paths) => paths,
+        Err(error) => return bad(error.to_string(), "`*` and `?` stand for parts of a name, `**` for folders"),
+    };
+    let mut found = Vec::new();
+    for path in paths {
+        match path {
+            Ok(dir) if dir.is_dir() => {
+                let name = dir.file_name().map(|name| name.display().to_string());
+                found.extend(name.map(|name| Named { name, dir }));
+            }
+            Ok(_) => {}
+            Err(error) => return bad(error.to_string(), "directories have to be readable"),
+        }
+    }
+    if found.is_empty() {
+        return bad("no directory matches".to_owned(), "a pattern of directories with an adapter each");
+    }
+    Ok(Matching(found))
 }
 
 /// Parses `--use`.
@@ -95,8 +127,8 @@ pub(crate) fn check_names(adapters: &[Named]) -> Result<(), Failure> {
 
 impl LoadedAdapters {
     /// The adapters to load.
-    pub(crate) fn named(&self) -> &[Named] {
-        &self.adapter
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Named> {
+        self.adapter.iter().chain(self.adapters.iter().flat_map(|Matching(named)| named))
     }
 
     /// The engine's options for adapters; `None` if none is loaded, unless `later` says that some may be. `budget` finds the memory
@@ -106,7 +138,7 @@ impl LoadedAdapters {
         later: bool,
         budget: impl FnOnce() -> Option<u64>,
     ) -> Option<AdapterOptions> {
-        if self.adapter.is_empty() && !later {
+        if self.named().next().is_none() && !later {
             return None;
         }
         let options = AdapterOptions::default();
@@ -123,10 +155,13 @@ impl AdapterFlags {
 
     /// The adapters of requests that name none.
     pub(crate) fn choices(&self) -> Vec<AdapterChoice> {
-        match (&self.uses, &self.loaded.adapter[..]) {
-            (Some(Uses(choices)), _) => choices.clone(),
-            (None, [Named { name, .. }]) => vec![AdapterChoice { name: name.clone(), scale: 1.0 }],
-            (None, _) => Vec::new(),
+        if let Some(Uses(choices)) = &self.uses {
+            return choices.clone();
+        }
+        let mut loaded = self.loaded.named();
+        match (loaded.next(), loaded.next()) {
+            (Some(Named { name, .. }), None) => vec![AdapterChoice { name: name.clone(), scale: 1.0 }],
+            _ => Vec::new(),
         }
     }
 }
@@ -142,6 +177,38 @@ mod tests {
         assert_eq!(read("tone=some/dir=x"), found("tone", "some/dir=x"));
         assert_eq!(read("some/dir/"), found("dir", "some/dir/"));
         assert_eq!([read("="), read("tone="), read("=dir"), read("")], [None, None, None, None]);
+    }
+
+    #[test]
+    fn a_pattern_names_directories_in_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b", "a", "c-other"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        std::fs::write(folder.path().join("d"), "").unwrap();
+        let at = |pattern: &str| matching(&folder.path().join(pattern).display().to_string());
+        let names = |pattern| {
+            let Matching(found) = at(pattern).unwrap();
+            assert!(found.iter().all(|named| named.dir == folder.path().join(&named.name)), "{found:?}");
+            found.into_iter().map(|named| named.name).collect::<Vec<_>>()
+        };
+        assert_eq!([names("*"), names("?"), names("c*")], [vec!["a", "b", "c-other"], vec!["a", "b"], vec!["c-other"]]);
+        for (pattern, fact) in [("x*", "no directory matches"), ("d", "no directory matches"), ("a/***", "wildcards")] {
+            let error = at(pattern).unwrap_err().to_string();
+            assert!(error.contains(pattern) && error.contains(fact), "{error}");
+        }
+        let flags = |patterns: &[&str]| AdapterFlags {
+            loaded: LoadedAdapters {
+                adapters: patterns.iter().map(|pattern| at(pattern).unwrap()).collect(),
+                ..LoadedAdapters::default()
+            },
+            uses: None,
+        };
+        let loaded = |flags: &AdapterFlags| flags.loaded.named().map(|named| named.name.clone()).collect::<Vec<_>>();
+        let (one, all) = (flags(&["c*"]), flags(&["c*", "?"]));
+        assert_eq!((loaded(&one), one.choices().len()), (vec!["c-other".to_owned()], 1));
+        assert_eq!((loaded(&all).len(), all.choices().len()), (3, 0));
+        assert!(one.loaded.options(false, || None).is_some());
     }
 
     #[test]
@@ -165,6 +232,7 @@ mod tests {
         let flags = |adapters: &[&str], uses: Option<&str>| AdapterFlags {
             loaded: LoadedAdapters {
                 adapter: adapters.iter().map(|text| named(text).unwrap()).collect(),
+                adapters: Vec::new(),
                 adapter_memory: Some(7),
             },
             uses: uses.map(|text| super::uses(text).unwrap()),

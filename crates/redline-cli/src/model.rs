@@ -511,7 +511,7 @@ impl Settings {
         let memory = self.backend.memory;
         let adapters = flags.options(later, || memory.or_else(free_memory));
         let backend = Backend { adapters, ..self.backend };
-        Self { backend, adapters: flags.named().to_vec(), ..self }
+        Self { backend, adapters: flags.named().cloned().collect(), ..self }
     }
 
     /// Loads a model and its adapters.

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use crate::clock::unix_seconds;
 use crate::config::ServerConfig;
 use crate::fault::Fault;
+use crate::generation::ModelSizes;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
@@ -28,6 +29,8 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     /// Whether only this machine reaches the server, and without a key.
     pub(crate) local: bool,
+    /// What bounds the memory of its answers.
+    pub(crate) sizes: ModelSizes,
     /// When the server began to answer, in seconds since 1970.
     pub(crate) started: u64,
     /// Places for prompts that wait or run.
@@ -56,6 +59,7 @@ impl App {
     pub(crate) fn new(model: LoadedModel, config: ServerConfig, log: Log, loopback: bool) -> Self {
         Self {
             local: loopback && config.keys.is_empty(),
+            sizes: ModelSizes::of(&model.engine),
             model: Arc::new(model),
             places: Arc::new(Semaphore::new(config.limits.queue.min(Semaphore::MAX_PERMITS))),
             queue: Mutex::default(),

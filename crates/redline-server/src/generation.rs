@@ -85,8 +85,8 @@ fn canvas_bytes(request: &DiffuseRequest, model: &ModelSizes) -> usize {
         .saturating_add(model.guidance_bytes(request))
 }
 
-/// Refuses a canvas whose guidance takes more memory than the answer has. That of a conversation is taken before its template writes the
-/// prompt, whose masks are not known then.
+/// Refuses a canvas whose guidance takes more memory than the answer has. The memory for an answer to a conversation is reserved before
+/// the template renders the prompt, so masks in the rendered prompt were not counted.
 fn check_guidance(request: &GenerationRequest, model: &ModelSizes, granted: usize) -> Result<(), ApiError> {
     let GenerationRequest::Diffusion(request) = request else { return Ok(()) };
     let needed = model.guidance_bytes(request);
@@ -124,12 +124,11 @@ where
     M: FnOnce(&Desk<'_>) -> Result<Vec<GenerationRequest>, ApiError> + Send + 'static,
     B: FnOnce(&App, Vec<GenerationOutcome>) -> Result<Answer, Fault> + Send + 'static,
 {
-    let streams = stream.is_some();
+    let (streams, app) = (stream.is_some(), call.app.clone());
     let work = move |desk: &Desk<'_>| {
         let mut tickets = Vec::new();
-        let model = ModelSizes::of(desk.engine);
         for mut request in make(desk)? {
-            check_guidance(&request, &model, need.answer_bytes)?;
+            check_guidance(&request, &app.sizes, need.answer_bytes)?;
             let limit = request.shared().timeout_s;
             *limit = desk.time_left(*limit)?;
             let choices = request.choices();

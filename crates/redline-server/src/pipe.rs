@@ -201,8 +201,8 @@ fn weight(of: &PipeEvent) -> usize {
     }
 }
 
-/// Bytes of a piece until it is read. Prompts, and canvases before their first pass, do not count: each is sent once, and the memory
-/// for the answer contains it.
+/// Bytes of a piece until it is read. Prompts, canvases before their first pass and the token ids of a last piece do not count: each
+/// is sent once, and the memory for the answer includes them.
 fn weight_of(piece: &GenerationPiece) -> usize {
     let logprobs = |position: &PositionLogprobs| (1 + position.top.len()) * LOGPROB;
     let filled = match &piece.canvas {

@@ -117,8 +117,8 @@ impl<S: StreamedAnswer> Open<S> {
                 Poll::Ready(PipeEvent::Piece(_, piece))
                     if piece.finish_reason == Some(FinishReason::Cancelled) => {}
                 Poll::Ready(PipeEvent::Piece(prompt, piece)) => {
-                    let told = self.answer.piece(prompt, piece, &mut events);
-                    told.map_err(|error| failed(&self.app, error, self.param))?;
+                    let sent = self.answer.piece(prompt, piece, &mut events);
+                    sent.map_err(|error| failed(&self.app, error, self.param))?;
                 }
                 Poll::Ready(PipeEvent::Ended(prompt, ended)) => {
                     let end: PromptEnd =
@@ -208,6 +208,10 @@ mod tests {
             _: &mut Vec<CompletionEvent>,
         ) -> Result<(), ApiError> {
             panic!("a bug")
+        }
+
+        fn sends_canvas(&self) -> bool {
+            false
         }
 
         fn ended(&mut self, _: usize, _: PromptEnd) {}

@@ -23,19 +23,21 @@ pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
     if read > limit { Err(too_large(read)) } else { Ok(content) }
 }
 
-/// Opens the file at `path` and returns its length. Pipes and devices are rejected before they are opened, since
-/// opening may block.
+/// Opens the file at `path` and returns its length.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
-    let refuse = WeightsError::io("open the file", path);
-    let opened = fs::metadata(path).and_then(|about| {
-        if !about.is_file() {
-            return Ok(None);
-        }
-        let file = File::open(path)?;
-        let about = file.metadata()?;
-        Ok(about.is_file().then_some((file, about.len())))
-    });
-    opened.map_err(refuse)?.ok_or_else(|| WeightsError::NotAFile { path: path.to_owned() })
+    let opened = open_if_regular(path).map_err(WeightsError::io("open the file", path))?;
+    opened.ok_or_else(|| WeightsError::NotAFile { path: path.to_owned() })
+}
+
+/// Opens the file at `path` and returns its length; `None` if it is no regular file. Pipes and devices are rejected before they are
+/// opened, since opening may block.
+pub(crate) fn open_if_regular(path: &Path) -> io::Result<Option<(File, u64)>> {
+    if !fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let file = File::open(path)?;
+    let about = file.metadata()?;
+    Ok(about.is_file().then_some((file, about.len())))
 }
 
 /// Passes the whole file at `path` to `take`, block by block.

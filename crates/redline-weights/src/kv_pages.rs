@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::checksum::Hash;
 use crate::disk::Disk;
+use crate::file::open_if_regular;
 use crate::whole::{is_partial_of, write_private_file_unsynced};
 
 /// The first bytes of a file; the last one is the version.
@@ -153,28 +154,20 @@ impl PageFiles {
     pub fn read(&self, key: PageKey, page: &mut Vec<u8>) -> Result<bool, PageError> {
         let path = self.path(key);
         let damaged = |reason: String| Err(PageError::Damaged { path: path.clone(), reason });
-        let about = match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            about => about.map_err(PageError::Unreadable)?,
-        };
         let expected = HEADER + self.page_bytes;
-        if !about.is_file() {
-            return damaged("it is not a regular file".into());
-        }
-        if about.len() != expected as u64 {
-            return damaged(format!("it has {} bytes instead of {expected}", about.len()));
-        }
+        let mut file = match open_if_regular(&path) {
+            // Another process may have removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(PageError::Unreadable(error)),
+            Ok(None) => return damaged("it is not a regular file".into()),
+            Ok(Some((_, bytes))) if bytes != expected as u64 => {
+                return damaged(format!("it has {bytes} bytes instead of {expected}"));
+            }
+            Ok(Some((file, _))) => file,
+        };
         let mut header = [0; HEADER];
         page.resize(self.page_bytes, 0);
-        let read = File::open(&path).and_then(|mut file| {
-            file.read_exact(&mut header)?;
-            file.read_exact(page)
-        });
-        match read {
-            // Another process removed it meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            read => read.map_err(PageError::Unreadable)?,
-        }
+        file.read_exact(&mut header).and_then(|()| file.read_exact(page)).map_err(PageError::Unreadable)?;
         if header != Self::header(key, page) {
             let [magic, its_key] = [&header[..8], &header[8..40]];
             let reason = match (magic == MAGIC, its_key == key.0) {
@@ -297,15 +290,6 @@ fn check_writers(_about: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// What happened when a page was to be written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PageWritten {
-    /// Whether there was no such page.
-    pub new: bool,
-    /// The pages that were removed to make room.
-    pub removed: Vec<PageKey>,
-}
-
 /// Writes pages within a number of bytes.
 #[derive(Debug)]
 pub struct PageWriter {
@@ -324,29 +308,29 @@ impl PageWriter {
         Self { files, budget, bytes: None, since: 0 }
     }
 
-    /// Writes a page, and removes others if there is no room for it. If there is such a page, marks it as used instead.
-    pub fn write(&mut self, key: PageKey, page: &[u8]) -> io::Result<PageWritten> {
+    /// Writes a page and returns `true`. If there is such a page, marks it as used and returns `false`. The pages that make room for it
+    /// are added to `removed`, also if the page cannot be written then.
+    pub fn write(&mut self, key: PageKey, page: &[u8], removed: &mut Vec<PageKey>) -> io::Result<bool> {
         if self.files.contains(key) {
             self.files.touch(key);
-            return Ok(PageWritten::default());
+            return Ok(false);
         }
         let bytes = (HEADER + page.len()) as u64;
         let Some(most) = self.budget.checked_sub(bytes) else {
             let fact = format!("a page of {bytes} bytes exceeds the budget of {} bytes", self.budget);
             return Err(io::Error::new(io::ErrorKind::StorageFull, fact));
         };
-        let mut written = PageWritten { new: true, ..PageWritten::default() };
         let known = self.bytes.filter(|&known| known <= most && self.since < self.budget / MEASURED);
         let before = match known {
             Some(known) => known,
             None => {
                 let used = self.files.shrink(most)?;
+                removed.extend(used.removed);
                 if used.bytes > most {
                     let fact = format!("the files take {} bytes, and some cannot be removed", used.bytes);
                     return Err(io::Error::new(io::ErrorKind::StorageFull, fact));
                 }
                 self.since = 0;
-                written.removed = used.removed;
                 used.bytes
             }
         };
@@ -354,7 +338,7 @@ impl PageWriter {
         self.files.write(key, page)?;
         self.bytes = Some(before + bytes);
         self.since += bytes;
-        Ok(written)
+        Ok(true)
     }
 }
 
@@ -364,6 +348,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::disk::FileOperation;
 
     const PAGE: usize = 100;
     const FILE: u64 = (HEADER + PAGE) as u64;
@@ -485,31 +470,65 @@ mod tests {
         assert!(read(&files, key("a")).unwrap_err().contains("regular file"));
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn a_page_that_cannot_be_opened_is_not_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = files(folder.path());
+        let path = files.path(key("a"));
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert!(matches!(files.read(key("a"), &mut Vec::new()), Err(PageError::Unreadable(_))));
+    }
+
     #[test]
     fn the_least_recently_used_pages_make_room() {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
         let mut writer = PageWriter::new(files.clone(), 8 * FILE);
+        let mut removed = Vec::new();
         for (number, name) in ["a", "b", "c", "d", "e", "f", "g", "h"].into_iter().enumerate() {
-            assert_eq!(writer.write(key(name), &page(0)).unwrap().removed, []);
+            assert!(writer.write(key(name), &page(0), &mut removed).unwrap());
             age(&files.path(key(name)), 100 - number as u64);
         }
         fs::write(folder.path().join("notes.txt"), vec![b'x'; 5000]).unwrap();
         // It is the oldest, but used just now.
         assert!(read(&files, key("a")).unwrap().is_some());
-        assert_eq!(writer.write(key("a"), &page(0)).unwrap(), PageWritten::default(), "it is there");
+        assert!(!writer.write(key("a"), &page(0), &mut removed).unwrap(), "it is there");
+        assert_eq!(removed, []);
         // Down to 7/8 of what is left beside the new page.
-        let written = writer.write(key("i"), &page(0)).unwrap();
-        assert_eq!(written, PageWritten { new: true, removed: vec![key("b"), key("c")] });
+        assert!(writer.write(key("i"), &page(0), &mut removed).unwrap());
+        assert_eq!(removed, [key("b"), key("c")]);
         let there = |name: &&str| files.contains(key(name));
         let left: Vec<&str> =
             ["a", "b", "c", "d", "e", "f", "g", "h", "i"].into_iter().filter(there).collect();
         assert_eq!(left, ["a", "d", "e", "f", "g", "h", "i"]);
         assert_eq!(names(folder.path()).len(), 8, "files of others are left alone");
-        let error = PageWriter::new(files.clone(), FILE - 1).write(key("x"), &page(0)).unwrap_err();
+        let error = PageWriter::new(files.clone(), FILE - 1).write(key("x"), &page(0), &mut removed).unwrap_err();
         assert!(error.to_string().contains("a page of 164 bytes exceeds the budget of 163"), "{error}");
-        PageWriter::new(files, FILE).write(key("x"), &page(0)).unwrap();
+        PageWriter::new(files, FILE).write(key("x"), &page(0), &mut removed).unwrap();
         assert_eq!(names(folder.path()).len(), 2);
+    }
+
+    #[test]
+    fn pages_that_made_room_are_named_if_others_cannot_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let pages = files(folder.path());
+        for (number, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            pages.write(key(name), &page(0)).unwrap();
+            age(&pages.path(key(name)), 100 - number as u64);
+        }
+        let kept = pages.path(key("b"));
+        let disk = Disk::observed(move |operation| match operation {
+            FileOperation::Remove(path) if *path != kept => Ok(()),
+            FileOperation::Remove(_) => Err(io::ErrorKind::PermissionDenied.into()),
+            _ => Ok(()),
+        });
+        let mut writer = PageWriter::new(PageFiles::open(folder.path(), PAGE, disk).unwrap(), FILE);
+        let mut removed = Vec::new();
+        let error = writer.write(key("e"), &page(0), &mut removed).unwrap_err();
+        assert!(error.to_string().contains("the files take 164 bytes"), "{error}");
+        assert_eq!(removed, [key("a"), key("c"), key("d")]);
+        assert!(pages.contains(key("b")) && !pages.contains(key("e")));
     }
 
     #[test]
@@ -517,12 +536,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
         let mut writer = PageWriter::new(files.clone(), 32 * FILE);
-        writer.write(key("first"), &page(0)).unwrap();
+        writer.write(key("first"), &page(0), &mut Vec::new()).unwrap();
         for number in 0..100 {
             files.write(key(&format!("other {number}")), &page(0)).unwrap();
         }
         for number in 0..3 {
-            writer.write(key(&format!("mine {number}")), &page(0)).unwrap();
+            writer.write(key(&format!("mine {number}")), &page(0), &mut Vec::new()).unwrap();
         }
         let count = names(folder.path()).len();
         assert!(count <= 32, "{count} pages");

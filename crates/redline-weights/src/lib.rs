@@ -61,7 +61,7 @@ pub use file::{FileWriter, read_file};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
 pub use hub::{HubFolder, HubId, HubRoots, PartialBlob, cached_model, resolve_model};
 pub use infq::{Infq, InfqFault, InfqWriter, Scheme, Weight, WeightPart};
-pub use kv_pages::{PageError, PageFiles, PageKey, PageWriter, PageWritten};
+pub use kv_pages::{PageError, PageFiles, PageKey, PageWriter};
 pub use plans::{BadPlan, Fields, PlanStore};
 pub use pytorch::PytorchFault;
 pub use rewrite::TensorWriter;

@@ -134,12 +134,11 @@ pub(crate) fn chat(schema: &mut Schema) {
     cases(schema, [case_if_given([("top_logprobs", at_most(0))]), case([("logprobs", yes())], &[])]);
 }
 
-/// `/v1/responses`, whose streams end with the token counts and show no canvas.
+/// `/v1/responses`, whose streams end with the token counts.
 pub(crate) fn responses(schema: &mut Schema) {
     streams(schema);
     tools(schema);
-    let mut options = case([], &["include_usage", "continuous_usage_stats"]);
-    options["properties"]["include_canvas"] = json!({ "type": ["boolean", "null"], "enum": [false, null] });
+    let options = case([], &["include_usage", "continuous_usage_stats"]);
     cases(schema, [case_if_given([("stream_options", options)])]);
     let some = json!({ "type": ["string", "array"], "minItems": 1 });
     cases(schema, [case_if_given([("input", some)]), case([("instructions", given())], &[])]);

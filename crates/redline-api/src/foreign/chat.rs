@@ -226,8 +226,8 @@ impl StreamedAnswer for ChatStream {
             let role = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
             events.push(self.chunks.chunk(delta(role, None, None, None), || self.usage()));
         }
-        let of = piece.logprobs.as_slice();
-        let logprobs = self.form.logprobs.then(|| logprobs(&self.model, of)).transpose()?;
+        let positions = piece.logprobs.as_slice();
+        let logprobs = self.form.logprobs.then(|| logprobs(&self.model, positions)).transpose()?;
         if !piece.text.is_empty() || logprobs.is_some() || canvas.is_some() || self.chunks.form.running_usage
         {
             let text = MessageDelta { role: None, content: Some(piece.text) };

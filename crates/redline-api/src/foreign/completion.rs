@@ -289,8 +289,8 @@ impl StreamedAnswer for CompletionStream {
     ) -> Result<(), ApiError> {
         self.chunks.counts.add(prompt, &piece);
         let canvas = self.chunks.canvas(&self.model, prompt, piece.canvas.take())?;
-        if let Some(of) = piece.prompt.take() {
-            let echoed = Echoed::of(&self.model, self.form, &of.token_ids, of.logprobs)?;
+        if let Some(reported) = piece.prompt.take() {
+            let echoed = Echoed::of(&self.model, self.form, &reported.token_ids, reported.logprobs)?;
             if let Some(own) = self.echoed.get_mut(prompt) {
                 *own = echoed;
             }
@@ -310,17 +310,19 @@ impl StreamedAnswer for CompletionStream {
         if only_prompt && !is_first {
             return Ok(());
         }
-        let mut token_ids = None;
+        let mut token_ids = Vec::new();
         if !only_prompt {
             text.push_str(&piece.text);
-            token_ids = self.form.token_ids.then(|| piece.tokens.as_slice().to_vec());
+            if self.form.token_ids {
+                token_ids.extend_from_slice(piece.tokens.as_slice());
+            }
             piece.logprobs.iter().for_each(|position| logprobs.push_position(position));
         }
         *offset = logprobs.next;
         let finish_reason = if only_prompt { Some("length") } else { piece.finish_reason.map(reason) };
         let says_nothing = text.is_empty()
             && logprobs.parts.tokens.is_empty()
-            && token_ids.as_ref().is_none_or(Vec::is_empty)
+            && token_ids.is_empty()
             && finish_reason.is_none()
             && canvas.is_none();
         if says_nothing && !self.chunks.form.running_usage {
@@ -332,7 +334,7 @@ impl StreamedAnswer for CompletionStream {
             logprobs: self.form.logprobs.then_some(logprobs.parts),
             finish_reason,
             canvas,
-            token_ids: self.form.token_ids.then(|| token_ids.unwrap_or_default()),
+            token_ids: self.form.token_ids.then_some(token_ids),
         };
         events.push(self.chunks.chunk(vec![delta], || self.usage()));
         Ok(())

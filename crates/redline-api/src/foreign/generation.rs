@@ -177,16 +177,13 @@ impl StreamForm {
 
 /// Refuses a field that is known and not supported, if it is given.
 pub(super) fn unsupported(param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
-    unsupported_by("", param, given, hint)
+    if given { Err(refused(param, format!("`{param}` is not supported"), hint)) } else { Ok(()) }
 }
 
-/// As [`unsupported`], of a field that models which fill masks do not support.
+/// Like [`unsupported`], for a field that models which fill masks do not support.
 pub(super) fn unsupported_by_canvases(param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
-    unsupported_by(" by models that fill masks", param, given, hint)
-}
-
-fn unsupported_by(by: &str, param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
-    if given { Err(refused(param, format!("`{param}` is not supported{by}"), hint)) } else { Ok(()) }
+    let fact = || format!("`{param}` is not supported by models that fill masks");
+    if given { Err(refused(param, fact(), hint)) } else { Ok(()) }
 }
 
 /// Refuses functions that the model may call.

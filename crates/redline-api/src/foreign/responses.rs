@@ -1,6 +1,7 @@
 //! `/v1/responses`: an answer to a text or a conversation, in OpenAI's form.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redline_engine::FinishReason;
 use redline_wire::{
@@ -10,6 +11,7 @@ use redline_wire::{
 };
 
 use super::AnswerHead;
+use super::canvas::Canvases;
 use super::chat::ChatRequest;
 use super::fields::refused;
 use super::generation::{
@@ -17,7 +19,7 @@ use super::generation::{
 };
 use super::mode::{GenerationMode, GenerationOutcome, GenerationPiece, PromptEnd};
 use super::stream::{StreamCounts, StreamedAnswer};
-use crate::{ApiError, cost};
+use crate::{ApiError, LoadedModel, cost};
 
 /// The parts of a request that its answer repeats, or that shape it.
 #[derive(Clone, Debug)]
@@ -45,9 +47,6 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
     if let Some(options) = body.stream_options {
         let given = options.include_usage.is_some() || options.continuous_usage_stats.is_some();
         unsupported("stream_options", given, "leave it out: the last event has the token counts")?;
-        let canvas = options.include_canvas == Some(true);
-        let hint = "the streams of `/v1/completions` and `/v1/chat/completions` have it";
-        unsupported("stream_options.include_canvas", canvas, hint)?;
     }
     let most = max_tokens("max_output_tokens", body.max_output_tokens)?;
     let diffusion = body.diffusion_keys();
@@ -243,25 +242,31 @@ fn finish(answer: &mut ResponseObject, message: ResponseMessage, reason: FinishR
 
 /// An answer that is sent in events.
 pub struct ResponsesStream {
+    model: Arc<LoadedModel>,
     head: AnswerHead,
     answer: ResponseObject,
     /// The text so far, once the message has begun.
     text: Option<String>,
     reason: FinishReason,
     counts: StreamCounts,
+    /// The canvas, if its events are sent.
+    canvases: Option<Canvases>,
     /// Number of events.
     events: u64,
 }
 
 impl ResponsesStream {
     /// The stream of the answer to a request that [`request`] built.
-    pub fn new(head: AnswerHead, form: &ResponsesForm) -> Self {
+    pub fn new(model: Arc<LoadedModel>, head: AnswerHead, form: &ResponsesForm) -> Self {
+        let sends_canvas = form.stream.is_some_and(|stream| stream.canvas);
         Self {
+            model,
             answer: begun(&head, form),
             head,
             text: None,
             reason: FinishReason::Length,
             counts: StreamCounts::new(1),
+            canvases: sends_canvas.then(|| Canvases::new(1)),
             events: 0,
         }
     }
@@ -316,11 +321,20 @@ impl StreamedAnswer for ResponsesStream {
     fn piece(
         &mut self,
         prompt: usize,
-        piece: GenerationPiece,
+        mut piece: GenerationPiece,
         events: &mut Vec<ResponseEvent>,
     ) -> Result<(), ApiError> {
         self.counts.add(prompt, &piece);
         self.open(events);
+        if let (Some(canvases), Some(canvas)) = (&mut self.canvases, piece.canvas.take()) {
+            let content = ResponseEventContent::Canvas {
+                item_id: message_id(&self.head),
+                output_index: 0,
+                content_index: 0,
+                canvas: canvases.event(&self.model, prompt, canvas)?,
+            };
+            events.push(self.event("response.canvas", content));
+        }
         if let Some(reason) = piece.finish_reason {
             self.reason = reason;
         }
@@ -337,6 +351,10 @@ impl StreamedAnswer for ResponsesStream {
         };
         events.push(self.event("response.output_text.delta", delta));
         Ok(())
+    }
+
+    fn sends_canvas(&self) -> bool {
+        self.canvases.is_some()
     }
 
     fn ended(&mut self, prompt: usize, end: PromptEnd) {

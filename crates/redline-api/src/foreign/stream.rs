@@ -30,9 +30,7 @@ pub trait StreamedAnswer: Send + Unpin + 'static {
     ) -> Result<(), ApiError>;
 
     /// Whether events contain what is new of a canvas, so that pieces need it.
-    fn sends_canvas(&self) -> bool {
-        false
-    }
+    fn sends_canvas(&self) -> bool;
 
     /// Takes the end of a prompt, whose texts have all ended.
     fn ended(&mut self, prompt: usize, end: PromptEnd);

@@ -180,14 +180,15 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.prefix_cache.resolve(settings, context.environment)?;
     if args.mode == ServeMode::Throughput {
-        if !args.adapters.named().is_empty() || args.adapter_root.is_some() {
+        if args.adapter_root.is_some() {
             return Err(Failure::usage(
-                "adapters with `--mode throughput`",
-                "`redline bench load --url URL --adapters A,B` measures a server with adapters",
+                "`--adapter-root` with `--mode throughput`",
+                "`--adapter` and `--adapters` name the adapters that requests use",
             ));
         }
-        let loaded = settings.load(&model, context.environment)?;
-        return throughput::run(loaded, args.report.as_deref(), context);
+        let names: Vec<&str> = args.adapters.named().map(|adapter| adapter.name.as_str()).collect();
+        let loaded = settings.with_loaded_adapters(&args.adapters, false).load(&model, context.environment)?;
+        return throughput::run(loaded, &names, args.report.as_deref(), context);
     }
     if let Some(path) = &args.report {
         let fact = format!("`--report {}` without a measurement", path.display());
@@ -274,7 +275,7 @@ fn check_adapters(args: &ServeArgs) -> Result<(), Failure> {
 
 /// Refuses an adapter with this name, which is one of the model.
 fn check_name(of_model: &str, args: &ServeArgs) -> Result<(), Failure> {
-    if args.adapters.named().iter().any(|adapter| adapter.name == of_model) {
+    if args.adapters.named().any(|adapter| adapter.name == of_model) {
         let fact = format!("an adapter has the model's name `{of_model}`");
         return Err(Failure::usage(
             fact,

@@ -1,6 +1,7 @@
 //! Lane `load` against a server whose delays and counts are known, and against `redline serve`.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -316,6 +317,17 @@ fn serve_measures_itself_and_ends() {
         (&document["lane"], value(row, "requests"), value(row, "errors")),
         (&"load".into(), 40.0, 0.0)
     );
+    // With adapters, of which every request uses one.
+    let pattern = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-adapter/j*");
+    let adapters = ["--mode", "throughput", "--adapters", pattern.to_str().unwrap()];
+    let with = [&serve[..], &adapters, &["--report", report.to_str().unwrap()]].concat();
+    let run = redline(&with);
+    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+    let document: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
+    let row = &document["rows"][0];
+    assert!(row["case"].as_str().unwrap().contains("adapters_n=1"), "{row}");
+    assert_eq!(value(row, "errors"), 0.0);
+    redline(&[&serve[..], &["--mode", "throughput", "--adapter-root", "."]].concat()).usage(&["`--adapter-root`"]);
     redline(&[&serve[..], &["--report", "x.json"]].concat())
         .usage(&["`--report x.json` without a measurement"]);
 }

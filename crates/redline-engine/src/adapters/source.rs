@@ -17,9 +17,9 @@ pub(crate) trait AdapterSource: Send + Sync {
 
 /// An adapter that was read.
 pub(crate) struct ReadAdapter {
-    /// Equal for adapters that say that they change a model equally; a converted one says what it was made from.
+    /// Checksum of the adapter as PEFT wrote it. A converted adapter states that of its source, unchecked.
     pub(crate) digest: Checksum,
-    /// A checksum over what was read: equal only for adapters that change a model equally.
+    /// Checksum of the values that were read. It is part of the keys of the prefix cache.
     pub(crate) identity: Checksum,
     pub(crate) adapter: Arc<Adapter>,
 }

@@ -391,3 +391,55 @@ fn unknown(name: &str, state: &State) -> EngineError {
     let known = known.into_iter().map(str::to_owned).collect();
     EngineError::NoAdapter { name: name.to_owned(), known }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Adapters of 100 bytes whose values are those of the map, and which all say that they were made from their directory.
+    #[derive(Default)]
+    struct Values(Mutex<BTreeMap<PathBuf, u8>>);
+
+    impl Values {
+        fn set(&self, dir: &str, value: u8) {
+            self.0.lock().unwrap().insert(dir.into(), value);
+        }
+    }
+
+    impl AdapterSource for Values {
+        fn read(&self, dir: &Path) -> Result<ReadAdapter, EngineError> {
+            let value = self.0.lock().unwrap()[dir];
+            let digest = Checksum::of(dir.as_os_str().as_encoded_bytes());
+            let adapter = Arc::new(Adapter::blank(100));
+            Ok(ReadAdapter { digest, identity: Checksum::of(&[value]), adapter })
+        }
+    }
+
+    #[test]
+    fn adapters_are_told_apart_by_what_was_read() {
+        let values = Arc::new(Values::default());
+        let options = AdapterOptions { memory: 150, ..AdapterOptions::default() };
+        let store = Store::new(values.clone(), Arc::new(|| 0), options);
+        let load = |name: &str, value| {
+            values.set(name, value);
+            store.load(name, Path::new(name), None).unwrap().generation
+        };
+        let namespace = |name: &str| {
+            let choice = AdapterChoice { name: name.to_owned(), scale: 1.0 };
+            store.resolve_all(&[choice]).unwrap().namespace("")
+        };
+        load("a", 1);
+        let first = namespace("a");
+        load("a", 2);
+        assert_ne!(namespace("a"), first, "the values are others");
+        let generation = load("a", 1);
+        assert_eq!(namespace("a"), first, "the values are the same again");
+        // One that was evicted is read again: the same, and then another one.
+        load("b", 7);
+        assert_eq!((namespace("a"), store.list()[0].generation), (first.clone(), generation));
+        namespace("b");
+        values.set("a", 2);
+        assert_ne!(namespace("a"), first);
+        assert_ne!(store.list()[0].generation, generation);
+    }
+}

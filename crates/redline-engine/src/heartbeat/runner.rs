@@ -113,7 +113,7 @@ impl Saving {
     fn start(self, page_bytes: usize, clock: ClockFn, inbox: WeakInbox) -> Option<(Unsaved, DiskArchive)> {
         let Self { dir, identity, counters, index } = self;
         let send = move |event| {
-            // Nobody hears of pages when the engine ends.
+            // Events are dropped once the engine has ended.
             if let Some(jobs) = inbox.0.upgrade() {
                 let _ = jobs.send(Job::Page(event));
             }
@@ -277,7 +277,7 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>, gauges: &Gauges) {
         let done = match job {
             Ok(job) => catch_unwind(AssertUnwindSafe(|| {
                 take(core, job);
-                core.check_waiting();
+                core.end_waits();
                 core.publish();
             })),
             Err(TryRecvError::Empty) => catch_unwind(AssertUnwindSafe(|| core.tick())),

@@ -232,6 +232,28 @@ fn damaged_files_are_reported_and_computed_again() {
     assert_eq!(score(&engine, asking(3)).0, expected);
 }
 
+#[cfg(unix)]
+#[test]
+fn pages_that_cannot_be_opened_are_reported_once_and_computed() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = || [3, 9, 27].map(|first| generation(ids(&prompt(first, 150)), 1));
+    let all = |engine: &Engine| asked().map(|request| generate(engine, request));
+    let (engine, _) = keeping(folder.path(), options(&golden_dir()));
+    let expected = all(&engine);
+    drop(engine);
+    for path in files(folder.path()) {
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+    }
+    let (engine, reported) = keeping(folder.path(), options(&golden_dir()));
+    assert_eq!(all(&engine), expected);
+    let found = gauges(&engine);
+    assert_eq!((found.read, found.damaged), (0, 0));
+    drop(engine);
+    let reported = reported.lock().unwrap();
+    assert!(matches!(&reported[..], [PrefixDirEvent::NotRead { .. }]), "{reported:?}");
+}
+
 #[test]
 fn missing_pages_end_what_can_be_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use crate::admission::Need;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::generation::{ModelSizes, answer_bytes, generate};
+use crate::generation::{answer_bytes, generate};
 use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[Route::post("/v1/completions", complete, ABOUT)];
@@ -33,7 +33,7 @@ fn complete(call: Call) -> Handled {
         let need = Need {
             param: "prompt",
             prompts: requests.len(),
-            answer_bytes: answer_bytes(&requests, &ModelSizes::of(&app.model.engine), form.echoes()),
+            answer_bytes: answer_bytes(&requests, &app.sizes, form.echoes()),
         };
         let stream =
             form.stream().map(|_| CompletionStream::new(app.model.clone(), head.clone(), form, &requests));

@@ -9,7 +9,7 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::clock::today;
 use crate::fault::Fault;
-use crate::generation::{ModelSizes, answer_bytes, generate};
+use crate::generation::{answer_bytes, generate};
 use crate::route::{About, Call, Gives, Handled, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer, ABOUT)];
@@ -33,10 +33,9 @@ fn answer(call: Call) -> Handled {
         call.complete(&mut chat.request, &adapters);
         let app = &call.app;
         let template = app.chat("input")?;
-        let sizes = ModelSizes::of(&app.model.engine);
-        let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), &sizes, false);
+        let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), &app.sizes, false);
         let need = Need { param: "input", prompts: 1, answer_bytes };
-        let stream = form.stream().map(|_| ResponsesStream::new(head.clone(), &form));
+        let stream = form.stream().map(|_| ResponsesStream::new(app.model.clone(), head.clone(), &form));
         let build = move |_: &App, mut outcomes: Vec<GenerationOutcome>| {
             let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
             let usage = responses::usage(&outcome);

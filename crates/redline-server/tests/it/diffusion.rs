@@ -316,6 +316,37 @@ fn the_events_of_a_canvas_can_be_replayed() {
 }
 
 #[test]
+fn responses_send_what_is_new_of_the_canvas_in_events_of_their_own() {
+    let server = start();
+    let asked = |canvas: bool| {
+        let options = json!({ "stream": true, "steps": 8, "block_length": 8, "stream_options": { "include_canvas": canvas } });
+        let canvases = |path: &str| {
+            let events = server.events(path, &body(path, &options));
+            let choices = |event: &Value| event["choices"].as_array().cloned().unwrap_or_default();
+            let all = events.iter().flat_map(|event| [choices(event), vec![event.clone()]].concat());
+            (all.filter_map(|one| one.get("canvas").cloned()).collect::<Vec<_>>(), events)
+        };
+        [canvases(ROUTES[1]), canvases(ROUTES[2])]
+    };
+    let [(of_chat, _), (of_response, events)] = asked(true);
+    assert_eq!(of_response, of_chat);
+    assert_eq!(of_response.len(), 9);
+    let own = events.iter().filter(|event| event["type"] == "response.canvas");
+    for event in own.clone() {
+        assert_eq!((&event["output_index"], &event["content_index"]), (&json!(0), &json!(0)), "{event}");
+        assert_eq!(event["item_id"], events[2]["item"]["id"], "{event}");
+    }
+    assert_eq!(own.count(), 9);
+    let places: Vec<_> = events.iter().filter_map(|event| event["sequence_number"].as_u64()).collect();
+    assert_eq!(places, (0..events.len() as u64).collect::<Vec<_>>());
+    let [_, (without, others)] = asked(false);
+    assert!(without.is_empty());
+    let rest = events.iter().filter(|event| event["type"] != "response.canvas");
+    let texts = |event: &Value| event["delta"].as_str().map(str::to_owned);
+    assert_eq!(rest.filter_map(texts).collect::<String>(), others.iter().filter_map(texts).collect::<String>());
+}
+
+#[test]
 fn the_last_chunk_of_a_canvas_has_the_token_ids_and_no_chunk_says_nothing() {
     let server = start();
     let fields = json!({ "return_token_ids": true, "stream": true });
@@ -418,7 +449,6 @@ fn what_canvases_do_not_have_is_refused_by_name_and_what_changes_nothing_is_not(
     refused(ROUTES[0], json!({ "suffix": "x" }), "suffix");
     refused(ROUTES[2], json!({ "min_p": 0.5 }), "min_p");
     let canvas = json!({ "include_canvas": true });
-    refused(ROUTES[2], json!({ "stream": true, "stream_options": canvas }), "stream_options.include_canvas");
     refused(ROUTES[0], json!({ "stream_options": canvas }), "stream_options");
 }
 

@@ -13,7 +13,9 @@ use crate::cases;
 use crate::diffuse::with_diffusion_keys;
 use crate::limits::{MAX_TEMPERATURE, MAX_TOP_K};
 use crate::shape::{self, text_or_list_of};
-use crate::{AdapterNames, Finite, GenerationMeta, JsonText, ServerEvent, StreamOptions, TypedObject, Usage};
+use crate::{
+    AdapterNames, CanvasEvent, Finite, GenerationMeta, JsonText, ServerEvent, StreamOptions, TypedObject, Usage,
+};
 
 with_diffusion_keys! {
     /// Asks for an answer to a text or to a conversation.
@@ -409,6 +411,17 @@ pub enum ResponseEventContent {
         delta: String,
         /// Always empty.
         logprobs: [(); 0],
+    },
+    /// What is new of the canvas of a model that fills masks.
+    Canvas {
+        /// The message.
+        item_id: String,
+        /// The index of the message.
+        output_index: usize,
+        /// The index of the part.
+        content_index: usize,
+        /// The canvas before its first pass, or a pass.
+        canvas: CanvasEvent,
     },
     /// The end of a text.
     Text {

@@ -28,9 +28,10 @@ const LOAD: &[(&str, &str)] = &[
     ("output-tokens", "32"),
 ];
 
-/// Starts a server with this model, measures it, prints tokens per second and p95, and writes the run to a file.
+/// Starts a server with this model, measures it with requests that use these adapters, the first one most often, prints tokens per second and p95, and writes the run to a file.
 pub(in super::super) fn run(
     model: LoadedModel,
+    adapters: &[&str],
     report: Option<&Path>,
     context: &Context,
 ) -> Result<ExitCode, Failure> {
@@ -59,7 +60,9 @@ pub(in super::super) fn run(
         },
         process: &|_| Err(String::new()),
     };
-    let values = Values::new(lane.flags, LOAD.iter().copied());
+    let adapters = adapters.join(",");
+    let given = (!adapters.is_empty()).then_some(("adapters", adapters.as_str()));
+    let values = Values::new(lane.flags, LOAD.iter().copied().chain(given));
     run(&bench, &servers, &values).map_err(|error| match error {
         LaneError::Incorrect(fact) => Failure::incorrect(fact),
         other => Failure::advised(&other, other.hint()),

@@ -251,10 +251,11 @@ impl<M: Machine> Core<M> {
         &mut self.machine
     }
 
-    /// The heartbeat: runs one pass of the requests and one over a window.
+    /// The heartbeat: runs one pass of the requests and one over a window. All messages that have come must have been taken in.
     pub(crate) fn tick(&mut self) {
+        self.end_waits();
+        self.check_pages();
         self.evaluate_next();
-        self.check_waiting();
         if !self.tasks.is_empty() {
             self.run_next();
         }

@@ -85,12 +85,17 @@ impl Arrived {
         self.arrival.adapters.namespace(&self.arrival.task.salt())
     }
 
-    /// Whether the request does not wait any longer: it was cancelled or is late, or its pages take too long.
+    /// Whether the request itself was cancelled or is late.
     fn is_over(&self, now: u64) -> bool {
         let Arrival { cancels, timeout_s, queueing, .. } = &self.arrival;
         let elapsed = seconds_between(self.at, now);
-        let limits = [*timeout_s, queueing.longest_wait_s, Some(MAX_WAIT_S)];
+        let limits = [*timeout_s, queueing.longest_wait_s];
         cancels.iter().any(Cancel::is_cancelled) || limits.into_iter().flatten().any(|most| elapsed > most)
+    }
+
+    /// Whether the request has waited for pages as long as it may.
+    fn has_waited(&self, now: u64) -> bool {
+        seconds_between(self.at, now) > MAX_WAIT_S
     }
 }
 
@@ -145,7 +150,8 @@ impl<M: Machine> Core<M> {
         while self.restores.reading.is_none()
             && let Some(waiting) = self.restores.queue.pop_front()
         {
-            if waiting.is_over((self.clock)()) {
+            let now = (self.clock)();
+            if waiting.is_over(now) || waiting.has_waited(now) {
                 self.admit(waiting);
             } else {
                 // Memory may hold what an earlier request has waited for.
@@ -213,29 +219,38 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Ends the wait of requests that are cancelled or late, and of all if the next page does not arrive.
-    pub(crate) fn check_waiting(&mut self) {
-        if !self.waits_for_pages() {
-            return;
-        }
+    /// Ends the wait of requests that are cancelled or late.
+    pub(crate) fn end_waits(&mut self) {
+        self.admit_waiting(Arrived::is_over);
+    }
+
+    /// Ends the wait of requests whose pages take too long. Pages that have arrived must have been noted before: those that come while a
+    /// pass runs are not late.
+    pub(crate) fn check_pages(&mut self) {
         let now = (self.clock)();
-        let restores = &mut self.restores;
         let late = |reading: &mut Reading| seconds_between(reading.last, now) > MAX_PAGE_S;
-        if let Some(reading) = restores.reading.take_if(late) {
-            restores.stalled = Some(restores.jobs);
+        if let Some(reading) = self.restores.reading.take_if(late) {
+            self.restores.stalled = Some(self.restores.jobs);
             self.stop_reading(true);
             let queue = std::mem::take(&mut self.restores.queue);
             for waiting in [reading.waiting].into_iter().chain(queue) {
                 self.admit(waiting);
             }
+        }
+        self.admit_waiting(Arrived::has_waited);
+    }
+
+    /// Admits the requests that wait and for which this holds now.
+    fn admit_waiting(&mut self, holds: impl Fn(&Arrived, u64) -> bool) {
+        if !self.waits_for_pages() {
             return;
         }
-        let over = |reading: &mut Reading| reading.waiting.is_over(now);
-        if let Some(reading) = self.restores.reading.take_if(over) {
+        let now = (self.clock)();
+        if let Some(reading) = self.restores.reading.take_if(|reading| holds(&reading.waiting, now)) {
             self.stop_reading(false);
             self.admit(reading.waiting);
         }
-        while let Some(at) = self.restores.queue.iter().position(|waiting| waiting.is_over(now))
+        while let Some(at) = self.restores.queue.iter().position(|waiting| holds(waiting, now))
             && let Some(waiting) = self.restores.queue.remove(at)
         {
             self.admit(waiting);

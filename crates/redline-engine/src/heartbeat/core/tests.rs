@@ -398,14 +398,14 @@ fn a_page_that_does_not_come_lets_all_begin() {
     let (mut bench, keys, idle) = bench_with_pages();
     let tickets = [bench.generate_after(stored(), None), bench.generate_after(stored(), None)];
     bench.wait(SECOND / 5);
-    bench.core.check_waiting();
+    bench.core.check_pages();
     assert!(bench.core.waits_for_pages());
     bench.core.page_event(page(1, keys[0]));
     bench.wait(SECOND / 5);
-    bench.core.check_waiting();
+    bench.core.check_pages();
     assert!(bench.core.waits_for_pages(), "a page has come meanwhile");
     bench.wait(SECOND / 10);
-    bench.core.check_waiting();
+    bench.core.check_pages();
     assert!(!bench.core.waits_for_pages() && bench.core.tasks.len() == 2);
     assert_eq!(idle.0.load(Ordering::Relaxed), 1);
     // Nobody waits for a disk that hangs.
@@ -418,18 +418,53 @@ fn a_page_that_does_not_come_lets_all_begin() {
 }
 
 #[test]
+fn pages_that_come_while_a_pass_runs_are_not_late() {
+    let (mut bench, keys, idle) = bench_with_pages();
+    let _ticket = bench.generate_after(stored(), None);
+    bench.wait(3 * SECOND);
+    // Other messages come first.
+    bench.core.page_event(PageEvent::Written { key: keys[2] });
+    bench.core.end_waits();
+    for key in &keys {
+        bench.core.page_event(page(1, *key));
+        bench.core.end_waits();
+    }
+    assert_eq!((bench.core.cache.kept_tokens(), idle.0.load(Ordering::Relaxed)), (192, 0));
+    bench.core.page_event(PageEvent::Finished { job: 1 });
+    assert!(!bench.core.waits_for_pages() && bench.core.tasks.len() == 1);
+    // A window does not make pages late either.
+    let (mut bench, _, idle) = bench_with_pages();
+    let (reply, _result) = channel();
+    let job = EvaluateJob {
+        window: None,
+        tokens: vec![1; 8 * PAGE_TOKENS],
+        adapters: Adapters::default(),
+        next: vec![1],
+        wanted: Wanted::Nothing,
+        reply,
+    };
+    bench.core.evaluate(job);
+    let _ticket = bench.generate_after(stored(), None);
+    bench.wait(SECOND / 4 - 20_000);
+    let before = bench.now();
+    bench.core.tick();
+    assert!(bench.now() - before > 20_000 && bench.core.waits_for_pages());
+    assert_eq!(idle.0.load(Ordering::Relaxed), 0);
+}
+
+#[test]
 fn a_request_waits_for_all_its_pages_for_a_limited_time() {
     let (mut bench, keys, idle) = bench_with_pages();
     let _ticket = bench.generate_after(stored(), None);
     for key in &keys[..2] {
         bench.wait(SECOND / 5);
         bench.core.page_event(page(1, *key));
-        bench.core.check_waiting();
+        bench.core.check_pages();
         assert!(bench.core.waits_for_pages());
     }
     let (mut late, cancel) = bench.generate_after(stored(), None);
     cancel.cancel();
-    bench.core.check_waiting();
+    bench.core.end_waits();
     assert!(
         bench.core.restores.waiting() == 1 && bench.core.tasks.len() == 1,
         "it does not wait for the first"
@@ -442,7 +477,7 @@ fn a_request_waits_for_all_its_pages_for_a_limited_time() {
     // Pages come, but not fast enough.
     bench.wait(2 * SECOND);
     bench.core.page_event(page(1, keys[2]));
-    bench.core.check_waiting();
+    bench.core.check_pages();
     assert!(!bench.core.waits_for_pages() && bench.core.tasks.len() == 1);
     assert_eq!((bench.core.cache.kept_tokens(), idle.0.load(Ordering::Relaxed)), (192, 0));
 }

@@ -1,11 +1,12 @@
 //! Pages on disk: one thread reads them, another one writes them.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use redline_weights::{Disk, PageError, PageFiles, PageKey, PageWriter, PageWritten};
+use redline_weights::{Disk, PageError, PageFiles, PageKey, PageWriter};
 
 use super::{PageArchive, PageEvent, PageIndex};
 use crate::gauges::PageCounters;
@@ -73,7 +74,7 @@ impl DiskArchive {
             index: index.clone(),
             options: options.clone(),
             clock,
-            unreadable: None,
+            unreadable: LastReason::default(),
             counters: counters.clone(),
             events: events.clone(),
         };
@@ -82,7 +83,7 @@ impl DiskArchive {
             index: index.clone(),
             writer: PageWriter::new(files, options.bytes),
             written,
-            failure: None,
+            failure: LastReason::default(),
             counters: counters.clone(),
             events: events.clone(),
         };
@@ -148,6 +149,26 @@ impl Drop for DiskArchive {
     }
 }
 
+/// Why something failed the last time, so that a reason is logged once.
+#[derive(Default)]
+struct LastReason(Option<String>);
+
+impl LastReason {
+    /// Logs the event of this reason, unless it was the last one too.
+    fn log(&mut self, options: &PrefixDir, error: &std::io::Error, event: fn(PathBuf, String) -> PrefixDirEvent) {
+        let reason = error.to_string();
+        if self.0.as_ref() != Some(&reason) {
+            (options.log)(&event(options.dir.clone(), reason.clone()));
+        }
+        self.0 = Some(reason);
+    }
+
+    /// Notes that it worked.
+    fn clear(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// The thread that reads.
 struct Reader {
     files: PageFiles,
@@ -158,7 +179,7 @@ struct Reader {
     options: PrefixDir,
     clock: ClockFn,
     /// Why the last page could not be read.
-    unreadable: Option<String>,
+    unreadable: LastReason,
     counters: Arc<PageCounters>,
     events: PageEvents,
 }
@@ -187,7 +208,7 @@ impl Reader {
         }
     }
 
-    /// Reads the pages of a job. Returns `false` if nobody wants any more.
+    /// Reads the pages of a job. Returns `false` if the archive was dropped.
     fn run_job(&mut self, job: u64, keys: Vec<PageKey>, spare: &mut Option<Vec<u8>>) -> bool {
         for key in keys {
             let Some(mut page) = spare.take().or_else(|| self.free.recv().ok()) else { return false };
@@ -214,6 +235,7 @@ impl Reader {
         match self.files.read(key, page) {
             Ok(true) => {
                 self.counters.read.fetch_add(1, Ordering::Relaxed);
+                self.unreadable.clear();
                 return true;
             }
             Ok(false) => {}
@@ -224,12 +246,8 @@ impl Reader {
                 let _ = self.files.remove(key);
             }
             Err(PageError::Unreadable(error)) => {
-                let reason = Some(error.to_string());
-                if self.unreadable != reason {
-                    let (dir, reason) = (self.options.dir.clone(), error.to_string());
-                    (self.options.log)(&PrefixDirEvent::NotRead { dir, reason });
-                }
-                self.unreadable = reason;
+                let event = |dir, reason| PrefixDirEvent::NotRead { dir, reason };
+                self.unreadable.log(&self.options, &error, event);
             }
         }
         self.index.remove(key);
@@ -245,7 +263,7 @@ struct Writer {
     /// Memory of pages that were written.
     written: Sender<Vec<u8>>,
     /// Why the last page could not be written.
-    failure: Option<String>,
+    failure: LastReason,
     counters: Arc<PageCounters>,
     events: PageEvents,
 }
@@ -253,31 +271,26 @@ struct Writer {
 impl Writer {
     fn run(mut self, pages: &Receiver<(PageKey, Vec<u8>)>) {
         while let Ok((key, page)) = pages.recv() {
-            match self.writer.write(key, &page) {
-                Ok(written) => self.note_written(key, &written),
-                Err(error) => self.note_failure(error.to_string()),
+            let mut removed = Vec::new();
+            let written = self.writer.write(key, &page, &mut removed);
+            self.counters.removed.fetch_add(removed.len() as u64, Ordering::Relaxed);
+            for key in removed {
+                self.index.remove(key);
+            }
+            match written {
+                Ok(new) => {
+                    self.failure.clear();
+                    self.counters.written.fetch_add(u64::from(new), Ordering::Relaxed);
+                    self.index.add(key);
+                }
+                Err(error) => {
+                    self.counters.not_written.fetch_add(1, Ordering::Relaxed);
+                    let event = |dir, reason| PrefixDirEvent::NotWritten { dir, reason };
+                    self.failure.log(&self.options, &error, event);
+                }
             }
             let _ = self.written.send(page);
             (self.events)(PageEvent::Written { key });
         }
-    }
-
-    fn note_written(&mut self, key: PageKey, PageWritten { new, removed }: &PageWritten) {
-        self.failure = None;
-        self.counters.written.fetch_add(u64::from(*new), Ordering::Relaxed);
-        self.counters.removed.fetch_add(removed.len() as u64, Ordering::Relaxed);
-        for &key in removed {
-            self.index.remove(key);
-        }
-        self.index.add(key);
-    }
-
-    fn note_failure(&mut self, reason: String) {
-        self.counters.not_written.fetch_add(1, Ordering::Relaxed);
-        if self.failure.as_ref() != Some(&reason) {
-            let dir = self.options.dir.clone();
-            (self.options.log)(&PrefixDirEvent::NotWritten { dir, reason: reason.clone() });
-        }
-        self.failure = Some(reason);
     }
 }

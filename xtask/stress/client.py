@@ -69,6 +69,9 @@ class Connection:
         begin = time.perf_counter()
         try:
             async with asyncio.timeout(PATIENCE):
+                if self.reader is not None and self.reader.at_eof():
+                    # The server has closed it because it was idle.
+                    self.close()
                 if self.writer is None:
                     try:
                         await self.open()

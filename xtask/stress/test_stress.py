@@ -1,5 +1,6 @@
 """What the scenarios judge with, without a server."""
 
+import asyncio
 import json
 import math
 import random
@@ -106,6 +107,23 @@ class Answers(unittest.TestCase):
         error = answer(body=b'data: {"error":{}}\n\n', stream=True)
         sigterm.count(totals, [answer(), answer(complete=False), answer(status=503), client.Answer(), refused, error, answer(status=500)])
         self.assertEqual(set(totals.values()), {1})
+
+
+class Connections(unittest.IsolatedAsyncioTestCase):
+    async def test_one_that_the_server_closed_while_it_was_idle_is_opened_again(self):
+        async def once(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            writer.close()
+
+        async with await asyncio.start_server(once, "127.0.0.1", 0) as server:
+            connection = client.Connection(server.sockets[0].getsockname()[1])
+            for _ in range(3):
+                self.assertTrue((await connection.send(b"GET / HTTP/1.1\r\n\r\n")).good())
+                async with asyncio.timeout(10):
+                    while not connection.reader.at_eof():
+                        await asyncio.sleep(0.01)
+            connection.close()
 
 
 class Overload(unittest.TestCase):

@@ -76,7 +76,9 @@ fn matching(pattern: &str) -> Result<Matching, BadValue> {
     let bad = |fact: String, hint| value::bad(format!("`{pattern}`: {fact}"), hint);
     let paths = match glob::glob(pattern) {
         Ok(paths) => paths,
-        Err(error) => return bad(error.to_string(), "`*` and `?` stand for parts of a name, `**` for folders"),
+        Err(error) => {
+            return bad(error.to_string(), "`*` and `?` stand for parts of a name, `**` for folders");
+        }
     };
     let mut found = Vec::new();
     for path in paths {
@@ -192,8 +194,13 @@ mod tests {
             assert!(found.iter().all(|named| named.dir == folder.path().join(&named.name)), "{found:?}");
             found.into_iter().map(|named| named.name).collect::<Vec<_>>()
         };
-        assert_eq!([names("*"), names("?"), names("c*")], [vec!["a", "b", "c-other"], vec!["a", "b"], vec!["c-other"]]);
-        for (pattern, fact) in [("x*", "no directory matches"), ("d", "no directory matches"), ("a/***", "wildcards")] {
+        assert_eq!(
+            [names("*"), names("?"), names("c*")],
+            [vec!["a", "b", "c-other"], vec!["a", "b"], vec!["c-other"]]
+        );
+        for (pattern, fact) in
+            [("x*", "no directory matches"), ("d", "no directory matches"), ("a/***", "wildcards")]
+        {
             let error = at(pattern).unwrap_err().to_string();
             assert!(error.contains(pattern) && error.contains(fact), "{error}");
         }
@@ -204,7 +211,8 @@ mod tests {
             },
             uses: None,
         };
-        let loaded = |flags: &AdapterFlags| flags.loaded.named().map(|named| named.name.clone()).collect::<Vec<_>>();
+        let loaded =
+            |flags: &AdapterFlags| flags.loaded.named().map(|named| named.name.clone()).collect::<Vec<_>>();
         let (one, all) = (flags(&["c*"]), flags(&["c*", "?"]));
         assert_eq!((loaded(&one), one.choices().len()), (vec!["c-other".to_owned()], 1));
         assert_eq!((loaded(&all).len(), all.choices().len()), (3, 0));

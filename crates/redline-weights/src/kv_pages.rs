@@ -503,7 +503,8 @@ mod tests {
             ["a", "b", "c", "d", "e", "f", "g", "h", "i"].into_iter().filter(there).collect();
         assert_eq!(left, ["a", "d", "e", "f", "g", "h", "i"]);
         assert_eq!(names(folder.path()).len(), 8, "files of others are left alone");
-        let error = PageWriter::new(files.clone(), FILE - 1).write(key("x"), &page(0), &mut removed).unwrap_err();
+        let error =
+            PageWriter::new(files.clone(), FILE - 1).write(key("x"), &page(0), &mut removed).unwrap_err();
         assert!(error.to_string().contains("a page of 164 bytes exceeds the budget of 163"), "{error}");
         PageWriter::new(files, FILE).write(key("x"), &page(0), &mut removed).unwrap();
         assert_eq!(names(folder.path()).len(), 2);

@@ -327,7 +327,8 @@ fn serve_measures_itself_and_ends() {
     let row = &document["rows"][0];
     assert!(row["case"].as_str().unwrap().contains("adapters_n=1"), "{row}");
     assert_eq!(value(row, "errors"), 0.0);
-    redline(&[&serve[..], &["--mode", "throughput", "--adapter-root", "."]].concat()).usage(&["`--adapter-root`"]);
+    redline(&[&serve[..], &["--mode", "throughput", "--adapter-root", "."]].concat())
+        .usage(&["`--adapter-root`"]);
     redline(&[&serve[..], &["--report", "x.json"]].concat())
         .usage(&["`--report x.json` without a measurement"]);
 }

@@ -343,7 +343,10 @@ fn responses_send_what_is_new_of_the_canvas_in_events_of_their_own() {
     assert!(without.is_empty());
     let rest = events.iter().filter(|event| event["type"] != "response.canvas");
     let texts = |event: &Value| event["delta"].as_str().map(str::to_owned);
-    assert_eq!(rest.filter_map(texts).collect::<String>(), others.iter().filter_map(texts).collect::<String>());
+    assert_eq!(
+        rest.filter_map(texts).collect::<String>(),
+        others.iter().filter_map(texts).collect::<String>()
+    );
 }
 
 #[test]

@@ -14,7 +14,8 @@ use crate::diffuse::with_diffusion_keys;
 use crate::limits::{MAX_TEMPERATURE, MAX_TOP_K};
 use crate::shape::{self, text_or_list_of};
 use crate::{
-    AdapterNames, CanvasEvent, Finite, GenerationMeta, JsonText, ServerEvent, StreamOptions, TypedObject, Usage,
+    AdapterNames, CanvasEvent, Finite, GenerationMeta, JsonText, ServerEvent, StreamOptions, TypedObject,
+    Usage,
 };
 
 with_diffusion_keys! {

@@ -155,7 +155,12 @@ struct LastReason(Option<String>);
 
 impl LastReason {
     /// Logs the event of this reason, unless it was the last one too.
-    fn log(&mut self, options: &PrefixDir, error: &std::io::Error, event: fn(PathBuf, String) -> PrefixDirEvent) {
+    fn log(
+        &mut self,
+        options: &PrefixDir,
+        error: &std::io::Error,
+        event: fn(PathBuf, String) -> PrefixDirEvent,
+    ) {
         let reason = error.to_string();
         if self.0.as_ref() != Some(&reason) {
             (options.log)(&event(options.dir.clone(), reason.clone()));

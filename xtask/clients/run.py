@@ -8,7 +8,9 @@ import argparse
 import sys
 import traceback
 
+import async_openai_client
 import lm_eval_client
+import npm_client
 import openai_client
 import rerank_clients
 import schemathesis_client
@@ -18,6 +20,8 @@ from server import ROOT, Server
 # The checks by name, each with the model that it needs.
 CLIENTS = {
     "openai": ("demo", openai_client.check),
+    "openai-npm": ("demo", npm_client.check),
+    "async-openai": ("demo", async_openai_client.check),
     "typesafe": ("demo", typesafe_client.check),
     "cohere": ("demo", rerank_clients.check_cohere),
     "litellm": ("demo", rerank_clients.check_litellm),

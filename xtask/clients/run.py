@@ -10,6 +10,7 @@ import traceback
 
 import async_openai_client
 import lm_eval_client
+import load_clients
 import npm_client
 import openai_client
 import rerank_clients
@@ -26,6 +27,7 @@ CLIENTS = {
     "cohere": ("demo", rerank_clients.check_cohere),
     "litellm": ("demo", rerank_clients.check_litellm),
     "lm-eval": ("demo", lm_eval_client.check),
+    "guidellm": ("demo", load_clients.check_guidellm),
     "openai-diffusion": ("demo-diffusion", openai_client.check_diffusion),
     "schemathesis": ("demo", schemathesis_client.check),
 }

@@ -2,6 +2,8 @@
 
 import pathlib
 import subprocess
+import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -27,3 +29,16 @@ class Server:
     def __exit__(self, *_):
         self.process.terminate()
         self.process.wait(60)
+
+
+def idle_metrics(url):
+    """The metrics without labels by name, read when no request waits or runs."""
+    for _ in range(200):
+        with urllib.request.urlopen(f"{url}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
+        metrics = {name: float(value) for name, value in pairs}
+        if metrics["redline_requests_waiting"] == metrics["redline_requests_running"] == 0:
+            return metrics
+        time.sleep(0.05)
+    raise RuntimeError("requests wait or run although every client has ended")

@@ -4,11 +4,10 @@ use std::fs::{self, FileType};
 use std::path::{Component, Path, PathBuf};
 
 use axum::http::StatusCode;
+use redline_wire::limits::MAX_ADAPTER_PATH;
 
 use crate::fault::Fault;
 
-/// Longest path in bytes.
-const MAX_PATH: usize = 1024;
 /// Most files of an adapter's directory.
 const MAX_FILES: usize = 1000;
 
@@ -51,9 +50,13 @@ fn is_plain(kind: FileType) -> bool {
 
 /// The path from the root, by its text alone.
 fn below<'a>(root: &Path, asked: &'a str) -> Result<&'a Path, Fault> {
-    if asked.is_empty() || asked.len() > MAX_PATH || asked.contains('\0') {
-        let fact = format!("the path has {} bytes, or a byte 0", asked.len());
+    let length = asked.chars().count();
+    if !(1..=MAX_ADAPTER_PATH).contains(&length) {
+        let fact = format!("the path has {length} characters, and may have 1 to {MAX_ADAPTER_PATH}");
         return Err(refused(StatusCode::BAD_REQUEST, &fact));
+    }
+    if asked.contains('\0') {
+        return Err(refused(StatusCode::BAD_REQUEST, "the path has a character U+0000"));
     }
     let path = Path::new(asked);
     let path = if path.is_absolute() { path.strip_prefix(root).map_err(|_| outside())? } else { path };
@@ -90,8 +93,10 @@ mod tests {
         for path in ["..", "../x", "a/../../x", "/srv/adapters/../x", "/etc", "/srv/adapters2", "/"] {
             assert_eq!(of(path), Err("forbidden_path"), "{path}");
         }
-        for path in ["", "a\0b", &"x".repeat(MAX_PATH + 1)] {
+        for path in ["", "a\0b", &"é".repeat(MAX_ADAPTER_PATH + 1)] {
             assert_eq!(of(path), Err("invalid_value"), "{path:?}");
         }
+        let longest = "é".repeat(MAX_ADAPTER_PATH);
+        assert_eq!(of(&longest), Ok(PathBuf::from(&longest)));
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct App {
     pub(crate) cancel: Cancel,
     pub(crate) admitted: AtomicU64,
     pub(crate) ended: AtomicU64,
-    /// The OpenAPI document of the routes.
+    /// The OpenAPI document of the routes, from its first request on.
     pub(crate) openapi: OnceLock<Bytes>,
     draining: AtomicBool,
     engine_stopped: AtomicBool,

@@ -132,14 +132,15 @@ const FIELD_ERRORS: [(&str, &str); 3] = [
 /// The fault of an error of the parser, at this path.
 fn of_parser(error: &serde_json::Error, path: &str) -> Fault {
     let message = error.to_string();
-    if message.starts_with(OUT_OF_RANGE) && path != "." && path != "?" {
-        return Fault::invalid("invalid_value", format!("`{path}`: {message}; give a smaller number"))
+    // The parser has no path of the body as a whole.
+    let parent = if path == "." || path == "?" { "" } else { path };
+    if message.starts_with(OUT_OF_RANGE) && !parent.is_empty() {
+        return Fault::invalid("invalid_value", format!("`{path}`: {message}; give a number nearer to 0"))
             .of_field(path);
     }
     if !error.is_data() {
         return Fault::invalid("invalid_json", format!("the body is not JSON: {message}"));
     }
-    let parent = if path == "." || path == "?" { "" } else { path };
     for (begin, code) in FIELD_ERRORS {
         let Some(name) = message.strip_prefix(begin).and_then(|rest| rest.split('`').next()) else {
             continue;
@@ -181,9 +182,12 @@ mod tests {
         check(r#"{"prompt":"p","stop":["a",7]}"#, "invalid_type", Some("stop[1]"));
         check(r#"{"prompt":"p","stream_options":{"x":1}}"#, "unknown_parameter", Some("stream_options.x"));
         check(r#"{"prompt":"p","top_p":1e400}"#, "invalid_value", Some("top_p"));
+        check(r#"{"prompt":"p","logit_bias":{"7":-1e400}}"#, "invalid_value", Some("logit_bias.7"));
         check(r#"{"prompt":"p"} x"#, "invalid_json", None);
         check(r#"["p"]"#, "invalid_json", None);
         check(r#"{"prompt":"#, "invalid_json", None);
         check(r#"{"prompt":[[[[[[[[[[]]]]]]]]]]}"#, "invalid_json", None);
+        let fault = parse::<CompletionBody>(br#"{"prompt":"p","top_p":-1e400}"#, 8).unwrap_err();
+        assert!(fault.body().error.message.ends_with("give a number nearer to 0"));
     }
 }

@@ -1,8 +1,11 @@
-//! The OpenAPI document: what routes say about themselves, with the schemas of the types that they parse and write.
+//! The OpenAPI document: the operations of the routes, with the schemas of the types that they parse and write.
 
 use axum::http::StatusCode;
 use redline_api::foreign::GenerationMode;
-use redline_wire::{ErrorBody, TeiErrorBody, ValidationBody, restrict_to_autoregressive};
+use redline_wire::limits::MAX_SECONDS;
+use redline_wire::{
+    ErrorBody, TeiErrorBody, ValidationBody, restrict_to_autoregressive, restrict_to_diffusion,
+};
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{Schema, SchemaGenerator};
@@ -11,54 +14,51 @@ use serde_json::{Map, Value, json};
 use crate::answer::{EVENTS, JSON};
 use crate::config::ServerConfig;
 use crate::form::Form;
-use crate::request::{MAX_WAIT, QUEUE_TIMEOUT, REQUEST_ID};
-use crate::route::{Access, Gives, Route, SchemaOf, schema_of};
+use crate::request::{MAX_ID, QUEUE_TIMEOUT, REQUEST_ID};
+use crate::route::{ResponseBody, Route, SchemaOf, schema_of};
 
 /// The statuses of errors that every route may have: another origin, a bug, and the end of the server.
 const STATUSES: &[u16] = &[403, 500, 503];
 /// Those of routes with a body: the body, the model, the time, the size, the type, the queue and the kind of model.
 const STATUSES_WITH_BODY: &[u16] = &[400, 404, 408, 413, 415, 429, 501];
 
-/// What clients should know that no operation says.
-const DESCRIPTION: &str = "An inference engine for large language models. Bodies may be compressed with gzip or zstd \
-(`Content-Encoding`). A path that is not here is answered with 404, and another method with 405 and the header `Allow`. \
-Limits that depend on the model, such as its context and its vocabulary, are not in the schemas, and neither is all that fields \
-require of each other: such a request is answered with 400, and `param` names the field.";
+/// The description of the API as a whole.
+const DESCRIPTION: &str = "An inference engine for large language models. Request bodies may be compressed with gzip or zstd \
+(`Content-Encoding`). Unknown paths are answered with 404, and other methods with 405 and the header `Allow`. \
+The schemas do not state the limits of the model, such as its context and its vocabulary, nor every rule by which fields depend on \
+each other. A request that violates them is answered with 400; by `/predict` and `/v1/systemone` with 422, or with 413 if it is too \
+large. The error names the field.";
 
-/// The schemas of what is read and of what is written. A field that may be absent is optional in the first, and only in the second
-/// if it is left out.
+/// The schemas of requests and those of responses. A field with a default is optional in requests; in responses, only fields that may
+/// be left out are.
 struct Schemas {
     read: SchemaGenerator,
     written: SchemaGenerator,
 }
 
 impl Schemas {
-    fn new() -> Self {
+    /// Schemas for models of this mode.
+    fn new(mode: GenerationMode) -> Self {
         let settings = || {
             SchemaSettings::draft2020_12().with(|settings| {
                 settings.definitions_path = "/components/schemas".into();
                 settings.meta_schema = None;
             })
         };
-        let read = settings().with_transform(RecursiveTransform(bound));
+        let restrict: fn(&mut Schema) = match mode {
+            GenerationMode::Autoregressive => restrict_to_autoregressive,
+            GenerationMode::Diffusion => restrict_to_diffusion,
+        };
+        let read = settings().with_transform(RecursiveTransform(bound)).with_transform(restrict);
         Self {
             read: read.for_deserialize().into_generator(),
             written: settings().for_serialize().into_generator(),
         }
     }
 
-    /// All named schemas, and the names that stand for two different ones.
-    fn definitions(mut self) -> (Map<String, Value>, Vec<String>) {
-        let mut all = self.written.take_definitions(true);
-        let mut twice = Vec::new();
-        for (name, schema) in self.read.take_definitions(true) {
-            if let Some(other) = all.insert(name.clone(), schema)
-                && all.get(&name) != Some(&other)
-            {
-                twice.push(name);
-            }
-        }
-        (all, twice)
+    /// The named schemas of requests, and those of responses. A name that both have stands for the same schema.
+    fn definitions(mut self) -> [Map<String, Value>; 2] {
+        [self.read.take_definitions(true), self.written.take_definitions(true)]
     }
 }
 
@@ -83,21 +83,16 @@ pub(crate) fn document<'a>(
     config: &ServerConfig,
     mode: GenerationMode,
 ) -> String {
-    let mut schemas = Schemas::new();
+    let mut schemas = Schemas::new(mode);
     let mut paths = Map::new();
     for route in routes {
-        let method = if route.takes_body() { "post" } else { "get" };
+        let method = route.method.name().to_ascii_lowercase();
         let path = route.path.replace("{*", "{");
         let operations = paths.entry(path).or_insert_with(|| json!({}));
-        operations[method] = operation(route, config, &mut schemas);
+        operations[&method] = operation(route, &method, config, &mut schemas);
     }
-    let (mut definitions, _) = schemas.definitions();
-    if mode == GenerationMode::Autoregressive {
-        definitions
-            .values_mut()
-            .filter_map(|schema| schema.try_into().ok())
-            .for_each(restrict_to_autoregressive);
-    }
+    let [mut definitions, of_responses] = schemas.definitions();
+    definitions.extend(of_responses);
     let mut components = json!({ "schemas": definitions });
     if !config.keys.is_empty() {
         components["securitySchemes"] = json!({
@@ -111,7 +106,7 @@ pub(crate) fn document<'a>(
             "title": "Redline",
             "description": DESCRIPTION,
             "version": env!("CARGO_PKG_VERSION"),
-            "license": { "name": "Apache-2.0 OR MIT" },
+            "license": { "name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE") },
         },
         "paths": paths,
         "components": components,
@@ -119,33 +114,27 @@ pub(crate) fn document<'a>(
     document.to_string()
 }
 
-/// Whether a route needs a key.
-fn needs_key(route: &Route, config: &ServerConfig) -> bool {
-    let guarded = match route.access {
-        Access::Public => false,
-        Access::Key => true,
-        Access::Metrics => !config.public_metrics,
-    };
-    guarded && !config.keys.is_empty()
-}
-
-/// What a route takes and answers.
-fn operation(route: &Route, config: &ServerConfig, schemas: &mut Schemas) -> Value {
-    let about = &route.about;
-    let name = route.path.trim_matches(['/', '{', '*', '}']).replace(|of: char| !of.is_alphanumeric(), "_");
-    let needs_key = needs_key(route, config);
+/// The operation of a route.
+fn operation(route: &Route, method: &str, config: &ServerConfig, schemas: &mut Schemas) -> Value {
+    let needs_key = route.access.needs_key(config);
     let mut operation = json!({
-        "operationId": format!("{}_{name}", if route.takes_body() { "post" } else { "get" }),
-        "summary": about.summary,
+        "operationId": format!("{method}_{}", name(route.path)),
+        "summary": route.operation.summary,
         "parameters": parameters(route),
         "responses": responses(route, needs_key, schemas),
         "security": if needs_key { json!([{ "bearer": [] }, { "x-api-key": [] }]) } else { json!([]) },
     });
     if route.takes_body() {
-        let schema = any_of(about.takes, &mut schemas.read);
+        let schema = any_of(route.operation.request_bodies, &mut schemas.read);
         operation["requestBody"] = json!({ "required": true, "content": { JSON: { "schema": schema } } });
     }
     operation
+}
+
+/// The words of a path, such as `v1_models_id`.
+fn name(path: &str) -> String {
+    let words: Vec<_> = path.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    if words.is_empty() { "index".to_owned() } else { words.join("_") }
 }
 
 /// The headers that a route reads, and the variable part of its path.
@@ -153,8 +142,10 @@ fn parameters(route: &Route) -> Vec<Value> {
     let mut all = vec![json!({
         "name": REQUEST_ID,
         "in": "header",
-        "description": "Identifies the request in the log and in the answer: up to 128 letters, digits, `.`, `_` and `-`. \
-            Another value is replaced.",
+        "description": format!(
+            "Identifies the request in the log and in the answer: up to {MAX_ID} letters, digits, `.`, `_` and `-`. \
+             Another value is replaced."
+        ),
         "schema": { "type": "string" },
     })];
     if route.takes_body() {
@@ -162,7 +153,7 @@ fn parameters(route: &Route) -> Vec<Value> {
             "name": QUEUE_TIMEOUT,
             "in": "header",
             "description": "How long the request may wait for its first pass, in seconds.",
-            "schema": { "type": "number", "minimum": 0, "maximum": MAX_WAIT },
+            "schema": { "type": "number", "minimum": 0, "maximum": MAX_SECONDS },
         }));
     }
     if let Some((_, name)) = route.path.split_once("{*") {
@@ -177,17 +168,19 @@ fn parameters(route: &Route) -> Vec<Value> {
     all
 }
 
-/// The answers of a route by status.
+/// The responses of a route by status.
 fn responses(route: &Route, needs_key: bool, schemas: &mut Schemas) -> Value {
     let id = |name: &&str| ((*name).to_owned(), json!({ "required": true, "schema": { "type": "string" } }));
     let headers: Map<String, Value> = route.form.id_headers().iter().map(id).collect();
-    let content = content(&route.about.gives, &mut schemas.written);
+    let content = content(&route.operation.response, &mut schemas.written);
     let success = json!({ "description": "Success.", "headers": headers, "content": content });
     let mut all = Map::from_iter([("200".to_owned(), success)]);
     let with_body = if route.takes_body() { STATUSES_WITH_BODY } else { &[] };
     let of_key: &[u16] = if needs_key { &[401] } else { &[] };
     let of_form: &[u16] = if route.takes_body() && route.form != Form::OpenAi { &[422] } else { &[] };
-    for &status in [STATUSES, with_body, of_key, of_form, route.about.statuses].into_iter().flatten() {
+    for &status in
+        [STATUSES, with_body, of_key, of_form, route.operation.further_statuses].into_iter().flatten()
+    {
         let mut headers = headers.clone();
         match status {
             401 => headers.insert("WWW-Authenticate".to_owned(), json!({ "schema": { "type": "string" } })),
@@ -199,33 +192,33 @@ fn responses(route: &Route, needs_key: bool, schemas: &mut Schemas) -> Value {
         };
         let error = error_of(route.form, status)(&mut schemas.written);
         let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
-        let answer = json!({
+        let response = json!({
             "description": format!("{}.", reason.unwrap_or("The request failed")),
             "headers": headers,
             "content": { JSON: { "schema": error } },
         });
-        all.insert(status.to_string(), answer);
+        all.insert(status.to_string(), response);
     }
     Value::Object(all)
 }
 
-/// The bodies of answers by media type.
-fn content(gives: &Gives, generator: &mut SchemaGenerator) -> Value {
-    match gives {
-        Gives::Json(forms) => json!({ JSON: { "schema": any_of(forms, generator) } }),
-        Gives::JsonOrEvents(form, event) => json!({
-            JSON: { "schema": form(generator) },
+/// The bodies of successful responses by media type.
+fn content(response: &ResponseBody, generator: &mut SchemaGenerator) -> Value {
+    match response {
+        ResponseBody::Json(schemas) => json!({ JSON: { "schema": any_of(schemas, generator) } }),
+        ResponseBody::JsonOrEvents(schema, event) => json!({
+            JSON: { "schema": schema(generator) },
             EVENTS: { "schema": events(event(generator)) },
         }),
-        Gives::Text(media) => {
+        ResponseBody::Text(media) => {
             let text = |media: &&str| ((*media).to_owned(), json!({ "schema": { "type": "string" } }));
             Value::Object(media.iter().map(text).collect())
         }
     }
 }
 
-/// One of the server-sent events of a stream, whose data is JSON of this form, or the mark after the last one.
-fn events(of: Schema) -> Value {
+/// A server-sent event of a stream, whose data is JSON with this schema, or the mark after the last one.
+fn events(data: Schema) -> Value {
     json!({
         "type": "object",
         "description": "An event of a stream.",
@@ -233,14 +226,14 @@ fn events(of: Schema) -> Value {
             "event": { "type": "string" },
             "data": { "anyOf": [
                 { "type": "string", "enum": ["[DONE]"] },
-                { "type": "string", "contentMediaType": JSON, "contentSchema": of },
+                { "type": "string", "contentMediaType": JSON, "contentSchema": data },
             ] },
         },
         "required": ["data"],
     })
 }
 
-/// The body of an error of this form.
+/// The schema of the bodies of errors with this form and status.
 fn error_of(form: Form, status: u16) -> SchemaOf {
     match form {
         Form::Tei => schema_of::<TeiErrorBody>,
@@ -249,13 +242,13 @@ fn error_of(form: Form, status: u16) -> SchemaOf {
     }
 }
 
-/// One of these forms.
-fn any_of(forms: &[SchemaOf], generator: &mut SchemaGenerator) -> Schema {
-    if let [form] = forms {
-        return form(generator);
+/// The schema of values that have one of these schemas.
+fn any_of(schemas: &[SchemaOf], generator: &mut SchemaGenerator) -> Schema {
+    if let [schema] = schemas {
+        return schema(generator);
     }
-    let forms: Vec<_> = forms.iter().map(|form| form(generator)).collect();
-    schemars::json_schema!({ "anyOf": forms })
+    let schemas: Vec<_> = schemas.iter().map(|schema| schema(generator)).collect();
+    schemars::json_schema!({ "anyOf": schemas })
 }
 
 #[cfg(test)]
@@ -265,12 +258,16 @@ mod tests {
 
     #[test]
     fn no_name_stands_for_two_schemas() {
-        let mut schemas = Schemas::new();
-        for route in all() {
-            operation(route, &ServerConfig::default(), &mut schemas);
+        for mode in [GenerationMode::Autoregressive, GenerationMode::Diffusion] {
+            let mut schemas = Schemas::new(mode);
+            for route in all() {
+                operation(route, "get", &ServerConfig::default(), &mut schemas);
+            }
+            let [requests, responses] = schemas.definitions();
+            assert!(requests.len() > 20 && responses.len() > 40, "{} {}", requests.len(), responses.len());
+            for (name, schema) in &requests {
+                assert!(responses.get(name).is_none_or(|other| other == schema), "{name}");
+            }
         }
-        let (definitions, twice) = schemas.definitions();
-        assert!(definitions.len() > 60, "{}", definitions.len());
-        assert_eq!(twice, [""; 0]);
     }
 }

@@ -9,6 +9,7 @@ use axum::RequestPartsExt as _;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use redline_wire::limits::MAX_SECONDS;
 
 use crate::answer::Answer;
 use crate::app::App;
@@ -16,17 +17,15 @@ use crate::body::ReadBody;
 use crate::clock::unix_seconds;
 use crate::fault::Fault;
 use crate::log::Record;
-use crate::route::{Access, Call, Route};
+use crate::route::{Call, Route};
 use crate::{body, key, origin};
 
 /// The header with the id of a request.
 pub(crate) const REQUEST_ID: &str = "x-request-id";
 /// The header with the longest wait for the first pass of a request, in seconds.
 pub(crate) const QUEUE_TIMEOUT: &str = "x-queue-timeout";
-/// Longest such wait: a day.
-pub(crate) const MAX_WAIT: f64 = 86_400.0;
 /// Longest id that a client may choose.
-const MAX_ID: usize = 128;
+pub(crate) const MAX_ID: usize = 128;
 
 /// Answers a request of a route. Every request gets an id and a line in the log.
 pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Request<Body>) -> Response<Body> {
@@ -59,22 +58,21 @@ async fn handle(
 ) -> Result<Answer, Fault> {
     let (mut parts, body) = request.into_parts();
     origin::check(&parts.headers, app.local)?;
-    let caller = match route.access {
-        Access::Public => key::ANYBODY.to_owned(),
-        Access::Metrics if app.config.public_metrics => key::ANYBODY.to_owned(),
-        Access::Key | Access::Metrics => key::caller(&parts.headers, &app.config.keys)?,
+    let caller = if route.access.needs_key(&app.config) {
+        key::caller(&parts.headers, &app.config.keys)?
+    } else {
+        key::ANYBODY.to_owned()
     };
     record.key = Some(caller.clone());
     let rest = parts.extract::<Path<String>>().await.ok().map(|Path(rest)| rest);
-    let body = if route.takes_body() {
+    let (body, longest_wait_s) = if route.takes_body() {
         if let Some(fault) = app.refusal() {
             return Err(fault);
         }
-        body::read(app, &parts.headers, body).await?
+        (body::read(app, &parts.headers, body).await?, longest_wait(&parts.headers)?)
     } else {
-        ReadBody::default()
+        (ReadBody::default(), None)
     };
-    let longest_wait_s = if route.takes_body() { longest_wait(&parts.headers)? } else { None };
     let call = Call { app: app.clone(), caller, id, created: unix_seconds(), body, longest_wait_s, rest };
     (route.handler)(call).await
 }
@@ -83,11 +81,11 @@ async fn handle(
 fn longest_wait(headers: &HeaderMap) -> Result<Option<f64>, Fault> {
     let Some(value) = headers.get(QUEUE_TIMEOUT) else { return Ok(None) };
     let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
-    match seconds.filter(|seconds| (0.0..=MAX_WAIT).contains(seconds)) {
+    match seconds.filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds)) {
         Some(seconds) => Ok(Some(seconds)),
         None => {
             let message =
-                format!("the header `{QUEUE_TIMEOUT}` is no time; give seconds from 0 to {MAX_WAIT}");
+                format!("the header `{QUEUE_TIMEOUT}` is no time; give seconds from 0 to {MAX_SECONDS}");
             Err(Fault::invalid("invalid_value", message).of_field(QUEUE_TIMEOUT))
         }
     }

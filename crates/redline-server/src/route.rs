@@ -14,6 +14,7 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::blocking::blocking;
 use crate::body::{self, ReadBody};
+use crate::config::ServerConfig;
 use crate::fault::Fault;
 use crate::form::Form;
 
@@ -31,11 +32,33 @@ pub(crate) enum Access {
     Metrics,
 }
 
+impl Access {
+    /// Whether requests need a key on a server with these settings.
+    pub(crate) fn needs_key(self, config: &ServerConfig) -> bool {
+        let guarded = match self {
+            Self::Public => false,
+            Self::Key => true,
+            Self::Metrics => !config.public_metrics,
+        };
+        guarded && !config.keys.is_empty()
+    }
+}
+
 /// The methods of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,
     Post,
+}
+
+impl Method {
+    /// Its name in HTTP.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+        }
+    }
 }
 
 /// Makes the schema of a type.
@@ -46,27 +69,27 @@ pub(crate) fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schem
     generator.subschema_for::<T>()
 }
 
-/// What a route answers if all goes well.
+/// The body of a successful response.
 #[derive(Clone, Copy)]
-pub(crate) enum Gives {
-    /// JSON in one of these forms.
+pub(crate) enum ResponseBody {
+    /// JSON with one of these schemas.
     Json(&'static [SchemaOf]),
-    /// JSON, or events of this form if the request asks for a stream.
+    /// JSON with the first schema, or a stream of events with the second, if the request asks for one.
     JsonOrEvents(SchemaOf, SchemaOf),
-    /// A text of one of these media types.
+    /// Text of one of these media types.
     Text(&'static [&'static str]),
 }
 
-/// What a route takes and answers, as the OpenAPI document says it.
+/// The description of a route in the OpenAPI document.
 #[derive(Clone, Copy)]
-pub(crate) struct About {
+pub(crate) struct Operation {
     /// What the route does, in one sentence.
     pub(crate) summary: &'static str,
-    /// The forms of the body, of which a request has one. None for a route without a body.
-    pub(crate) takes: &'static [SchemaOf],
-    pub(crate) gives: Gives,
-    /// Statuses beyond those that every route of its method may have.
-    pub(crate) statuses: &'static [u16],
+    /// The schemas of the request body, which has one of them. Empty for a route without a body.
+    pub(crate) request_bodies: &'static [SchemaOf],
+    pub(crate) response: ResponseBody,
+    /// Statuses of errors beyond those that every route of its method may have.
+    pub(crate) further_statuses: &'static [u16],
 }
 
 /// A route.
@@ -77,18 +100,18 @@ pub(crate) struct Route {
     pub(crate) handler: fn(Call) -> Handled,
     /// The form of its handler's errors.
     pub(crate) form: Form,
-    pub(crate) about: About,
+    pub(crate) operation: Operation,
 }
 
 impl Route {
     /// A route of owners of a key.
-    pub(crate) const fn get(path: &'static str, handler: fn(Call) -> Handled, about: About) -> Self {
-        Self { method: Method::Get, path, access: Access::Key, handler, form: Form::OpenAi, about }
+    pub(crate) const fn get(path: &'static str, handler: fn(Call) -> Handled, operation: Operation) -> Self {
+        Self { method: Method::Get, path, access: Access::Key, handler, form: Form::OpenAi, operation }
     }
 
     /// A route of owners of a key, with a body.
-    pub(crate) const fn post(path: &'static str, handler: fn(Call) -> Handled, about: About) -> Self {
-        Self { method: Method::Post, path, access: Access::Key, handler, form: Form::OpenAi, about }
+    pub(crate) const fn post(path: &'static str, handler: fn(Call) -> Handled, operation: Operation) -> Self {
+        Self { method: Method::Post, path, access: Access::Key, handler, form: Form::OpenAi, operation }
     }
 
     /// Whether requests have a body.

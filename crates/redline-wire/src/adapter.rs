@@ -6,6 +6,7 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeSeq, Serializer};
 use serde_json::json;
 
+use crate::object::objects;
 use crate::shape::{schemas, text_or_list_of};
 
 /// The name of the model without adapters.
@@ -34,12 +35,14 @@ enum Element {
 }
 
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Scaled")]
 struct Scaled {
     name: String,
     #[serde(default = "one")]
     scale: f32,
 }
+
+objects!(Scaled);
 
 fn one() -> f32 {
     1.0

@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::object::objects;
 use crate::shape::schemas;
 
 /// Any JSON value, as its text: the keys of objects keep their order, which a chat template may print.
@@ -96,11 +97,14 @@ impl Serialize for JsonText {
 
 /// An object of which only the type is read.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[serde(remote = "TypedObject")]
 pub struct TypedObject {
     /// The type.
     #[serde(rename = "type")]
     pub kind: String,
 }
+
+objects!(TypedObject);
 
 /// What a request says about its conversation. `generate`, `score` and `diffuse` have these keys.
 #[derive(Clone, Debug, Default, PartialEq)]

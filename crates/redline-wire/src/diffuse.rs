@@ -207,7 +207,7 @@ macro_rules! with_diffusion_keys {
             #[schemars(range(min = 1))]
             pub block_length: Option<usize>,
             /// For models that fill masks: strength of classifier-free guidance.
-            #[schemars(range(min = 0.0))]
+            #[schemars(range(min = 0.0, max = crate::limits::MAX_GUIDANCE))]
             pub cfg_scale: Option<f32>,
             /// For models that fill masks: in each pass, fill every mask whose token has at least this probability.
             #[schemars(range(min = 0.0, max = 1.0))]
@@ -334,18 +334,13 @@ mod tests {
 
     #[test]
     fn every_key_of_the_order_is_found() {
-        let keys = [
-            ("steps", "4"),
-            ("algorithm", "\"origin\""),
-            ("alg_temp", "0"),
-            ("eps", "0.5"),
-            ("block_length", "2"),
-            ("cfg_scale", "0"),
-            ("threshold", "1"),
-            ("cache", "\"none\""),
-            ("refresh", "1"),
-        ];
-        for (key, value) in keys {
+        for key in DiffusionKeys::NAMES {
+            let value = match key {
+                "algorithm" => "\"origin\"",
+                "cache" => "\"none\"",
+                "alg_temp" | "eps" | "cfg_scale" | "threshold" => "0.5",
+                _ => "1",
+            };
             let line: DiffuseLine = serde_json::from_str(&format!("{{\"{key}\":{value}}}")).unwrap();
             assert_eq!(line.diffusion_keys().given(), Some(key));
         }

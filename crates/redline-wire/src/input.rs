@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use schemars::json_schema;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::limits::{MAX_BIAS, MAX_ITEMS, MAX_PROMPTS};
-use crate::shape::{list_of, schemas, text_or_list_of, token, tokens};
+use crate::shape::{list_of, schemas, text, text_or_list_of, token, tokens};
 
 /// A string, or a list of token ids. Ids are signed, so that the error about a negative id can show its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -270,20 +269,20 @@ fn collect<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut seq: A) -> Result<Ve
 }
 
 schemas! {
-    Strings: |_g| text_or_list_of(json!({ "type": "string" }));
-    TextOrIds: |_g| json_schema!({ "anyOf": [{ "type": "string" }, tokens()] });
-    LabelIds: |_g| json_schema!({ "anyOf": [token(), tokens()] });
+    Strings: |_g| text_or_list_of(text());
+    TextOrIds: |_g| text_or_list_of(token());
+    LabelIds: |_g| json!({ "anyOf": [token(), tokens()] });
     Items: |generator| {
-        let items = list_of(TextOrIds::json_schema(generator), [0, MAX_ITEMS]);
-        json_schema!({ "anyOf": [{ "type": "string" }, items] })
+        let items = list_of(generator.subschema_for::<TextOrIds>(), [0, MAX_ITEMS]);
+        json!({ "anyOf": [text(), items] })
     };
-    Prompts: |_g| json_schema!({ "anyOf": [
-        { "type": "string" },
-        list_of(json!({ "type": "string" }), [1, MAX_PROMPTS]),
+    Prompts: |_g| json!({ "anyOf": [
+        text(),
+        list_of(text(), [1, MAX_PROMPTS]),
         tokens(),
         list_of(tokens(), [1, MAX_PROMPTS])
     ] });
-    LogitBias: |_g| json_schema!({
+    LogitBias: |_g| json!({
         "type": "object",
         "propertyNames": { "pattern": "^(0|[1-9][0-9]{0,9})$" },
         "additionalProperties": { "type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS }

@@ -21,6 +21,7 @@ mod inspection;
 mod judge;
 pub mod limits;
 mod named;
+mod object;
 mod parity;
 mod perplexity;
 mod plan;
@@ -33,7 +34,7 @@ mod trace;
 mod usage;
 
 pub use adapter::{AdapterName, AdapterNames};
-pub use cases::restrict_to_autoregressive;
+pub use cases::{restrict_to_autoregressive, restrict_to_diffusion};
 pub use chat::{ChatKeys, JsonText, TypedObject};
 pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionKeys, DiffusionMeta, DiffusionStep};

@@ -6,6 +6,8 @@ pub const MAX_PROMPTS: usize = 128;
 pub const MAX_CONTINUATIONS: usize = 128;
 /// Highest temperature.
 pub const MAX_TEMPERATURE: f32 = 100.0;
+/// Highest scale of classifier-free guidance.
+pub const MAX_GUIDANCE: f32 = 100.0;
 /// Highest number of most probable tokens that are kept.
 pub const MAX_TOP_K: i64 = u32::MAX as i64;
 /// Largest amount of a presence or frequency penalty.
@@ -42,3 +44,5 @@ pub const MAX_OPTIONS: usize = 255;
 pub const MAX_LEVELS: usize = 10;
 /// Longest name of an adapter in characters.
 pub const MAX_ADAPTER_NAME: usize = 256;
+/// Longest path of an adapter in characters.
+pub const MAX_ADAPTER_PATH: usize = 1_024;

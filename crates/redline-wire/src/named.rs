@@ -5,9 +5,11 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use redline_settings::Named;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::ser::Serializer;
+
+use crate::shape::{one_of, schema};
 
 pub(crate) fn serialize<T: Named, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(value.name())
@@ -31,7 +33,7 @@ impl<T: Named> Visitor<'_> for Name<T> {
     }
 }
 
-/// Stands for a choice where its schema is asked for.
+/// The schema of the names of a choice.
 pub(crate) struct OneOf<T>(PhantomData<T>);
 
 /// A choice that may be absent or `null`.
@@ -69,6 +71,6 @@ impl<T: Named> JsonSchema for OneOf<T> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "enum": T::NAMES })
+        schema(one_of(T::NAMES))
     }
 }

@@ -1,6 +1,6 @@
-//! JSON schemas of values that only some requests may have.
+//! JSON schemas of field values that their Rust types do not express.
 //!
-//! The types without values stand for the values of fields: `#[schemars(with = "...")]` names them.
+//! The types without values stand for these schemas in attributes: `#[schemars(with = "...")]`.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::limits::{MAX_SALT, MAX_SECONDS, MAX_STOP, MAX_STOPS};
 
-/// Implements [`JsonSchema`] for types whose schema stands where they are used.
+/// Implements [`JsonSchema`] for types whose schemas are inlined where they are used.
 macro_rules! schemas {
     ($($type:ty: |$generator:ident| $schema:expr;)*) => {$(
         impl ::schemars::JsonSchema for $type {
@@ -20,47 +20,61 @@ macro_rules! schemas {
                 ::std::borrow::Cow::Borrowed(stringify!($type))
             }
             fn json_schema($generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
-                $schema
+                $crate::shape::schema($schema)
             }
         }
     )*};
 }
 pub(crate) use schemas;
 
-/// A text that is one of these.
+/// A schema from JSON. JSON that is neither an object nor a boolean is no schema, and becomes the one that no value has.
+pub(crate) fn schema(of: impl Into<Value>) -> Schema {
+    match of.into() {
+        Value::Object(of) => of.into(),
+        Value::Bool(of) => of.into(),
+        _ => Schema::from(false),
+    }
+}
+
+/// Any string.
+pub(crate) fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+/// One of these strings.
 pub(crate) fn one_of(names: &[&str]) -> Value {
     json!({ "type": "string", "enum": names })
 }
 
-/// The id of a token.
+/// A token id.
 pub(crate) fn token() -> Value {
     json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
 }
 
-/// The ids of a text, of which there is at least one.
+/// At least one token id.
 pub(crate) fn tokens() -> Value {
     json!({ "type": "array", "items": token(), "minItems": 1 })
 }
 
-/// A list with this number of elements.
-pub(crate) fn list_of(items: impl Into<Value>, [least, most]: [usize; 2]) -> Value {
-    json!({ "type": "array", "items": items.into(), "minItems": least, "maxItems": most })
+/// A list with a number of elements from the first limit to the second.
+pub(crate) fn list_of(items: impl Into<Value>, [min, max]: [usize; 2]) -> Value {
+    json!({ "type": "array", "items": items.into(), "minItems": min, "maxItems": max })
 }
 
-/// A text, or a list of any length.
-pub(crate) fn text_or_list_of(items: impl Into<Value>) -> Schema {
-    json_schema!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": items.into() }] })
+/// A string, or a list of any length.
+pub(crate) fn text_or_list_of(items: impl Into<Value>) -> Value {
+    json!({ "anyOf": [text(), { "type": "array", "items": items.into() }] })
 }
 
-/// The id of a token.
+/// A token id.
 pub(crate) struct Token;
-/// Nothing but `null`, once it is optional.
+/// No value. An optional field of this type accepts only `null`.
 pub(crate) struct Unsupported;
-/// Only `false`.
+/// The value `false`.
 pub(crate) struct False;
-/// Only 1.
+/// The number 1.
 pub(crate) struct One;
-/// Only an empty list.
+/// An empty list.
 pub(crate) struct EmptyList;
 /// A time limit in seconds.
 pub(crate) struct Seconds;
@@ -70,75 +84,66 @@ pub(crate) struct Salt;
 pub(crate) struct ShareAboveZero;
 /// A number above 0 and below 1.
 pub(crate) struct Between;
-/// The repetition penalty.
+/// A repetition penalty.
 pub(crate) struct Repetition;
-/// Texts at which generation stops.
+/// Strings at which generation stops.
 pub(crate) struct Stops;
-/// A text that is not empty.
+/// A string that is not empty.
 pub(crate) struct SomeText;
 /// A date.
 pub(crate) struct Day;
-/// The format of plain text, an object.
+/// The response format of plain text.
 pub(crate) struct PlainText;
-/// An object of any keys.
+/// An object with any keys.
 pub(crate) struct AnyObject;
-/// The text of a kind of output.
+/// The output modality `text`.
 pub(crate) struct TextName;
-/// The only way not to cut a long input.
+/// The truncation strategy `disabled`.
 pub(crate) struct Disabled;
-/// Whether functions may be called, if there are none.
+/// A tool choice that calls no function: `none`, or `auto` if no functions are given.
 pub(crate) struct NoCall;
-/// How prompts are cached.
-pub(crate) struct CacheMode;
-/// How long prompts are cached.
-pub(crate) struct CacheTime;
-/// A template with the place of a text.
+/// A template with the placeholder `{text}`.
 pub(crate) struct TextTemplate;
-/// A text or a list of so many texts.
-pub(crate) struct Texts<const LEAST: usize, const MOST: usize>;
+/// One string, or a list of `MIN` to `MAX` strings.
+pub(crate) struct Texts<const MIN: usize, const MAX: usize>;
 
 schemas! {
-    Token: |_g| json_schema!({ "type": "integer", "minimum": 0, "maximum": u32::MAX });
-    Unsupported: |_g| Schema::from(false);
-    False: |_g| json_schema!({ "type": "boolean", "enum": [false] });
-    One: |_g| json_schema!({ "type": "number", "enum": [1] });
-    EmptyList: |_g| json_schema!({ "type": "array", "maxItems": 0 });
-    Seconds: |_g| json_schema!({
-        "type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS
-    });
-    Salt: |_g| json_schema!({ "type": "string", "maxLength": MAX_SALT });
-    ShareAboveZero: |_g| json_schema!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 });
-    Between: |_g| json_schema!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 });
-    Repetition: |_g| json_schema!({ "type": "number", "exclusiveMinimum": 0, "maximum": f32::MAX });
+    Token: |_g| token();
+    Unsupported: |_g| false;
+    False: |_g| json!({ "type": "boolean", "enum": [false] });
+    One: |_g| json!({ "type": "number", "enum": [1] });
+    EmptyList: |_g| json!({ "type": "array", "maxItems": 0 });
+    Seconds: |_g| json!({ "type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS });
+    Salt: |_g| json!({ "type": "string", "maxLength": MAX_SALT });
+    ShareAboveZero: |_g| json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 });
+    Between: |_g| json!({ "type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1 });
+    Repetition: |_g| json!({ "type": "number", "exclusiveMinimum": 0, "maximum": f32::MAX });
     Stops: |_g| {
         let stop = json!({ "type": "string", "minLength": 1, "maxLength": MAX_STOP });
-        json_schema!({ "anyOf": [stop, list_of(stop, [0, MAX_STOPS])] })
+        json!({ "anyOf": [stop, list_of(stop, [0, MAX_STOPS])] })
     };
-    SomeText: |_g| json_schema!({ "type": "string", "minLength": 1 });
-    Day: |_g| json_schema!({ "type": "string", "format": "date" });
-    PlainText: |_g| json_schema!({
-        "type": "object", "properties": { "type": { "type": "string", "enum": ["text"] } }, "required": ["type"]
+    SomeText: |_g| json!({ "type": "string", "minLength": 1 });
+    Day: |_g| json!({ "type": "string", "format": "date" });
+    PlainText: |_g| json!({
+        "type": "object", "properties": { "type": one_of(&["text"]) }, "required": ["type"]
     });
-    AnyObject: |_g| json_schema!({ "type": "object" });
-    TextName: |_g| json_schema!({ "type": "string", "enum": ["text"] });
-    Disabled: |_g| json_schema!({ "type": "string", "enum": ["disabled"] });
-    NoCall: |_g| json_schema!({ "type": "string", "enum": ["auto", "none"] });
-    CacheMode: |_g| json_schema!({ "type": "string", "enum": ["implicit", "explicit"] });
-    CacheTime: |_g| json_schema!({ "type": "string", "enum": ["30m"] });
-    TextTemplate: |_g| json_schema!({ "type": "string", "pattern": r"\{text\}" });
+    AnyObject: |_g| json!({ "type": "object" });
+    TextName: |_g| one_of(&["text"]);
+    Disabled: |_g| one_of(&["disabled"]);
+    NoCall: |_g| one_of(&["auto", "none"]);
+    TextTemplate: |_g| json!({ "type": "string", "pattern": r"\{text\}" });
 }
 
-impl<const LEAST: usize, const MOST: usize> JsonSchema for Texts<LEAST, MOST> {
+impl<const MIN: usize, const MAX: usize> JsonSchema for Texts<MIN, MAX> {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        Cow::Owned(format!("Texts_{LEAST}_to_{MOST}"))
+        Cow::Owned(format!("Texts_{MIN}_to_{MAX}"))
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let list = list_of(json!({ "type": "string" }), [LEAST, MOST]);
-        json_schema!({ "anyOf": [{ "type": "string" }, list] })
+        json_schema!({ "anyOf": [text(), list_of(text(), [MIN, MAX])] })
     }
 }

@@ -67,7 +67,7 @@ pub fn request(
 
 fn check_options(cache: Option<PromptCacheOptions>, temperature: Option<f32>) -> Result<(), ApiError> {
     if let Some(PromptCacheOptions { mode, ttl }) = cache {
-        let known = [("mode", mode, &["implicit", "explicit"][..]), ("ttl", ttl, &["30m"])];
+        let known = [("mode", mode, PromptCacheOptions::MODES), ("ttl", ttl, PromptCacheOptions::LIFETIMES)];
         for (key, value, values) in known {
             if let Some(value) = value.filter(|value| !values.contains(&value.as_str())) {
                 let param = format!("prompt_cache_options.{key}");

@@ -1,7 +1,9 @@
 //! What the requests for generated text have in common.
 
 use redline_engine::{DiffuseRequest, FinishReason, GenerateRequest, Penalties, Prompt, Sampling};
-use redline_wire::limits::{MAX_BIAS, MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K};
+use redline_wire::limits::{
+    MAX_BIAS, MAX_CONTINUATIONS, MAX_GUIDANCE, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K,
+};
 use redline_wire::{DiffusionKeys, JsonText, LogitBias, StreamOptions, Strings};
 
 use super::fields::{above_zero, refused, salt, stops, timeout, within};
@@ -106,6 +108,7 @@ impl GenerationFields {
         ] {
             unsupported_by_canvases(param, !fits, hint)?;
         }
+        within("cfg_scale", self.diffusion.cfg_scale, 0.0..=MAX_GUIDANCE)?;
         // Canvases share no keys and values with others.
         salt(self.cache_salt)?;
         let default = Sampling::default();

@@ -7,7 +7,7 @@ use redline_engine::FinishReason;
 use redline_wire::{
     ChatKeys, ErrorDetail, Finite, IncompleteDetails, JsonText, ResponseEvent, ResponseEventContent,
     ResponseFailure, ResponseMessage, ResponseObject, ResponseTextForm, ResponseTextFormat, ResponseTextPart,
-    ResponsesBody, ResponsesItem, TextOrParts, Usage,
+    ResponsesBody, ResponsesItem, ResponsesPart, TextOrParts, Usage,
 };
 
 use super::AnswerHead;
@@ -115,9 +115,9 @@ fn message(place: &str, item: ResponsesItem) -> Result<JsonText, ApiError> {
     let texts = match item.content.ok_or_else(|| missing("content"))? {
         TextOrParts::Text(text) => vec![text],
         TextOrParts::Parts(parts) => {
-            let text = |(at, part): (usize, redline_wire::ResponsesPart)| {
+            let text = |(at, part): (usize, ResponsesPart)| {
                 let param = format!("{place}.content[{at}]");
-                if !["input_text", "output_text"].contains(&part.kind.as_str()) {
+                if !ResponsesPart::KINDS.contains(&part.kind.as_str()) {
                     let fact = format!("`{param}` is of type {:?}, and only texts are supported", part.kind);
                     return Err(refused(&format!("{param}.type"), fact, "give parts of type \"input_text\""));
                 }

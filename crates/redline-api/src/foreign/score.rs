@@ -36,6 +36,14 @@ pub fn request(body: ScoreBody) -> Result<(ScoreRequest, bool), ApiError> {
         }
     };
     count(param, labels.len(), 1..=MAX_LABELS)?;
+    let is_empty = |label: &Label| match label {
+        Label::Text(text) => text.is_empty(),
+        Label::Ids(ids) => ids.is_empty(),
+    };
+    if let Some(at) = labels.iter().position(is_empty) {
+        let param = format!("{param}[{at}]");
+        return Err(refused(&param, format!("`{param}` is empty"), "give at least one token"));
+    }
     let query = prompt(body.query);
     let mut request = ScoreRequest::new(query, items.into_iter().map(prompt).collect(), labels);
     request.softmax = body.apply_softmax.unwrap_or(false);

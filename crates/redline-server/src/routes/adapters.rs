@@ -12,7 +12,7 @@ use crate::adapters::confined;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
     Route::post("/v1/load_lora_adapter", load, LOAD),
@@ -20,25 +20,25 @@ pub(super) const ROUTES: &[Route] = &[
     Route::get("/v1/lora_adapters", list, LIST),
 ];
 
-const LOAD: About = About {
+const LOAD: Operation = Operation {
     summary: "Loads an adapter.",
-    takes: &[schema_of::<LoadAdapterBody>],
-    gives: Gives::Text(&[TEXT]),
-    statuses: &[],
+    request_bodies: &[schema_of::<LoadAdapterBody>],
+    response: ResponseBody::Text(&[TEXT]),
+    further_statuses: &[],
 };
 
-const UNLOAD: About = About {
+const UNLOAD: Operation = Operation {
     summary: "Removes an adapter.",
-    takes: &[schema_of::<UnloadAdapterBody>],
-    gives: Gives::Text(&[TEXT]),
-    statuses: &[],
+    request_bodies: &[schema_of::<UnloadAdapterBody>],
+    response: ResponseBody::Text(&[TEXT]),
+    further_statuses: &[],
 };
 
-const LIST: About = About {
+const LIST: Operation = Operation {
     summary: "The adapters.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<AdapterList>]),
-    statuses: &[],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<AdapterList>]),
+    further_statuses: &[],
 };
 
 /// The media type of texts.

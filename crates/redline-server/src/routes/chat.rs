@@ -10,15 +10,15 @@ use crate::app::App;
 use crate::clock::today;
 use crate::fault::Fault;
 use crate::generation::{answer_bytes, generate};
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/chat/completions", answer, ABOUT)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/chat/completions", answer, OPERATION)];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Continues a conversation.",
-    takes: &[schema_of::<ChatCompletionBody>],
-    gives: Gives::JsonOrEvents(schema_of::<ChatCompletion>, schema_of::<ChatCompletionEvent>),
-    statuses: &[],
+    request_bodies: &[schema_of::<ChatCompletionBody>],
+    response: ResponseBody::JsonOrEvents(schema_of::<ChatCompletion>, schema_of::<ChatCompletionEvent>),
+    further_statuses: &[],
 };
 
 fn answer(call: Call) -> Handled {

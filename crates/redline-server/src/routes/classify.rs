@@ -7,15 +7,15 @@ use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/classify", answer, ABOUT)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/classify", answer, OPERATION)];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Finds the class of each text.",
-    takes: &[schema_of::<ClassifyBody>],
-    gives: Gives::Json(&[schema_of::<ClassifyAnswer>]),
-    statuses: &[],
+    request_bodies: &[schema_of::<ClassifyBody>],
+    response: ResponseBody::Json(&[schema_of::<ClassifyAnswer>]),
+    further_statuses: &[],
 };
 
 fn answer(call: Call) -> Handled {

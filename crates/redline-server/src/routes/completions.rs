@@ -8,15 +8,15 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::generation::{answer_bytes, generate};
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/completions", complete, ABOUT)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/completions", complete, OPERATION)];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Continues prompts.",
-    takes: &[schema_of::<CompletionBody>],
-    gives: Gives::JsonOrEvents(schema_of::<OpenAiCompletion>, schema_of::<CompletionEvent>),
-    statuses: &[],
+    request_bodies: &[schema_of::<CompletionBody>],
+    response: ResponseBody::JsonOrEvents(schema_of::<OpenAiCompletion>, schema_of::<CompletionEvent>),
+    further_statuses: &[],
 };
 
 fn complete(call: Call) -> Handled {

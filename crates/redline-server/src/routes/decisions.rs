@@ -8,15 +8,15 @@ use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/decisions", answer, ABOUT)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/decisions", answer, OPERATION)];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Answers typed questions about an input.",
-    takes: &[schema_of::<DecisionBody>],
-    gives: Gives::Json(&[schema_of::<DecisionsAnswer>]),
-    statuses: &[],
+    request_bodies: &[schema_of::<DecisionBody>],
+    response: ResponseBody::Json(&[schema_of::<DecisionsAnswer>]),
+    further_statuses: &[],
 };
 
 fn answer(call: Call) -> Handled {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::fault::Fault;
-use crate::route::{About, Access, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Access, Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
     Route { access: Access::Public, ..Route::get("/health", health, HEALTH) },
@@ -13,25 +13,25 @@ pub(super) const ROUTES: &[Route] = &[
     Route::get("/version", version, VERSION),
 ];
 
-const HEALTH: About = About {
+const HEALTH: Operation = Operation {
     summary: "Whether the process works.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<State>]),
-    statuses: &[],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<State>]),
+    further_statuses: &[],
 };
 
-const READY: About = About {
+const READY: Operation = Operation {
     summary: "Whether work is taken.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<State>]),
-    statuses: &[],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<State>]),
+    further_statuses: &[],
 };
 
-const VERSION: About = About {
+const VERSION: Operation = Operation {
     summary: "The version of the server.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<Version>]),
-    statuses: &[],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<Version>]),
+    further_statuses: &[],
 };
 
 /// The state of the server.

@@ -4,15 +4,15 @@ use redline_wire::limits::{MAX_DOCUMENTS, MAX_TEXTS};
 use redline_wire::{Entries, TeiClasses, TeiInfo, TeiModelType};
 
 use crate::answer::Answer;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::get("/info", answer, ABOUT)];
+pub(super) const ROUTES: &[Route] = &[Route::get("/info", answer, OPERATION)];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "What the server runs, as Text Embeddings Inference says it.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<TeiInfo>]),
-    statuses: &[],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<TeiInfo>]),
+    further_statuses: &[],
 };
 
 fn answer(call: Call) -> Handled {

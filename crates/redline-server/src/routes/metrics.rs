@@ -2,17 +2,17 @@
 
 use crate::answer::Answer;
 use crate::metrics::MEDIA_TYPE;
-use crate::route::{About, Access, Call, Gives, Handled, Route};
+use crate::route::{Access, Call, Handled, Operation, ResponseBody, Route};
 use crate::scrape;
 
 pub(super) const ROUTES: &[Route] =
-    &[Route { access: Access::Metrics, ..Route::get("/metrics", answer, ABOUT) }];
+    &[Route { access: Access::Metrics, ..Route::get("/metrics", answer, OPERATION) }];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Metrics in the text format of Prometheus.",
-    takes: &[],
-    gives: Gives::Text(&[MEDIA_TYPE]),
-    statuses: &[],
+    request_bodies: &[],
+    response: ResponseBody::Text(&[MEDIA_TYPE]),
+    further_statuses: &[],
 };
 
 fn answer(call: Call) -> Handled {

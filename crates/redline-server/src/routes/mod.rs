@@ -31,7 +31,7 @@ use crate::config::ServerConfig;
 use crate::fault::Fault;
 use crate::openapi::document;
 use crate::request::respond;
-use crate::route::{About, Access, Call, Gives, Handled, Route};
+use crate::route::{Access, Call, Handled, Method, Operation, ResponseBody, Route};
 
 /// Every route.
 const ALL: &[&[Route]] = &[
@@ -54,7 +54,7 @@ const ALL: &[&[Route]] = &[
     tokens::ROUTES,
 ];
 
-/// Every route, with what only the server knows of it.
+/// Every route, with its handler.
 pub(crate) fn all() -> impl Iterator<Item = &'static Route> {
     ALL.iter().copied().flatten()
 }
@@ -83,7 +83,7 @@ pub struct RouteInfo {
 /// Every route.
 pub fn routes() -> Vec<RouteInfo> {
     let info = |route: &Route| RouteInfo {
-        method: if route.takes_body() { "POST" } else { "GET" },
+        method: route.method.name(),
         path: route.path,
         public: route.access == Access::Public,
     };
@@ -104,8 +104,13 @@ static NO_METHOD: Route = refusing(|_| {
 
 /// Stands for a route that does not exist.
 const fn refusing(handler: fn(Call) -> Handled) -> Route {
-    let about = About { summary: "", takes: &[], gives: Gives::Json(&[]), statuses: &[] };
-    Route { access: Access::Public, ..Route::get("(none)", handler, about) }
+    let operation = Operation {
+        summary: "",
+        request_bodies: &[],
+        response: ResponseBody::Json(&[]),
+        further_statuses: &[],
+    };
+    Route { access: Access::Public, ..Route::get("(none)", handler, operation) }
 }
 
 /// Finds the route of a request.
@@ -114,10 +119,12 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         let app = app.clone();
         move |request: Request<Body>| respond(app, route, request)
     };
-    app.openapi.get_or_init(|| openapi(&app.config, app.mode()).into());
     let mut router = Router::new();
     for route in offered(&app.config) {
-        let filter = if route.takes_body() { MethodFilter::POST } else { MethodFilter::GET };
+        let filter = match route.method {
+            Method::Get => MethodFilter::GET,
+            Method::Post => MethodFilter::POST,
+        };
         router = router.route(route.path, on(filter, answering(route)));
     }
     router.fallback(answering(&NO_ROUTE)).method_not_allowed_fallback(answering(&NO_METHOD))

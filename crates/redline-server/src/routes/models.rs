@@ -4,23 +4,23 @@ use redline_wire::{ModelEntry, ModelList};
 
 use crate::answer::Answer;
 use crate::app::App;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] =
     &[Route::get("/v1/models", list, LIST), Route::get("/v1/models/{*id}", one, ONE)];
 
-const LIST: About = About {
+const LIST: Operation = Operation {
     summary: "The models and adapters.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<ModelList>]),
-    statuses: &[],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<ModelList>]),
+    further_statuses: &[],
 };
 
-const ONE: About = About {
+const ONE: Operation = Operation {
     summary: "A model or an adapter.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<ModelEntry>]),
-    statuses: &[404],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<ModelEntry>]),
+    further_statuses: &[404],
 };
 
 fn list(call: Call) -> Handled {

@@ -1,21 +1,23 @@
 //! `GET /openapi.json`.
 
 use crate::answer::{Answer, JSON};
-use crate::fault::Fault;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::blocking::blocking;
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::get("/openapi.json", answer, ABOUT)];
+pub(super) const ROUTES: &[Route] = &[Route::get("/openapi.json", answer, OPERATION)];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "This document.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<serde_json::Map<String, serde_json::Value>>]),
-    statuses: &[],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<serde_json::Map<String, serde_json::Value>>]),
+    further_statuses: &[],
 };
 
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
-        let document = call.app.openapi.get().ok_or_else(|| Fault::internal("no_document"))?;
-        Ok(Answer::text(JSON, document.clone()))
+        let app = call.app;
+        let build =
+            move || app.openapi.get_or_init(|| super::openapi(&app.config, app.mode()).into()).clone();
+        Ok(Answer::text(JSON, blocking(build).await?))
     })
 }

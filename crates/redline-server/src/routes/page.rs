@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{About, Access, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Access, Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
     Route { access: Access::Public, ..Route::get("/", index, PAGE) },
@@ -18,21 +18,25 @@ pub(super) const ROUTES: &[Route] = &[
     Route::get("/page/abilities", abilities, ABILITIES),
 ];
 
-const PAGE: About =
-    About { summary: "A page for trying the model.", takes: &[], gives: Gives::Text(&[HTML]), statuses: &[] };
-
-const FILE: About = About {
-    summary: "A file of the page.",
-    takes: &[],
-    gives: Gives::Text(&[CSS, SCRIPT]),
-    statuses: &[404],
+const PAGE: Operation = Operation {
+    summary: "A page for trying the model.",
+    request_bodies: &[],
+    response: ResponseBody::Text(&[HTML]),
+    further_statuses: &[],
 };
 
-const ABILITIES: About = About {
+const FILE: Operation = Operation {
+    summary: "A file of the page.",
+    request_bodies: &[],
+    response: ResponseBody::Text(&[CSS, SCRIPT]),
+    further_statuses: &[404],
+};
+
+const ABILITIES: Operation = Operation {
     summary: "What the page shows of the model.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<Abilities>]),
-    statuses: &[],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<Abilities>]),
+    further_statuses: &[],
 };
 
 /// Whether a path belongs to the page.

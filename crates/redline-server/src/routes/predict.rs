@@ -10,15 +10,16 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::form::Form;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route { form: Form::Tei, ..Route::post("/predict", answer, ABOUT) }];
+pub(super) const ROUTES: &[Route] =
+    &[Route { form: Form::Tei, ..Route::post("/predict", answer, OPERATION) }];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Classifies texts by the classes of the server.",
-    takes: &[schema_of::<PredictBody>],
-    gives: Gives::Json(&[schema_of::<Predictions>]),
-    statuses: &[424],
+    request_bodies: &[schema_of::<PredictBody>],
+    response: ResponseBody::Json(&[schema_of::<Predictions>]),
+    further_statuses: &[424],
 };
 
 fn answer(call: Call) -> Handled {

@@ -7,19 +7,19 @@ use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::post("/rerank", answer, ABOUT),
-    Route::post("/v1/rerank", answer, ABOUT),
-    Route::post("/v2/rerank", answer, ABOUT),
+    Route::post("/rerank", answer, OPERATION),
+    Route::post("/v1/rerank", answer, OPERATION),
+    Route::post("/v2/rerank", answer, OPERATION),
 ];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Orders documents by their relevance to a query.",
-    takes: &[schema_of::<RerankBody>],
-    gives: Gives::Json(&[schema_of::<RankedDocuments>, schema_of::<Vec<TeiRank>>]),
-    statuses: &[],
+    request_bodies: &[schema_of::<RerankBody>],
+    response: ResponseBody::Json(&[schema_of::<RankedDocuments>, schema_of::<Vec<TeiRank>>]),
+    further_statuses: &[],
 };
 
 fn answer(call: Call) -> Handled {

@@ -10,15 +10,15 @@ use crate::app::App;
 use crate::clock::today;
 use crate::fault::Fault;
 use crate::generation::{answer_bytes, generate};
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer, ABOUT)];
+pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer, OPERATION)];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Answers a text or a conversation.",
-    takes: &[schema_of::<ResponsesBody>],
-    gives: Gives::JsonOrEvents(schema_of::<ResponseObject>, schema_of::<ResponseEvent>),
-    statuses: &[],
+    request_bodies: &[schema_of::<ResponsesBody>],
+    response: ResponseBody::JsonOrEvents(schema_of::<ResponseObject>, schema_of::<ResponseEvent>),
+    further_statuses: &[],
 };
 
 fn answer(call: Call) -> Handled {

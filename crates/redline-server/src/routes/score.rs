@@ -9,16 +9,16 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::nesting::has_key;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] =
-    &[Route::post("/v1/score", answer, ABOUT), Route::post("/score", answer, ABOUT)];
+    &[Route::post("/v1/score", answer, OPERATION), Route::post("/score", answer, OPERATION)];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Scores labels after items, or the relevance of texts to others.",
-    takes: &[schema_of::<ScoreBody>, schema_of::<PairsBody>],
-    gives: Gives::Json(&[schema_of::<ScoreAnswer>, schema_of::<PairsAnswer>]),
-    statuses: &[],
+    request_bodies: &[schema_of::<ScoreBody>, schema_of::<PairsBody>],
+    response: ResponseBody::Json(&[schema_of::<ScoreAnswer>, schema_of::<PairsAnswer>]),
+    further_statuses: &[],
 };
 
 fn answer(call: Call) -> Handled {

@@ -11,16 +11,16 @@ use crate::app::App;
 use crate::fault::Fault;
 use crate::form::Form;
 use crate::nesting::is_deeper;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] =
-    &[Route { form: Form::SystemOne, ..Route::post("/v1/systemone", answer, ABOUT) }];
+    &[Route { form: Form::SystemOne, ..Route::post("/v1/systemone", answer, OPERATION) }];
 
-const ABOUT: About = About {
+const OPERATION: Operation = Operation {
     summary: "Answers named questions about a state.",
-    takes: &[schema_of::<SystemOneBody>],
-    gives: Gives::Json(&[schema_of::<SystemOneAnswers>]),
-    statuses: &[],
+    request_bodies: &[schema_of::<SystemOneBody>],
+    response: ResponseBody::Json(&[schema_of::<SystemOneAnswers>]),
+    further_statuses: &[],
 };
 
 /// What the names of TypeSafe's own models begin with. Its client sends one of them if it is given none, so they stand for the model.

@@ -7,7 +7,7 @@ use redline_wire::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBod
 use crate::admission::{Place, placed};
 use crate::answer::Answer;
 use crate::fault::Fault;
-use crate::route::{About, Call, Gives, Handled, Route, schema_of};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
     Route::post("/tokenize", tokenize, TOKENIZE),
@@ -15,25 +15,25 @@ pub(super) const ROUTES: &[Route] = &[
     Route::get("/tokenizer_info", tokenizer_info, INFO),
 ];
 
-const TOKENIZE: About = About {
+const TOKENIZE: Operation = Operation {
     summary: "The tokens of a text.",
-    takes: &[schema_of::<TokenizeBody>],
-    gives: Gives::Json(&[schema_of::<TokenizeAnswer>]),
-    statuses: &[],
+    request_bodies: &[schema_of::<TokenizeBody>],
+    response: ResponseBody::Json(&[schema_of::<TokenizeAnswer>]),
+    further_statuses: &[],
 };
 
-const DETOKENIZE: About = About {
+const DETOKENIZE: Operation = Operation {
     summary: "The text of tokens.",
-    takes: &[schema_of::<DetokenizeBody>],
-    gives: Gives::Json(&[schema_of::<DetokenizeAnswer>]),
-    statuses: &[],
+    request_bodies: &[schema_of::<DetokenizeBody>],
+    response: ResponseBody::Json(&[schema_of::<DetokenizeAnswer>]),
+    further_statuses: &[],
 };
 
-const INFO: About = About {
+const INFO: Operation = Operation {
     summary: "What clients need to know of the tokenizer.",
-    takes: &[],
-    gives: Gives::Json(&[schema_of::<TokenizerInfo>]),
-    statuses: &[501],
+    request_bodies: &[],
+    response: ResponseBody::Json(&[schema_of::<TokenizerInfo>]),
+    further_statuses: &[501],
 };
 
 fn tokenize(call: Call) -> Handled {

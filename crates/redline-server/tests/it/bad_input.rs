@@ -1,6 +1,6 @@
 //! Invalid requests are refused with the field at fault, and never with a status of 5xx.
 
-use crate::openapi::described;
+use crate::openapi::{allows, described, fields};
 use crate::server::{error, start, start_chat};
 
 /// A valid body of each route.
@@ -18,30 +18,6 @@ pub(crate) const BODIES: &[(&str, &str)] = &[
     ("/v1/systemone", r#"{"state":"a","questions":{"q":{"type":"noul","instructions":"b"}}"#),
     ("/tokenize", r#"{"prompt":"a""#),
     ("/detokenize", r#"{"tokens":[5]"#),
-];
-
-/// Fields of `/v1/chat/completions`.
-#[rustfmt::skip]
-const CHAT_FIELDS: &[&str] = &[
-    "messages", "max_completion_tokens", "max_tokens", "temperature", "top_p", "top_k", "min_p", "typical_p",
-    "n", "seed", "stop", "stream", "stream_options", "logprobs", "top_logprobs", "logit_bias",
-    "presence_penalty", "frequency_penalty", "repetition_penalty", "ignore_eos", "chat_template_kwargs",
-    "documents", "date", "add_generation_prompt", "continue_final_message", "cache_salt", "timeout_s",
-    "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format",
-    "modalities", "audio", "prediction", "reasoning_effort", "verbosity", "web_search_options", "moderation",
-    "user", "metadata", "store", "service_tier", "prompt_cache_key", "prompt_cache_retention",
-    "safety_identifier",
-];
-
-/// Fields of `/v1/responses`.
-#[rustfmt::skip]
-const RESPONSES_FIELDS: &[&str] = &[
-    "input", "instructions", "max_output_tokens", "temperature", "top_p", "top_k", "min_p", "seed",
-    "ignore_eos", "stream", "stream_options", "chat_template_kwargs", "cache_salt", "timeout_s", "metadata",
-    "store", "text", "tools", "tool_choice", "parallel_tool_calls", "truncation", "background", "include",
-    "top_logprobs", "previous_response_id", "conversation", "prompt", "reasoning", "context_management",
-    "max_tool_calls", "moderation", "user", "service_tier", "prompt_cache_key", "prompt_cache_retention",
-    "safety_identifier",
 ];
 
 /// Values of no field, or of few.
@@ -77,125 +53,6 @@ pub(crate) fn values() -> Vec<String> {
     values
 }
 
-/// The fields of each route.
-fn fields(path: &str) -> &'static [&'static str] {
-    match path {
-        "/v1/completions" => &[
-            "model",
-            "prompt",
-            "max_tokens",
-            "temperature",
-            "top_p",
-            "top_k",
-            "min_p",
-            "typical_p",
-            "n",
-            "best_of",
-            "seed",
-            "stop",
-            "stream",
-            "stream_options",
-            "echo",
-            "logprobs",
-            "logit_bias",
-            "presence_penalty",
-            "frequency_penalty",
-            "repetition_penalty",
-            "ignore_eos",
-            "return_token_ids",
-            "cache_salt",
-            "timeout_s",
-            "suffix",
-        ],
-        "/v1/chat/completions" => CHAT_FIELDS,
-        "/v1/responses" => RESPONSES_FIELDS,
-        "/v1/score" => &[
-            "model",
-            "query",
-            "items",
-            "label_token_ids",
-            "labels",
-            "apply_softmax",
-            "item_first",
-            "long_labels",
-            "tokenization",
-            "truncate",
-            "item_errors",
-            "return_logprobs",
-            "cache_salt",
-            "timeout_s",
-        ],
-        "/v1/rerank" | "/v2/rerank" | "/rerank" => &[
-            "model",
-            "query",
-            "documents",
-            "texts",
-            "top_n",
-            "return_documents",
-            "return_text",
-            "truncate",
-            "truncation_direction",
-            "raw_scores",
-            "max_tokens_per_doc",
-            "cache_salt",
-            "timeout_s",
-        ],
-        "/v1/classify" => {
-            &["model", "input", "classes", "threshold", "template", "calibrate", "cache_salt", "timeout_s"]
-        }
-        "/v1/decisions" | "/v1/systemone" | "/score" => further_fields(path),
-        "/tokenize" => &["model", "prompt", "add_special_tokens", "return_token_strs"],
-        "/detokenize" => &["model", "tokens"],
-        _ => panic!("{path} has no fields"),
-    }
-}
-
-/// The fields of further routes.
-fn further_fields(path: &str) -> &'static [&'static str] {
-    match path {
-        "/score" => &[
-            "model",
-            "text_1",
-            "text_2",
-            "queries",
-            "documents",
-            "items",
-            "data_1",
-            "data_2",
-            "truncate_prompt_tokens",
-            "use_activation",
-            "cache_salt",
-            "timeout_s",
-        ],
-        "/v1/decisions" => &[
-            "model",
-            "input",
-            "questions",
-            "instructions",
-            "chat_template_kwargs",
-            "prompt_cache_key",
-            "prompt_cache_options",
-            "safety_identifier",
-            "temperature",
-            "cache_salt",
-            "timeout_s",
-        ],
-        "/v1/systemone" => &[
-            "model",
-            "state",
-            "questions",
-            "instructions",
-            "chat_template_kwargs",
-            "cache_salt",
-            "timeout_s",
-            "assets",
-            "images",
-            "videos",
-        ],
-        _ => panic!("{path} has no fields"),
-    }
-}
-
 #[test]
 fn every_field_with_a_value_of_another_kind_is_answered_or_refused_by_name() {
     let server = start_chat("parts.jinja");
@@ -206,9 +63,9 @@ fn every_field_with_a_value_of_another_kind_is_answered_or_refused_by_name() {
             for value in &values {
                 // Without the valid value of the field, if it has one.
                 let mut body: serde_json::Map<_, _> = serde_json::from_str(&format!("{valid}}}")).unwrap();
-                body.remove(*field);
+                body.remove(field);
                 let rest = serde_json::to_string(&body).unwrap();
-                let rest = rest.trim_start_matches('{').trim_end_matches('}');
+                let rest = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap();
                 let comma = if rest.is_empty() { "" } else { "," };
                 let body = format!("{{\"{field}\":{value}{comma}{rest}}}");
                 let answer = server.client.post(path, &body).unwrap();
@@ -267,11 +124,15 @@ fn bodies_that_are_not_requests_are_refused() {
 #[test]
 fn each_limit_names_its_field() {
     let server = start();
-    let check = |path: &str, body: &str, param: &str| {
+    let beyond_schemas = |path: &str, body: &str, param: &str| {
         let answer = server.client.post(path, body).unwrap();
         described(server.mode, path, body, &answer);
         let expect = (400, "invalid_value".to_owned(), Some(param.to_owned()));
         assert_eq!(error(&answer), expect, "{path} {}", &body[..body.len().min(100)]);
+    };
+    let check = |path: &str, body: &str, param: &str| {
+        beyond_schemas(path, body, param);
+        assert_eq!(allows(server.mode, path, body), Some(false), "{path} {body}");
     };
     let completion = |rest: &str, param: &str| {
         check("/v1/completions", &format!("{{\"prompt\":\"p\",{rest}}}"), param);
@@ -282,7 +143,6 @@ fn each_limit_names_its_field() {
     completion(r#""n":0"#, "n");
     completion(r#""n":129,"temperature":1"#, "n");
     completion(r#""n":2"#, "n");
-    completion(r#""n":3,"best_of":2,"temperature":1"#, "best_of");
     completion(r#""logprobs":21"#, "logprobs");
     completion(r#""max_tokens":0"#, "max_tokens");
     completion(r#""stop":["a",""]"#, "stop[1]");
@@ -296,8 +156,6 @@ fn each_limit_names_its_field() {
     completion(&format!("\"cache_salt\":\"{}\"", "s".repeat(257)), "cache_salt");
     check("/v1/completions", r#"{"prompt":[]}"#, "prompt");
     check("/v1/completions", r#"{"prompt":[[5],[]]}"#, "prompt[1]");
-    check("/v1/completions", r#"{"prompt":[1000000]}"#, "prompt");
-    check("/v1/completions", &format!("{{\"prompt\":\"{}\"}}", "word ".repeat(100_000)), "prompt");
     check("/v1/score", r#"{"query":"q","items":["a"]}"#, "label_token_ids");
     check("/v1/score", r#"{"query":"q","items":["a"],"label_token_ids":[]}"#, "label_token_ids");
     check("/v1/score", r#"{"query":"q","items":["a",[5]],"label_token_ids":[5]}"#, "items[1]");
@@ -308,4 +166,70 @@ fn each_limit_names_its_field() {
     check("/v1/classify", r#"{"input":"a","classes":["x"]}"#, "classes");
     check("/v1/classify", r#"{"input":[],"classes":["x","y"]}"#, "input");
     check("/detokenize", r#"{"tokens":[5,-1]}"#, "tokens[1]");
+    // The order of two numbers, the vocabulary and the context.
+    let path = "/v1/completions";
+    beyond_schemas(path, r#"{"prompt":"p","n":3,"best_of":2,"temperature":1}"#, "best_of");
+    beyond_schemas(path, r#"{"prompt":[1000000]}"#, "prompt");
+    beyond_schemas(path, &format!("{{\"prompt\":\"{}\"}}", "word ".repeat(100_000)), "prompt");
+}
+
+#[test]
+fn an_object_is_not_read_from_an_array() {
+    let server = start_chat("parts.jinja");
+    let check = |path: &str, body: &str, param: &str, expected: &str| {
+        let answer = server.client.post(path, body).unwrap();
+        described(server.mode, path, body, &answer);
+        assert_eq!(allows(server.mode, path, body), Some(false), "{path} {body}");
+        let status = if path == "/v1/systemone" { 422 } else { 400 };
+        assert_eq!(
+            error(&answer),
+            (status, "invalid_type".to_owned(), Some(param.to_owned())),
+            "{path} {body}"
+        );
+        assert!(answer.text().contains(expected), "{path} {body}: {}", answer.text());
+    };
+    let object = "invalid type: sequence, expected an object";
+    check("/v1/completions", r#"{"prompt":"a","adapter":[["b",2]]}"#, "adapter[0]", "a name, or an object");
+    let options = r#""stream":true,"stream_options":[true,null,null,null]"#;
+    check("/v1/completions", &format!(r#"{{"prompt":"a",{options}}}"#), "stream_options", object);
+    check("/v1/responses", &format!(r#"{{"input":"a",{options}}}"#), "stream_options", object);
+    let messages = r#""messages":[{"role":"user","content":"a"}]"#;
+    let chat = "/v1/chat/completions";
+    check(chat, &format!("{{{messages},{options}}}"), "stream_options", object);
+    check(chat, &format!(r#"{{{messages},"response_format":["text"]}}"#), "response_format", object);
+    for (body, param) in [
+        (r#"{"input":"a","text":[null,null]}"#, "text"),
+        (r#"{"input":"a","text":{"format":["text"]}}"#, "text.format"),
+        (r#"{"input":[["message","user","a"]]}"#, "input[0]"),
+        (r#"{"input":[{"role":"user","content":[["input_text","a"]]}]}"#, "input[0].content[0]"),
+    ] {
+        check("/v1/responses", body, param, object);
+    }
+    let asking = |question: &str| format!(r#"{{"input":"a","questions":[{question}]}}"#);
+    let part = r#"["input_text","b",null,null,null,null,null]"#;
+    for (body, param) in [
+        (asking(r#"["predicate",null,"b",null,null]"#), "questions[0]"),
+        (asking(&format!(r#"{{"type":"predicate","instructions":[{part}]}}"#)), "questions[0].instructions[0]"),
+        (
+            asking(r#"{"type":"choice","instructions":"b","choices":[["x",null],["y",null]]}"#),
+            "questions[0].choices[0]",
+        ),
+        (
+            asking(r#"{"type":"score","instructions":"b","levels":[["x",null],["y",null]]}"#),
+            "questions[0].levels[0]",
+        ),
+        (
+            r#"{"input":"a","questions":[{"type":"predicate","instructions":"b"}],"prompt_cache_options":["implicit","30m"]}"#
+                .to_owned(),
+            "prompt_cache_options",
+        ),
+        (
+            r#"{"input":[["message","user","a",null,null,null,null,null,null,null,null,null]],"questions":[{"type":"predicate","instructions":"b"}]}"#
+                .to_owned(),
+            "input[0]",
+        ),
+    ] {
+        check("/v1/decisions", &body, param, object);
+    }
+    check("/v1/systemone", r#"{"state":"a","questions":{"q":["noul","b",null]}}"#, "questions.q", object);
 }

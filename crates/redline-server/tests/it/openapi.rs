@@ -10,7 +10,6 @@ use redline_api::foreign::GenerationMode;
 use redline_client::HttpAnswer;
 use redline_engine::AdapterOptions;
 use redline_server::{ApiKey, RouteInfo, ServerConfig, openapi, routes};
-use redline_wire::DiffusionKeys;
 use serde_json::{Map, Value, json};
 
 use crate::bad_input::BODIES;
@@ -37,7 +36,7 @@ fn document_of(mode: GenerationMode) -> &'static Value {
     }
 }
 
-/// The errors of a value in the schema at this place of the document.
+/// The errors of a value in the schema at this place of the document. An answer has no fields that its schema does not name.
 fn errors(mode: GenerationMode, place: &str, value: &Value) -> Vec<String> {
     static VALIDATORS: Mutex<BTreeMap<String, Arc<Validator>>> = Mutex::new(BTreeMap::new());
     let key = format!("{} {place}", mode.name());
@@ -45,11 +44,24 @@ fn errors(mode: GenerationMode, place: &str, value: &Value) -> Vec<String> {
         let document = document_of(mode);
         let mut schema =
             document.pointer(place).unwrap_or_else(|| panic!("{place} is not described")).clone();
-        schema["components"] = document["components"].clone();
+        let mut components = document["components"].clone();
+        if place.contains("/responses/") {
+            close(&mut components["schemas"]);
+        }
+        schema["components"] = components;
         Arc::new(jsonschema::validator_for(&schema).unwrap())
     });
     VALIDATORS.lock().unwrap().insert(key, validator.clone());
     validator.iter_errors(value).map(|error| format!("{} at {}", error, error.instance_path())).collect()
+}
+
+/// Lets objects have only the fields that their schemas name.
+fn close(schemas: &mut Value) {
+    for schema in schemas.as_object_mut().unwrap().values_mut() {
+        if schema.get("additionalProperties").is_none() {
+            schema["unevaluatedProperties"] = json!(false);
+        }
+    }
 }
 
 /// The place of something that a route takes or answers.
@@ -62,17 +74,22 @@ fn of_answer(method: &str, path: &str, status: u16, media: &str) -> String {
     place(method, path, &format!("responses/{status}/content/{}/schema", media.replace('/', "~1")))
 }
 
+/// The place of the schema of the body of a route.
+fn of_body(path: &str) -> String {
+    place("post", path, "requestBody/content/application~1json/schema")
+}
+
 /// Whether the schema allows this body. `None`: it is not JSON that can be checked.
-fn allows(mode: GenerationMode, path: &str, body: &str) -> Option<bool> {
+pub(crate) fn allows(mode: GenerationMode, path: &str, body: &str) -> Option<bool> {
     let body = serde_json::from_str(body).ok()?;
-    Some(errors(mode, &place("post", path, "requestBody/content/application~1json/schema"), &body).is_empty())
+    Some(errors(mode, &of_body(path), &body).is_empty())
 }
 
 /// Checks that the document describes the answer to a body, and the body if it was accepted.
 pub(crate) fn described(mode: GenerationMode, path: &str, body: &str, answer: &HttpAnswer) {
     if answer.status == 200 {
         let body = serde_json::from_str(body).unwrap();
-        let wrong = errors(mode, &place("post", path, "requestBody/content/application~1json/schema"), &body);
+        let wrong = errors(mode, &of_body(path), &body);
         let shown: String = body.to_string().chars().take(300).collect();
         assert!(wrong.is_empty(), "{path} accepts {shown}: {wrong:?}");
     }
@@ -109,7 +126,7 @@ pub(crate) fn described_event(mode: GenerationMode, path: &str, data: &str) {
 }
 
 #[test]
-fn the_document_has_the_routes_of_the_server_and_none_more() {
+fn the_document_has_exactly_the_routes_of_the_server() {
     let keys = ServerConfig { keys: vec![ApiKey::new("a", "secret")], ..ServerConfig::default() };
     let document = document(&keys, GenerationMode::Autoregressive);
     let (mut described, mut ids) = (BTreeSet::new(), BTreeSet::new());
@@ -121,7 +138,10 @@ fn the_document_has_the_routes_of_the_server_and_none_more() {
             assert!(operation["responses"]["200"]["content"].is_object(), "{route}");
             let public = operation["security"] == json!([]);
             assert_eq!(operation["responses"]["401"].is_null(), public, "{route}");
-            assert!(ids.insert(operation["operationId"].to_string()), "{route}");
+            let id = operation["operationId"].as_str().unwrap();
+            let words: Vec<_> = id.split('_').collect();
+            assert!(words.len() > 1 && words.iter().all(|word| !word.is_empty()), "{route}: {id}");
+            assert!(ids.insert(id.to_owned()), "{route}: {id}");
             described.insert((route, public));
         }
     }
@@ -135,6 +155,8 @@ fn the_document_has_the_routes_of_the_server_and_none_more() {
     assert!(plain["paths"]["/"].is_null() && plain["paths"]["/page/abilities"].is_null());
     assert!(DOCUMENT["components"]["securitySchemes"].is_null());
     assert_eq!(DOCUMENT["paths"]["/v1/score"]["post"]["security"], json!([]));
+    assert_eq!(DOCUMENT["paths"]["/"]["get"]["operationId"], "get_index");
+    assert_eq!(DOCUMENT["paths"]["/v1/models/{id}"]["get"]["operationId"], "get_v1_models_id");
 }
 
 #[test]
@@ -176,6 +198,9 @@ fn the_document_is_valid() {
     let document = &*DOCUMENT;
     assert_eq!(document["openapi"], "3.1.0");
     assert!(document["info"]["title"].is_string() && document["info"]["version"].is_string());
+    for document in [document, &OF_CANVASES] {
+        assert!(!document.to_string().contains("[`"), "a link of Rust's documentation");
+    }
     let mut count = 0;
     schemas(document, "", &mut |place, schema| {
         count += 1;
@@ -246,9 +271,29 @@ fn the_lines_of_the_guide_and_their_answers_are_described() {
 }
 
 #[test]
-fn what_the_server_refuses_is_invalid_in_the_document_too() {
+fn a_field_that_no_schema_names_is_found() {
     let server = server();
-    for (path, bodies) in INVALID {
+    let path = "/v1/completions";
+    let answer = server.ok(path, r#"{"prompt":"a","max_tokens":1,"logprobs":1}"#);
+    let of_answer = of_answer("post", path, 200, "application/json");
+    assert_eq!(errors(server.mode, &of_answer, &answer), [""; 0]);
+    for object in ["", "/choices/0", "/choices/0/logprobs", "/usage/prompt_tokens_details"] {
+        let mut answer = answer.clone();
+        answer.pointer_mut(object).unwrap()["unknown"] = json!(1);
+        assert!(!errors(server.mode, &of_answer, &answer).is_empty(), "{object}");
+    }
+}
+
+#[test]
+fn texts_without_tokens_are_scored() {
+    let server = server();
+    server.ok("/v1/score", r#"{"query":[],"items":[[5]],"label_token_ids":[5]}"#);
+    server.ok("/v1/score", r#"{"query":[5],"items":[[]],"label_token_ids":[5]}"#);
+}
+
+/// Checks that a server refuses these bodies, and that its document does too.
+fn check_invalid(server: &Running, all: &[(&str, &[&str])]) {
+    for (path, bodies) in all {
         for body in *bodies {
             let answer = server.client.post(path, body).unwrap();
             assert!([400, 422].contains(&answer.status), "{path} {body}: {}", answer.text());
@@ -256,6 +301,31 @@ fn what_the_server_refuses_is_invalid_in_the_document_too() {
             assert_eq!(allows(server.mode, path, body), Some(false), "{path} {body}");
         }
     }
+}
+
+#[test]
+fn what_the_server_refuses_is_invalid_in_the_document_too() {
+    check_invalid(&server(), INVALID);
+}
+
+#[test]
+fn what_a_model_that_fills_masks_does_not_support_is_invalid_in_its_document() {
+    let server = start_with(masked(), |config| config.chat = Some(chat("parts.jinja")));
+    check_invalid(&server, INVALID_FOR_CANVASES);
+    let sampling = r#""min_p":0,"temperature":1"#;
+    let neutral = format!(
+        r#"{sampling},"n":1,"typical_p":1,"presence_penalty":0,"frequency_penalty":0,"repetition_penalty":1,"logit_bias":{{}}"#
+    );
+    server.ok(
+        "/v1/completions",
+        &format!(r#"{{"prompt":"a","max_tokens":1,{neutral},"best_of":1,"echo":false,"logprobs":null}}"#),
+    );
+    let messages = r#""messages":[{"role":"user","content":"a"}],"max_tokens":1"#;
+    server.ok(
+        "/v1/chat/completions",
+        &format!(r#"{{{messages},{neutral},"logprobs":false,"top_logprobs":0}}"#),
+    );
+    server.ok("/v1/responses", &format!(r#"{{"input":"a","max_output_tokens":1,{sampling}}}"#));
 }
 
 #[test]
@@ -274,16 +344,100 @@ fn what_is_refused_before_its_handler_has_the_form_of_its_route() {
     }
 }
 
-/// The schema of a body that has these fields.
-fn schema_of_body(document: &'static Value, path: &str, body: &Map<String, Value>) -> &'static Value {
-    let schema =
-        document.pointer(&place("post", path, "requestBody/content/application~1json/schema")).unwrap();
-    let forms = schema["anyOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);
-    let forms = forms.iter().map(|form| document.pointer(&form["$ref"].as_str().unwrap()[1..]).unwrap());
-    forms.into_iter().find(|form| body.keys().all(|key| form["properties"].get(key).is_some())).unwrap()
+/// The schemas of the bodies of a route, of which a body has one.
+fn forms(document: &'static Value, path: &str) -> Vec<&'static Value> {
+    let schema = document.pointer(&of_body(path)).unwrap();
+    let forms = schema["anyOf"].as_array().map_or(std::slice::from_ref(schema), Vec::as_slice);
+    forms.iter().map(|form| document.pointer(&form["$ref"].as_str().unwrap()[1..]).unwrap()).collect()
 }
 
-/// A number and one beyond it, in this direction.
+/// The fields that bodies of a route may have.
+pub(crate) fn fields(path: &str) -> BTreeSet<&'static str> {
+    let fields = |form: &'static Value| form["properties"].as_object().unwrap().keys();
+    forms(&DOCUMENT, path).into_iter().flat_map(fields).map(String::as_str).collect()
+}
+
+/// A value at a limit of a field, or beyond it.
+struct Probe {
+    /// The value, as JSON.
+    value: String,
+    is_valid: bool,
+    /// Whether the model limits the field further.
+    of_model: bool,
+    /// Whether the field has other forms, in which a value beyond this limit may be valid.
+    has_alternatives: bool,
+}
+
+impl Probe {
+    fn new(value: String, is_valid: bool) -> Self {
+        Self { value, is_valid, of_model: false, has_alternatives: false }
+    }
+
+    /// Puts the value into others.
+    fn within(self, put: impl FnOnce(String) -> String) -> Self {
+        Self { value: put(self.value), ..self }
+    }
+}
+
+/// Values at and beyond the limits in a schema. `valid` is a valid value, if one is known.
+fn probes(of: &Value, valid: Option<&Value>) -> Vec<Probe> {
+    let mut all = Vec::new();
+    for (key, up) in [("minimum", false), ("maximum", true)] {
+        if let Some(limit) = of.get(key) {
+            // The canvas or the context limits counts further, and the vocabulary token ids, which are integers that are not optional.
+            let of_model =
+                *limit == json!(u64::MAX) || (*limit == json!(u32::MAX) && of["type"] == "integer");
+            let [at, beyond] = and_beyond(limit, up);
+            all.extend([Probe { of_model, ..Probe::new(at, true) }, Probe::new(beyond, false)]);
+        }
+    }
+    let exclusive = ["exclusiveMinimum", "exclusiveMaximum"];
+    all.extend(exclusive.iter().filter_map(|key| Some(Probe::new(of.get(key)?.to_string(), false))));
+    let count = |key| of.get(key).and_then(Value::as_u64).map(|count| count as usize);
+    let text = |length, is_valid| Probe::new(json!("é".repeat(length)).to_string(), is_valid);
+    all.extend(count("maxLength").into_iter().flat_map(|most| [text(most, true), text(most + 1, false)]));
+    if let Some(least) = count("minLength").filter(|least| *least > 0) {
+        all.extend([text(least, true), text(least - 1, false)]);
+    }
+    if let Some(items) = of.get("items") {
+        let (least, most) = (count("minItems").unwrap_or(0), count("maxItems"));
+        let list = |count: usize| (0..count).map(|at| sample(items, at, valid)).collect::<Option<Vec<_>>>();
+        let probe = |count, is_valid| Some(Probe::new(format!("[{}]", list(count)?.join(",")), is_valid));
+        all.extend(probe(least, true));
+        all.extend(least.checked_sub(1).and_then(|fewer| probe(fewer, false)));
+        // Long lists take long.
+        all.extend(most.filter(|most| *most <= 32).and_then(|most| probe(most, true)));
+        all.extend(most.and_then(|most| probe(most + 1, false)));
+        for inner in probes(items, valid.and_then(|valid| valid.get(0))) {
+            let others = (1..least).map(|at| sample(items, at, valid)).collect::<Option<Vec<_>>>();
+            let put = |value| format!("[{}]", [vec![value], others.unwrap_or_default()].concat().join(","));
+            all.push(inner.within(put));
+        }
+    }
+    if let Some(of_values) = of.get("additionalProperties") {
+        let put = |value| format!(r#"{{"7":{value}}}"#);
+        all.extend(probes(of_values, None).into_iter().map(|inner| inner.within(put)));
+    }
+    for form in of["anyOf"].as_array().into_iter().flatten() {
+        all.extend(probes(form, valid).into_iter().map(|inner| Probe { has_alternatives: true, ..inner }));
+    }
+    all
+}
+
+/// An element of a list, as JSON: of `valid`, or one of different strings or numbers.
+fn sample(of: &Value, at: usize, valid: Option<&Value>) -> Option<String> {
+    match of["type"].as_str() {
+        Some("string") => Some(json!(format!("x{at}")).to_string()),
+        Some("integer" | "number") => Some((at + 5).to_string()),
+        Some("array") => Some(format!("[{}]", sample(&of["items"], at, None)?)),
+        _ => match of["anyOf"].get(0) {
+            Some(first) if valid.is_none() => sample(first, at, None),
+            _ => valid.and_then(|valid| valid.get(0)).map(ToString::to_string),
+        },
+    }
+}
+
+/// A number, and one beyond it in this direction.
 fn and_beyond(limit: &Value, up: bool) -> [String; 2] {
     let whole = limit.as_u64().map(i128::from).or_else(|| limit.as_i64().map(i128::from));
     let beyond = match whole {
@@ -297,30 +451,15 @@ fn and_beyond(limit: &Value, up: bool) -> [String; 2] {
     [limit.to_string(), beyond]
 }
 
-/// Values at each limit of a field, and beyond it. There may be none at a limit.
-fn at_and_beyond(of: &Value, element: Option<&Value>) -> Vec<[Option<String>; 2]> {
-    let mut all = Vec::new();
-    for (key, up) in [("minimum", false), ("maximum", true)] {
-        // The largest number that can be read is no limit of the field: others, such as the canvas, may limit it further.
-        let is_limit = of.get(key) != Some(&json!(u64::MAX));
-        all.extend(
-            of.get(key)
-                .map(|limit| and_beyond(limit, up))
-                .map(|[at, beyond]| [is_limit.then_some(at), Some(beyond)]),
-        );
-    }
-    for key in ["exclusiveMinimum", "exclusiveMaximum"] {
-        all.extend(of.get(key).map(|limit| [None, Some(limit.to_string())]));
-    }
-    let text = |length: u64| json!("é".repeat(length as usize)).to_string();
-    all.extend(
-        of.get("maxLength").and_then(Value::as_u64).map(|most| [most, most + 1].map(|of| Some(text(of)))),
-    );
-    if let (Some(most), Some(element)) = (of.get("maxItems").and_then(Value::as_u64), element) {
-        all.push([None, Some(json!(vec![element; most as usize + 1]).to_string())]);
-    }
-    all
-}
+/// Further valid bodies: other names and forms of fields.
+const FORMS: &[(&str, &str)] = &[
+    ("/v1/score", r#"{"query":[5],"items":[[5]],"label_token_ids":[5]"#),
+    ("/score", r#"{"queries":"q","documents":["a"]"#),
+    ("/score", r#"{"queries":"q","items":["a"]"#),
+    ("/score", r#"{"data_1":"q","data_2":["a"]"#),
+    ("/v1/classify", r#"{"text":"a","classes":["x","y"]"#),
+    ("/v1/classify", r#"{"texts":["a"],"classes":["x","y"]"#),
+];
 
 #[test]
 fn the_limits_of_the_document_are_those_of_the_server() {
@@ -329,67 +468,104 @@ fn the_limits_of_the_document_are_those_of_the_server() {
         ("best_of", "temperature", json!(1)),
         ("top_logprobs", "logprobs", json!(true)),
         ("max_tokens", "echo", json!(true)),
+        ("input", "instructions", json!("a")),
     ];
-    let count = check_limits(&server(), &needed, |_| true);
-    assert!(count > 60, "{count}");
+    let bodies: Vec<_> = BODIES.iter().chain(FORMS).copied().collect();
+    let count = check_limits(&server(), &bodies, &needed);
+    assert!(count > 300, "{count}");
 }
 
 #[test]
-fn the_limits_of_the_fields_of_canvases_are_those_of_a_server_that_has_them() {
+fn the_limits_of_the_document_are_those_of_a_server_that_fills_masks() {
     let server = start_with(masked(), |config| config.chat = Some(chat("parts.jinja")));
-    let needed = [("refresh", "cache", json!("dual"))];
-    let count = check_limits(&server, &needed, |name| DiffusionKeys::NAMES.contains(&name));
-    assert!(count > 3 * 9, "{count}");
+    let needed = [("refresh", "cache", json!("dual")), ("input", "instructions", json!("a"))];
+    let count = check_limits(&server, &BODIES[..3], &needed);
+    assert!(count > 100, "{count}");
 }
 
 /// A field that has a limit, another one without which that limit cannot be met alone, and the value of this one.
 type Needed = (&'static str, &'static str, Value);
 
-/// Checks the limits of these fields. Returns their number.
-fn check_limits(server: &Running, needed: &[Needed], checks: impl Fn(&str) -> bool) -> usize {
-    let mut count = 0;
-    for (path, valid) in BODIES {
+/// Fields whose valid values may be refused: labels must be tokens, and without new tokens the prompt must have a mask.
+const OF_MODEL: &[&str] = &["labels", "max_tokens"];
+
+/// Fields whose errors may name another field: other names of a field, and fields that only the engine checks.
+const NAMED_AS: &[(&str, &str)] = &[
+    ("text", "input"),
+    ("texts", "input"),
+    ("classes", "input"),
+    ("label_token_ids", "items"),
+    ("query", "items"),
+];
+
+/// Checks the limits of the fields that these bodies may have. Returns the number of requests.
+fn check_limits(server: &Running, bodies: &[(&str, &str)], needed: &[Needed]) -> usize {
+    let (mut count, mut wrong) = (0, Vec::new());
+    // The valid values, and those that were sent. Some are valid with some of the bodies only.
+    let (mut all, mut sent) = (BTreeSet::new(), BTreeSet::new());
+    for (path, valid) in bodies {
         let base: Map<String, Value> = serde_json::from_str(&format!("{valid}}}")).unwrap();
-        let schema = schema_of_body(document_of(server.mode), path, &base);
-        let has = |name: &str| schema["properties"].get(name).is_some();
+        let named = |form: &&Value| base.keys().all(|key| form["properties"].get(key).is_some());
+        let schema = forms(document_of(server.mode), path).into_iter().find(named).unwrap();
+        let is_field = |(_, other, _): &&Needed| schema["properties"].get(other).is_some();
+        let needed: Vec<_> = needed.iter().filter(is_field).collect();
         for (name, of) in schema["properties"].as_object().unwrap() {
-            let of_others =
-                base.contains_key("texts") && ["top_n", "max_tokens_per_doc"].contains(&name.as_str());
-            if of_others || !checks(name) {
+            let probes = probes(of, base.get(name));
+            let bodies: Vec<_> =
+                probes.iter().map(|probe| body_with(&base, name, &probe.value, &needed)).collect();
+            let allowed: Vec<_> =
+                bodies.iter().map(|body| allows(server.mode, path, body) == Some(true)).collect();
+            let key = |probe: &Probe| (std::ptr::from_ref(schema), name.clone(), probe.value.clone());
+            all.extend(probes.iter().filter(|probe| probe.is_valid).map(key));
+            let fits = std::iter::zip(&probes, &allowed).any(|(probe, allowed)| probe.is_valid && *allowed);
+            let is_list = of.get("items").is_some() && !base.contains_key(name);
+            if !fits && (is_list || probes.iter().any(|probe| probe.is_valid)) {
+                // The field does not go together with the others, or its elements are not known.
                 continue;
             }
-            let mut rest = base.clone();
-            let element = rest.remove(name).and_then(|value| value.get(0).cloned());
-            for (_, other, value) in needed.iter().filter(|(of, other, _)| of == name && has(other)) {
-                rest.insert((*other).to_owned(), value.clone());
-            }
-            if name == "max_completion_tokens" {
-                // Its older name would have to have the same value.
-                rest.remove("max_tokens");
-            }
-            let body = |value: &str| {
-                let rest = serde_json::to_string(&rest).unwrap();
-                let comma = if rest == "{}" { "" } else { "," };
-                format!("{{\"{name}\":{value}{comma}{}", &rest[1..])
-            };
-            let fault = |body: &str| {
+            for ((probe, body), allowed) in probes.iter().zip(&bodies).zip(allowed) {
+                if probe.is_valid != allowed && (probe.is_valid || probe.has_alternatives) {
+                    continue;
+                }
                 let answer = server.client.post(path, body).unwrap();
+                let shown: String = format!("{path} {body}").chars().take(300).collect();
                 described(server.mode, path, body, &answer);
-                (answer.status != 200).then(|| error(&answer).2.unwrap_or_default())
-            };
-            for [at, beyond] in at_and_beyond(of, element.as_ref()) {
-                let shown = format!("{path} {name} {of}");
-                if let Some(at) = at {
-                    assert_ne!(fault(&body(&at)).as_deref(), Some(name.as_str()), "{shown}");
-                }
-                if let Some(beyond) = beyond {
-                    assert_eq!(fault(&body(&beyond)).as_deref(), Some(name.as_str()), "{shown}");
-                }
                 count += 1;
+                if probe.is_valid {
+                    sent.insert(key(probe));
+                    let of_model = probe.of_model || OF_MODEL.contains(&name.as_str());
+                    let right = answer.status == 200 || (of_model && answer.status < 500);
+                    wrong.extend((!right).then(|| format!("{shown}: {} {}", answer.status, answer.text())));
+                } else {
+                    let param = if answer.status == 200 { None } else { error(&answer).2 };
+                    let place = param.as_deref().and_then(|param| param.strip_prefix(name.as_str()));
+                    let right = place.is_some_and(|place| place.is_empty() || place.starts_with(['.', '[']))
+                        || NAMED_AS.iter().any(|(of, other)| of == name && param.as_deref() == Some(other));
+                    wrong.extend((!right).then(|| format!("{shown}: {} {}", answer.status, answer.text())));
+                }
             }
         }
     }
+    let missing: Vec<_> = all.difference(&sent).map(|(_, name, value)| (name, value)).collect();
+    assert_eq!(wrong, [""; 0]);
+    assert!(missing.is_empty(), "no body shows these limits: {missing:?}");
     count
+}
+
+/// A body with this value of a field, and with what that field needs.
+fn body_with(base: &Map<String, Value>, name: &str, value: &str, needed: &[&Needed]) -> String {
+    let mut rest = base.clone();
+    rest.remove(name);
+    for (_, other, value) in needed.iter().filter(|(of, ..)| *of == name) {
+        rest.insert((*other).to_owned(), value.clone());
+    }
+    if name == "max_completion_tokens" {
+        // Its older name would have to have the same value.
+        rest.remove("max_tokens");
+    }
+    let rest = serde_json::to_string(&rest).unwrap();
+    let comma = if rest == "{}" { "" } else { "," };
+    format!("{{\"{name}\":{value}{comma}{}", &rest[1..])
 }
 
 /// Bodies that are JSON, and that their routes refuse.
@@ -417,6 +593,8 @@ const INVALID: &[(&str, &[&str])] = &[
             r#"{"prompt":"a","stream":true,"stream_options":{"x":1}}"#,
             r#"{"prompt":"a","adapter":["base","b"]}"#,
             r#"{"prompt":"a","adapter":[{"name":"b","scales":1}]}"#,
+            r#"{"prompt":"a","adapter":[["b",1]]}"#,
+            r#"{"prompt":"a","stream":true,"stream_options":[true,null,null,null]}"#,
             r#"{"prompt":"a","logit_bias":{"x":1}}"#,
             r#"{"prompt":"a","logit_bias":{"07":1}}"#,
             r#"{"prompt":"a","logit_bias":{"7":101}}"#,
@@ -538,6 +716,48 @@ const INVALID: &[(&str, &[&str])] = &[
     ("/detokenize", &[r#"{"tokens":["a"]}"#, r#"{"tokens":[-1]}"#]),
     (
         "/v1/load_lora_adapter",
-        &[r#"{"lora_name":"","lora_path":"a"}"#, r#"{"lora_name":"a","lora_path":""}"#],
+        &[
+            r#"{"lora_name":"","lora_path":"jargon"}"#,
+            r#"{"lora_name":"base","lora_path":"jargon"}"#,
+            r#"{"lora_name":"a b","lora_path":"jargon"}"#,
+            r#"{"lora_name":"a\n","lora_path":"jargon"}"#,
+            r#"{"lora_name":"a:2","lora_path":"jargon"}"#,
+            r#"{"lora_name":"a€","lora_path":"jargon"}"#,
+            r#"{"lora_name":"a","lora_path":""}"#,
+            r#"{"lora_name":"a","lora_path":"a\u0000"}"#,
+        ],
     ),
+];
+
+/// Bodies that models which fill masks refuse.
+const INVALID_FOR_CANVASES: &[(&str, &[&str])] = &[
+    (
+        "/v1/completions",
+        &[
+            r#"{"prompt":"a","n":2,"temperature":1}"#,
+            r#"{"prompt":"a","best_of":2,"temperature":1}"#,
+            r#"{"prompt":"a","min_p":0.5}"#,
+            r#"{"prompt":"a","typical_p":0.5}"#,
+            r#"{"prompt":"a","logit_bias":{"7":1}}"#,
+            r#"{"prompt":"a","presence_penalty":1}"#,
+            r#"{"prompt":"a","frequency_penalty":1}"#,
+            r#"{"prompt":"a","repetition_penalty":2}"#,
+            r#"{"prompt":"a","echo":true}"#,
+            r#"{"prompt":"a","logprobs":0}"#,
+        ],
+    ),
+    (
+        "/v1/chat/completions",
+        &[
+            r#"{"messages":[{"role":"user","content":"a"}],"n":2,"temperature":1}"#,
+            r#"{"messages":[{"role":"user","content":"a"}],"min_p":0.5}"#,
+            r#"{"messages":[{"role":"user","content":"a"}],"typical_p":0.5}"#,
+            r#"{"messages":[{"role":"user","content":"a"}],"logit_bias":{"7":1}}"#,
+            r#"{"messages":[{"role":"user","content":"a"}],"presence_penalty":1}"#,
+            r#"{"messages":[{"role":"user","content":"a"}],"frequency_penalty":1}"#,
+            r#"{"messages":[{"role":"user","content":"a"}],"repetition_penalty":2}"#,
+            r#"{"messages":[{"role":"user","content":"a"}],"logprobs":true}"#,
+        ],
+    ),
+    ("/v1/responses", &[r#"{"input":"a","min_p":0.5}"#]),
 ];

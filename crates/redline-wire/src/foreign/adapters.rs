@@ -2,18 +2,21 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use crate::limits::MAX_ADAPTER_NAME;
+use crate::adapter::BASE;
+use crate::limits::{MAX_ADAPTER_NAME, MAX_ADAPTER_PATH};
+use crate::shape::schemas;
 
 /// Asks to load an adapter.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadAdapterBody {
-    /// The name under which requests ask for it.
-    #[schemars(length(min = 1, max = MAX_ADAPTER_NAME))]
+    /// The name under which requests ask for it: letters, digits, `-`, `_`, `.` and `/`, and not `base`.
+    #[schemars(with = "NewName")]
     pub lora_name: String,
-    /// Its directory.
-    #[schemars(length(min = 1))]
+    /// Its directory: a path from the root of adapters on.
+    #[schemars(with = "Directory")]
     pub lora_path: String,
     /// Whether it replaces an adapter of this name; otherwise such an adapter is an error.
     pub load_inplace: Option<bool>,
@@ -49,4 +52,23 @@ pub struct AdapterEntry {
     pub bytes: u64,
     /// Whether it is in memory. One that is not is read again when a request needs it.
     pub loaded: bool,
+}
+
+/// The name of an adapter that is loaded.
+struct NewName;
+/// The path of a directory.
+struct Directory;
+
+schemas! {
+    // The engine takes the letters and digits of all languages.
+    NewName: |_g| json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": MAX_ADAPTER_NAME,
+        "pattern": r"^[\p{Alpha}\p{N}_./-]+$",
+        "not": { "const": BASE }
+    });
+    Directory: |_g| json!({
+        "type": "string", "minLength": 1, "maxLength": MAX_ADAPTER_PATH, "pattern": r"^[^\x00]+$"
+    });
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, json_schema};
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cases;
+use crate::cases::{at_most, case, case_if_given, cases, continuations, given, only_true, streams, tools};
 use crate::diffuse::with_diffusion_keys;
 use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K, MAX_TOP_LOGPROBS};
-use crate::shape::{self, one_of, schemas};
+use crate::shape::{self, one_of, schemas, text};
 use crate::{
     AdapterNames, CanvasEvent, ChatKeys, Finite, GenerationMeta, JsonText, LogitBias, StreamEvent,
     StreamOptions, Strings, TypedObject, Usage,
@@ -18,7 +18,7 @@ use crate::{
 with_diffusion_keys! {
     /// Asks for answers to a conversation.
     #[derive(Clone, Debug, Deserialize, JsonSchema)]
-    #[schemars(transform = cases::chat)]
+    #[schemars(transform = request_cases)]
     #[serde(deny_unknown_fields)]
     pub struct ChatCompletionBody {
         /// The model's name.
@@ -171,29 +171,28 @@ struct ChatMessageShape;
 
 schemas! {
     ChatMessageShape: |_g| {
-        let text = json!({ "type": "string" });
         let part = json!({
             "type": "object",
-            "properties": { "type": one_of(&["text"]), "text": text },
+            "properties": { "type": one_of(&["text"]), "text": text() },
             "required": ["type", "text"]
         });
-        json_schema!({
+        json!({
             "type": "object",
             "properties": {
-                "role": text,
-                "content": { "anyOf": [text, { "type": "array", "items": part }, { "type": "null" }] },
+                "role": text(),
+                "content": { "anyOf": [text(), { "type": "array", "items": part }, { "type": "null" }] },
                 "tool_calls": { "type": ["array", "null"], "items": { "type": "object" } }
             },
             "required": ["role"],
             "anyOf": [
-                cases::case([("content", cases::given())], &[]),
-                cases::case([("role", one_of(&["assistant"]))], &[])
+                case([("content", given())], &[]),
+                case([("role", one_of(&["assistant"]))], &[])
             ]
         })
     };
 }
 
-/// Answer to a [`ChatCompletionBody`].
+/// Answer of `/v1/chat/completions`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ChatCompletion {
     /// Identifies the answer.
@@ -267,7 +266,7 @@ pub struct ChatToken {
     pub bytes: Vec<u8>,
 }
 
-/// An event of a streamed answer to a [`ChatCompletionBody`].
+/// An event of a streamed answer of `/v1/chat/completions`.
 pub type ChatCompletionEvent = StreamEvent<ChatCompletionDelta>;
 
 /// What is new of an answer.
@@ -295,4 +294,12 @@ pub struct MessageDelta {
     /// The new text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+}
+
+/// `top_logprobs` require `logprobs`.
+fn request_cases(schema: &mut Schema) {
+    streams(schema);
+    tools(schema);
+    continuations(schema, &["n"]);
+    cases(schema, [case_if_given([("top_logprobs", at_most(0))]), case([("logprobs", only_true())], &[])]);
 }

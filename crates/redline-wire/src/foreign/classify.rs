@@ -1,16 +1,16 @@
 //! `/v1/classify`, in the list form of vLLM.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::cases;
+use crate::cases::aliased;
 use crate::limits::{MAX_CLASSES, MAX_TEXTS};
 use crate::shape;
 use crate::{AdapterNames, Finite, Strings, Usage};
 
 /// Asks for the class of each text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[schemars(transform = cases::classify)]
+#[schemars(transform = request_cases)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifyBody {
     /// The model's name.
@@ -40,7 +40,7 @@ pub struct ClassifyBody {
     pub timeout_s: Option<f64>,
 }
 
-/// Answer to a [`ClassifyBody`].
+/// Answer of `/v1/classify`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ClassifyAnswer {
     /// Identifies the answer.
@@ -70,4 +70,8 @@ pub struct ClassifiedText {
     pub probs: Vec<Finite<f32>>,
     /// Number of classes.
     pub num_classes: usize,
+}
+
+fn request_cases(schema: &mut Schema) {
+    aliased(schema, &["input", "text", "texts"]);
 }

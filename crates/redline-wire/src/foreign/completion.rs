@@ -1,9 +1,10 @@
 //! `/v1/completions`, as OpenAI and vLLM have it.
 
-use schemars::{JsonSchema, json_schema};
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::json;
 
-use crate::cases;
+use crate::cases::{at_most, case, case_if_given, cases, continuations, not_true, streams};
 use crate::diffuse::with_diffusion_keys;
 use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K, MAX_TOP_LOGPROBS};
 use crate::shape::{self, schemas};
@@ -15,7 +16,7 @@ use crate::{
 with_diffusion_keys! {
     /// Asks for continuations of prompts.
     #[derive(Clone, Debug, Deserialize, JsonSchema)]
-    #[schemars(transform = cases::completion)]
+    #[schemars(transform = request_cases)]
     #[serde(deny_unknown_fields)]
     pub struct CompletionBody {
         /// The model's name.
@@ -90,7 +91,7 @@ with_diffusion_keys! {
     }
 }
 
-/// Answer to a [`CompletionBody`].
+/// Answer of `/v1/completions`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OpenAiCompletion {
     /// Identifies the answer.
@@ -126,7 +127,7 @@ pub struct OpenAiChoice {
     pub token_ids: Option<Vec<u32>>,
 }
 
-/// An event of a streamed answer to a [`CompletionBody`].
+/// An event of a streamed answer of `/v1/completions`.
 pub type CompletionEvent = StreamEvent<CompletionDelta>;
 
 /// New text of a continuation.
@@ -172,7 +173,21 @@ impl Serialize for NamedLogprobs {
 }
 
 schemas! {
-    NamedLogprobs: |_g| json_schema!({
+    NamedLogprobs: |_g| json!({
         "type": "object", "additionalProperties": { "type": "number", "format": "float" }
     });
+}
+
+/// `echo`, `logprobs` and several continuations do not go together.
+fn request_cases(schema: &mut Schema) {
+    streams(schema);
+    continuations(schema, &["n", "best_of"]);
+    cases(
+        schema,
+        [
+            case_if_given([("echo", not_true())]),
+            case([], &["logprobs"]),
+            case_if_given([("n", at_most(1)), ("best_of", at_most(1))]),
+        ],
+    );
 }

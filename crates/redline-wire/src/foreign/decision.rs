@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use schemars::{JsonSchema, Schema, json_schema};
+use schemars::{JsonSchema, Schema};
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cases::{case, cases, given};
 use crate::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
-use crate::shape::{self, one_of, schemas, text_or_list_of};
+use crate::object::objects;
+use crate::shape::{self, one_of, schemas, text, text_or_list_of};
 use crate::{Finite, JsonText};
 
 /// Asks questions about an input.
@@ -47,14 +48,21 @@ pub struct DecisionBody {
 
 /// How prompts are cached.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "PromptCacheOptions")]
 pub struct PromptCacheOptions {
     /// `implicit` or `explicit`.
-    #[schemars(with = "Option<shape::CacheMode>")]
+    #[schemars(with = "Option<CacheMode>")]
     pub mode: Option<String>,
     /// How long.
-    #[schemars(with = "Option<shape::CacheTime>")]
+    #[schemars(with = "Option<CacheTime>")]
     pub ttl: Option<String>,
+}
+
+impl PromptCacheOptions {
+    /// The modes.
+    pub const MODES: &[&str] = &["implicit", "explicit"];
+    /// The lifetimes of cached prompts.
+    pub const LIFETIMES: &[&str] = &["30m"];
 }
 
 /// The input of a decision: a text, or messages, calls of functions and tools, and their outputs.
@@ -92,7 +100,7 @@ impl<'de> Deserialize<'de> for DecisionInput {
 /// An item of an input. The fields that it has follow from its type.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(transform = item_cases)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "DecisionItem")]
 pub struct DecisionItem {
     /// Its type; a message if absent.
     #[serde(rename = "type", default)]
@@ -187,7 +195,7 @@ impl<'de> Deserialize<'de> for DecisionText {
 /// A part of a text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(transform = part_cases)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "DecisionPart")]
 pub struct DecisionPart {
     /// Its type.
     #[serde(rename = "type")]
@@ -225,7 +233,7 @@ pub enum DecisionPartKind {
 /// A question. The fields that it has follow from its type.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(transform = question_cases)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "DecisionQuestionBody")]
 pub struct DecisionQuestionBody {
     /// Its type.
     #[serde(rename = "type")]
@@ -257,7 +265,7 @@ pub enum DecisionKind {
 
 /// An option of a choice.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "DecisionChoiceBody")]
 pub struct DecisionChoiceBody {
     /// Its value.
     #[schemars(with = "ChoiceValue")]
@@ -278,7 +286,7 @@ pub enum DecisionValue {
 
 /// A level of a score.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "DecisionLevelBody")]
 pub struct DecisionLevelBody {
     /// Its name.
     #[schemars(length(min = 1))]
@@ -287,7 +295,16 @@ pub struct DecisionLevelBody {
     pub description: Option<String>,
 }
 
-/// Answer to a [`DecisionBody`].
+objects!(
+    PromptCacheOptions,
+    DecisionItem,
+    DecisionPart,
+    DecisionQuestionBody,
+    DecisionChoiceBody,
+    DecisionLevelBody
+);
+
+/// Answer of `/v1/decisions`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct DecisionsAnswer {
     /// Identifies the answer.
@@ -405,6 +422,10 @@ pub struct DecisionOutputDetails {
 struct ChoiceValue;
 /// What is asked: a text or parts.
 struct QuestionText;
+/// A mode of the prompt cache.
+struct CacheMode;
+/// A lifetime of cached prompts.
+struct CacheTime;
 
 /// The types of parts that questions and messages of users have.
 const OF_QUESTIONS: &[&str] = &["input_text", "input_json"];
@@ -414,16 +435,18 @@ const OF_SYSTEM: &[&str] = &["input_text"];
 const OF_ASSISTANT: &[&str] = &["output_text", "refusal"];
 
 schemas! {
-    ChoiceValue: |_g| json_schema!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "minLength": 1 }] });
+    ChoiceValue: |_g| json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "minLength": 1 }] });
     QuestionText: |generator| {
         let part = generator.subschema_for::<DecisionPart>();
         let parts = json!({ "type": "array", "items": { "allOf": [part, of_kinds(OF_QUESTIONS)] }, "minItems": 1 });
-        json_schema!({ "anyOf": [{ "type": "string", "minLength": 1 }, parts] })
+        json!({ "anyOf": [{ "type": "string", "minLength": 1 }, parts] })
     };
+    CacheMode: |_g| one_of(PromptCacheOptions::MODES);
+    CacheTime: |_g| one_of(PromptCacheOptions::LIFETIMES);
     DecisionText: |generator| text_or_list_of(generator.subschema_for::<DecisionPart>());
     DecisionInput: |generator| {
         let items = json!({ "type": "array", "items": generator.subschema_for::<DecisionItem>(), "minItems": 1 });
-        json_schema!({ "anyOf": [{ "type": "string" }, items] })
+        json!({ "anyOf": [text(), items] })
     };
 }
 
@@ -434,14 +457,14 @@ fn of_kinds(kinds: &[&str]) -> Value {
 
 /// A text, or parts of these types.
 fn text_of(kinds: &[&str]) -> Value {
-    json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": of_kinds(kinds) }] })
+    text_or_list_of(of_kinds(kinds))
 }
 
 /// What a part has, by its type.
 fn part_cases(schema: &mut Schema) {
     let text = case([("type", one_of(&["input_text", "output_text"])), ("text", given())], &[]);
-    let data = json!({ "type": ["array", "object"] });
-    let data = case([("type", one_of(&["input_json"])), ("data", data)], &[]);
+    let value = json!({ "type": ["array", "object"] });
+    let data = case([("type", one_of(&["input_json"])), ("data", value)], &[]);
     let refusal = case([("type", one_of(&["refusal"])), ("refusal", given())], &[]);
     cases(schema, [text, data, refusal]);
 }
@@ -454,9 +477,10 @@ fn item_cases(schema: &mut Schema) {
         of["properties"]["type"] = one_of(&["message"]);
         of
     };
-    let call = |kind: &str, has: &str, lacks: &str| {
-        let has = [("type", one_of(&[kind])), ("name", given()), (has, given()), ("call_id", given())];
-        case(has, &["role", "content", lacks, "output"])
+    let call = |kind: &str, argument: &str, other: &str| {
+        let required =
+            [("type", one_of(&[kind])), ("name", given()), (argument, given()), ("call_id", given())];
+        case(required, &["role", "content", other, "output"])
     };
     let outputs = ["function_call_output", "custom_tool_call_output"];
     let output = [("type", one_of(&outputs)), ("output", text_of(OF_SYSTEM)), ("call_id", given())];

@@ -1,16 +1,16 @@
 //! `/score`, as vLLM has it: the relevance of a text to another.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::cases;
+use crate::cases::{case, cases, given};
 use crate::limits::MAX_PAIRS;
 use crate::shape;
 use crate::{Finite, Strings, Usage};
 
 /// Asks for the relevance of texts. Two lists are given under one of the pairs of names.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[schemars(transform = cases::pairs)]
+#[schemars(transform = request_cases)]
 #[serde(deny_unknown_fields)]
 pub struct PairsBody {
     /// The model's name.
@@ -49,7 +49,7 @@ pub struct PairsBody {
     pub timeout_s: Option<f64>,
 }
 
-/// Answer to a [`PairsBody`].
+/// Answer of `/score` in vLLM's form.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PairsAnswer {
     /// Identifies the answer.
@@ -75,4 +75,15 @@ pub struct PairScore {
     pub object: &'static str,
     /// The relevance.
     pub score: Finite<f32>,
+}
+
+/// One of four pairs of lists.
+fn request_cases(schema: &mut Schema) {
+    let all = ["queries", "documents", "items", "data_1", "data_2", "text_1", "text_2"];
+    let sides = [("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2")];
+    let side = |(left, right)| {
+        let absent: Vec<&str> = all.into_iter().filter(|name| *name != left && *name != right).collect();
+        case([(left, given()), (right, given())], &absent)
+    };
+    cases(schema, sides.map(side));
 }

@@ -1,16 +1,16 @@
 //! Requests to rerank, as Cohere, Jina and vLLM have them (`documents`), and as TEI has them (`texts`).
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::cases;
+use crate::cases::{case, cases, given};
 use crate::limits::MAX_DOCUMENTS;
 use crate::shape;
 use crate::{AdapterNames, Finite, TruncationDirection, Usage};
 
 /// Asks for the order of documents.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[schemars(transform = cases::rerank)]
+#[schemars(transform = request_cases)]
 #[serde(deny_unknown_fields)]
 pub struct RerankBody {
     /// The model's name.
@@ -105,4 +105,11 @@ pub struct TeiRank {
     /// The document, on request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+}
+
+/// Cohere's form, or TEI's.
+fn request_cases(schema: &mut Schema) {
+    let of_cohere = ["top_n", "return_documents", "max_tokens_per_doc", "documents"];
+    let of_tei = ["return_text", "truncate", "truncation_direction", "raw_scores", "texts"];
+    cases(schema, [case([("documents", given())], &of_tei), case([("texts", given())], &of_cohere)]);
 }

@@ -8,11 +8,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use crate::cases;
+use crate::cases::{case, case_if_given, cases, given, streams, tools};
 use crate::diffuse::with_diffusion_keys;
 use crate::limits::{MAX_TEMPERATURE, MAX_TOP_K};
-use crate::shape::{self, text_or_list_of};
+use crate::object::objects;
+use crate::shape::{self, one_of, schema, text_or_list_of};
 use crate::{
     AdapterNames, CanvasEvent, Finite, GenerationMeta, JsonText, ServerEvent, StreamOptions, TypedObject,
     Usage,
@@ -21,7 +23,7 @@ use crate::{
 with_diffusion_keys! {
     /// Asks for an answer to a text or to a conversation.
     #[derive(Clone, Debug, Deserialize, JsonSchema)]
-    #[schemars(transform = cases::responses)]
+    #[schemars(transform = request_cases)]
     #[serde(deny_unknown_fields)]
     pub struct ResponsesBody {
         /// The model's name.
@@ -124,7 +126,7 @@ with_diffusion_keys! {
 
 /// The form of an answer.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "ResponsesText")]
 pub struct ResponsesText {
     /// Only the type `text` is supported.
     #[schemars(with = "Option<shape::PlainText>")]
@@ -164,7 +166,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOrParts<T> {
 
 /// An item of an input. Only messages are supported; other keys of theirs are not read.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[schemars(transform = cases::message)]
+#[schemars(transform = item_cases)]
+#[serde(remote = "ResponsesItem")]
 pub struct ResponsesItem {
     /// `message`, which is the default.
     #[serde(rename = "type")]
@@ -177,7 +180,8 @@ pub struct ResponsesItem {
 
 /// A part of a message. Only texts are supported; other keys of theirs are not read.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[schemars(transform = cases::part)]
+#[schemars(transform = part_cases)]
+#[serde(remote = "ResponsesPart")]
 pub struct ResponsesPart {
     /// `input_text` or `output_text`.
     #[serde(rename = "type")]
@@ -186,7 +190,14 @@ pub struct ResponsesPart {
     pub text: Option<String>,
 }
 
-/// Answer to a [`ResponsesBody`].
+impl ResponsesPart {
+    /// The supported types.
+    pub const KINDS: &[&str] = &["input_text", "output_text"];
+}
+
+objects!(ResponsesText, ResponsesItem, ResponsesPart);
+
+/// Answer of `/v1/responses`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseObject {
     /// Identifies the answer.
@@ -354,7 +365,7 @@ impl From<Usage> for ResponseUsage {
     }
 }
 
-/// An event of a streamed answer to a [`ResponsesBody`].
+/// An event of a streamed answer of `/v1/responses`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseEvent {
     /// The name of the event.
@@ -449,6 +460,28 @@ impl<T: JsonSchema> JsonSchema for TextOrParts<T> {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        text_or_list_of(generator.subschema_for::<T>())
+        schema(text_or_list_of(generator.subschema_for::<T>()))
     }
+}
+
+/// Streams end with the token counts and have no canvas, and there is an input or a system message.
+fn request_cases(schema: &mut Schema) {
+    streams(schema);
+    tools(schema);
+    let options = case([], &["include_usage", "continuous_usage_stats"]);
+    cases(schema, [case_if_given([("stream_options", options)])]);
+    let some = json!({ "type": ["string", "array"], "minItems": 1 });
+    cases(schema, [case_if_given([("input", some)]), case([("instructions", given())], &[])]);
+}
+
+/// Messages have a role and a content.
+fn item_cases(schema: &mut Schema) {
+    let mut message = case([("role", given()), ("content", given())], &[]);
+    message["properties"]["type"] = json!({ "type": ["string", "null"], "enum": ["message", null] });
+    cases(schema, [message]);
+}
+
+/// Parts are texts.
+fn part_cases(schema: &mut Schema) {
+    cases(schema, [case([("type", one_of(ResponsesPart::KINDS)), ("text", given())], &[])]);
 }

@@ -1,19 +1,20 @@
 //! `/v1/score`, as SGLang has it.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use crate::cases;
+use crate::cases::{case, cases, given};
 use crate::limits::MAX_LABELS;
 use crate::named;
-use crate::shape;
+use crate::shape::{self, text, text_or_list_of};
 use crate::{
     AdapterNames, Finite, ItemFault, Items, LabelIds, LongLabels, TextOrIds, Tokenization, Truncate, Usage,
 };
 
 /// Asks for the probability of each label after query and item.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[schemars(transform = cases::score)]
+#[schemars(transform = request_cases)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreBody {
     /// The model's name.
@@ -58,7 +59,7 @@ pub struct ScoreBody {
     pub timeout_s: Option<f64>,
 }
 
-/// Answer to a [`ScoreBody`].
+/// Answer of `/v1/score`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ScoreAnswer {
     /// Identifies the answer.
@@ -79,4 +80,19 @@ pub struct ScoreAnswer {
     pub item_errors: Vec<ItemFault>,
     /// Token counts.
     pub usage: Usage,
+}
+
+/// Labels have one of two forms, and query and items are both texts or both token ids.
+fn request_cases(schema: &mut Schema) {
+    let (texts, ids) = ("labels", "label_token_ids");
+    cases(schema, [case([(texts, given())], &[ids]), case([(ids, given())], &[texts])]);
+    let list = json!({ "type": "array" });
+    let lists = json!({ "type": "array", "items": list });
+    cases(
+        schema,
+        [
+            case([("query", text()), ("items", text_or_list_of(text()))], &[]),
+            case([("query", list), ("items", lists)], &[]),
+        ],
+    );
 }

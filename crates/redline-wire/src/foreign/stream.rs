@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::object::objects;
 use crate::shape;
 use crate::{ErrorBody, GenerationMeta, Usage};
 
@@ -16,7 +17,7 @@ pub trait ServerEvent: Serialize {
 
 /// What the events of a stream contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "StreamOptions")]
 pub struct StreamOptions {
     /// Whether the last event has the token counts.
     pub include_usage: Option<bool>,
@@ -28,6 +29,8 @@ pub struct StreamOptions {
     #[schemars(with = "Option<shape::False>")]
     pub include_obfuscation: Option<bool>,
 }
+
+objects!(StreamOptions);
 
 /// An event of a streamed answer that consists of choices.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

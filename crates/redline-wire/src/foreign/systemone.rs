@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cases::{case, cases, given};
 use crate::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
+use crate::object::objects;
 use crate::shape::{self, one_of, schemas};
 use crate::{DecisionDiagnostics, Finite, JsonText};
 
@@ -52,7 +53,7 @@ pub struct SystemOneBody {
 /// A question. The form of its criteria follows from its type.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(transform = question_cases)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "SystemOneQuestion")]
 pub struct SystemOneQuestion {
     /// Its type.
     #[serde(rename = "type")]
@@ -64,6 +65,8 @@ pub struct SystemOneQuestion {
     #[schemars(with = "Option<CriteriaForms>")]
     pub criteria: Option<Criteria>,
 }
+
+objects!(SystemOneQuestion);
 
 /// The types of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -145,7 +148,7 @@ fn entries<'de, T: Deserialize<'de>, A: MapAccess<'de>>(mut map: A) -> Result<En
     Ok(Entries(all))
 }
 
-/// Answer to a [`SystemOneBody`].
+/// Answer of `/v1/systemone`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SystemOneAnswers {
     /// Identifies the answer.
@@ -206,7 +209,7 @@ pub struct SystemOneUsage {
 
 /// A text, an object or an array.
 struct Content;
-/// The same, and not empty.
+/// A text, an object or an array that is not empty.
 struct SomeContent;
 /// Options by name, or levels.
 struct CriteriaForms;
@@ -222,9 +225,9 @@ fn description() -> Value {
 }
 
 schemas! {
-    Content: |_g| json_schema!({ "type": ["string", "object", "array"] });
-    SomeContent: |_g| json_schema!({ "allOf": [some_content()] });
-    CriteriaForms: |_g| json_schema!({ "anyOf": [
+    Content: |_g| json!({ "type": ["string", "object", "array"] });
+    SomeContent: |_g| some_content();
+    CriteriaForms: |_g| json!({ "anyOf": [
         { "type": "object", "additionalProperties": description() },
         { "type": "array", "items": some_content() }
     ] });
@@ -238,15 +241,15 @@ fn question_cases(schema: &mut Schema) {
         "properties": { "true": description(), "false": description() },
         "additionalProperties": false
     });
-    let told = |name: &str| {
-        let meaning = json!({ "type": ["string", "object", "array"], "minLength": 1 });
-        case([(name, meaning)], &[])
+    let described = |outcome: &str| {
+        let description = json!({ "type": ["string", "object", "array"], "minLength": 1 });
+        case([(outcome, description)], &[])
     };
-    let meant = json!({ "allOf": [
-        outcomes, { "type": "object", "anyOf": [told("true"), told("false")] }
+    let some_described = json!({ "allOf": [
+        outcomes, { "type": "object", "anyOf": [described("true"), described("false")] }
     ] });
-    let mut asked = case([of("noul"), ("instructions", given())], &[]);
-    asked["properties"]["criteria"] = outcomes;
+    let mut with_instructions = case([of("noul"), ("instructions", given())], &[]);
+    with_instructions["properties"]["criteria"] = outcomes;
     let options = json!({
         "type": "object", "minProperties": 1, "maxProperties": MAX_OPTIONS, "propertyNames": { "minLength": 1 }
     });
@@ -254,8 +257,8 @@ fn question_cases(schema: &mut Schema) {
     cases(
         schema,
         [
-            asked,
-            case([of("noul"), ("criteria", meant)], &[]),
+            with_instructions,
+            case([of("noul"), ("criteria", some_described)], &[]),
             case([of("choice"), ("criteria", options)], &[]),
             case([of("score"), ("criteria", levels)], &[]),
         ],

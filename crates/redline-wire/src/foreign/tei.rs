@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use schemars::{JsonSchema, json_schema};
+use schemars::JsonSchema;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::limits::MAX_TEXTS;
-use crate::shape::{list_of, schemas};
+use crate::shape::{list_of, one_of, schemas, text};
 use crate::{Entries, Finite};
 
 /// Asks for the class of texts.
@@ -115,7 +115,7 @@ impl<'de> Deserialize<'de> for TextOrParts {
     }
 }
 
-/// Answer to a [`PredictBody`].
+/// Answer of `/predict`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Predictions {
@@ -181,10 +181,10 @@ pub struct TeiClasses {
 }
 
 schemas! {
-    TruncationDirection: |_g| json_schema!({ "type": "string", "enum": ["Left", "Right", "left", "right"] });
+    TruncationDirection: |_g| one_of(&["Left", "Right", "left", "right"]);
     PredictInputs: |_g| {
-        let texts = list_of(json!({ "type": "string" }), [1, 2]);
-        json_schema!({ "anyOf": [{ "type": "string" }, texts, list_of(texts.clone(), [1, MAX_TEXTS])] })
+        let texts = list_of(text(), [1, 2]);
+        json!({ "anyOf": [text(), texts, list_of(texts.clone(), [1, MAX_TEXTS])] })
     };
 }
 

@@ -1,14 +1,14 @@
 //! `/tokenize` and `/detokenize`, as vLLM has them.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::cases;
+use crate::cases::aliased;
 use crate::shape;
 
 /// Asks for the tokens of a text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[schemars(transform = cases::tokenize)]
+#[schemars(transform = request_cases)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizeBody {
     /// The model's name.
@@ -73,4 +73,8 @@ pub struct DetokenizeBody {
 pub struct DetokenizeAnswer {
     /// The text, with special tokens.
     pub prompt: String,
+}
+
+fn request_cases(schema: &mut Schema) {
+    aliased(schema, &["prompt", "content", "text"]);
 }

@@ -1,4 +1,4 @@
-"""What schemathesis does here beyond its defaults: it counts requests, asks for a model that exists, and knows which failures are none.
+"""Hooks of schemathesis: count the requests, name a model and an adapter that exist, and ignore failures that are none.
 
 No check is excluded. Each rule below names a fact that a schema cannot state, by the message in which the server states it.
 """

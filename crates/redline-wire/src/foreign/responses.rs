@@ -464,7 +464,7 @@ impl<T: JsonSchema> JsonSchema for TextOrParts<T> {
     }
 }
 
-/// Streams end with the token counts and have no canvas, and there is an input or a system message.
+/// Streams end with the token counts, and there is an input or a system message.
 fn request_cases(schema: &mut Schema) {
     streams(schema);
     tools(schema);

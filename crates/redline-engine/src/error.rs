@@ -120,6 +120,14 @@ impl EngineError {
         Self::Request { fact: fact.into(), hint: Some(hint.into()), field: Some(field) }
     }
 
+    /// Names the field of an invalid request whose error names none.
+    pub(crate) fn of_field(self, name: &'static str) -> Self {
+        match self {
+            Self::Request { fact, hint, field: None } => Self::Request { fact, hint, field: Some(name) },
+            other => other,
+        }
+    }
+
     /// Advice to the caller, if there is any.
     pub fn hint(&self) -> Option<Hint> {
         match self {

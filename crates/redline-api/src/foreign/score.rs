@@ -1,6 +1,6 @@
 //! `/v1/score`: the probability of each label, in SGLang's form.
 
-use redline_engine::{Label, ScoreOutcome, ScoreRequest};
+use redline_engine::{EngineError, Label, ScoreOutcome, ScoreRequest};
 use redline_wire::limits::{MAX_ITEMS, MAX_LABELS};
 use redline_wire::{ScoreAnswer, ScoreBody, TextOrIds};
 
@@ -10,8 +10,28 @@ use crate::prompt::prompt;
 use crate::score::{finite, item_faults, per_item};
 use crate::{ApiError, cost};
 
-/// Builds the engine's request, and whether log-probabilities are returned.
-pub fn request(body: ScoreBody) -> Result<(ScoreRequest, bool), ApiError> {
+/// The form of the answer, and of the request that errors name the fields of.
+#[derive(Clone, Copy, Debug)]
+pub struct ScoreForm {
+    logprobs: bool,
+    /// The field with the labels.
+    labels: &'static str,
+}
+
+impl ScoreForm {
+    /// Names the field with the labels in an error of the engine about them.
+    pub fn named(self, error: EngineError) -> EngineError {
+        match error {
+            EngineError::Request { fact, hint, field: Some("labels") } => {
+                EngineError::Request { fact, hint, field: Some(self.labels) }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Builds the engine's request.
+pub fn request(body: ScoreBody) -> Result<(ScoreRequest, ScoreForm), ApiError> {
     let items = body.items.0;
     count("items", items.len(), 0..=MAX_ITEMS)?;
     let is_text = |prompt: &TextOrIds| matches!(prompt, TextOrIds::Text(_));
@@ -54,18 +74,18 @@ pub fn request(body: ScoreBody) -> Result<(ScoreRequest, bool), ApiError> {
     request.item_errors = body.item_errors.unwrap_or(false);
     request.cache_salt = salt(body.cache_salt)?;
     request.timeout_s = timeout(body.timeout_s)?;
-    Ok((request, body.return_logprobs.unwrap_or(false)))
+    Ok((request, ScoreForm { logprobs: body.return_logprobs.unwrap_or(false), labels: param }))
 }
 
 /// Builds the answer.
-pub fn answer(head: AnswerHead, logprobs: bool, outcome: ScoreOutcome) -> ScoreAnswer {
+pub fn answer(head: AnswerHead, form: ScoreForm, outcome: ScoreOutcome) -> ScoreAnswer {
     ScoreAnswer {
         id: head.id,
         object: "scoring",
         created: head.created,
         model: head.model,
         scores: per_item(&outcome, |item| finite(&item.scores)),
-        logprobs: logprobs.then(|| per_item(&outcome, |item| finite(&item.logprobs))),
+        logprobs: form.logprobs.then(|| per_item(&outcome, |item| finite(&item.logprobs))),
         item_errors: item_faults(&outcome),
         usage: cost::usage(outcome.cost.usage),
     }

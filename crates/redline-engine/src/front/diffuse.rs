@@ -83,7 +83,8 @@ impl Engine {
             savings: request.savings,
         };
         let predictor = Predictor { algorithm, sampling: request.sampling, simd: self.simd };
-        let stop_ids = self.limits().ids("stop_ids", &request.stop_ids)?;
+        let stop_ids = self.limits().ids("stop_ids", &request.stop_ids);
+        let stop_ids = stop_ids.map_err(|error| error.of_field("stop_ids"))?;
         let end_ids = if request.ignore_eos { stop_ids } else { [&self.end_ids[..], &stop_ids].concat() };
         let job = DiffuseJob {
             canvas,

@@ -71,8 +71,10 @@ impl Engine {
             return Err(EngineError::NoTokenizer(self.info.name.clone()));
         }
         let limits = self.limits();
-        let logit_bias = limits.logit_bias(&request.logit_bias)?;
-        let stop_ids = limits.ids("stop_ids", &request.stop_ids)?;
+        let logit_bias =
+            limits.logit_bias(&request.logit_bias).map_err(|error| error.of_field("logit_bias"))?;
+        let stop_ids =
+            limits.ids("stop_ids", &request.stop_ids).map_err(|error| error.of_field("stop_ids"))?;
         let least = if request.fit_context { 1 } else { request.max_new_tokens };
         let prompt = limits.prompt(&request.prompt, least)?;
         if request.fit_context {

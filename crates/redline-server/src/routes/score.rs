@@ -29,7 +29,7 @@ fn answer(call: Call) -> Handled {
         let body: ScoreBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("score", body.model.as_deref(), body.adapter.as_ref())?;
-        let (mut request, logprobs) = score::request(body).map_err(|error| Fault::of(error, "items"))?;
+        let (mut request, form) = score::request(body).map_err(|error| Fault::of(error, "items"))?;
         request.cache_salt = call.salt(&request.cache_salt);
         request.adapters = adapters;
         request.queueing = call.queueing();
@@ -38,10 +38,10 @@ fn answer(call: Call) -> Handled {
         let need = Need { param: "items", prompts: 1, answer_bytes };
         let submit = move |desk: &Desk<'_>| {
             request.timeout_s = desk.time_left(request.timeout_s)?;
-            desk.engine.submit_score(request, desk.cancel)
+            desk.engine.submit_score(request, desk.cancel).map_err(|error| form.named(error))
         };
         let build = move |_: &App, outcome| {
-            let answer = score::answer(head, logprobs, outcome);
+            let answer = score::answer(head, form, outcome);
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
         run_one(&call, need, submit, build).await

@@ -17,7 +17,7 @@ fn caching() -> Running {
 }
 
 /// The demo model with a context of 4096 tokens.
-fn wide() -> (tempfile::TempDir, LoadedModel) {
+pub(crate) fn wide() -> (tempfile::TempDir, LoadedModel) {
     let (folder, from) =
         (tempfile::tempdir().unwrap(), Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo"));
     for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors"] {
@@ -207,12 +207,17 @@ fn an_input_of_messages_is_one_state() {
     assert_ne!(more["answers"], plain["answers"]);
 }
 
-#[test]
-fn a_chat_template_formats_the_prompt() {
+/// A server whose model has a chat template that lets it reason.
+pub(crate) fn reasoning() -> Running {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/template.jinja");
     let options = ChatOptions { file: Some(file), ..ChatOptions::default() };
     let chat = Chat::open("demo", &Source::Directory(Path::new("/").to_owned()), options);
-    let server = start_with(model(), |config: &mut ServerConfig| config.chat = Some(chat));
+    start_with(model(), |config: &mut ServerConfig| config.chat = Some(chat))
+}
+
+#[test]
+fn a_chat_template_formats_the_prompt() {
+    let server = reasoning();
     let answer = server.ok("/v1/decisions", &body(&[predicate("Is it so?")]));
     let prompt = prompt("Is it so?").replace("\n\nAnswer:", "");
     let labels = ["yes", "Yes", "no", "No"].map(|label| Label::Text(label.to_owned())).to_vec();

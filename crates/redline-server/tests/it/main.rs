@@ -18,6 +18,7 @@ mod page;
 mod pairs;
 mod predict;
 mod responses;
+mod score;
 mod server;
 mod streams;
 mod systemone;

@@ -11,7 +11,7 @@ const GUIDE: &str = include_str!("../../../../docs/metrics.md");
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana/redline.json");
 
 /// The values of `/metrics` by their names and labels.
-fn values(server: &Running) -> BTreeMap<String, f64> {
+pub(crate) fn values(server: &Running) -> BTreeMap<String, f64> {
     let answer = server.client.get("/metrics").unwrap();
     assert_eq!(answer.status, 200);
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));

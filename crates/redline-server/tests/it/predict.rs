@@ -174,3 +174,46 @@ fn the_server_tells_what_its_model_is_for() {
     let info = document(&start().client.get("/info").unwrap());
     assert!(info["model_type"]["reranker"].is_object() && info["max_client_batch_size"] == 1_000);
 }
+
+#[test]
+fn a_batch_may_mix_texts_and_pairs() {
+    let server = classifier();
+    let alone = |inputs: Value| server.ok("/predict", &json!({ "inputs": inputs }).to_string());
+    let mixed = alone(json!([["a"], ["b", "c"], ["a"]]));
+    assert_eq!(mixed, json!([alone(json!("a")), alone(json!(["b", "c"])), alone(json!("a"))]));
+    assert_ne!(mixed[0], mixed[1]);
+    let nulls = json!({ "inputs": "a", "truncate": null, "truncation_direction": null, "raw_scores": null });
+    assert_eq!(server.ok("/predict", &nulls.to_string()), mixed[0]);
+    for body in [r#"{"inputs":"a","truncation_direction":"up"}"#, r#"{"inputs":"a","truncate":"yes"}"#, "{}"]
+    {
+        assert_eq!(refusal(&server, body), (422, "validation".to_owned()), "{body}");
+    }
+}
+
+#[test]
+fn a_text_is_cut_at_the_end_that_is_named() {
+    let server = classifier();
+    let long = "word ".repeat(2_000);
+    let [first, second] = ["king", "rain"].map(|word| [format!("{word} {long}"), format!("{long}{word}")]);
+    let predicted = |text: &str, direction: Value| {
+        let body = json!({ "inputs": text, "truncate": true, "truncation_direction": direction });
+        server.ok("/predict", &body.to_string())
+    };
+    let ranked = |text: &str, direction: Value| {
+        let body =
+            json!({ "query": "q", "texts": [text], "truncate": true, "truncation_direction": direction });
+        server.ok("/rerank", &body.to_string())
+    };
+    let check = |answer: &dyn Fn(&str, Value) -> Value| {
+        // What differs stands at the beginning, or at the end.
+        for (at, lost) in [(0, "Left"), (1, "Right")] {
+            for direction in ["Left", "Right"] {
+                let is_same = answer(&first[at], json!(direction)) == answer(&second[at], json!(direction));
+                assert_eq!(is_same, direction == lost, "{at} {direction}");
+            }
+            assert_eq!(answer(&first[at], json!(null)), answer(&first[at], json!("right")));
+        }
+    };
+    check(&predicted);
+    check(&ranked);
+}

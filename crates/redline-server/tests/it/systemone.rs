@@ -4,7 +4,9 @@
 use redline_engine::PrefixCacheSize;
 use serde_json::{Value, json};
 
-use crate::server::{Running, held, json as document, model_with, start, start_with};
+use crate::decisions::{reasoning, wide};
+use crate::metrics::values;
+use crate::server::{Running, held, json as document, model, model_with, start, start_with};
 
 const STATE: &str = "I was charged twice for my order last week and nobody has replied.";
 
@@ -184,6 +186,9 @@ fn nesting_that_is_too_deep_is_unprocessable() {
         let (status, code, _) = refusal(&server, &body);
         assert_eq!((status, code.as_str()), (422, "nested_too_deeply"));
     }
+    // Brackets of a text are no nesting.
+    let text = json!({ "state": "[{".repeat(100), "questions": questions() });
+    server.ok("/v1/systemone", &text.to_string());
 }
 
 #[test]
@@ -240,6 +245,10 @@ fn what_is_no_question_is_unprocessable() {
     check(json!({ "state": STATE, "questions": [] }), &["questions"]);
     check(json!({ "state": null, "questions": questions() }), &["state"]);
     check(json!({ "state": 5, "questions": questions() }), &["state"]);
+    // Fields of other servers, or of `/v1/decisions`.
+    for field in ["temperature", "prompt_format_version", "return_prompt_token_ids", "input"] {
+        check(json!({ "state": STATE, "questions": questions(), (field): 1 }), &[field]);
+    }
     check(
         json!({ "state": STATE, "questions": { "": { "type": "noul", "instructions": "x" } } }),
         &["questions"],
@@ -249,7 +258,12 @@ fn what_is_no_question_is_unprocessable() {
         check(json!({ "state": STATE, "questions": { "q": question } }), &loc);
     };
     let options: Value = (0..256).map(|at| (format!("o{at}"), json!(null))).collect();
-    with(json!({ "type": "unknown", "instructions": "x" }), "type");
+    for question in [json!(null), json!([]), json!("x")] {
+        check(json!({ "state": STATE, "questions": { "q": question } }), &["questions", "q"]);
+    }
+    for kind in [json!("unknown"), json!(null), json!({}), json!(1)] {
+        with(json!({ "type": kind, "instructions": "x" }), "type");
+    }
     with(json!({ "type": "box", "instructions": "x" }), "type");
     with(json!({ "type": "choice", "instructions": "x" }), "criteria");
     with(json!({ "type": "choice", "instructions": "x", "criteria": {} }), "criteria");
@@ -261,11 +275,19 @@ fn what_is_no_question_is_unprocessable() {
     with(json!({ "type": "score", "instructions": "x", "criteria": { "a": "b" } }), "criteria");
     with(json!({ "type": "noul", "instructions": "x", "criteria": { "maybe": "b" } }), "criteria.maybe");
     with(json!({ "type": "noul", "instructions": "x", "criteria": ["a"] }), "criteria");
+    with(json!({ "type": "noul", "instructions": "x", "criteria": "text" }), "criteria");
+    with(json!({ "type": "noul" }), "instructions");
+    with(json!({ "type": "noul", "criteria": { "true": "", "false": null } }), "instructions");
+    with(json!({ "instructions": "x" }), "type");
+    with(json!({ "type": "choice", "instruction": "x", "criteria": { "a": null } }), "instruction");
     with(json!({ "type": "noul", "instructions": "x", "samples": 3 }), "samples");
     let twice = r#"{"state":"s","questions":{"q":{"type":"noul","instructions":"x"},"q":{"type":"noul","instructions":"y"}}}"#;
     assert_eq!(refusal(&server, twice).2, json!(["body", "questions", "q"]));
-    let level = json!({ "state": STATE, "questions": { "q": { "type": "score", "criteria": ["a", ""] } } });
-    assert_eq!(refusal(&server, &level.to_string()).2, json!(["body", "questions", "q", "criteria", 1]));
+    for level in [json!(""), json!(null), json!(5), json!([])] {
+        let body =
+            json!({ "state": STATE, "questions": { "q": { "type": "score", "criteria": ["a", level] } } });
+        assert_eq!(refusal(&server, &body.to_string()).2, json!(["body", "questions", "q", "criteria", 1]));
+    }
 }
 
 #[test]
@@ -344,4 +366,180 @@ fn a_key_of_many_indices_is_refused_like_any_other() {
     assert_eq!(answer.status, 422);
     assert!(answer.body.len() < 10_000, "{}", answer.body.len());
     assert_eq!(server.client.get("/health").unwrap().status, 200);
+}
+
+/// A question with so many options, or levels.
+fn with_options(count: usize) -> Value {
+    let options: Value = (0..count).map(|at| (format!("o{at}"), json!(null))).collect();
+    json!({ "type": "choice", "criteria": options })
+}
+
+fn with_levels(count: usize) -> Value {
+    let levels: Vec<String> = (0..count).map(|at| format!("level {at}")).collect();
+    json!({ "type": "score", "criteria": levels })
+}
+
+fn about(state: &Value, question: &Value) -> String {
+    json!({ "state": state, "questions": { "q": question } }).to_string()
+}
+
+#[test]
+fn the_largest_question_is_answered_and_a_larger_one_is_told_the_limit() {
+    let (_folder, wide) = wide();
+    let server = start_with(wide, |_| ());
+    let state = json!({});
+    for (question, count) in [
+        (with_options(1), 1),
+        (with_options(77), 77),
+        (with_options(255), 255),
+        (with_levels(2), 2),
+        (with_levels(10), 10),
+    ] {
+        let answer = server.ok("/v1/systemone", &about(&state, &question))["answers"]["q"].clone();
+        let p = shares(&answer);
+        assert!(p.len() == count && (p.iter().sum::<f64>() - 1.0).abs() < 1e-4, "{answer}");
+        assert_eq!(number(&answer["confidence"]) == 1.0, count == 1, "{answer}");
+    }
+    for (question, told) in [
+        (with_options(256), "there are 256 options; give 1 to 255"),
+        (with_levels(11), "there are 11 levels; give 2 to 10"),
+    ] {
+        let answer = server.client.post("/v1/systemone", &about(&state, &question)).unwrap();
+        assert_eq!(answer.status, 422);
+        assert!(answer.text().contains(told), "{}", answer.text());
+    }
+}
+
+#[test]
+fn an_empty_state_is_one_too() {
+    let server = start();
+    let question = json!({ "type": "noul", "instructions": "Is it empty?" });
+    let noul =
+        |state: Value| number(&server.ok("/v1/systemone", &about(&state, &question))["answers"]["q"]["noul"]);
+    let empty = [json!(""), json!({}), json!([])].map(noul);
+    assert!(empty[0] != empty[1] && empty[1] != empty[2] && empty[0] != empty[2], "{empty:?}");
+    assert_eq!([json!("{}"), json!("[]")].map(noul), empty[1..]);
+}
+
+#[test]
+fn answers_are_those_of_decisions_to_the_bit() {
+    let own = json!({ "state": STATE, "questions": questions() });
+    let text = |question: &str| questions()[question]["instructions"].clone();
+    let levels = ["can wait", "this week", "today", "right now"].map(|label| json!({ "label": label }));
+    let choices = json!([{ "value": "billing", "description": "payments and refunds" }, { "value": "shipping" },
+        { "value": "technical" }]);
+    // In the order of the names, which is that of the tests' JSON.
+    let other = json!({ "input": STATE, "questions": [
+        { "type": "predicate", "instructions": text("angry") },
+        { "type": "choice", "instructions": text("route"), "choices": choices },
+        { "type": "score", "instructions": text("urgency"), "levels": levels },
+    ] });
+    for server in [start(), reasoning()] {
+        let own = server.ok("/v1/systemone", &own.to_string());
+        let other = server.ok("/v1/decisions", &other.to_string());
+        let [angry, route, urgency] = ["angry", "route", "urgency"].map(|name| &own["answers"][name]);
+        assert_eq!(angry["noul"], other["answers"][0]["probability"]);
+        for (at, one) in [(1, route), (2, urgency)] {
+            let of_other = other["answers"][at]["probabilities"].as_array().unwrap();
+            let of_other: Vec<f64> = of_other.iter().map(|entry| number(&entry["probability"])).collect();
+            assert_eq!(shares(one), of_other, "{at}");
+            assert_eq!(one["confidence"], other["answers"][at]["confidence"]);
+        }
+        assert_eq!(route["choice"], other["answers"][1]["choice"]);
+        assert_eq!(urgency["score"], other["answers"][2]["score"]);
+        for (at, name) in ["angry", "route", "urgency"].iter().enumerate() {
+            assert_eq!(own["diagnostics"][name], other["diagnostics"][at], "{name}");
+        }
+        assert_eq!(own["usage"]["input_tokens"], other["usage"]["input_tokens"]);
+    }
+}
+
+#[test]
+fn a_template_that_reasons_is_refused_and_reasoning_in_a_state_is_not() {
+    let server = reasoning();
+    let question = json!({ "type": "noul", "instructions": "Is it done?" });
+    for state in ["<think> draft", "<think> draft </think> done <think>"] {
+        server.ok("/v1/systemone", &about(&json!(state), &question));
+    }
+    let body = json!({ "state": STATE, "questions": { "q": question }, "chat_template_kwargs": { "enable_thinking": true } });
+    let (status, code, loc) = refusal(&server, &body.to_string());
+    assert_eq!((status, code.as_str(), loc), (422, "invalid_value", json!(["body", "chat_template_kwargs"])));
+}
+
+#[test]
+fn a_prompt_of_the_whole_context_is_answered_and_one_token_more_is_not() {
+    let server = start();
+    let body = |words: usize| {
+        about(&json!(format!("s{}", " the".repeat(words))), &json!({ "type": "noul", "instructions": "?" }))
+    };
+    let tokens =
+        |words: usize| number(&server.ok("/v1/systemone", &body(words))["usage"]["input_tokens"]) as usize;
+    let refused = |words: usize| {
+        let answer = server.client.post("/v1/systemone", &body(words)).unwrap();
+        assert_eq!(answer.status, 413);
+        document(&answer)["error"]["message"].as_str().unwrap().to_owned()
+    };
+    let least = tokens(0);
+    assert_eq!((tokens(1), tokens(7)), (least + 1, least + 7), "a word is a token");
+    let message = refused(2_000);
+    let context = message.split_once("the context of ").unwrap().1;
+    let context: usize = context.split_once(';').unwrap().0.parse().unwrap();
+    assert!(
+        message.contains(&format!(" {} tokens exceed the context of {context};", least + 2_000)),
+        "{message}"
+    );
+    assert_eq!(tokens(context - least), context);
+    let message = refused(context - least + 1);
+    assert!(
+        message.contains(&format!(" {} tokens exceed the context of {context};", context + 1)),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_request_with_a_question_that_is_too_large_is_not_computed_in_part() {
+    let server = start();
+    let small = |text: &str| json!({ "type": "noul", "instructions": text }).to_string();
+    let state = "The customer wrote in again about the same billing problem. ".repeat(18);
+    let options: Value =
+        (0..20).map(|at| (format!("team {at}"), json!("a description that takes many tokens"))).collect();
+    let large = json!({ "type": "choice", "criteria": options }).to_string();
+    let body = |questions: [(&str, &str); 3]| {
+        let questions = questions.map(|(name, question)| format!("\"{name}\":{question}")).join(",");
+        format!("{{\"state\":\"{state}\",\"questions\":{{{questions}}}}}")
+    };
+    let (one, two) = (small("Is the customer angry?"), small("Is a refund asked for?"));
+    for questions in
+        [[("large", &*large), ("a", &*one), ("b", &*two)], [("a", &*one), ("b", &*two), ("large", &*large)]]
+    {
+        let answer = server.client.post("/v1/systemone", &body(questions)).unwrap();
+        assert_eq!(answer.status, 413, "{}", answer.text());
+        assert!(answer.text().contains("questions.large: "), "{}", answer.text());
+    }
+    let now = values(&server);
+    for name in [
+        "redline_prompt_tokens_total",
+        "redline_score_items_total",
+        "redline_requests_running",
+        "redline_requests_waiting",
+        "redline_queue_places_used",
+        "redline_kv_pages_used",
+    ] {
+        assert_eq!(now[name], 0.0, "{name}");
+    }
+    // A refusal for the size is none for the load.
+    assert!(!now.keys().any(|name| name.starts_with("redline_requests_refused_total")), "{now:?}");
+    server.ok("/v1/systemone", &body([("a", &*one), ("b", &*two), ("c", &*one)]));
+    assert_eq!(values(&server)["redline_score_items_total"], 3.0);
+}
+
+#[test]
+fn a_server_with_one_place_answers_any_number_of_requests_in_turn() {
+    let server = start_with(model(), |config| config.limits.queue = 1);
+    for _ in 0..12 {
+        server.ok("/v1/systemone", &ordered());
+    }
+    let now = values(&server);
+    assert!(!now.keys().any(|name| name.starts_with("redline_requests_refused_total")), "{now:?}");
+    assert_eq!(now["redline_queue_places_used"], 0.0);
 }

@@ -276,7 +276,7 @@ pub struct DecisionChoiceBody {
 
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
-#[serde(untagged, expecting = "a string or a boolean")]
+#[serde(untagged, expecting = "a value is neither a string nor a boolean")]
 pub enum DecisionValue {
     /// A boolean, which is not the text of the same name.
     Bool(bool),

@@ -50,7 +50,7 @@ pub struct RerankBody {
 
 /// A document: a string, or an object with a text.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(untagged, expecting = "a string, or an object with a `text`")]
+#[serde(untagged, expecting = "a document is neither a string nor an object with a `text`")]
 pub enum DocumentBody {
     /// The text alone.
     Text(String),

@@ -247,6 +247,72 @@ mod tests {
         assert_eq!(read(&[0.5, 0.0, 0.5]).best(), 0);
     }
 
+    /// So many options, one of which has this share; the others share the rest evenly.
+    fn peaked(count: usize, at: usize, share: f32) -> Read {
+        let mut all = vec![(1.0 - share) / (count - 1) as f32; count];
+        all[at] = share;
+        read(&all)
+    }
+
+    /// The examples that TypeSafe publishes, and those with which llama.cpp and SGLang test. All are rounded.
+    #[test]
+    fn confidence_is_as_others_publish_it() {
+        let close = |told: f32, published: f32| (told - published).abs() <= 0.01;
+        for (count, share, published) in [
+            (3, 0.61, 0.42),
+            (4, 0.40, 0.20),
+            (5, 0.74, 0.67),
+            (3, 0.84, 0.76),
+            (3, 0.88, 0.82),
+            (2, 0.9, 0.8),
+        ] {
+            let told = peaked(count, 0, share).confidence_of_choice();
+            assert!(close(told, published), "{count} {share}: {told}");
+        }
+        let scores: [(&[f32], f32); 8] = [
+            (&[0.95, 0.05], 0.90),
+            (&[0.0, 0.57, 0.43], 0.35),
+            (&[0.0, 0.74, 0.26], 0.61),
+            (&[0.0, 0.91, 0.09], 0.87),
+            (&[0.0, 0.48, 0.52, 0.0], 0.52),
+            (&[0.0, 0.0, 0.48, 0.52], 0.52),
+            (&[0.0, 0.0, 0.86, 0.14, 0.0], 0.89),
+            (&[0.5, 0.0, 0.0, 0.0, 0.5], 0.0),
+        ];
+        for (shares, published) in scores {
+            let told = read(shares).confidence_of_score();
+            assert!(close(told, published), "{shares:?}: {told}");
+        }
+        // The two measures differ where levels are more than a step apart, or more than three.
+        assert!(close(read(&[0.0, 0.48, 0.52, 0.0]).confidence_of_choice(), 0.36));
+        let ends = read(&[0.6, 0.0, 0.4]);
+        assert!(ends.confidence_of_choice() - ends.confidence_of_score() > 0.1);
+        for share in [0.5, 0.625, 0.75, 0.875, 1.0] {
+            for of in [peaked(2, 1, share), read(&[0.0, share, 1.0 - share])] {
+                assert!((of.confidence_of_choice() - of.confidence_of_score()).abs() < 1e-6, "{of:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn confidence_grows_with_the_share_of_the_best() {
+        for count in 2..=10 {
+            for at in 0..count {
+                let mut last = [0.0_f32; 2];
+                for step in 0..=40 {
+                    let even = 1.0 / count as f32;
+                    let of = peaked(count, at, even + (1.0 - even) * step as f32 / 40.0);
+                    let now = [of.confidence_of_choice(), of.confidence_of_score()];
+                    for (now, last) in now.iter().zip(last) {
+                        assert!((last - 1e-5..=1.0).contains(now), "{count} {at} {step}: {now} {last}");
+                    }
+                    last = now;
+                }
+                assert!(last.iter().all(|&last| last > 0.9999), "{count} {at}: {last:?}");
+            }
+        }
+    }
+
     #[test]
     fn an_error_names_the_question() {
         let readings =

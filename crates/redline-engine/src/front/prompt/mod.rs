@@ -255,8 +255,8 @@ impl Limits<'_> {
     /// The lists of labels of a score request, and the list that each item uses.
     pub(crate) fn label_lists(&self, request: &ScoreRequest) -> Result<LabelLists, EngineError> {
         let Some(lists) = &request.item_labels else {
-            let lists = vec![self.labels(&request.labels, request.long_labels)?];
-            return self.with_ends(request, lists, None);
+            let labels = self.labels(&request.labels, request.long_labels);
+            return self.with_ends(request, vec![labels.map_err(|error| error.of_field("labels"))?], None);
         };
         if !request.labels.is_empty() {
             let fact = format!("{} labels for all items, and labels of each item", request.labels.len());
@@ -367,7 +367,10 @@ impl Limits<'_> {
                 Ok(Query { ids: tokenizer.encode_after(&beginning, text, false)?, beginning })
             }
             Prompt::Text(_) | Prompt::Formatted(_) => Ok(Query::default()),
-            Prompt::Ids(ids) => Ok(Query { ids: self.ids("query", ids)?, ..Query::default() }),
+            Prompt::Ids(ids) => {
+                let ids = self.ids("query", ids).map_err(|error| error.of_field("query"))?;
+                Ok(Query { ids, ..Query::default() })
+            }
         }
     }
 

@@ -1,6 +1,6 @@
-"""guidellm, which puts a server under load: no request fails, and it counts the tokens that the server counts.
+"""Tools that put a server under load: guidellm and aiperf. No request fails, and both count the tokens that the server counts.
 
-It makes its prompts from words, with the tokenizer of the demo model, so it needs no other machine.
+Both make their prompts from words, with the tokenizer of the demo model, so they need no other machine.
 """
 
 import json
@@ -17,6 +17,7 @@ REQUESTS = 24
 AT_ONCE = 4
 PROMPT_TOKENS = 32
 NEW_TOKENS = 16
+PASSAGES = 5
 
 
 def check_guidellm(url, _):
@@ -28,7 +29,7 @@ def check_guidellm(url, _):
         assert totals == expected, (route, totals, [one["info"]["error"] for one in requests["errored"]])
         done = requests["successful"]
         assert all(one["output_tokens"] == NEW_TOKENS for one in done), (route, [one["output_tokens"] for one in done])
-        counted(url, before, sum(one["prompt_tokens"] for one in done), REQUESTS * NEW_TOKENS)
+        counted(url, before, prompt_tokens=sum(one["prompt_tokens"] for one in done), generation_tokens=REQUESTS * NEW_TOKENS)
         if route == "/v1/completions":
             for one in done:
                 prompt = json.loads(one["request_args"])["body"]["prompt"]
@@ -51,6 +52,49 @@ def guidellm(url, route):
     return benchmark
 
 
+def check_aiperf(url, _):
+    streamed = ["--streaming", "--isl", str(PROMPT_TOKENS), "--osl", str(NEW_TOKENS), "--extra-inputs", "ignore_eos:true"]
+    for kind in ("completions", "chat", "responses"):
+        before = idle_metrics(url)
+        records = aiperf(url, kind, streamed)
+        if kind == "responses":
+            # aiperf does not read the token counts of responses.
+            counted(url, before, generation_tokens=REQUESTS * NEW_TOKENS)
+            continue
+        values = lambda name: [record["metrics"][name]["value"] for record in records]
+        used, made = values("usage_prompt_tokens"), values("usage_completion_tokens")
+        # aiperf also counts the tokens of a prompt itself, without those that the template adds. A text of new tokens may have others.
+        added = {ours - theirs for ours, theirs in zip(used, values("input_sequence_length"), strict=True)}
+        assert len(added) == 1, (kind, added)
+        assert made == [NEW_TOKENS] * REQUESTS, (kind, made)
+        counted(url, before, prompt_tokens=sum(used), generation_tokens=sum(made))
+    passages = ["--rankings-passages-mean", str(PASSAGES), "--rankings-passages-prompt-token-mean", str(PROMPT_TOKENS)]
+    passages += ["--rankings-query-prompt-token-mean", "8"]
+    for kind in ("hf-tei-rankings", "cohere-rankings"):
+        before = idle_metrics(url)
+        aiperf(url, kind, passages)
+        counted(url, before, score_items=REQUESTS * PASSAGES)
+
+
+def aiperf(url, kind, flags):
+    """What aiperf recorded of each request, if none failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(
+            folder, "aiperf", "profile", "--model", "demo", "--url", url, "--endpoint-type", kind,
+            "--tokenizer", str(TOKENIZER), "--request-count", str(REQUESTS), "--concurrency", str(AT_ONCE),
+            "--random-seed", "1", "--workers-max", "2", "--record-processors", "1", "--no-gpu-telemetry", "--ui", "none",
+            "--output-artifact-dir", folder, *flags,
+        )
+        folder = pathlib.Path(folder)
+        summary = json.loads((folder / "profile_export_aiperf.json").read_text())
+        records = [json.loads(line) for line in (folder / "profile_export.jsonl").read_text().splitlines()]
+        metrics = json.loads((folder / "server_metrics_export.json").read_text())["metrics"]
+    assert not summary["error_summary"] and not summary["was_cancelled"], (kind, summary["error_summary"])
+    assert summary["request_count"]["avg"] == len(records) == REQUESTS, (kind, summary["request_count"], len(records))
+    assert "redline_generation_tokens" in metrics, "aiperf did not read /metrics"
+    return records
+
+
 def run(folder, tool, *arguments):
     """Runs a tool of this Python's environment in a folder, and shows what it said if it fails."""
     done = subprocess.run(
@@ -60,11 +104,12 @@ def run(folder, tool, *arguments):
         raise RuntimeError(f"{tool} ended with {done.returncode} and said\n{done.stdout[-8000:]}")
 
 
-def counted(url, before, prompt_tokens, new_tokens):
-    """Checks that the server has counted so many tokens since `before`."""
+def counted(url, before, **counts):
+    """Checks how much counters of the server have grown since `before`, by their names without `redline_` and `_total`."""
     after = idle_metrics(url)
-    for name, tokens in (("redline_prompt_tokens_total", prompt_tokens), ("redline_generation_tokens_total", new_tokens)):
-        assert after[name] - before[name] == tokens, (name, after[name] - before[name], tokens)
+    for name, count in counts.items():
+        name = f"redline_{name}_total"
+        assert after[name] - before[name] == count, (name, after[name] - before[name], count)
 
 
 def tokens(url, text):

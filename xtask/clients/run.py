@@ -28,6 +28,7 @@ CLIENTS = {
     "litellm": ("demo", rerank_clients.check_litellm),
     "lm-eval": ("demo", lm_eval_client.check),
     "guidellm": ("demo", load_clients.check_guidellm),
+    "aiperf": ("demo", load_clients.check_aiperf),
     "openai-diffusion": ("demo-diffusion", openai_client.check_diffusion),
     "schemathesis": ("demo", schemathesis_client.check),
 }

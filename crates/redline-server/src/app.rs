@@ -13,10 +13,10 @@ use tokio::sync::Semaphore;
 use crate::clock::unix_seconds;
 use crate::config::ServerConfig;
 use crate::fault::Fault;
-use crate::generation::ModelSizes;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
+use crate::sizes::ModelSizes;
 
 /// Adapters that requests load at a time; further ones are refused.
 const LOADS: usize = 2;

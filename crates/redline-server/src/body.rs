@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
@@ -114,9 +114,9 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], depth: usize) -> Result<T,
     let mut parser = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
         let path = error.path().to_string();
-        of_parser(error.inner(), &path)
+        of_parser(body, error.inner(), &path)
     })?;
-    parser.end().map_err(|error| of_parser(&error, "."))?;
+    parser.end().map_err(|error| of_parser(body, &error, "."))?;
     Ok(value)
 }
 
@@ -129,8 +129,13 @@ const FIELD_ERRORS: [(&str, &str); 3] = [
     ("duplicate field `", "duplicate_field"),
 ];
 
-/// The fault of an error of the parser, at this path.
-fn of_parser(error: &serde_json::Error, path: &str) -> Fault {
+/// Whether the whole body is JSON, of whatever fields.
+fn is_valid(body: &[u8]) -> bool {
+    std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
+/// The fault of an error of the parser, at this path of the body.
+fn of_parser(body: &[u8], error: &serde_json::Error, path: &str) -> Fault {
     let message = error.to_string();
     // The parser has no path of the body as a whole.
     let parent = if path == "." || path == "?" { "" } else { path };
@@ -139,6 +144,11 @@ fn of_parser(error: &serde_json::Error, path: &str) -> Fault {
             .of_field(path);
     }
     if !error.is_data() {
+        // The parser says so, too, of a value that is no name where one of some names is expected.
+        if !parent.is_empty() && is_valid(body) {
+            let message = format!("`{path}` is not one of the names that it may be; give one of them");
+            return Fault::invalid("invalid_type", message).of_field(path);
+        }
         return Fault::invalid("invalid_json", format!("the body is not JSON: {message}"));
     }
     for (begin, code) in FIELD_ERRORS {

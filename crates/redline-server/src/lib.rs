@@ -39,6 +39,7 @@ mod route;
 mod routes;
 mod scrape;
 mod server;
+mod sizes;
 #[cfg(unix)]
 mod socket;
 mod stop;

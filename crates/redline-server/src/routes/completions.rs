@@ -7,8 +7,9 @@ use crate::admission::Need;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::generation::{answer_bytes, generate};
+use crate::generation::generate;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
+use crate::sizes::answer_bytes;
 
 pub(super) const ROUTES: &[Route] = &[Route::post("/v1/completions", complete, OPERATION)];
 

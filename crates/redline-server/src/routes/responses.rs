@@ -9,8 +9,9 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::clock::today;
 use crate::fault::Fault;
-use crate::generation::{answer_bytes, generate};
+use crate::generation::generate;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
+use crate::sizes::answer_bytes;
 
 pub(super) const ROUTES: &[Route] = &[Route::post("/v1/responses", answer, OPERATION)];
 

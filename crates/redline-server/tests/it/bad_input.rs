@@ -147,7 +147,7 @@ fn each_limit_names_its_field() {
     completion(r#""max_tokens":0"#, "max_tokens");
     completion(r#""stop":["a",""]"#, "stop[1]");
     completion(r#""logit_bias":{"7":101}"#, "logit_bias.7");
-    completion(r#""logit_bias":{"4096":1}"#, "logit_bias");
+    beyond_schemas("/v1/completions", r#"{"prompt":"p","logit_bias":{"4096":1}}"#, "logit_bias");
     completion(r#""frequency_penalty":2.5"#, "frequency_penalty");
     completion(r#""repetition_penalty":0"#, "repetition_penalty");
     completion(r#""timeout_s":0"#, "timeout_s");

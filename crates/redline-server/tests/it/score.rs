@@ -123,8 +123,11 @@ fn a_text_has_the_scores_and_the_number_of_its_tokens() {
             let ids = tokens(&server, &format!("{query}{item}"));
             sum += ids.len();
             let (head, rest) = ids.split_at(1);
-            let of_ids = scored(&server, &json!(head), &json!([rest]), &json!({}));
-            assert_eq!(rows(&of_ids), [row], "{query}{item}");
+            // Nothing is a token alone, that of the beginning.
+            if !rest.is_empty() {
+                let of_ids = scored(&server, &json!(head), &json!([rest]), &json!({}));
+                assert_eq!(rows(&of_ids), [row], "{query}{item}");
+            }
         }
         let usage = &answer["usage"];
         assert_eq!((&usage["prompt_tokens"], &usage["total_tokens"]), (&json!(sum), &json!(sum)), "{query}");
@@ -154,7 +157,7 @@ fn a_fault_is_blamed_on_the_field_that_has_it() {
         check(json!([5]), json!([[6], [id]]), json!({}), "invalid_value", "items");
     }
     check(q.clone(), items.clone(), labels(json!([[5, 6]])), "invalid_value", "label_token_ids");
-    check(q.clone(), items.clone(), texts(json!([" a", ""])), "invalid_value", "labels");
+    check(q.clone(), items.clone(), texts(json!([" a", ""])), "invalid_value", "labels[1]");
     check(q.clone(), items.clone(), texts(json!([" the king of all"])), "invalid_value", "labels");
     check(q.clone(), items.clone(), json!({ "labels": [" a"] }), "invalid_value", "labels");
     check(q.clone(), json!(42), json!({}), "invalid_type", "items");

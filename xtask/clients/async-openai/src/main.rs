@@ -1,6 +1,8 @@
 //! The crate async-openai: models, completions, chat, responses and decisions, streamed and not, one by one and many at once.
 //! `redline-client-async-openai URL` fails if an answer is not what the client's users would expect.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 use std::error::Error;
 

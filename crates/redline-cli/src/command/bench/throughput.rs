@@ -28,7 +28,8 @@ const LOAD: &[(&str, &str)] = &[
     ("output-tokens", "32"),
 ];
 
-/// Starts a server with this model, measures it with requests that use these adapters, the first one most often, prints tokens per second and p95, and writes the run to a file.
+/// Starts a server with this model, measures it with requests that use these adapters, the first one most often, prints tokens per
+/// second and p95, and writes the run to a file.
 pub(in super::super) fn run(
     model: LoadedModel,
     adapters: &[&str],

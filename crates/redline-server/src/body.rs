@@ -122,17 +122,14 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], depth: usize) -> Result<T,
 
 /// What begins the message about a number that its type cannot hold, although it is JSON.
 const OUT_OF_RANGE: &str = "number out of range";
+/// What begins the message where a value is missing, and also where there is another value than one of some names.
+const NO_VALUE: &str = "expected value";
 /// What begins the messages about fields, and the codes of these errors.
 const FIELD_ERRORS: [(&str, &str); 3] = [
     ("missing field `", "missing_field"),
     ("unknown field `", "unknown_parameter"),
     ("duplicate field `", "duplicate_field"),
 ];
-
-/// Whether the whole body is JSON, of whatever fields.
-fn is_valid(body: &[u8]) -> bool {
-    std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
-}
 
 /// The fault of an error of the parser, at this path of the body.
 fn of_parser(body: &[u8], error: &serde_json::Error, path: &str) -> Fault {
@@ -144,8 +141,8 @@ fn of_parser(body: &[u8], error: &serde_json::Error, path: &str) -> Fault {
             .of_field(path);
     }
     if !error.is_data() {
-        // The parser says so, too, of a value that is no name where one of some names is expected.
-        if !parent.is_empty() && is_valid(body) {
+        let is_no_name = message.starts_with(NO_VALUE) && !parent.is_empty();
+        if is_no_name && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
             let message = format!("`{path}` is not one of the names that it may be; give one of them");
             return Fault::invalid("invalid_type", message).of_field(path);
         }
@@ -193,6 +190,8 @@ mod tests {
         check(r#"{"prompt":"p","stream_options":{"x":1}}"#, "unknown_parameter", Some("stream_options.x"));
         check(r#"{"prompt":"p","top_p":1e400}"#, "invalid_value", Some("top_p"));
         check(r#"{"prompt":"p","logit_bias":{"7":-1e400}}"#, "invalid_value", Some("logit_bias.7"));
+        check(r#"{"prompt":"p","model":"\ud800"}"#, "invalid_json", None);
+        check(r#"{"prompt":"p","model":}"#, "invalid_json", None);
         check(r#"{"prompt":"p"} x"#, "invalid_json", None);
         check(r#"["p"]"#, "invalid_json", None);
         check(r#"{"prompt":"#, "invalid_json", None);

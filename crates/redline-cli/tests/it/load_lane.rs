@@ -325,7 +325,7 @@ fn serve_measures_itself_and_ends() {
     assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
     let document: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
     let row = &document["rows"][0];
-    assert!(row["case"].as_str().unwrap().contains("adapters_n=1"), "{row}");
+    assert_eq!(row["params"]["adapters_n"].to_string().trim_matches('"'), "1", "{row}");
     assert_eq!(value(row, "errors"), 0.0);
     redline(&[&serve[..], &["--mode", "throughput", "--adapter-root", "."]].concat())
         .usage(&["`--adapter-root`"]);

@@ -227,6 +227,9 @@ impl<M: Machine> Core<M> {
     /// Ends the wait of requests whose pages take too long. Pages that have arrived must have been noted before: those that come while a
     /// pass runs are not late.
     pub(crate) fn check_pages(&mut self) {
+        if !self.waits_for_pages() {
+            return;
+        }
         let now = (self.clock)();
         let late = |reading: &mut Reading| seconds_between(reading.last, now) > MAX_PAGE_S;
         if let Some(reading) = self.restores.reading.take_if(late) {

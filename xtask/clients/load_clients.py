@@ -3,6 +3,7 @@
 Both make their prompts from words, with the tokenizer of the demo model, so they need no other machine.
 """
 
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -53,6 +54,8 @@ def guidellm(url, route):
 
 
 def check_aiperf(url, _):
+    if importlib.util.find_spec("aiperf") is None:
+        raise RuntimeError("`aiperf` is not installed\n\nhint: it needs Python 3.13 or older")
     streamed = ["--streaming", "--isl", str(PROMPT_TOKENS), "--osl", str(NEW_TOKENS), "--extra-inputs", "ignore_eos:true"]
     for kind in ("completions", "chat", "responses"):
         before = idle_metrics(url)

@@ -83,6 +83,15 @@ class Arrivals:
         # Collecting garbage among all answers would make the client late.
         gc.collect()
         gc.disable()
+        try:
+            await self.send(rate, seconds)
+        finally:
+            gc.enable()
+        for connection in self.idle:
+            connection.close()
+
+    async def send(self, rate, seconds):
+        """Sends the requests, and waits for their answers."""
         self.begin = due = time.perf_counter()
         running = set()
         watch = asyncio.create_task(self.watch())
@@ -98,9 +107,6 @@ class Arrivals:
         self.end = time.perf_counter()
         watch.cancel()
         await asyncio.gather(*running)
-        gc.enable()
-        for connection in self.idle:
-            connection.close()
 
     async def watch(self):
         """Notes the memory of the server twice a second."""

@@ -88,11 +88,16 @@ fn matching(pattern: &str) -> Result<Matching, BadValue> {
                 found.extend(name.map(|name| Named { name, dir }));
             }
             Ok(_) => {}
-            Err(error) => return bad(error.to_string(), "directories have to be readable"),
+            Err(error) => {
+                return bad(error.to_string(), "make the directory readable, or leave it out of the pattern");
+            }
         }
     }
     if found.is_empty() {
-        return bad("no directory matches".to_owned(), "a pattern of directories with an adapter each");
+        return bad(
+            "no directory matches".to_owned(),
+            "give a pattern of directories with an adapter each, such as 'tenants/*'",
+        );
     }
     Ok(Matching(found))
 }

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
@@ -114,16 +114,14 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], depth: usize) -> Result<T,
     let mut parser = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
         let path = error.path().to_string();
-        of_parser(body, error.inner(), &path)
+        of_parser(error.inner(), &path)
     })?;
-    parser.end().map_err(|error| of_parser(body, &error, "."))?;
+    parser.end().map_err(|error| of_parser(&error, "."))?;
     Ok(value)
 }
 
 /// What begins the message about a number that its type cannot hold, although it is JSON.
 const OUT_OF_RANGE: &str = "number out of range";
-/// What begins the message where a value is missing, and also where there is another value than one of some names.
-const NO_VALUE: &str = "expected value";
 /// What begins the messages about fields, and the codes of these errors.
 const FIELD_ERRORS: [(&str, &str); 3] = [
     ("missing field `", "missing_field"),
@@ -131,8 +129,8 @@ const FIELD_ERRORS: [(&str, &str); 3] = [
     ("duplicate field `", "duplicate_field"),
 ];
 
-/// The fault of an error of the parser, at this path of the body.
-fn of_parser(body: &[u8], error: &serde_json::Error, path: &str) -> Fault {
+/// The fault of an error of the parser, at this path.
+fn of_parser(error: &serde_json::Error, path: &str) -> Fault {
     let message = error.to_string();
     // The parser has no path of the body as a whole.
     let parent = if path == "." || path == "?" { "" } else { path };
@@ -141,11 +139,6 @@ fn of_parser(body: &[u8], error: &serde_json::Error, path: &str) -> Fault {
             .of_field(path);
     }
     if !error.is_data() {
-        let is_no_name = message.starts_with(NO_VALUE) && !parent.is_empty();
-        if is_no_name && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
-            let message = format!("`{path}` is not one of the names that it may be; give one of them");
-            return Fault::invalid("invalid_type", message).of_field(path);
-        }
         return Fault::invalid("invalid_json", format!("the body is not JSON: {message}"));
     }
     for (begin, code) in FIELD_ERRORS {

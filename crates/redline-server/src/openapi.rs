@@ -15,7 +15,7 @@ use crate::answer::{EVENTS, JSON};
 use crate::config::ServerConfig;
 use crate::form::Form;
 use crate::request::{MAX_ID, QUEUE_TIMEOUT, REQUEST_ID};
-use crate::route::{ResponseBody, Route, SchemaOf, schema_of};
+use crate::route::{Method, ResponseBody, Route, SchemaOf, schema_of};
 
 /// The statuses of errors that every route may have: another origin, a bug, and the end of the server.
 const STATUSES: &[u16] = &[403, 500, 503];
@@ -26,8 +26,8 @@ const STATUSES_WITH_BODY: &[u16] = &[400, 404, 408, 413, 415, 429, 501];
 const DESCRIPTION: &str = "An inference engine for large language models. Request bodies may be compressed with gzip or zstd \
 (`Content-Encoding`). Unknown paths are answered with 404, and other methods with 405 and the header `Allow`. \
 The schemas do not state the limits of the model, such as its context and its vocabulary, nor every rule by which fields depend on \
-each other. A request that violates them is answered with 400; by `/predict` and `/v1/systemone` with 422, or with 413 if it is too \
-large. The error names the field.";
+each other. A request that violates them is answered with 400. `/predict` and `/v1/systemone` answer with 422, or with 413 if there are too many \
+texts or questions. The error names the field.";
 
 /// The schemas of requests and those of responses. A field with a default is optional in requests; in responses, only fields that may
 /// be left out are.
@@ -86,10 +86,10 @@ pub(crate) fn document<'a>(
     let mut schemas = Schemas::new(mode);
     let mut paths = Map::new();
     for route in routes {
-        let method = route.method.name().to_ascii_lowercase();
+        let method = key_of(route.method);
         let path = route.path.replace("{*", "{");
         let operations = paths.entry(path).or_insert_with(|| json!({}));
-        operations[&method] = operation(route, &method, config, &mut schemas);
+        operations[method] = operation(route, config, &mut schemas);
     }
     let [mut definitions, of_responses] = schemas.definitions();
     definitions.extend(of_responses);
@@ -114,11 +114,16 @@ pub(crate) fn document<'a>(
     document.to_string()
 }
 
+/// The key of a method in the document.
+fn key_of(method: Method) -> String {
+    method.name().to_ascii_lowercase()
+}
+
 /// The operation of a route.
-fn operation(route: &Route, method: &str, config: &ServerConfig, schemas: &mut Schemas) -> Value {
+fn operation(route: &Route, config: &ServerConfig, schemas: &mut Schemas) -> Value {
     let needs_key = route.access.needs_key(config);
     let mut operation = json!({
-        "operationId": format!("{method}_{}", name(route.path)),
+        "operationId": format!("{}_{}", key_of(route.method), name(route.path)),
         "summary": route.operation.summary,
         "parameters": parameters(route),
         "responses": responses(route, needs_key, schemas),
@@ -261,7 +266,7 @@ mod tests {
         for mode in [GenerationMode::Autoregressive, GenerationMode::Diffusion] {
             let mut schemas = Schemas::new(mode);
             for route in all() {
-                operation(route, "get", &ServerConfig::default(), &mut schemas);
+                operation(route, &ServerConfig::default(), &mut schemas);
             }
             let [requests, responses] = schemas.definitions();
             assert!(requests.len() > 20 && responses.len() > 40, "{} {}", requests.len(), responses.len());

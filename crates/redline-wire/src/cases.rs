@@ -114,7 +114,8 @@ pub fn restrict_to_diffusion(schema: &mut Schema) {
     let (zero, one, no, none) =
         (or_null(json!(0)), or_null(json!(1)), or_null(json!(false)), or_null(json!({})));
     // A boolean in `/v1/chat/completions`, and a number in `/v1/completions`, where 0 asks for log-probabilities too.
-    let logprobs = if has_field(schema, "messages") { &no[..] } else { &no[1..] };
+    let null = [Value::Null];
+    let logprobs = if has_field(schema, "messages") { &no[..] } else { &null[..] };
     restrict(
         schema,
         &[

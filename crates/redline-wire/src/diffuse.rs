@@ -184,49 +184,6 @@ macro_rules! diffusion_keys {
 
 pub(crate) use diffusion_keys;
 
-/// Adds the keys that concern the order in which masks are filled to the body of a route for generated text.
-macro_rules! with_diffusion_keys {
-    ($(#[$of:meta])* pub struct $request:ident { $($(#[$field_of:meta])* pub $field:ident: $kind:ty,)* }) => {
-        $(#[$of])*
-        pub struct $request {
-            $($(#[$field_of])* pub $field: $kind,)*
-            /// For models that fill masks: number of steps; one per mask by default.
-            #[schemars(range(min = 1))]
-            pub steps: Option<usize>,
-            /// For models that fill masks: which masks are filled first.
-            #[serde(default, with = "crate::named::optional")]
-            #[schemars(with = "Option<crate::named::OneOf<crate::Algorithm>>")]
-            pub algorithm: Option<$crate::Algorithm>,
-            /// For models that fill masks: temperature of the choice between masks; 0 fills the most confident ones first.
-            #[schemars(range(min = 0.0))]
-            pub alg_temp: Option<f32>,
-            /// For models that fill masks: the final time of Dream's schedule.
-            #[schemars(with = "Option<crate::shape::Between>")]
-            pub eps: Option<f32>,
-            /// For models that fill masks: number of masks per block; blocks are filled from left to right.
-            #[schemars(range(min = 1))]
-            pub block_length: Option<usize>,
-            /// For models that fill masks: strength of classifier-free guidance.
-            #[schemars(range(min = 0.0, max = crate::limits::MAX_GUIDANCE))]
-            pub cfg_scale: Option<f32>,
-            /// For models that fill masks: in each pass, fill every mask whose token has at least this probability.
-            #[schemars(range(min = 0.0, max = 1.0))]
-            pub threshold: Option<f32>,
-            /// For models that fill masks: what is cached within a block.
-            #[serde(default, with = "crate::named::optional")]
-            #[schemars(with = "Option<crate::named::OneOf<crate::BlockCache>>")]
-            pub cache: Option<$crate::BlockCache>,
-            /// For models that fill masks: number of passes over a block between two passes over the whole canvas.
-            #[schemars(range(min = 1))]
-            pub refresh: Option<usize>,
-        }
-
-        $crate::diffuse::diffusion_keys!($request);
-    };
-}
-
-pub(crate) use with_diffusion_keys;
-
 diffusion_keys!(DiffuseLine);
 
 /// Answer to a request to fill masks.

@@ -74,3 +74,27 @@ impl<T: Named> JsonSchema for OneOf<T> {
         schema(one_of(T::NAMES))
     }
 }
+
+/// Implements `Deserialize` for enums that have the attribute `#[serde(remote = "...")]` with their own name: from the strings of their
+/// values only. Serde's derived implementation would also read an object, and a value of another type would not be told from broken JSON.
+macro_rules! names {
+    ($($name:ident),+) => {$(
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl ::serde::de::Visitor<'_> for Text {
+                    type Value = $name;
+                    fn expecting(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                        f.write_str("a string")
+                    }
+                    fn visit_str<E: ::serde::de::Error>(self, name: &str) -> Result<$name, E> {
+                        // The derived function, not this implementation.
+                        $name::deserialize(::serde::de::value::StrDeserializer::new(name))
+                    }
+                }
+                from.deserialize_str(Text)
+            }
+        }
+    )+};
+}
+pub(crate) use names;

@@ -12,8 +12,10 @@ use crate::ApiError;
 use crate::diffuse::{MAX_NEW_TOKENS, with_keys};
 use crate::generate::SamplingDefaults;
 
-/// The limit of the schemas is that of the engine.
-const _: () = assert!(MAX_CONTINUATIONS == GenerateRequest::MOST_CONTINUATIONS);
+/// The limits of the schemas are those of the engine.
+const _: () = assert!(
+    MAX_CONTINUATIONS == GenerateRequest::MOST_CONTINUATIONS && MAX_GUIDANCE == DiffuseRequest::MAX_GUIDANCE
+);
 
 /// The fields that choose tokens.
 #[derive(Debug, Default)]
@@ -108,7 +110,6 @@ impl GenerationFields {
         ] {
             unsupported_by_canvases(param, !fits, hint)?;
         }
-        within("cfg_scale", self.diffusion.cfg_scale, 0.0..=MAX_GUIDANCE)?;
         // Canvases share no keys and values with others.
         salt(self.cache_salt)?;
         let default = Sampling::default();

@@ -45,8 +45,9 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
     check_supported(&body)?;
     let stream = StreamForm::of(body.stream, body.stream_options, mode)?;
     if let Some(options) = body.stream_options {
-        let given = options.include_usage.is_some() || options.continuous_usage_stats.is_some();
-        unsupported("stream_options", given, "leave it out: the last event has the token counts")?;
+        let hint = "leave it out: the last event has the token counts";
+        unsupported("stream_options.include_usage", options.include_usage.is_some(), hint)?;
+        unsupported("stream_options.continuous_usage_stats", options.continuous_usage_stats.is_some(), hint)?;
     }
     let most = max_tokens("max_output_tokens", body.max_output_tokens)?;
     let diffusion = body.diffusion_keys();

@@ -189,6 +189,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         let names: Vec<&str> = args.adapters.named().map(|adapter| adapter.name.as_str()).collect();
         let loaded =
             settings.with_loaded_adapters(&args.adapters, false).load(&model, context.environment)?;
+        check_name(&loaded.name, args)?;
         return throughput::run(loaded, &names, args.report.as_deref(), context);
     }
     if let Some(path) = &args.report {

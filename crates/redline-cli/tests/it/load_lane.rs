@@ -327,6 +327,11 @@ fn serve_measures_itself_and_ends() {
     let row = &document["rows"][0];
     assert_eq!(row["params"]["adapters_n"].to_string().trim_matches('"'), "1", "{row}");
     assert_eq!(value(row, "errors"), 0.0);
+    // Requests by that name would use the model alone.
+    let jargon = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-adapter/jargon");
+    let named = format!("demo={}", jargon.display());
+    redline(&[&serve[..], &["--mode", "throughput", "--adapter", &named]].concat())
+        .usage(&["an adapter has the model's name `demo`"]);
     redline(&[&serve[..], &["--mode", "throughput", "--adapter-root", "."]].concat())
         .usage(&["`--adapter-root`"]);
     redline(&[&serve[..], &["--report", "x.json"]].concat())

@@ -83,8 +83,7 @@ impl Engine {
             savings: request.savings,
         };
         let predictor = Predictor { algorithm, sampling: request.sampling, simd: self.simd };
-        let stop_ids = self.limits().ids("stop_ids", &request.stop_ids);
-        let stop_ids = stop_ids.map_err(|error| error.of_field("stop_ids"))?;
+        let stop_ids = self.limits().ids("stop_ids", &request.stop_ids)?;
         let end_ids = if request.ignore_eos { stop_ids } else { [&self.end_ids[..], &stop_ids].concat() };
         let job = DiffuseJob {
             canvas,
@@ -207,12 +206,10 @@ impl DiffuseRequest {
                 "`alg_temp` must be a finite number of at least 0",
             );
         }
-        if !(cfg_scale.is_finite() && cfg_scale >= 0.0) {
-            return refuse(
-                "cfg_scale",
-                format!("`cfg_scale` is {cfg_scale}"),
-                "`cfg_scale` must be a finite number of at least 0",
-            );
+        let most = Self::MAX_GUIDANCE;
+        if !(0.0..=most).contains(&cfg_scale) {
+            let hint = format!("`cfg_scale` must be from 0 to {most}");
+            return Err(EngineError::field("cfg_scale", format!("`cfg_scale` is {cfg_scale}"), hint));
         }
         if let Some(bad) = threshold.filter(|threshold| !(0.0..=1.0).contains(threshold)) {
             return refuse(

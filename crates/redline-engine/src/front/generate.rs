@@ -71,10 +71,8 @@ impl Engine {
             return Err(EngineError::NoTokenizer(self.info.name.clone()));
         }
         let limits = self.limits();
-        let logit_bias =
-            limits.logit_bias(&request.logit_bias).map_err(|error| error.of_field("logit_bias"))?;
-        let stop_ids =
-            limits.ids("stop_ids", &request.stop_ids).map_err(|error| error.of_field("stop_ids"))?;
+        let logit_bias = limits.logit_bias(&request.logit_bias)?;
+        let stop_ids = limits.ids("stop_ids", &request.stop_ids)?;
         let least = if request.fit_context { 1 } else { request.max_new_tokens };
         let prompt = limits.prompt(&request.prompt, least)?;
         if request.fit_context {
@@ -117,11 +115,12 @@ impl Limits<'_> {
         for (&id, &(_, bias)) in ids.iter().zip(of) {
             if !(-MAX_BIAS..=MAX_BIAS).contains(&bias) {
                 let hint = format!("a bias is from -{MAX_BIAS} to {MAX_BIAS}");
-                return Err(EngineError::request(format!("the bias of token {id} is {bias}"), hint));
+                let fact = format!("the bias of token {id} is {bias}");
+                return Err(EngineError::field("logit_bias", fact, hint));
             }
             if !seen.insert(id) {
                 let fact = format!("token {id} has more than one bias");
-                return Err(EngineError::request(fact, "name each token once"));
+                return Err(EngineError::field("logit_bias", fact, "name each token once"));
             }
         }
         Ok(ids.into_iter().zip(of.iter().map(|(_, bias)| *bias)).collect())

@@ -76,6 +76,8 @@ impl DiffuseRequest {
 
     /// Largest number of steps, if there are not more masks. The schedule walks through all of them, including those that fill nothing.
     pub const MOST_STEPS: usize = 4096;
+    /// Greatest strength of guidance. Logits that are scaled much further leave the range of f32.
+    pub const MAX_GUIDANCE: f32 = 100.0;
     /// Default end time of Dream's schedule.
     pub const EPS: f32 = 1e-3;
 }

@@ -16,6 +16,9 @@ const OPERATION: Operation = Operation {
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let app = call.app;
+        if let Some(document) = app.openapi.get() {
+            return Ok(Answer::text(JSON, document.clone()));
+        }
         let build =
             move || app.openapi.get_or_init(|| super::openapi(&app.config, app.mode()).into()).clone();
         Ok(Answer::text(JSON, blocking(build).await?))

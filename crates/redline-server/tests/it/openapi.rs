@@ -490,12 +490,10 @@ type Needed = (&'static str, &'static str, Value);
 const OF_MODEL: &[&str] = &["labels", "max_tokens"];
 
 /// Fields whose errors may name another field: other names of a field, and fields that only the engine checks.
-const NAMED_AS: &[(&str, &str)] = &[
-    ("text", "input"),
-    ("texts", "input"),
-    ("classes", "input"),
-    ("label_token_ids", "items"),
-    ("query", "items"),
+const NAMED_AS: &[(&str, &str, &str)] = &[
+    ("/v1/classify", "text", "input"),
+    ("/v1/classify", "texts", "input"),
+    ("/v1/classify", "classes", "input"),
 ];
 
 /// Checks the limits of the fields that these bodies may have. Returns the number of requests.
@@ -540,7 +538,7 @@ fn check_limits(server: &Running, bodies: &[(&str, &str)], needed: &[Needed]) ->
                     let param = if answer.status == 200 { None } else { error(&answer).2 };
                     let place = param.as_deref().and_then(|param| param.strip_prefix(name.as_str()));
                     let right = place.is_some_and(|place| place.is_empty() || place.starts_with(['.', '[']))
-                        || NAMED_AS.iter().any(|(of, other)| of == name && param.as_deref() == Some(other));
+                        || NAMED_AS.contains(&(path, name, param.as_deref().unwrap_or_default()));
                     wrong.extend((!right).then(|| format!("{shown}: {} {}", answer.status, answer.text())));
                 }
             }

@@ -261,7 +261,7 @@ fn what_is_no_question_is_unprocessable() {
     for question in [json!(null), json!([]), json!("x")] {
         check(json!({ "state": STATE, "questions": { "q": question } }), &["questions", "q"]);
     }
-    for kind in [json!("unknown"), json!(null), json!({}), json!(1)] {
+    for kind in [json!("unknown"), json!(null), json!({}), json!({ "noul": null }), json!(1)] {
         with(json!({ "type": kind, "instructions": "x" }), "type");
     }
     with(json!({ "type": "box", "instructions": "x" }), "type");

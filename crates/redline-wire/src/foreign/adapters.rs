@@ -15,7 +15,7 @@ pub struct LoadAdapterBody {
     /// The name under which requests ask for it: letters, digits, `-`, `_`, `.` and `/`, and not `base`.
     #[schemars(with = "NewName")]
     pub lora_name: String,
-    /// Its directory: a path from the root of adapters on.
+    /// Its directory, below the server's directory of adapters: an absolute path, or one relative to that directory.
     #[schemars(with = "Directory")]
     pub lora_path: String,
     /// Whether it replaces an adapter of this name; otherwise such an adapter is an error.

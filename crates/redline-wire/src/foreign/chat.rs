@@ -6,25 +6,21 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::generation::generation_body;
 use crate::cases::{at_most, case, case_if_given, cases, continuations, given, only_true, streams, tools};
-use crate::diffuse::with_diffusion_keys;
-use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K, MAX_TOP_LOGPROBS};
+use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TOP_LOGPROBS};
 use crate::shape::{self, one_of, schemas, text};
 use crate::{
-    AdapterNames, CanvasEvent, ChatKeys, Finite, GenerationMeta, JsonText, LogitBias, StreamEvent,
-    StreamOptions, Strings, TypedObject, Usage,
+    CanvasEvent, ChatKeys, Finite, GenerationMeta, JsonText, LogitBias, StreamEvent, Strings, TypedObject,
+    Usage,
 };
 
-with_diffusion_keys! {
+generation_body! {
     /// Asks for answers to a conversation.
     #[derive(Clone, Debug, Deserialize, JsonSchema)]
     #[schemars(transform = request_cases)]
     #[serde(deny_unknown_fields)]
     pub struct ChatCompletionBody {
-        /// The model's name.
-        pub model: Option<String>,
-        /// The adapters, applied one after the other.
-        pub adapter: Option<AdapterNames>,
         /// The messages, objects with `role` and `content`.
         #[schemars(with = "Vec<ChatMessageShape>", length(min = 1))]
         pub messages: Vec<JsonText>,
@@ -34,33 +30,15 @@ with_diffusion_keys! {
         /// The older name of `max_completion_tokens`.
         #[schemars(range(min = 1))]
         pub max_tokens: Option<usize>,
-        /// Temperature; 0 is greedy.
-        #[schemars(range(min = 0.0, max = MAX_TEMPERATURE))]
-        pub temperature: Option<f32>,
-        /// Keep the smallest set of tokens whose probability reaches this.
-        #[schemars(with = "Option<shape::ShareAboveZero>")]
-        pub top_p: Option<f32>,
-        /// Keep the k most probable tokens; 0 and -1 keep all.
-        #[schemars(range(min = -1, max = MAX_TOP_K))]
-        pub top_k: Option<i64>,
-        /// Drop tokens below this share of the most probable one.
-        #[schemars(range(min = 0.0, max = 1.0))]
-        pub min_p: Option<f32>,
         /// Locally typical sampling up to this probability.
         #[schemars(with = "Option<shape::ShareAboveZero>")]
         pub typical_p: Option<f32>,
         /// Number of answers.
         #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
         pub n: Option<usize>,
-        /// Seed of the random numbers; a negative one stands for its two's complement.
-        pub seed: Option<i64>,
         /// Texts before which an answer stops.
         #[schemars(with = "Option<shape::Stops>")]
         pub stop: Option<Strings>,
-        /// Whether to send the answer as events while it is generated.
-        pub stream: Option<bool>,
-        /// What the events contain.
-        pub stream_options: Option<StreamOptions>,
         /// Whether to return log-probabilities of the tokens.
         pub logprobs: Option<bool>,
         /// Number of most probable tokens to return at each position.
@@ -77,8 +55,6 @@ with_diffusion_keys! {
         /// Divides positive logits of tokens that occurred.
         #[schemars(with = "Option<shape::Repetition>")]
         pub repetition_penalty: Option<f32>,
-        /// Continue after an end-of-sequence token.
-        pub ignore_eos: Option<bool>,
         /// Further variables of the chat template by name.
         pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
         /// Documents that the model may use, objects.
@@ -91,12 +67,6 @@ with_diffusion_keys! {
         pub add_generation_prompt: Option<bool>,
         /// End the prompt with the content of the final message, so that the model continues it.
         pub continue_final_message: Option<bool>,
-        /// Only requests with the same salt share cached prefixes.
-        #[schemars(with = "Option<shape::Salt>")]
-        pub cache_salt: Option<String>,
-        /// Time limit in seconds.
-        #[schemars(with = "Option<shape::Seconds>")]
-        pub timeout_s: Option<f64>,
         /// Functions that the model may call. Supported only if it may call none.
         pub tools: Option<Vec<JsonText>>,
         /// Which function to call: `none`, or `auto` without functions.
@@ -134,8 +104,6 @@ with_diffusion_keys! {
         /// Not supported.
         #[schemars(with = "Option<shape::Unsupported>")]
         pub moderation: Option<JsonText>,
-        /// Names the end user. Accepted and not used.
-        pub user: Option<String>,
         /// Notes of the caller. Accepted and not used.
         pub metadata: Option<BTreeMap<String, String>>,
         /// Whether to store the answer. Accepted; nothing is stored.
@@ -296,7 +264,8 @@ pub struct MessageDelta {
     pub content: Option<String>,
 }
 
-/// `top_logprobs` require `logprobs`.
+/// The rules between fields: `stream_options` require `stream`, functions require `tool_choice` `none`, several answers a temperature, and
+/// `top_logprobs` `logprobs`.
 fn request_cases(schema: &mut Schema) {
     streams(schema);
     tools(schema);

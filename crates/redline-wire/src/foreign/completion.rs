@@ -4,39 +4,22 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
+use super::generation::generation_body;
 use crate::cases::{at_most, case, case_if_given, cases, continuations, not_true, streams};
-use crate::diffuse::with_diffusion_keys;
-use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K, MAX_TOP_LOGPROBS};
+use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TOP_LOGPROBS};
 use crate::shape::{self, schemas};
-use crate::{
-    AdapterNames, CanvasEvent, Finite, GenerationMeta, LogitBias, Prompts, StreamEvent, StreamOptions,
-    Strings, Usage,
-};
+use crate::{CanvasEvent, Finite, GenerationMeta, LogitBias, Prompts, StreamEvent, Strings, Usage};
 
-with_diffusion_keys! {
+generation_body! {
     /// Asks for continuations of prompts.
     #[derive(Clone, Debug, Deserialize, JsonSchema)]
     #[schemars(transform = request_cases)]
     #[serde(deny_unknown_fields)]
     pub struct CompletionBody {
-        /// The model's name.
-        pub model: Option<String>,
         /// The prompts.
         pub prompt: Prompts,
         /// Maximum number of new tokens per continuation.
         pub max_tokens: Option<usize>,
-        /// Temperature; 0 is greedy.
-        #[schemars(range(min = 0.0, max = MAX_TEMPERATURE))]
-        pub temperature: Option<f32>,
-        /// Keep the smallest set of tokens whose probability reaches this.
-        #[schemars(with = "Option<shape::ShareAboveZero>")]
-        pub top_p: Option<f32>,
-        /// Keep the k most probable tokens; 0 and -1 keep all.
-        #[schemars(range(min = -1, max = MAX_TOP_K))]
-        pub top_k: Option<i64>,
-        /// Drop tokens below this share of the most probable one.
-        #[schemars(range(min = 0.0, max = 1.0))]
-        pub min_p: Option<f32>,
         /// Locally typical sampling up to this probability.
         #[schemars(with = "Option<shape::ShareAboveZero>")]
         pub typical_p: Option<f32>,
@@ -46,15 +29,9 @@ with_diffusion_keys! {
         /// Number of continuations per prompt to generate, of which the most probable are returned.
         #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
         pub best_of: Option<usize>,
-        /// Seed of the random numbers; a negative one stands for its two's complement.
-        pub seed: Option<i64>,
         /// Texts before which generation stops.
         #[schemars(with = "Option<shape::Stops>")]
         pub stop: Option<Strings>,
-        /// Whether to send the text as events while it is generated.
-        pub stream: Option<bool>,
-        /// What the events contain.
-        pub stream_options: Option<StreamOptions>,
         /// Whether the text begins with the prompt.
         pub echo: Option<bool>,
         /// Return log-probabilities of the tokens, and of this number of most probable tokens at each position.
@@ -71,23 +48,11 @@ with_diffusion_keys! {
         /// Divides positive logits of tokens that occurred.
         #[schemars(with = "Option<shape::Repetition>")]
         pub repetition_penalty: Option<f32>,
-        /// Continue after an end-of-sequence token.
-        pub ignore_eos: Option<bool>,
         /// Whether to return the ids of the new tokens.
         pub return_token_ids: Option<bool>,
-        /// The adapters, applied one after the other.
-        pub adapter: Option<AdapterNames>,
-        /// Only requests with the same salt share cached prefixes.
-        #[schemars(with = "Option<shape::Salt>")]
-        pub cache_salt: Option<String>,
-        /// Time limit in seconds.
-        #[schemars(with = "Option<shape::Seconds>")]
-        pub timeout_s: Option<f64>,
         /// Text after the completion. Nothing but an empty one is supported.
         #[schemars(length(max = 0))]
         pub suffix: Option<String>,
-        /// Names the end user. Accepted and not used.
-        pub user: Option<String>,
     }
 }
 
@@ -178,7 +143,8 @@ schemas! {
     });
 }
 
-/// `echo`, `logprobs` and several continuations do not go together.
+/// The rules between fields: `stream_options` require `stream`, several continuations a temperature, and a request has at most two of
+/// `echo`, `logprobs` and several continuations.
 fn request_cases(schema: &mut Schema) {
     streams(schema);
     continuations(schema, &["n", "best_of"]);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cases::{case, cases, given};
 use crate::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
+use crate::named::names;
 use crate::object::objects;
 use crate::shape::{self, one_of, schemas, text, text_or_list_of};
 use crate::{Finite, JsonText};
@@ -131,7 +132,7 @@ pub struct DecisionItem {
 
 /// The types of items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", remote = "DecisionItemKind")]
 pub enum DecisionItemKind {
     /// A message.
     #[default]
@@ -148,7 +149,7 @@ pub enum DecisionItemKind {
 
 /// Who wrote a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", remote = "DecisionRole")]
 pub enum DecisionRole {
     /// The user.
     User,
@@ -216,7 +217,7 @@ pub struct DecisionPart {
 
 /// The types of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", remote = "DecisionPartKind")]
 pub enum DecisionPartKind {
     /// A text.
     InputText,
@@ -253,7 +254,7 @@ pub struct DecisionQuestionBody {
 
 /// The types of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", remote = "DecisionKind")]
 pub enum DecisionKind {
     /// Whether a statement is true.
     Predicate,
@@ -294,6 +295,8 @@ pub struct DecisionLevelBody {
     /// When it applies.
     pub description: Option<String>,
 }
+
+names!(DecisionItemKind, DecisionRole, DecisionPartKind, DecisionKind);
 
 objects!(
     PromptCacheOptions,

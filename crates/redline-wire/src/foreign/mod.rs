@@ -7,6 +7,7 @@ pub(crate) mod classify;
 pub(crate) mod completion;
 pub(crate) mod decision;
 pub(crate) mod fault;
+mod generation;
 pub(crate) mod models;
 pub(crate) mod pairs;
 pub(crate) mod rerank;

@@ -10,26 +10,18 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::generation::generation_body;
 use crate::cases::{case, case_if_given, cases, given, streams, tools};
-use crate::diffuse::with_diffusion_keys;
-use crate::limits::{MAX_TEMPERATURE, MAX_TOP_K};
 use crate::object::objects;
 use crate::shape::{self, one_of, schema, text_or_list_of};
-use crate::{
-    AdapterNames, CanvasEvent, Finite, GenerationMeta, JsonText, ServerEvent, StreamOptions, TypedObject,
-    Usage,
-};
+use crate::{CanvasEvent, Finite, GenerationMeta, JsonText, ServerEvent, TypedObject, Usage};
 
-with_diffusion_keys! {
+generation_body! {
     /// Asks for an answer to a text or to a conversation.
     #[derive(Clone, Debug, Deserialize, JsonSchema)]
     #[schemars(transform = request_cases)]
     #[serde(deny_unknown_fields)]
     pub struct ResponsesBody {
-        /// The model's name.
-        pub model: Option<String>,
-        /// The adapters, applied one after the other.
-        pub adapter: Option<AdapterNames>,
         /// The user's text, or messages.
         pub input: TextOrParts<ResponsesItem>,
         /// The system message.
@@ -37,34 +29,8 @@ with_diffusion_keys! {
         /// Maximum number of new tokens.
         #[schemars(range(min = 1))]
         pub max_output_tokens: Option<usize>,
-        /// Temperature; 0 is greedy.
-        #[schemars(range(min = 0.0, max = MAX_TEMPERATURE))]
-        pub temperature: Option<f32>,
-        /// Keep the smallest set of tokens whose probability reaches this.
-        #[schemars(with = "Option<shape::ShareAboveZero>")]
-        pub top_p: Option<f32>,
-        /// Keep the k most probable tokens; 0 and -1 keep all.
-        #[schemars(range(min = -1, max = MAX_TOP_K))]
-        pub top_k: Option<i64>,
-        /// Drop tokens below this share of the most probable one.
-        #[schemars(range(min = 0.0, max = 1.0))]
-        pub min_p: Option<f32>,
-        /// Seed of the random numbers; a negative one stands for its two's complement.
-        pub seed: Option<i64>,
-        /// Continue after an end-of-sequence token.
-        pub ignore_eos: Option<bool>,
-        /// Whether to send the answer as events while it is generated.
-        pub stream: Option<bool>,
-        /// What the events contain.
-        pub stream_options: Option<StreamOptions>,
         /// Further variables of the chat template by name.
         pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
-        /// Only requests with the same salt share cached prefixes.
-        #[schemars(with = "Option<shape::Salt>")]
-        pub cache_salt: Option<String>,
-        /// Time limit in seconds.
-        #[schemars(with = "Option<shape::Seconds>")]
-        pub timeout_s: Option<f64>,
         /// Notes of the caller, which the answer repeats.
         pub metadata: Option<BTreeMap<String, String>>,
         /// Whether to store the answer. Accepted; nothing is stored.
@@ -111,8 +77,6 @@ with_diffusion_keys! {
         /// Not supported.
         #[schemars(with = "Option<shape::Unsupported>")]
         pub moderation: Option<JsonText>,
-        /// Names the end user. Accepted and not used.
-        pub user: Option<String>,
         /// Accepted and not used.
         pub service_tier: Option<String>,
         /// Accepted and not used.

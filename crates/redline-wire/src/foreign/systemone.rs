@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cases::{case, cases, given};
 use crate::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
+use crate::named::names;
 use crate::object::objects;
 use crate::shape::{self, one_of, schemas};
 use crate::{DecisionDiagnostics, Finite, JsonText};
@@ -67,10 +68,11 @@ pub struct SystemOneQuestion {
 }
 
 objects!(SystemOneQuestion);
+names!(SystemOneKind);
 
 /// The types of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", remote = "SystemOneKind")]
 pub enum SystemOneKind {
     /// Yes or no.
     Noul,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::limits::MAX_TEXTS;
+use crate::named::names;
 use crate::shape::{list_of, one_of, schemas, text};
 use crate::{Entries, Finite};
 
@@ -27,6 +28,7 @@ pub struct PredictBody {
 
 /// The end at which texts are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(remote = "TruncationDirection")]
 pub enum TruncationDirection {
     /// The beginning.
     #[serde(alias = "left")]
@@ -35,6 +37,8 @@ pub enum TruncationDirection {
     #[serde(alias = "right")]
     Right,
 }
+
+names!(TruncationDirection);
 
 /// The texts of a request: one, or a batch. The two texts of a pair are parts of one text.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 mod windows;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use redline_settings::{Setting, hint};
@@ -124,8 +125,18 @@ impl Limits<'_> {
         self.tokenizer.ok_or_else(|| EngineError::NoTokenizer(self.model.into()))
     }
 
-    /// Token ids within the vocabulary.
-    pub(super) fn ids(&self, what: &str, ids: &[i64]) -> Result<Vec<u32>, EngineError> {
+    /// Token ids of a field, within the vocabulary.
+    pub(super) fn ids(&self, field: &'static str, ids: &[i64]) -> Result<Vec<u32>, EngineError> {
+        self.ids_of(field, format_args!("{field}"), ids)
+    }
+
+    /// Token ids of a part of a field, within the vocabulary.
+    fn ids_of(
+        &self,
+        field: &'static str,
+        part: fmt::Arguments<'_>,
+        ids: &[i64],
+    ) -> Result<Vec<u32>, EngineError> {
         let vocab = self.vocab;
         let bad: Vec<String> =
             ids.iter().filter(|&&id| id < 0 || id as u64 >= vocab as u64).map(i64::to_string).collect();
@@ -134,14 +145,12 @@ impl Limits<'_> {
         }
         let (count, more) = (bad.len(), if bad.len() > LISTED { ", ..." } else { "" });
         let fact = format!(
-            "{what}: {count} token id{} outside 0..{vocab}: {}{more}",
+            "{part}: {count} token id{} outside 0..{vocab}: {}{more}",
             if count == 1 { "" } else { "s" },
             bad[..count.min(LISTED)].join(", ")
         );
-        Err(EngineError::request(
-            fact,
-            format!("this model's vocabulary has {vocab} entries, special tokens included"),
-        ))
+        let hint = format!("this model's vocabulary has {vocab} entries, special tokens included");
+        Err(EngineError::field(field, fact, hint))
     }
 
     /// Tokenises a text. With `add_special_tokens`, the tokenizer's special tokens are put around it; those at the front appear
@@ -368,7 +377,7 @@ impl Limits<'_> {
             }
             Prompt::Text(_) | Prompt::Formatted(_) => Ok(Query::default()),
             Prompt::Ids(ids) => {
-                let ids = self.ids("query", ids).map_err(|error| error.of_field("query"))?;
+                let ids = self.ids("query", ids)?;
                 Ok(Query { ids, ..Query::default() })
             }
         }
@@ -384,7 +393,7 @@ impl Limits<'_> {
     ) -> Result<Tokens, EngineError> {
         let (ids, boundary_mismatch) = match (&request.query, item) {
             (_, Prompt::Ids(ids)) => {
-                let ids = self.ids(&format!("item {index}"), ids)?;
+                let ids = self.ids_of("items", format_args!("item {index}"), ids)?;
                 let both = if request.item_first { [&ids[..], &query.ids] } else { [&query.ids[..], &ids] };
                 (both.concat(), None)
             }

@@ -54,7 +54,7 @@ impl Limits<'_> {
     /// Cuts a text into windows of `size` tokens.
     pub(crate) fn windows(&self, text: &Prompt, size: usize) -> Result<Windows, EngineError> {
         let (prefix, ids) = match text {
-            Prompt::Ids(ids) => (Vec::new(), self.ids("the text", ids)?),
+            Prompt::Ids(ids) => (Vec::new(), self.ids("text", ids)?),
             Prompt::Formatted(text) => (Vec::new(), self.tokenizer()?.encode(text, false)?),
             Prompt::Text(text) => {
                 let tokenizer = self.tokenizer()?;

@@ -253,7 +253,6 @@ impl<M: Machine> Core<M> {
 
     /// The heartbeat: runs one pass of the requests and one over a window. All messages that have come must have been taken in.
     pub(crate) fn tick(&mut self) {
-        self.end_waits();
         self.check_pages();
         self.evaluate_next();
         if !self.tasks.is_empty() {

@@ -93,9 +93,9 @@ impl Arrived {
         cancels.iter().any(Cancel::is_cancelled) || limits.into_iter().flatten().any(|most| elapsed > most)
     }
 
-    /// Whether the request has waited for pages as long as it may.
-    fn has_waited(&self, now: u64) -> bool {
-        seconds_between(self.at, now) > MAX_WAIT_S
+    /// Whether the request waits no longer for pages.
+    fn must_begin(&self, now: u64) -> bool {
+        self.is_over(now) || seconds_between(self.at, now) > MAX_WAIT_S
     }
 }
 
@@ -150,8 +150,7 @@ impl<M: Machine> Core<M> {
         while self.restores.reading.is_none()
             && let Some(waiting) = self.restores.queue.pop_front()
         {
-            let now = (self.clock)();
-            if waiting.is_over(now) || waiting.has_waited(now) {
+            if waiting.must_begin((self.clock)()) {
                 self.admit(waiting);
             } else {
                 // Memory may hold what an earlier request has waited for.
@@ -221,17 +220,21 @@ impl<M: Machine> Core<M> {
 
     /// Ends the wait of requests that are cancelled or late.
     pub(crate) fn end_waits(&mut self) {
-        self.admit_waiting(Arrived::is_over);
+        if self.waits_for_pages() {
+            self.admit_waiting((self.clock)(), Arrived::is_over);
+        }
     }
 
-    /// Ends the wait of requests whose pages take too long. Pages that have arrived must have been noted before: those that come while a
-    /// pass runs are not late.
+    /// Ends the wait of requests that are cancelled or late, and of those whose pages take too long. Pages that have arrived must have been
+    /// noted before: those that come while a pass runs are not late.
     pub(crate) fn check_pages(&mut self) {
         if !self.waits_for_pages() {
             return;
         }
         let now = (self.clock)();
-        let late = |reading: &mut Reading| seconds_between(reading.last, now) > MAX_PAGE_S;
+        let late = |reading: &mut Reading| {
+            !reading.waiting.is_over(now) && seconds_between(reading.last, now) > MAX_PAGE_S
+        };
         if let Some(reading) = self.restores.reading.take_if(late) {
             self.restores.stalled = Some(self.restores.jobs);
             self.stop_reading(true);
@@ -240,15 +243,11 @@ impl<M: Machine> Core<M> {
                 self.admit(waiting);
             }
         }
-        self.admit_waiting(Arrived::has_waited);
+        self.admit_waiting(now, Arrived::must_begin);
     }
 
     /// Admits the requests that wait and for which this holds now.
-    fn admit_waiting(&mut self, holds: impl Fn(&Arrived, u64) -> bool) {
-        if !self.waits_for_pages() {
-            return;
-        }
-        let now = (self.clock)();
+    fn admit_waiting(&mut self, now: u64, holds: impl Fn(&Arrived, u64) -> bool) {
         if let Some(reading) = self.restores.reading.take_if(|reading| holds(&reading.waiting, now)) {
             self.stop_reading(false);
             self.admit(reading.waiting);

@@ -453,6 +453,19 @@ fn pages_that_come_while_a_pass_runs_are_not_late() {
 }
 
 #[test]
+fn a_request_that_was_cancelled_while_it_waited_does_not_make_the_disk_slow() {
+    let (mut bench, _, idle) = bench_with_pages();
+    let (_ticket, cancel) = bench.generate_after(stored(), None);
+    cancel.cancel();
+    bench.wait(SECOND);
+    bench.core.check_pages();
+    assert!(!bench.core.waits_for_pages() && bench.core.tasks.len() == 1);
+    assert_eq!(idle.0.load(Ordering::Relaxed), 0);
+    let _next = bench.generate_after(stored(), None);
+    assert!(bench.core.waits_for_pages());
+}
+
+#[test]
 fn a_request_waits_for_all_its_pages_for_a_limited_time() {
     let (mut bench, keys, idle) = bench_with_pages();
     let _ticket = bench.generate_after(stored(), None);

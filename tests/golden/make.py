@@ -17,7 +17,7 @@ written down as a reference the script makes sure that
 
   * the directory, read back from disk by transformers, holds every tensor and gives exactly the same logits;
   * decoding with a key/value cache chooses the same ids as decoding without one;
-  * every tensor matters: without it (zeros, or ones for a norm weight) the logits move by more than VISIBLE;
+  * every tensor matters: without it (zeros, or the scale 1 of a norm) the logits move by more than VISIBLE;
   * every config value listed under `matters` matters: with the other value the logits move by more than VISIBLE.
     A reader that ignores such a key (a sliding window, a rope scaling, an epsilon) cannot pass.
 """
@@ -33,13 +33,15 @@ import json
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+
+from checkpoint import Checkpoint
+from families import FAMILIES
 
 HERE = Path(__file__).resolve().parent
 PROMPT_TOKENS = 41
@@ -51,7 +53,7 @@ VISIBLE = 1e-3
 CACHE_TOLERANCE = 1e-3
 CHECK_TOLERANCE = 1e-3
 MAX_DIRECTORY_BYTES = 600_000
-MAX_TOTAL_BYTES = 5_000_000
+MAX_TOTAL_BYTES = 10_000_000
 
 LLAMA3_SCALING = {
     "factor": 8.0,
@@ -61,22 +63,6 @@ LLAMA3_SCALING = {
     "original_max_position_embeddings": 32,
     "rope_type": "llama3",
 }
-
-
-@dataclass
-class Checkpoint:
-    name: str
-    # "transformers-5": arguments for the config class; config.json is what save_pretrained writes.
-    # "classic": the literal config.json, laid out as transformers 4 and the published checkpoints have it.
-    style: str
-    covers: str
-    config: dict
-    matters: list[dict] = field(default_factory=list)
-    layer_types: list[str] | None = None
-    shard_size: str | None = None  # save in several files of at most this size
-    shards: int = 1
-    legacy_gpt2: bool = False  # names without `transformer.`, causal-mask buffers included
-    duplicate_head: bool = False  # tied, yet lm_head.weight is in the file as well
 
 
 CHECKPOINTS = [
@@ -386,6 +372,7 @@ CHECKPOINTS = [
         ],
         layer_types=["full_attention"] * 2,
     ),
+    *FAMILIES,
 ]
 
 
@@ -403,6 +390,11 @@ def is_norm_weight(name):
     return kind == "weight" and (module.endswith("norm") or module in ("ln_1", "ln_2", "ln_f"))
 
 
+def neutral(model, name):
+    """The value of a parameter that does nothing: 0, or 1 for a norm weight, which Gemma stores as the difference to 1."""
+    return 1.0 if is_norm_weight(name) and not model.config.model_type.startswith("gemma") else 0.0
+
+
 def fill(model, seed):
     """Seeded weights, large enough that every parameter shows in the logits.
 
@@ -413,18 +405,24 @@ def fill(model, seed):
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             if is_norm_weight(name):
-                centre, spread = 1.0, 0.2
+                centre, spread = neutral(model, name), 0.2
+                # As for q_proj and k_proj below.
+                soft = model.config.model_type.startswith(("olmo", "gemma"))
+                if soft and name.split(".")[-2] in ("q_norm", "k_norm"):
+                    centre -= 0.4
             elif name.endswith(".bias"):
                 centre, spread = 0.0, 0.4
             elif name.split(".")[-2] in ("wte", "wpe", "embed_tokens", "lm_head"):
-                centre, spread = 0.0, 0.4
+                # Gemma multiplies the embedding by the root of the width: a tied head would predict the last token again and again.
+                scaled = model.config.model_type.startswith("gemma")
+                centre, spread = 0.0, 0.4 / (model.config.hidden_size**0.25 if scaled else 1)
             else:
                 # Conv1D keeps [in, out], Linear [out, in]; spread = sqrt(3) * standard deviation.
                 fan_in = parameter.shape[0] if gpt2 else parameter.shape[1]
                 # GPT-2's biases and GELU pull every row the same way: larger weights keep its rows apart.
                 gain = 1.6 if gpt2 else 1.2
                 # Softer attention: a small change of the logits in a softmax stays a small change of its output.
-                if name.split(".")[-2] in ("q_proj", "k_proj"):
+                if name.split(".")[-2] in ("q_proj", "k_proj", "qkv_proj"):
                     gain *= 0.5
                 centre, spread = 0.0, gain * (3 / fan_in) ** 0.5
             parameter.copy_(centre + spread * (2 * torch.rand(parameter.shape, generator=generator) - 1))
@@ -510,7 +508,7 @@ def check_tensors(model, ref, name):
     with torch.no_grad():
         for tensor, parameter in model.named_parameters():
             kept = parameter.clone()
-            parameter.fill_(1.0 if is_norm_weight(tensor) else 0.0)
+            parameter.fill_(neutral(model, tensor))
             effects[tensor] = largest_change(full_logits(model, ref["prompt"]), ref)
             parameter.copy_(kept)
     weakest = min(effects, key=effects.get)

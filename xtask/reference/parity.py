@@ -7,7 +7,7 @@ Step 0 runs the prompt; each further step runs the token that the step before fo
 With a model that fills masks (Dream, LLaDA), step 0 runs the prompt with masks behind it, and each further step all of it again,
 after the surest mask was filled as the published samplers do.
 The model runs in f32 on the CPU with eager attention. The dump is `parity.json` and `activations.safetensors`, whose names
-`docs/parity.md` lists. Works on every Hugging Face directory of GPT-2, Llama, Mistral, Qwen2, Qwen3, Dream and LLaDA.
+`docs/parity.md` lists. Works on every Hugging Face directory of a family that Redline runs.
 
 Needs the packages of tests/golden/requirements.txt. What the hooks saw is held against the logits of a plain forward pass
 before anything is written.
@@ -32,7 +32,10 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 SCHEMA = "redline.parity/1"
-SUPPORTED = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
+SUPPORTED = (
+    *("gpt2", "llama", "mistral", "qwen2", "qwen3"),
+    *("gemma2", "gemma3_text", "ministral3", "olmo2", "olmo3", "phi3", "smollm3"),
+)
 # Steps one at a time on a cache, against one pass over everything: rounding only.
 CACHE_NMSE = 1e-9
 
@@ -95,25 +98,77 @@ def hook_gpt2(model, recorder):
     body.ln_f.register_forward_hook(recorder.output("final_norm"))
 
 
+def split(recorder, names, widths):
+    """A hook that takes the parts of an output."""
+
+    def hook(_module, _inputs, output):
+        for name, part in zip(names, output.split(widths, dim=-1), strict=True):
+            recorder.take(name, part)
+
+    return hook
+
+
+def heads_last(recorder, name):
+    """A hook that takes [1, heads, tokens, head_dim]."""
+
+    def hook(_module, _inputs, output):
+        recorder.take(name, output.transpose(1, 2))
+
+    return hook
+
+
+def norms(layer):
+    """The norms before and after attention, and before and after the feed-forward part."""
+    named = dict(layer.named_children())
+    if "pre_feedforward_layernorm" in named:
+        names = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+    elif "post_feedforward_layernorm" in named:
+        names = (None, "post_attention_layernorm", None, "post_feedforward_layernorm")
+    else:
+        names = ("input_layernorm", None, "post_attention_layernorm", None)
+    return [named[name] if name else None for name in names]
+
+
+def hook_projections(attention, config, recorder, prefix):
+    """Hooks of the projections of query, key and value, which may be one matrix, and of their norms."""
+    parts = (("q", "query"), ("k", "key"), ("v", "value"))
+    if hasattr(attention, "qkv_proj"):
+        head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        widths = [heads * head for heads in (config.num_attention_heads, *[config.num_key_value_heads] * 2)]
+        attention.qkv_proj.register_forward_hook(split(recorder, [f"{prefix}.{name}" for _, name in parts], widths))
+        return
+    for part, name in parts:
+        getattr(attention, f"{part}_proj").register_forward_hook(recorder.output(f"{prefix}.{name}"))
+        if hasattr(attention, f"{part}_norm"):
+            # Gemma 3 moves the heads to the front before their norm.
+            hook = heads_last if config.model_type == "gemma3_text" else Recorder.output
+            getattr(attention, f"{part}_norm").register_forward_hook(hook(recorder, f"{prefix}.{name}_norm"))
+
+
 def hook_llama(model, recorder):
-    """Hooks of Llama and those built like it: Mistral, Qwen2, Qwen3."""
+    """Hooks of Llama and those built like it: all families but GPT-2."""
     body = model.model
     body.embed_tokens.register_forward_hook(recorder.output("embedding"))
     for index, layer in enumerate(body.layers):
         prefix = f"layers.{index}"
         attention, mlp = layer.self_attn, layer.mlp
-        layer.input_layernorm.register_forward_hook(recorder.output(f"{prefix}.attention_norm"))
-        for part, name in (("q", "query"), ("k", "key"), ("v", "value")):
-            getattr(attention, f"{part}_proj").register_forward_hook(recorder.output(f"{prefix}.{name}"))
-            if hasattr(attention, f"{part}_norm"):
-                getattr(attention, f"{part}_norm").register_forward_hook(recorder.output(f"{prefix}.{name}_norm"))
+        names = ("attention_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm")
+        layer_norms = norms(layer)
+        for name, norm in zip(names, layer_norms, strict=True):
+            if norm is not None:
+                norm.register_forward_hook(recorder.output(f"{prefix}.{name}"))
+        hook_projections(attention, model.config, recorder, prefix)
         attention.o_proj.register_forward_pre_hook(recorder.input(f"{prefix}.attention"), with_kwargs=True)
         attention.o_proj.register_forward_hook(recorder.output(f"{prefix}.attention_output"))
-        norm = layer.post_attention_layernorm
-        norm.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)
-        norm.register_forward_hook(recorder.output(f"{prefix}.mlp_norm"))
-        mlp.gate_proj.register_forward_hook(recorder.output(f"{prefix}.gate"))
-        mlp.up_proj.register_forward_hook(recorder.output(f"{prefix}.up"))
+        middle = layer_norms[2] or mlp
+        middle.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)
+        if hasattr(mlp, "gate_up_proj"):
+            inner = model.config.intermediate_size
+            hook = split(recorder, [f"{prefix}.gate", f"{prefix}.up"], [inner, inner])
+            mlp.gate_up_proj.register_forward_hook(hook)
+        else:
+            mlp.gate_proj.register_forward_hook(recorder.output(f"{prefix}.gate"))
+            mlp.up_proj.register_forward_hook(recorder.output(f"{prefix}.up"))
         mlp.down_proj.register_forward_pre_hook(recorder.input(f"{prefix}.mlp_hidden"), with_kwargs=True)
         mlp.down_proj.register_forward_hook(recorder.output(f"{prefix}.mlp_output"))
         layer.register_forward_hook(recorder.output(f"{prefix}.residual"))
@@ -128,15 +183,17 @@ def rotations(model, recorder):
         return
     source = sys.modules[type(model.model.layers[0].self_attn).__module__]
     plain = source.apply_rotary_pos_emb
-    layers = len(model.model.layers)
+    # SmolLM3 does not rotate in every layer.
+    layers = [index for index, layer in enumerate(model.model.layers) if getattr(layer.self_attn, "use_rope", True)]
     calls = 0
 
     def rotate(query, key, *rest, **keywords):
         nonlocal calls
         query, key = plain(query, key, *rest, **keywords)
         # [1, heads, tokens, head_dim] each.
-        recorder.take(f"layers.{calls % layers}.query_rope", query.transpose(1, 2))
-        recorder.take(f"layers.{calls % layers}.key_rope", key.transpose(1, 2))
+        layer = layers[calls % len(layers)]
+        recorder.take(f"layers.{layer}.query_rope", query.transpose(1, 2))
+        recorder.take(f"layers.{layer}.key_rope", key.transpose(1, 2))
         calls += 1
         return query, key
 
@@ -145,8 +202,8 @@ def rotations(model, recorder):
         yield
     finally:
         source.apply_rotary_pos_emb = plain
-    if calls == 0 or calls % layers:
-        fail(f"{calls} rotations in {layers} layers: this version of transformers rotates elsewhere")
+    if calls == 0 or calls % len(layers):
+        fail(f"{calls} rotations in {len(layers)} layers: this version of transformers rotates elsewhere")
 
 
 @torch.no_grad()

@@ -61,8 +61,7 @@ fn shape(values: &Values) -> Result<Option<&'static Shape>> {
 fn layers(spec: &DecoderSpec) -> Vec<(usize, usize)> {
     let mut shapes = Vec::new();
     for layer in &spec.layers {
-        let (first, second) = layer.mlp.parts();
-        for linear in [&layer.attention.qkv, &layer.attention.output, first, second] {
+        for (_, linear) in layer.linears() {
             let shape = (linear.outputs(), linear.inputs);
             if !shapes.contains(&shape) {
                 shapes.push(shape);

@@ -29,6 +29,8 @@ pub enum ActivationName {
     Attention,
     /// `[tokens, hidden]`: attention after its output projection.
     AttentionOutput,
+    /// `[tokens, hidden]`: its norm, in families that have one.
+    AttentionOutputNorm,
     /// `[tokens, hidden]`: the residual stream after attention.
     ResidualMid,
     /// `[tokens, hidden]`: the norm before the feed-forward part.
@@ -41,6 +43,8 @@ pub enum ActivationName {
     MlpHidden,
     /// `[tokens, hidden]`: the feed-forward part's output.
     MlpOutput,
+    /// `[tokens, hidden]`: its norm, in families that have one.
+    MlpOutputNorm,
     /// `[tokens, hidden]`: the residual stream after the layer.
     Residual,
     /// `[rows, hidden]`: the last norm.
@@ -63,12 +67,14 @@ impl ActivationName {
         Self::KeyRope,
         Self::Attention,
         Self::AttentionOutput,
+        Self::AttentionOutputNorm,
         Self::ResidualMid,
         Self::MlpNorm,
         Self::Gate,
         Self::Up,
         Self::MlpHidden,
         Self::MlpOutput,
+        Self::MlpOutputNorm,
         Self::Residual,
         Self::FinalNorm,
         Self::Logits,
@@ -88,12 +94,14 @@ impl ActivationName {
             Self::KeyRope => "key_rope",
             Self::Attention => "attention",
             Self::AttentionOutput => "attention_output",
+            Self::AttentionOutputNorm => "attention_output_norm",
             Self::ResidualMid => "residual_mid",
             Self::MlpNorm => "mlp_norm",
             Self::Gate => "gate",
             Self::Up => "up",
             Self::MlpHidden => "mlp_hidden",
             Self::MlpOutput => "mlp_output",
+            Self::MlpOutputNorm => "mlp_output_norm",
             Self::Residual => "residual",
             Self::FinalNorm => "final_norm",
             Self::Logits => "logits",

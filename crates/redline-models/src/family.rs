@@ -1,13 +1,15 @@
-//! The decoder family of Llama, Mistral and Qwen: rotary positions, RMSNorm and SwiGLU, with a few options.
+//! The decoder family of Llama: rotary positions, RMSNorm and a gated feed-forward part, with a few options. What only one
+//! architecture changes, its file changes in the specification.
 
+use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::kv::MAX_HEAD_DIM;
 use redline_weights::{ConfigFile, WeightsError};
 
 use crate::ModelError;
-use crate::rotary;
+use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Objective, Orientation,
-    PositionSpec,
+    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
+    NormsSpec, Objective, Orientation, PositionSpec, RotarySpec,
 };
 
 /// Options in which members of the family differ.
@@ -19,12 +21,78 @@ pub(crate) struct Options {
     pub(crate) output_bias: bool,
     /// Whether the linear layers of the feed-forward part have biases.
     pub(crate) mlp_bias: bool,
-    /// Whether queries and keys are normalised per head.
-    pub(crate) head_norms: bool,
+    /// The norms of queries and keys.
+    pub(crate) head_norms: HeadNorms,
+    /// The kind of all norms.
+    pub(crate) norm: Rms,
+    /// The activation of the gate.
+    pub(crate) gate: Gate,
+    /// Whether queries, keys and values are one tensor, and so are gate and up.
+    pub(crate) fused: bool,
+    /// Whether the head is the embedding if `tie_word_embeddings` is absent.
+    pub(crate) default_tied: bool,
+    /// What the keys of the rotation may say.
+    pub(crate) rotary: Rules,
     /// Number of keys that a query of each layer sees; empty: no limit in any layer.
     pub(crate) windows: Vec<Option<usize>>,
     /// `rms_norm_eps` if the key is absent.
     pub(crate) default_eps: f32,
+}
+
+/// Norms of queries and keys before their rotation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HeadNorms {
+    /// None.
+    #[default]
+    None,
+    /// Of every head.
+    Each,
+    /// Over all heads together.
+    Whole,
+}
+
+/// The kind of the family's norms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Rms {
+    /// [`NormKind::Rms`].
+    #[default]
+    Plain,
+    /// [`NormKind::RmsPlusOne`].
+    PlusOne,
+}
+
+impl Rms {
+    fn kind(self) -> NormKind {
+        match self {
+            Self::Plain => NormKind::Rms,
+            Self::PlusOne => NormKind::RmsPlusOne,
+        }
+    }
+}
+
+/// The activation of the gate, which a key of the configuration names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// `hidden_act` is `silu`.
+    #[default]
+    Silu,
+    /// `hidden_activation` is `gelu_pytorch_tanh`.
+    Gelu,
+}
+
+impl Gate {
+    fn read(self, config: &ConfigFile) -> Result<ActivationFunction, ModelError> {
+        let (key, names, function) = match self {
+            Self::Silu => ("hidden_act", ["silu", "swish"], ActivationFunction::Silu),
+            Self::Gelu => {
+                ("hidden_activation", ["gelu_pytorch_tanh", "gelu_new"], ActivationFunction::GeluNew)
+            }
+        };
+        match config.opt_str(key)? {
+            Some(name) if !names.contains(&name) => Err(config.refuse(key, format!("`{}`", names[0])).into()),
+            _ => Ok(function),
+        }
+    }
 }
 
 /// A configuration error with the file it is in.
@@ -114,33 +182,60 @@ pub(crate) fn check_head_dim(config: &ConfigFile, dim: usize) -> Result<(), Mode
     Err(config_error(config, format!("a head of {dim} values; supported are 1 to {MAX_HEAD_DIM}")))
 }
 
-/// The decoder of a family member.
+/// The decoder of a family member with one rotation for all layers.
 pub(crate) fn decoder(config: &ConfigFile, options: &Options) -> Result<DecoderSpec, ModelError> {
-    if !matches!(config.opt_str("hidden_act")?, None | Some("silu" | "swish")) {
-        return Err(config.refuse("hidden_act", "`silu`").into());
+    let rotation = |config: &ConfigFile, dim| Ok(vec![rotary::rotation(config, dim, options.rotary)?]);
+    decoder_with(config, options, rotation)
+}
+
+/// The decoder of a family member whose layers have a rotation for full attention, and another one for windows
+/// ([`rotary::rotations_by_layer_type`]).
+pub(crate) fn decoder_with_two_rotations(
+    config: &ConfigFile,
+    options: &Options,
+    local_theta: Option<(&str, f64)>,
+) -> Result<DecoderSpec, ModelError> {
+    let rotations =
+        |config: &ConfigFile, dim| rotary::rotations_by_layer_type(config, dim, options.rotary, local_theta);
+    let mut spec = decoder_with(config, options, rotations)?;
+    for attention in spec.layers.iter_mut().map(|layer| &mut layer.attention) {
+        attention.rotation = Some(usize::from(attention.window.is_some()));
     }
+    Ok(spec)
+}
+
+fn decoder_with(
+    config: &ConfigFile,
+    options: &Options,
+    rotations: impl Fn(&ConfigFile, usize) -> Result<Vec<RotarySpec>, ModelError>,
+) -> Result<DecoderSpec, ModelError> {
+    let activation = options.gate.read(config)?;
     let hidden = positive(config, "hidden_size")?;
     let inner = positive(config, "intermediate_size")?;
     let heads = Heads::read(config, hidden)?;
     let eps = config.f32_or("rms_norm_eps", options.default_eps)?;
     let eps = check_eps(config, "rms_norm_eps", eps)?;
-    let norm = |name: String, width| NormSpec { name, width, eps, layer_norm: false };
+    let kind = options.norm.kind();
+    let norm = |name: String| NormSpec { name, width: hidden, eps, kind };
+    let before = |name: String| NormsSpec { before: Some(norm(name)), after: None };
+    let mlp = |i: usize, inputs, parts: &[(&str, usize)]| {
+        let name = |part| format!("layers.{i}.mlp.{part}");
+        let parts = parts.iter().map(|&(part, outputs)| (name(part), outputs, options.mlp_bias));
+        LinearSpec::of(Orientation::OutIn, inputs, parts)
+    };
+    let apart = [("gate_proj", inner), ("up_proj", inner)];
+    let up = if options.fused { &[("gate_up_proj", 2 * inner)][..] } else { &apart };
     let layer = |i: usize| LayerSpec {
-        attention_norm: norm(format!("layers.{i}.input_layernorm"), hidden),
         attention: attention(i, hidden, &heads, eps, options),
-        mlp_norm: norm(format!("layers.{i}.post_attention_layernorm"), hidden),
-        mlp: MlpSpec::SwiGlu {
-            gate_up: LinearSpec::of(
-                Orientation::OutIn,
-                hidden,
-                ["gate_proj", "up_proj"].map(|p| (format!("layers.{i}.mlp.{p}"), inner, options.mlp_bias)),
-            ),
-            down: LinearSpec::of(
-                Orientation::OutIn,
-                inner,
-                [(format!("layers.{i}.mlp.down_proj"), hidden, options.mlp_bias)],
-            ),
+        attention_norms: before(format!("layers.{i}.input_layernorm")),
+        mlp: MlpSpec {
+            activation,
+            gated: true,
+            up: mlp(i, hidden, up),
+            down: mlp(i, inner, &[("down_proj", hidden)]),
         },
+        mlp_norms: before(format!("layers.{i}.post_attention_layernorm")),
+        residual_scale: 1.0,
     };
     Ok(DecoderSpec {
         prefix: "model.",
@@ -148,11 +243,13 @@ pub(crate) fn decoder(config: &ConfigFile, options: &Options) -> Result<DecoderS
         vocab: positive(config, "vocab_size")?,
         context: positive(config, "max_position_embeddings")?,
         embedding: "embed_tokens".into(),
-        positions: PositionSpec::Rotary(rotary::inverse_frequencies(config, heads.dim)?),
+        embedding_scale: 1.0,
+        positions: PositionSpec::Rotary(rotations(config, heads.dim)?),
         layers: (0..layers(config, "num_hidden_layers")?).map(layer).collect(),
-        final_norm: norm("norm".into(), hidden),
-        tied: config.bool_or("tie_word_embeddings", false)?,
+        final_norm: norm("norm".into()),
+        tied: config.bool_or("tie_word_embeddings", options.default_tied)?,
         head: HEAD,
+        logits: LogitSpec::default(),
         objective: Objective::Next,
         ignored: &["rotary_emb.inv_freq"],
     })
@@ -161,35 +258,46 @@ pub(crate) fn decoder(config: &ConfigFile, options: &Options) -> Result<DecoderS
 fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Options) -> AttentionSpec {
     let name = |part: &str| format!("layers.{layer}.self_attn.{part}");
     let (query, kv) = (heads.query * heads.dim, heads.kv * heads.dim);
-    let parts = [("q_proj", query), ("k_proj", kv), ("v_proj", kv)];
-    let head_norm = |part| NormSpec { name: name(part), width: heads.dim, eps, layer_norm: false };
+    let apart = [("q_proj", query), ("k_proj", kv), ("v_proj", kv)];
+    let parts = if options.fused { &[("qkv_proj", query + 2 * kv)][..] } else { &apart };
+    let kind = options.norm.kind();
+    let head_norms = |q, k| {
+        let norm = |part, width| NormSpec { name: name(part), width, eps, kind };
+        Some((norm("q_norm", q), norm("k_norm", k)))
+    };
     AttentionSpec {
         heads: heads.query,
         kv_heads: heads.kv,
         head_dim: heads.dim,
         scale: 1.0 / (heads.dim as f32).sqrt(),
         window: options.windows.get(layer).copied().flatten(),
+        softcap: None,
+        rotation: Some(0),
         qkv: LinearSpec::of(
             Orientation::OutIn,
             hidden,
-            parts.map(|(part, outputs)| (name(part), outputs, options.qkv_bias)),
+            parts.iter().map(|&(part, outputs)| (name(part), outputs, options.qkv_bias)),
         ),
         output: LinearSpec::of(Orientation::OutIn, query, [(name("o_proj"), hidden, options.output_bias)]),
-        head_norms: options.head_norms.then(|| (head_norm("q_norm"), head_norm("k_norm"))),
+        head_norms: match options.head_norms {
+            HeadNorms::None => None,
+            HeadNorms::Each => head_norms(heads.dim, heads.dim),
+            HeadNorms::Whole => head_norms(query, kv),
+        },
     }
 }
 
 /// Windows per layer for families that switch between full and sliding attention: from `layer_types` if it is present,
-/// otherwise the sliding window for layers from `first_sliding` on.
+/// otherwise the window for the layers that `slides` by their number.
 pub(crate) fn windows(
     config: &ConfigFile,
     window: Option<usize>,
-    first_sliding: usize,
+    slides: impl Fn(usize) -> bool,
 ) -> Result<Vec<Option<usize>>, ModelError> {
     let layers = layers(config, "num_hidden_layers")?;
     let types = config.strings("layer_types")?;
     if types.is_empty() {
-        return Ok((0..layers).map(|i| if i >= first_sliding { window } else { None }).collect());
+        return Ok((0..layers).map(|i| if slides(i) { window } else { None }).collect());
     }
     if types.len() != layers {
         let fact = format!("`layer_types` has {} entries for {layers} layers", types.len());

@@ -8,7 +8,7 @@ use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 
 use crate::adapter::resident::AdapterLimits;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, LayerSpec, LinearSpec, NormSpec};
+use crate::spec::{DecoderSpec, LinearSpec, NormKind, NormSpec};
 use crate::step::{ArenaSize, padded};
 
 /// The sizes of a model's weights, activations, keys and values.
@@ -28,10 +28,9 @@ pub struct Footprint {
 /// The matrices of one layer, and the shape of its keys and values.
 #[derive(Clone, Debug)]
 struct LayerFootprint {
-    qkv: MatrixShape,
-    output: MatrixShape,
-    first: MatrixShape,
-    second: MatrixShape,
+    linears: Vec<(Site, MatrixShape)>,
+    /// Number of norms of the residual stream's width.
+    norms: usize,
     kv_heads: usize,
     head_dim: usize,
 }
@@ -48,15 +47,15 @@ impl Footprint {
         let mut weights = tables.chain([norm_bytes(&spec.final_norm)]).fold(0, u64::saturating_add);
         let mut layers = Vec::with_capacity(spec.layers.len());
         for layer in &spec.layers {
-            let (first, second) = layer.mlp.parts();
-            let linears = [&layer.attention.qkv, &layer.attention.output, first, second];
-            let [qkv, output, first, second] = linears.map(&shape);
-            let matrices = [qkv, output, first, second].map(MatrixShape::bytes);
-            let biases = linears.map(bias_bytes);
-            let all = matrices.into_iter().chain(biases).chain(layer_norms(layer).map(norm_bytes));
-            weights = all.fold(weights, u64::saturating_add);
+            let linears: Vec<(Site, MatrixShape)> =
+                layer.linears().map(|(site, linear)| (site, shape(linear))).collect();
+            let matrices = linears.iter().map(|(_, shape)| shape.bytes());
+            let biases = layer.linears().map(|(_, linear)| bias_bytes(linear));
+            let heads = layer.attention.head_norms.iter().flat_map(|(query, key)| [query, key]);
+            let norms = layer.norms().chain(heads).map(norm_bytes);
+            weights = matrices.chain(biases).chain(norms).fold(weights, u64::saturating_add);
             let (kv_heads, head_dim) = (layer.attention.kv_heads, layer.attention.head_dim);
-            layers.push(LayerFootprint { qkv, output, first, second, kv_heads, head_dim });
+            layers.push(LayerFootprint { linears, norms: layer.norms().count(), kv_heads, head_dim });
         }
         let (hidden, vocab) = (spec.hidden, spec.vocab);
         let adapters = AdapterLimits::default();
@@ -78,16 +77,9 @@ impl Footprint {
         self.head
     }
 
-    /// The linear layer at a site of a layer.
-    pub(crate) fn linear(&self, layer: usize, site: Site) -> MatrixShape {
-        let LayerFootprint { qkv, output, first, second, .. } = self.layers[layer];
-        match site {
-            Site::Qkv => qkv,
-            Site::Output => output,
-            Site::Up => first,
-            Site::Down => second,
-            Site::Head => self.head,
-        }
+    /// The linear layer at a site of a layer; `None` if the layer has none there.
+    pub(crate) fn linear(&self, layer: usize, site: Site) -> Option<MatrixShape> {
+        self.layers[layer].linears.iter().find(|(of, _)| *of == site).map(|(_, shape)| *shape)
     }
 
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
@@ -102,16 +94,17 @@ impl Footprint {
         widest = widest.max(hidden + padded(rank));
         let mut words = linear_words(self.head, outputs);
         words = words.max(scratch_words(MatrixShape { cols: rank, rows: self.hidden, ..self.head }, rows));
-        for &LayerFootprint { qkv, output, first, second, head_dim, .. } in &self.layers {
-            let width = 4 * hidden
-                + padded(qkv.rows)
-                + padded(output.cols)
-                + padded(first.rows)
-                + padded(second.cols);
-            widest = widest.max(width);
-            words = words.max(attention::scratch_words(head_dim));
-            for shape in [qkv, output, first, second] {
-                words = words.max(linear_words(shape, rows));
+        for layer in &self.layers {
+            // The results of norms and linear layers, of attention and of the gate. The last two are the inputs of linear layers,
+            // and no other input has memory of its own.
+            let own_input = |site| matches!(site, Site::Output | Site::Down);
+            let linears = layer.linears.iter().map(|&(site, shape)| {
+                padded(shape.rows) + if own_input(site) { padded(shape.cols) } else { 0 }
+            });
+            widest = widest.max(layer.norms * hidden + linears.sum::<usize>());
+            words = words.max(attention::scratch_words(layer.head_dim));
+            for (_, shape) in &layer.linears {
+                words = words.max(linear_words(*shape, rows));
             }
         }
         let logits = outputs * (2 * hidden + padded(self.vocab));
@@ -142,14 +135,9 @@ fn bias_bytes(linear: &LinearSpec) -> u64 {
 }
 
 fn norm_bytes(norm: &NormSpec) -> u64 {
-    vector_bytes(norm.width) * if norm.layer_norm { 2 } else { 1 }
+    vector_bytes(norm.width) * if norm.kind == NormKind::Layer { 2 } else { 1 }
 }
 
 fn vector_bytes(len: usize) -> u64 {
     (len * size_of::<f32>()) as u64
-}
-
-fn layer_norms(layer: &LayerSpec) -> impl Iterator<Item = &NormSpec> {
-    let heads = layer.attention.head_norms.iter().flat_map(|(query, key)| [query, key]);
-    [&layer.attention_norm, &layer.mlp_norm].into_iter().chain(heads)
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape, Segment};
 use redline_kernels::op::linear::Variant;
-use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
 
 use crate::activation::{ActivationId, ActivationName};
@@ -14,11 +13,12 @@ use crate::adapter::AdapterBuilder;
 use crate::adapter::resident::{AdapterLimits, AdapterRows, Adapters, HeadUpdates, loras_of, of_wanted};
 use crate::block::decoder::Decoder;
 use crate::block::linear::Linear;
-use crate::block::mlp::Mlp;
+use crate::block::norm::Norm;
+use crate::block::rotation::Rotation;
 use crate::footprint::Footprint;
 use crate::kv::{KvCache, SeqId};
 use crate::plan::{Plan, Site};
-use crate::spec::{DecoderSpec, Objective};
+use crate::spec::{DecoderSpec, LogitSpec, Objective};
 use crate::step::{Act, Arena, ArenaSize, Step, StepInput, Wanted, Watchers};
 
 /// Some rows of the head.
@@ -57,7 +57,7 @@ pub struct Model {
     pub(crate) decoder: Arc<Decoder>,
     /// `[vocab, hidden]`; `None`: the embedding.
     pub(crate) head: Option<Arc<Matrix>>,
-    pub(crate) rope: Option<RopeTable>,
+    pub(crate) rotations: Vec<Rotation>,
     pub(crate) footprint: Footprint,
 }
 
@@ -164,11 +164,10 @@ impl Model {
         let Facts { architecture, vocab, hidden, .. } = self.facts;
         let mut text = format!("{architecture} vocab {vocab} hidden {hidden} layers {}", self.layers());
         for layer in &self.decoder.layers {
-            let (first, second) = layer.mlp.layers();
             let attention = &layer.attention;
             let AttentionShape { heads, window, .. } = attention.shape;
             let _ = write!(text, "; {heads}/{} x {} {window:?}", attention.kv_heads, attention.head_dim);
-            for linear in [&attention.qkv, &attention.output, first, second] {
+            for linear in layer.linears() {
                 let (matrix, outliers) = (linear.matrix(), linear.matrix().outlier_columns().len());
                 let _ = write!(text, " {}x{}+{outliers}", matrix.rows(), matrix.cols());
             }
@@ -204,12 +203,8 @@ impl Model {
         let mut bytes = embedding.tokens.bytes() + embedding.positions.as_ref().map_or(0, Matrix::bytes);
         bytes += self.decoder.final_norm.bytes() + self.head.as_ref().map_or(0, |head| head.bytes());
         for layer in &self.decoder.layers {
-            bytes += layer.attention_norm.bytes() + layer.mlp_norm.bytes();
-            let head_norms = layer.attention.head_norms.as_ref();
-            bytes += head_norms.map_or(0, |(query, key)| query.bytes() + key.bytes());
-            bytes += layer.attention.qkv.bytes() + layer.attention.output.bytes();
-            let (first, second) = layer.mlp.layers();
-            bytes += first.bytes() + second.bytes();
+            bytes += layer.norms().map(Norm::bytes).sum::<usize>();
+            bytes += layer.linears().map(Linear::bytes).sum::<usize>();
         }
         bytes as u64
     }
@@ -227,10 +222,11 @@ impl Model {
     pub fn operations(&self) -> OperationCounts {
         let (mut weights, mut keys, mut last) = (0usize, 0usize, 0usize);
         for layer in &self.decoder.layers {
-            let (first, second) = layer.mlp.layers();
             let size = |linear: &Linear| linear.matrix().rows() * linear.matrix().cols();
-            weights += last + size(&layer.attention.qkv);
-            last = size(&layer.attention.output) + size(first) + size(second);
+            let all: usize = layer.linears().map(size).sum();
+            let first = size(&layer.attention.qkv);
+            weights += last + first;
+            last = all - first;
             keys += layer.attention.shape.heads * layer.attention.head_dim;
         }
         let head = self.facts.vocab * self.facts.hidden;
@@ -249,12 +245,12 @@ impl Model {
     /// Reserves memory for sequences of up to `positions` tokens. Rotations are computed by the first pass that reaches a
     /// position, so this is fast whatever the number.
     pub fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory> {
-        self.rope.as_mut().map_or(Ok(()), |table| table.reserve(positions))
+        self.rotations.iter_mut().try_for_each(|rotation| rotation.reserve(positions))
     }
 
     /// Number of positions whose rotations have been computed: at most the length of the longest sequence so far.
     pub fn computed_positions(&self) -> usize {
-        self.rope.as_ref().map_or(0, RopeTable::computed)
+        self.rotations.iter().map(|rotation| rotation.table.computed()).max().unwrap_or(0)
     }
 
     /// Runs a batch, passes the last residual stream of the rows `wanted` (ascending) to `read` together with the pass, and
@@ -271,8 +267,8 @@ impl Model {
         read: impl FnOnce(&Self, Act, &mut Step<'_>) -> T,
     ) -> T {
         // Earlier positions of a sequence were computed when they ran, so at most the rows of this pass are new.
-        if let (Some(rope), Some(last)) = (&mut self.rope, batch.positions.iter().max()) {
-            rope.compute(*last as usize + 1);
+        if let Some(last) = batch.positions.iter().max() {
+            self.rotations.iter_mut().for_each(|rotation| rotation.table.compute(*last as usize + 1));
         }
         let model = &*self;
         let (pages, tables) = kv.split();
@@ -307,7 +303,7 @@ impl Model {
             plan,
             watchers,
         };
-        let mut step = Step::new(exec, arena, model.rope.as_ref(), input);
+        let mut step = Step::new(exec, arena, &model.rotations, input);
         let x = model.decoder.forward(&mut step);
         let out = read(model, x, &mut step);
         for part in &batch.parts {
@@ -340,6 +336,11 @@ impl Model {
                 s.head(h, self.head(), variant, &loras)
             }
         };
+        let LogitSpec { scale, softcap } = self.spec.logits;
+        s.scale(logits, scale);
+        if let Some(cap) = softcap {
+            s.softcap(logits, cap);
+        }
         s.show(ActivationName::Logits, logits);
         logits
     }
@@ -383,31 +384,34 @@ impl Model {
             let attention = &layer.attention;
             let query = attention.shape.heads * attention.head_dim;
             let key = attention.kv_heads * attention.head_dim;
-            let mut push = |name, width| all.push((ActivationId { layer: Some(index), name }, width));
-            push(Name::AttentionNorm, hidden);
-            push(Name::Query, query);
-            push(Name::Key, key);
-            push(Name::Value, key);
-            if attention.head_norms.is_some() {
-                push(Name::QueryNorm, query);
-                push(Name::KeyNorm, key);
-            }
-            if self.rope.is_some() {
-                push(Name::QueryRope, query);
-                push(Name::KeyRope, key);
-            }
-            push(Name::Attention, query);
-            push(Name::AttentionOutput, hidden);
-            push(Name::ResidualMid, hidden);
-            push(Name::MlpNorm, hidden);
-            let inner = layer.mlp.layers().1.matrix().cols();
-            if matches!(layer.mlp, Mlp::SwiGlu { .. }) {
-                push(Name::Gate, inner);
-                push(Name::Up, inner);
-            }
-            push(Name::MlpHidden, inner);
-            push(Name::MlpOutput, hidden);
-            push(Name::Residual, hidden);
+            let norm = |norm: &Option<Norm>, name| norm.as_ref().map(|_| (name, hidden));
+            let inner = layer.mlp.down.matrix().cols();
+            let heads = attention.head_norms.is_some();
+            let rotated = attention.rotation.is_some();
+            let gated = layer.mlp.gate.is_some();
+            let of_layer = [
+                norm(&layer.attention_norms.before, Name::AttentionNorm),
+                Some((Name::Query, query)),
+                Some((Name::Key, key)),
+                Some((Name::Value, key)),
+                heads.then_some((Name::QueryNorm, query)),
+                heads.then_some((Name::KeyNorm, key)),
+                rotated.then_some((Name::QueryRope, query)),
+                rotated.then_some((Name::KeyRope, key)),
+                Some((Name::Attention, query)),
+                Some((Name::AttentionOutput, hidden)),
+                norm(&layer.attention_norms.after, Name::AttentionOutputNorm),
+                Some((Name::ResidualMid, hidden)),
+                norm(&layer.mlp_norms.before, Name::MlpNorm),
+                gated.then_some((Name::Gate, inner)),
+                gated.then_some((Name::Up, inner)),
+                Some((Name::MlpHidden, inner)),
+                Some((Name::MlpOutput, hidden)),
+                norm(&layer.mlp_norms.after, Name::MlpOutputNorm),
+                Some((Name::Residual, hidden)),
+            ];
+            let id = |name| ActivationId { layer: Some(index), name };
+            all.extend(of_layer.into_iter().flatten().map(|(name, width)| (id(name), width)));
         }
         all.extend([outside(Name::FinalNorm, hidden), outside(Name::Logits, self.facts.vocab)]);
         all

@@ -15,7 +15,7 @@ impl Model {
         }
         let layers = &self.decoder.layers;
         let layer = layers.get(layer.checked_rem(layers.len())?)?;
-        Some(layer.linear(site).matrix())
+        Some(layer.linear(site)?.matrix())
     }
 
     /// The variants worth measuring at a site for up to `rows` rows, the estimate first.

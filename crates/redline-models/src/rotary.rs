@@ -1,48 +1,239 @@
-//! Inverse frequencies of rotary positions, with the scaling of Llama 3.
+//! Inverse frequencies of rotary positions, with the scalings of published models.
 
 use redline_weights::ConfigFile;
 
 use crate::ModelError;
+use crate::spec::RotarySpec;
 
-/// One inverse frequency per pair of dimensions: `theta^(-2i / head_dim)`, scaled as the configuration says.
-///
-/// Reads `rope_theta` and `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5); types `default` and
-/// `llama3`, others are refused by name.
-pub(crate) fn inverse_frequencies(config: &ConfigFile, head_dim: usize) -> Result<Vec<f64>, ModelError> {
-    let parameters = config.object("rope_parameters")?;
-    if parameters.is_some() && config.object("rope_scaling")?.is_some() {
-        return Err(config.refuse("rope_scaling", "one of `rope_scaling` and `rope_parameters`").into());
+/// What a family allows beyond the common keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// `rope_theta` if it is absent.
+    pub(crate) default_theta: f64,
+    /// Whether `partial_rotary_factor` is honoured.
+    pub(crate) partial: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { default_theta: 10_000.0, partial: false }
     }
-    let scaling = match &parameters {
-        Some(parameters) => Some(parameters.clone()),
-        None => config.object("rope_scaling")?,
-    };
+}
+
+/// The rotation of every layer: inverse frequencies `theta^(-2i / dim)`, one per pair of dimensions, scaled as the configuration
+/// says.
+///
+/// Reads `rope_theta` and `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5); types `default`, `linear`,
+/// `llama3`, `yarn` and `longrope`, others are refused by name.
+pub(crate) fn rotation(config: &ConfigFile, head_dim: usize, rules: Rules) -> Result<RotarySpec, ModelError> {
+    let parameters = parameters(config)?;
     let place = match &parameters {
         Some(parameters) if parameters.opt_f64("rope_theta")?.is_some() => parameters,
         _ => config,
     };
-    let theta = place.f64_or("rope_theta", 10_000.0)?;
-    if !(theta.is_finite() && theta > 0.0) {
-        return Err(place.refuse("rope_theta", "a positive number").into());
+    let theta = theta(place, "rope_theta", rules.default_theta)?;
+    let scaling = match parameters {
+        Some(parameters) => Some(parameters),
+        None => config.object("rope_scaling")?,
+    };
+    scaled(config, scaling.as_ref(), theta, head_dim, rules)
+}
+
+/// The rotations of layers with full attention and of those with a window. `rope_parameters` of transformers 5 has an object for each
+/// of them. Otherwise `rope_theta` and `rope_scaling` are those of full attention, and layers with a window have no scaling;
+/// `local_theta` is the key of their theta and its default, `None`: they have the same.
+pub(crate) fn rotations_by_layer_type(
+    config: &ConfigFile,
+    head_dim: usize,
+    rules: Rules,
+    local_theta: Option<(&str, f64)>,
+) -> Result<Vec<RotarySpec>, ModelError> {
+    let parameters = parameters(config)?;
+    let nested = |name| parameters.as_ref().map_or(Ok(None), |all| all.object(name));
+    let (full, sliding) = (nested("full_attention")?, nested("sliding_attention")?);
+    if parameters.is_some() && full.is_none() && sliding.is_none() {
+        let supported = "objects `full_attention` and `sliding_attention`";
+        return Err(config.refuse("rope_parameters", supported).into());
     }
-    let mut frequencies: Vec<f64> =
-        (0..head_dim / 2).map(|i| libm::pow(theta, -((2 * i) as f64) / head_dim as f64)).collect();
-    let Some(scaling) = scaling else { return Ok(frequencies) };
+    let global = theta(config, "rope_theta", rules.default_theta)?;
+    let local = local_theta.map_or(Ok(global), |(key, default)| theta(config, key, default))?;
+    let scaling = match &parameters {
+        Some(_) => full,
+        None => config.object("rope_scaling")?,
+    };
+    let of = |scaling: Option<ConfigFile>, default| {
+        let theta = scaling.as_ref().map_or(Ok(default), |scaling| theta(scaling, "rope_theta", default))?;
+        scaled(config, scaling.as_ref(), theta, head_dim, rules)
+    };
+    Ok(vec![of(scaling, global)?, of(sliding, local)?])
+}
+
+/// `rope_parameters`, unless there is `rope_scaling` besides.
+fn parameters(config: &ConfigFile) -> Result<Option<ConfigFile>, ModelError> {
+    let parameters = config.object("rope_parameters")?;
+    if parameters.is_some() && config.object("rope_scaling")?.is_some() {
+        return Err(config.refuse("rope_scaling", "one of `rope_scaling` and `rope_parameters`").into());
+    }
+    Ok(parameters)
+}
+
+/// The base of the rotations, positive.
+fn theta(place: &ConfigFile, key: &str, default: f64) -> Result<f64, ModelError> {
+    let theta = place.f64_or(key, default)?;
+    if theta.is_finite() && theta > 0.0 {
+        Ok(theta)
+    } else {
+        Err(place.refuse(key, "a positive number").into())
+    }
+}
+
+/// A rotation with a scaling.
+fn scaled(
+    config: &ConfigFile,
+    scaling: Option<&ConfigFile>,
+    theta: f64,
+    head_dim: usize,
+    rules: Rules,
+) -> Result<RotarySpec, ModelError> {
+    let dim = rotary_dim(config, scaling, head_dim, rules)?;
+    let plain = (0..dim / 2).map(|i| libm::pow(theta, -((2 * i) as f64) / dim as f64)).collect();
+    let mut rotation = RotarySpec { inverse_frequencies: plain, factor: 1.0, query_growth: None };
+    let Some(scaling) = scaling else { return Ok(rotation) };
     let key = if scaling.opt_str("rope_type")?.is_some() { "rope_type" } else { "type" };
+    let frequencies = &mut rotation.inverse_frequencies;
     match scaling.opt_str(key)? {
         None | Some("default") => {}
-        Some("llama3") => {
-            let llama3 = Llama3::read(&scaling)?;
-            for frequency in &mut frequencies {
-                *frequency = llama3.scale(*frequency);
-            }
+        Some("linear") => {
+            let factor = factor(scaling)?;
+            frequencies.iter_mut().for_each(|frequency| *frequency /= factor);
         }
-        Some(_) => return Err(scaling.refuse(key, "`default` or `llama3`").into()),
+        Some("llama3") => {
+            let llama3 = Llama3::read(scaling)?;
+            frequencies.iter_mut().for_each(|frequency| *frequency = llama3.scale(*frequency));
+        }
+        Some("yarn") => rotation.factor = yarn(config, scaling, theta, frequencies)?,
+        // `su` is the name in the first published configurations.
+        Some("longrope" | "su") => rotation.factor = long(config, scaling, frequencies)?,
+        Some(_) => {
+            let supported = "`default`, `linear`, `llama3`, `yarn` or `longrope`";
+            return Err(scaling.refuse(key, supported).into());
+        }
     }
-    if scaling.opt_f64("partial_rotary_factor")?.is_some_and(|f| f != 1.0) {
-        return Err(scaling.refuse("partial_rotary_factor", "`1.0`").into());
+    Ok(rotation)
+}
+
+/// Number of dimensions of a head that are rotated: the share `partial_rotary_factor`.
+fn rotary_dim(
+    config: &ConfigFile,
+    scaling: Option<&ConfigFile>,
+    head_dim: usize,
+    rules: Rules,
+) -> Result<usize, ModelError> {
+    const KEY: &str = "partial_rotary_factor";
+    let place = match scaling {
+        Some(scaling) if scaling.opt_f64(KEY)?.is_some() => scaling,
+        _ => config,
+    };
+    let share = place.f64_or(KEY, 1.0)?;
+    if share == 1.0 {
+        return Ok(head_dim);
     }
-    Ok(frequencies)
+    if !rules.partial {
+        return Err(place.refuse(KEY, "`1.0`").into());
+    }
+    let dim = (head_dim as f64 * share) as usize;
+    if !(share > 0.0 && share <= 1.0 && dim >= 2 && dim % 2 == 0) {
+        let supported = format!("a share of a head of {head_dim} values that is an even number of them");
+        return Err(place.refuse(KEY, supported).into());
+    }
+    Ok(dim)
+}
+
+/// `factor`, at least 1.
+fn factor(scaling: &ConfigFile) -> Result<f64, ModelError> {
+    let factor = scaling.f64("factor")?;
+    if factor >= 1.0 && factor.is_finite() {
+        Ok(factor)
+    } else {
+        Err(scaling.refuse("factor", "a number of at least 1").into())
+    }
+}
+
+/// The context before it was extended: `original_max_position_embeddings` of the configuration, else of the scaling, else the whole.
+fn original_context(config: &ConfigFile, scaling: &ConfigFile) -> Result<f64, ModelError> {
+    const KEY: &str = "original_max_position_embeddings";
+    let place = if config.opt_f64(KEY)?.is_some() { config } else { scaling };
+    let context = place.f64_or(KEY, config.f64("max_position_embeddings")?)?;
+    if context > 1.0 { Ok(context) } else { Err(place.refuse(KEY, "a number above 1").into()) }
+}
+
+/// The attention factor that a configuration names, if it does: positive.
+fn attention_factor(scaling: &ConfigFile) -> Result<Option<f64>, ModelError> {
+    match scaling.opt_f64("attention_factor")? {
+        Some(factor) if !(factor > 0.0 && factor.is_finite()) => {
+            Err(scaling.refuse("attention_factor", "a positive number").into())
+        }
+        factor => Ok(factor),
+    }
+}
+
+/// YaRN (Peng et al. 2023): frequencies that turn often stay, those that turn seldom are divided by `factor`, with a ramp between
+/// them. Returns the attention factor.
+fn yarn(
+    config: &ConfigFile,
+    scaling: &ConfigFile,
+    theta: f64,
+    frequencies: &mut [f64],
+) -> Result<f64, ModelError> {
+    let (factor, context) = (factor(scaling)?, original_context(config, scaling)?);
+    let magnitude = |m: f64| if factor <= 1.0 { 1.0 } else { 0.1 * m * libm::log(factor) + 1.0 };
+    let nonzero = |key| scaling.opt_f64(key).map(|value| value.filter(|value| *value != 0.0));
+    let attention = match (attention_factor(scaling)?, nonzero("mscale")?, nonzero("mscale_all_dim")?) {
+        (Some(factor), ..) => factor,
+        (None, Some(mscale), Some(all)) => magnitude(mscale) / magnitude(all),
+        _ => magnitude(1.0),
+    };
+    let dim = (2 * frequencies.len()) as f64;
+    // The pair of dimensions that turns so many times within the context.
+    let pair = |turns: f64| {
+        dim * libm::log(context / (turns * 2.0 * std::f64::consts::PI)) / (2.0 * libm::log(theta))
+    };
+    let (fast, slow) = (nonzero("beta_fast")?.unwrap_or(32.0), nonzero("beta_slow")?.unwrap_or(1.0));
+    if !(fast > 0.0 && slow > 0.0 && theta > 1.0) {
+        let supported = "positive with a positive `beta_slow` and a `rope_theta` above 1";
+        return Err(scaling.refuse("beta_fast", supported).into());
+    }
+    let (mut low, mut high) = (pair(fast), pair(slow));
+    if scaling.bool_or("truncate", true)? {
+        (low, high) = (low.floor(), high.ceil());
+    }
+    let (low, mut high) = (low.max(0.0), high.min(dim - 1.0));
+    if low == high {
+        high += 0.001;
+    }
+    for (i, frequency) in frequencies.iter_mut().enumerate() {
+        let divided = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+        *frequency = *frequency / factor * divided + *frequency * (1.0 - divided);
+    }
+    Ok(attention)
+}
+
+/// LongRoPE (Ding et al. 2024): every frequency is divided by a factor of its own. There are two lists of factors; one is for contexts
+/// beyond the original one. The reference chooses by the length of each sequence, so that the keys of its first tokens change when it
+/// grows; here the model's context decides, so that keys never change. Returns the attention factor.
+fn long(config: &ConfigFile, scaling: &ConfigFile, frequencies: &mut [f64]) -> Result<f64, ModelError> {
+    let context = config.f64("max_position_embeddings")?;
+    let original = original_context(config, scaling)?;
+    let key = if context > original { "long_factor" } else { "short_factor" };
+    let factors = scaling.numbers(key)?;
+    if factors.len() != frequencies.len() || !factors.iter().all(|factor| *factor > 0.0) {
+        let supported = format!("{} positive numbers", frequencies.len());
+        return Err(scaling.refuse(key, supported).into());
+    }
+    frequencies.iter_mut().zip(&factors).for_each(|(frequency, factor)| *frequency /= factor);
+    let factor = scaling.opt_f64("factor")?.unwrap_or(context / original);
+    let extended = libm::sqrt(1.0 + libm::log(factor) / libm::log(original));
+    Ok(attention_factor(scaling)?.unwrap_or(if factor <= 1.0 { 1.0 } else { extended }))
 }
 
 /// `rope_scaling` of type `llama3`.
@@ -56,14 +247,11 @@ struct Llama3 {
 impl Llama3 {
     fn read(scaling: &ConfigFile) -> Result<Self, ModelError> {
         let this = Self {
-            factor: scaling.f64("factor")?,
+            factor: factor(scaling)?,
             low_freq_factor: scaling.f64("low_freq_factor")?,
             high_freq_factor: scaling.f64("high_freq_factor")?,
             original_context: scaling.f64("original_max_position_embeddings")?,
         };
-        if this.factor < 1.0 || !this.factor.is_finite() {
-            return Err(scaling.refuse("factor", "a number of at least 1").into());
-        }
         if this.high_freq_factor <= this.low_freq_factor {
             return Err(scaling.refuse("high_freq_factor", "a number above `low_freq_factor`").into());
         }

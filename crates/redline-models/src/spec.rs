@@ -2,6 +2,8 @@
 //!
 //! An architecture file makes it from a configuration; loading, checking and `synth` iterate over it.
 
+use redline_kernels::op::activation::ActivationFunction;
+
 use crate::plan::Site;
 
 /// A tensor as a checkpoint holds it.
@@ -57,6 +59,17 @@ pub struct PartSpec {
     pub bias: bool,
 }
 
+/// The kind of a normalisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// RMSNorm.
+    Rms,
+    /// RMSNorm whose scale is 1 more than the weight that the checkpoint holds (Gemma).
+    RmsPlusOne,
+    /// LayerNorm, with bias.
+    Layer,
+}
+
 /// A normalisation: `{name}.weight` and for LayerNorm `{name}.bias`.
 #[derive(Clone, Debug)]
 pub struct NormSpec {
@@ -66,8 +79,8 @@ pub struct NormSpec {
     pub width: usize,
     /// Added to the mean square or variance.
     pub eps: f32,
-    /// LayerNorm (with bias) instead of RMSNorm.
-    pub layer_norm: bool,
+    /// What it computes.
+    pub kind: NormKind,
 }
 
 /// Self-attention of one layer.
@@ -83,44 +96,54 @@ pub struct AttentionSpec {
     pub scale: f32,
     /// Number of keys that a query sees, itself included.
     pub window: Option<usize>,
+    /// Logits are capped to `cap * tanh(logit / cap)`.
+    pub softcap: Option<f32>,
+    /// The rotation of queries and keys, an index of [`PositionSpec::Rotary`]; `None`: not rotated.
+    pub rotation: Option<usize>,
     /// Queries, keys and values: `heads + 2 * kv_heads` heads of outputs.
     pub qkv: LinearSpec,
     /// Back to the hidden width.
     pub output: LinearSpec,
-    /// RMSNorm over every head of the queries and of the keys, before rotation.
+    /// RMSNorm of the queries and of the keys, before rotation: over every head, or if they are as wide as all heads, over these
+    /// together.
     pub head_norms: Option<(NormSpec, NormSpec)>,
 }
 
-/// The feed-forward part of one layer.
+/// The feed-forward part of one layer: `down(f(up(x)))`, or with a gate `down(f(gate(x)) * up(x))` (Shazeer 2020).
 #[derive(Clone, Debug)]
-pub enum MlpSpec {
-    /// `down(gelu_new(up(x)))`.
-    Gelu {
-        /// To the inner width.
-        up: LinearSpec,
-        /// Back.
-        down: LinearSpec,
-    },
-    /// `down(silu(gate(x)) * up(x))`.
-    SwiGlu {
-        /// Gate and up, side by side.
-        gate_up: LinearSpec,
-        /// Back.
-        down: LinearSpec,
-    },
+pub struct MlpSpec {
+    /// f.
+    pub activation: ActivationFunction,
+    /// Whether there is a gate.
+    pub gated: bool,
+    /// To the inner width; with a gate, gate and up, side by side.
+    pub up: LinearSpec,
+    /// Back.
+    pub down: LinearSpec,
 }
 
-/// One layer: `x + attention(norm(x))`, then `x + mlp(norm(x))`.
+/// The norms of attention or of the feed-forward part: `after(f(before(x)))`.
+#[derive(Clone, Debug, Default)]
+pub struct NormsSpec {
+    /// Of the input.
+    pub before: Option<NormSpec>,
+    /// Of the output, before it is added to the residual stream.
+    pub after: Option<NormSpec>,
+}
+
+/// One layer: `x + residual_scale * attention(x)`, then `x + residual_scale * mlp(x)`, each between its norms.
 #[derive(Clone, Debug)]
 pub struct LayerSpec {
-    /// Before attention.
-    pub attention_norm: NormSpec,
     /// Attention.
     pub attention: AttentionSpec,
-    /// Before the feed-forward part.
-    pub mlp_norm: NormSpec,
+    /// Its norms.
+    pub attention_norms: NormsSpec,
     /// The feed-forward part.
     pub mlp: MlpSpec,
+    /// Its norms.
+    pub mlp_norms: NormsSpec,
+    /// Factor on what is added to the residual stream; 1 in most families.
+    pub residual_scale: f32,
 }
 
 /// How positions enter the model.
@@ -128,8 +151,50 @@ pub struct LayerSpec {
 pub enum PositionSpec {
     /// A learned embedding of this name, `[context, hidden]`, added to the token embedding.
     Learned(String),
-    /// Rotation of queries and keys; one inverse frequency per pair of dimensions.
-    Rotary(Vec<f64>),
+    /// Rotations of queries and keys, which the layers name by their index.
+    Rotary(Vec<RotarySpec>),
+}
+
+/// A rotation of queries and keys.
+#[derive(Clone, Debug)]
+pub struct RotarySpec {
+    /// One inverse frequency per pair of dimensions, of the first dimensions of a head; the others are not rotated.
+    pub inverse_frequencies: Vec<f64>,
+    /// Factor on cosines and sines (the attention factor of YaRN).
+    pub factor: f64,
+    /// Growth of queries with their position.
+    pub query_growth: Option<QueryGrowth>,
+}
+
+/// Factor `1 + beta ln(1 + floor(position / context))` on the queries after their rotation (Llama 4, Ministral 3).
+#[derive(Clone, Copy, Debug)]
+pub struct QueryGrowth {
+    /// `llama_4_scaling_beta`.
+    pub beta: f64,
+    /// `original_max_position_embeddings`, positive.
+    pub context: f64,
+}
+
+impl QueryGrowth {
+    /// The factor at a position, computed in f64 and rounded once.
+    pub fn factor(self, position: u32) -> f32 {
+        (1.0 + self.beta * libm::log1p((f64::from(position) / self.context).floor())) as f32
+    }
+}
+
+/// What becomes of the products with the head: `softcap(scale * x)`.
+#[derive(Clone, Copy, Debug)]
+pub struct LogitSpec {
+    /// Factor; 1 in most families.
+    pub scale: f32,
+    /// Logits are capped to `cap * tanh(logit / cap)`.
+    pub softcap: Option<f32>,
+}
+
+impl Default for LogitSpec {
+    fn default() -> Self {
+        Self { scale: 1.0, softcap: None }
+    }
 }
 
 /// The prediction the model was trained for.
@@ -158,6 +223,8 @@ pub struct DecoderSpec {
     pub context: usize,
     /// Name of the token embedding up to `.weight`.
     pub embedding: String,
+    /// Factor on the token embedding; 1 in most families.
+    pub embedding_scale: f32,
     /// Positions.
     pub positions: PositionSpec,
     /// The layers.
@@ -168,6 +235,8 @@ pub struct DecoderSpec {
     pub tied: bool,
     /// Name of the head's tensor: [`HEAD`], or another name, which then has the prefix.
     pub head: &'static str,
+    /// What becomes of the products with the head.
+    pub logits: LogitSpec,
     /// What a row of the logits predicts, and which tokens it sees.
     pub objective: Objective,
     /// Suffixes of names of unused buffers in old checkpoints.
@@ -185,17 +254,7 @@ impl DecoderSpec {
             all.push(weight(format!("{name}.weight"), [self.context, self.hidden]));
         }
         for layer in &self.layers {
-            layer.attention_norm.tensors(&mut all);
-            layer.attention.qkv.tensors(&mut all);
-            if let Some((q, k)) = &layer.attention.head_norms {
-                q.tensors(&mut all);
-                k.tensors(&mut all);
-            }
-            layer.attention.output.tensors(&mut all);
-            layer.mlp_norm.tensors(&mut all);
-            let (first, second) = layer.mlp.parts();
-            first.tensors(&mut all);
-            second.tensors(&mut all);
+            layer.tensors(&mut all);
         }
         self.final_norm.tensors(&mut all);
         if !self.tied {
@@ -217,6 +276,14 @@ impl DecoderSpec {
         }
     }
 
+    /// The rotations; none with learned positions.
+    pub fn rotations(&self) -> &[RotarySpec] {
+        match &self.positions {
+            PositionSpec::Learned(_) => &[],
+            PositionSpec::Rotary(rotations) => rotations,
+        }
+    }
+
     /// The head, unless it is the embedding.
     pub fn head_linear(&self) -> Option<LinearSpec> {
         let name = self.head.strip_suffix(".weight").unwrap_or(self.head);
@@ -227,9 +294,7 @@ impl DecoderSpec {
     pub fn linears(&self) -> Vec<LinearSpec> {
         let mut all = vec![self.token_table()];
         for layer in &self.layers {
-            let (first, second) = layer.mlp.parts();
-            let linears = [&layer.attention.qkv, &layer.attention.output, first, second];
-            all.extend(linears.into_iter().cloned());
+            all.extend(layer.linears().map(|(_, linear)| linear.clone()));
         }
         all.extend(self.head_linear());
         all
@@ -265,26 +330,48 @@ fn weight(name: String, shape: [usize; 2]) -> TensorSpec {
 }
 
 impl LayerSpec {
-    /// The linear layer at a site of the layer.
-    pub fn linear(&self, site: Site) -> &LinearSpec {
-        let (first, second) = self.mlp.parts();
-        match site {
-            Site::Qkv => &self.attention.qkv,
-            Site::Output => &self.attention.output,
-            Site::Up => first,
-            Site::Down => second,
-            Site::Head => unreachable!("the head belongs to no layer"),
-        }
+    /// The linear layers with their sites, in the order of the forward pass.
+    pub fn linears(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
+        let Self { attention, mlp, .. } = self;
+        [
+            (Site::Qkv, &attention.qkv),
+            (Site::Output, &attention.output),
+            (Site::Up, &mlp.up),
+            (Site::Down, &mlp.down),
+        ]
+        .into_iter()
     }
-}
 
-impl MlpSpec {
-    /// The two linear layers.
-    pub fn parts(&self) -> (&LinearSpec, &LinearSpec) {
-        match self {
-            Self::Gelu { up, down } => (up, down),
-            Self::SwiGlu { gate_up, down } => (gate_up, down),
+    /// The linear layer at a site; `None` if the layer has none there.
+    pub fn linear(&self, site: Site) -> Option<&LinearSpec> {
+        self.linears().find(|(of, _)| *of == site).map(|(_, linear)| linear)
+    }
+
+    /// The linear layer at a site that the layer has.
+    pub(crate) fn at(&self, site: Site) -> &LinearSpec {
+        self.linear(site).expect("a site of the layer")
+    }
+
+    /// The norms of the residual stream's width.
+    pub fn norms(&self) -> impl Iterator<Item = &NormSpec> {
+        let all = [&self.attention_norms, &self.mlp_norms];
+        all.into_iter().flat_map(|NormsSpec { before, after }| before.iter().chain(after))
+    }
+
+    fn tensors(&self, all: &mut Vec<TensorSpec>) {
+        let norm = |norm: &Option<NormSpec>, all: &mut _| norm.iter().for_each(|norm| norm.tensors(all));
+        norm(&self.attention_norms.before, all);
+        self.attention.qkv.tensors(all);
+        if let Some((q, k)) = &self.attention.head_norms {
+            q.tensors(all);
+            k.tensors(all);
         }
+        self.attention.output.tensors(all);
+        norm(&self.attention_norms.after, all);
+        norm(&self.mlp_norms.before, all);
+        self.mlp.up.tensors(all);
+        self.mlp.down.tensors(all);
+        norm(&self.mlp_norms.after, all);
     }
 }
 
@@ -295,7 +382,7 @@ impl NormSpec {
             shape: vec![self.width],
             role: Role::Scale,
         });
-        if self.layer_norm {
+        if self.kind == NormKind::Layer {
             all.push(TensorSpec {
                 name: format!("{}.bias", self.name),
                 shape: vec![self.width],

@@ -3,14 +3,16 @@
 //! That memory, the [`Arena`], is reserved before the first pass. Blocks allocate activations from it as from a stack, and each is a
 //! handle, [`Act`]. All activations of a layer are released together. No operation returns an error or allocates memory.
 
-use redline_kernels::op::activation::silu_gate;
+use redline_kernels::op::activation::{ActivationFunction, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::kv::{CheckedSegments, KvPages, Segment};
 use redline_kernels::op::linear::{Epilogue, LoraRows, Variant, linear};
 use redline_kernels::op::norm::rms_norm_heads;
-use redline_kernels::op::rope::{RopeTable, rope};
+use redline_kernels::op::rope::rope;
+use redline_kernels::op::scale::scale;
+use redline_kernels::op::softcap::softcap;
 use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::{Buffer, Exec, Matrix, OutOfMemory, Rows, RowsMut};
 
@@ -18,6 +20,7 @@ use crate::activation::{Activation, ActivationId, ActivationName};
 use crate::adapter::resident::{AdapterRows, AdapterUse, EmbeddingUpdate, loras_of, of_wanted};
 use crate::block::linear::Linear;
 use crate::block::norm::Norm;
+use crate::block::rotation::Rotation;
 use crate::plan::{Plan, Site};
 use crate::profile::{Operation, Profile, SpanStart};
 use crate::trace::{Observation, Observations};
@@ -128,7 +131,7 @@ pub struct Step<'a> {
     /// Updates of the current layer.
     loras: Vec<LoraRows<'a>>,
     kv: &'a mut KvPages,
-    rope: Option<&'a RopeTable>,
+    rotations: &'a [Rotation],
     plan: Option<&'a Plan>,
     /// The current layer.
     layer: Option<usize>,
@@ -174,7 +177,7 @@ impl<'a> Step<'a> {
     pub(crate) fn new(
         exec: Exec<'a>,
         arena: &'a mut Arena,
-        rope: Option<&'a RopeTable>,
+        rotations: &'a [Rotation],
         input: StepInput<'a>,
     ) -> Self {
         let StepInput { tokens, positions, segments, wanted, adapters, kv, plan, watchers } = input;
@@ -191,7 +194,7 @@ impl<'a> Step<'a> {
             adapters,
             loras: Vec::with_capacity(adapters.iter().map(|part| part.uses.len()).sum()),
             kv,
-            rope,
+            rotations,
             plan,
             layer: None,
             watchers,
@@ -321,7 +324,7 @@ impl<'a> Step<'a> {
                 }
                 let update = self.head(t, up, None, &[]);
                 let (from, mut to) = Self::input_and_output(&mut self.arena.values, update, x);
-                add(self.exec, &mut to, from);
+                add(self.exec, &mut to, from, 1.0);
                 for (r, gains) in (0..rows.len()).filter_map(|r| Some((r, gains.as_ref()?))) {
                     to.row(r).iter_mut().zip(gains.iter()).for_each(|(x, gain)| *x *= gain);
                 }
@@ -359,47 +362,69 @@ impl<'a> Step<'a> {
         y
     }
 
-    /// RMSNorm of each of `heads` heads, in place.
-    pub fn norm_heads(&mut self, x: Act, heads: usize, norm: &Norm) {
-        let exec = self.exec;
+    /// RMSNorm of each part of a row that is as wide as the norm, in place: of each head, or of all together.
+    pub fn norm_heads(&mut self, x: Act, norm: &Norm) {
+        let (exec, heads) = (self.exec, x.width / norm.width());
+        assert_eq!(x.width, heads * norm.width(), "whole heads");
         let timed = self.begin(|| Operation::of("norm_heads", x.rows, x.width));
         rms_norm_heads(exec, &mut self.write(x), 0, heads, &norm.weight, norm.eps);
         self.end(timed);
         self.show(norm.name, x);
     }
 
-    /// `x += a`. Returns `x`, which is reported to the observers as `name`.
-    pub fn add(&mut self, x: Act, a: Act, name: ActivationName) -> Act {
+    /// `x += factor * a`. Returns `x`, which is reported to the observers as `name`.
+    pub fn add(&mut self, x: Act, a: Act, factor: f32, name: ActivationName) -> Act {
         let timed = self.begin(|| Operation::of("add", x.rows, x.width));
         let (from, mut to) = Self::input_and_output(&mut self.arena.values, a, x);
-        add(self.exec, &mut to, from);
+        add(self.exec, &mut to, from, factor);
         self.end(timed);
         self.show(name, x);
         x
     }
 
-    /// `silu(gate) * up`, where a row of `gate_up` is a row of gate followed by a row of up.
-    pub fn silu_gate(&mut self, gate_up: Act) -> Act {
+    /// `x *= factor`; does nothing if that is 1.
+    pub fn scale(&mut self, x: Act, factor: f32) {
+        if factor != 1.0 {
+            let exec = self.exec;
+            let timed = self.begin(|| Operation::of("scale", x.rows, x.width));
+            scale(exec, &mut self.write(x), |_| factor);
+            self.end(timed);
+        }
+    }
+
+    /// `cap * tanh(x / cap)`, in place.
+    pub fn softcap(&mut self, x: Act, cap: f32) {
+        let exec = self.exec;
+        let timed = self.begin(|| Operation::of("softcap", x.rows, x.width));
+        softcap(exec, &mut self.write(x), cap);
+        self.end(timed);
+    }
+
+    /// `function(gate) * up`, where a row of `gate_up` is a row of gate followed by a row of up.
+    pub fn gate(&mut self, function: ActivationFunction, gate_up: Act) -> Act {
         let y = self.alloc(gate_up.rows, gate_up.width / 2);
-        let timed = self.begin(|| Operation::of("silu_gate", y.rows, y.width));
+        let timed = self.begin(|| Operation::of("gate", y.rows, y.width));
         let (from, mut to) = Self::input_and_output(&mut self.arena.values, gate_up, y);
-        silu_gate(self.exec, from, &mut to);
+        gate(self.exec, function, from, &mut to);
         self.end(timed);
         y
     }
 
-    /// Whether this model rotates queries and keys.
-    pub fn rotates(&self) -> bool {
-        self.rope.is_some()
+    /// Rotates `heads` heads in place, by a rotation of the model.
+    pub fn rope(&mut self, rotation: usize, x: Act, heads: usize) {
+        let (exec, positions, table) = (self.exec, self.positions, &self.rotations[rotation].table);
+        assert_eq!(x.width, heads * table.head_dim(), "heads as wide as those of the rotation");
+        let timed = self.begin(|| Operation::of("rope", x.rows, x.width));
+        rope(exec, table, positions, &mut self.write(x), 0, heads);
+        self.end(timed);
     }
 
-    /// Rotates `heads` heads in place; does nothing for architectures without rotation.
-    pub fn rope(&mut self, x: Act, heads: usize) {
+    /// Multiplies queries by what a rotation lets them grow, in place.
+    pub fn grow(&mut self, rotation: usize, q: Act) {
         let (exec, positions) = (self.exec, self.positions);
-        if let Some(table) = self.rope {
-            assert_eq!(x.width, heads * table.head_dim(), "one rotation for heads of every layer");
-            let timed = self.begin(|| Operation::of("rope", x.rows, x.width));
-            rope(exec, table, positions, &mut self.write(x), 0, heads);
+        if let Some(growth) = self.rotations[rotation].growth {
+            let timed = self.begin(|| Operation::of("scale", q.rows, q.width));
+            scale(exec, &mut self.write(q), |r| growth.factor(positions[r]));
             self.end(timed);
         }
     }

@@ -119,6 +119,12 @@ impl ConfigFile {
         Ok(self.typed(key, "a list of strings", all)?.unwrap_or_default())
     }
 
+    /// A list of numbers, empty when absent.
+    pub fn numbers(&self, key: &str) -> Result<Vec<f64>> {
+        let all = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect();
+        Ok(self.typed(key, "a list of numbers", all)?.unwrap_or_default())
+    }
+
     /// Token ids: one number or a list of them, empty when absent.
     pub fn ids(&self, key: &str) -> Result<Vec<u32>> {
         let id = |value: &Value| value.as_u64()?.try_into().ok();

@@ -82,7 +82,7 @@ fn configurations() {
         ),
         (json!({"hidden_act": "gelu"}), &["hidden_act", "gelu", "silu"]),
         (json!({"sliding_window": 8}), &["sliding_window", "8"]),
-        (json!({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}), &["yarn", "llama3"]),
+        (json!({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}), &["dynamic", "llama3"]),
         (json!({"attn_logit_softcapping": 50.0}), &["attn_logit_softcapping", "50"]),
         (json!({"num_key_value_heads": 2}), &["num_attention_heads", "5", "2"]),
         (json!({"head_dim": 300}), &["300", "256"]),

@@ -29,10 +29,7 @@ fn write(model: &Path, dir: &Path, seed: u64, most: f32) {
         ((mix(state) >> 40) as f32 / 8_388_608.0 - 1.0) * most
     };
     let (mut tensors, mut values, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    for linear in spec.layers.iter().flat_map(|layer| {
-        let (first, second) = layer.mlp.parts();
-        [&layer.attention.qkv, &layer.attention.output, first, second]
-    }) {
+    for (_, linear) in spec.layers.iter().flat_map(|layer| layer.linears()) {
         for part in &linear.parts {
             let module = spec.prefixed(&part.name);
             let path = format!("base_model.model.{module}");

@@ -1,4 +1,4 @@
-//! Activations: GELU (tanh form, `gelu_new`) and the SiLU gate.
+//! Activations: GELU (tanh form, `gelu_new`) and SiLU, after a linear layer or as gates.
 //!
 //! `gelu_new(x) = 0.5 x (1 + tanh u) = x / (1 + exp(-2u))`, `u = sqrt(2/pi) (x + 0.044715 x^3)`; `silu(x) = x / (1 + exp(-x))`:
 //! the second forms have no cancellation. True divisions, exp of [`super::exp`].
@@ -17,6 +17,8 @@ pub enum ActivationFunction {
     None,
     /// GELU in its tanh form (`gelu_new`, `gelu_pytorch_tanh`).
     GeluNew,
+    /// `x / (1 + exp(-x))` (SiLU, swish).
+    Silu,
 }
 
 #[inline(always)]
@@ -24,6 +26,7 @@ pub(crate) fn apply<S: Isa>(s: S, activation: ActivationFunction, x: S::F) -> S:
     match activation {
         ActivationFunction::None => x,
         ActivationFunction::GeluNew => gelu_new(s, x),
+        ActivationFunction::Silu => silu(s, x),
     }
 }
 
@@ -43,8 +46,8 @@ fn silu<S: Isa>(s: S, x: S::F) -> S::F {
     s.div(x, s.add(exp(s, s.neg(x)), s.splat(1.0)))
 }
 
-/// `out[r][i] = silu(x[r][i]) * x[r][width + i]`, where `x` holds gate and up side by side, `[rows, 2 * width]`.
-pub fn silu_gate(exec: Exec<'_>, x: Rows<'_>, out: &mut RowsMut<'_>) {
+/// `out[r][i] = function(x[r][i]) * x[r][width + i]`, where `x` holds gate and up side by side, `[rows, 2 * width]`.
+pub fn gate(exec: Exec<'_>, function: ActivationFunction, x: Rows<'_>, out: &mut RowsMut<'_>) {
     let (width, stride) = (out.width, out.stride);
     assert!(x.width == 2 * width && x.rows == out.rows, "gate and up of {width} values, got {}", x.width);
     let to = Disjoint::new(out.data);
@@ -53,18 +56,19 @@ pub fn silu_gate(exec: Exec<'_>, x: Rows<'_>, out: &mut RowsMut<'_>) {
             let (gate, up) = x.row(r).split_at(width);
             // SAFETY: each row is written by the one member that owns it.
             let out = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride), width) };
-            exec.simd.run(SiluGate { gate, up, out });
+            exec.simd.run(Gate { function, gate, up, out });
         }
     });
 }
 
-struct SiluGate<'a> {
+struct Gate<'a> {
+    function: ActivationFunction,
     gate: &'a [f32],
     up: &'a [f32],
     out: &'a mut [f32],
 }
 
-impl Kernel for SiluGate<'_> {
+impl Kernel for Gate<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -74,7 +78,7 @@ impl Kernel for SiluGate<'_> {
             unsafe {
                 let gate = s.load_partial(self.gate.as_ptr().add(at), n);
                 let up = s.load_partial(self.up.as_ptr().add(at), n);
-                s.store_partial(self.out.as_mut_ptr().add(at), s.mul(silu(s, gate), up), n);
+                s.store_partial(self.out.as_mut_ptr().add(at), s.mul(apply(s, self.function, gate), up), n);
             }
         }
     }

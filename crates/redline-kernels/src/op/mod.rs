@@ -13,5 +13,7 @@ pub mod norm;
 pub mod probe;
 pub(crate) mod quantise;
 pub mod rope;
+pub mod scale;
+pub mod softcap;
 pub mod softmax;
 pub mod summary;

@@ -1,7 +1,7 @@
 //! Rotary position embedding (Su et al. 2021) in the half-split form of Hugging Face checkpoints.
 //!
-//! Tables are computed in f64 with a pure-Rust sine and cosine, and rounded to f32 once; `fma(x0, c, -(x1 * s))`, `fma(x1, c,
-//! x0 * s)`.
+//! Tables are computed in f64 with a pure-Rust sine and cosine, times the factor of the rotation, and rounded to f32 once; `fma(x0, c,
+//! -(x1 * s))`, `fma(x1, c, x0 * s)`. A rotation may cover only the first dimensions of a head: the others are left as they are.
 
 use std::ops::Range;
 
@@ -19,20 +19,38 @@ const FIRST: usize = 256;
 #[derive(Debug)]
 pub struct RopeTable {
     inverse_frequencies: Vec<f64>,
-    /// `[positions][2][head_dim / 2]`: cosines, then sines. Buffers are never moved, so growth copies nothing.
+    /// Dimension of a head.
+    head_dim: usize,
+    /// Factor on cosines and sines.
+    factor: f64,
+    /// `[positions][2][rotary_dim / 2]`: cosines, then sines. Buffers are never moved, so growth copies nothing.
     buffers: Vec<Buffer<f32>>,
     /// Number of positions that have values.
     computed: usize,
 }
 
 impl RopeTable {
-    /// Creates a table without positions; `inverse_frequencies` has `head_dim / 2` values.
+    /// Creates a table without positions that rotates whole heads; `inverse_frequencies` has `head_dim / 2` values.
     pub fn new(inverse_frequencies: Vec<f64>) -> Self {
-        Self { inverse_frequencies, buffers: Vec::new(), computed: 0 }
+        let head_dim = 2 * inverse_frequencies.len();
+        Self::partial(inverse_frequencies, head_dim, 1.0)
+    }
+
+    /// Creates a table without positions that rotates the first `2 * inverse_frequencies.len()` of `head_dim` dimensions, and
+    /// multiplies them by `factor` (the attention factor of YaRN and LongRoPE).
+    pub fn partial(inverse_frequencies: Vec<f64>, head_dim: usize, factor: f64) -> Self {
+        let rotary = 2 * inverse_frequencies.len();
+        assert!(rotary <= head_dim, "{rotary} rotated dimensions of {head_dim}");
+        Self { inverse_frequencies, head_dim, factor, buffers: Vec::new(), computed: 0 }
     }
 
     /// Dimension of a head.
     pub fn head_dim(&self) -> usize {
+        self.head_dim
+    }
+
+    /// Number of dimensions that are rotated.
+    fn rotary_dim(&self) -> usize {
         2 * self.inverse_frequencies.len()
     }
 
@@ -53,7 +71,7 @@ impl RopeTable {
     pub fn reserve(&mut self, positions: usize) -> Result<(), OutOfMemory> {
         while self.reserved() < positions {
             let more = self.reserved().max(FIRST);
-            self.buffers.push(Buffer::zeroed(more.saturating_mul(self.head_dim()))?);
+            self.buffers.push(Buffer::zeroed(more.saturating_mul(self.rotary_dim()))?);
         }
         Ok(())
     }
@@ -61,13 +79,14 @@ impl RopeTable {
     /// Computes the values of the first `positions` positions that have none yet. Their memory must be reserved.
     pub fn compute(&mut self, positions: usize) {
         assert!(positions <= self.reserved(), "{positions} positions, room for {}", self.reserved());
+        let factor = self.factor;
         for position in self.computed..positions {
             let (buffer, range) = self.place(position);
             let (cos, sin) = self.buffers[buffer][range].split_at_mut(self.inverse_frequencies.len());
             for (i, frequency) in self.inverse_frequencies.iter().enumerate() {
                 let angle = position as f64 * frequency;
-                cos[i] = libm::cos(angle) as f32;
-                sin[i] = libm::sin(angle) as f32;
+                cos[i] = (libm::cos(angle) * factor) as f32;
+                sin[i] = (libm::sin(angle) * factor) as f32;
             }
         }
         self.computed = self.computed.max(positions);
@@ -77,8 +96,8 @@ impl RopeTable {
     fn place(&self, position: usize) -> (usize, Range<usize>) {
         let buffer = (position / FIRST).checked_ilog2().map_or(0, |n| n as usize + 1);
         let before = if buffer == 0 { 0 } else { FIRST << (buffer - 1) };
-        let at = (position - before) * self.head_dim();
-        (buffer, at..at + self.head_dim())
+        let at = (position - before) * self.rotary_dim();
+        (buffer, at..at + self.rotary_dim())
     }
 
     /// Cosines and sines of a position.
@@ -110,13 +129,14 @@ pub fn rope(
             let (cos, sin) = table.row(positions[r] as usize);
             // SAFETY: each row is written by the one member that owns it; the heads lie within the row.
             let x = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride + at), width) };
-            exec.simd.run(Rotate { x, cos, sin });
+            exec.simd.run(Rotate { x, head_dim: table.head_dim, cos, sin });
         }
     });
 }
 
 struct Rotate<'a> {
     x: &'a mut [f32],
+    head_dim: usize,
     cos: &'a [f32],
     sin: &'a [f32],
 }
@@ -126,8 +146,8 @@ impl Kernel for Rotate<'_> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let half = self.cos.len();
-        for head in self.x.chunks_exact_mut(2 * half) {
-            let (first, second) = head.split_at_mut(half);
+        for head in self.x.chunks_exact_mut(self.head_dim) {
+            let (first, second) = head[..2 * half].split_at_mut(half);
             for at in (0..half).step_by(LANES) {
                 let n = (half - at).min(LANES);
                 // SAFETY: all four slices have `half` values; `n` remain from `at`.

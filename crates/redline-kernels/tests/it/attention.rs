@@ -15,6 +15,7 @@ struct Case {
     head_dim: usize,
     tokens: usize,
     window: Option<usize>,
+    softcap: Option<f32>,
 }
 
 struct Data {
@@ -47,7 +48,7 @@ impl Case {
     }
 
     fn shape(&self) -> AttentionShape {
-        AttentionShape { heads: self.heads, scale: 0.3, window: self.window }
+        AttentionShape { heads: self.heads, scale: 0.3, window: self.window, softcap: self.softcap }
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -130,7 +131,10 @@ impl Case {
             if keys.is_empty() {
                 continue;
             }
-            let logits = self.logits(&q, data, &places(&keys));
+            let mut logits = self.logits(&q, data, &places(&keys));
+            if let Some(cap) = self.softcap {
+                logits.iter_mut().for_each(|x| *x = capped(*x, cap));
+            }
             let m = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let p: Vec<f32> = logits.iter().map(|s| exp(s - m)).collect();
             let mut lanes = [0f32; 16];
@@ -242,6 +246,13 @@ fn f16(x: f32) -> f32 {
     (x / unit).round_ties_even() * unit
 }
 
+/// `cap * tanh(x / cap)`, from its definition in `op/softcap.rs`.
+fn capped(x: f32, cap: f32) -> f32 {
+    let u = x / cap;
+    let e = exp(-2.0 * u.abs());
+    ((1.0 - e) / (1.0 + e)).copysign(u) * cap
+}
+
 fn exp(x: f32) -> f32 {
     let mut v = [x];
     exp_in_place(Simd::variants()[0], &mut v);
@@ -263,7 +274,7 @@ fn cases() -> Vec<Case> {
             (2, 1, 255, 70, None),
             (3, 1, 256, 300, Some(90)),
         ] {
-            all.push(Case { format, heads, kv_heads, head_dim, tokens, window });
+            all.push(Case { format, heads, kv_heads, head_dim, tokens, window, softcap: None });
         }
     }
     // Powers of two that are not above, for the format that holds nothing else.
@@ -274,7 +285,13 @@ fn cases() -> Vec<Case> {
         (8, 2, 32, 270, Some(70)),
         (3, 1, 128, 270, None),
     ] {
-        all.push(Case { format: KvFormat::W4, heads, kv_heads, head_dim, tokens, window });
+        all.push(Case { format: KvFormat::W4, heads, kv_heads, head_dim, tokens, window, softcap: None });
+    }
+    // A cap that changes most logits.
+    let (heads, kv_heads, head_dim, tokens, window) = (4, 2, 32, 290, Some(270));
+    for &format in KvFormat::ALL {
+        all.push(Case { format, heads, kv_heads, head_dim, tokens, window, softcap: Some(0.5) });
+        all.push(Case { format, heads, kv_heads, head_dim, tokens, window: None, softcap: Some(0.5) });
     }
     all.retain(|case| case.format.holds(case.head_dim));
     all
@@ -364,7 +381,7 @@ fn sequences_that_share_pages_do_not_show() {
             if !format.holds(head_dim) {
                 continue;
             }
-            let case = Case { format, heads, kv_heads, head_dim, tokens: 5 * 64 + 30, window };
+            let case = Case { format, heads, kv_heads, head_dim, tokens: 5 * 64 + 30, window, softcap: None };
             let data = case.data(7);
             for threads in [1, 2] {
                 let team = Team::new(threads).unwrap();
@@ -440,7 +457,15 @@ fn the_spans_of_few_rows_are_merged_in_order() {
         for (window, bidirectional) in [(None, false), (Some(2100), false), (None, true)] {
             // The rows of the first sequence end in different spans. The second one shares its pages but ends earlier.
             let head_dim = if format.holds(24) { 24 } else { 64 };
-            let case = Case { format, heads: 3, kv_heads: 1, head_dim, tokens: 14 * SPAN + 1, window };
+            let case = Case {
+                format,
+                heads: 3,
+                kv_heads: 1,
+                head_dim,
+                tokens: 14 * SPAN + 1,
+                window,
+                softcap: None,
+            };
             let data = case.data(11);
             let ends = [(case.tokens, 2), (5 * SPAN + 1, 1)];
             let keys = |end: usize| AttentionMask::Bidirectional(end);
@@ -500,7 +525,15 @@ fn the_spans_of_few_rows_are_merged_in_order() {
 
 #[test]
 fn a_later_nan_does_not_reach_earlier_rows() {
-    let case = Case { format: KvFormat::F32, heads: 4, kv_heads: 2, head_dim: 16, tokens: 40, window: None };
+    let case = Case {
+        format: KvFormat::F32,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        tokens: 40,
+        window: None,
+        softcap: None,
+    };
     let mut data = case.data(1);
     let team = Team::new(1).unwrap();
     let exec = Exec { simd: Simd::best(), team: &team };

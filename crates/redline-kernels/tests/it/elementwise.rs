@@ -1,10 +1,12 @@
-//! Norms, gates, rotation, addition.
+//! Norms, gates, rotation, addition, scaling, soft caps.
 
-use redline_kernels::op::activation::{ActivationFunction, silu_gate};
+use redline_kernels::op::activation::{ActivationFunction, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::op::norm::{layer_norm, rms_norm, rms_norm_heads};
 use redline_kernels::op::rope::{RopeTable, rope};
+use redline_kernels::op::scale::scale;
+use redline_kernels::op::softcap::softcap;
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
 
 use crate::values::{Random, everywhere, exp, lanes, same};
@@ -81,53 +83,72 @@ fn gate_values() -> Vec<f32> {
 
 #[test]
 fn gates_follow_their_order_everywhere() {
-    let gate = gate_values();
-    let n = gate.len();
+    let gates = gate_values();
+    let n = gates.len();
     let up = Random(6).values(n);
-    let x = [gate.clone(), up.clone()].concat();
-    let silu: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| g / (exp(-g) + 1.0) * u).collect();
+    let x = [gates.clone(), up.clone()].concat();
+    let silu: Vec<f32> = gates.iter().zip(&up).map(|(g, u)| g / (exp(-g) + 1.0) * u).collect();
     let gelu = |x: &f32| {
         let inner = (x * x * x).mul_add(0.044_715, *x);
         x / (exp(inner * -1.595_769) + 1.0)
     };
-    let gelu: Vec<f32> = gate.iter().map(gelu).collect();
+    let gelu: Vec<f32> = gates.iter().map(gelu).collect();
+    let gated: Vec<f32> = gelu.iter().zip(&up).map(|(g, u)| g * u).collect();
     let mut one = Matrix::zeroed(Format::F32, 1, 1).unwrap();
     let team = Team::new(1).unwrap();
     one.set_rows(Exec { simd: Simd::best(), team: &team }, 0, &[1.0]);
     everywhere(|exec, name| {
         let mut y = vec![f32::NAN; n];
-        silu_gate(exec, Rows::new(&x, 1, 2 * n, 2 * n), &mut RowsMut::new(&mut y, 1, n, n));
+        gate(
+            exec,
+            ActivationFunction::Silu,
+            Rows::new(&x, 1, 2 * n, 2 * n),
+            &mut RowsMut::new(&mut y, 1, n, n),
+        );
         assert!(same(&y, &silu), "silu on {name}");
+        let mut y = vec![f32::NAN; n];
+        gate(
+            exec,
+            ActivationFunction::GeluNew,
+            Rows::new(&x, 1, 2 * n, 2 * n),
+            &mut RowsMut::new(&mut y, 1, n, n),
+        );
+        assert!(same(&y, &gated), "gelu gate on {name}");
         let epilogue = Epilogue { activation: ActivationFunction::GeluNew, ..Epilogue::default() };
         let mut y = vec![f32::NAN; n * 16];
         let mut out = RowsMut::new(&mut y, n, 1, 16);
-        linear(exec, &one, Rows::new(&gate, n, 1, 1), &mut out, epilogue, Variant::Blocked, &mut []);
+        linear(exec, &one, Rows::new(&gates, n, 1, 1), &mut out, epilogue, Variant::Blocked, &mut []);
         // The layer adds its product to +0.
         let y: Vec<f32> = y.chunks(16).map(|row| row[0]).collect();
         let different = y.iter().zip(&gelu).position(|(y, want)| y != want);
-        assert_eq!(different.map(|i| (gate[i], y[i], gelu[i])), None, "gelu on {name}");
+        assert_eq!(different.map(|i| (gates[i], y[i], gelu[i])), None, "gelu on {name}");
     });
 }
 
 #[test]
 fn gates_are_accurate_and_alike() {
-    let mut gate: Vec<f32> = (-400..400).map(|i| i as f32 * 0.25).collect();
-    gate.extend([0.0, -0.0, 1e-30, -1e-30, 88.7, -88.7, 1000.0, -1000.0, 1e-41]);
-    let n = gate.len();
+    let mut gates: Vec<f32> = (-400..400).map(|i| i as f32 * 0.25).collect();
+    gates.extend([0.0, -0.0, 1e-30, -1e-30, 88.7, -88.7, 1000.0, -1000.0, 1e-41]);
+    let n = gates.len();
     let up = Random(5).values(n);
-    let x = [gate.clone(), up.clone()].concat();
-    let truth: Vec<f64> = gate
+    let x = [gates.clone(), up.clone()].concat();
+    let truth: Vec<f64> = gates
         .iter()
         .zip(&up)
         .map(|(&g, &u)| f64::from(g) / (1.0 + libm::exp(-f64::from(g))) * f64::from(u))
         .collect();
     close(&truth, 1e-6, |exec| {
         let mut y = vec![f32::NAN; n];
-        silu_gate(exec, Rows::new(&x, 1, 2 * n, 2 * n), &mut RowsMut::new(&mut y, 1, n, n));
+        gate(
+            exec,
+            ActivationFunction::Silu,
+            Rows::new(&x, 1, 2 * n, 2 * n),
+            &mut RowsMut::new(&mut y, 1, n, n),
+        );
         y
     });
     // GELU through a linear layer that is the identity.
-    let truth: Vec<f64> = gate
+    let truth: Vec<f64> = gates
         .iter()
         .map(|&x| {
             let x = f64::from(x);
@@ -143,7 +164,7 @@ fn gates_are_accurate_and_alike() {
         linear(
             exec,
             &one,
-            Rows::new(&gate, n, 1, 1),
+            Rows::new(&gates, n, 1, 1),
             &mut RowsMut::new(&mut y, n, 1, 16),
             epilogue,
             Variant::Blocked,
@@ -256,7 +277,90 @@ fn adding_rounds_once() {
     let want: Vec<f32> = x.iter().zip(&a).map(|(x, a)| x + a).collect();
     everywhere(|exec, name| {
         let mut y = x.clone();
-        add(exec, &mut RowsMut::new(&mut y, 20, 37, 37), Rows::new(&a, 20, 37, 37));
+        add(exec, &mut RowsMut::new(&mut y, 20, 37, 37), Rows::new(&a, 20, 37, 37), 1.0);
+        assert!(same(&y, &want), "{name}");
+    });
+}
+
+#[test]
+fn adding_with_a_factor_rounds_once() {
+    let (x, a) = (Random(3).awkward(20 * 37), Random(4).awkward(20 * 37));
+    let want: Vec<f32> = x.iter().zip(&a).map(|(x, a)| a.mul_add(0.22, *x)).collect();
+    everywhere(|exec, name| {
+        let mut y = x.clone();
+        add(exec, &mut RowsMut::new(&mut y, 20, 37, 37), Rows::new(&a, 20, 37, 37), 0.22);
+        assert!(same(&y, &want), "{name}");
+    });
+}
+
+#[test]
+fn scaling_rounds_once_and_has_a_factor_for_each_row() {
+    let x = Random(5).awkward(20 * 37);
+    let factor = |r: usize| if r % 3 == 0 { 1.0 } else { 1.0 + 0.3 * r as f32 };
+    let want: Vec<f32> = x.iter().enumerate().map(|(i, x)| x * factor(i / 37)).collect();
+    everywhere(|exec, name| {
+        let mut y = x.clone();
+        scale(exec, &mut RowsMut::new(&mut y, 20, 37, 37), factor);
+        assert!(same(&y, &want), "{name}");
+    });
+}
+
+#[test]
+fn soft_caps_follow_their_order_everywhere() {
+    let x = gate_values();
+    for cap in [50f32, 30.0, 0.7] {
+        let capped = |x: &f32| {
+            let u = x / cap;
+            let e = exp(if u < 0.0 { u + u } else { -(u + u) });
+            let t = (1.0 - e) / (1.0 + e);
+            (if u < 0.0 { -t } else { t }) * cap
+        };
+        let want: Vec<f32> = x.iter().map(capped).collect();
+        everywhere(|exec, name| {
+            let mut y = x.clone();
+            let n = x.len();
+            softcap(exec, &mut RowsMut::new(&mut y, 1, n, n), cap);
+            assert!(same(&y, &want), "cap {cap} on {name}");
+        });
+        let truth: Vec<f64> =
+            x.iter().map(|x| f64::from(cap) * libm::tanh(f64::from(*x) / f64::from(cap))).collect();
+        for (i, (got, want)) in want.iter().zip(&truth).enumerate() {
+            assert!((f64::from(*got) - want).abs() <= 3e-7 * f64::from(cap), "{}: {got}, {want}", x[i]);
+        }
+    }
+    let team = Team::new(1).unwrap();
+    let mut y = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    softcap(Exec { simd: Simd::best(), team: &team }, &mut RowsMut::new(&mut y, 1, 3, 3), 2.0);
+    assert!(y[0].is_nan() && y[1..] == [2.0, -2.0], "{y:?}");
+}
+
+/// A rotation of the first dimensions of each head, with a factor, leaves the other dimensions as they are.
+#[test]
+fn a_partial_rotation_covers_the_first_dimensions() {
+    let (half, head_dim, factor) = (6, 20, 1.189);
+    let frequencies: Vec<f64> = (0..half).map(|i| 1000f64.powf(-(i as f64) / half as f64)).collect();
+    let mut table = RopeTable::partial(frequencies.clone(), head_dim, factor);
+    table.reserve(3000).unwrap();
+    table.compute(3000);
+    let positions: Vec<u32> = (0..20).map(|i| i * 149).collect();
+    let x = Random(9).values(20 * 3 * head_dim);
+    let mut want = x.clone();
+    for (r, row) in want.chunks_mut(3 * head_dim).enumerate() {
+        // The first of the three heads lies before the column at which the rotation begins.
+        for head in row.chunks_mut(head_dim).skip(1) {
+            for (i, frequency) in frequencies.iter().enumerate() {
+                let angle = f64::from(positions[r]) * frequency;
+                let (sin, cos) = ((libm::sin(angle) * factor) as f32, (libm::cos(angle) * factor) as f32);
+                let (x0, x1) = (head[i], head[i + half]);
+                head[i] = x0.mul_add(cos, -(x1 * sin));
+                head[i + half] = x1.mul_add(cos, x0 * sin);
+            }
+        }
+    }
+    everywhere(|exec, name| {
+        let mut y = x.clone();
+        let width = 3 * head_dim;
+        rope(exec, &table, &positions, &mut RowsMut::new(&mut y, 20, width, width), head_dim, 2);
         assert!(same(&y, &want), "{name}");
     });
 }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redline_kernels::op::activation::silu_gate;
+use redline_kernels::op::activation::{ActivationFunction, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
@@ -116,7 +116,7 @@ fn operations_on_rows_take_rows_of_one_shape() {
     table.compute(1);
     let matrix = Matrix::zeroed(Format::F32, 2, 3).unwrap();
     on_one_thread(|exec| {
-        refused("same shape", || add(exec, &mut rows_mut(&mut y, 3), rows(&six, 2)));
+        refused("same shape", || add(exec, &mut rows_mut(&mut y, 3), rows(&six, 2), 1.0));
         refused("same shape", || rms_norm(exec, rows(&six, 3), &four, 1e-5, &mut rows_mut(&mut y, 3)));
         refused("same shape", || rms_norm(exec, rows(&six, 3), &three, 1e-5, &mut rows_mut(&mut z, 2)));
         refused("same width", || {
@@ -131,7 +131,7 @@ fn operations_on_rows_take_rows_of_one_shape() {
         refused("2 heads of 2 at 3", || rope(exec, &table, &[0], &mut rows_mut(&mut y, 6), 3, 2));
         refused("3 heads of 2 at 0", || rope(exec, &table, &[0, 0], &mut rows_mut(&mut y, 6), 0, 3));
         refused("gate and up of 2 values, got 6", || {
-            silu_gate(exec, rows(&six, 6), &mut rows_mut(&mut z[..2], 2));
+            gate(exec, ActivationFunction::Silu, rows(&six, 6), &mut rows_mut(&mut z[..2], 2));
         });
         refused("a row for every id", || embedding(exec, &matrix, &[0], &mut rows_mut(&mut y, 3)));
         refused("row 2 of 2", || embedding(exec, &matrix, &[0, 2], &mut rows_mut(&mut y, 3)));
@@ -147,7 +147,8 @@ fn attention_takes_heads_and_windows_that_exist() {
         let mut pages = KvPages::new(&[KvShape { format: KvFormat::F32, kv_heads, head_dim }], 1);
         let table = [pages.grow().unwrap()];
         let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 1, attention: attention_mask };
-        let (q, shape) = (vec![0.0; heads * head_dim], AttentionShape { heads, scale: 1.0, window });
+        let (q, shape) =
+            (vec![0.0; heads * head_dim], AttentionShape { heads, scale: 1.0, window, softcap: None });
         let mut out = vec![f32::NAN; q.len()];
         on_one_thread(|exec| {
             let mut to = rows_mut(&mut out, heads * head_dim);

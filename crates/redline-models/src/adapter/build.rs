@@ -42,6 +42,11 @@ impl AdapterBuilder {
         for layer in 0..self.spec.layers.len() {
             let mut sites = [const { None }; Site::OF_LAYER.len()];
             for (update, &site) in sites.iter_mut().zip(Site::OF_LAYER) {
+                let (Some(linear), Some(matrix)) =
+                    (self.spec.layers[layer].linear(site), self.decoder.layers[layer].linear(site))
+                else {
+                    continue;
+                };
                 let modules = weights.modules.iter().filter_map(|module| match module.place {
                     ModulePlace::Part { layer: of, site: at, part } if (of, at) == (layer, site) => {
                         Some((part, module))
@@ -49,8 +54,7 @@ impl AdapterBuilder {
                     _ => None,
                 });
                 let modules: Vec<_> = modules.collect();
-                *update =
-                    lora(exec, self.matrix(layer, site), self.spec.layers[layer].linear(site), &modules)?;
+                *update = lora(exec, matrix.matrix(), linear, &modules)?;
             }
             layers.push(sites);
         }
@@ -65,7 +69,7 @@ impl AdapterBuilder {
     }
 
     pub(super) fn matrix(&self, layer: usize, site: Site) -> &Matrix {
-        self.decoder.layers[layer].linear(site).matrix()
+        self.decoder.layers[layer].linear(site).expect("a site of the layer").matrix()
     }
 
     pub(super) fn embedding(

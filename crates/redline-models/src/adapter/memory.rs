@@ -42,7 +42,7 @@ fn linear(
     (layer, site): (Option<usize>, Site),
     modules: &[ModuleDelta],
 ) -> u64 {
-    let base = layer.map_or(footprint.head(), |layer| footprint.linear(layer, site));
+    let base = layer.and_then(|layer| footprint.linear(layer, site)).unwrap_or(footprint.head());
     let (down, up) = Lora::formats(base.format);
     let rescales = modules.iter().any(|module| module.magnitude.is_some());
     // An update of zeros is not kept.
@@ -52,7 +52,7 @@ fn linear(
     let matrices = modules.iter().map(|module| {
         let first = match (layer, module.place) {
             (Some(layer), ModulePlace::Part { part, .. }) => {
-                let parts = &spec.layers[layer].linear(site).parts;
+                let parts = &spec.layers[layer].at(site).parts;
                 parts[..part].iter().map(|part| part.outputs).sum::<usize>()
             }
             _ => 0,

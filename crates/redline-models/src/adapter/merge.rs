@@ -104,7 +104,7 @@ fn weight(spec: &DecoderSpec, names: Names, place: ModulePlace) -> (String, bool
         ModulePlace::Embedding => (names.full(&format!("{}.weight", spec.embedding)), true),
         ModulePlace::Head => (names.full(spec.head), false),
         ModulePlace::Part { layer, site, part } => {
-            let linear = spec.layers[layer].linear(site);
+            let linear = spec.layers[layer].at(site);
             let transposed = linear.orientation == Orientation::InOut;
             (names.full(&linear.parts[part].weight()), transposed)
         }

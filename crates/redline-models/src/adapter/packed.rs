@@ -94,7 +94,7 @@ impl AdapterBuilder {
                 Updated { matrix, first: 0, outputs: matrix.rows() }
             }
             ModulePlace::Part { layer, site, part } => {
-                let parts = &self.spec.layers[layer].linear(site).parts;
+                let parts = &self.spec.layers[layer].at(site).parts;
                 let first = parts[..part].iter().map(|part| part.outputs).sum();
                 Updated { matrix: self.matrix(layer, site), first, outputs: parts[part].outputs }
             }

@@ -123,15 +123,7 @@ pub(super) fn modules_of<'a>(
     let embedding = table(&spec.embedding, spec.vocab, ModuleKind::Embedding);
     let mut all = vec![(Some(ModulePlace::Embedding), embedding)];
     for (layer, layer_spec) in spec.layers.iter().enumerate() {
-        let (first, second) = layer_spec.mlp.parts();
-        let attention = &layer_spec.attention;
-        let sites = [
-            (Site::Qkv, &attention.qkv),
-            (Site::Output, &attention.output),
-            (Site::Up, first),
-            (Site::Down, second),
-        ];
-        for (site, linear) in sites {
+        for (site, linear) in layer_spec.linears() {
             all.extend(parts(linear).enumerate().map(|(part, mut base)| {
                 base.path = full(&base.path);
                 (Some(ModulePlace::Part { layer, site, part }), base)

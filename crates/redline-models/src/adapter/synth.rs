@@ -21,8 +21,7 @@ pub fn synth(spec: &DecoderSpec, rank: usize, seed: u64, dir: &Path) -> Result<(
     // Whole paths, because the head may have the last name of a layer's module.
     let mut targets = Vec::new();
     for layer in &spec.layers {
-        let (first, second) = layer.mlp.parts();
-        for linear in [&layer.attention.qkv, &layer.attention.output, first, second] {
+        for (_, linear) in layer.linears() {
             for part in &linear.parts {
                 targets.push(format!("\"{}\"", spec.prefixed(&part.name)));
                 let path = format!("base_model.model.{}", spec.prefixed(&part.name));

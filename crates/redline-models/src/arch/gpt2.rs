@@ -1,5 +1,6 @@
 //! GPT-2 (Radford et al. 2019): learned positions, LayerNorm, `Conv1D` weights stored `[in, out]`, tied head.
 
+use redline_kernels::op::activation::ActivationFunction;
 use redline_weights::ConfigFile;
 
 use super::Architecture;
@@ -7,8 +8,8 @@ use crate::ModelError;
 use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive};
 use crate::keys;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Objective, Orientation,
-    PositionSpec,
+    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
+    NormsSpec, Objective, Orientation, PositionSpec,
 };
 
 /// In `config.json`: `GPT2LMHeadModel`.
@@ -28,7 +29,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     check_head_dim(config, hidden / heads)?;
     let inner = dimension_or(config, "n_inner", 4 * hidden)?;
     let eps = check_eps(config, "layer_norm_epsilon", config.f32_or("layer_norm_epsilon", 1e-5)?)?;
-    let norm = |name: String| NormSpec { name, width: hidden, eps, layer_norm: true };
+    let norm = |name: String| NormSpec { name, width: hidden, eps, kind: NormKind::Layer };
+    let before = |name| NormsSpec { before: Some(norm(name)), after: None };
     let conv =
         |name: String, inputs, outputs| LinearSpec::of(Orientation::InOut, inputs, [(name, outputs, true)]);
     let scale_by_root = config.bool_or("scale_attn_weights", true)?;
@@ -38,22 +40,27 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         if scale_by_layer { root / (layer + 1) as f32 } else { root }
     };
     let layer = |i: usize| LayerSpec {
-        attention_norm: norm(format!("h.{i}.ln_1")),
         attention: AttentionSpec {
             heads,
             kv_heads: heads,
             head_dim: hidden / heads,
             scale: scale(i),
             window: None,
+            softcap: None,
+            rotation: None,
             qkv: conv(format!("h.{i}.attn.c_attn"), hidden, 3 * hidden),
             output: conv(format!("h.{i}.attn.c_proj"), hidden, hidden),
             head_norms: None,
         },
-        mlp_norm: norm(format!("h.{i}.ln_2")),
-        mlp: MlpSpec::Gelu {
+        attention_norms: before(format!("h.{i}.ln_1")),
+        mlp: MlpSpec {
+            activation: ActivationFunction::GeluNew,
+            gated: false,
             up: conv(format!("h.{i}.mlp.c_fc"), hidden, inner),
             down: conv(format!("h.{i}.mlp.c_proj"), inner, hidden),
         },
+        mlp_norms: before(format!("h.{i}.ln_2")),
+        residual_scale: 1.0,
     };
     Ok(DecoderSpec {
         prefix: "transformer.",
@@ -64,11 +71,13 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             if config.opt_usize("n_positions")?.is_some() { "n_positions" } else { "n_ctx" },
         )?,
         embedding: "wte".into(),
+        embedding_scale: 1.0,
         positions: PositionSpec::Learned("wpe".into()),
         layers: (0..layers(config, "n_layer")?).map(layer).collect(),
         final_norm: norm("ln_f".into()),
         tied: config.bool_or("tie_word_embeddings", true)?,
         head: HEAD,
+        logits: LogitSpec::default(),
         objective: Objective::Next,
         ignored: &[".attn.bias", ".attn.masked_bias"],
     })

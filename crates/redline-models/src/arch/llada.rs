@@ -1,16 +1,17 @@
 //! LLaDA (Nie et al. 2025): a Llama-like decoder with OLMo's tensor names and bidirectional attention. Row j of the logits
 //! predicts token j.
 
+use redline_kernels::op::activation::ActivationFunction;
 use redline_weights::ConfigFile;
 
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive, require};
 use crate::keys;
-use crate::rotary;
+use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Objective, Orientation,
-    PositionSpec,
+    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec, NormsSpec,
+    Objective, Orientation, PositionSpec,
 };
 
 /// In `config.json`: `LLaDAModelLM`.
@@ -40,18 +41,22 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let attention = Heads::read(config, hidden)?;
     let inner = positive(config, "mlp_hidden_size")?;
     let eps = check_eps(config, "rms_norm_eps", config.f32("rms_norm_eps")?)?;
-    let norm = |name: String| NormSpec { name, width: hidden, eps, layer_norm: false };
+    let norm = |name: String| NormSpec { name, width: hidden, eps, kind: NormKind::Rms };
+    let before = |name| NormsSpec { before: Some(norm(name)), after: None };
     let layer = |i: usize| {
         let name = |part: &str| format!("blocks.{i}.{part}");
         let gate_up = ["ff_proj", "up_proj"].map(|part| (name(part), inner, false));
         LayerSpec {
-            attention_norm: norm(name("attn_norm")),
             attention: attention.spec(hidden, name),
-            mlp_norm: norm(name("ff_norm")),
-            mlp: MlpSpec::SwiGlu {
-                gate_up: LinearSpec::of(Orientation::OutIn, hidden, gate_up),
+            attention_norms: before(name("attn_norm")),
+            mlp: MlpSpec {
+                activation: ActivationFunction::Silu,
+                gated: true,
+                up: LinearSpec::of(Orientation::OutIn, hidden, gate_up),
                 down: LinearSpec::plain(name("ff_out"), inner, hidden),
             },
+            mlp_norms: before(name("ff_norm")),
+            residual_scale: 1.0,
         }
     };
     Ok(DecoderSpec {
@@ -61,11 +66,13 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         vocab: dimension_or(config, "embedding_size", positive(config, "vocab_size")?)?,
         context: positive(config, "max_sequence_length")?,
         embedding: "wte".into(),
-        positions: PositionSpec::Rotary(rotary::inverse_frequencies(config, attention.dim)?),
+        embedding_scale: 1.0,
+        positions: PositionSpec::Rotary(vec![rotary::rotation(config, attention.dim, Rules::default())?]),
         layers: (0..layers(config, "n_layers")?).map(layer).collect(),
         final_norm: norm("ln_f".into()),
         tied: config.bool_or("weight_tying", false)?,
         head: "ff_out.weight",
+        logits: LogitSpec::default(),
         objective: Objective::Masked { shifted: false },
         ignored: &[],
     })
@@ -126,6 +133,8 @@ impl Heads {
             head_dim: self.dim,
             scale: 1.0 / (self.dim as f32).sqrt(),
             window: None,
+            softcap: None,
+            rotation: Some(0),
             qkv: LinearSpec::of(
                 Orientation::OutIn,
                 hidden,

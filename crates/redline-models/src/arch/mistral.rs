@@ -17,7 +17,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // In the reference these default to Mistral 7B's values, which are rarely right for a file without them.
     family::require(config, &["sliding_window", "num_key_value_heads"])?;
     let options = Options {
-        windows: family::windows(config, family::sliding_window(config)?, 0)?,
+        windows: family::windows(config, family::sliding_window(config)?, |_| true)?,
         default_eps: 1e-6,
         ..Options::default()
     };

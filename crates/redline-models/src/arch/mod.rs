@@ -6,12 +6,19 @@ use crate::ModelError;
 use crate::spec::DecoderSpec;
 
 pub mod dream;
+pub mod gemma2;
+pub mod gemma3;
 pub mod gpt2;
 pub mod llada;
 pub mod llama;
+pub mod ministral3;
 pub mod mistral;
+pub mod olmo2;
+pub mod olmo3;
+pub mod phi3;
 pub mod qwen2;
 pub mod qwen3;
+pub mod smollm3;
 
 /// An architecture as the loader sees it.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +34,19 @@ pub struct Architecture {
 /// All architectures.
 pub const ALL: &[Architecture] = &[
     dream::ARCHITECTURE,
+    gemma2::ARCHITECTURE,
+    gemma3::ARCHITECTURE,
     gpt2::ARCHITECTURE,
     llada::ARCHITECTURE,
     llama::ARCHITECTURE,
+    ministral3::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    olmo2::ARCHITECTURE,
+    olmo3::ARCHITECTURE,
+    phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    smollm3::ARCHITECTURE,
 ];
 
 /// The names, for messages.

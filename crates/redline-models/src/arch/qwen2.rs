@@ -26,5 +26,6 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 pub(super) fn windows(config: &ConfigFile) -> Result<Vec<Option<usize>>, ModelError> {
     let in_use = config.bool_or("use_sliding_window", false)?;
     let window = if in_use { family::sliding_window(config)? } else { None };
-    family::windows(config, window, config.usize_or("max_window_layers", 28)?)
+    let first = config.usize_or("max_window_layers", 28)?;
+    family::windows(config, window, |layer| layer >= first)
 }

@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use super::qwen2::windows;
 use crate::ModelError;
-use crate::family::{self, Options};
+use crate::family::{self, HeadNorms, Options};
 use crate::keys;
 use crate::spec::DecoderSpec;
 
@@ -29,7 +29,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let options = Options {
         qkv_bias: bias,
         output_bias: bias,
-        head_norms: true,
+        head_norms: HeadNorms::Each,
         windows: windows(config)?,
         default_eps: 1e-6,
         ..Options::default()

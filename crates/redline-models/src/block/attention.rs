@@ -12,7 +12,7 @@ use crate::step::{Act, Step};
 pub struct Attention {
     /// Index of the layer in the cache.
     pub layer: usize,
-    /// Query heads, scale, window.
+    /// Query heads, scale, window, soft cap.
     pub shape: AttentionShape,
     /// Heads of keys and values.
     pub kv_heads: usize,
@@ -22,8 +22,10 @@ pub struct Attention {
     pub qkv: Linear,
     /// `[hidden, heads * head_dim]`
     pub output: Linear,
-    /// RMSNorm of every query head and every key head.
+    /// RMSNorm of queries and keys, of every head or of all together.
     pub head_norms: Option<(Norm, Norm)>,
+    /// The rotation of queries and keys, an index among those of the model.
+    pub rotation: Option<usize>,
 }
 
 impl Attention {
@@ -39,14 +41,15 @@ impl Attention {
             s.show(name, x);
         }
         if let Some((q_norm, k_norm)) = &self.head_norms {
-            s.norm_heads(q, heads, q_norm);
-            s.norm_heads(k, kv_heads, k_norm);
+            s.norm_heads(q, q_norm);
+            s.norm_heads(k, k_norm);
         }
-        s.rope(q, heads);
-        s.rope(k, kv_heads);
-        if s.rotates() {
+        if let Some(rotation) = self.rotation {
+            s.rope(rotation, q, heads);
+            s.rope(rotation, k, kv_heads);
             s.show(Name::QueryRope, q);
             s.show(Name::KeyRope, k);
+            s.grow(rotation, q);
         }
         s.store(self.layer, k, v);
         q

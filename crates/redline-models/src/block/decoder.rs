@@ -1,10 +1,10 @@
-//! The pre-norm decoder that all architectures here share.
+//! The decoder that all architectures here share.
 
 use super::attention::Attention;
 use super::embedding::Embedding;
 use super::linear::Linear;
 use super::mlp::Mlp;
-use super::norm::Norm;
+use super::norm::{Norm, Norms};
 use crate::activation::ActivationName as Name;
 use crate::plan::Site;
 use crate::step::{Act, Step};
@@ -12,43 +12,52 @@ use crate::step::{Act, Step};
 /// One layer.
 #[derive(Debug)]
 pub struct Layer {
-    /// Before attention.
-    pub attention_norm: Norm,
     /// Attention.
     pub attention: Attention,
-    /// Before the feed-forward part.
-    pub mlp_norm: Norm,
+    /// Its norms.
+    pub attention_norms: Norms,
     /// The feed-forward part.
     pub mlp: Mlp,
+    /// Its norms.
+    pub mlp_norms: Norms,
+    /// Factor on what is added to the residual stream.
+    pub residual_scale: f32,
 }
 
 impl Layer {
-    /// The linear layer at a site of the layer.
-    pub fn linear(&self, site: Site) -> &Linear {
-        let (first, second) = self.mlp.layers();
-        match site {
-            Site::Qkv => &self.attention.qkv,
-            Site::Output => &self.attention.output,
-            Site::Up => first,
-            Site::Down => second,
-            Site::Head => unreachable!("the head belongs to no layer"),
-        }
+    /// The linear layers, in the order of the forward pass.
+    pub fn linears(&self) -> impl Iterator<Item = &Linear> {
+        let Self { attention, mlp, .. } = self;
+        [&attention.qkv, &attention.output, &mlp.up, &mlp.down].into_iter()
     }
 
-    /// `x + attention(norm(x))`, then `x + mlp(norm(x))`. The last layer continues only with the wanted rows, because the
-    /// others need nothing beyond their keys and values.
+    /// The linear layer at a site; `None` if the layer has none there.
+    pub fn linear(&self, site: Site) -> Option<&Linear> {
+        self.linears().find(|linear| linear.site() == site)
+    }
+
+    /// All norms.
+    pub fn norms(&self) -> impl Iterator<Item = &Norm> {
+        let heads = self.attention.head_norms.iter().flat_map(|(query, key)| [query, key]);
+        self.attention_norms.iter().chain(self.mlp_norms.iter()).chain(heads)
+    }
+
+    /// `x + attention(x)`, then `x + mlp(x)`, each between its norms. The last layer continues only with the wanted rows, because
+    /// the others need nothing beyond their keys and values.
     pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {
-        let h = s.norm(x, &self.attention_norm);
+        let h = self.attention_norms.before(x, s);
         let q = self.attention.store(h, s);
         let (x, q) = if last { s.narrow(x, q) } else { (x, q) };
         if x.rows() == 0 {
             return x;
         }
         let a = self.attention.attend(q, s);
-        let x = s.add(x, a, Name::ResidualMid);
-        let h = s.norm(x, &self.mlp_norm);
+        let a = self.attention_norms.after(a, s);
+        let x = s.add(x, a, self.residual_scale, Name::ResidualMid);
+        let h = self.mlp_norms.before(x, s);
         let m = self.mlp.forward(h, s);
-        s.add(x, m, Name::Residual)
+        let m = self.mlp_norms.after(m, s);
+        s.add(x, m, self.residual_scale, Name::Residual)
     }
 }
 

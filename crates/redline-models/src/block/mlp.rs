@@ -1,52 +1,35 @@
 //! The feed-forward part.
 
+use redline_kernels::op::activation::ActivationFunction;
+
 use super::linear::Linear;
 use crate::activation::ActivationName as Name;
 use crate::step::{Act, Step};
 
-/// Two linear layers with a nonlinearity between them.
+/// `down(f(up(x)))`, or with a gate `down(f(gate(x)) * up(x))` (Shazeer 2020).
 #[derive(Debug)]
-pub enum Mlp {
-    /// `down(activation(up(x)))`; the activation belongs to `up`.
-    Gelu {
-        /// `[inner, hidden]`
-        up: Linear,
-        /// `[hidden, inner]`
-        down: Linear,
-    },
-    /// `down(silu(gate(x)) * up(x))` (Shazeer 2020).
-    SwiGlu {
-        /// `[inner | inner, hidden]`
-        gate_up: Linear,
-        /// `[hidden, inner]`
-        down: Linear,
-    },
+pub struct Mlp {
+    /// The function of the gate; `None`: there is no gate, and f belongs to `up`.
+    pub gate: Option<ActivationFunction>,
+    /// `[inner, hidden]`; with a gate, `[inner | inner, hidden]`.
+    pub up: Linear,
+    /// `[hidden, inner]`
+    pub down: Linear,
 }
 
 impl Mlp {
     /// The block's output, to be added to the residual stream.
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
-        let (h, down) = match self {
-            Self::Gelu { up, down } => (s.linear(x, up), down),
-            Self::SwiGlu { gate_up, down } => {
-                let both = s.linear(x, gate_up);
-                let inner = down.matrix().cols();
-                s.show(Name::Gate, both.columns(0, inner));
-                s.show(Name::Up, both.columns(inner, inner));
-                (s.silu_gate(both), down)
-            }
-        };
+        let mut h = s.linear(x, &self.up);
+        if let Some(function) = self.gate {
+            let inner = self.down.matrix().cols();
+            s.show(Name::Gate, h.columns(0, inner));
+            s.show(Name::Up, h.columns(inner, inner));
+            h = s.gate(function, h);
+        }
         s.show(Name::MlpHidden, h);
-        let output = s.linear(h, down);
+        let output = s.linear(h, &self.down);
         s.show(Name::MlpOutput, output);
         output
-    }
-
-    /// Both layers.
-    pub fn layers(&self) -> (&Linear, &Linear) {
-        match self {
-            Self::Gelu { up, down } => (up, down),
-            Self::SwiGlu { gate_up, down } => (gate_up, down),
-        }
     }
 }

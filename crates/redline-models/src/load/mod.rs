@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::attention::AttentionShape;
-use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Buffer, Exec, Format, Matrix};
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 
@@ -21,12 +20,13 @@ use crate::block::decoder::{Decoder, Layer};
 use crate::block::embedding::Embedding;
 use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
-use crate::block::norm::Norm;
+use crate::block::norm::{Norm, Norms};
+use crate::block::rotation::Rotation;
 use crate::footprint::{Footprint, position_format};
 use crate::model::{Facts, Model};
 use crate::plan::Site;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Objective, PositionSpec,
+    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective,
 };
 use crate::step::padded;
 use crate::tensors::{Source, outlier_count};
@@ -173,10 +173,12 @@ fn model(
     head: Option<Matrix>,
     footprint: Footprint,
 ) -> Model {
-    let rope = match &spec.positions {
-        PositionSpec::Learned(_) => None,
-        PositionSpec::Rotary(frequencies) => Some(RopeTable::new(frequencies.clone())),
-    };
+    let rotations = spec.rotations().iter().enumerate().map(|(index, rotation)| {
+        let mut heads = spec.layers.iter().map(|layer| &layer.attention);
+        let head_dim = heads.find(|attention| attention.rotation == Some(index)).map(|of| of.head_dim);
+        Rotation::new(rotation, head_dim.unwrap_or(2 * rotation.inverse_frequencies.len()))
+    });
+    let rotations = rotations.collect();
     let parameters = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
     let facts = Facts {
         architecture,
@@ -188,7 +190,7 @@ fn model(
         format: decoder.embedding.tokens.format(),
     };
     let (spec, decoder, head) = (Arc::new(spec), Arc::new(decoder), head.map(Arc::new));
-    Model { facts, spec, decoder, head, rope, footprint }
+    Model { facts, spec, decoder, head, rotations, footprint }
 }
 
 /// Source of a model's matrices and vectors.
@@ -243,7 +245,8 @@ impl<B: Blocks> Builder<'_, B> {
             Some(table) => Some(self.from.matrix(&table, position_format(self.format))?),
         };
         let final_norm = self.norm(&self.spec.final_norm, Name::FinalNorm)?;
-        Ok((Decoder { embedding: Embedding { tokens, positions }, layers, final_norm }, head))
+        let embedding = Embedding { tokens, scale: self.spec.embedding_scale, positions };
+        Ok((Decoder { embedding, layers, final_norm }, head))
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Buffer<f32>, ModelError> {
@@ -271,13 +274,22 @@ impl<B: Blocks> Builder<'_, B> {
     }
 
     fn norm(&self, spec: &NormSpec, name: Name) -> Result<Norm, ModelError> {
-        let weight = self.vector(&format!("{}.weight", spec.name), spec.width)?;
-        let bias = if spec.layer_norm {
-            Some(self.vector(&format!("{}.bias", spec.name), spec.width)?)
-        } else {
-            None
+        let mut weight = self.vector(&format!("{}.weight", spec.name), spec.width)?;
+        let bias = match spec.kind {
+            NormKind::Rms => None,
+            NormKind::RmsPlusOne => {
+                weight.iter_mut().for_each(|weight| *weight += 1.0);
+                None
+            }
+            NormKind::Layer => Some(self.vector(&format!("{}.bias", spec.name), spec.width)?),
         };
         Ok(Norm { name, weight, bias, eps: spec.eps })
+    }
+
+    fn norms(&self, spec: &NormsSpec, [before, after]: [Name; 2]) -> Result<Norms, ModelError> {
+        let norm =
+            |spec: &Option<NormSpec>, name| spec.as_ref().map(|spec| self.norm(spec, name)).transpose();
+        Ok(Norms { before: norm(&spec.before, before)?, after: norm(&spec.after, after)? })
     }
 
     fn attention(&self, layer: usize, spec: &AttentionSpec) -> Result<Attention, ModelError> {
@@ -287,34 +299,41 @@ impl<B: Blocks> Builder<'_, B> {
         };
         Ok(Attention {
             layer,
-            shape: AttentionShape { heads: spec.heads, scale: spec.scale, window: spec.window },
+            shape: AttentionShape {
+                heads: spec.heads,
+                scale: spec.scale,
+                window: spec.window,
+                softcap: spec.softcap,
+            },
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
             qkv: self.linear(&spec.qkv, ActivationFunction::None, Site::Qkv)?,
             output: self.linear(&spec.output, ActivationFunction::None, Site::Output)?,
             head_norms,
+            rotation: spec.rotation,
         })
     }
 
     fn mlp(&self, spec: &MlpSpec) -> Result<Mlp, ModelError> {
-        Ok(match spec {
-            MlpSpec::Gelu { up, down } => Mlp::Gelu {
-                up: self.linear(up, ActivationFunction::GeluNew, Site::Up)?,
-                down: self.linear(down, ActivationFunction::None, Site::Down)?,
-            },
-            MlpSpec::SwiGlu { gate_up, down } => Mlp::SwiGlu {
-                gate_up: self.linear(gate_up, ActivationFunction::None, Site::Up)?,
-                down: self.linear(down, ActivationFunction::None, Site::Down)?,
-            },
+        let (gate, of_up) = match spec.gated {
+            true => (Some(spec.activation), ActivationFunction::None),
+            false => (None, spec.activation),
+        };
+        Ok(Mlp {
+            gate,
+            up: self.linear(&spec.up, of_up, Site::Up)?,
+            down: self.linear(&spec.down, ActivationFunction::None, Site::Down)?,
         })
     }
 
     fn layer(&self, index: usize, spec: &LayerSpec) -> Result<Layer, ModelError> {
         Ok(Layer {
-            attention_norm: self.norm(&spec.attention_norm, Name::AttentionNorm)?,
             attention: self.attention(index, &spec.attention)?,
-            mlp_norm: self.norm(&spec.mlp_norm, Name::MlpNorm)?,
+            attention_norms: self
+                .norms(&spec.attention_norms, [Name::AttentionNorm, Name::AttentionOutputNorm])?,
             mlp: self.mlp(&spec.mlp)?,
+            mlp_norms: self.norms(&spec.mlp_norms, [Name::MlpNorm, Name::MlpOutputNorm])?,
+            residual_scale: spec.residual_scale,
         })
     }
 }

@@ -95,14 +95,7 @@ impl Golden {
             ModulePlace::Head => ("lm_head".to_owned(), None),
             ModulePlace::Part { layer, site, part } => {
                 let layer = &self.spec.layers[layer];
-                let (up, down) = layer.mlp.parts();
-                let linear = match site {
-                    Site::Qkv => &layer.attention.qkv,
-                    Site::Output => &layer.attention.output,
-                    Site::Up => up,
-                    Site::Down => down,
-                    Site::Head => unreachable!(),
-                };
+                let linear = layer.linear(site).unwrap();
                 let stored = (linear.orientation == Orientation::InOut).then_some(linear.inputs);
                 (linear.parts[part].name.clone(), stored)
             }

@@ -3,7 +3,7 @@
 use redline_kernels::{Format, Simd};
 use redline_models::arch;
 use redline_models::kv::SeqId;
-use redline_models::spec::{DecoderSpec, Objective, PositionSpec};
+use redline_models::spec::{DecoderSpec, Objective};
 use redline_models::{LoadOptions, ModelError, Weights, load};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 use serde_json::{Value, json};
@@ -100,7 +100,8 @@ fn llada_has_the_names_of_its_checkpoints() {
     assert_eq!(tensors(&spec), expect);
     assert_eq!(spec.objective, Objective::Masked { shifted: false });
     assert!(!spec.tied && spec.context == 64 && spec.vocab == 56);
-    let PositionSpec::Rotary(frequencies) = &spec.positions else { panic!("no rotation") };
+    let [rotation] = spec.rotations() else { panic!("no rotation, or several") };
+    let frequencies = &rotation.inverse_frequencies;
     assert_eq!((frequencies.len(), frequencies[0]), (4, 1.0));
     assert!((frequencies[1] - 5e5f64.powf(-0.25)).abs() < 1e-15);
     let tied = self::spec(&with(llada(), "weight_tying", json!(true))).unwrap();

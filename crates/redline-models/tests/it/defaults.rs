@@ -1,7 +1,7 @@
 //! What a configuration leaves out, and settings that no golden checkpoint has: the values of the reference implementation.
 
 use redline_models::arch;
-use redline_models::spec::{DecoderSpec, PositionSpec};
+use redline_models::spec::DecoderSpec;
 use redline_weights::ConfigFile;
 use serde_json::{Value, json};
 
@@ -24,7 +24,8 @@ fn with(mut config: Value, changes: &Value) -> Value {
 
 /// The base of the rotations; heads have 16 values.
 fn theta(spec: &DecoderSpec) -> f64 {
-    let PositionSpec::Rotary(frequencies) = &spec.positions else { panic!("no rotation") };
+    let [rotation] = spec.rotations() else { panic!("no rotation, or several") };
+    let frequencies = &rotation.inverse_frequencies;
     assert_eq!((frequencies.len(), frequencies[0]), (8, 1.0));
     frequencies[1].powi(-8).round()
 }
@@ -40,8 +41,8 @@ fn a_llama_without_its_optional_keys() {
         assert_eq!((attention.heads, attention.kv_heads, attention.head_dim), (4, 4, 16));
         assert_eq!((attention.scale, attention.window), (0.25, None));
         assert!(!attention.qkv.has_bias() && !attention.output.has_bias());
-        assert!(!spec.layers[1].mlp.parts().0.has_bias() && !spec.layers[1].mlp.parts().1.has_bias());
-        assert_eq!((spec.final_norm.eps, spec.layers[0].attention_norm.eps), (1e-6, 1e-6));
+        assert!(!spec.layers[1].mlp.up.has_bias() && !spec.layers[1].mlp.down.has_bias());
+        assert!(spec.layers[0].norms().chain([&spec.final_norm]).all(|norm| norm.eps == 1e-6));
         assert!(!spec.tied && attention.head_norms.is_none());
         assert_eq!(theta(&spec), 10_000.0);
     }
@@ -62,7 +63,7 @@ fn a_gpt2_without_its_optional_keys() {
         "vocab_size": 100, "n_ctx": 80});
     let plain = spec(&gpt2);
     assert!(plain.tied && plain.context == 80);
-    assert_eq!((plain.final_norm.eps, plain.layers[0].mlp.parts().0.outputs()), (1e-5, 256));
+    assert_eq!((plain.final_norm.eps, plain.layers[0].mlp.up.outputs()), (1e-5, 256));
     let scales = |changes: Value| -> Vec<f32> {
         spec(&with(gpt2.clone(), &changes)).layers.iter().map(|layer| layer.attention.scale).collect()
     };

@@ -4,6 +4,7 @@ mod adapters;
 mod bidirectional;
 mod convert;
 mod defaults;
+mod families;
 mod golden;
 mod interrupted;
 mod invariance;

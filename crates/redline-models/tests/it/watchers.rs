@@ -147,7 +147,7 @@ fn operations_have_the_sizes_of_their_weights() {
             plain("add", 100),
             plain("norm", 100),
             linear(Site::Up, 120, 100),
-            plain("silu_gate", 60),
+            plain("gate", 60),
             linear(Site::Down, 100, 60),
             plain("add", 100),
         ];

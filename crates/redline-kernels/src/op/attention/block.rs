@@ -10,6 +10,7 @@ use super::{Job, SPAN};
 use crate::op::exp::exp;
 use crate::op::hadamard::hadamard;
 use crate::op::kv::{AttentionMask, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment};
+use crate::op::softcap::soft_capped;
 
 /// Maximum number of tiles in a block.
 pub(super) const BLOCK_TILES: usize = 8;
@@ -332,15 +333,20 @@ fn first<S: Isa>(s: S, v: S::F) -> f32 {
     s.to_array(v)[0]
 }
 
-/// Turns the logits of keys `keys` into `p = exp(s - m)`, in place; returns `(m, l)`. Other places of the blocks of sixteen that
+/// Turns the logits of keys `keys`, after their soft cap, into `p = exp(s - m)`, in place; returns `(m, l)`. Other places of the blocks of sixteen that
 /// contain `keys` become +0.
 ///
 /// # Safety
 /// `logits` is valid for the blocks of sixteen that contain `keys`, and at most [`SPAN`] values.
 #[inline(always)]
-pub(super) unsafe fn softmax<S: Isa>(s: S, logits: *mut f32, keys: Range<usize>) -> (f32, f32) {
+pub(super) unsafe fn softmax<S: Isa>(
+    s: S,
+    cap: Option<f32>,
+    logits: *mut f32,
+    keys: Range<usize>,
+) -> (f32, f32) {
     // SAFETY: by contract.
-    unsafe { softmax_with(s, logits, keys, |_, p| p) }
+    unsafe { softmax_with(s, cap, logits, keys, |_, p| p) }
 }
 
 /// As [`softmax`], but stores `weigh(key, p)` of the sixteen keys from `key` on. The sum is that of `p`.
@@ -350,6 +356,7 @@ pub(super) unsafe fn softmax<S: Isa>(s: S, logits: *mut f32, keys: Range<usize>)
 #[inline(always)]
 pub(super) unsafe fn softmax_with<S: Isa>(
     s: S,
+    cap: Option<f32>,
     logits: *mut f32,
     keys: Range<usize>,
     mut weigh: impl FnMut(usize, S::F) -> S::F,
@@ -357,6 +364,12 @@ pub(super) unsafe fn softmax_with<S: Isa>(
     let (begin, end) = (keys.start / LANES * LANES, keys.end.next_multiple_of(LANES));
     // SAFETY: all addresses lie in the blocks that contain `keys`.
     unsafe {
+        if let Some(cap) = cap {
+            let cap = s.splat(cap);
+            for at in (begin..end).step_by(LANES) {
+                s.store(logits.add(at), soft_capped(s, s.load(logits.add(at)), cap));
+            }
+        }
         for key in (begin..keys.start).chain(keys.end..end) {
             *logits.add(key) = f32::NEG_INFINITY;
         }

@@ -306,7 +306,7 @@ impl Buffers {
         let t = Rows::new(&self.t, rows, rank, case.padded_rank());
         apply(exec, up, t, &mut self.update, &[], &mut self.scratch);
         let mut y = RowsMut::new(&mut y[update.first * stride..], rows, n, stride);
-        add(exec, &mut y, Rows::new(&self.update, rows, n, stride));
+        add(exec, &mut y, Rows::new(&self.update, rows, n, stride), 1.0);
     }
 }
 

@@ -1,0 +1,86 @@
+//! Gemma 2 (Gemma Team 2024): norms before and after attention and the feed-forward part, soft caps, a window in every other layer.
+
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, Gate, Options, Rms};
+use crate::keys;
+use crate::spec::{DecoderSpec, NormSpec, NormsSpec};
+
+/// In `config.json`: `Gemma2ForCausalLM`.
+pub const ARCHITECTURE: Architecture = Architecture { name: "Gemma2ForCausalLM", model_type: "gemma2", spec };
+
+/// Keys that Gemma 2 and 3 honour.
+pub(super) const KEYS: &[&str] = &[
+    "attention_bias",
+    "sliding_window",
+    "layer_types",
+    "rope_scaling",
+    "rope_parameters",
+    "query_pre_attn_scalar",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+];
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, KEYS)?;
+    // In the reference these default to the values of one published model.
+    family::require(config, &["num_key_value_heads", "head_dim", "query_pre_attn_scalar", "sliding_window"])?;
+    let windows = family::windows(config, family::sliding_window(config)?, |layer| layer % 2 == 0)?;
+    let mut spec = family::decoder(config, &options(config, windows)?)?;
+    finish(config, &mut spec, (Some(50.0), Some(30.0)))?;
+    Ok(spec)
+}
+
+/// The options of both versions.
+pub(super) fn options(config: &ConfigFile, windows: Vec<Option<usize>>) -> Result<Options, ModelError> {
+    let bias = config.bool_or("attention_bias", false)?;
+    Ok(Options {
+        qkv_bias: bias,
+        output_bias: bias,
+        norm: Rms::PlusOne,
+        gate: Gate::Gelu,
+        default_tied: true,
+        windows,
+        default_eps: 1e-6,
+        ..Options::default()
+    })
+}
+
+/// What both versions have beyond the family: scales, caps and norms. `caps` are the caps on the logits of attention and of the head
+/// if their keys are absent; the keys may also be null.
+pub(super) fn finish(
+    config: &ConfigFile,
+    spec: &mut DecoderSpec,
+    caps: (Option<f32>, Option<f32>),
+) -> Result<(), ModelError> {
+    let cap = |key, default| {
+        if !config.keys().any(|name| name == key) {
+            return Ok(default);
+        }
+        match config.opt_f32(key)? {
+            Some(cap) if !(cap > 0.0 && cap.is_finite()) => {
+                Err(config.refuse(key, "a positive number or `null`"))
+            }
+            cap => Ok(cap),
+        }
+    };
+    let (attention_cap, logit_cap) =
+        (cap("attn_logit_softcapping", caps.0)?, cap("final_logit_softcapping", caps.1)?);
+    let scalar = config.f32("query_pre_attn_scalar")?;
+    if !(scalar > 0.0 && scalar.is_finite()) {
+        return Err(config.refuse("query_pre_attn_scalar", "a positive number").into());
+    }
+    spec.embedding_scale = (spec.hidden as f32).sqrt();
+    spec.logits.softcap = logit_cap;
+    for (i, layer) in spec.layers.iter_mut().enumerate() {
+        layer.attention.scale = 1.0 / scalar.sqrt();
+        layer.attention.softcap = attention_cap;
+        let norm = |name| NormSpec { name: format!("layers.{i}.{name}"), ..spec.final_norm.clone() };
+        let around = |before, after| NormsSpec { before: Some(norm(before)), after: Some(norm(after)) };
+        layer.attention_norms = around("input_layernorm", "post_attention_layernorm");
+        layer.mlp_norms = around("pre_feedforward_layernorm", "post_feedforward_layernorm");
+    }
+    Ok(())
+}

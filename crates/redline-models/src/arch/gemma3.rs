@@ -1,0 +1,35 @@
+//! Gemma 3 (Gemma Team 2025), text only: as Gemma 2 without soft caps, with norms of every query and key head, and with rotations of
+//! their own for layers that have a window.
+
+use redline_weights::ConfigFile;
+
+use super::{Architecture, gemma2};
+use crate::ModelError;
+use crate::family::{self, HeadNorms, Options};
+use crate::keys;
+use crate::rotary::Rules;
+use crate::spec::DecoderSpec;
+
+/// In `config.json`: `Gemma3ForCausalLM`.
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "Gemma3ForCausalLM", model_type: "gemma3_text", spec };
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, gemma2::KEYS)?;
+    family::require(config, &["num_key_value_heads", "head_dim", "query_pre_attn_scalar", "sliding_window"])?;
+    let pattern = match config.usize_or("sliding_window_pattern", 6)? {
+        0 => return Err(config.refuse("sliding_window_pattern", "a number of at least 1").into()),
+        pattern => pattern,
+    };
+    let slides = |layer: usize| !(layer + 1).is_multiple_of(pattern);
+    let windows = family::windows(config, family::sliding_window(config)?, slides)?;
+    let options = Options {
+        head_norms: HeadNorms::Each,
+        rotary: Rules { default_theta: 1_000_000.0, ..Rules::default() },
+        ..gemma2::options(config, windows)?
+    };
+    let local = ("rope_local_base_freq", 10_000.0);
+    let mut spec = family::decoder_with_two_rotations(config, &options, Some(local))?;
+    gemma2::finish(config, &mut spec, (None, None))?;
+    Ok(spec)
+}

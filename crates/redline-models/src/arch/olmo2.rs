@@ -1,0 +1,44 @@
+//! OLMo 2 (OLMo Team 2024): norms of the outputs of attention and of the feed-forward part instead of their inputs, and norms over all
+//! queries and all keys.
+
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, HeadNorms, Options};
+use crate::keys;
+use crate::spec::{DecoderSpec, NormSpec, NormsSpec};
+
+/// In `config.json`: `Olmo2ForCausalLM`.
+pub const ARCHITECTURE: Architecture = Architecture { name: "Olmo2ForCausalLM", model_type: "olmo2", spec };
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, &["attention_bias", "rope_scaling", "rope_parameters"])?;
+    let mut spec = family::decoder(config, &options(config)?)?;
+    norm_outputs(&mut spec);
+    Ok(spec)
+}
+
+/// The options of OLMo 2 and 3.
+pub(super) fn options(config: &ConfigFile) -> Result<Options, ModelError> {
+    let bias = config.bool_or("attention_bias", false)?;
+    Ok(Options {
+        qkv_bias: bias,
+        output_bias: bias,
+        head_norms: HeadNorms::Whole,
+        default_eps: 1e-5,
+        ..Options::default()
+    })
+}
+
+/// Moves the norms to the outputs.
+pub(super) fn norm_outputs(spec: &mut DecoderSpec) {
+    for (i, layer) in spec.layers.iter_mut().enumerate() {
+        let after = |name| {
+            let norm = NormSpec { name: format!("layers.{i}.{name}"), ..spec.final_norm.clone() };
+            NormsSpec { before: None, after: Some(norm) }
+        };
+        layer.attention_norms = after("post_attention_layernorm");
+        layer.mlp_norms = after("post_feedforward_layernorm");
+    }
+}

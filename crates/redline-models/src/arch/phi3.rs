@@ -1,0 +1,28 @@
+//! Phi-3, Phi-3.5 and Phi-4 (Microsoft 2024): Llama with fused projections, LongRoPE, and in some models a rotation of a part of each
+//! head.
+
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, Options};
+use crate::keys;
+use crate::rotary::Rules;
+use crate::spec::DecoderSpec;
+
+/// In `config.json`: `Phi3ForCausalLM`.
+pub const ARCHITECTURE: Architecture = Architecture { name: "Phi3ForCausalLM", model_type: "phi3", spec };
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    // The checkpoints include the reference's code (`auto_map`).
+    let honoured = ["auto_map", "sliding_window", "rope_scaling", "rope_parameters", "partial_rotary_factor"];
+    keys::refuse_unknown(config, &honoured)?;
+    let options = Options {
+        windows: family::windows(config, family::sliding_window(config)?, |_| true)?,
+        fused: true,
+        rotary: Rules { partial: true, ..Rules::default() },
+        default_eps: 1e-5,
+        ..Options::default()
+    };
+    family::decoder(config, &options)
+}

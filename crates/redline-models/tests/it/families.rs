@@ -1,0 +1,133 @@
+//! Configurations of the families of 2024 to 2026: which keys they need, which values they refuse, and what absent keys mean.
+
+use redline_models::arch;
+use redline_models::spec::{DecoderSpec, LogitSpec};
+use redline_weights::ConfigFile;
+use serde_json::{Map, Value, json};
+
+use crate::reference::golden_root;
+
+/// The specification of a golden checkpoint's configuration with other values. A change of null removes the key.
+fn changed(golden: &str, changes: &Value) -> Result<DecoderSpec, String> {
+    let text = std::fs::read(golden_root().join(golden).join("config.json")).unwrap();
+    let mut config: Map<String, Value> = serde_json::from_slice(&text).unwrap();
+    for (key, value) in changes.as_object().unwrap() {
+        match value {
+            Value::Null => drop(config.remove(key)),
+            value => drop(config.insert(key.clone(), value.clone())),
+        }
+    }
+    let config = ConfigFile::from_bytes("config.json", &serde_json::to_vec(&config).unwrap()).unwrap();
+    arch::find(&config).and_then(|found| (found.spec)(&config)).map_err(|error| error.to_string())
+}
+
+fn spec(golden: &str, changes: &Value) -> DecoderSpec {
+    changed(golden, changes).unwrap()
+}
+
+#[test]
+fn values_that_mean_nothing_are_refused_by_name() {
+    let yarn = |changes: Value| {
+        let mut parameters = json!({"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,
+            "original_max_position_embeddings": 32});
+        parameters.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        json!({"rope_parameters": parameters})
+    };
+    let long = |changes: Value| {
+        let mut scaling = json!({"type": "longrope", "long_factor": [1, 2, 3, 4, 5, 6, 7, 8], "short_factor": [1]});
+        scaling.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        json!({"rope_scaling": scaling})
+    };
+    for (golden, changes, names) in [
+        ("smollm3-a", json!({"no_rope_layers": [1, 0]}), &["no_rope_layers", "2 entries", "3 layers"][..]),
+        ("smollm3-a", json!({"no_rope_layers": ["a", "b", "c"]}), &["no_rope_layers", "a list of numbers"]),
+        ("smollm3-b", json!({"no_rope_layer_interval": 0}), &["no_rope_layer_interval", "at least 1"]),
+        ("smollm3-b", json!({"num_key_value_heads": null}), &["num_key_value_heads", "missing"]),
+        ("smollm3-b", json!({"attn_logit_softcapping": 50.0}), &["attn_logit_softcapping"]),
+        ("olmo3-b", json!({"sliding_window": null}), &["sliding_window", "missing"]),
+        ("olmo3-a", json!({"rope_parameters": {"rope_type": "default"}}), &["rope_parameters", "full_attention"]),
+        ("ministral3-a", json!({"rope_parameters": null}), &["rope_parameters", "an object"]),
+        ("ministral3-a", yarn(json!({"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 0.5})),
+            &["original_max_position_embeddings", "0.5"]),
+        ("ministral3-a", yarn(json!({"factor": 0.5})), &["factor", "at least 1"]),
+        ("ministral3-a", yarn(json!({"factor": null})), &["factor"]),
+        ("ministral3-a", yarn(json!({"attention_factor": -1.0})), &["attention_factor", "positive"]),
+        ("ministral3-a", yarn(json!({"beta_fast": -1.0})), &["beta_fast", "positive"]),
+        ("ministral3-a", yarn(json!({"rope_theta": 1.0})), &["rope_theta` above 1"]),
+        ("phi3-a", json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 2.0}}),
+            &["partial_rotary_factor", "2.0", "16"]),
+        ("phi3-a", json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.2}}),
+            &["partial_rotary_factor", "even"]),
+        ("phi3-a", json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": -0.5}}),
+            &["partial_rotary_factor"]),
+        ("phi3-b", long(json!({"long_factor": [1, 2]})), &["long_factor", "8 positive numbers"]),
+        ("phi3-b", long(json!({"long_factor": [1, 2, 3, 4, 5, 6, 7, 0]})), &["long_factor", "8 positive"]),
+        ("gemma2-a", json!({"query_pre_attn_scalar": 0}), &["query_pre_attn_scalar", "positive"]),
+        ("gemma2-a", json!({"query_pre_attn_scalar": null}), &["query_pre_attn_scalar", "missing"]),
+        ("gemma2-a", json!({"attn_logit_softcapping": 0.0}), &["attn_logit_softcapping", "positive"]),
+        ("gemma2-a", json!({"final_logit_softcapping": -3.0}), &["final_logit_softcapping", "positive"]),
+        ("gemma2-a", json!({"hidden_activation": "silu"}), &["hidden_activation", "gelu_pytorch_tanh"]),
+        ("gemma2-a", json!({"use_bidirectional_attention": true}), &["use_bidirectional_attention"]),
+        ("gemma3-b", json!({"sliding_window_pattern": 0}), &["sliding_window_pattern", "at least 1"]),
+        ("gemma3-b", json!({"rope_local_base_freq": -1.0}), &["rope_local_base_freq", "positive"]),
+    ] {
+        let message = changed(golden, &changes).expect_err(&format!("{golden} {changes}"));
+        for name in names.iter().chain(&["config.json"]) {
+            assert!(message.contains(name), "{golden} {changes}: {message:?} does not name {name}");
+        }
+    }
+}
+
+#[test]
+fn absent_keys_mean_what_they_mean_in_the_reference() {
+    let rotated = |spec: &DecoderSpec| -> Vec<Option<usize>> {
+        spec.layers.iter().map(|layer| layer.attention.rotation).collect()
+    };
+    let windows = |spec: &DecoderSpec| -> Vec<Option<usize>> {
+        spec.layers.iter().map(|layer| layer.attention.window).collect()
+    };
+    let eight = json!({"num_hidden_layers": 8, "no_rope_layer_interval": null});
+    let every_fourth = [Some(0), Some(0), Some(0), None, Some(0), Some(0), Some(0), None];
+    assert_eq!(rotated(&spec("smollm3-b", &eight)), every_fourth);
+
+    let olmo3 = spec("olmo3-b", &json!({"num_hidden_layers": 5, "layer_types": null}));
+    assert_eq!(windows(&olmo3), [Some(14), Some(14), Some(14), None, Some(14)]);
+    assert_eq!(rotated(&olmo3), [Some(1), Some(1), Some(1), Some(0), Some(1)]);
+    // The scaling is that of full attention only; theta is that of both.
+    let first = |rotation: usize, spec: &DecoderSpec| spec.rotations()[rotation].inverse_frequencies[1];
+    assert_eq!((olmo3.rotations()[0].factor > 1.0, olmo3.rotations()[1].factor), (true, 1.0));
+    assert_eq!(first(1, &olmo3), libm::pow(500_000.0, -2.0 / 12.0));
+
+    let caps = json!({"attn_logit_softcapping": null, "final_logit_softcapping": null});
+    let gemma2 = spec("gemma2-a", &caps);
+    assert_eq!((gemma2.layers[0].attention.softcap, gemma2.logits.softcap), (Some(50.0), Some(30.0)));
+    assert_eq!(windows(&gemma2), [Some(12), None, Some(12)]);
+    assert!(gemma2.tied && gemma2.embedding_scale == 60f32.sqrt());
+
+    let gemma3 = json!({"sliding_window_pattern": null, "rope_local_base_freq": null, "rope_theta": null,
+        "num_hidden_layers": 7});
+    let gemma3 = spec("gemma3-b", &gemma3);
+    assert_eq!(windows(&gemma3).iter().position(Option::is_none), Some(5));
+    assert_eq!(first(0, &gemma3), libm::pow(1_000_000.0, -2.0 / 20.0));
+    assert_eq!(first(1, &gemma3), libm::pow(10_000.0, -2.0 / 20.0));
+    assert!(gemma3.layers[0].attention.softcap.is_none() && gemma3.logits.softcap.is_none());
+
+    // A family without multipliers has none.
+    let LogitSpec { scale, softcap } = spec("olmo2-b", &json!({})).logits;
+    assert_eq!((scale, softcap), (1.0, None));
+}
+
+/// LongRoPE: the model's context decides which factors apply, and the attention factor.
+#[test]
+fn the_context_decides_between_the_factors_of_longrope() {
+    let of = |context: usize| {
+        let spec = spec("phi3-b", &json!({"max_position_embeddings": context}));
+        let rotation = &spec.rotations()[0];
+        (rotation.inverse_frequencies.clone(), rotation.factor)
+    };
+    let plain: Vec<f64> = (0..8).map(|i| libm::pow(1e4, -f64::from(i) / 8.0)).collect();
+    assert_eq!(of(32), (plain.clone(), 1.0));
+    let factors = [1.0, 1.3, 2.0, 3.5, 6.0, 9.0, 12.0, 16.0];
+    let long: Vec<f64> = plain.iter().zip(factors).map(|(plain, factor)| plain / factor).collect();
+    assert_eq!(of(128), (long, libm::sqrt(1.0 + libm::log(4.0) / libm::log(32.0))));
+}

@@ -1,0 +1,19 @@
+"""What a golden checkpoint is made of."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Checkpoint:
+    name: str
+    # "transformers-5": arguments for the config class; config.json is what save_pretrained writes.
+    # "classic": the literal config.json, laid out as transformers 4 and the published checkpoints have it.
+    style: str
+    covers: str
+    config: dict
+    matters: list[dict] = field(default_factory=list)
+    layer_types: list[str] | None = None
+    shard_size: str | None = None  # save in several files of at most this size
+    shards: int = 1
+    legacy_gpt2: bool = False  # names without `transformer.`, causal-mask buffers included
+    duplicate_head: bool = False  # tied, yet lm_head.weight is in the file as well

@@ -8,6 +8,7 @@ Many streams at once: threads that do not compute take processor time from those
 read from outside: processor time by thread from /proc, and time in passes from `/metrics`. Their sum bounds the throughput that is lost.
 """
 
+import contextlib
 import re
 import time
 
@@ -67,6 +68,12 @@ def _alone(connection, route, body):
     raise RuntimeError(f"`{ENGINE}` counts {ran:.0f} requests after one")
 
 
+def _metrics(server):
+    """The totals, over a connection of its own: servers close those that wait as long as the streams take."""
+    with contextlib.closing(http_client.Connection(server.url)) as connection:
+        return totals(connection.get("/metrics")[0])
+
+
 def _together(server, streams, scale, number):
     """A closed batch of streams: shares of processor time and of the time."""
     words = round(128 / scale)
@@ -74,14 +81,12 @@ def _together(server, streams, scale, number):
         {"prompt": served_jobs.words(words, f"stream{number}/{row}"), "max_tokens": NEW, "ignore_eos": True}
         for row in range(streams)
     ]
-    connection = http_client.Connection(server.url)
-    before, cpu, own = totals(connection.get("/metrics")[0]), server.cpu_seconds(), time.process_time()
+    before, cpu, own = _metrics(server), server.cpu_seconds(), time.process_time()
     start = time.perf_counter()
     answers = http_client.stream_all(server.url, "/v1/completions", bodies)
     span = time.perf_counter() - start
     own, spent = time.process_time() - own, [b - a for a, b in zip(cpu, server.cpu_seconds())]
-    after = totals(connection.get("/metrics")[0])
-    connection.close()
+    after = _metrics(server)
     passes = after["redline_pass_seconds_total"] - before["redline_pass_seconds_total"]
     tokens = after["redline_generation_tokens_total"] - before["redline_generation_tokens_total"]
     return {

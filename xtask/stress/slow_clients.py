@@ -73,7 +73,7 @@ async def crowd(port, idle, slow, seed, pipe):
     cut = [0, 0, 0]
     rng = random.Random(seed)
     tasks = [asyncio.create_task(slow_client(port, rng, place, cut)) for place in range(slow)]
-    # The streams are generated first; later they only wait for their readers.
+    # By then each of them has sent its first request.
     await asyncio.sleep(4)
     pipe.send("ready")
     while not pipe.poll():
@@ -117,6 +117,15 @@ def received(pipe):
         raise RuntimeError("the process of the crowd ended early") from None
 
 
+async def at_rest(server):
+    """Waits until the engine has generated the streams of the slow readers: later these only wait to be read."""
+    begin = time.perf_counter()
+    while (metrics := await server.metrics())["redline_requests_waiting"] + metrics["redline_requests_running"]:
+        if time.perf_counter() - begin > client.PATIENCE:
+            raise TimeoutError(f"requests of slow clients still run after {client.PATIENCE} s")
+        await asyncio.sleep(0.2)
+
+
 async def with_crowd(server, rng, setting, seconds, idle, slow):
     """The times of ordinary clients beside the crowd, which is a process of its own."""
     context = multiprocessing.get_context("spawn")
@@ -127,6 +136,7 @@ async def with_crowd(server, rng, setting, seconds, idle, slow):
     theirs.close()
     try:
         await asyncio.to_thread(received, ours)
+        await at_rest(server)
         times, failed = await normal(server.port, rng, 4, seconds)
         held = int((await server.metrics())["redline_http_connections"])
         ours.send("end")

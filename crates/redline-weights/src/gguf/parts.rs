@@ -28,8 +28,7 @@ pub(super) type Opened = (Shard, Vec<GgufTensor>);
 /// The name of a part of a split.
 struct PartName<'a> {
     stem: &'a str,
-    /// From 1.
-    number: u32,
+    /// Number of parts.
     count: u32,
 }
 
@@ -42,21 +41,18 @@ impl<'a> PartName<'a> {
             if plain { digits.parse::<u32>().ok() } else { None }
         };
         let (number, count) = (parse(number)?, parse(count)?);
-        (1..=count).contains(&number).then_some(Self { stem, number, count })
+        (1..=count).contains(&number).then_some(Self { stem, count })
     }
 
     fn of(path: &'a Path) -> Option<Self> {
         Self::parse(path.file_name()?.to_str()?)
     }
 
-    /// The name of another part.
+    /// The name of the part of this number, from 1.
     fn part(&self, number: u32) -> String {
-        name_of_part(self.stem, number, self.count)
+        let Self { stem, count } = self;
+        format!("{stem}-{number:0DIGITS$}-of-{count:0DIGITS$}{END}")
     }
-}
-
-fn name_of_part(stem: &str, number: u32, count: u32) -> String {
-    format!("{stem}-{number:0DIGITS$}-of-{count:0DIGITS$}{END}")
 }
 
 /// The only GGUF file of a directory, or the first part of the only split.
@@ -168,10 +164,9 @@ mod tests {
 
     #[test]
     fn names_of_parts() {
-        let parse =
-            |name: &str| PartName::parse(name).map(|part| (part.stem.to_owned(), part.number, part.count));
-        assert_eq!(parse("a-b-00002-of-00013.gguf"), Some(("a-b".to_owned(), 2, 13)));
-        assert_eq!(parse("-00001-of-00001.gguf"), Some((String::new(), 1, 1)));
+        let parse = |name: &str| PartName::parse(name).map(|part| part.part(1));
+        assert_eq!(parse("a-b-00002-of-00013.gguf").as_deref(), Some("a-b-00001-of-00013.gguf"));
+        assert_eq!(parse("-00001-of-00001.gguf").as_deref(), Some("-00001-of-00001.gguf"));
         for other in [
             "a.gguf",
             "a-00000-of-00002.gguf",
@@ -185,7 +180,5 @@ mod tests {
         ] {
             assert_eq!(parse(other), None, "{other}");
         }
-        let part = PartName::parse("a-00002-of-00013.gguf").unwrap();
-        assert_eq!(part.part(1), "a-00001-of-00013.gguf");
     }
 }

@@ -70,8 +70,7 @@ fn values_equal_those_of_the_reference() {
         let some: Vec<_> = some.iter().map(|&value| format!("{:08x}", bits(value))).collect();
         assert_eq!(some, line[2..], "{ggml_type}");
         assert_eq!(format!("{:016x}", digest(&values)), line[1], "{ggml_type}");
-        // The scales matter: among the values are some that are not finite. MXFP4 has none.
-        let finite = values.iter().all(|value| value.is_finite());
-        assert_eq!(finite, ggml_type == GgufType::Mxfp4, "{ggml_type}");
+        // Infinite scales, or values beyond the range of f32.
+        assert!(values.iter().any(|value| !value.is_finite()), "{ggml_type}");
     }
 }

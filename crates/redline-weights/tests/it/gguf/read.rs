@@ -100,6 +100,21 @@ fn scalars_and_empty_tensors() {
     }
 }
 
+/// The bytes of a row can be counted even if there is none.
+#[test]
+fn a_row_of_an_empty_tensor_is_not_too_long() {
+    let opened = |columns: u64| {
+        let file = Writer::new().tensor("w", &[0, columns], 0, &[]).finish();
+        Gguf::from_bytes("embedded", file.leak())
+    };
+    let gguf = opened(1 << 61).unwrap();
+    let tensor = gguf.tensor("w").unwrap();
+    assert_eq!((tensor.rows(), tensor.row_bytes(), tensor.bytes()), (0, 1 << 63, 0));
+    let message = opened(1 << 62).err().unwrap().to_string();
+    let fact = "tensor `w` has shape 0 x 4611686018427387904: more elements or bytes than can be counted";
+    assert_eq!(message, format!("{fact}\n  in `embedded`"));
+}
+
 #[test]
 fn what_the_format_allows() {
     let [one, two] = [1f32, 2f32].map(f32::to_le_bytes);

@@ -11,7 +11,7 @@ pub(super) enum Field {
 /// A file with version 3 and alignment 32. Keys come before tensors, and their numbers are set at the end.
 pub(super) struct Writer {
     bytes: Vec<u8>,
-    pub(super) fields: Vec<Field>,
+    fields: Vec<Field>,
     keys: u64,
     tensors: u64,
     data: Vec<u8>,
@@ -90,7 +90,9 @@ impl Writer {
         let what = self.key(key, 9);
         self.put(&what, &8u32.to_le_bytes());
         self.count(&what, values.len() as u64, 8);
-        values.iter().for_each(|value| self.text(&what, value));
+        for value in values {
+            self.text(&what, value);
+        }
         self
     }
 
@@ -108,13 +110,15 @@ impl Writer {
         self.tensors += 1;
         let what = format!("the description of tensor `{name}`");
         self.put(&what, &(shape.len() as u32).to_le_bytes());
-        shape.iter().rev().for_each(|size| self.put(&what, &size.to_le_bytes()));
+        for size in shape.iter().rev() {
+            self.put(&what, &size.to_le_bytes());
+        }
         self.put(&what, &number.to_le_bytes());
         self.put(&what, &offset.to_le_bytes());
         self
     }
 
-    /// The fields in the order in which they are read, with the numbers of tensors and keys.
+    /// The fields in the order in which they are read.
     pub(super) fn fields(&self) -> Vec<&Field> {
         self.fields.iter().collect()
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::fault::GgufFault;
-use super::value::GgufStrings;
+use super::strings::GgufStrings;
 use crate::error::{Result, WeightsError};
 use crate::quoted::Quoted;
 use crate::shard::Shard;

@@ -15,6 +15,7 @@ mod header;
 mod metadata;
 mod parts;
 mod read;
+mod strings;
 mod tensor;
 mod value;
 
@@ -31,8 +32,9 @@ pub use fault::GgufFault;
 use header::Header;
 pub use metadata::GgufMetadata;
 use parts::Opened;
+pub use strings::GgufStrings;
 pub use tensor::GgufTensor;
-pub use value::{GgufArray, GgufStrings, GgufValue};
+pub use value::{GgufArray, GgufValue};
 
 /// A model in a GGUF file, or in the parts of one that was split.
 ///

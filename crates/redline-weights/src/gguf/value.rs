@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::cursor::{Cursor, Part};
 use super::fault::GgufFault;
+use super::strings::GgufStrings;
 use crate::error::Result;
 
 const BOOL: u32 = 7;
@@ -131,32 +132,6 @@ impl GgufValue {
 
 fn narrow<F: Copy + Into<i128>, T: TryFrom<i128>>(numbers: &[F]) -> Option<Vec<T>> {
     numbers.iter().map(|&number| T::try_from(number.into()).ok()).collect()
-}
-
-/// Strings in one text, which takes no more memory than they took in the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GgufStrings {
-    text: String,
-    /// End of each string in the text, ascending.
-    ends: Vec<usize>,
-}
-
-impl GgufStrings {
-    pub(super) fn new(text: String, ends: Vec<usize>) -> Self {
-        Self { text, ends }
-    }
-
-    /// Number of strings.
-    #[allow(clippy::len_without_is_empty)] // nothing needs it
-    pub fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// The strings, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        let begins = std::iter::once(0).chain(self.ends.iter().copied());
-        begins.zip(&self.ends).map(|(begin, &end)| &self.text[begin..end])
-    }
 }
 
 /// Reads type and value of a key.

@@ -1,7 +1,8 @@
 //! The types of GGML tensors: one descriptor each in [`ALL`], one file per family.
 //!
-//! Values are stored in blocks. A row consists of whole blocks, and a block holds the values of its scale. Decoding is
-//! exact in the sense of GGML: each product and each sum is rounded to `f32`, in the order of its reference code.
+//! Values are stored in blocks, and a row consists of whole blocks. Products of a finite scale and its integers have at most 23
+//! significant bits, so they are exact in `f32`. A value is therefore the exact one, rounded once if an offset is added, and
+//! fused instructions would not change it.
 
 mod float;
 mod groups;

@@ -1,7 +1,7 @@
 //! The K types: blocks of 256 integers of 2 to 6 bits. Each 16 or 32 of them have a scale, which is an integer of 4 to 8
 //! bits times the 16-bit scale `d` of the block. In `Q2_K`, `Q4_K` and `Q5_K` they have an offset, an integer times `dmin`.
 //!
-//! A value is `(d * scale) * q - (dmin * offset)`, with a rounding for each product and for the difference.
+//! A value is `(d * scale) * q - (dmin * offset)`.
 
 use super::{Block, GgufType, each, f16};
 

@@ -109,7 +109,7 @@ pub(super) fn place(
     start: u64,
     end: u64,
 ) -> Result<(), GgufFault> {
-    // With many dimensions or a large alignment, the header may be all there is.
+    // The alignment may put the beginning of the data behind the end of the file.
     let data = end.saturating_sub(start);
     tensors.sort_by_key(|tensor| (tensor.offset, tensor.bytes));
     let mut previous: Option<(u64, &str)> = None;
@@ -130,9 +130,7 @@ pub(super) fn place(
             _ => {}
         }
         tensor.offset += start;
-        if tensor.bytes > 0 {
-            previous = Some((last, &tensor.name));
-        }
+        previous = Some((last, &tensor.name));
     }
     Ok(())
 }

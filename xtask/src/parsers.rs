@@ -77,6 +77,14 @@ const TARGETS: &[Target] = &[
         longest: 4096,
     },
     Target { name: "infq", seeds: &[("fuzz/seeds/infq", "")], longest: 8192 },
+    Target {
+        name: "gguf",
+        seeds: &[
+            ("crates/redline-weights/attacks", ".gguf"),
+            ("crates/redline-weights/tests/it/gguf", ".gguf"),
+        ],
+        longest: 16384,
+    },
 ];
 
 /// `cargo xtask fuzz-parsers`: runs all targets, or the named ones.
@@ -220,10 +228,10 @@ mod tests {
 
     #[test]
     fn wrong_use_names_the_targets() {
-        for line in ["gguf", "--seconds", "--seconds x"] {
+        for line in ["onnx", "--seconds", "--seconds x"] {
             let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let Err(Failure::Usage(message)) = fuzz(&arguments) else { panic!("{line}") };
-            assert!(message.contains("safetensors|pickle|tokenizer|config|adapter|infq"), "{message}");
+            assert!(message.contains("safetensors|pickle|tokenizer|config|adapter|infq|gguf"), "{message}");
         }
     }
 }

@@ -9,6 +9,7 @@ use redline_settings::{Command, Hint, hint};
 use crate::adapter::AdapterFault;
 use crate::dtype::{Dtype, StoredDtype};
 use crate::fault::{HeaderFault, IndexFault};
+use crate::gguf::GgufFault;
 use crate::infq::InfqFault;
 use crate::pytorch::PytorchFault;
 use crate::quoted::{Dims, Quoted};
@@ -43,6 +44,8 @@ pub enum WeightsError {
     Index { file: PathBuf, fault: IndexFault },
     #[error("{fault}\n  in `{}`", .file.display())]
     Pytorch { file: PathBuf, fault: PytorchFault },
+    #[error("{fault}\n  in `{}`", .file.display())]
+    Gguf { file: PathBuf, fault: GgufFault },
     #[error("{fault}\n  in `{}`", .file.display())]
     Infq { file: PathBuf, fault: InfqFault },
 
@@ -153,6 +156,7 @@ impl WeightsError {
             }
             Self::Header { fault, .. } => header_hint(fault)?.into(),
             Self::Pytorch { fault, .. } => fault.hint()?.into(),
+            Self::Gguf { fault, .. } => fault.hint()?.into(),
             Self::Infq { fault, .. } => fault.hint()?,
             Self::Signed { fault, .. } => fault.hint().into(),
             Self::Adapter { fault, .. } => fault.hint()?.into(),

@@ -3,6 +3,7 @@
 //! - [`Checkpoint`]: the weights of a model directory (one safetensors file or `pytorch_model.bin`, or an index with
 //!   shards), or of bytes embedded in the binary. Tensors are read completely or in ranges as `f32`, and checked to be
 //!   finite.
+//! - [`Gguf`]: a model in the format of llama.cpp: metadata with typed getters, and tensors, read as stored or as `f32`.
 //! - [`Infq`], [`InfqWriter`]: a directory of packed weights in which a [`Checksum`] covers every byte.
 //! - [`ConfigFile`]: a JSON configuration file with typed getters.
 //! - [`AdapterFiles`]: a LoRA adapter that PEFT wrote.
@@ -27,6 +28,7 @@ mod dtype;
 mod error;
 mod fault;
 mod file;
+mod gguf;
 mod half;
 mod header;
 mod hub;
@@ -58,6 +60,7 @@ pub use dtype::{Dtype, StoredDtype};
 pub use error::{Result, WeightsError};
 pub use fault::{HeaderFault, IndexFault};
 pub use file::{FileWriter, read_file};
+pub use gguf::{Gguf, GgufArray, GgufFault, GgufMetadata, GgufStrings, GgufTensor, GgufType, GgufValue};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
 pub use hub::{HubFolder, HubId, HubRoots, PartialBlob, cached_model, resolve_model};
 pub use infq::{Infq, InfqFault, InfqWriter, Scheme, Weight, WeightPart};

@@ -20,9 +20,9 @@ impl fmt::Display for Quoted<'_> {
 }
 
 /// Displays a shape as `4096 x 11008`, the empty shape as `a scalar`.
-pub(crate) struct Dims<'a>(pub(crate) &'a [usize]);
+pub(crate) struct Dims<'a, T = usize>(pub(crate) &'a [T]);
 
-impl fmt::Display for Dims<'_> {
+impl<T: fmt::Display> fmt::Display for Dims<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some((first, rest)) = self.0.split_first() else { return f.write_str("a scalar") };
         write!(f, "{first}")?;

@@ -49,13 +49,15 @@ impl Shard {
 
     /// For `map_err`: the error of a read inside the tensor.
     pub(crate) fn read_error(&self, info: &TensorInfo) -> impl FnOnce(io::Error) -> WeightsError {
+        self.read_error_of(&info.name, info.offset() + info.bytes())
+    }
+
+    /// For `map_err`: the error of a read inside the tensor of this name, which ends at byte `needs` of the file.
+    pub(crate) fn read_error_of(&self, tensor: &str, needs: u64) -> impl FnOnce(io::Error) -> WeightsError {
         move |error| match self.source.len() {
-            Ok(has) if error.kind() == io::ErrorKind::UnexpectedEof => WeightsError::Truncated {
-                tensor: info.name.clone(),
-                needs: info.offset() + info.bytes(),
-                has,
-                file: self.file.clone(),
-            },
+            Ok(has) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                WeightsError::Truncated { tensor: tensor.to_owned(), needs, has, file: self.file.clone() }
+            }
             _ => WeightsError::io("read a tensor", &self.file)(error),
         }
     }

@@ -26,6 +26,10 @@ const LISTS: &[List] = &[
     List { folder: "crates/redline-lab/src/lanes", registry: &["crates/redline-lab/src/lanes/mod.rs"] },
     List { folder: "crates/redline-engine/src/mode", registry: &[] },
     List {
+        folder: "crates/redline-weights/src/gguf/block",
+        registry: &["crates/redline-weights/src/gguf/block/mod.rs"],
+    },
+    List {
         folder: "crates/redline-server/src/routes",
         registry: &["crates/redline-server/src/routes/mod.rs"],
     },

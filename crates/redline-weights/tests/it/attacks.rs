@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use redline_weights::{Checkpoint, Result};
 
 use crate::adapter_attacks;
+use crate::gguf::attacks as gguf_attacks;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -243,7 +244,9 @@ attacks!(OF_PYTORCH_INDEX, PYTORCH_INDEX, {
 fn every_attack_is_listed_and_tested() {
     let of_models = [OF_SINGLE, OF_INDEX, OF_SHARD, OF_PYTORCH, OF_PYTORCH_INDEX].concat();
     let of_adapters = [adapter_attacks::OF_CONFIG, adapter_attacks::OF_TENSORS].concat();
-    let tested: BTreeSet<String> = of_models.into_iter().chain(of_adapters).map(str::to_owned).collect();
+    let of_gguf = [gguf_attacks::OF_FILE, gguf_attacks::OF_FILES].concat();
+    let all = of_models.into_iter().chain(of_adapters).chain(of_gguf);
+    let tested: BTreeSet<String> = all.map(str::to_owned).collect();
     let entries = std::fs::read_dir(directory("")).unwrap().map(Result::unwrap);
     let there = entries.filter(|entry| entry.file_type().unwrap().is_dir());
     assert_eq!(there.map(|entry| entry.file_name().into_string().unwrap()).collect::<BTreeSet<_>>(), tested);

@@ -8,6 +8,7 @@ mod config;
 mod damage;
 #[cfg(unix)]
 mod disk;
+mod gguf;
 mod half;
 mod hub;
 mod infq;

@@ -1,0 +1,4 @@
+//! Tokenizers from the metadata of GGUF files.
+
+mod files;
+mod reader;

@@ -3,8 +3,8 @@
 use crate::native::QWEN2;
 use crate::tokenizer::Parts;
 use crate::{
-    AddedToken, Encoder, Tokenizer, TokenizerError, affix::Affixes, decoder::Decoder, json,
-    model::BpeModel, model::Model,
+    AddedToken, Encoder, Tokenizer, TokenizerError, affix::Affixes, decoder::Decoder, json, model::BpeModel,
+    model::Model,
 };
 use serde_json::{Value, json};
 

@@ -15,11 +15,20 @@ pub(crate) struct Decoder {
 /// A conversion of each single token.
 #[derive(Debug)]
 pub(crate) enum Each {
-    Replace { from: String, to: String },
-    Metaspace { mark: char, bare_first: bool },
+    Replace {
+        from: String,
+        to: String,
+    },
+    Metaspace {
+        mark: char,
+        bare_first: bool,
+    },
     Strip(Strip),
     /// A space before each token except the first and those with the prefix, which is removed.
-    WordPiece { prefix: String, cleanup: bool },
+    WordPiece {
+        prefix: String,
+        cleanup: bool,
+    },
 }
 
 /// How tokens are joined.
@@ -107,9 +116,12 @@ impl Each {
                 Ok(Self::Metaspace { mark: mark(place, stage, "replacement")?, bare_first: !never })
             }
             "WordPiece" => {
-                let reason = "`decoder`: a `WordPiece` needs a text as `prefix` and true or false as `cleanup`";
+                let reason =
+                    "`decoder`: a `WordPiece` needs a text as `prefix` and true or false as `cleanup`";
                 match (stage["prefix"].as_str(), stage["cleanup"].as_bool()) {
-                    (Some(prefix), Some(cleanup)) => Ok(Self::WordPiece { prefix: prefix.to_owned(), cleanup }),
+                    (Some(prefix), Some(cleanup)) => {
+                        Ok(Self::WordPiece { prefix: prefix.to_owned(), cleanup })
+                    }
                     _ => Err(form(place, reason)),
                 }
             }
@@ -154,9 +166,12 @@ const CLEANUP: [(&str, &str); 11] = [
 ];
 
 fn cleaned(piece: String) -> String {
-    CLEANUP.iter().fold(piece, |piece, (from, to)| {
-        if piece.contains(from) { piece.replace(from, to) } else { piece }
-    })
+    CLEANUP.iter().fold(
+        piece,
+        |piece, (from, to)| {
+            if piece.contains(from) { piece.replace(from, to) } else { piece }
+        },
+    )
 }
 
 impl Strip {

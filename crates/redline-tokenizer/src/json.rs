@@ -209,7 +209,10 @@ impl WrittenModel {
         let vocab = match self.vocab {
             Some(AnyVocab::Scores(vocab)) => vocab,
             Some(AnyVocab::Ids(_)) => {
-                return Err(form(place, "`model.vocab` is an object instead of a list of tokens with scores"));
+                return Err(form(
+                    place,
+                    "`model.vocab` is an object instead of a list of tokens with scores",
+                ));
             }
             None => return Err(missing(place, "model.vocab")),
         };

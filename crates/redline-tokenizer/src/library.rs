@@ -45,7 +45,8 @@ const PRE_TOKENIZERS: [&str; 9] = [
     "BertPreTokenizer",
 ];
 
-type Inner = TokenizerImpl<ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+type Inner =
+    TokenizerImpl<ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
 /// Encodes text with the `tokenizers` crate.
 pub(crate) struct Library(Inner);

@@ -1,8 +1,9 @@
 //! The tokens that are found in a text as written, before the model splits it.
 
-use super::document::Added;
-use super::entries::{Entries, Kind};
 use super::GgufVocabulary;
+use super::document::Added;
+use super::entries::Entries;
+use super::kind::Kind;
 
 /// The added tokens, ascending by id.
 ///
@@ -10,9 +11,8 @@ use super::GgufVocabulary;
 pub(super) fn added<'t>(vocabulary: &GgufVocabulary, entries: &'t Entries<'_>) -> Vec<Added<'t>> {
     let strips = Strips::of(vocabulary);
     let found = entries.tokens.iter().zip(&entries.kinds).zip(0..);
-    let found = found.filter(|((_, kind), _)| {
-        matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown)
-    });
+    let found =
+        found.filter(|((_, kind), _)| matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown));
     let token = |((token, kind), id): ((&'t std::borrow::Cow<'_, str>, &Kind), u32)| Added {
         id,
         content: token,

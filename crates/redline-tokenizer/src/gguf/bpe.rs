@@ -1,7 +1,8 @@
 //! BPE: byte-level, or SentencePiece style with byte fallback.
 
-use super::document::{Document, Ids, Written, around, replace, sequence};
-use super::entries::{Entries, Kind};
+use super::document::{Document, Ids, Written, around, byte_level, replace, sequence};
+use super::entries::Entries;
+use super::kind::Kind;
 use super::{GgufVocabulary, added, merges, pre, wrong};
 use crate::TokenizerError;
 use serde_json::{Value, json};
@@ -37,8 +38,10 @@ pub(super) fn with_merges<'t>(
             marked(Document::new(model, added::added(vocabulary, entries)), false)
         }
     };
-    let bos = rule.add_bos;
-    document.post_processor = around(vocabulary, entries, bos, false)?;
+    // Converters wrote that Gemma 4 needs no BOS.
+    let always = rule.style == pre::Style::Marks && rule.add_bos;
+    let bos = always || vocabulary.add_bos.unwrap_or(rule.add_bos);
+    document.post_processor = around(vocabulary, entries, bos, vocabulary.add_eos.unwrap_or(false))?;
     Ok(document)
 }
 
@@ -54,7 +57,8 @@ pub(super) fn with_scores<'t>(
     let model = model(entries, unk, merges, false);
     let document = Document::new(model, added::added(vocabulary, entries));
     let mut document = marked(document, vocabulary.add_space_prefix.unwrap_or(true));
-    document.post_processor = around(vocabulary, entries, true, false)?;
+    let (bos, eos) = (vocabulary.add_bos.unwrap_or(true), vocabulary.add_eos.unwrap_or(false));
+    document.post_processor = around(vocabulary, entries, bos, eos)?;
     Ok(document)
 }
 
@@ -90,11 +94,6 @@ fn marked(mut document: Document<'_>, lead: bool) -> Document<'_> {
     document
 }
 
-/// The component that represents bytes by characters; with `words`, as a pre-tokenizer, it splits as GPT-2 does.
-pub(super) fn byte_level(words: bool) -> Value {
-    json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words })
-}
-
 /// The merges as pairs of tokens.
 fn read<'t>(
     vocabulary: &'t GgufVocabulary,
@@ -108,14 +107,19 @@ fn read<'t>(
     let pairs = merges.iter().enumerate().map(|(at, merge)| {
         let rank = at + 1;
         let pair = split(merge).ok_or_else(|| {
-            wrong(place, MERGES, format!("merge {rank} is not two tokens with a space between them: `{merge}`"))
+            wrong(
+                place,
+                MERGES,
+                format!("merge {rank} is not two tokens with a space between them: `{merge}`"),
+            )
         })?;
         joined.clear();
         joined.extend([pair.0, pair.1]);
         match [pair.0, pair.1, joined.as_str()].into_iter().find(|token| !names.contains_key(token)) {
             None => Ok(pair),
             Some(token) => {
-                let reason = format!("merge {rank} (`{merge}`) needs the token `{token}`, which is not there");
+                let reason =
+                    format!("merge {rank} (`{merge}`) needs the token `{token}`, which is not there");
                 Err(wrong(place, MERGES, reason))
             }
         }

@@ -112,21 +112,28 @@ pub(super) fn replace(from: &str, to: &str) -> Value {
     json!({ "type": "Replace", "pattern": { "String": from }, "content": to })
 }
 
-/// The post-processor that puts BOS and EOS around a text. `bos` and `eos` are the defaults of the model.
+/// The component that represents bytes by characters; with `words`, as a pre-tokenizer, it splits as GPT-2 does.
+pub(super) fn byte_level(words: bool) -> Value {
+    json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": words })
+}
+
+/// The post-processor that puts BOS and EOS around a text, each if it is wanted and exists.
 pub(super) fn around(
     vocabulary: &GgufVocabulary,
     entries: &Entries<'_>,
     bos: bool,
     eos: bool,
 ) -> Result<Value, TokenizerError> {
-    let id = |key: &str, wanted: Option<bool>, default: bool, id: Option<u32>| match id {
-        None if wanted == Some(true) => {
-            Err(wrong(entries.place, key, "it is true, but the file names no such token"))
+    let bos = Some(entries.bos(vocabulary)).filter(|_| bos).flatten();
+    let eos = Some(entries.eos(vocabulary)).filter(|_| eos).flatten();
+    for (key, wanted, id) in [
+        ("tokenizer.ggml.add_bos_token", vocabulary.add_bos, bos),
+        ("tokenizer.ggml.add_eos_token", vocabulary.add_eos, eos),
+    ] {
+        if wanted == Some(true) && id.is_none() {
+            return Err(wrong(entries.place, key, "it is true, but the file names no such token"));
         }
-        id => Ok(id.filter(|_| wanted.unwrap_or(default))),
-    };
-    let bos = id("tokenizer.ggml.add_bos_token", vocabulary.add_bos, bos, entries.bos(vocabulary))?;
-    let eos = id("tokenizer.ggml.add_eos_token", vocabulary.add_eos, eos, entries.eos(vocabulary))?;
+    }
     Ok(template(entries, bos, eos))
 }
 

@@ -1,22 +1,11 @@
 //! The tokens of a GGUF file, checked, with the kind of each.
 
+use super::kind::Kind;
 use super::{GgufVocabulary, ends, wrong};
 use crate::TokenizerError;
 use crate::model::MAX_ID;
 use hashbrown::HashMap;
 use std::borrow::Cow;
-
-/// The kind of a token, as SentencePiece numbers them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Normal,
-    Unknown,
-    Control,
-    UserDefined,
-    /// The text of the token is not found in texts.
-    Unused,
-    Byte,
-}
 
 /// The tokens by id, without the fillers at the end.
 pub(super) struct Entries<'a> {
@@ -50,7 +39,7 @@ impl<'a> Entries<'a> {
         });
         let mut tokens: Vec<_> = tokens.collect();
         let eos = default_eos(vocabulary, &kinds);
-        let ends = ends::end_ids(vocabulary, eos, &names(place, &tokens)?);
+        let ends = ends::end_ids(vocabulary, eos, &kinds, &names(place, &tokens)?);
         for id in &ends {
             let kind = &mut kinds[*id as usize];
             // Some converters lose that this is a control token.
@@ -120,7 +109,11 @@ fn check_lengths(place: &str, vocabulary: &GgufVocabulary) -> Result<(), Tokeniz
         return Err(wrong(place, TOKENS, "there are no tokens"));
     }
     if size > MAX_ID as usize + 1 {
-        return Err(wrong(place, TOKENS, format!("there are {size} tokens, at most {} can be read", MAX_ID + 1)));
+        return Err(wrong(
+            place,
+            TOKENS,
+            format!("there are {size} tokens, at most {} can be read", MAX_ID + 1),
+        ));
     }
     let scores = vocabulary.scores.as_ref().map(Vec::len);
     let types = vocabulary.types.as_ref().map(Vec::len);
@@ -156,7 +149,9 @@ fn kinds(place: &str, vocabulary: &GgufVocabulary) -> Result<Vec<Kind>, Tokenize
             4 => Kind::UserDefined,
             5 => Kind::Unused,
             6 => Kind::Byte,
-            _ => return Err(wrong(place, TYPES, format!("token {id} has type {kind}, types go from 0 to 6"))),
+            _ => {
+                return Err(wrong(place, TYPES, format!("token {id} has type {kind}, types go from 0 to 6")));
+            }
         })
     });
     kinds.collect()

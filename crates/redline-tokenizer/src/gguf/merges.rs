@@ -1,6 +1,7 @@
 //! The merges of a SentencePiece vocabulary. Its file stores scores instead, from which the merges follow.
 
-use super::entries::{Entries, Kind};
+use super::entries::Entries;
+use super::kind::Kind;
 use super::wrong;
 use crate::TokenizerError;
 use hashbrown::HashSet;

@@ -8,6 +8,7 @@ mod bpe;
 mod document;
 mod ends;
 mod entries;
+mod kind;
 mod merges;
 mod pre;
 mod unigram;
@@ -157,7 +158,11 @@ impl GgufVocabulary {
             return Ok(None);
         }
         if !sources.contains_key("default") {
-            return Err(wrong(place, "tokenizer.chat_template", "it is missing, but there are templates with names"));
+            return Err(wrong(
+                place,
+                "tokenizer.chat_template",
+                "it is missing, but there are templates with names",
+            ));
         }
         let entries = Entries::new(place, self)?;
         let special = &self.special;

@@ -3,8 +3,7 @@
 //! A file stores only the name, which its converter found by a digest of ids. The regexes are those of the tokenizers
 //! that the names stand for; where llama.cpp approximates one, the original counts.
 
-use super::bpe::byte_level;
-use super::document::sequence;
+use super::document::{byte_level, sequence};
 use crate::TokenizerError;
 use crate::native::{CL100K, O200K, QWEN2, TEKKEN};
 use serde_json::{Value, json};
@@ -56,7 +55,7 @@ const DEEPSEEK3: Cut = Regex(
 );
 /// Letters of Latin, Greek, Cyrillic and some other scripts, without the others.
 const DEEPSEEK_LETTERS: Cut = Regex(
-    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
+    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
 );
 const BLOOM: Cut = Regex(r" ?[^(\s|.,!?…。，、।۔،)]+");
 
@@ -85,7 +84,10 @@ const GEMMA4: Rule = Rule { add_bos: true, ..MARKS };
 /// Every name with its rule.
 const NAMES: &[(&str, Rule)] = &[
     ("a.x-4.0", GPT2),
-    ("afmoe", cuts(&[GROUPS, Regex("[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+"), DEEPSEEK3])),
+    (
+        "afmoe",
+        cuts(&[GROUPS, Regex("[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+"), DEEPSEEK3]),
+    ),
     ("bailingmoe", BAILING),
     ("bailingmoe2", BAILING),
     ("bloom", BLOOM_RULE),
@@ -98,7 +100,14 @@ const NAMES: &[(&str, Rule)] = &[
     ("deepseek-coder", cuts(&[LINE_END, Regex(r"\s?\p{L}+"), Regex(r"\s?\p{P}+"), CJK, NUMBER])),
     (
         "deepseek-llm",
-        cuts(&[LINE_END, DEEPSEEK_LETTERS, Regex(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"), Regex(r"\s+$"), CJK, NUMBER]),
+        cuts(&[
+            LINE_END,
+            DEEPSEEK_LETTERS,
+            Regex(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
+            Regex(r"\s+$"),
+            CJK,
+            NUMBER,
+        ]),
     ),
     ("deepseek-r1-qwen", QWEN2_PLAIN),
     ("deepseek-v3", DEEPSEEK3_RULE),
@@ -222,9 +231,7 @@ const NAMES: &[(&str, Rule)] = &[
     ("trillion", GPT2),
     (
         "ufakzeka",
-        cuts(&[Regex(
-            r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        )]),
+        cuts(&[Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")]),
     ),
     ("viking", cuts(&[BLOOM, NUMBER])),
     (

@@ -1,7 +1,8 @@
 //! WordPiece (BERT). A file marks the beginnings of words instead of their continuations.
 
 use super::document::{Document, Ids, Written, template};
-use super::entries::{Entries, Kind};
+use super::entries::Entries;
+use super::kind::Kind;
 use super::{GgufVocabulary, added, wrong};
 use crate::TokenizerError;
 use serde_json::json;

@@ -19,7 +19,8 @@ fn cases(path: &Path) -> Option<Vec<(String, Vec<u32>)>> {
 
 /// The texts with other ids than expected.
 fn differences(tokenizer: &Tokenizer, cases: &[(String, Vec<u32>)]) -> Vec<String> {
-    let show = |ids: &[u32]| ids.iter().map(|id| tokenizer.token(*id).unwrap_or_default()).collect::<Vec<_>>();
+    let show =
+        |ids: &[u32]| ids.iter().map(|id| tokenizer.token(*id).unwrap_or_default()).collect::<Vec<_>>();
     let different = cases.iter().filter_map(|(text, expected)| {
         let ids = tokenizer.encode(text, false).unwrap();
         (ids != *expected).then(|| format!("{text:?}: {:?} instead of {:?}", show(&ids), show(expected)))

@@ -192,13 +192,13 @@ const NAMES: &[(&str, Rule)] = &[
     ("phi-2", GPT2),
     ("pixtral", LLAMA3),
     ("poro-chat", BLOOM_RULE),
+    ("qwen2", QWEN2_RULE),
     (
         "qwen35",
         cuts(&[Regex(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         )]),
     ),
-    ("qwen2", QWEN2_RULE),
     ("refact", DIGITS),
     ("roberta-bpe", GPT2),
     ("sarvam-moe", MARKS),

@@ -175,7 +175,7 @@ impl GgufVocabulary {
             ("cls_token", special.cls),
             ("mask_token", special.mask),
         ];
-        let text = |id: u32| entries.tokens.get(id as usize).map(|token| token.to_string());
+        let text = |id: u32| entries.tokens.get(id as usize).map(ToString::to_string);
         let tokens = named.into_iter().filter_map(|(name, id)| Some((name.to_owned(), text(id?)?)));
         ChatTemplate::of_several(sources, tokens.collect()).map(Some)
     }

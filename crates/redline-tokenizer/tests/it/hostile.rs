@@ -99,7 +99,10 @@ fn parts_that_are_missing_or_of_another_kind() {
     check(&error(&unigram).to_string(), "`model.unk_id` is missing");
     unigram["model"] = json!({ "type": "Unigram", "unk_id": 0, "vocab": [["a", -1.0], ["a", -2.0]] });
     check(&error(&unigram).to_string(), "token `a` has two ids, 0 and 1");
-    check(&with("/model", json!({ "type": "WordPiece", "vocab": { "a": 0 } })), "needs the token `[UNK]`");
+    check(
+        &with("/model", json!({ "type": "WordPiece", "vocab": { "a": 0, "<s>": 4 } })),
+        "needs the token `[UNK]`",
+    );
     check(&with("/model", json!({ "type": "WordPiece", "vocab": [] })), "is a list instead of an object");
     let map = json!({ "type": "Precompiled", "precompiled_charsmap": "/////w==" });
     check(&with("/normalizer", map), "its trie takes 4294967295 bytes of 0");
@@ -147,7 +150,8 @@ fn added_tokens_that_contradict_the_vocabulary() {
 #[test]
 fn components_nobody_can_read() {
     let precompiled = json!({ "type": "Precompiled", "precompiled_charsmap": "AAAA" });
-    check(&with("/normalizer/normalizers/0", precompiled), "normalizer `Precompiled` is not one");
+    check(&with("/normalizer/normalizers/0", precompiled), "precompiled_charsmap`: it has only 3 bytes");
+    check(&with("/normalizer/normalizers/0", json!({ "type": "Nmt" })), "normalizer `Nmt` is not one");
     check(&with("/normalizer", json!("NFC")), "normalizer `without a type`");
     check(
         &with("/pre_tokenizer/pretokenizers/0/pattern/Regex", json!("(")),

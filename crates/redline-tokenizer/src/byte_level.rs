@@ -4,6 +4,7 @@ use crate::native::QWEN2;
 use crate::tokenizer::Parts;
 use crate::{
     AddedToken, Encoder, Tokenizer, TokenizerError, affix::Affixes, decoder::Decoder, json, model::BpeModel,
+    model::Model,
 };
 use serde_json::{Value, json};
 
@@ -90,7 +91,7 @@ pub(crate) fn build(
     let mut tokenizer = Tokenizer::build(Parts {
         place,
         encoder,
-        model: BpeModel { vocab, merges, ..BpeModel::default() },
+        model: Model::Bpe(BpeModel { vocab, merges, ..BpeModel::default() }),
         added,
         normalizer: options.split.normalizer(),
         pre_tokenizer: options.split.pre_tokenizer(options.add_prefix_space),

@@ -15,9 +15,20 @@ pub(crate) struct Decoder {
 /// A conversion of each single token.
 #[derive(Debug)]
 pub(crate) enum Each {
-    Replace { from: String, to: String },
-    Metaspace { mark: char, bare_first: bool },
+    Replace {
+        from: String,
+        to: String,
+    },
+    Metaspace {
+        mark: char,
+        bare_first: bool,
+    },
     Strip(Strip),
+    /// A space before each token except the first and those with the prefix, which is removed.
+    WordPiece {
+        prefix: String,
+        cleanup: bool,
+    },
 }
 
 /// How tokens are joined.
@@ -42,7 +53,7 @@ pub(crate) struct Strip {
     pub(crate) stop: usize,
 }
 
-const KNOWN: &str = "`ByteLevel`, `Metaspace`, `Replace` of a string, `ByteFallback`, `Fuse`, `Strip`, and a \
+const KNOWN: &str = "`ByteLevel`, `WordPiece`, `Metaspace`, `Replace` of a string, `ByteFallback`, `Fuse`, `Strip`, and a \
                      `Sequence` of these in the order of a Llama tokenizer";
 
 impl Decoder {
@@ -59,7 +70,7 @@ impl Decoder {
             let kind = stage["type"].as_str().unwrap_or("without a type");
             let joined = decoder.join != Join::Text;
             match kind {
-                "Replace" | "Metaspace" | "Strip" if !joined && !fused => {
+                "Replace" | "Metaspace" | "Strip" | "WordPiece" if !joined && !fused => {
                     decoder.each.push(Each::from_json(place, kind, stage)?);
                 }
                 "ByteFallback" if !joined && !fused => decoder.join = Join::Fallback,
@@ -104,6 +115,16 @@ impl Each {
                 let never = stage["prepend_scheme"] == "never" || stage["add_prefix_space"] == false;
                 Ok(Self::Metaspace { mark: mark(place, stage, "replacement")?, bare_first: !never })
             }
+            "WordPiece" => {
+                let reason =
+                    "`decoder`: a `WordPiece` needs a text as `prefix` and true or false as `cleanup`";
+                match (stage["prefix"].as_str(), stage["cleanup"].as_bool()) {
+                    (Some(prefix), Some(cleanup)) => {
+                        Ok(Self::WordPiece { prefix: prefix.to_owned(), cleanup })
+                    }
+                    _ => Err(form(place, reason)),
+                }
+            }
             _ => Strip::from_json(place, stage).map(Self::Strip),
         }
     }
@@ -115,9 +136,42 @@ impl Each {
                 piece.replace(*mark, if first && *bare_first { "" } else { " " }).into()
             }
             Self::Strip(strip) => strip.apply(&piece).to_owned().into(),
+            Self::WordPiece { prefix, cleanup } => {
+                let piece = match piece.strip_prefix(prefix.as_str()) {
+                    _ if first => piece.into_owned(),
+                    Some(rest) => rest.to_owned(),
+                    None => format!(" {piece}"),
+                };
+                if *cleanup { cleaned(piece) } else { piece }.into()
+            }
             _ => piece,
         }
     }
+}
+
+/// Removes the spaces that WordPiece puts before punctuation and English contractions, in the order of the `tokenizers`
+/// crate.
+const CLEANUP: [(&str, &str); 11] = [
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" do not", " don't"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+];
+
+fn cleaned(piece: String) -> String {
+    CLEANUP.iter().fold(
+        piece,
+        |piece, (from, to)| {
+            if piece.contains(from) { piece.replace(from, to) } else { piece }
+        },
+    )
 }
 
 impl Strip {

@@ -61,6 +61,16 @@ pub enum TokenizerError {
         /// The supported names.
         known: String,
     },
+    /// A key of a GGUF file's metadata that does not make sense.
+    #[error("`{key}`: {reason}\n  in `{place}`")]
+    Metadata {
+        /// File, or the origin given by the caller.
+        place: String,
+        /// The key.
+        key: String,
+        /// What is wrong with its value.
+        reason: String,
+    },
     /// Two tokens share an id.
     #[error("id {id} belongs to two tokens, `{first}` and `{second}`\n  in `{place}`")]
     DuplicateId {
@@ -197,7 +207,14 @@ impl TokenizerError {
                 "load it with `AutoTokenizer.from_pretrained(..)` in Python and `save_pretrained(DIR)`: that writes \
                  a `tokenizer.json`, which says everything itself"
             }
-            Self::Unsupported { .. } => "byte-level BPE and SentencePiece-style BPE tokenizers can be read",
+            Self::Unsupported { part: "tokenizer.ggml.model" | "tokenizer.ggml.pre", .. } => {
+                "use the `tokenizer.json` of the model that this file was converted from"
+            }
+            Self::Unsupported { .. } => "BPE, WordPiece and Unigram tokenizers can be read",
+            Self::Metadata { .. } => {
+                "the file may be damaged or come from a program with a fault; convert the model again, or use the \
+                 `tokenizer.json` of the model that it was converted from"
+            }
             Self::IdTooLarge { .. } => "ids count from 0 without large gaps",
             Self::MergeParts { .. } => "each merge is two tokens with one space between them",
             Self::MergeToken { .. } | Self::MissingToken { .. } => {

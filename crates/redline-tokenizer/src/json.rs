@@ -1,13 +1,14 @@
 //! Parses `tokenizer.json`, `vocab.json` and `merges.txt` into typed data in one pass.
 
-use crate::{AddedToken, TokenizerError, model::BpeModel};
+use crate::model::{BpeModel, KINDS, Model, UnigramModel, WordPieceModel};
+use crate::{AddedToken, TokenizerError};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::fmt;
 
 /// A `tokenizer.json`. Small parts stay JSON and are parsed where they are used.
 pub(crate) struct TokenizerJson {
-    pub(crate) model: BpeModel,
+    pub(crate) model: Model,
     pub(crate) added: Vec<AddedToken>,
     pub(crate) normalizer: Value,
     pub(crate) pre_tokenizer: Value,
@@ -22,35 +23,16 @@ impl TokenizerJson {
         let file: File = serde_json::from_str(text).map_err(|error| {
             // An unknown model may have a vocabulary of another form. Report the model type rather than the form.
             match serde_json::from_str::<Kind>(text).ok().and_then(|kind| kind.model.kind) {
-                Some(kind) if kind != "BPE" => unsupported_model(place, &kind),
+                Some(kind) if !KINDS.contains(&kind.as_str()) => unsupported_model(place, &kind),
                 _ => json_error(place, &error),
             }
         })?;
-        let missing = |field| form(place, format!("`{field}` is missing"));
         if let Some(version) = file.version.filter(|version| version != "1.0") {
             let (place, known) = (place.to_owned(), "`1.0`".to_owned());
             return Err(TokenizerError::Unsupported { place, part: "version", found: version, known });
         }
-        let model = file.model.ok_or_else(|| missing("model"))?;
-        if let Some(kind) = model.kind.filter(|kind| kind != "BPE") {
-            return Err(unsupported_model(place, &kind));
-        }
-        if let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0) {
-            let reason =
-                format!("`model.dropout` is {dropout}: the same text would give other ids each time");
-            return Err(form(place, reason));
-        }
         Ok(Self {
-            model: BpeModel {
-                vocab: model.vocab.ok_or_else(|| missing("model.vocab"))?.0,
-                merges: pairs(place, model.merges.ok_or_else(|| missing("model.merges"))?)?,
-                unk_token: model.unk_token,
-                continuing_subword_prefix: model.continuing_subword_prefix,
-                end_of_word_suffix: model.end_of_word_suffix,
-                fuse_unk: model.fuse_unk.unwrap_or(false),
-                byte_fallback: model.byte_fallback.unwrap_or(false),
-                ignore_merges: model.ignore_merges.unwrap_or(false),
-            },
+            model: file.model.ok_or_else(|| missing(place, "model"))?.of_its_kind(place)?,
             added: file.added_tokens.unwrap_or_default(),
             normalizer: file.normalizer,
             pre_tokenizer: file.pre_tokenizer,
@@ -85,6 +67,10 @@ pub(crate) fn form(place: &str, reason: impl Into<String>) -> TokenizerError {
     TokenizerError::Form { place: place.to_owned(), reason: reason.into() }
 }
 
+fn missing(place: &str, field: &str) -> TokenizerError {
+    form(place, format!("`{field}` is missing"))
+}
+
 /// Some programs write it at the start of a file. JSON does not allow it.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -117,7 +103,7 @@ fn unsupported_model(place: &str, kind: &str) -> TokenizerError {
         place: place.to_owned(),
         part: "model type",
         found: kind.to_owned(),
-        known: "`BPE`".to_owned(),
+        known: format!("`{}`", KINDS.join("`, `")),
     }
 }
 
@@ -160,22 +146,80 @@ struct File {
     post_processor: Value,
     #[serde(default)]
     decoder: Value,
-    model: Option<Model>,
+    model: Option<WrittenModel>,
 }
 
 #[derive(serde::Deserialize)]
-struct Model {
+struct WrittenModel {
     #[serde(rename = "type")]
     kind: Option<String>,
     dropout: Option<f64>,
     unk_token: Option<String>,
+    unk_id: Option<usize>,
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
+    max_input_chars_per_word: Option<usize>,
     fuse_unk: Option<bool>,
     byte_fallback: Option<bool>,
     ignore_merges: Option<bool>,
-    vocab: Option<Vocab>,
+    vocab: Option<AnyVocab>,
     merges: Option<Vec<Merge>>,
+}
+
+impl WrittenModel {
+    /// The model, if its kind can be read and it has the fields of that kind.
+    fn of_its_kind(self, place: &str) -> Result<Model, TokenizerError> {
+        match self.kind.as_deref() {
+            None | Some("BPE") => self.bpe(place).map(Model::Bpe),
+            Some("WordPiece") => self.word_piece(place).map(Model::WordPiece),
+            Some("Unigram") => self.unigram(place).map(Model::Unigram),
+            Some(kind) => Err(unsupported_model(place, kind)),
+        }
+    }
+
+    fn bpe(self, place: &str) -> Result<BpeModel, TokenizerError> {
+        if let Some(dropout) = self.dropout.filter(|dropout| *dropout != 0.0) {
+            let reason =
+                format!("`model.dropout` is {dropout}: the same text would give other ids each time");
+            return Err(form(place, reason));
+        }
+        Ok(BpeModel {
+            vocab: AnyVocab::ids(self.vocab, place)?,
+            merges: pairs(place, self.merges.ok_or_else(|| missing(place, "model.merges"))?)?,
+            unk_token: self.unk_token,
+            continuing_subword_prefix: self.continuing_subword_prefix,
+            end_of_word_suffix: self.end_of_word_suffix,
+            fuse_unk: self.fuse_unk.unwrap_or(false),
+            byte_fallback: self.byte_fallback.unwrap_or(false),
+            ignore_merges: self.ignore_merges.unwrap_or(false),
+        })
+    }
+
+    /// The fields that may be left out have the values of the `tokenizers` crate.
+    fn word_piece(self, place: &str) -> Result<WordPieceModel, TokenizerError> {
+        Ok(WordPieceModel {
+            vocab: AnyVocab::ids(self.vocab, place)?,
+            unk_token: self.unk_token.unwrap_or_else(|| "[UNK]".to_owned()),
+            continuing_subword_prefix: self.continuing_subword_prefix.unwrap_or_else(|| "##".to_owned()),
+            max_input_chars_per_word: self.max_input_chars_per_word.unwrap_or(100),
+        })
+    }
+
+    fn unigram(self, place: &str) -> Result<UnigramModel, TokenizerError> {
+        let vocab = match self.vocab {
+            Some(AnyVocab::Scores(vocab)) => vocab,
+            Some(AnyVocab::Ids(_)) => {
+                return Err(form(
+                    place,
+                    "`model.vocab` is an object instead of a list of tokens with scores",
+                ));
+            }
+            None => return Err(missing(place, "model.vocab")),
+        };
+        let reason = "`model.unk_id` is missing: a text with an unknown character would have no ids";
+        let unk_id = self.unk_id.ok_or_else(|| form(place, reason))?;
+        Ok(UnigramModel { vocab, unk_id, byte_fallback: self.byte_fallback.unwrap_or(false) })
+    }
 }
 
 /// The part of a `tokenizer.json` that contains the model's type.
@@ -210,6 +254,49 @@ impl<'de> Deserialize<'de> for Vocab {
             }
         }
         deserializer.deserialize_map(Entries)
+    }
+}
+
+/// A vocabulary of any kind of model: an object of tokens to ids, or a list of tokens with scores.
+enum AnyVocab {
+    Ids(Vec<(String, u32)>),
+    Scores(Vec<(String, f64)>),
+}
+
+impl AnyVocab {
+    /// The tokens with their ids.
+    fn ids(vocab: Option<Self>, place: &str) -> Result<Vec<(String, u32)>, TokenizerError> {
+        match vocab {
+            Some(Self::Ids(vocab)) => Ok(vocab),
+            Some(Self::Scores(_)) => {
+                Err(form(place, "`model.vocab` is a list instead of an object of tokens to ids"))
+            }
+            None => Err(missing(place, "model.vocab")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for AnyVocab {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = AnyVocab;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a vocabulary: an object of tokens to ids, or a list of tokens with scores")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AnyVocab, A::Error> {
+                let Vocab(entries) = Vocab::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(AnyVocab::Ids(entries))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<AnyVocab, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = seq.next_element()? {
+                    entries.push(entry);
+                }
+                Ok(AnyVocab::Scores(entries))
+            }
+        }
+        deserializer.deserialize_any(Either)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Converts text to token ids and back.
 //!
 //! A [`Tokenizer`] is loaded from a Hugging Face directory (`tokenizer.json`, or `vocab.json` with `merges.txt`) and
-//! produces the same ids as the `tokenizers` library. It supports BPE models: byte-level (GPT-2, Llama 3, Qwen) and
-//! SentencePiece style with byte fallback (Llama 2, Mistral). Unsupported or broken input is an error at load. After
-//! that, encoding and decoding cannot fail, except for ids that are not in the vocabulary.
+//! produces the same ids as the `tokenizers` library, or made from the metadata of a GGUF file ([`GgufVocabulary`]). It
+//! supports BPE models, byte-level (GPT-2, Llama 3, Qwen) and SentencePiece style with byte fallback (Llama 2, Mistral),
+//! WordPiece (BERT) and Unigram (T5, XLM-RoBERTa). Unsupported or broken input is an error at load. After that,
+//! encoding and decoding cannot fail, except for ids that are not in the vocabulary.
 //!
 //! The native encoder covers the forms of the common families. For other forms the library encodes;
 //! [`Tokenizer::fallback`] reports it.
@@ -30,11 +31,13 @@ mod affix;
 mod backend;
 mod batch;
 mod byte_level;
+mod charsmap;
 mod chat;
 mod decoder;
 mod directory;
 mod encoding;
 mod error;
+mod gguf;
 mod json;
 mod library;
 mod model;
@@ -52,6 +55,7 @@ pub use byte_level::{ByteLevelOptions, Split};
 pub use chat::{ChatDate, ChatMessage, ChatTemplate, ChatValue, Conversation};
 pub use encoding::Encoding;
 pub use error::TokenizerError;
+pub use gguf::{GgufSpecialIds, GgufVocabulary};
 pub use native::Beginning;
 pub use pad::padded;
 pub use prefix_cache::{PrefixCacheCounters, PrefixCacheOptions};

@@ -5,24 +5,48 @@
 //! becomes an error.
 
 use crate::{
-    AddedToken, Encoding, TokenizerError, encoding::EncodedText, encoding::Whitespace, json::form,
-    model::BpeModel, source::Source,
+    AddedToken, Encoding, TokenizerError, charsmap, encoding::EncodedText, encoding::Whitespace, json::form,
+    model::BpeModel, model::Model, model::UnigramModel, model::WordPieceModel, source::Source,
 };
 use hashbrown::HashMap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::models::unigram::Unigram;
+use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::{
-    DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl,
+    DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl,
 };
 
-const NORMALIZERS: [&str; 9] =
-    ["Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "Replace", "Strip"];
-const PRE_TOKENIZERS: [&str; 8] =
-    ["Sequence", "ByteLevel", "Split", "Metaspace", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"];
+const NORMALIZERS: [&str; 12] = [
+    "Sequence",
+    "NFC",
+    "NFD",
+    "NFKC",
+    "NFKD",
+    "Lowercase",
+    "Prepend",
+    "Replace",
+    "Strip",
+    "StripAccents",
+    "BertNormalizer",
+    "Precompiled",
+];
+const PRE_TOKENIZERS: [&str; 9] = [
+    "Sequence",
+    "ByteLevel",
+    "Split",
+    "Metaspace",
+    "Digits",
+    "Punctuation",
+    "Whitespace",
+    "WhitespaceSplit",
+    "BertPreTokenizer",
+];
 
-type Inner = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+type Inner =
+    TokenizerImpl<ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
 /// Encodes text with the `tokenizers` crate.
 pub(crate) struct Library(Inner);
@@ -52,7 +76,7 @@ impl Library {
     /// Builds the encoder from a checked model.
     pub(crate) fn new(source: Source<'_>, parts: LibraryParts) -> Result<Self, TokenizerError> {
         guarded(|| {
-            let mut library = Inner::new(bpe(source.checked.model)?);
+            let mut library = Inner::new(model(source.checked.model)?);
             library.with_normalizer(parts.normalizer)?.with_pre_tokenizer(parts.pre_tokenizer);
             library.add_tokens(source.added.iter().map(|(token, _)| library_token(token)))?;
             refuse_one_form(source.added, |id| library.id_to_token(id))?;
@@ -111,6 +135,26 @@ fn guarded<T>(call: impl FnOnce() -> Result<T, AnyError>) -> Result<T, String> {
             Err(text.unwrap_or("the tokenizers library failed").to_owned())
         }
     }
+}
+
+fn model(model: &Model) -> Result<ModelWrapper, AnyError> {
+    Ok(match model {
+        Model::Bpe(model) => ModelWrapper::BPE(bpe(model)?),
+        Model::WordPiece(model) => ModelWrapper::WordPiece(word_piece(model)?),
+        Model::Unigram(UnigramModel { vocab, unk_id, byte_fallback }) => {
+            ModelWrapper::Unigram(Unigram::from(vocab.clone(), Some(*unk_id), *byte_fallback)?)
+        }
+    })
+}
+
+fn word_piece(model: &WordPieceModel) -> Result<WordPiece, AnyError> {
+    let vocab: Vocab = model.vocab.iter().cloned().collect();
+    WordPiece::builder()
+        .vocab(vocab)
+        .unk_token(model.unk_token.clone())
+        .continuing_subword_prefix(model.continuing_subword_prefix.clone())
+        .max_input_chars_per_word(model.max_input_chars_per_word)
+        .build()
 }
 
 fn bpe(model: &BpeModel) -> Result<BPE, AnyError> {
@@ -178,6 +222,12 @@ fn check_kinds(
     if kind == "Replace" && (pattern["String"] == "" || pattern["Regex"] == "") {
         // An empty pattern matches between all characters, and the library's offset bookkeeping fails on that.
         return Err(form(place, format!("`{part}`: a `Replace` has an empty pattern")));
+    }
+    if kind == "Precompiled" {
+        let map = value["precompiled_charsmap"].as_str();
+        let map = map.ok_or_else(|| form(place, format!("`{part}.precompiled_charsmap` is not a text")))?;
+        charsmap::check_base64(map)
+            .map_err(|reason| form(place, format!("`{part}.precompiled_charsmap`: {reason}")))?;
     }
     let parts = value[list].as_array();
     parts.into_iter().flatten().try_for_each(|value| check_kinds(place, part, list, known, value))

@@ -2,7 +2,7 @@
 
 use crate::{
     AddedToken, Beginning, Encoder, Encoding, PrefixCacheCounters, PrefixCacheOptions, TokenizerError, added,
-    affix::Affixes, backend::Backend, batch, decoder::Decoder, json, json::TokenizerJson, model::BpeModel,
+    affix::Affixes, backend::Backend, batch, decoder::Decoder, json, json::TokenizerJson, model::Model,
     prefix_cache::PrefixCache, source::Source, text::Text,
 };
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
@@ -36,7 +36,7 @@ pub(crate) struct Token {
 pub(crate) struct Parts<'a> {
     pub(crate) place: &'a str,
     pub(crate) encoder: Encoder,
-    pub(crate) model: BpeModel,
+    pub(crate) model: Model,
     pub(crate) added: Vec<AddedToken>,
     pub(crate) normalizer: Value,
     pub(crate) pre_tokenizer: Value,
@@ -280,7 +280,7 @@ impl Tokenizer {
         }
         let hasher = DefaultHashBuilder::default();
         let ids = by_name(&tokens, &hasher);
-        let unk_token = model.unk_token.clone();
+        let unk_token = model.unk_token();
         let tokenizer = Self { backend, tokens, ids, hasher, affixes, decoder, prefix_cache: None };
         tokenizer.check_names(place, unk_token)?;
         Ok(tokenizer)

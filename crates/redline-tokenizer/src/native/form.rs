@@ -31,10 +31,10 @@ pub(super) enum Lead {
 }
 
 /// Parses normaliser and pre-tokeniser, or returns why they are not covered.
-pub(super) fn read(source: Source<'_>) -> Result<(Normalizer, Words), String> {
+pub(super) fn read(source: Source<'_>, model: &BpeModel) -> Result<(Normalizer, Words), String> {
     let normalizer = normalizer(source.normalizer)
         .ok_or_else(|| format!("its normalizer is not covered: {}", shown(source.normalizer)))?;
-    let words = words(normalizer, source)
+    let words = words(normalizer, source, model)
         .ok_or_else(|| format!("its pre_tokenizer is not covered: {}", shown(source.pre_tokenizer)))?;
     Ok((normalizer, words))
 }
@@ -75,12 +75,12 @@ fn normalizer(value: &Value) -> Option<Normalizer> {
     }
 }
 
-fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
+fn words(normalizer: Normalizer, source: Source<'_>, model: &BpeModel) -> Option<Words> {
     let spaces = |lead, each| {
         let cut = match each {
             true => Cut::Each,
             // With `ignore_merges`, a stretch that is a token as a whole would have to become that token.
-            false if !source.checked.model.ignore_merges && splits_at_spaces(source.checked) => Cut::Runs,
+            false if !model.ignore_merges && splits_at_spaces(model) => Cut::Runs,
             false => Cut::Never,
         };
         Some(Words::Spaces { lead, cut })
@@ -120,14 +120,13 @@ fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
 }
 
 /// Whether no merge joins the end of a word to a space.
-fn splits_at_spaces(checked: &Checked<'_>) -> bool {
-    checked.model.merges.iter().all(|(left, right)| !right.starts_with(MARK) || left.ends_with(MARK))
+fn splits_at_spaces(model: &BpeModel) -> bool {
+    model.merges.iter().all(|(left, right)| !right.starts_with(MARK) || left.ends_with(MARK))
 }
 
 /// Builds the model, or returns why it is not covered.
-pub(super) fn model(checked: &Checked<'_>, words: Words) -> Result<Bpe, String> {
-    let BpeModel { continuing_subword_prefix, end_of_word_suffix, byte_fallback, ignore_merges, .. } =
-        checked.model;
+pub(super) fn model(checked: &Checked<'_>, model: &BpeModel, words: Words) -> Result<Bpe, String> {
+    let BpeModel { continuing_subword_prefix, end_of_word_suffix, byte_fallback, ignore_merges, .. } = model;
     for (name, part) in
         [("continuing_subword_prefix", continuing_subword_prefix), ("end_of_word_suffix", end_of_word_suffix)]
     {

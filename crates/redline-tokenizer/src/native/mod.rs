@@ -16,10 +16,10 @@ mod spaces;
 mod stretch;
 mod words;
 
-pub(crate) use scan::QWEN2;
+pub(crate) use scan::{CL100K, O200K, QWEN2, TEKKEN};
 pub use stretch::Beginning;
 
-use crate::{AddedToken, TokenizerError, encoding::EncodedText, source::Source};
+use crate::{AddedToken, TokenizerError, encoding::EncodedText, model::Model, source::Source};
 use added::Finder;
 use bpe::{Bpe, Scratch};
 use form::Words;
@@ -50,7 +50,10 @@ const MOST_IDLE_BYTES: usize = 4 << 20;
 impl Native {
     /// Creates an encoder for the form, or returns why it is not covered.
     pub(crate) fn new(source: Source<'_>) -> Result<Self, String> {
-        let (normalizer, words) = form::read(source)?;
+        let Model::Bpe(model) = source.checked.model else {
+            return Err(format!("its model is not covered: {}", source.checked.model.kind()));
+        };
+        let (normalizer, words) = form::read(source, model)?;
         // If two entries have the same id, the last counts, as in the `tokenizers` crate.
         let last: HashMap<u32, &AddedToken> = source.added.iter().map(|(token, id)| (*id, token)).collect();
         let find = |normalized: bool| {
@@ -67,7 +70,7 @@ impl Native {
         Ok(Self {
             added_as_written: find(false)?,
             added_normalized: find(true)?,
-            bpe: form::model(source.checked, words)?,
+            bpe: form::model(source.checked, model, words)?,
             normalizer,
             words,
             idle: Mutex::default(),
@@ -170,6 +173,7 @@ mod tests {
     fn native(lead: bool) -> Native {
         let characters = ('!'..='\u{143}').filter(|c| byte_of(*c).is_some()).map(String::from);
         let model = BpeModel { vocab: characters.zip(0..).collect(), ..BpeModel::default() };
+        let model = Model::Bpe(model);
         let checked = model.check("test").unwrap();
         let pre_tokenizer = json!({ "type": "ByteLevel", "add_prefix_space": lead, "use_regex": true });
         let source = Source {

@@ -79,19 +79,33 @@ fn parts_that_are_missing_or_of_another_kind() {
     check(&without("/model", "vocab"), "`model.vocab` is missing");
     check(&without("/model", "merges"), "`model.merges` is missing");
     check(&with("/model", json!([])), "");
-    check(&with("/model/vocab", json!([["a", -1.0]])), "expected a vocabulary");
+    check(&with("/model/vocab", json!([["a", -1.0]])), "`model.vocab` is a list instead of an object");
+    check(&with("/model/vocab", json!("a")), "expected a vocabulary");
     check(&with("/model/vocab/a", json!("zero")), "expected u32");
     check(&with("/model/vocab/a", json!(0.5)), "expected u32");
     check(&with("/model/merges", json!("a b")), "expected a sequence");
     check(&with("/model/merges/0", json!(5)), "expected a merge");
-    check(&with("/model/type", json!("Unigram")), "model type `Unigram` is not one that can be read");
+    check(&with("/model/type", json!("WordLevel")), "model type `WordLevel` is not one that can be read");
+    check(&with("/model/type", json!("Unigram")), "`model.vocab` is an object instead of a list");
     check(&with("/version", json!("2.0")), "version `2.0`");
     check(&with("/added_tokens/0", json!({ "id": 4 })), "missing field `content`");
     check(&with("/added_tokens", json!({})), "expected a sequence");
     // A vocabulary in the form of another model: the error should name the model type.
+    check(&with("/model", json!({ "type": "New", "vocab": 7 })), "model type `New`");
     let mut unigram = small();
-    unigram["model"] = json!({ "type": "Unigram", "unk_id": 0, "vocab": [["a", -1.0]] });
-    check(&error(&unigram).to_string(), "model type `Unigram`");
+    unigram["model"] = json!({ "type": "Unigram", "unk_id": 1, "vocab": [["a", -1.0]] });
+    check(&error(&unigram).to_string(), "`model.unk_id` is 1, but the vocabulary has 1 tokens");
+    unigram["model"] = json!({ "type": "Unigram", "unk_id": null, "vocab": [["a", -1.0]] });
+    check(&error(&unigram).to_string(), "`model.unk_id` is missing");
+    unigram["model"] = json!({ "type": "Unigram", "unk_id": 0, "vocab": [["a", -1.0], ["a", -2.0]] });
+    check(&error(&unigram).to_string(), "token `a` has two ids, 0 and 1");
+    check(
+        &with("/model", json!({ "type": "WordPiece", "vocab": { "a": 0, "<s>": 4 } })),
+        "needs the token `[UNK]`",
+    );
+    check(&with("/model", json!({ "type": "WordPiece", "vocab": [] })), "is a list instead of an object");
+    let map = json!({ "type": "Precompiled", "precompiled_charsmap": "/////w==" });
+    check(&with("/normalizer", map), "its trie takes 4294967295 bytes of 0");
 }
 
 #[test]
@@ -136,7 +150,8 @@ fn added_tokens_that_contradict_the_vocabulary() {
 #[test]
 fn components_nobody_can_read() {
     let precompiled = json!({ "type": "Precompiled", "precompiled_charsmap": "AAAA" });
-    check(&with("/normalizer/normalizers/0", precompiled), "normalizer `Precompiled` is not one");
+    check(&with("/normalizer/normalizers/0", precompiled), "precompiled_charsmap`: it has only 3 bytes");
+    check(&with("/normalizer/normalizers/0", json!({ "type": "Nmt" })), "normalizer `Nmt` is not one");
     check(&with("/normalizer", json!("NFC")), "normalizer `without a type`");
     check(
         &with("/pre_tokenizer/pretokenizers/0/pattern/Regex", json!("(")),
@@ -146,7 +161,8 @@ fn components_nobody_can_read() {
     check(&with("/normalizer/normalizers/0", nothing), "a `Replace` has an empty pattern");
     let fixed = json!({ "type": "FixedLength", "length": 0 });
     check(&with("/pre_tokenizer", fixed), "pre_tokenizer `FixedLength` is not one");
-    check(&with("/decoder", json!({ "type": "WordPiece" })), "decoder `WordPiece` is not one");
+    check(&with("/decoder", json!({ "type": "CTC" })), "decoder `CTC` is not one");
+    check(&with("/decoder", json!({ "type": "WordPiece" })), "a `WordPiece` needs a text as `prefix`");
     check(&with("/decoder", json!({ "type": "Sequence" })), "`decoder.decoders` is not a list");
     check(&with("/decoder/decoders/2/content", json!("ab")), "`content` is not one character");
     check(&with("/decoder/decoders/2/start", json!(-1)), "needs a number as `start`");
@@ -246,7 +262,7 @@ fn each_fault_has_its_own_advice() {
         (bytes(b"{"), "the file may be cut short"),
         (bytes(b"\xff"), "the file may be cut short"),
         (bytes(b"7"), "compare with the same file"),
-        (advice("/decoder", json!({ "type": "WordPiece" })), "tokenizers can be read"),
+        (advice("/decoder", json!({ "type": "CTC" })), "tokenizers can be read"),
         (advice("/model/vocab/b", json!(u32::MAX)), "ids count from 0"),
         (advice("/model/merges/0", json!("a b c")), "one space between them"),
         (advice("/model/merges/0", json!(["a", "x"])), "two different tokenizers"),

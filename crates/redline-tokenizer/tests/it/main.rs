@@ -8,6 +8,7 @@ mod directory;
 mod families;
 mod fixtures;
 mod forms;
+mod gguf;
 mod golden;
 mod hostile;
 mod hostile_text;

@@ -1,0 +1,6 @@
+//! Tokenizers from the metadata of GGUF files.
+
+mod files;
+mod metadata;
+mod reader;
+mod small;

@@ -34,7 +34,8 @@ fn values_that_mean_nothing_are_refused_by_name() {
         json!({"rope_parameters": parameters})
     };
     let long = |changes: Value| {
-        let mut scaling = json!({"type": "longrope", "long_factor": [1, 2, 3, 4, 5, 6, 7, 8], "short_factor": [1]});
+        let mut scaling =
+            json!({"type": "longrope", "long_factor": [1, 2, 3, 4, 5, 6, 7, 8], "short_factor": [1]});
         scaling.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         json!({"rope_scaling": scaling})
     };
@@ -45,21 +46,37 @@ fn values_that_mean_nothing_are_refused_by_name() {
         ("smollm3-b", json!({"num_key_value_heads": null}), &["num_key_value_heads", "missing"]),
         ("smollm3-b", json!({"attn_logit_softcapping": 50.0}), &["attn_logit_softcapping"]),
         ("olmo3-b", json!({"sliding_window": null}), &["sliding_window", "missing"]),
-        ("olmo3-a", json!({"rope_parameters": {"rope_type": "default"}}), &["rope_parameters", "full_attention"]),
+        (
+            "olmo3-a",
+            json!({"rope_parameters": {"rope_type": "default"}}),
+            &["rope_parameters", "full_attention"],
+        ),
         ("ministral3-a", json!({"rope_parameters": null}), &["rope_parameters", "an object"]),
-        ("ministral3-a", yarn(json!({"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 0.5})),
-            &["original_max_position_embeddings", "0.5"]),
+        (
+            "ministral3-a",
+            yarn(json!({"llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 0.5})),
+            &["original_max_position_embeddings", "0.5"],
+        ),
         ("ministral3-a", yarn(json!({"factor": 0.5})), &["factor", "at least 1"]),
         ("ministral3-a", yarn(json!({"factor": null})), &["factor"]),
         ("ministral3-a", yarn(json!({"attention_factor": -1.0})), &["attention_factor", "positive"]),
         ("ministral3-a", yarn(json!({"beta_fast": -1.0})), &["beta_fast", "positive"]),
         ("ministral3-a", yarn(json!({"rope_theta": 1.0})), &["rope_theta` above 1"]),
-        ("phi3-a", json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 2.0}}),
-            &["partial_rotary_factor", "2.0", "16"]),
-        ("phi3-a", json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.2}}),
-            &["partial_rotary_factor", "even"]),
-        ("phi3-a", json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": -0.5}}),
-            &["partial_rotary_factor"]),
+        (
+            "phi3-a",
+            json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 2.0}}),
+            &["partial_rotary_factor", "2.0", "16"],
+        ),
+        (
+            "phi3-a",
+            json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.2}}),
+            &["partial_rotary_factor", "even"],
+        ),
+        (
+            "phi3-a",
+            json!({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": -0.5}}),
+            &["partial_rotary_factor"],
+        ),
         ("phi3-b", long(json!({"long_factor": [1, 2]})), &["long_factor", "8 positive numbers"]),
         ("phi3-b", long(json!({"long_factor": [1, 2, 3, 4, 5, 6, 7, 0]})), &["long_factor", "8 positive"]),
         ("gemma2-a", json!({"query_pre_attn_scalar": 0}), &["query_pre_attn_scalar", "positive"]),

@@ -158,6 +158,7 @@ fn each_limit_names_its_field() {
     check("/v1/completions", r#"{"prompt":[]}"#, "prompt");
     check("/v1/completions", r#"{"prompt":[[5],[]]}"#, "prompt[1]");
     check("/v1/score", r#"{"query":"q","items":["a"]}"#, "label_token_ids");
+    check("/v1/score", r#"{"query":[],"items":[[5],[]],"label_token_ids":[5]}"#, "items");
     check("/v1/score", r#"{"query":"q","items":["a"],"label_token_ids":[]}"#, "label_token_ids");
     check("/v1/score", r#"{"query":"q","items":["a",[5]],"label_token_ids":[5]}"#, "items[1]");
     check("/v1/rerank", r#"{"query":"q"}"#, "documents");

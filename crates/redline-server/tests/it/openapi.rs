@@ -289,6 +289,8 @@ fn texts_without_tokens_are_scored() {
     let server = server();
     server.ok("/v1/score", r#"{"query":[],"items":[[5]],"label_token_ids":[5]}"#);
     server.ok("/v1/score", r#"{"query":[5],"items":[[]],"label_token_ids":[5]}"#);
+    // Neither has one: the item fails.
+    server.ok("/v1/score", r#"{"query":[],"items":[[],[5]],"label_token_ids":[5],"item_errors":true}"#);
 }
 
 /// Checks that a server refuses these bodies, and that its document does too.

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::cases::{case, cases, given};
+use crate::cases::{case, cases, given, only_true};
 use crate::limits::MAX_LABELS;
 use crate::named;
 use crate::shape::{self, text, text_or_list_of};
@@ -86,13 +86,17 @@ pub struct ScoreAnswer {
 fn request_cases(schema: &mut Schema) {
     let (texts, ids) = ("labels", "label_token_ids");
     cases(schema, [case([(texts, given())], &[ids]), case([(ids, given())], &[texts])]);
-    let list = json!({ "type": "array" });
-    let lists = json!({ "type": "array", "items": list });
+    let list = |least: usize| json!({ "type": "array", "minItems": least });
+    let lists = |least: usize| json!({ "type": "array", "items": list(least) });
+    let none = json!({ "type": "array", "maxItems": 0 });
     cases(
         schema,
         [
             case([("query", text()), ("items", text_or_list_of(text()))], &[]),
-            case([("query", list), ("items", lists)], &[]),
+            // Query and item have a token together, or the item may fail.
+            case([("query", list(1)), ("items", lists(0))], &[]),
+            case([("query", none), ("items", lists(1))], &[]),
+            case([("query", list(0)), ("items", lists(0)), ("item_errors", only_true())], &[]),
         ],
     );
 }

@@ -4,10 +4,36 @@ use super::attention::Attention;
 use super::embedding::Embedding;
 use super::linear::Linear;
 use super::mlp::Mlp;
-use super::norm::{Norm, Norms};
+use super::norm::Norm;
 use crate::activation::ActivationName as Name;
 use crate::plan::Site;
 use crate::step::{Act, Step};
+
+/// The norms of attention or of the feed-forward part.
+#[derive(Debug)]
+pub struct Norms {
+    /// Of the input.
+    pub before: Option<Norm>,
+    /// Of the output.
+    pub after: Option<Norm>,
+}
+
+impl Norms {
+    /// The input as the block reads it.
+    pub fn before(&self, x: Act, s: &mut Step<'_>) -> Act {
+        self.before.as_ref().map_or(x, |norm| s.norm(x, norm))
+    }
+
+    /// The output as it is added to the residual stream.
+    pub fn after(&self, x: Act, s: &mut Step<'_>) -> Act {
+        self.after.as_ref().map_or(x, |norm| s.norm(x, norm))
+    }
+
+    /// Those that exist.
+    pub fn iter(&self) -> impl Iterator<Item = &Norm> {
+        self.before.iter().chain(&self.after)
+    }
+}
 
 /// One layer.
 #[derive(Debug)]

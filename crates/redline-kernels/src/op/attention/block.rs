@@ -333,8 +333,8 @@ fn first<S: Isa>(s: S, v: S::F) -> f32 {
     s.to_array(v)[0]
 }
 
-/// Turns the logits of keys `keys`, after their soft cap, into `p = exp(s - m)`, in place; returns `(m, l)`. Other places of the blocks of sixteen that
-/// contain `keys` become +0.
+/// Turns the logits of keys `keys`, after their soft cap, into `p = exp(s - m)`, in place; returns `(m, l)`. Other places of the
+/// blocks of sixteen that contain `keys` become +0.
 ///
 /// # Safety
 /// `logits` is valid for the blocks of sixteen that contain `keys`, and at most [`SPAN`] values.

@@ -3,8 +3,9 @@
 //! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format, except f16; formats of integers
 //! have products of their own); logits
 //! `acc = fma(k, q, acc)`, dimension ascending, then a soft cap if the layer has one ([`super::softcap`]); spans of 256 keys
-//! counted from position 0. In a span: maximum; `p = exp(s - m)`; `l` in 16 lanes (key mod 16), then the tree; `o[d] = fma(p, v, o[d])`, key ascending, over the keys that this row sees and
-//! no others. Spans are merged ascending, the first is copied: `M' = max(M, m); a = exp(M - M'); b = exp(m - M');
+//! counted from position 0. In a span: maximum; `p = exp(s - m)`; `l` in 16 lanes (key mod 16), then the tree; `o[d] = fma(p, v,
+//! o[d])`, key ascending, over the keys that this row sees and no others. Spans are merged ascending, the first is copied:
+//! `M' = max(M, m); a = exp(M - M'); b = exp(m - M');
 //! L = fma(l, b, L * a); O = fma(o, b, O * a)`; at the end `O / L`. A span without a visible key is skipped.
 //!
 //! Query heads that share a KV head share each load of keys and values. So do neighbouring tokens, and tokens of different

@@ -268,7 +268,9 @@ impl Model {
     ) -> T {
         // Earlier positions of a sequence were computed when they ran, so at most the rows of this pass are new.
         if let Some(last) = batch.positions.iter().max() {
-            self.rotations.iter_mut().for_each(|rotation| rotation.table.compute(*last as usize + 1));
+            for rotation in &mut self.rotations {
+                rotation.table.compute(*last as usize + 1);
+            }
         }
         let model = &*self;
         let (pages, tables) = kv.split();

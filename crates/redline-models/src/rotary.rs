@@ -105,11 +105,15 @@ fn scaled(
         None | Some("default") => {}
         Some("linear") => {
             let factor = factor(scaling)?;
-            frequencies.iter_mut().for_each(|frequency| *frequency /= factor);
+            for frequency in frequencies {
+                *frequency /= factor;
+            }
         }
         Some("llama3") => {
             let llama3 = Llama3::read(scaling)?;
-            frequencies.iter_mut().for_each(|frequency| *frequency = llama3.scale(*frequency));
+            for frequency in frequencies {
+                *frequency = llama3.scale(*frequency);
+            }
         }
         Some("yarn") => rotation.factor = yarn(config, scaling, theta, frequencies)?,
         // `su` is the name in the first published configurations.
@@ -230,7 +234,9 @@ fn long(config: &ConfigFile, scaling: &ConfigFile, frequencies: &mut [f64]) -> R
         let supported = format!("{} positive numbers", frequencies.len());
         return Err(scaling.refuse(key, supported).into());
     }
-    frequencies.iter_mut().zip(&factors).for_each(|(frequency, factor)| *frequency /= factor);
+    for (frequency, factor) in frequencies.iter_mut().zip(&factors) {
+        *frequency /= factor;
+    }
     let factor = scaling.opt_f64("factor")?.unwrap_or(context / original);
     let extended = libm::sqrt(1.0 + libm::log(factor) / libm::log(original));
     Ok(attention_factor(scaling)?.unwrap_or(if factor <= 1.0 { 1.0 } else { extended }))

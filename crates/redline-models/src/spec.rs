@@ -359,7 +359,11 @@ impl LayerSpec {
     }
 
     fn tensors(&self, all: &mut Vec<TensorSpec>) {
-        let norm = |norm: &Option<NormSpec>, all: &mut _| norm.iter().for_each(|norm| norm.tensors(all));
+        let norm = |norm: &Option<NormSpec>, all: &mut Vec<TensorSpec>| {
+            if let Some(norm) = norm {
+                norm.tensors(all);
+            }
+        };
         norm(&self.attention_norms.before, all);
         self.attention.qkv.tensors(all);
         if let Some((q, k)) = &self.attention.head_norms {

@@ -29,7 +29,7 @@ fn write(model: &Path, dir: &Path, seed: u64, most: f32) {
         ((mix(state) >> 40) as f32 / 8_388_608.0 - 1.0) * most
     };
     let (mut tensors, mut values, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    for (_, linear) in spec.layers.iter().flat_map(|layer| layer.linears()) {
+    for (_, linear) in spec.layers.iter().flat_map(redline_models::spec::LayerSpec::linears) {
         for part in &linear.parts {
             let module = spec.prefixed(&part.name);
             let path = format!("base_model.model.{module}");

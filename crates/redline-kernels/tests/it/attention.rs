@@ -133,7 +133,9 @@ impl Case {
             }
             let mut logits = self.logits(&q, data, &places(&keys));
             if let Some(cap) = self.softcap {
-                logits.iter_mut().for_each(|x| *x = capped(*x, cap));
+                for logit in &mut logits {
+                    *logit = capped(*logit, cap);
+                }
             }
             let m = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let p: Vec<f32> = logits.iter().map(|s| exp(s - m)).collect();

@@ -315,9 +315,10 @@ impl<B: Blocks> Builder<'_, B> {
     }
 
     fn mlp(&self, spec: &MlpSpec) -> Result<Mlp, ModelError> {
-        let (gate, of_up) = match spec.gated {
-            true => (Some(spec.activation), ActivationFunction::None),
-            false => (None, spec.activation),
+        let (gate, of_up) = if spec.gated {
+            (Some(spec.activation), ActivationFunction::None)
+        } else {
+            (None, spec.activation)
         };
         Ok(Mlp {
             gate,

@@ -24,7 +24,7 @@ pub(crate) struct Options {
     /// The norms of queries and keys.
     pub(crate) head_norms: HeadNorms,
     /// The kind of all norms.
-    pub(crate) norm: Rms,
+    pub(crate) norm: NormKind,
     /// The activation of the gate.
     pub(crate) gate: Gate,
     /// Whether queries, keys and values are one tensor, and so are gate and up.
@@ -49,25 +49,6 @@ pub(crate) enum HeadNorms {
     Each,
     /// Over all heads together.
     Whole,
-}
-
-/// The kind of the family's norms.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Rms {
-    /// [`NormKind::Rms`].
-    #[default]
-    Plain,
-    /// [`NormKind::RmsPlusOne`].
-    PlusOne,
-}
-
-impl Rms {
-    fn kind(self) -> NormKind {
-        match self {
-            Self::Plain => NormKind::Rms,
-            Self::PlusOne => NormKind::RmsPlusOne,
-        }
-    }
 }
 
 /// The activation of the gate, which a key of the configuration names.
@@ -215,7 +196,7 @@ fn decoder_with(
     let heads = Heads::read(config, hidden)?;
     let eps = config.f32_or("rms_norm_eps", options.default_eps)?;
     let eps = check_eps(config, "rms_norm_eps", eps)?;
-    let kind = options.norm.kind();
+    let kind = options.norm;
     let norm = |name: String| NormSpec { name, width: hidden, eps, kind };
     let before = |name: String| NormsSpec { before: Some(norm(name)), after: None };
     let mlp = |i: usize, inputs, parts: &[(&str, usize)]| {
@@ -260,7 +241,7 @@ fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Opt
     let (query, kv) = (heads.query * heads.dim, heads.kv * heads.dim);
     let apart = [("q_proj", query), ("k_proj", kv), ("v_proj", kv)];
     let parts = if options.fused { &[("qkv_proj", query + 2 * kv)][..] } else { &apart };
-    let kind = options.norm.kind();
+    let kind = options.norm;
     let head_norms = |q, k| {
         let norm = |part, width| NormSpec { name: name(part), width, eps, kind };
         Some((norm("q_norm", q), norm("k_norm", k)))

@@ -245,7 +245,7 @@ impl Model {
     /// Reserves memory for sequences of up to `positions` tokens. Rotations are computed by the first pass that reaches a
     /// position, so this is fast whatever the number.
     pub fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory> {
-        self.rotations.iter_mut().try_for_each(|rotation| rotation.reserve(positions))
+        self.rotations.iter_mut().try_for_each(|rotation| rotation.table.reserve(positions))
     }
 
     /// Number of positions whose rotations have been computed: at most the length of the longest sequence so far.

@@ -97,7 +97,7 @@ fn scaled(
 ) -> Result<RotarySpec, ModelError> {
     let dim = rotary_dim(config, scaling, head_dim, rules)?;
     let plain = (0..dim / 2).map(|i| libm::pow(theta, -((2 * i) as f64) / dim as f64)).collect();
-    let mut rotation = RotarySpec { inverse_frequencies: plain, factor: 1.0, query_growth: None };
+    let mut rotation = RotarySpec { head_dim, inverse_frequencies: plain, factor: 1.0, query_growth: None };
     let Some(scaling) = scaling else { return Ok(rotation) };
     let key = if scaling.opt_str("rope_type")?.is_some() { "rope_type" } else { "type" };
     let frequencies = &mut rotation.inverse_frequencies;
@@ -147,7 +147,7 @@ fn rotary_dim(
     }
     let dim = (head_dim as f64 * share) as usize;
     if !(share > 0.0 && share <= 1.0 && dim >= 2 && dim % 2 == 0) {
-        let supported = format!("a share of a head of {head_dim} values that is an even number of them");
+        let supported = format!("a share of the {head_dim} values of a head that is an even number");
         return Err(place.refuse(KEY, supported).into());
     }
     Ok(dim)

@@ -60,9 +60,10 @@ pub struct PartSpec {
 }
 
 /// The kind of a normalisation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NormKind {
     /// RMSNorm.
+    #[default]
     Rms,
     /// RMSNorm whose scale is 1 more than the weight that the checkpoint holds (Gemma).
     RmsPlusOne,
@@ -158,6 +159,8 @@ pub enum PositionSpec {
 /// A rotation of queries and keys.
 #[derive(Clone, Debug)]
 pub struct RotarySpec {
+    /// Values of a head.
+    pub head_dim: usize,
     /// One inverse frequency per pair of dimensions, of the first dimensions of a head; the others are not rotated.
     pub inverse_frequencies: Vec<f64>,
     /// Factor on cosines and sines (the attention factor of YaRN).

@@ -135,12 +135,8 @@ impl Checkpoint {
     /// `out` then holds a part of the tensor.
     pub fn read_f32(&self, name: &str, out: &mut [f32]) -> Result<()> {
         let (info, shard) = self.locate(name)?;
-        if out.len() != info.elements() {
-            float(info, shard)?;
-            let (tensor, file) = (name.to_owned(), shard.file.clone());
-            let (elements, given) = (info.elements(), out.len());
-            return Err(WeightsError::BufferLength { tensor, elements, given, file });
-        }
+        float(info, shard)?;
+        shard.check_length(name, info.elements(), out.len())?;
         self.read_f32_range(name, 0, out)
     }
 
@@ -160,11 +156,7 @@ impl Checkpoint {
     ) -> Result<()> {
         let (info, shard) = self.locate(name)?;
         let dtype = float(info, shard)?;
-        if first.checked_add(out.len()).is_none_or(|end| end > info.elements()) {
-            let (tensor, file) = (name.to_owned(), shard.file.clone());
-            let (elements, count) = (info.elements(), out.len());
-            return Err(WeightsError::Range { tensor, elements, first, count, file });
-        }
+        shard.check_range(name, info.elements(), first, out.len())?;
         let mut offset = info.offset() + (first * dtype.bytes()) as u64;
         let step = CHUNK / dtype.bytes();
         for (nth, part) in out.chunks_mut(step).enumerate() {

@@ -47,6 +47,30 @@ impl Shard {
         self.source.read_into(offset, out).map_err(WeightsError::io("read the header", &self.file))
     }
 
+    /// Refuses a buffer of `given` values for a whole tensor of `elements`.
+    pub(crate) fn check_length(&self, tensor: &str, elements: usize, given: usize) -> Result<()> {
+        if given == elements {
+            return Ok(());
+        }
+        let (tensor, file) = (tensor.to_owned(), self.file.clone());
+        Err(WeightsError::BufferLength { tensor, elements, given, file })
+    }
+
+    /// Refuses `count` elements from `first` on that are not all among the `elements` of a tensor.
+    pub(crate) fn check_range(
+        &self,
+        tensor: &str,
+        elements: usize,
+        first: usize,
+        count: usize,
+    ) -> Result<()> {
+        if first.checked_add(count).is_some_and(|end| end <= elements) {
+            return Ok(());
+        }
+        let (tensor, file) = (tensor.to_owned(), self.file.clone());
+        Err(WeightsError::Range { tensor, elements, first, count, file })
+    }
+
     /// For `map_err`: the error of a read inside the tensor.
     pub(crate) fn read_error(&self, info: &TensorInfo) -> impl FnOnce(io::Error) -> WeightsError {
         self.read_error_of(&info.name, info.offset() + info.bytes())

@@ -72,13 +72,25 @@ impl Kernel for Gate<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
+        // Chosen once for a row, not for every vector.
+        match self.function {
+            ActivationFunction::None => self.with(s, |gate| gate),
+            ActivationFunction::GeluNew => self.with(s, |gate| gelu_new(s, gate)),
+            ActivationFunction::Silu => self.with(s, |gate| silu(s, gate)),
+        }
+    }
+}
+
+impl Gate<'_> {
+    #[inline(always)]
+    fn with<S: Isa>(self, s: S, function: impl Fn(S::F) -> S::F) {
         for at in (0..self.out.len()).step_by(LANES) {
             let n = (self.out.len() - at).min(LANES);
             // SAFETY: gate, up and out have the same length; `n` lanes remain from `at`.
             unsafe {
                 let gate = s.load_partial(self.gate.as_ptr().add(at), n);
                 let up = s.load_partial(self.up.as_ptr().add(at), n);
-                s.store_partial(self.out.as_mut_ptr().add(at), s.mul(apply(s, self.function, gate), up), n);
+                s.store_partial(self.out.as_mut_ptr().add(at), s.mul(function(gate), up), n);
             }
         }
     }

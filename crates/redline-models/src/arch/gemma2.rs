@@ -4,9 +4,9 @@ use redline_weights::ConfigFile;
 
 use super::Architecture;
 use crate::ModelError;
-use crate::family::{self, Gate, Options, Rms};
+use crate::family::{self, Gate, Options};
 use crate::keys;
-use crate::spec::{DecoderSpec, NormSpec, NormsSpec};
+use crate::spec::{DecoderSpec, NormKind, NormSpec, NormsSpec};
 
 /// In `config.json`: `Gemma2ForCausalLM`.
 pub const ARCHITECTURE: Architecture = Architecture { name: "Gemma2ForCausalLM", model_type: "gemma2", spec };
@@ -23,10 +23,13 @@ pub(super) const KEYS: &[&str] = &[
     "final_logit_softcapping",
 ];
 
+/// Keys that they need: in the reference these default to the values of one published model.
+pub(super) const NEEDED: &[&str] =
+    &["num_key_value_heads", "head_dim", "query_pre_attn_scalar", "sliding_window"];
+
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, KEYS)?;
-    // In the reference these default to the values of one published model.
-    family::require(config, &["num_key_value_heads", "head_dim", "query_pre_attn_scalar", "sliding_window"])?;
+    family::require(config, NEEDED)?;
     let windows = family::windows(config, family::sliding_window(config)?, |layer| layer % 2 == 0)?;
     let mut spec = family::decoder(config, &options(config, windows)?)?;
     finish(config, &mut spec, (Some(50.0), Some(30.0)))?;
@@ -39,7 +42,7 @@ pub(super) fn options(config: &ConfigFile, windows: Vec<Option<usize>>) -> Resul
     Ok(Options {
         qkv_bias: bias,
         output_bias: bias,
-        norm: Rms::PlusOne,
+        norm: NormKind::RmsPlusOne,
         gate: Gate::Gelu,
         default_tied: true,
         windows,

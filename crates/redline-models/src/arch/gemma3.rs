@@ -16,7 +16,7 @@ pub const ARCHITECTURE: Architecture =
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, gemma2::KEYS)?;
-    family::require(config, &["num_key_value_heads", "head_dim", "query_pre_attn_scalar", "sliding_window"])?;
+    family::require(config, gemma2::NEEDED)?;
     let pattern = match config.usize_or("sliding_window_pattern", 6)? {
         0 => return Err(config.refuse("sliding_window_pattern", "a number of at least 1").into()),
         pattern => pattern,

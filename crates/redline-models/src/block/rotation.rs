@@ -1,6 +1,5 @@
 //! A rotation of queries and keys.
 
-use redline_kernels::OutOfMemory;
 use redline_kernels::op::rope::RopeTable;
 
 use crate::spec::{QueryGrowth, RotarySpec};
@@ -15,15 +14,10 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// Creates a rotation of heads of `head_dim` values, without positions.
-    pub(crate) fn new(spec: &RotarySpec, head_dim: usize) -> Self {
-        let RotarySpec { inverse_frequencies, factor, query_growth } = spec;
-        let table = RopeTable::partial(inverse_frequencies.clone(), head_dim, *factor);
+    /// Creates a rotation without positions.
+    pub(crate) fn new(spec: &RotarySpec) -> Self {
+        let RotarySpec { head_dim, inverse_frequencies, factor, query_growth } = spec;
+        let table = RopeTable::partial(inverse_frequencies.clone(), *head_dim, *factor);
         Self { table, growth: *query_growth }
-    }
-
-    /// Reserves memory for `positions` positions.
-    pub(crate) fn reserve(&mut self, positions: usize) -> Result<(), OutOfMemory> {
-        self.table.reserve(positions)
     }
 }

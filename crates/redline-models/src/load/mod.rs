@@ -173,12 +173,7 @@ fn model(
     head: Option<Matrix>,
     footprint: Footprint,
 ) -> Model {
-    let rotations = spec.rotations().iter().enumerate().map(|(index, rotation)| {
-        let mut heads = spec.layers.iter().map(|layer| &layer.attention);
-        let head_dim = heads.find(|attention| attention.rotation == Some(index)).map(|of| of.head_dim);
-        Rotation::new(rotation, head_dim.unwrap_or(2 * rotation.inverse_frequencies.len()))
-    });
-    let rotations = rotations.collect();
+    let rotations = spec.rotations().iter().map(Rotation::new).collect();
     let parameters = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
     let facts = Facts {
         architecture,

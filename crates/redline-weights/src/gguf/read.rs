@@ -37,12 +37,8 @@ impl Gguf {
     /// Reads a whole tensor, row-major, like [`Self::read_f32_range`].
     pub fn read_f32(&self, name: &str, out: &mut [f32]) -> Result<()> {
         let (tensor, shard) = self.locate(name)?;
-        if out.len() != tensor.elements() {
-            check_type(tensor, shard)?;
-            let (elements, given) = (tensor.elements(), out.len());
-            let (tensor, file) = (name.to_owned(), shard.file.clone());
-            return Err(WeightsError::BufferLength { tensor, elements, given, file });
-        }
+        check_type(tensor, shard)?;
+        shard.check_length(name, tensor.elements(), out.len())?;
         self.read_f32_range(name, 0, out)
     }
 
@@ -63,11 +59,7 @@ impl Gguf {
     ) -> Result<()> {
         let (tensor, shard) = self.locate(name)?;
         check_type(tensor, shard)?;
-        if first.checked_add(out.len()).is_none_or(|end| end > tensor.elements()) {
-            let (elements, count) = (tensor.elements(), out.len());
-            let (tensor, file) = (name.to_owned(), shard.file.clone());
-            return Err(WeightsError::Range { tensor, elements, first, count, file });
-        }
+        shard.check_range(name, tensor.elements(), first, out.len())?;
         let block = tensor.ggml_type.block_values();
         let mut done = 0;
         while done < out.len() {

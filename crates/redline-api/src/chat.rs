@@ -48,21 +48,20 @@ enum NoTemplate {
     /// The model of this name has none.
     Absent(String),
     /// It cannot be read or compiled.
-    Invalid(Arc<TokenizerError>),
+    Invalid(Arc<EngineError>),
 }
 
 impl Chat {
     /// Reads the template of the model at `source`, which messages call `name`, or the file of the options. A model without a template,
     /// or with an invalid one, is an error only when something is to be formatted.
     pub fn open(name: &str, source: &Source, options: ChatOptions) -> Self {
-        let dir = match source {
-            Source::Directory(dir) => Some(dir.as_path()),
-            Source::Embedded(_) => None,
-        };
-        let template = match (&options.file, dir) {
-            (Some(file), dir) => ChatTemplate::from_file(file, dir).map(Some),
-            (None, Some(dir)) => ChatTemplate::from_dir(dir),
-            (None, None) => Ok(None),
+        let file = options.file.as_deref();
+        let template = match (source, file) {
+            (Source::Path(path), file) => redline_engine::chat_template(path, file),
+            (Source::Embedded(_), Some(file)) => {
+                ChatTemplate::from_file(file, None).map(Some).map_err(EngineError::from)
+            }
+            (Source::Embedded(_), None) => Ok(None),
         };
         let template = match template {
             Ok(Some(template)) => Ok(template),
@@ -257,7 +256,7 @@ mod tests {
         if let Some(template) = template {
             std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
         }
-        Chat::open("m", &Source::Directory(folder.path().to_owned()), options)
+        Chat::open("m", &Source::Path(folder.path().to_owned()), options)
     }
 
     fn keys(json: &str) -> ChatKeys {

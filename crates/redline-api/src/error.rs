@@ -42,7 +42,7 @@ pub enum ApiError {
     },
     /// The chat template cannot be read or compiled.
     #[error("{0}")]
-    InvalidTemplate(Arc<TokenizerError>),
+    InvalidTemplate(Arc<EngineError>),
     /// The chat template cannot be applied to a conversation.
     #[error(transparent)]
     Chat(#[from] TokenizerError),

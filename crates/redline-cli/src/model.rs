@@ -244,7 +244,7 @@ impl ModelName {
         if let Some(key) = &self.signed_by {
             progress::during("checking the signature", || check_signed(&dir, key)).map_err(failed)?;
         }
-        Ok(Source::Directory(dir))
+        Ok(Source::Path(dir))
     }
 }
 
@@ -534,7 +534,7 @@ impl Settings {
 
 /// The size of the weights in a directory written by `convert`; `None` for any other source.
 pub(crate) fn packed_bytes(source: &Source) -> Result<Option<u64>, Failure> {
-    let Source::Directory(dir) = source else { return Ok(None) };
+    let Source::Path(dir) = source else { return Ok(None) };
     if !Infq::is(dir) {
         return Ok(None);
     }
@@ -574,7 +574,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().to_str().unwrap().to_owned();
         let model = ModelName::new(&name, None);
-        let looked_for = |model: &ModelName| matches!(model.source(environment), Ok(Source::Directory(_)));
+        let looked_for = |model: &ModelName| matches!(model.source(environment), Ok(Source::Path(_)));
         assert!(looked_for(&model));
         drop(dir);
         assert!(looked_for(&model) && looked_for(&model.another(&name)));
@@ -590,7 +590,7 @@ mod tests {
         with_team(1, None, |exec| convert(exec, &golden, &packed, options, &mut |_| Ok(())))
             .unwrap()
             .unwrap();
-        let size = |dir: &Path| packed_bytes(&Source::Directory(dir.to_owned())).unwrap();
+        let size = |dir: &Path| packed_bytes(&Source::Path(dir.to_owned())).unwrap();
         assert_eq!(size(&golden), None);
         let file = std::fs::metadata(packed.join("model.safetensors")).unwrap().len();
         let bytes = size(&packed).unwrap();

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use redline_engine::{EngineError, Source};
-use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
-use redline_weights::Infq;
+use redline_engine::{EngineError, Source, vocabulary};
+use redline_tokenizer::{Encoder, GgufVocabulary, Tokenizer, TokenizerError};
+use redline_weights::{Gguf, Infq};
 
 use crate::demo_model;
 use crate::env::Environment;
@@ -17,7 +17,7 @@ use crate::model::{ModelFlag, ModelName};
 pub(crate) struct TokenizerFlags {
     #[command(flatten)]
     model: ModelFlag,
-    /// A `tokenizer.json`; needs no model (--model takes such a file too)
+    /// A `tokenizer.json`, or a GGUF file; needs no model (--model takes such files too)
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     tokenizer: Option<PathBuf>,
 }
@@ -33,13 +33,15 @@ enum Place {
     File(PathBuf),
     Directory(PathBuf),
     Embedded(&'static [u8]),
+    /// Of a GGUF file with this path.
+    Vocabulary(Box<GgufVocabulary>, String),
 }
 
 impl TokenizerFlags {
     /// The tokenizer that the flags name, or that of the model in the environment.
     pub(crate) fn resolve(&self, environment: Environment) -> Result<TokenizerSource, Failure> {
         match &self.tokenizer {
-            Some(path) => Ok(TokenizerSource::file(path)),
+            Some(path) => TokenizerSource::file(path),
             None => TokenizerSource::of_model(&self.model.resolve(environment)?, environment),
         }
     }
@@ -47,24 +49,26 @@ impl TokenizerFlags {
     /// Like `resolve`, but defaults to the embedded model.
     pub(crate) fn or_demo(&self, environment: Environment) -> Result<TokenizerSource, Failure> {
         match &self.tokenizer {
-            Some(path) => Ok(TokenizerSource::file(path)),
+            Some(path) => TokenizerSource::file(path),
             None => TokenizerSource::of_model(&self.model.or(demo_model::NAME, environment)?, environment),
         }
     }
 }
 
 impl TokenizerSource {
-    fn file(path: &Path) -> Self {
-        Self { name: path.display().to_string(), place: Place::File(path.to_owned()) }
+    fn file(path: &Path) -> Result<Self, Failure> {
+        let place = if Gguf::is(path) { Place::of_gguf(path)? } else { Place::File(path.to_owned()) };
+        Ok(Self { name: path.display().to_string(), place })
     }
 
     fn of_model(model: &ModelName, environment: Environment) -> Result<Self, Failure> {
         if Path::new(&model.name).is_file() {
-            return Ok(Self::file(Path::new(&model.name)));
+            return Self::file(Path::new(&model.name));
         }
         let place = match model.source(environment)? {
             Source::Embedded(model) => Place::Embedded(model.tokenizer),
-            Source::Directory(dir) => {
+            Source::Path(path) if Gguf::is(&path) => Place::of_gguf(&path)?,
+            Source::Path(dir) => {
                 // The files beside packed weights have checksums too.
                 if Infq::is(&dir) {
                     Infq::open(&dir).map_err(EngineError::from)?;
@@ -73,6 +77,18 @@ impl TokenizerSource {
             }
         };
         Ok(Self { name: named(&model.name), place })
+    }
+}
+
+impl Place {
+    /// The vocabulary of a GGUF file.
+    fn of_gguf(path: &Path) -> Result<Self, Failure> {
+        let gguf = Gguf::open(path).map_err(EngineError::from)?;
+        let place = path.display().to_string();
+        match vocabulary(&gguf).map_err(EngineError::from)? {
+            Some(vocabulary) => Ok(Self::Vocabulary(Box::new(vocabulary), place)),
+            None => Err(EngineError::NoTokenizer(place).into()),
+        }
     }
 }
 
@@ -88,6 +104,7 @@ impl TokenizerSource {
         match &self.place {
             Place::File(path) => Tokenizer::from_file_with(path, encoder),
             Place::Directory(dir) => Tokenizer::from_dir_with(dir, encoder),
+            Place::Vocabulary(vocabulary, place) => vocabulary.tokenizer_with(place, encoder),
             Place::Embedded(json) => Tokenizer::from_bytes_with("tokenizer.json", json, encoder),
         }
     }

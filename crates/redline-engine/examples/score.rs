@@ -6,7 +6,7 @@ use redline_engine::{Engine, Label, Options, Prompt, ScoreRequest, Source};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let model = std::env::args().nth(1).unwrap_or_else(|| "models/demo".into());
-    let engine = Engine::load(Options::new(Source::Directory(model.into())))?;
+    let engine = Engine::load(Options::new(Source::Path(model.into())))?;
     let text = |text: &str| Prompt::Text(text.into());
     let labels = [" earth", " sea", " king"];
     let request = ScoreRequest::new(

@@ -21,6 +21,7 @@ mod request;
 mod scheduler;
 pub mod simulator;
 mod stages;
+mod vocabulary;
 
 pub use adapters::AdapterInfo;
 pub use answer::outcome::{
@@ -65,6 +66,7 @@ pub use request::{
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 pub use stages::{Stage, StageLog, StageTime};
+pub use vocabulary::{chat_template, tokenizer_files, vocabulary};
 
 /// Maximum number of prompts in an [`Engine::generate_batch`] request.
 pub const MAX_BATCH: usize = plan::OUTPUT_ROWS;

@@ -133,8 +133,8 @@ pub struct Embedded {
 /// Source of the model.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A Hugging Face model directory, or a converted one.
-    Directory(PathBuf),
+    /// A Hugging Face model directory, a converted one, a GGUF file, or a directory with one.
+    Path(PathBuf),
     /// Bytes in the binary.
     Embedded(Embedded),
 }

@@ -56,7 +56,7 @@ fn engine(clock: &Clock) -> Result<Engine, String> {
         // Cached prefixes differ in length from round to round.
         prefix_cache: None,
         clock: clock.as_fn(),
-        ..Options::new(Source::Directory(root().join("models/demo")))
+        ..Options::new(Source::Path(root().join("models/demo")))
     };
     Engine::load(options).map_err(|e| e.to_string())
 }

@@ -75,7 +75,7 @@ impl Dice {
 }
 
 fn load(clock: &Clock) -> Result<Engine, String> {
-    let source = Source::Directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo"));
+    let source = Source::Path(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo"));
     let options = |memory| Options {
         threads: 2,
         adaptive_threads: true,

@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use redline_kernels::{Exec, Format, Matrix};
-use redline_weights::{Checkpoint, ConfigFile, DirWriter, Disk, Infq, InfqWriter};
+use redline_weights::{Checkpoint, ConfigFile, DirWriter, Disk, Gguf, Infq, InfqWriter};
 
 use crate::ModelError;
 use crate::footprint::position_format;
+use crate::gguf;
 use crate::packing::{self, Plane};
 use crate::spec::{DecoderSpec, LinearSpec, Names, Role};
 use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, pieces};
@@ -30,6 +31,9 @@ pub struct Progress {
     pub total: u64,
 }
 
+/// A file that a model needs besides its weights: its name, and its contents.
+pub type Companion = (&'static str, Vec<u8>);
+
 /// Converts the model in `source`, a Hugging Face directory, to `destination`, and copies every other file that a model needs.
 pub fn convert(
     exec: Exec<'_>,
@@ -39,6 +43,31 @@ pub fn convert(
     progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
     convert_on(&Disk::default(), exec, source, destination, options, progress)
+}
+
+/// Converts the model in a GGUF file to `destination`, with its `config.json` and with `companions`: the files of its tokenizer.
+pub fn convert_gguf(
+    exec: Exec<'_>,
+    gguf: &Gguf,
+    companions: &[Companion],
+    destination: &Path,
+    options: ConvertOptions,
+    progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
+) -> Result<(), ModelError> {
+    DirWriter::refuse_occupied(destination)?;
+    let spec = crate::arch::specification(&gguf::config(gguf)?)?.1;
+    let tensors = Source::of_gguf(&spec, gguf)?;
+    let plan = Plan::new(&spec, tensors.names(&spec), &tensors, options)?;
+    let scheme = packing::scheme(options.format);
+    let mut out = InfqWriter::create_on(Disk::default(), destination, scheme, plan.declare())?;
+    out.write_file(CONFIG, &gguf::config_json(gguf)?)?;
+    for (name, contents) in companions {
+        out.write_file(name, contents)?;
+    }
+    let total = plan.write(exec, &tensors, &mut out, progress)?;
+    let digest = gguf.digest()?;
+    progress(Progress { done: total, total })?;
+    Ok(out.finish(digest)?)
 }
 
 /// As [`convert`], with files written through `disk`.
@@ -54,12 +83,12 @@ pub fn convert_on(
         return Err(ModelError::AlreadyConverted { dir: source.display().to_string() });
     }
     DirWriter::refuse_occupied(destination)?;
-    let config = ConfigFile::open(&source.join("config.json"))?;
-    let spec = (crate::arch::find(&config)?.spec)(&config)?;
+    let config = ConfigFile::open(&source.join(CONFIG))?;
+    let spec = crate::arch::specification(&config)?.1;
     let checkpoint = Checkpoint::open(source)?;
     let tensors = Source::check(&spec, &checkpoint)?;
     tensors.check_tied(&spec)?;
-    let plan = Plan::new(&spec, tensors.names(), &tensors, options)?;
+    let plan = Plan::new(&spec, tensors.names(&spec), &tensors, options)?;
     let weights = plan.declare();
     let scheme = packing::scheme(options.format);
     let mut out = InfqWriter::create_on(disk.clone(), destination, scheme, weights)?;
@@ -76,9 +105,11 @@ pub fn convert_on(
     Ok(out.finish(digest)?)
 }
 
+const CONFIG: &str = "config.json";
+
 /// Files of a model directory to copy besides the weights; licences are included.
 pub(crate) const COMPANIONS: &[&str] = &[
-    "config.json",
+    CONFIG,
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",

@@ -1,9 +1,10 @@
 //! Streams the values of tensors, from a checkpoint or made up, piece by piece; a whole model is never in memory.
 
 use redline_kernels::{Exec, Format, Matrix};
-use redline_weights::{Checkpoint, StoredDtype};
+use redline_weights::{Checkpoint, Gguf, GgufType, StoredDtype};
 
 use crate::ModelError;
+use crate::gguf::tensors::GgufTensors;
 use crate::spec::{DecoderSpec, HEAD, LinearSpec, Names, Orientation, PartSpec, Role};
 
 /// Number of values read at a time: whole rows, at least sixteen.
@@ -15,22 +16,30 @@ pub(crate) trait Tensors {
     fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError>;
 }
 
-/// A checkpoint whose tensors match the specification exactly.
-pub(crate) struct Source<'a> {
-    checkpoint: &'a Checkpoint,
-    names: Names,
+/// Tensors as they were trained, which match the specification exactly.
+pub(crate) enum Source<'a> {
+    /// Of a Hugging Face directory, with the names there.
+    Checkpoint(&'a Checkpoint, Names),
+    /// Of a GGUF file.
+    Gguf(GgufTensors<'a>),
 }
 
 impl Tensors for Source<'_> {
     fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
-        Ok(self.checkpoint.read_f32_range(&self.name(name), first, out)?)
+        self.read_with(name, first, out, &mut Vec::new())
     }
 }
 
 impl<'a> Source<'a> {
-    /// Checks names and shapes of all tensors; reads no values.
+    /// Checks names, shapes and types of all tensors of a GGUF file; reads no values.
+    pub(crate) fn of_gguf(spec: &DecoderSpec, gguf: &'a Gguf) -> Result<Self, ModelError> {
+        let (_, dialect) = crate::gguf::find(gguf)?;
+        Ok(Self::Gguf(GgufTensors::check(spec, gguf, dialect.pairs_rows)?))
+    }
+
+    /// Checks names and shapes of all tensors of a checkpoint; reads no values.
     pub(crate) fn check(spec: &DecoderSpec, checkpoint: &'a Checkpoint) -> Result<Self, ModelError> {
-        let source = Self { checkpoint, names: spec.names(|name| checkpoint.info(name).is_some()) };
+        let source = Self::Checkpoint(checkpoint, spec.names(|name| checkpoint.info(name).is_some()));
         let mut expected = std::collections::HashSet::new();
         for tensor in spec.tensors() {
             let name = source.name(&tensor.name);
@@ -48,13 +57,15 @@ impl<'a> Source<'a> {
         Ok(source)
     }
 
-    /// Whether the checkpoint's names have the family's prefix.
-    pub(crate) fn names(&self) -> Names {
-        self.names
+    /// The names in a converted directory.
+    pub(crate) fn names(&self, spec: &DecoderSpec) -> Names {
+        match self {
+            Self::Checkpoint(_, names) => *names,
+            Self::Gguf(_) => spec.names(|_| true),
+        }
     }
 
-    /// Elements `first..first + out.len()` of a tensor of this name in the checkpoint, row-major, with a buffer that many calls can
-    /// share.
+    /// Elements `first..first + out.len()` of a tensor, row-major, with a buffer that many calls can share.
     pub(crate) fn read_with(
         &self,
         name: &str,
@@ -62,25 +73,39 @@ impl<'a> Source<'a> {
         out: &mut [f32],
         buffer: &mut Vec<u8>,
     ) -> Result<(), ModelError> {
-        Ok(self.checkpoint.read_f32_range_with(name, first, out, buffer)?)
+        match self {
+            Self::Checkpoint(checkpoint, names) => {
+                Ok(checkpoint.read_f32_range_with(&names.full(name), first, out, buffer)?)
+            }
+            Self::Gguf(tensors) => tensors.read_with(name, first, out, buffer),
+        }
     }
 
-    /// The name in the checkpoint.
+    /// The name in the files.
     pub(crate) fn name(&self, name: &str) -> String {
-        self.names.full(name)
+        match self {
+            Self::Checkpoint(_, names) => names.full(name),
+            Self::Gguf(tensors) => tensors.name(name),
+        }
     }
 
-    /// The format that the checkpoint's matrices are stored in: bf16 if all are.
+    /// The format that the matrices are stored in: bf16 if all are, else f32.
     pub(crate) fn stored_format(&self, spec: &DecoderSpec) -> Format {
-        let weights = spec.tensors().into_iter().filter(|t| t.role == Role::Weight);
-        let mut dtypes = weights.map(|t| self.checkpoint.info(&self.name(&t.name)).map(|info| info.dtype));
-        if dtypes.all(|d| d == Some(StoredDtype::BF16)) { Format::Bf16 } else { Format::F32 }
+        let is_bf16 = |name: &str| match self {
+            Self::Checkpoint(checkpoint, names) => {
+                checkpoint.info(&names.full(name)).is_some_and(|info| info.dtype == StoredDtype::BF16)
+            }
+            Self::Gguf(tensors) => tensors.ggml_type(name) == Some(GgufType::Bf16),
+        };
+        let mut weights = spec.tensors().into_iter().filter(|t| t.role == Role::Weight);
+        if weights.all(|weight| is_bf16(&weight.name)) { Format::Bf16 } else { Format::F32 }
     }
 
     /// Checks the head tensor that some tied checkpoints contain. If it differs from the embedding, it contradicts the
     /// configuration; the reference would use it with a warning.
     pub(crate) fn check_tied(&self, spec: &DecoderSpec) -> Result<(), ModelError> {
-        if !spec.tied || self.checkpoint.info(HEAD).is_none() {
+        let Self::Checkpoint(checkpoint, _) = self else { return Ok(()) };
+        if !spec.tied || checkpoint.info(HEAD).is_none() {
             return Ok(());
         }
         let embedding = format!("{}.weight", spec.embedding);
@@ -91,7 +116,7 @@ impl<'a> Source<'a> {
             self.read(HEAD, first, &mut a[..now])?;
             self.read(&embedding, first, &mut b[..now])?;
             if a[..now] != b[..now] {
-                let file = self.checkpoint.origin().display().to_string();
+                let file = checkpoint.origin().display().to_string();
                 let fact = format!("`tie_word_embeddings` is true, but `{HEAD}` differs from the embedding");
                 return Err(ModelError::Config { fact, file });
             }

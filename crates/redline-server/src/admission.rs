@@ -251,7 +251,7 @@ mod tests {
     fn the_time_limit_counts_what_has_passed() {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
         let options =
-            redline_engine::Options { threads: 1, ..redline_engine::Options::new(Source::Directory(dir)) };
+            redline_engine::Options { threads: 1, ..redline_engine::Options::new(Source::Path(dir)) };
         let engine = Engine::load(options).unwrap();
         let desk = Desk { engine: &engine, cancel: &Cancel::new(), begun: Moment::now() };
         assert!(matches!(desk.time_left(None), Ok(None)));

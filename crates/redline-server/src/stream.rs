@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_panic_ends_its_stream_with_an_error() {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
-        let engine = Engine::load(Options { threads: 1, ..Options::new(Source::Directory(dir)) }).unwrap();
+        let engine = Engine::load(Options { threads: 1, ..Options::new(Source::Path(dir)) }).unwrap();
         let model = LoadedModel { name: "demo".to_owned(), engine };
         let (to, lines) = std::sync::mpsc::channel();
         let (log, writer) = Log::start(Some(Box::new(move |line| to.send(line.to_owned()).unwrap())));

@@ -52,6 +52,14 @@ impl ChatTemplate {
     /// Reads a template from a file of its own. The special tokens are those of the model directory, if there is one.
     pub fn from_file(path: &Path, dir: Option<&Path>) -> Result<Self, TokenizerError> {
         let tokens = dir.map(|dir| Config::read(dir)?.named_tokens()).transpose()?.unwrap_or_default();
+        Self::from_file_with(path, tokens)
+    }
+
+    /// Like [`from_file`](Self::from_file), with special tokens by their names.
+    pub(crate) fn from_file_with(
+        path: &Path,
+        tokens: BTreeMap<String, String>,
+    ) -> Result<Self, TokenizerError> {
         let bytes =
             std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
         let (place, source) = text(path, bytes)?;

@@ -144,7 +144,7 @@ impl WeightsError {
     pub fn hint(&self) -> Option<Hint> {
         Some(match self {
             Self::NotADirectory { .. } => {
-                "give the directory that holds `config.json` and the weights".into()
+                "give the directory that holds `config.json` and the weights, or a GGUF file".into()
             }
             Self::NoWeights { other: Some(other), .. } => format!(
                 "`{other}` is not read; it can be converted with transformers: load it and \

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 pub(crate) fn model(name: &str, threads: usize, format: Format, kv_format: KvFormat) -> LoadedModel {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama-b");
     let (format, kv_format) = (Some(format), Some(kv_format));
-    let options = Options { threads, format, kv_format, ..Options::new(Source::Directory(dir)) };
+    let options = Options { threads, format, kv_format, ..Options::new(Source::Path(dir)) };
     LoadedModel { name: name.to_owned(), engine: Engine::load(options).unwrap() }
 }
 

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_engine::Source;
-use redline_models::{ConvertOptions, convert};
+use redline_engine::{EngineError, Source, tokenizer_files};
+use redline_models::{ConvertOptions, convert, convert_gguf};
+use redline_weights::Gguf;
 
 use super::Context;
 use super::directory::DirectoryArgs;
@@ -22,7 +23,7 @@ const FORMAT: &str = "Format of weights: f32, bf16, w8 or w4; there is no defaul
 #[derive(Debug, Args)]
 #[command(mut_arg("format", |flag| flag.help(FORMAT)))]
 pub(super) struct ConvertArgs {
-    /// The model: a directory with safetensors or `pytorch_model.bin`, or a Hugging Face id in the local cache
+    /// The model: a directory with safetensors or `pytorch_model.bin`, a GGUF file, or a Hugging Face id in the local cache
     #[arg(value_name = "SRC", required_unless_present = "in")]
     source: Option<String>,
     /// The model: another way to give SRC
@@ -56,7 +57,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     };
     let named = args.signed.of(source, context.environment)?;
     let source = match named.source(context.environment)? {
-        Source::Directory(dir) => dir,
+        Source::Path(dir) => dir,
         Source::Embedded(embedded) => {
             let fact = format!("`{}` is inside the program", embedded.name);
             return Err(Failure::usage(fact, "load it with `--model demo --format w8`"));
@@ -66,9 +67,12 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     let options = ConvertOptions { format, outliers: args.weights.outliers };
     let bar = Bar::new(format!("converting to {format}"));
     let isa = or_else(args.isa, || context.environment.value(env::ISA, value::isa))?;
+    let gguf = if Gguf::is(&source) { Some(Gguf::open(&source).map_err(EngineError::from)?) } else { None };
+    let companions = gguf.as_ref().map(tokenizer_files).transpose()?.unwrap_or_default();
     writing::directory(&bar, destination, |watch| {
-        model::with_team(threads, isa.and_then(|isa| isa.0), |exec| {
-            convert(exec, &source, destination, options, watch)
+        model::with_team(threads, isa.and_then(|isa| isa.0), |exec| match &gguf {
+            Some(gguf) => convert_gguf(exec, gguf, &companions, destination, options, watch),
+            None => convert(exec, &source, destination, options, watch),
         })
     })
 }

@@ -21,10 +21,10 @@ use redline_kernels::{Exec, Format, Simd, Tier, usable_cpus, with_team};
 use redline_models::activation::ActivationId;
 use redline_models::model::OperationCounts;
 use redline_models::spec::{DecoderSpec, Objective};
-use redline_models::{LoadOptions, Loader, Model, Weights};
+use redline_models::{LoadOptions, Loader, Model, ModelFiles, Weights};
 use redline_settings::{Command, Setting, hint};
 use redline_tokenizer::Tokenizer;
-use redline_weights::{Checkpoint, ConfigFile, Infq};
+use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
 use self::budget::Room;
 use crate::adapters::resident::SequenceAdapters;
@@ -42,6 +42,7 @@ use crate::memory::pages::PageIndex;
 use crate::options::{Options, Source};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
 use crate::request::{AdapterChoice, Queueing};
+use crate::vocabulary::vocabulary;
 
 /// Maximum number of threads in a team.
 const MAX_THREADS: usize = 1024;
@@ -164,28 +165,25 @@ impl Parts {
         let load_options =
             LoadOptions { format: options.format, outliers: options.outliers, mmap: options.mmap };
         match &options.source {
-            Source::Directory(dir) => {
-                // Opened first, because it holds checksums of the files beside it.
-                let infq = if Infq::is(dir) { Some(Infq::open(dir)?) } else { None };
-                let config = ConfigFile::open(&dir.join("config.json"))?;
-                let generation = dir.join("generation_config.json");
-                let generation =
-                    if generation.is_file() { Some(ConfigFile::open(&generation)?) } else { None };
-                let (end_ids, mask_id) = (end_ids(&config, generation.as_ref())?, mask_id(&config)?);
-                let checkpoint;
-                let weights = match &infq {
-                    Some(infq) => Weights::Infq(infq),
-                    None => {
-                        checkpoint = Checkpoint::open(dir)?;
-                        Weights::Checkpoint(&checkpoint)
-                    }
+            Source::Path(path) => {
+                let files = ModelFiles::open(path)?;
+                let vocabulary = files.gguf().map(vocabulary).transpose()?.flatten();
+                let place = path.display().to_string();
+                let end_ids = match &vocabulary {
+                    Some(vocabulary) => vocabulary.end_ids(&place)?,
+                    None => end_ids(files.config(), files.generation()?.as_ref())?,
                 };
-                let loader = Loader::new(&config, weights, load_options)?;
+                let mask_id = mask_id(files.config())?;
+                let loader = Loader::new(files.config(), files.weights(), load_options)?;
                 let room = Room::new(&loader, options)?;
                 let identity = identity(&loader, &room, options)?;
-                let (tokenizer, model) = beside(|| tokenizer(dir), || loader.load(exec));
-                let name =
-                    dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
+                let tokenizer = || match (&vocabulary, files.gguf()) {
+                    (Some(vocabulary), _) => Ok(Some(vocabulary.tokenizer(&place)?)),
+                    (None, Some(_)) => Ok(None),
+                    (None, None) => tokenizer(path),
+                };
+                let (tokenizer, model) = beside(tokenizer, || loader.load(exec));
+                let name = path.file_name().map_or(place.clone(), |name| name.display().to_string());
                 Ok(Self { name, tokenizer: tokenizer?, model: model?, identity, room, end_ids, mask_id })
             }
             Source::Embedded(e) => {
@@ -221,11 +219,12 @@ fn identity(loader: &Loader<'_>, room: &Room, options: &Options) -> Result<Optio
     Ok(Some(format!("redline {version} revision {PAGE_REVISION} kv-{format} {}", loader.identity()?)))
 }
 
-/// The directory with the checkpoint that the model was read from; `None` if it was converted, or is part of the binary.
+/// The directory with the checkpoint that the model was read from; `None` if it was converted, by Redline or to GGUF, or is part of
+/// the binary.
 fn checkpoint(source: &Source) -> Option<PathBuf> {
     match source {
-        Source::Directory(dir) if !Infq::is(dir) => Some(dir.clone()),
-        Source::Directory(_) | Source::Embedded(_) => None,
+        Source::Path(path) if !Infq::is(path) && !Gguf::is(path) => Some(path.clone()),
+        Source::Path(_) | Source::Embedded(_) => None,
     }
 }
 

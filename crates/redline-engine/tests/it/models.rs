@@ -18,7 +18,7 @@ pub(crate) fn demo_dir() -> PathBuf {
 }
 
 pub(crate) fn options(dir: &Path) -> Options {
-    let plain = Options::new(Source::Directory(dir.to_owned()));
+    let plain = Options::new(Source::Path(dir.to_owned()));
     Options { threads: 2, adaptive_threads: true, clock: Arc::new(|| 0), ..plain }
 }
 

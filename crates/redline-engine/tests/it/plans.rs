@@ -152,7 +152,7 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
         ("tp 2, stored 1", Box::new(|options| options.tp = 2)),
         ("isa ", Box::new(move |options| options.tier = Some(tier))),
         ("format w8", Box::new(|options| options.format = Some(Format::W8 { group: 128 }))),
-        ("shapes ", Box::new(|options| options.source = redline_engine::Source::Directory(golden_dir()))),
+        ("shapes ", Box::new(|options| options.source = redline_engine::Source::Path(golden_dir()))),
     ];
     for (what, change) in changes {
         let other = planned(PlanPolicy::Estimate, cache, change);
@@ -181,7 +181,7 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
     bytes[last] ^= 1;
     std::fs::write(&weights, bytes).unwrap();
     let fine_tune = planned(PlanPolicy::Forbid, cache, |options| {
-        options.source = redline_engine::Source::Directory(tuned);
+        options.source = redline_engine::Source::Path(tuned);
     });
     assert_eq!(fine_tune.score().cost.plan_misses, 0);
 }
@@ -275,7 +275,7 @@ fn no_plan_and_no_size_of_pass_changes_a_bit() {
         for policy in PlanPolicy::ALL.iter().copied().filter(|policy| *policy != PlanPolicy::Forbid) {
             for chunk in [1, 16, 64, 512] {
                 let way = planned(policy, Some(folder.path()), |options| {
-                    options.source = redline_engine::Source::Directory(long_dir.clone());
+                    options.source = redline_engine::Source::Path(long_dir.clone());
                     options.format = Some(format);
                     options.plans.buckets = Buckets::new(Buckets::TOKENS, Buckets::ROWS, chunk);
                 });

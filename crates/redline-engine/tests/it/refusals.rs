@@ -109,7 +109,7 @@ fn options_that_cannot_be_met() {
         "{message}"
     );
     let nowhere = demo_dir().join("nothing-here");
-    let message = load(Options { source: Source::Directory(nowhere), ..options(&demo_dir()) });
+    let message = load(Options { source: Source::Path(nowhere), ..options(&demo_dir()) });
     assert!(message.contains("nothing-here") && message.contains("config.json"), "{message}");
 }
 
@@ -127,7 +127,7 @@ fn a_smaller_context_is_kept() {
 
 #[test]
 fn options_that_are_not_given_have_their_defaults() {
-    let options = Options::new(Source::Directory(golden_dir()));
+    let options = Options::new(Source::Path(golden_dir()));
     assert_eq!((options.threads, options.adaptive_threads, options.tp), (1, false, 1));
     assert_eq!((options.tier, options.format, options.outliers, options.kv_format), (None, None, 0.0, None));
     assert_eq!((options.max_context, options.memory, options.stall_s), (None, None, None));

@@ -53,7 +53,7 @@ pub fn merge_on(
     }
     DirWriter::refuse_occupied(destination)?;
     let config = ConfigFile::open(&base.join("config.json"))?;
-    let spec = (crate::arch::find(&config)?.spec)(&config)?;
+    let spec = crate::arch::specification(&config)?.1;
     let checkpoint = Checkpoint::open(base)?;
     let source = Source::check(&spec, &checkpoint)?;
     source.check_tied(&spec)?;
@@ -68,7 +68,7 @@ pub fn merge_on(
     for fitted in fitted {
         if let Some(place) = modules[fitted.module].0 {
             refuse_tied(&spec, place, &bases[fitted.module].path)?;
-            let (name, transposed) = weight(&spec, source.names(), place);
+            let (name, transposed) = weight(&spec, source.names(&spec), place);
             updates.insert(name, (fitted, transposed));
         }
     }

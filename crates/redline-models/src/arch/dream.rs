@@ -6,11 +6,15 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::spec::{DecoderSpec, Objective};
 
 /// In `config.json`: `DreamModel`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "DreamModel", model_type: "Dream", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "DreamModel", model_type: "Dream", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "dream", pairs_rows: false, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // The checkpoints include the reference's code (`auto_map`).
@@ -21,4 +25,9 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let options = Options { qkv_bias: true, ..Options::default() };
     let objective = Objective::Masked { shifted: true };
     Ok(DecoderSpec { objective, ..family::decoder(config, &options)? })
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.sees_both_sides();
+    keys.set_common()
 }

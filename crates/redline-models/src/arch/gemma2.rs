@@ -5,11 +5,13 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Gate, Options};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::spec::{DecoderSpec, NormKind, NormSpec, NormsSpec};
 
 /// In `config.json`: `Gemma2ForCausalLM`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "Gemma2ForCausalLM", model_type: "gemma2", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "Gemma2ForCausalLM", model_type: "gemma2", spec, gguf: Some(GGUF) };
 
 /// Keys that Gemma 2 and 3 honour.
 pub(super) const KEYS: &[&str] = &[
@@ -27,6 +29,8 @@ pub(super) const KEYS: &[&str] = &[
 pub(super) const NEEDED: &[&str] =
     &["num_key_value_heads", "head_dim", "query_pre_attn_scalar", "sliding_window"];
 
+const GGUF: GgufDialect = GgufDialect { architecture: "gemma2", pairs_rows: false, config: gguf };
+
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, KEYS)?;
     family::require(config, NEEDED)?;
@@ -34,6 +38,30 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let mut spec = family::decoder(config, &options(config, windows)?)?;
     finish(config, &mut spec, (Some(50.0), Some(30.0)))?;
     Ok(spec)
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    set_keys(keys, 46)?;
+    keys.copy_numbers(&[("attn_logit_softcapping", "attn_logit_softcapping")])?;
+    keys.set("sliding_window", keys.opt_count("attention.sliding_window")?.unwrap_or(4096));
+    let slides = keys.slides(2)?;
+    keys.set_layer_types(&slides);
+    Ok(())
+}
+
+/// Keys of GGUF files of both versions. The models of 27 billion parameters, which have this number of layers, scale the logits of
+/// attention in another way, which is not stored.
+pub(super) fn set_keys(keys: &mut Keys<'_>, layers_of_27b: usize) -> Result<(), ModelError> {
+    keys.set_common()?;
+    keys.copy_numbers(&[("final_logit_softcapping", "final_logit_softcapping")])?;
+    keys.set("hidden_activation", "gelu_pytorch_tanh");
+    let scalar = if keys.layers()? == layers_of_27b {
+        keys.count("embedding_length")? / keys.count("attention.head_count")?.max(1)
+    } else {
+        keys.head_dim()?
+    };
+    keys.set("query_pre_attn_scalar", scalar);
+    Ok(())
 }
 
 /// The options of both versions.

@@ -6,13 +6,16 @@ use redline_weights::ConfigFile;
 use super::{Architecture, gemma2};
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `Gemma3ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
-    Architecture { name: "Gemma3ForCausalLM", model_type: "gemma3_text", spec };
+    Architecture { name: "Gemma3ForCausalLM", model_type: "gemma3_text", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "gemma3", pairs_rows: false, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, gemma2::KEYS)?;
@@ -32,4 +35,14 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let mut spec = family::decoder_with_two_rotations(config, &options, Some(local))?;
     gemma2::finish(config, &mut spec, (None, None))?;
     Ok(spec)
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    gemma2::set_keys(keys, 62)?;
+    keys.set_local_rotation(Some(10_000.0))?;
+    let window = keys.opt_count("attention.sliding_window")?.filter(|window| *window > 0);
+    let slides = keys.slides(6)?;
+    keys.set_layer_types(&if window.is_some() { slides } else { vec![false; slides.len()] });
+    keys.set("sliding_window", window);
+    Ok(())
 }

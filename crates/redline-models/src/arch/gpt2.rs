@@ -6,6 +6,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::spec::{
     AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
@@ -13,7 +14,10 @@ use crate::spec::{
 };
 
 /// In `config.json`: `GPT2LMHeadModel`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "GPT2LMHeadModel", model_type: "gpt2", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "GPT2LMHeadModel", model_type: "gpt2", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "gpt2", pairs_rows: false, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // `reorder_and_upcast_attn` changes where the reference rounds, not what it computes.
@@ -81,4 +85,23 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         objective: Objective::Next,
         ignored: &[".attn.bias", ".attn.masked_bias"],
     })
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    let sizes = [
+        ("n_positions", keys.count("context_length")?),
+        ("n_embd", keys.count("embedding_length")?),
+        ("n_layer", keys.count("block_count")?),
+        ("n_inner", keys.count("feed_forward_length")?),
+        ("n_head", keys.count("attention.head_count")?),
+    ];
+    for (key, size) in sizes {
+        keys.set(key, size);
+    }
+    if keys.kv_heads()? != keys.count("attention.head_count")? {
+        return Err(keys.refuse("attention.head_count_kv", "the number of heads"));
+    }
+    keys.set("vocab_size", keys.vocab()?);
+    keys.set("tie_word_embeddings", keys.is_tied());
+    keys.copy_numbers(&[("attention.layer_norm_epsilon", "layer_norm_epsilon")])
 }

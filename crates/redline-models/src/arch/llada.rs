@@ -7,6 +7,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive, require};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
@@ -15,7 +16,8 @@ use crate::spec::{
 };
 
 /// In `config.json`: `LLaDAModelLM`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "LLaDAModelLM", model_type: "llada", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "LLaDAModelLM", model_type: "llada", spec, gguf: Some(GGUF) };
 
 /// Keys of OLMo's family that change the result unless they are absent or false.
 const OFF: &[&str] = &[
@@ -30,6 +32,8 @@ const OFF: &[&str] = &[
 /// Keys that must have this value.
 const FIXED: &[(&str, &str)] =
     &[("activation_type", "silu"), ("block_type", "llama"), ("layer_norm_type", "rms")];
+
+const GGUF: GgufDialect = GgufDialect { architecture: "llada", pairs_rows: true, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // The checkpoints include the reference's code (`auto_map`).
@@ -76,6 +80,29 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         objective: Objective::Masked { shifted: false },
         ignored: &[],
     })
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.sees_both_sides();
+    let sizes = [
+        ("max_sequence_length", keys.count("context_length")?),
+        ("d_model", keys.count("embedding_length")?),
+        ("n_layers", keys.count("block_count")?),
+        ("mlp_hidden_size", keys.count("feed_forward_length")?),
+        ("n_heads", keys.count("attention.head_count")?),
+        ("n_kv_heads", keys.kv_heads()?),
+    ];
+    for (key, size) in sizes {
+        keys.set(key, size);
+    }
+    for (key, value) in FIXED {
+        keys.set(key, *value);
+    }
+    keys.set("include_qkv_bias", keys.has("blk.0.attn_q.bias"));
+    keys.set("vocab_size", keys.vocab()?);
+    keys.set("weight_tying", keys.is_tied());
+    keys.copy_numbers(&[("attention.layer_norm_rms_epsilon", "rms_norm_eps")])?;
+    keys.set_rotation()
 }
 
 /// OLMo's code has many variants; LLaDA is one of them.

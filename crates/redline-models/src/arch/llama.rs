@@ -5,11 +5,15 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `LlamaForCausalLM`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "LlamaForCausalLM", model_type: "llama", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "LlamaForCausalLM", model_type: "llama", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "llama", pairs_rows: true, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &["attention_bias", "mlp_bias", "rope_scaling", "rope_parameters"])?;
@@ -22,4 +26,12 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         ..Options::default()
     };
     family::decoder(config, &options)
+}
+
+/// Mistral's models have this name, too.
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_common()?;
+    keys.set("attention_bias", keys.has("blk.0.attn_q.bias"));
+    keys.set("mlp_bias", keys.has("blk.0.ffn_gate.bias"));
+    Ok(())
 }

@@ -1,16 +1,20 @@
 //! Ministral 3 (Mistral AI 2025), text only: Mistral with YaRN, and queries that grow with their position.
 
 use redline_weights::ConfigFile;
+use serde_json::{Map, Value};
 
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::spec::{DecoderSpec, PositionSpec, QueryGrowth};
 
 /// In `config.json`: `Ministral3ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
-    Architecture { name: "Ministral3ForCausalLM", model_type: "ministral3", spec };
+    Architecture { name: "Ministral3ForCausalLM", model_type: "ministral3", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "mistral3", pairs_rows: true, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &["sliding_window", "rope_parameters"])?;
@@ -36,4 +40,18 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         }
     }
     Ok(spec)
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_common()?;
+    let mut parameters = match keys.take("rope_scaling") {
+        Some(Value::Object(scaling)) => scaling,
+        _ => Map::new(),
+    };
+    parameters.extend(keys.take("rope_theta").map(|theta| ("rope_theta".to_owned(), theta)));
+    if let Some(beta) = keys.opt_number("attention.temperature_scale")?.filter(|beta| *beta != 0.0) {
+        parameters.insert("llama_4_scaling_beta".to_owned(), f64::from(beta).into());
+    }
+    keys.set("rope_parameters", Value::Object(parameters));
+    Ok(())
 }

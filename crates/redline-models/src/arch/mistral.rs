@@ -10,7 +10,7 @@ use crate::spec::DecoderSpec;
 
 /// In `config.json`: `MistralForCausalLM`.
 pub const ARCHITECTURE: Architecture =
-    Architecture { name: "MistralForCausalLM", model_type: "mistral", spec };
+    Architecture { name: "MistralForCausalLM", model_type: "mistral", spec, gguf: None };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &["sliding_window", "rope_scaling", "rope_parameters"])?;

@@ -3,6 +3,8 @@
 use redline_weights::ConfigFile;
 
 use crate::ModelError;
+use crate::gguf::adapted;
+use crate::gguf::dialect::GgufDialect;
 use crate::spec::DecoderSpec;
 
 pub mod dream;
@@ -29,6 +31,8 @@ pub struct Architecture {
     pub model_type: &'static str,
     /// Makes a decoder specification from a configuration.
     pub spec: fn(&ConfigFile) -> Result<DecoderSpec, ModelError>,
+    /// How GGUF files of the architecture are made, if they have a name of their own for it.
+    pub gguf: Option<GgufDialect>,
 }
 
 /// All architectures.
@@ -52,6 +56,14 @@ pub const ALL: &[Architecture] = &[
 /// The names, for messages.
 pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|a| a.name).collect()
+}
+
+/// The architecture that a configuration names, and the decoder that it describes.
+pub fn specification(config: &ConfigFile) -> Result<(&'static Architecture, DecoderSpec), ModelError> {
+    let architecture = find(config)?;
+    let mut spec = (architecture.spec)(config)?;
+    adapted::adapt(config, &mut spec)?;
+    Ok((architecture, spec))
 }
 
 /// The architecture that a configuration names.

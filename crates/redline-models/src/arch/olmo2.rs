@@ -6,17 +6,36 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::spec::{DecoderSpec, NormSpec, NormsSpec};
 
 /// In `config.json`: `Olmo2ForCausalLM`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "Olmo2ForCausalLM", model_type: "olmo2", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "Olmo2ForCausalLM", model_type: "olmo2", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "olmo2", pairs_rows: false, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &["attention_bias", "rope_scaling", "rope_parameters"])?;
     let mut spec = family::decoder(config, &options(config)?)?;
     norm_outputs(&mut spec);
     Ok(spec)
+}
+
+/// OLMo 3 has this name, too; its layers have windows.
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_common()?;
+    keys.set("attention_bias", keys.has("blk.0.attn_q.bias"));
+    let slides = keys.slides(4)?;
+    if let Some(window) = keys.opt_count("attention.sliding_window")?.filter(|window| *window > 0) {
+        keys.set("architectures", vec!["Olmo3ForCausalLM"]);
+        keys.set("model_type", "olmo3");
+        keys.set("sliding_window", window);
+        keys.set_layer_types(&slides);
+        keys.set_local_rotation(None)?;
+    }
+    Ok(())
 }
 
 /// The options of OLMo 2 and 3.

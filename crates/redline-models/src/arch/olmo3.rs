@@ -10,7 +10,8 @@ use crate::rotary::Rules;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `Olmo3ForCausalLM`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "Olmo3ForCausalLM", model_type: "olmo3", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "Olmo3ForCausalLM", model_type: "olmo3", spec, gguf: None };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let honoured = ["attention_bias", "sliding_window", "layer_types", "rope_scaling", "rope_parameters"];

@@ -6,12 +6,16 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `Phi3ForCausalLM`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "Phi3ForCausalLM", model_type: "phi3", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "Phi3ForCausalLM", model_type: "phi3", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "phi3", pairs_rows: false, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // The checkpoints include the reference's code (`auto_map`).
@@ -25,4 +29,12 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         ..Options::default()
     };
     family::decoder(config, &options)
+}
+
+/// llama.cpp does not use the window; here it is that of the model.
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    if let Some(window) = keys.opt_count("attention.sliding_window")?.filter(|window| *window > 0) {
+        keys.set("sliding_window", window);
+    }
+    keys.set_common()
 }

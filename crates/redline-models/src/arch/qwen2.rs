@@ -5,11 +5,15 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `Qwen2ForCausalLM`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "Qwen2ForCausalLM", model_type: "qwen2", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "Qwen2ForCausalLM", model_type: "qwen2", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "qwen2", pairs_rows: false, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(
@@ -20,6 +24,10 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let options =
         Options { qkv_bias: true, windows: windows(config)?, default_eps: 1e-6, ..Options::default() };
     family::decoder(config, &options)
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_common()
 }
 
 /// The window applies only if `use_sliding_window` is set, from layer `max_window_layers` on.

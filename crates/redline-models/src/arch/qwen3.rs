@@ -6,11 +6,15 @@ use super::Architecture;
 use super::qwen2::windows;
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `Qwen3ForCausalLM`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "Qwen3ForCausalLM", model_type: "qwen3", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "Qwen3ForCausalLM", model_type: "qwen3", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "qwen3", pairs_rows: false, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(
@@ -35,4 +39,9 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         ..Options::default()
     };
     family::decoder(config, &options)
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set("attention_bias", keys.has("blk.0.attn_q.bias"));
+    keys.set_common()
 }

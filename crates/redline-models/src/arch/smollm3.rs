@@ -5,13 +5,14 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options, config_error};
+use crate::gguf::dialect::{GgufDialect, Keys};
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `SmolLM3ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
-    Architecture { name: "SmolLM3ForCausalLM", model_type: "smollm3", spec };
+    Architecture { name: "SmolLM3ForCausalLM", model_type: "smollm3", spec, gguf: Some(GGUF) };
 
 const KEYS: &[&str] = &[
     "attention_bias",
@@ -24,6 +25,8 @@ const KEYS: &[&str] = &[
     "no_rope_layers",
     "no_rope_layer_interval",
 ];
+
+const GGUF: GgufDialect = GgufDialect { architecture: "smollm3", pairs_rows: true, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, KEYS)?;
@@ -47,6 +50,14 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         layer.attention.rotation = rotated.then_some(0);
     }
     Ok(spec)
+}
+
+/// Which layers rotate is not stored: the defaults apply, as in llama.cpp.
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_common()?;
+    keys.set("attention_bias", keys.has("blk.0.attn_q.bias"));
+    keys.set("mlp_bias", keys.has("blk.0.ffn_gate.bias"));
+    Ok(())
 }
 
 /// Whether each layer rotates: `no_rope_layers` has 1 for those that do. If it is absent, every `no_rope_layer_interval`th does not.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::{Buffer, Exec, Format, Matrix};
-use redline_weights::{Checkpoint, ConfigFile, Infq};
+use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
 use crate::ModelError;
 use crate::activation::ActivationName as Name;
@@ -52,6 +52,8 @@ pub struct LoadOptions {
 pub enum Weights<'a> {
     /// Tensors as they were trained.
     Checkpoint(&'a Checkpoint),
+    /// Tensors of a GGUF file.
+    Gguf(&'a Gguf),
     /// Packed tensors of a converted directory.
     Infq(&'a Infq),
 }
@@ -80,22 +82,22 @@ pub struct Loader<'a> {
 
 /// Source of checked tensors.
 enum Checked<'a> {
-    Checkpoint(Source<'a>),
+    Unpacked(Source<'a>),
     Infq(Packed<'a>),
 }
 
 impl<'a> Loader<'a> {
     /// Checks names, shapes and formats of all tensors of the model that `config` describes.
     pub fn new(config: &ConfigFile, weights: Weights<'a>, options: LoadOptions) -> Result<Self, ModelError> {
-        let architecture = crate::arch::find(config)?;
-        let spec = (architecture.spec)(config)?;
+        let (architecture, spec) = crate::arch::specification(config)?;
+        let unpacked = |source: Source<'a>| {
+            let format = options.format.unwrap_or_else(|| source.stored_format(&spec));
+            (Checked::Unpacked(source), format)
+        };
         let (from, format) = match weights {
-            Weights::Checkpoint(_) if options.mmap => return Err(ModelError::UnpackedMap),
-            Weights::Checkpoint(checkpoint) => {
-                let source = Source::check(&spec, checkpoint)?;
-                let format = options.format.unwrap_or_else(|| source.stored_format(&spec));
-                (Checked::Checkpoint(source), format)
-            }
+            Weights::Checkpoint(_) | Weights::Gguf(_) if options.mmap => return Err(ModelError::UnpackedMap),
+            Weights::Checkpoint(checkpoint) => unpacked(Source::check(&spec, checkpoint)?),
+            Weights::Gguf(gguf) => unpacked(Source::of_gguf(&spec, gguf)?),
             Weights::Infq(infq) => {
                 let packed = Packed::check(&spec, infq, options)?;
                 let format = packed.format();
@@ -104,17 +106,18 @@ impl<'a> Loader<'a> {
         };
         let outliers = if format.is_integer() { options.outliers } else { 0.0 };
         let footprint = Footprint::new(&spec, format, |linear| match &from {
-            Checked::Checkpoint(_) => outlier_count(linear, outliers),
+            Checked::Unpacked(_) => outlier_count(linear, outliers),
             Checked::Infq(packed) => packed.columns(linear, format).map_or(0, <[u32]>::len),
         });
         Ok(Self { architecture: architecture.name, spec, weights, from, format, outliers, footprint })
     }
 
     /// A text that is equal only for models whose keys and values are equal for all tokens: it names the specification, the format,
-    /// and a checksum over the weights. Of a checkpoint, all weights are read for it.
+    /// and a checksum over the weights, which are all read for it unless they are converted.
     pub fn identity(&self) -> Result<String, ModelError> {
         let weights = match self.weights {
             Weights::Checkpoint(checkpoint) => checkpoint.digest()?,
+            Weights::Gguf(gguf) => gguf.digest()?,
             Weights::Infq(infq) => infq.digest(),
         };
         Ok(format!("{weights} {} {} {:?}", self.format, self.outliers, self.spec))
@@ -149,7 +152,7 @@ impl<'a> Loader<'a> {
     pub fn load(self, exec: Exec<'_>) -> Result<Model, ModelError> {
         let Self { architecture, spec, from, format, outliers, footprint, .. } = self;
         let (decoder, head) = match &from {
-            Checked::Checkpoint(source) => {
+            Checked::Unpacked(source) => {
                 source.check_tied(&spec)?;
                 let builder = Builder { spec: &spec, from: Unpacked { exec, source, outliers }, format };
                 let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>()?;

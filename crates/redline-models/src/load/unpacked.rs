@@ -22,11 +22,11 @@ impl Blocks for Unpacked<'_> {
         let mut matrix = Matrix::with_outliers(format, linear.outputs(), linear.inputs, columns)?;
         let mut first = 0;
         for part in &linear.parts {
-            let name = self.source.name(&part.weight());
+            let (weight, name) = (part.weight(), self.source.name(&part.weight()));
             match linear.orientation {
                 Orientation::OutIn => {
                     let read = |rows: Range<usize>, values: &mut [f32], buffer: &mut Vec<u8>| {
-                        self.source.read_with(&name, rows.start * linear.inputs, values, buffer)?;
+                        self.source.read_with(&weight, rows.start * linear.inputs, values, buffer)?;
                         check_magnitude(values, &name, format)
                     };
                     matrix.read_rows(self.exec, first, part.outputs, read)?;

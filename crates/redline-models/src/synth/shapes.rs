@@ -25,7 +25,7 @@ impl Shape {
     /// Its tensors and how they are used.
     pub fn spec(&self) -> Result<DecoderSpec, ModelError> {
         let config = ConfigFile::from_bytes(self.name, format!("{{{}}}", self.config).as_bytes())?;
-        (arch::find(&config)?.spec)(&config)
+        Ok(arch::specification(&config)?.1)
     }
 }
 

@@ -5,6 +5,7 @@ mod bidirectional;
 mod convert;
 mod defaults;
 mod families;
+mod gguf;
 mod golden;
 mod interrupted;
 mod invariance;

@@ -9,8 +9,7 @@ use redline_models::adapter::Adapters;
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
 use redline_models::step::{Arena, Watchers};
-use redline_models::{LoadOptions, Model, Weights, load};
-use redline_weights::{Checkpoint, ConfigFile};
+use redline_models::{LoadOptions, Model, ModelFiles, load};
 
 /// Results of the reference implementation.
 pub(crate) struct Reference {
@@ -73,12 +72,11 @@ pub(crate) fn reference(dir: &Path) -> Reference {
     }
 }
 
-pub(crate) fn open(dir: &Path, format: Option<Format>) -> Model {
-    let config = ConfigFile::open(&dir.join("config.json")).unwrap();
-    let checkpoint = Checkpoint::open(dir).unwrap();
+pub(crate) fn open(path: &Path, format: Option<Format>) -> Model {
+    let files = ModelFiles::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let options = LoadOptions { format, ..LoadOptions::default() };
-    let mut model = on_team(|exec| load(exec, &config, Weights::Checkpoint(&checkpoint), options))
-        .unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let mut model = on_team(|exec| load(exec, files.config(), files.weights(), options))
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     model.reserve_positions(model.facts().context.min(256)).unwrap();
     model
 }

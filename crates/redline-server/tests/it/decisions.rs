@@ -26,7 +26,7 @@ pub(crate) fn wide() -> (tempfile::TempDir, LoadedModel) {
     let config = std::fs::read_to_string(from.join("config.json")).unwrap();
     let config = config.replace("\"max_position_embeddings\": 512", "\"max_position_embeddings\": 4096");
     std::fs::write(folder.path().join("config.json"), config).unwrap();
-    let options = Options { threads: 1, ..Options::new(Source::Directory(folder.path().to_owned())) };
+    let options = Options { threads: 1, ..Options::new(Source::Path(folder.path().to_owned())) };
     (folder, LoadedModel { name: "wide".to_owned(), engine: Engine::load(options).unwrap() })
 }
 
@@ -211,7 +211,7 @@ fn an_input_of_messages_is_one_state() {
 pub(crate) fn reasoning() -> Running {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/template.jinja");
     let options = ChatOptions { file: Some(file), ..ChatOptions::default() };
-    let chat = Chat::open("demo", &Source::Directory(Path::new("/").to_owned()), options);
+    let chat = Chat::open("demo", &Source::Path(Path::new("/").to_owned()), options);
     start_with(model(), |config: &mut ServerConfig| config.chat = Some(chat))
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn masked() -> LoadedModel {
 /// This model of `models/`, loaded with changed options.
 fn loaded(name: &str, change: impl FnOnce(&mut Options)) -> LoadedModel {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name);
-    let mut options = Options { threads: 1, ..Options::new(Source::Directory(dir)) };
+    let mut options = Options { threads: 1, ..Options::new(Source::Path(dir)) };
     change(&mut options);
     LoadedModel { name: name.to_owned(), engine: Engine::load(options).unwrap() }
 }
@@ -82,7 +82,7 @@ pub(crate) fn chat(template: &str) -> Chat {
     let file = Some(root.join("tests/golden/chat").join(template));
     Chat::open(
         "demo",
-        &Source::Directory(root.join("models/demo")),
+        &Source::Path(root.join("models/demo")),
         ChatOptions { file, ..ChatOptions::default() },
     )
 }

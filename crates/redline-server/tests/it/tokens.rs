@@ -47,7 +47,7 @@ fn a_remote_tokenizer_finds_the_special_tokens_and_the_template() {
     let source = std::fs::read_to_string(&file).unwrap();
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
     let options = ChatOptions { file: Some(file), ..ChatOptions::default() };
-    let chat = Chat::open("demo", &Source::Directory(dir), options);
+    let chat = Chat::open("demo", &Source::Path(dir), options);
     let server = start_with(model(), |config| config.chat = Some(chat));
     let info = document(&server.client.get("/tokenizer_info").unwrap());
     assert_eq!((&info["bos_token"], &info["chat_template"]), (&json!("<|bos|>"), &json!(source)));

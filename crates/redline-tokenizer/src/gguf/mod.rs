@@ -16,7 +16,9 @@ mod word_piece;
 
 use crate::{ChatTemplate, Encoder, Tokenizer, TokenizerError, chat};
 use entries::Entries;
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The tokenizer part of a GGUF file's metadata, as plain data. Each field names its key; absent keys are `None` or empty.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -164,6 +166,31 @@ impl GgufVocabulary {
                 "it is missing, but there are templates with names",
             ));
         }
+        ChatTemplate::of_several(sources, self.named_tokens(place)?).map(Some)
+    }
+
+    /// Reads a chat template from a file of its own, with the special tokens of this vocabulary.
+    pub fn chat_template_in(&self, file: &Path, place: &str) -> Result<ChatTemplate, TokenizerError> {
+        ChatTemplate::from_file_with(file, self.named_tokens(place)?)
+    }
+
+    /// The `tokenizer_config.json` that says what a `tokenizer.json` does not: special tokens by name, and the chat templates.
+    pub fn tokenizer_config_json(&self, place: &str) -> Result<Vec<u8>, TokenizerError> {
+        let mut config: Map<String, Value> =
+            self.named_tokens(place)?.into_iter().map(|(name, token)| (name, token.into())).collect();
+        let only = self.chat_templates.get("default").filter(|_| self.chat_templates.len() == 1);
+        if let Some(template) = only {
+            config.insert("chat_template".to_owned(), template.as_str().into());
+        } else if !self.chat_templates.is_empty() {
+            let named = self.chat_templates.iter();
+            let named = named.map(|(name, template)| json!({ "name": name, "template": template }));
+            config.insert("chat_template".to_owned(), named.collect());
+        }
+        Ok(format!("{:#}\n", Value::Object(config)).into_bytes())
+    }
+
+    /// The special tokens that templates may name, by their names in `tokenizer_config.json`.
+    fn named_tokens(&self, place: &str) -> Result<BTreeMap<String, String>, TokenizerError> {
         let entries = Entries::new(place, self)?;
         let special = &self.special;
         let named = [
@@ -176,8 +203,7 @@ impl GgufVocabulary {
             ("mask_token", special.mask),
         ];
         let text = |id: u32| entries.tokens.get(id as usize).map(ToString::to_string);
-        let tokens = named.into_iter().filter_map(|(name, id)| Some((name.to_owned(), text(id?)?)));
-        ChatTemplate::of_several(sources, tokens.collect()).map(Some)
+        Ok(named.into_iter().filter_map(|(name, id)| Some((name.to_owned(), text(id?)?))).collect())
     }
 
     /// What a user should know about a file that says too little, if it does.

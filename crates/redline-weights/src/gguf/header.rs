@@ -10,7 +10,8 @@ use super::value;
 use crate::error::Result;
 use crate::shard::Shard;
 
-const MAGIC: [u8; 4] = *b"GGUF";
+/// The first bytes of every file.
+pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
 const ALIGNMENT_KEY: &str = "general.alignment";
 const DEFAULT_ALIGNMENT: u32 = 32;

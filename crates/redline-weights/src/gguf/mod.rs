@@ -4,7 +4,7 @@
 //!   `cursor.rs` that checks each length against the bytes that follow.
 //! - `parts.rs`: finds the files and checks that they belong together.
 //! - `block/`: how each type stores its values.
-//! - `read.rs`: reads ranges of rows and of values.
+//! - `read.rs`: reads ranges of rows and of values, and identifies a model by a checksum.
 //!
 //! Versions 2 and 3 are read, little-endian. The format allows bytes between tensors and after the last one; they are not read.
 
@@ -20,16 +20,19 @@ mod tensor;
 mod value;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::checkpoint::weight_layouts;
 use crate::error::{Result, WeightsError};
+use crate::infq::Infq;
 use crate::shard::Shard;
 use crate::source::Source;
 
 pub use block::GgufType;
 pub use fault::GgufFault;
-use header::Header;
+use header::{Header, MAGIC};
 pub use metadata::GgufMetadata;
 use parts::Opened;
 pub use strings::GgufStrings;
@@ -52,6 +55,19 @@ struct Located {
 }
 
 impl Gguf {
+    /// Whether `path` is a model in this format: a file that begins like one, or a directory with such files and no other weights.
+    pub fn is(path: &Path) -> bool {
+        if path.is_dir() {
+            return !Infq::is(path)
+                && !weight_layouts().any(|(name, _)| path.join(name).exists())
+                && parts::are_in(path);
+        }
+        let mut first = [0; MAGIC.len()];
+        path.is_file()
+            && (parts::is_named(path)
+                || File::open(path).is_ok_and(|mut file| file.read_exact(&mut first).is_ok() && first == MAGIC))
+    }
+
     /// Opens a GGUF file, or the only one in a directory. The name of a part (`NAME-00001-of-00003.gguf`) stands for all parts,
     /// which are looked for beside it. They must say of themselves what their names say, agree in their metadata, and hold
     /// as many tensors as the first part says.

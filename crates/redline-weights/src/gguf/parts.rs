@@ -55,6 +55,16 @@ impl<'a> PartName<'a> {
     }
 }
 
+/// Whether a directory holds GGUF files.
+pub(super) fn are_in(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|it| is_named(&it.path()))))
+}
+
+/// Whether a path ends like that of a GGUF file.
+pub(super) fn is_named(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == &END[1..])
+}
+
 /// The only GGUF file of a directory, or the first part of the only split.
 pub(super) fn in_directory(dir: &Path) -> Result<PathBuf> {
     let list = || WeightsError::io("look into the directory", dir);
@@ -62,7 +72,7 @@ pub(super) fn in_directory(dir: &Path) -> Result<PathBuf> {
     let mut models = BTreeSet::new();
     for entry in fs::read_dir(dir).map_err(list())? {
         let path = entry.map_err(list())?.path();
-        if path.extension().is_some_and(|extension| extension == &END[1..]) {
+        if is_named(&path) {
             let first = PartName::of(&path).map(|part| path.with_file_name(part.part(1)));
             models.insert(first.unwrap_or(path));
         }

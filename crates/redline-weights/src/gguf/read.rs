@@ -2,6 +2,7 @@
 
 use super::block::GgufType;
 use super::{Gguf, GgufFault, GgufTensor};
+use crate::checksum::{Checksum, Hash};
 use crate::error::{Result, WeightsError};
 use crate::shard::Shard;
 
@@ -81,6 +82,31 @@ impl Gguf {
             done += values.len();
         }
         Ok(())
+    }
+}
+
+impl Gguf {
+    /// Identifies the weights: a hash over name, type, shape and bytes of all tensors, in name order. Metadata and the division into
+    /// files do not matter. Reads everything.
+    pub fn digest(&self) -> Result<Checksum> {
+        let (mut hash, mut buffer) = (Hash::new(), Vec::new());
+        for (name, located) in &self.tensors {
+            let (tensor, shard) = (&located.tensor, &self.shards[located.shard]);
+            // Each text and list is preceded by its length, so that different models never hash the same bytes.
+            for text in [name.as_str(), tensor.ggml_type.name()] {
+                hash.write(&(text.len() as u64).to_le_bytes());
+                hash.write(text.as_bytes());
+            }
+            hash.write(&(tensor.shape.len() as u64).to_le_bytes());
+            tensor.shape.iter().for_each(|&dim| hash.write(&(dim as u64).to_le_bytes()));
+            let end = tensor.offset() + tensor.bytes();
+            for offset in (tensor.offset()..end).step_by(CHUNK) {
+                let length = (end - offset).min(CHUNK as u64) as usize;
+                let raw = shard.source.read(offset, length, &mut buffer);
+                hash.write(raw.map_err(shard.read_error_of(name, end))?);
+            }
+        }
+        Ok(hash.checksum())
     }
 }
 

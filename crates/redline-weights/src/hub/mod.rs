@@ -1,4 +1,4 @@
-//! The Hugging Face hub cache: resolves the name of a model to a directory, and stores downloaded files.
+//! The Hugging Face hub cache: resolves the name of a model to its path, and stores downloaded files.
 
 mod folder;
 mod id;
@@ -11,6 +11,7 @@ use id::is_commit;
 
 use crate::error::{Result, WeightsError};
 use crate::file::{is_plain_name, read_file};
+use crate::gguf::Gguf;
 
 /// Maximum bytes of a ref file, which holds one commit hash.
 const MAX_REF: u64 = 256;
@@ -51,11 +52,11 @@ impl HubRoots {
     }
 }
 
-/// Resolves `model`: an existing directory, or an id `org/name`, `name` or `org/name@revision`, whose snapshot is taken from
+/// Resolves `model`: an existing directory, a GGUF file, or an id `org/name`, `name` or `org/name@revision`, whose snapshot is taken from
 /// the first hub cache that has it. Without a revision this is the snapshot of `main`. Nothing is downloaded.
 pub fn resolve_model(model: &str, roots: &HubRoots) -> Result<PathBuf> {
     let path = Path::new(model);
-    if path.is_dir() {
+    if path.is_dir() || Gguf::is(path) {
         return Ok(path.to_owned());
     }
     if path.exists() {

@@ -78,7 +78,7 @@ mod tests {
     fn demo() -> Engine {
         use redline_engine::{Options, Source};
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
-        Engine::load(Options { threads: 1, ..Options::new(Source::Directory(dir)) }).unwrap()
+        Engine::load(Options { threads: 1, ..Options::new(Source::Path(dir)) }).unwrap()
     }
 
     #[test]

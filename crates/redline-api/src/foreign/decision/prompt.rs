@@ -168,7 +168,7 @@ mod tests {
     fn chat(template: &str) -> Chat {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("chat_template.jinja"), template).unwrap();
-        Chat::open("m", &Source::Directory(folder.path().to_owned()), ChatOptions::default())
+        Chat::open("m", &Source::Path(folder.path().to_owned()), ChatOptions::default())
     }
 
     fn state(text: &str) -> State {

@@ -62,7 +62,7 @@ fn scale(text: &str) -> Result<f32, BadValue> {
 /// Merges the adapter and prints the directory.
 pub(super) fn run(args: &MergeArgs, context: &Context) -> Result<ExitCode, Failure> {
     let base = match args.signed.of(&args.base, context.environment)?.source(context.environment)? {
-        Source::Directory(dir) => dir,
+        Source::Path(dir) => dir,
         Source::Embedded(embedded) => {
             let fact = format!("`{}` is inside the program", embedded.name);
             return Err(Failure::usage(

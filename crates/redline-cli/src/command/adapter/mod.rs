@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use redline_engine::Source;
 use redline_kernels::Exec;
-use redline_models::{LoadOptions, Model, ModelError, Weights};
-use redline_weights::{Checkpoint, ConfigFile, Infq};
+use redline_models::{LoadOptions, Model, ModelError, ModelFiles, Weights};
+use redline_weights::{Checkpoint, ConfigFile};
 
 use super::Context;
 use crate::message::Failure;
@@ -48,14 +48,9 @@ fn opened<T>(
     then: impl FnOnce(&ConfigFile, Weights<'_>) -> Result<T, ModelError>,
 ) -> Result<T, ModelError> {
     match source {
-        Source::Directory(dir) => {
-            // Opened first, because it holds checksums of the files beside it.
-            let infq = if Infq::is(dir) { Some(Infq::open(dir)?) } else { None };
-            let config = ConfigFile::open(&dir.join("config.json"))?;
-            match &infq {
-                Some(infq) => then(&config, Weights::Infq(infq)),
-                None => then(&config, Weights::Checkpoint(&Checkpoint::open(dir)?)),
-            }
+        Source::Path(path) => {
+            let files = ModelFiles::open(path)?;
+            then(files.config(), files.weights())
         }
         Source::Embedded(model) => {
             let config = ConfigFile::from_bytes("config.json", model.config)?;

@@ -1,0 +1,62 @@
+//! Models in GGUF files. Metadata becomes the `config.json` that says the same, so that one specification serves both; the tensors
+//! of the specification are found under their names in the file.
+//!
+//! - `dialect.rs`: what an architecture's files have of their own, and the keys that all have; `rotary.rs`: those of the rotation.
+//! - `adapted.rs`: what differs in a specification whose tensors come from such a file.
+//! - `tensors.rs`: names, and the order of rows.
+//!
+//! Facts about keys, defaults and names are those of llama.cpp (`llama-model.cpp`, `models/`) and of its converters.
+
+pub(crate) mod adapted;
+pub(crate) mod dialect;
+mod rotary;
+pub(crate) mod tensors;
+
+pub use dialect::GgufDialect;
+
+use redline_weights::{ConfigFile, Gguf};
+use serde_json::{Value, json};
+
+use crate::ModelError;
+use crate::arch::{ALL, Architecture};
+use dialect::Keys;
+
+/// The key that names the architecture.
+const ARCHITECTURE: &str = "general.architecture";
+/// The mask token of a diffusion model.
+const MASK: &str = "tokenizer.ggml.mask_token_id";
+
+/// The `config.json` that says the same as the metadata of a file, as its bytes.
+///
+/// # Errors
+/// Names the architecture that is not known, or the key that is missing, wrong, or not supported.
+pub fn config_json(gguf: &Gguf) -> Result<Vec<u8>, ModelError> {
+    let metadata = gguf.metadata();
+    let (architecture, dialect) = find(gguf)?;
+    let mut keys = Keys::new(gguf, dialect.architecture);
+    keys.set("architectures", json!([architecture.name]));
+    keys.set("model_type", architecture.model_type);
+    keys.set(adapted::KEY, json!({}));
+    (dialect.config)(&mut keys)?;
+    if let Some(mask) = metadata.opt_u32(MASK)? {
+        keys.set("mask_token_id", mask);
+    }
+    Ok(format!("{:#}\n", Value::Object(keys.finish()?)).into_bytes())
+}
+
+/// [`config_json`], read. Messages name the file.
+pub fn config(gguf: &Gguf) -> Result<ConfigFile, ModelError> {
+    Ok(ConfigFile::from_bytes(&gguf.origin().display().to_string(), &config_json(gguf)?)?)
+}
+
+/// The architecture that the metadata name, and how its files are made.
+pub(crate) fn find(gguf: &Gguf) -> Result<(&'static Architecture, GgufDialect), ModelError> {
+    let name = gguf.metadata().string(ARCHITECTURE)?;
+    let dialects = || ALL.iter().filter_map(|architecture| Some((architecture, architecture.gguf?)));
+    let found = dialects().find(|(_, dialect)| dialect.architecture == name);
+    found.ok_or_else(|| ModelError::UnknownArchitecture {
+        name: name.to_owned(),
+        file: gguf.origin().display().to_string(),
+        known: dialects().map(|(_, dialect)| dialect.architecture).collect(),
+    })
+}

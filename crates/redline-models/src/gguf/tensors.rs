@@ -1,0 +1,180 @@
+//! The tensors of a specification in a GGUF file: other names, and in some architectures the rows of queries and keys in pairs.
+
+use std::collections::{HashMap, HashSet};
+
+use redline_weights::{Gguf, GgufFault, GgufTensor, GgufType, WeightsError};
+
+use super::dialect::{EMBEDDING, HEAD};
+use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
+use crate::ModelError;
+use crate::spec::{AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, NormSpec, PositionSpec};
+
+/// Tensors that the configuration was made from.
+const OF_CONFIG: [&str; 3] = [FACTORS, LONG_FACTORS, SHORT_FACTORS];
+
+/// The tensors of a specification in a file. All names are those of the specification.
+pub(crate) struct GgufTensors<'a> {
+    gguf: &'a Gguf,
+    places: HashMap<String, Place>,
+}
+
+/// Where a tensor is.
+#[derive(Clone, Debug)]
+struct Place {
+    /// Its name in the file.
+    name: String,
+    /// The number of values of a head whose rows are stored in pairs that are rotated together.
+    pairs: Option<usize>,
+}
+
+impl<'a> GgufTensors<'a> {
+    /// Checks names, shapes and types of all tensors; reads no values.
+    pub(crate) fn check(spec: &DecoderSpec, gguf: &'a Gguf, pairs_rows: bool) -> Result<Self, ModelError> {
+        let found = Self { gguf, places: places(spec, pairs_rows) };
+        for expected in spec.tensors() {
+            let tensor = found.tensor(&expected.name)?;
+            if tensor.shape != expected.shape {
+                let GgufTensor { name, shape, .. } = tensor;
+                let fact = format!("`{name}` has the shape {shape:?}, but {:?} is needed", expected.shape);
+                return Err(found.refuse(&tensor.name, fact));
+            }
+            if !tensor.ggml_type.is_read() {
+                let fault = GgufFault::Unread { tensor: tensor.name.clone(), ggml_type: tensor.ggml_type };
+                let file = gguf.file_of(&tensor.name).unwrap_or(gguf.origin()).to_owned();
+                return Err(WeightsError::Gguf { file, fault }.into());
+            }
+        }
+        let known: HashSet<&str> = found.places.values().map(|place| place.name.as_str()).chain(OF_CONFIG).collect();
+        ModelError::refuse_unexpected(gguf.names().filter(|name| !known.contains(name)), gguf.origin())?;
+        Ok(found)
+    }
+
+    /// The name in the file.
+    pub(crate) fn name(&self, name: &str) -> String {
+        self.places.get(name).map_or(name, |place| &place.name).to_owned()
+    }
+
+    /// How the values of a tensor are stored.
+    pub(crate) fn ggml_type(&self, name: &str) -> Option<GgufType> {
+        self.tensor(name).ok().map(|tensor| tensor.ggml_type)
+    }
+
+    /// Elements `first..first + out.len()` of a tensor, row-major, with a buffer that many calls can share.
+    pub(crate) fn read_with(
+        &self,
+        name: &str,
+        first: usize,
+        out: &mut [f32],
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), ModelError> {
+        let tensor = self.tensor(name)?;
+        let Some(head_dim) = self.places.get(name).and_then(|place| place.pairs) else {
+            return Ok(self.gguf.read_f32_range_with(&tensor.name, first, out, buffer)?);
+        };
+        // A bias is one column.
+        let columns = if tensor.shape.len() == 1 { 1 } else { tensor.columns() };
+        let mut done = 0;
+        while done < out.len() {
+            let (row, skipped) = ((first + done) / columns, (first + done) % columns);
+            let count = (columns - skipped).min(out.len() - done);
+            let from = paired_row(row, head_dim) * columns + skipped;
+            self.gguf.read_f32_range_with(&tensor.name, from, &mut out[done..done + count], buffer)?;
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn tensor(&self, name: &str) -> Result<&'a GgufTensor, ModelError> {
+        let name = self.name(name);
+        self.gguf.tensor(&name).ok_or_else(|| {
+            WeightsError::MissingTensor { tensor: name, file: self.gguf.origin().to_owned() }.into()
+        })
+    }
+
+    fn refuse(&self, name: &str, fact: String) -> ModelError {
+        let file = self.gguf.file_of(name).unwrap_or(self.gguf.origin());
+        ModelError::Config { fact, file: file.display().to_string() }
+    }
+}
+
+/// The place of a row of a head whose rows are stored in pairs: row i beside row `i + head_dim / 2`.
+fn paired_row(row: usize, head_dim: usize) -> usize {
+    let (head, i) = (row / head_dim, row % head_dim);
+    let half = head_dim / 2;
+    head * head_dim + 2 * (i % half) + i / half
+}
+
+/// The places of all tensors of a specification.
+fn places(spec: &DecoderSpec, pairs_rows: bool) -> HashMap<String, Place> {
+    let mut places = Places::default();
+    places.add(format!("{}.weight", spec.embedding), EMBEDDING.to_owned(), None);
+    if let PositionSpec::Learned(name) = &spec.positions {
+        places.add(format!("{name}.weight"), "position_embd.weight".to_owned(), None);
+    }
+    for (i, layer) in spec.layers.iter().enumerate() {
+        places.add_layer(i, layer, pairs_rows);
+    }
+    places.add_norm(Some(&spec.final_norm), "output_norm");
+    if let Some(head) = spec.head_linear() {
+        places.add(head.parts[0].weight(), HEAD.to_owned(), None);
+    }
+    places.0
+}
+
+#[derive(Default)]
+struct Places(HashMap<String, Place>);
+
+impl Places {
+    fn add(&mut self, of: String, name: String, pairs: Option<usize>) {
+        self.0.insert(of, Place { name, pairs });
+    }
+
+    fn add_norm(&mut self, norm: Option<&NormSpec>, name: &str) {
+        for end in norm.map(|_| ["weight", "bias"]).into_iter().flatten() {
+            let of = norm.map(|norm| format!("{}.{end}", norm.name)).unwrap_or_default();
+            self.add(of, format!("{name}.{end}"), None);
+        }
+    }
+
+    fn add_linear(&mut self, linear: &LinearSpec, names: &[(String, Option<usize>)]) {
+        for (part, (name, pairs)) in linear.parts.iter().zip(names) {
+            self.add(part.weight(), format!("{name}.weight"), *pairs);
+            self.add(part.bias_name(), format!("{name}.bias"), *pairs);
+        }
+    }
+
+    fn add_layer(&mut self, i: usize, layer: &LayerSpec, pairs_rows: bool) {
+        let LayerSpec { attention, attention_norms, mlp, mlp_norms, .. } = layer;
+        let block = |part: &str| format!("blk.{i}.{part}");
+        let plain = |part: &str| (block(part), None);
+        let AttentionSpec { head_dim, qkv, output, head_norms, .. } = attention;
+        let pairs = pairs_rows.then_some(*head_dim);
+        let (fused, apart) =
+            ([plain("attn_qkv")], [(block("attn_q"), pairs), (block("attn_k"), pairs), plain("attn_v")]);
+        self.add_linear(qkv, if qkv.parts.len() == 1 { &fused[..] } else { &apart });
+        self.add_linear(output, &[plain("attn_output")]);
+        if let Some((query, key)) = head_norms {
+            self.add_norm(Some(query), &block("attn_q_norm"));
+            self.add_norm(Some(key), &block("attn_k_norm"));
+        }
+        let apart = [plain("ffn_gate"), plain("ffn_up")];
+        self.add_linear(&mlp.up, if mlp.up.parts.len() == 1 { &apart[1..] } else { &apart });
+        self.add_linear(&mlp.down, &[plain("ffn_down")]);
+        self.add_norm(attention_norms.before.as_ref(), &block("attn_norm"));
+        self.add_norm(attention_norms.after.as_ref(), &block("post_attention_norm"));
+        self.add_norm(mlp_norms.before.as_ref(), &block("ffn_norm"));
+        self.add_norm(mlp_norms.after.as_ref(), &block("post_ffw_norm"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_lies_beside_the_one_that_is_rotated_with_it() {
+        let rows = |count: usize, head_dim| (0..count).map(|row| paired_row(row, head_dim)).collect::<Vec<_>>();
+        assert_eq!(rows(8, 4), [0, 2, 1, 3, 4, 6, 5, 7]);
+        assert_eq!(rows(6, 6), [0, 2, 4, 1, 3, 5]);
+    }
+}

@@ -105,6 +105,16 @@ pub enum ModelError {
         /// The adapter's directory.
         dir: String,
     },
+    /// An adapter was to be loaded beside a model in which projections of one input have different formats.
+    #[error("adapters need one format for {site} of a layer, but layer {layer} has {formats}")]
+    MixedFormats {
+        /// Number of the layer.
+        layer: usize,
+        /// The linear layer.
+        site: &'static str,
+        /// The formats.
+        formats: String,
+    },
     /// A converted adapter has a weight of a module that this model lacks.
     #[error("`{name}` belongs to no module of this model\n  in `{dir}`")]
     AdapterModule {
@@ -193,6 +203,7 @@ impl ModelError {
             Self::AdapterFormat { .. } | Self::AdapterModule { .. } | Self::AdapterBase { .. } => Some(
                 "convert the adapter again for this model, or load the directory that was converted".into(),
             ),
+            Self::MixedFormats { .. } => Some(hint!["load the model with ", Setting::Format.to("w8")]),
             Self::MergeScale { .. } => Some("use scale 1".into()),
             Self::MergeTied { .. } => {
                 Some(hint!["merged, both would change; load it beside the model with ", Setting::Adapter])

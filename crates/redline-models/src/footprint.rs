@@ -7,6 +7,7 @@ use redline_kernels::op::kv::{KvFormat, KvShape};
 use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 
 use crate::adapter::resident::AdapterLimits;
+use crate::formats::Formats;
 use crate::plan::Site;
 use crate::spec::{DecoderSpec, LinearSpec, NormKind, NormSpec};
 use crate::step::{ArenaSize, padded};
@@ -28,7 +29,8 @@ pub struct Footprint {
 /// The matrices of one layer, and the shape of its keys and values.
 #[derive(Clone, Debug)]
 struct LayerFootprint {
-    linears: Vec<(Site, MatrixShape)>,
+    /// Those of a linear layer are stacked by rows.
+    linears: Vec<(Site, Vec<MatrixShape>)>,
     /// Number of norms of the residual stream's width.
     norms: usize,
     kv_heads: usize,
@@ -36,20 +38,34 @@ struct LayerFootprint {
 }
 
 impl Footprint {
-    /// The footprint of a model with weights of `format`. `outliers` is the number of input columns of a layer that are kept as
+    /// The footprint of a model with weights of these formats. `outliers` is the number of input columns of a layer that are kept as
     /// bf16; 0 for formats other than integers.
-    pub(crate) fn new(spec: &DecoderSpec, format: Format, outliers: impl Fn(&LinearSpec) -> usize) -> Self {
-        let shape = |linear: &LinearSpec| shape(linear, format, outliers(linear));
-        let tokens = shape(&spec.token_table());
-        let head = spec.head_linear().map(|head| shape(&head));
-        let positions = spec.position_table().map(|table| self::shape(&table, position_format(format), 0));
+    pub(crate) fn new(
+        spec: &DecoderSpec,
+        formats: &Formats,
+        outliers: impl Fn(&LinearSpec, Format) -> usize,
+    ) -> Self {
+        let shapes = |linear: &LinearSpec| -> Vec<MatrixShape> {
+            let runs = formats.runs(linear).into_iter();
+            runs.map(|(run, format)| shape(&run, format, outliers(&run, format))).collect()
+        };
+        let table = |linear: &LinearSpec| {
+            let format = formats.of(&linear.parts[0].weight());
+            shape(linear, format, outliers(linear, format))
+        };
+        let tokens = table(&spec.token_table());
+        let head = spec.head_linear().map(|head| table(&head));
+        let positions = spec.position_table().map(|table| {
+            let format = position_format(formats.of(&table.parts[0].weight()));
+            shape(&table, format, 0)
+        });
         let tables = [Some(tokens), head, positions].into_iter().flatten().map(MatrixShape::bytes);
         let mut weights = tables.chain([norm_bytes(&spec.final_norm)]).fold(0, u64::saturating_add);
         let mut layers = Vec::with_capacity(spec.layers.len());
         for layer in &spec.layers {
-            let linears: Vec<(Site, MatrixShape)> =
-                layer.linears().map(|(site, linear)| (site, shape(linear))).collect();
-            let matrices = linears.iter().map(|(_, shape)| shape.bytes());
+            let linears: Vec<(Site, Vec<MatrixShape>)> =
+                layer.linears().map(|(site, linear)| (site, shapes(linear))).collect();
+            let matrices = linears.iter().flat_map(|(_, shapes)| shapes).map(|shape| shape.bytes());
             let biases = layer.linears().map(|(_, linear)| bias_bytes(linear));
             let heads = layer.attention.head_norms.iter().flat_map(|(query, key)| [query, key]);
             let norms = layer.norms().chain(heads).map(norm_bytes);
@@ -77,9 +93,10 @@ impl Footprint {
         self.head
     }
 
-    /// The linear layer at a site of a layer; `None` if the layer has none there.
+    /// The weights of the linear layer at a site of a layer; `None` if the layer has none there, or in several formats.
     pub(crate) fn linear(&self, layer: usize, site: Site) -> Option<MatrixShape> {
-        self.layers[layer].linears.iter().find(|(of, _)| *of == site).map(|(_, shape)| *shape)
+        let (_, shapes) = self.layers[layer].linears.iter().find(|(of, _)| *of == site)?;
+        <[MatrixShape; 1]>::try_from(&shapes[..]).ok().map(|[shape]| shape)
     }
 
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
@@ -98,12 +115,14 @@ impl Footprint {
             // The results of norms and linear layers, of attention and of the gate. The last two are the inputs of linear layers,
             // and no other input has memory of its own.
             let own_input = |site| matches!(site, Site::Output | Site::Down);
-            let linears = layer.linears.iter().map(|&(site, shape)| {
-                padded(shape.rows) + if own_input(site) { padded(shape.cols) } else { 0 }
+            let linears = layer.linears.iter().map(|(site, shapes)| {
+                let rows = shapes.iter().map(|shape| shape.rows).sum();
+                let cols = shapes.first().map_or(0, |shape| shape.cols);
+                padded(rows) + if own_input(*site) { padded(cols) } else { 0 }
             });
             widest = widest.max(layer.norms * hidden + linears.sum::<usize>());
             words = words.max(attention::scratch_words(layer.head_dim));
-            for (_, shape) in &layer.linears {
+            for shape in layer.linears.iter().flat_map(|(_, shapes)| shapes) {
                 words = words.max(linear_words(*shape, rows));
             }
         }

@@ -14,6 +14,7 @@ mod error;
 mod family;
 mod files;
 mod footprint;
+mod formats;
 pub mod gguf;
 mod keys;
 pub mod kv;

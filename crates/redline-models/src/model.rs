@@ -47,6 +47,8 @@ pub struct Facts {
     pub parameters: u64,
     /// Format of the weights.
     pub format: Format,
+    /// All formats that matrices have, the most common first: `q4_k+q6_k`.
+    pub formats: String,
 }
 
 /// A model, ready to run.
@@ -168,8 +170,13 @@ impl Model {
             let AttentionShape { heads, window, .. } = attention.shape;
             let _ = write!(text, "; {heads}/{} x {} {window:?}", attention.kv_heads, attention.head_dim);
             for linear in layer.linears() {
-                let (matrix, outliers) = (linear.matrix(), linear.matrix().outlier_columns().len());
-                let _ = write!(text, " {}x{}+{outliers}", matrix.rows(), matrix.cols());
+                for matrix in linear.matrices() {
+                    let outliers = matrix.outlier_columns().len();
+                    let _ = write!(text, " {}x{}+{outliers}", matrix.rows(), matrix.cols());
+                    if matrix.format() != self.facts.format {
+                        let _ = write!(text, " {}", matrix.format());
+                    }
+                }
             }
         }
         text
@@ -222,7 +229,7 @@ impl Model {
     pub fn operations(&self) -> OperationCounts {
         let (mut weights, mut keys, mut last) = (0usize, 0usize, 0usize);
         for layer in &self.decoder.layers {
-            let size = |linear: &Linear| linear.matrix().rows() * linear.matrix().cols();
+            let size = |linear: &Linear| linear.outputs() * linear.inputs();
             let all: usize = layer.linears().map(size).sum();
             let first = size(&layer.attention.qkv);
             weights += last + first;
@@ -387,7 +394,7 @@ impl Model {
             let query = attention.shape.heads * attention.head_dim;
             let key = attention.kv_heads * attention.head_dim;
             let norm = |norm: &Option<Norm>, name| norm.as_ref().map(|_| (name, hidden));
-            let inner = layer.mlp.down.matrix().cols();
+            let inner = layer.mlp.down.inputs();
             let heads = attention.head_norms.is_some();
             let rotated = attention.rotation.is_some();
             let gated = layer.mlp.gate.is_some();

@@ -3,19 +3,25 @@
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::{Exec, Matrix, Rows, RowsMut};
 
+use crate::block::linear::Linear;
 use crate::model::Model;
 use crate::plan::{Plan, Site};
 use crate::step::{Arena, padded};
 
 impl Model {
-    /// The weights at a site in the given layer, modulo the number of layers; `None` without layers.
-    fn matrix_at(&self, site: Site, layer: usize) -> Option<&Matrix> {
+    /// The weights at a site in the given layer, modulo the number of layers; none without layers.
+    fn matrices_at(&self, site: Site, layer: usize) -> &[Matrix] {
         if site == Site::Head {
-            return Some(self.head());
+            return std::slice::from_ref(self.head());
         }
         let layers = &self.decoder.layers;
-        let layer = layers.get(layer.checked_rem(layers.len())?)?;
-        Some(layer.linear(site)?.matrix())
+        let layer = layer.checked_rem(layers.len()).and_then(|layer| layers.get(layer));
+        layer.and_then(|layer| layer.linear(site)).map_or(&[], Linear::matrices)
+    }
+
+    /// The largest of them.
+    fn matrix_at(&self, site: Site, layer: usize) -> Option<&Matrix> {
+        self.matrices_at(site, layer).iter().max_by_key(|matrix| matrix.bytes())
     }
 
     /// The variants worth measuring at a site for up to `rows` rows, the estimate first.
@@ -42,16 +48,16 @@ impl Model {
         rows: usize,
         variant: Variant,
     ) {
-        let Some(matrix) = self.matrix_at(site, layer) else { return };
-        let (width, outputs) = (padded(matrix.cols()), padded(matrix.rows()));
-        let (values, words) = arena.parts();
-        let (x, y) = values.split_at_mut(rows * width);
-        for (i, value) in x.iter_mut().enumerate() {
-            *value = (i % 127) as f32 / 64.0 - 1.0;
+        for matrix in self.matrices_at(site, layer) {
+            let (width, outputs) = (padded(matrix.cols()), padded(matrix.rows()));
+            let (values, words) = arena.parts();
+            let (x, y) = values.split_at_mut(rows * width);
+            for (i, value) in x.iter_mut().enumerate() {
+                *value = (i % 127) as f32 / 64.0 - 1.0;
+            }
+            let x = Rows::new(x, rows, matrix.cols(), width);
+            let y = &mut RowsMut::new(&mut y[..rows * outputs], rows, matrix.rows(), outputs);
+            linear(exec, matrix, x, y, Epilogue::default(), variant, words);
         }
-        let x = Rows::new(x, rows, matrix.cols(), width);
-        let y = &mut RowsMut::new(&mut y[..rows * outputs], rows, matrix.rows(), outputs);
-        let epilogue = Epilogue::default();
-        linear(exec, matrix, x, y, epilogue, variant, words);
     }
 }

@@ -241,8 +241,10 @@ impl<'a> Step<'a> {
 
     /// Borrows `from` for reading, and `to` with its padding for writing. They must not overlap.
     fn input_and_output(values: &mut Buffer<f32>, from: Act, to: Act) -> (Rows<'_>, RowsMut<'_>) {
-        let padded = to.start..to.start + to.rows * to.stride;
-        let [a, b] = values.get_disjoint_mut([from.range(), padded]).expect("activations do not overlap");
+        // Linear layers write whole strips.
+        let last = to.rows.saturating_sub(1) * to.stride + padded(to.width);
+        let whole = to.start..to.start + last;
+        let [a, b] = values.get_disjoint_mut([from.range(), whole]).expect("activations do not overlap");
         (Rows::new(a, from.rows, from.width, from.stride), RowsMut::new(b, to.rows, to.width, to.stride))
     }
 
@@ -288,8 +290,15 @@ impl<'a> Step<'a> {
         let variant = plan.and_then(|plan| plan.of(layer.site()));
         let mut loras = std::mem::take(&mut self.loras);
         loras_of(self.adapters, (self.layer, layer.site()), &mut loras);
-        let epilogue = Epilogue { loras: &loras, bias: layer.bias(), activation: layer.activation() };
-        let y = self.run_linear(x, layer.matrix(), layer.site(), epilogue, variant);
+        let y = self.alloc(x.rows, layer.outputs());
+        let mut first = 0;
+        for matrix in layer.matrices() {
+            let bias = layer.bias().map(|bias| &bias[first..]);
+            let epilogue = Epilogue { loras: &loras, bias, activation: layer.activation() };
+            let part = Act { start: y.start + first, width: matrix.rows(), ..y };
+            self.run_linear((x, part), matrix, layer.site(), epilogue, variant);
+            first += matrix.rows();
+        }
         self.loras = loras;
         y
     }
@@ -302,7 +311,9 @@ impl<'a> Step<'a> {
         variant: Option<Variant>,
         loras: &[LoraRows<'_>],
     ) -> Act {
-        self.run_linear(x, matrix, Site::Head, Epilogue { loras, ..Epilogue::default() }, variant)
+        let y = self.alloc(x.rows, matrix.rows());
+        self.run_linear((x, y), matrix, Site::Head, Epilogue { loras, ..Epilogue::default() }, variant);
+        y
     }
 
     /// The adapters of some of the rows that the last layer left, in the order given.
@@ -333,22 +344,20 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// A linear layer, in the given variant or in the estimated one.
+    /// A linear layer from `x` to `y`, in the given variant or in the estimated one.
     fn run_linear(
         &mut self,
-        x: Act,
+        (x, y): (Act, Act),
         matrix: &Matrix,
         site: Site,
         epilogue: Epilogue<'_>,
         variant: Option<Variant>,
-    ) -> Act {
-        let y = self.alloc(x.rows, matrix.rows());
+    ) {
         let variant = variant.unwrap_or_else(|| Variant::estimate(self.exec.simd, matrix, x.rows));
         let timed = self.begin(|| Operation::linear(site, x.rows, matrix, variant));
         let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
         linear(self.exec, matrix, from, &mut to, epilogue, variant, &mut self.arena.words);
         self.end(timed);
-        y
     }
 
     /// The norm of each row.

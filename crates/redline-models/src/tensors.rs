@@ -4,6 +4,7 @@ use redline_kernels::{Exec, Format, Matrix};
 use redline_weights::{Checkpoint, Gguf, GgufType, StoredDtype};
 
 use crate::ModelError;
+use crate::formats::Formats;
 use crate::gguf::tensors::GgufTensors;
 use crate::spec::{DecoderSpec, HEAD, LinearSpec, Names, Orientation, PartSpec, Role};
 
@@ -89,16 +90,22 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The format that the matrices are stored in: bf16 if all are, else f32.
-    pub(crate) fn stored_format(&self, spec: &DecoderSpec) -> Format {
-        let is_bf16 = |name: &str| match self {
+    /// The formats that the matrices are stored in; of a checkpoint bf16 if all are, else f32.
+    pub(crate) fn stored_formats(&self, spec: &DecoderSpec) -> Formats {
+        match self {
             Self::Checkpoint(checkpoint, names) => {
-                checkpoint.info(&names.full(name)).is_some_and(|info| info.dtype == StoredDtype::BF16)
+                let is_bf16 = |name: &str| {
+                    checkpoint.info(&names.full(name)).is_some_and(|info| info.dtype == StoredDtype::BF16)
+                };
+                let mut weights = spec.tensors().into_iter().filter(|t| t.role == Role::Weight);
+                let all = weights.all(|weight| is_bf16(&weight.name));
+                Formats::one(if all { Format::Bf16 } else { Format::F32 })
             }
-            Self::Gguf(tensors) => tensors.ggml_type(name) == Some(GgufType::Bf16),
-        };
-        let mut weights = spec.tensors().into_iter().filter(|t| t.role == Role::Weight);
-        if weights.all(|weight| is_bf16(&weight.name)) { Format::Bf16 } else { Format::F32 }
+            Self::Gguf(tensors) => Formats::each(spec, |weight| match tensors.ggml_type(weight) {
+                Some(GgufType::Bf16) => Format::Bf16,
+                _ => Format::F32,
+            }),
+        }
     }
 
     /// Checks the head tensor that some tied checkpoints contain. If it differs from the embedding, it contradicts the

@@ -318,7 +318,7 @@ fn info(
         tier: simd.tier(),
         format: facts.format,
         kv_format: *kv_format,
-        kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.format, kv_format.name()),
+        kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.formats, kv_format.name()),
         kv_budget_bytes: pages.map(|pages| pages as u64 * page_bytes),
         prefix_cache: options.prefix_cache.is_some(),
         operations: model.operations(),

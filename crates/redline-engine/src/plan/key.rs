@@ -29,7 +29,7 @@ impl Machine {
         Self(Fields::from([
             field("engine", env!("CARGO_PKG_VERSION").to_owned()),
             field("shapes", Checksum::of(model.shapes().as_bytes()).to_string()),
-            field("format", model.facts().format.to_string()),
+            field("format", model.facts().formats.clone()),
             field("kv_format", kv_format.name().to_owned()),
             field("isa", simd.name().to_owned()),
             field("processor", redline_kernels::processor()),

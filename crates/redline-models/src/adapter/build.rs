@@ -37,16 +37,16 @@ impl AdapterBuilder {
     }
 
     /// Packs the matrices of an adapter.
+    ///
+    /// # Errors
+    /// A layer's weights have several formats, or memory runs out.
     pub fn build(&self, exec: Exec<'_>, weights: &AdapterWeights) -> Result<Adapter, ModelError> {
+        self.check_formats()?;
         let mut layers = Vec::with_capacity(self.spec.layers.len());
         for layer in 0..self.spec.layers.len() {
             let mut sites = [const { None }; Site::OF_LAYER.len()];
             for (update, &site) in sites.iter_mut().zip(Site::OF_LAYER) {
-                let (Some(linear), Some(matrix)) =
-                    (self.spec.layers[layer].linear(site), self.decoder.layers[layer].linear(site))
-                else {
-                    continue;
-                };
+                let Some(linear) = self.spec.layers[layer].linear(site) else { continue };
                 let modules = weights.modules.iter().filter_map(|module| match module.place {
                     ModulePlace::Part { layer: of, site: at, part } if (of, at) == (layer, site) => {
                         Some((part, module))
@@ -54,7 +54,7 @@ impl AdapterBuilder {
                     _ => None,
                 });
                 let modules: Vec<_> = modules.collect();
-                *update = lora(exec, matrix.matrix(), linear, &modules)?;
+                *update = lora(exec, self.matrix(layer, site), linear, &modules)?;
             }
             layers.push(sites);
         }
@@ -68,8 +68,22 @@ impl AdapterBuilder {
         Ok(Adapter::new(layers, head, embedding))
     }
 
+    /// The weights of a linear layer, which has one format ([`Self::check_formats`]).
     pub(super) fn matrix(&self, layer: usize, site: Site) -> &Matrix {
-        self.decoder.layers[layer].linear(site).expect("a site of the layer").matrix()
+        let linear = self.decoder.layers[layer].linear(site).expect("a site of the layer");
+        linear.only_matrix().expect("one format, as was checked")
+    }
+
+    /// Refuses a model in which a linear layer has weights of several formats.
+    pub(super) fn check_formats(&self) -> Result<(), ModelError> {
+        for (layer, each) in self.decoder.layers.iter().enumerate() {
+            if let Some(linear) = each.linears().find(|linear| linear.only_matrix().is_none()) {
+                let formats = linear.matrices().iter().map(|matrix| matrix.format().to_string());
+                let formats = formats.collect::<Vec<_>>().join(" and ");
+                return Err(ModelError::MixedFormats { layer, site: linear.site().name(), formats });
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn embedding(

@@ -135,6 +135,7 @@ impl AdapterBuilder {
         max_rank: usize,
         progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
+        self.check_formats()?;
         DirWriter::refuse_occupied(destination)?;
         let files = AdapterFiles::open(source)?;
         let adapter = read(&self.spec, &files, max_rank)?;
@@ -210,6 +211,7 @@ impl AdapterBuilder {
     /// # Errors
     /// The directory is damaged, was written for another model or another format, or a rank is above `max_rank`.
     pub fn load(&self, infq: &Infq, max_rank: usize) -> Result<(Checksum, Adapter), ModelError> {
+        self.check_formats()?;
         let dir = || infq.dir().display().to_string();
         let scheme = packing::scheme(self.format());
         if *infq.scheme() != scheme {

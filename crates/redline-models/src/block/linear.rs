@@ -8,7 +8,8 @@ use crate::plan::Site;
 /// `activation(x W^T + b)`, W `[outputs, inputs]`.
 #[derive(Debug)]
 pub struct Linear {
-    matrix: Matrix,
+    /// Stacked by rows: one, or one for each run of projections that have a format of their own. All but the last have whole strips.
+    matrices: Vec<Matrix>,
     /// Padded with zeros to whole strips.
     bias: Option<Buffer<f32>>,
     activation: ActivationFunction,
@@ -16,14 +17,14 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// The bias, if any, has as many values as the matrix has rows, rounded up to a multiple of 16.
+    /// At least one matrix. The bias, if any, has as many values as the matrices have rows, rounded up to a multiple of 16.
     pub fn new(
-        matrix: Matrix,
+        matrices: Vec<Matrix>,
         bias: Option<Buffer<f32>>,
         activation: ActivationFunction,
         site: Site,
     ) -> Self {
-        Self { matrix, bias, activation, site }
+        Self { matrices, bias, activation, site }
     }
 
     /// Its position in the layer, as named in plans.
@@ -31,9 +32,27 @@ impl Linear {
         self.site
     }
 
-    /// The weights.
-    pub fn matrix(&self) -> &Matrix {
-        &self.matrix
+    /// The weights, stacked by rows.
+    pub fn matrices(&self) -> &[Matrix] {
+        &self.matrices
+    }
+
+    /// The weights, if all have one format.
+    pub fn only_matrix(&self) -> Option<&Matrix> {
+        match &self.matrices[..] {
+            [matrix] => Some(matrix),
+            _ => None,
+        }
+    }
+
+    /// Length of k.
+    pub fn inputs(&self) -> usize {
+        self.matrices.first().map_or(0, Matrix::cols)
+    }
+
+    /// Number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.matrices.iter().map(Matrix::rows).sum()
     }
 
     pub(crate) fn bias(&self) -> Option<&[f32]> {
@@ -46,6 +65,6 @@ impl Linear {
 
     /// Resident bytes.
     pub fn bytes(&self) -> usize {
-        self.matrix.bytes() + self.bias.as_ref().map_or(0, Buffer::bytes)
+        self.matrices.iter().map(Matrix::bytes).sum::<usize>() + self.bias.as_ref().map_or(0, Buffer::bytes)
     }
 }

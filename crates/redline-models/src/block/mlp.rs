@@ -22,7 +22,7 @@ impl Mlp {
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
         let mut h = s.linear(x, &self.up);
         if let Some(function) = self.gate {
-            let inner = self.down.matrix().cols();
+            let inner = self.down.inputs();
             s.show(Name::Gate, h.columns(0, inner));
             s.show(Name::Up, h.columns(inner, inner));
             h = s.gate(function, h);

@@ -23,7 +23,9 @@ use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
 use crate::block::rotation::Rotation;
 use crate::footprint::{Footprint, position_format};
+use crate::formats::Formats;
 use crate::model::{Facts, Model};
+use crate::packing::STRIP;
 use crate::plan::Site;
 use crate::spec::{
     AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective,
@@ -74,7 +76,7 @@ pub struct Loader<'a> {
     spec: DecoderSpec,
     weights: Weights<'a>,
     from: Checked<'a>,
-    format: Format,
+    formats: Formats,
     /// Share of every layer's input columns that are kept as bf16.
     outliers: f64,
     footprint: Footprint,
@@ -91,25 +93,27 @@ impl<'a> Loader<'a> {
     pub fn new(config: &ConfigFile, weights: Weights<'a>, options: LoadOptions) -> Result<Self, ModelError> {
         let (architecture, spec) = crate::arch::specification(config)?;
         let unpacked = |source: Source<'a>| {
-            let format = options.format.unwrap_or_else(|| source.stored_format(&spec));
-            (Checked::Unpacked(source), format)
+            let formats = options.format.map_or_else(|| source.stored_formats(&spec), Formats::one);
+            (Checked::Unpacked(source), formats)
         };
-        let (from, format) = match weights {
+        let (from, formats) = match weights {
             Weights::Checkpoint(_) | Weights::Gguf(_) if options.mmap => return Err(ModelError::UnpackedMap),
             Weights::Checkpoint(checkpoint) => unpacked(Source::check(&spec, checkpoint)?),
             Weights::Gguf(gguf) => unpacked(Source::of_gguf(&spec, gguf)?),
             Weights::Infq(infq) => {
                 let packed = Packed::check(&spec, infq, options)?;
-                let format = packed.format();
-                (Checked::Infq(packed), format)
+                let formats = Formats::one(packed.format());
+                (Checked::Infq(packed), formats)
             }
         };
-        let outliers = if format.is_integer() { options.outliers } else { 0.0 };
-        let footprint = Footprint::new(&spec, format, |linear| match &from {
+        // Stored formats keep no columns apart.
+        let outliers = if options.format.is_some_and(Format::is_integer) { options.outliers } else { 0.0 };
+        let footprint = Footprint::new(&spec, &formats, |linear, format| match &from {
             Checked::Unpacked(_) => outlier_count(linear, outliers),
             Checked::Infq(packed) => packed.columns(linear, format).map_or(0, <[u32]>::len),
         });
-        Ok(Self { architecture: architecture.name, spec, weights, from, format, outliers, footprint })
+        check_runs(&spec, &formats, config)?;
+        Ok(Self { architecture: architecture.name, spec, weights, from, formats, outliers, footprint })
     }
 
     /// A text that is equal only for models whose keys and values are equal for all tokens: it names the specification, the format,
@@ -120,7 +124,7 @@ impl<'a> Loader<'a> {
             Weights::Gguf(gguf) => gguf.digest()?,
             Weights::Infq(infq) => infq.digest(),
         };
-        Ok(format!("{weights} {} {} {:?}", self.format, self.outliers, self.spec))
+        Ok(format!("{weights} {} {} {:?}", self.formats, self.outliers, self.spec))
     }
 
     /// The specification of the model.
@@ -133,9 +137,9 @@ impl<'a> Loader<'a> {
         &self.footprint
     }
 
-    /// Format of the weights.
+    /// Format of the most weights.
     pub fn format(&self) -> Format {
-        self.format
+        self.formats.common()
     }
 
     /// What the model was trained to predict.
@@ -150,28 +154,46 @@ impl<'a> Loader<'a> {
 
     /// Reads the weights.
     pub fn load(self, exec: Exec<'_>) -> Result<Model, ModelError> {
-        let Self { architecture, spec, from, format, outliers, footprint, .. } = self;
+        let Self { architecture, spec, from, formats, outliers, footprint, .. } = self;
         let (decoder, head) = match &from {
             Checked::Unpacked(source) => {
                 source.check_tied(&spec)?;
-                let builder = Builder { spec: &spec, from: Unpacked { exec, source, outliers }, format };
+                let from = Unpacked { exec, source, outliers };
+                let builder = Builder { spec: &spec, from, formats: &formats };
                 let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>()?;
                 builder.assemble(pieces)?
             }
             Checked::Infq(packed) => {
-                let builder = Builder { spec: &spec, from: packed, format };
+                let builder = Builder { spec: &spec, from: packed, formats: &formats };
                 let pieces = packed::in_parallel(exec.team, builder.pieces(), |i| builder.piece(i))?;
                 builder.assemble(pieces)?
             }
         };
-        Ok(model(spec, architecture, decoder, head, footprint))
+        Ok(model(spec, architecture, &formats, decoder, head, footprint))
     }
+}
+
+/// Refuses projections of one input that have different formats, unless each begins with a strip.
+fn check_runs(spec: &DecoderSpec, formats: &Formats, config: &ConfigFile) -> Result<(), ModelError> {
+    for linear in spec.linears() {
+        let runs = formats.runs(&linear);
+        if let Some((run, format)) = runs.iter().rev().skip(1).find(|(run, _)| run.outputs() % STRIP != 0) {
+            let last = run.parts.last().map(|part| part.weight()).unwrap_or_default();
+            let fact = format!(
+                "`{last}` is {format} and the next tensor is not, so its outputs must be a multiple of {STRIP}, but there are {}",
+                run.outputs()
+            );
+            return Err(ModelError::Config { fact, file: config.file().display().to_string() });
+        }
+    }
+    Ok(())
 }
 
 /// Assembles a model from its parts.
 fn model(
     spec: DecoderSpec,
     architecture: &'static str,
+    formats: &Formats,
     decoder: Decoder,
     head: Option<Matrix>,
     footprint: Footprint,
@@ -185,7 +207,8 @@ fn model(
         hidden: spec.hidden,
         objective: spec.objective,
         parameters,
-        format: decoder.embedding.tokens.format(),
+        format: formats.common(),
+        formats: formats.to_string(),
     };
     let (spec, decoder, head) = (Arc::new(spec), Arc::new(decoder), head.map(Arc::new));
     Model { facts, spec, decoder, head, rotations, footprint }
@@ -209,7 +232,7 @@ enum Piece {
 struct Builder<'a, B> {
     spec: &'a DecoderSpec,
     from: B,
-    format: Format,
+    formats: &'a Formats,
 }
 
 impl<B: Blocks> Builder<'_, B> {
@@ -219,17 +242,17 @@ impl<B: Blocks> Builder<'_, B> {
 
     fn piece(&self, i: usize) -> Result<Piece, ModelError> {
         Ok(match i {
-            0 => Piece::Tokens(self.from.matrix(&self.spec.token_table(), self.format)?),
+            0 => Piece::Tokens(self.table(&self.spec.token_table())?),
             1 => Piece::Head(match self.spec.head_linear() {
                 None => None,
-                Some(head) => Some(self.from.matrix(&head, self.format)?),
+                Some(head) => Some(self.table(&head)?),
             }),
             _ => Piece::Layer(Box::new(self.layer(i - 2, &self.spec.layers[i - 2])?)),
         })
     }
 
     fn assemble(&self, pieces: Vec<Piece>) -> Result<(Decoder, Option<Matrix>), ModelError> {
-        let (mut tokens, mut head) = (Matrix::zeroed(self.format, 0, self.spec.hidden)?, None);
+        let (mut tokens, mut head) = (Matrix::zeroed(Format::F32, 0, self.spec.hidden)?, None);
         let mut layers = Vec::with_capacity(self.spec.layers.len());
         for piece in pieces {
             match piece {
@@ -240,11 +263,19 @@ impl<B: Blocks> Builder<'_, B> {
         }
         let positions = match self.spec.position_table() {
             None => None,
-            Some(table) => Some(self.from.matrix(&table, position_format(self.format))?),
+            Some(table) => {
+                let format = position_format(self.formats.of(&table.parts[0].weight()));
+                Some(self.from.matrix(&table, format)?)
+            }
         };
         let final_norm = self.norm(&self.spec.final_norm, Name::FinalNorm)?;
         let embedding = Embedding { tokens, scale: self.spec.embedding_scale, positions };
         Ok((Decoder { embedding, layers, final_norm }, head))
+    }
+
+    /// A matrix of one tensor.
+    fn table(&self, linear: &LinearSpec) -> Result<Matrix, ModelError> {
+        self.from.matrix(linear, self.formats.of(&linear.parts[0].weight()))
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Buffer<f32>, ModelError> {
@@ -259,7 +290,8 @@ impl<B: Blocks> Builder<'_, B> {
         activation: ActivationFunction,
         site: Site,
     ) -> Result<Linear, ModelError> {
-        let matrix = self.from.matrix(spec, self.format)?;
+        let runs = self.formats.runs(spec).into_iter();
+        let matrices = runs.map(|(run, format)| self.from.matrix(&run, format)).collect::<Result<_, _>>()?;
         let mut bias = if spec.has_bias() { Some(Buffer::zeroed(padded(spec.outputs()))?) } else { None };
         let mut first = 0;
         for part in &spec.parts {
@@ -268,7 +300,7 @@ impl<B: Blocks> Builder<'_, B> {
             }
             first += part.outputs;
         }
-        Ok(Linear::new(matrix, bias, activation, site))
+        Ok(Linear::new(matrices, bias, activation, site))
     }
 
     fn norm(&self, spec: &NormSpec, name: Name) -> Result<Norm, ModelError> {

@@ -9,6 +9,7 @@ use redline_weights::ConfigFile;
 use super::{Blocks, Builder, model};
 use crate::adapter::Adapters;
 use crate::footprint::Footprint;
+use crate::formats::Formats;
 use crate::kv::KvCache;
 use crate::model::{Batch, Model};
 use crate::spec::{DecoderSpec, LinearSpec};
@@ -78,11 +79,12 @@ fn llama(kv_heads: &[usize]) -> DecoderSpec {
 
 fn build(exec: Exec<'_>, kv_heads: &[usize]) -> Model {
     let spec = llama(kv_heads);
-    let builder = Builder { spec: &spec, from: MadeUp(exec), format: Format::F32 };
+    let formats = Formats::one(Format::F32);
+    let builder = Builder { spec: &spec, from: MadeUp(exec), formats: &formats };
     let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>().unwrap();
     let (decoder, head) = builder.assemble(pieces).unwrap();
-    let footprint = Footprint::new(&spec, Format::F32, |_| 0);
-    model(spec, "LlamaForCausalLM", decoder, head, footprint)
+    let footprint = Footprint::new(&spec, &formats, |_, _| 0);
+    model(spec, "LlamaForCausalLM", &formats, decoder, head, footprint)
 }
 
 /// Bits of the logits of every token, run in pieces of `piece` tokens.

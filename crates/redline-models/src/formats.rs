@@ -1,0 +1,71 @@
+//! The formats of a model's matrices: one for all, or those in which a file stores them.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use redline_kernels::Format;
+
+use crate::spec::{DecoderSpec, LinearSpec, PartSpec};
+
+/// The format of every matrix.
+#[derive(Clone, Debug)]
+pub(crate) struct Formats {
+    /// That of the most weights.
+    common: Format,
+    /// Formats of other matrices by the names of their tensors.
+    others: HashMap<String, Format>,
+    /// All that occur, the most common first.
+    all: Vec<Format>,
+}
+
+impl Formats {
+    /// The same format for all.
+    pub(crate) fn one(format: Format) -> Self {
+        Self { common: format, others: HashMap::new(), all: vec![format] }
+    }
+
+    /// The format of each matrix of a specification; `of` returns that of a tensor.
+    pub(crate) fn each(spec: &DecoderSpec, of: impl Fn(&str) -> Format) -> Self {
+        let (mut each, mut shares) = (HashMap::new(), Vec::<(Format, usize)>::new());
+        for linear in spec.linears() {
+            for part in &linear.parts {
+                let (format, weights) = (of(&part.weight()), part.outputs * linear.inputs);
+                each.insert(part.weight(), format);
+                match shares.iter_mut().find(|(known, _)| *known == format) {
+                    Some((_, share)) => *share += weights,
+                    None => shares.push((format, weights)),
+                }
+            }
+        }
+        shares.sort_by_key(|(_, share)| std::cmp::Reverse(*share));
+        let all: Vec<Format> = shares.into_iter().map(|(format, _)| format).collect();
+        let common = all.first().copied().unwrap_or(Format::F32);
+        each.retain(|_, format| *format != common);
+        Self { common, others: each, all }
+    }
+
+    /// The format of the most weights.
+    pub(crate) fn common(&self) -> Format {
+        self.common
+    }
+
+    /// The format of a tensor.
+    pub(crate) fn of(&self, weight: &str) -> Format {
+        self.others.get(weight).copied().unwrap_or(self.common)
+    }
+
+    /// The projections of a linear layer, each run of those that follow each other and have one format as a layer of its own.
+    pub(crate) fn runs(&self, linear: &LinearSpec) -> Vec<(LinearSpec, Format)> {
+        let format = |part: &PartSpec| self.of(&part.weight());
+        let runs = linear.parts.chunk_by(|a, b| format(a) == format(b));
+        runs.map(|parts| (LinearSpec { parts: parts.to_vec(), ..linear.clone() }, format(&parts[0]))).collect()
+    }
+}
+
+impl fmt::Display for Formats {
+    /// All formats, the most common first: `q4_k+q6_k`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.all.iter().map(Format::to_string).collect();
+        f.write_str(&names.join("+"))
+    }
+}

@@ -7,7 +7,7 @@ use redline_kernels::{Format, Simd};
 use redline_models::arch;
 use serde_json::{Value, json};
 
-use crate::reference::{Bench, golden_root, nmse, open, reference};
+use crate::reference::{Bench, golden_root, nmse, open, reference, reference_in};
 
 /// Checkpoints that have something which GGUF files cannot say, with the values that all files of their family stand for.
 fn told(name: &str) -> Vec<(&'static str, Value)> {
@@ -77,4 +77,20 @@ fn every_architecture_of_llama_cpp_has_a_file() {
         assert!(named(architecture.name), "{}", architecture.name);
     }
     assert!(named("Olmo3ForCausalLM"));
+}
+
+/// Files that llama.cpp quantised, with their prompts and logits.
+fn quantized() -> [PathBuf; 2] {
+    ["q4_k_m", "mixed"].map(|name| golden_root().join(format!("quantized/{name}.gguf")))
+}
+
+#[test]
+fn weights_of_every_type_as_f32_give_the_logits_of_the_reference() {
+    for file in quantized() {
+        let want = reference_in(&file.with_extension("safetensors"));
+        let mut bench = Bench::new(open(&file, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
+        let sequence = bench.sequence();
+        let error = nmse(&bench.pass(&[(sequence, &want.prompt)]).concat(), &want.logits);
+        assert!(error <= 1e-8, "{}: NMSE {error:e}", file.display());
+    }
 }

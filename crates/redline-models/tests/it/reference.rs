@@ -53,7 +53,11 @@ fn checkpoints(masked: bool) -> Vec<PathBuf> {
 }
 
 pub(crate) fn reference(dir: &Path) -> Reference {
-    let bytes = std::fs::read(dir.join("reference.safetensors")).unwrap();
+    reference_in(&dir.join("reference.safetensors"))
+}
+
+pub(crate) fn reference_in(file: &Path) -> Reference {
+    let bytes = std::fs::read(file).unwrap();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let json: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
     let data = |name: &str| {

@@ -1,0 +1,173 @@
+"""GGUF files, written by llama.cpp.
+
+    python llama_cpp.py PATH/TO/llama.cpp [NAME...]
+    python llama_cpp.py PATH/TO/llama.cpp --quantized PATH/TO/llama-quantize
+
+llama.cpp is that of the source distribution of llama-cpp-python 0.3.36 (`vendor/llama.cpp`). Its converter needs the packages `gguf` 0.19.0
+and `sentencepiece` besides those of requirements.txt. Golden checkpoints become `gguf/NAME.gguf` without a tokenizer; all matrices are bf16.
+
+The second command makes a Llama with random weights and quantises it: `quantized/q4_k_m.gguf` as users of llama.cpp do, and
+`quantized/mixed.gguf` with another type in almost every tensor. Beside them are a prompt and its logits by transformers, which converts all
+weights to f32.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+# One checkpoint of each family that has a name in llama.cpp, and those in which a key matters that the first lacks.
+NAMES = [
+    "dream-a",
+    "gemma2-a",
+    "gemma3-a",
+    "gemma3-b",
+    "gpt2-a",
+    "llada-a",
+    "llama-a",
+    "llama-b",
+    "ministral3-a",
+    "mistral-a",
+    "olmo2-a",
+    "olmo3-a",
+    "olmo3-b",
+    "phi3-a",
+    "phi3-b",
+    "qwen2-a",
+    "qwen3-a",
+    "smollm3-a",
+]
+
+
+
+
+def prepared(source, folder):
+    """A copy of a checkpoint with what the converter asks for and the model does not need."""
+    target = pathlib.Path(folder) / source.name
+    shutil.copytree(source, target)
+    config = json.loads((source / "config.json").read_text())
+    # Old configurations of GPT-2 have both.
+    if "n_positions" in config:
+        config["n_ctx"] = config["n_positions"]
+    (target / "config.json").write_text(json.dumps(config))
+    # The converter of Gemma 3 leaves out rows of the embedding beyond the vocabulary.
+    vocabulary = {str(i): i for i in range(config.get("vocab_size", 0))}
+    tokenizer = {"model": {"vocab": vocabulary}, "added_tokens": []}
+    (target / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return target
+
+
+def all_classes(of):
+    yield of
+    for inner in of.__subclasses__():
+        yield from all_classes(inner)
+
+
+MIXED = {
+    "blk.0.attn_q": "q5_k",
+    "blk.0.attn_k": "q2_k",
+    "blk.0.attn_v": "q3_k",
+    "blk.0.attn_output": "q4_0",
+    "blk.0.ffn_gate": "iq4_nl",
+    "blk.0.ffn_up": "q5_1",
+    "blk.0.ffn_down": "mxfp4",
+    "blk.1.attn_q": "iq4_xs",
+    "blk.1.attn_k": "q8_0",
+    "blk.1.attn_v": "f16",
+    "blk.1.attn_output": "bf16",
+    "blk.1.ffn_gate": "q6_k",
+    "blk.1.ffn_up": "q3_k",
+    "blk.1.ffn_down": "q2_k",
+}
+
+
+def random_llama(folder):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        hidden_size=256,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=96,
+        max_position_embeddings=128,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=False,
+    )
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            noise = torch.randn_like(values)
+            values.copy_(1 + 0.1 * noise if "norm" in name else noise if "embed" in name else 0.08 * noise)
+    model.save_pretrained(folder)
+
+
+def set_small_vocabulary(model):
+    writer = model.gguf_writer
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list([f"t{i}" for i in range(96)])
+    writer.add_token_types([1] * 96)
+    writer.add_token_merges(["t 1"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+
+
+def write_reference(target):
+    import torch
+    from safetensors.torch import save_file
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(target.parent, gguf_file=target.name, dtype=torch.float32)
+    prompt = torch.randint(0, 96, (1, 40), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        logits = model.eval()(prompt).logits[0]
+    save_file({"prompt": prompt[0], "logits": logits.contiguous()}, target.with_suffix(".safetensors"))
+
+
+def quantized(convert, program):
+    (HERE / "quantized").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        source, whole = pathlib.Path(folder) / "model", pathlib.Path(folder) / "whole.gguf"
+        random_llama(source)
+        convert(source, whole, "ALL_F32", set_small_vocabulary)
+        mixed = ["--token-embedding-type", "q5_0", "--output-tensor-type", "q4_1"]
+        for name, of in MIXED.items():
+            mixed += ["--tensor-type", f"{name}={of}"]
+        for name, flags in [("q4_k_m", []), ("mixed", mixed)]:
+            target = HERE / "quantized" / f"{name}.gguf"
+            subprocess.run([program, *flags, whole, target, "Q4_K_M"], check=True, stdout=subprocess.DEVNULL)
+            write_reference(target)
+
+
+def main():
+    sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
+    import gguf
+    from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
+
+    def convert(source, target, file_type, set_vocabulary):
+        config = ModelBase.load_hparams(source, False)
+        model_class = get_model_class(get_model_architecture(config, ModelType.TEXT))
+        for each in all_classes(ModelBase):
+            each.set_vocab = set_vocabulary
+        # Eager, because the converter's lazy tensors do not support every version of torch.
+        file_type = getattr(gguf.LlamaFileType, file_type)
+        model_class(source, file_type, target, model_name=target.stem, eager=True).write()
+
+    if "--quantized" in sys.argv:
+        return quantized(convert, sys.argv[-1])
+    (HERE / "gguf").mkdir(exist_ok=True)
+    for name in sys.argv[2:] or NAMES:
+        with tempfile.TemporaryDirectory() as folder:
+            source = prepared(HERE / name, folder)
+            convert(source, HERE / "gguf" / f"{name}.gguf", "MOSTLY_BF16", lambda self: None)
+
+
+if __name__ == "__main__":
+    main()

@@ -527,7 +527,7 @@ impl Settings {
             engine.tokenizer().into_iter().for_each(|it| message::warn_of_fallback(model, it));
         }
         // A model in the hub cache lies in a directory named after its commit.
-        let name = if Path::new(model).is_dir() { engine.info().name.clone() } else { model.to_owned() };
+        let name = if Path::new(model).exists() { engine.info().name.clone() } else { model.to_owned() };
         Ok(LoadedModel { engine, name })
     }
 }

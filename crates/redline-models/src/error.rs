@@ -73,6 +73,12 @@ pub enum ModelError {
         /// The directory.
         dir: String,
     },
+    /// An adapter was to be merged into a GGUF file.
+    #[error("this model is a GGUF file: an adapter is merged into weights as they were trained\n  in `{file}`")]
+    MergeGguf {
+        /// The file, or its directory.
+        file: String,
+    },
     /// A DoRA adapter was to be merged with a scale.
     #[error(
         "the adapter rescales the weights that it changes (DoRA), so it has no scale of {scale}\n  in `{adapter}`"
@@ -197,7 +203,7 @@ impl ModelError {
                 Some(hint![Setting::Format.unset(), ", or load the model that was converted"])
             }
             Self::AlreadyConverted { .. } => Some("convert the model that it was made of".into()),
-            Self::MergeConverted { .. } => {
+            Self::MergeConverted { .. } | Self::MergeGguf { .. } => {
                 Some("merge into the model that it was made of, and convert the result".into())
             }
             Self::AdapterFormat { .. } | Self::AdapterModule { .. } | Self::AdapterBase { .. } => Some(

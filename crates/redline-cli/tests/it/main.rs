@@ -27,6 +27,11 @@ mod exchange;
 mod gemm_lora_lane;
 mod generate;
 mod golden;
+mod gguf;
+// The tests of redline-weights use all of it.
+#[allow(dead_code)]
+#[path = "../../../redline-weights/tests/it/gguf/writer.rs"]
+mod gguf_writer;
 mod guide_fields;
 mod guides;
 mod harness;

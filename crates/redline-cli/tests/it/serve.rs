@@ -10,10 +10,10 @@ use crate::harness::{command, redline};
 const GUIDE: &str = include_str!("../../../../docs/serving.md");
 
 /// A running server. It is killed if a test fails.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     address: String,
-    client: HttpClient,
+    pub(crate) client: HttpClient,
 }
 
 impl Process {
@@ -21,7 +21,7 @@ impl Process {
         Self::of("demo", flags)
     }
 
-    fn of(model: &str, flags: &[&str]) -> Self {
+    pub(crate) fn of(model: &str, flags: &[&str]) -> Self {
         let mut command =
             command(&[&["serve", "--model", model, "--port", "0", "--threads", "1"], flags].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use redline_weights::{
-    AdapterFiles, Checkpoint, ConfigFile, DirWriter, Disk, FittedModule, Infq, TensorInfo, TensorWriter,
+    AdapterFiles, Checkpoint, ConfigFile, DirWriter, Gguf, Disk, FittedModule, Infq, TensorInfo, TensorWriter,
     WeightsError,
 };
 
@@ -50,6 +50,9 @@ pub fn merge_on(
 ) -> Result<(), ModelError> {
     if Infq::is(base) {
         return Err(ModelError::MergeConverted { dir: base.display().to_string() });
+    }
+    if Gguf::is(base) {
+        return Err(ModelError::MergeGguf { file: base.display().to_string() });
     }
     DirWriter::refuse_occupied(destination)?;
     let config = ConfigFile::open(&base.join("config.json"))?;

@@ -99,7 +99,9 @@ fn charsmap(metadata: &GgufMetadata) -> Result<Vec<u8>, WeightsError> {
     match metadata.get(&key) {
         None => Ok(Vec::new()),
         Some(GgufValue::Array(GgufArray::U8(bytes))) => Ok(bytes.clone()),
-        Some(GgufValue::Array(GgufArray::I8(bytes))) => Ok(bytes.iter().map(|byte| byte.cast_unsigned()).collect()),
+        Some(GgufValue::Array(GgufArray::I8(bytes))) => {
+            Ok(bytes.iter().map(|byte| byte.cast_unsigned()).collect())
+        }
         Some(_) => Err(metadata.refuse(&key, "an array of bytes")),
     }
 }

@@ -74,7 +74,9 @@ pub enum ModelError {
         dir: String,
     },
     /// An adapter was to be merged into a GGUF file.
-    #[error("this model is a GGUF file: an adapter is merged into weights as they were trained\n  in `{file}`")]
+    #[error(
+        "this model is a GGUF file: an adapter is merged into weights as they were trained\n  in `{file}`"
+    )]
     MergeGguf {
         /// The file, or its directory.
         file: String,

@@ -58,7 +58,8 @@ impl Formats {
     pub(crate) fn runs(&self, linear: &LinearSpec) -> Vec<(LinearSpec, Format)> {
         let format = |part: &PartSpec| self.of(&part.weight());
         let runs = linear.parts.chunk_by(|a, b| format(a) == format(b));
-        runs.map(|parts| (LinearSpec { parts: parts.to_vec(), ..linear.clone() }, format(&parts[0]))).collect()
+        runs.map(|parts| (LinearSpec { parts: parts.to_vec(), ..linear.clone() }, format(&parts[0])))
+            .collect()
     }
 }
 

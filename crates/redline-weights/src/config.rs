@@ -205,3 +205,37 @@ impl ConfigFile {
         get(value).map(Some).ok_or_else(refuse)
     }
 }
+/// A JSON object in the making.
+#[derive(Debug, Clone, Default)]
+pub struct ConfigObject(Map<String, Value>);
+
+impl ConfigObject {
+    /// Sets a key, to a number, a text, a truth value, a list, another object, or to nothing.
+    pub fn set(&mut self, key: &str, value: impl Into<Value>) {
+        self.0.insert(key.to_owned(), value.into());
+    }
+
+    /// Removes a key and returns its value, if there is one.
+    pub fn remove(&mut self, key: &str) -> Option<impl Into<Value> + use<>> {
+        self.0.remove(key)
+    }
+
+    /// Removes a key, and returns its value if that is an object.
+    pub fn take_object(&mut self, key: &str) -> Option<Self> {
+        match self.0.remove(key) {
+            Some(Value::Object(object)) => Some(Self(object)),
+            _ => None,
+        }
+    }
+
+    /// The text of the object, with a line for each key.
+    pub fn to_json(&self) -> Vec<u8> {
+        format!("{:#}\n", Value::Object(self.0.clone())).into_bytes()
+    }
+}
+
+impl From<ConfigObject> for Value {
+    fn from(object: ConfigObject) -> Self {
+        Self::Object(object.0)
+    }
+}

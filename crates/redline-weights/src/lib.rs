@@ -53,7 +53,7 @@ pub use adapter::{
 };
 pub use checkpoint::{Checkpoint, shard_names, weight_layouts};
 pub use checksum::Checksum;
-pub use config::ConfigFile;
+pub use config::{ConfigFile, ConfigObject};
 pub use directory::DirWriter;
 pub use disk::{Disk, DiskFile, FileOperation};
 pub use dtype::{Dtype, StoredDtype};

@@ -84,7 +84,9 @@ fn named(name: &str) -> (String, bool) {
     let mut parts = name.trim_end_matches(".weight").splitn(3, '.');
     let (first, layer, rest) = (parts.next().unwrap(), parts.next(), parts.next());
     let part = match rest {
-        None => return (format!("{}.weight", if first == "norm" { "output_norm" } else { "token_embd" }), false),
+        None => {
+            return (format!("{}.weight", if first == "norm" { "output_norm" } else { "token_embd" }), false);
+        }
         Some("input_layernorm") => "attn_norm",
         Some("post_attention_layernorm") => "ffn_norm",
         Some("self_attn.q_proj") => "attn_q",
@@ -133,7 +135,9 @@ fn demo() -> (tempfile::TempDir, PathBuf) {
 /// The standard output of a command for a model, without the model's name.
 fn output(model: &str, arguments: &[&str]) -> String {
     let out = redline(&[arguments, &["--model", model]].concat()).ok().out;
-    out.replace(&format!("\"{model}\""), "\"M\"").replace("\"demo.gguf\"", "\"M\"").replace("\"demo\"", "\"M\"")
+    out.replace(&format!("\"{model}\""), "\"M\"")
+        .replace("\"demo.gguf\"", "\"M\"")
+        .replace("\"demo\"", "\"M\"")
 }
 
 #[test]
@@ -167,7 +171,8 @@ fn a_converted_file_has_its_tokenizer_its_template_and_its_bits() {
     assert_eq!(output(to, &chat), output(from, &[&chat[..], &["--format", "w8"]].concat()));
     assert_ne!(output(to, &chat), output(to, &[&prompt[..3], &["--max-new-tokens", "4"]].concat()));
     // Text ends at the id that the file names.
-    let ends: Value = serde_json::from_slice(&fs::read(Path::new(to).join("generation_config.json")).unwrap()).unwrap();
+    let ends: Value =
+        serde_json::from_slice(&fs::read(Path::new(to).join("generation_config.json")).unwrap()).unwrap();
     assert_eq!(ends, json!({ "eos_token_id": [1] }));
 }
 

@@ -26,8 +26,8 @@ mod examples;
 mod exchange;
 mod gemm_lora_lane;
 mod generate;
-mod golden;
 mod gguf;
+mod golden;
 // The tests of redline-weights use all of it.
 #[allow(dead_code)]
 #[path = "../../../redline-weights/tests/it/gguf/writer.rs"]

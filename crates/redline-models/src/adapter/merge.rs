@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use redline_weights::{
-    AdapterFiles, Checkpoint, ConfigFile, DirWriter, Gguf, Disk, FittedModule, Infq, TensorInfo, TensorWriter,
-    WeightsError,
+    AdapterFiles, Checkpoint, ConfigFile, DirWriter, Disk, FittedModule, Gguf, Infq, TensorInfo,
+    TensorWriter, WeightsError,
 };
 
 use super::source::{ModulePlace, base_modules, check_base};

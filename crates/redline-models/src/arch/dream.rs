@@ -6,7 +6,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, Objective};
 

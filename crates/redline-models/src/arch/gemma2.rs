@@ -5,7 +5,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Gate, Options};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, NormKind, NormSpec, NormsSpec};
 
@@ -43,7 +44,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     set_keys(keys, 46)?;
     keys.copy_numbers(&[("attn_logit_softcapping", "attn_logit_softcapping")])?;
-    keys.set("sliding_window", keys.opt_count("attention.sliding_window")?.unwrap_or(4096));
+    let value = keys.opt_count("attention.sliding_window")?.unwrap_or(4096);
+    keys.config().set("sliding_window", value);
     let slides = keys.slides(2)?;
     keys.set_layer_types(&slides);
     Ok(())
@@ -54,13 +56,13 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
 pub(super) fn set_keys(keys: &mut Keys<'_>, layers_of_27b: usize) -> Result<(), ModelError> {
     keys.set_common()?;
     keys.copy_numbers(&[("final_logit_softcapping", "final_logit_softcapping")])?;
-    keys.set("hidden_activation", "gelu_pytorch_tanh");
+    keys.config().set("hidden_activation", "gelu_pytorch_tanh");
     let scalar = if keys.layers()? == layers_of_27b {
         keys.count("embedding_length")? / keys.count("attention.head_count")?.max(1)
     } else {
         keys.head_dim()?
     };
-    keys.set("query_pre_attn_scalar", scalar);
+    keys.config().set("query_pre_attn_scalar", scalar);
     Ok(())
 }
 

@@ -6,7 +6,8 @@ use redline_weights::ConfigFile;
 use super::{Architecture, gemma2};
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::DecoderSpec;
@@ -43,6 +44,6 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     let window = keys.opt_count("attention.sliding_window")?.filter(|window| *window > 0);
     let slides = keys.slides(6)?;
     keys.set_layer_types(&if window.is_some() { slides } else { vec![false; slides.len()] });
-    keys.set("sliding_window", window);
+    keys.config().set("sliding_window", window);
     Ok(())
 }

@@ -6,7 +6,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{
     AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
@@ -96,12 +97,14 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
         ("n_head", keys.count("attention.head_count")?),
     ];
     for (key, size) in sizes {
-        keys.set(key, size);
+        keys.config().set(key, size);
     }
     if keys.kv_heads()? != keys.count("attention.head_count")? {
         return Err(keys.refuse("attention.head_count_kv", "the number of heads"));
     }
-    keys.set("vocab_size", keys.vocab()?);
-    keys.set("tie_word_embeddings", keys.is_tied());
+    let value = keys.vocab()?;
+    keys.config().set("vocab_size", value);
+    let value = keys.is_tied();
+    keys.config().set("tie_word_embeddings", value);
     keys.copy_numbers(&[("attention.layer_norm_epsilon", "layer_norm_epsilon")])
 }

@@ -7,7 +7,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive, require};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
@@ -93,14 +94,16 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
         ("n_kv_heads", keys.kv_heads()?),
     ];
     for (key, size) in sizes {
-        keys.set(key, size);
+        keys.config().set(key, size);
     }
     for (key, value) in FIXED {
-        keys.set(key, *value);
+        keys.config().set(key, *value);
     }
-    keys.set("include_qkv_bias", keys.has("blk.0.attn_q.bias"));
-    keys.set("vocab_size", keys.vocab()?);
-    keys.set("weight_tying", keys.is_tied());
+    keys.set_presence("include_qkv_bias", "blk.0.attn_q.bias");
+    let value = keys.vocab()?;
+    keys.config().set("vocab_size", value);
+    let value = keys.is_tied();
+    keys.config().set("weight_tying", value);
     keys.copy_numbers(&[("attention.layer_norm_rms_epsilon", "rms_norm_eps")])?;
     keys.set_rotation()
 }

@@ -5,7 +5,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::DecoderSpec;
 
@@ -31,7 +32,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 /// Mistral's models have this name, too.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     keys.set_common()?;
-    keys.set("attention_bias", keys.has("blk.0.attn_q.bias"));
-    keys.set("mlp_bias", keys.has("blk.0.ffn_gate.bias"));
+    keys.set_presence("attention_bias", "blk.0.attn_q.bias");
+    keys.set_presence("mlp_bias", "blk.0.ffn_gate.bias");
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Ministral 3 (Mistral AI 2025), text only: Mistral with YaRN, and queries that grow with their position.
 
 use redline_weights::ConfigFile;
-use serde_json::{Map, Value};
 
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, PositionSpec, QueryGrowth};
 
@@ -44,14 +44,14 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     keys.set_common()?;
-    let mut parameters = match keys.take("rope_scaling") {
-        Some(Value::Object(scaling)) => scaling,
-        _ => Map::new(),
-    };
-    parameters.extend(keys.take("rope_theta").map(|theta| ("rope_theta".to_owned(), theta)));
-    if let Some(beta) = keys.opt_number("attention.temperature_scale")?.filter(|beta| *beta != 0.0) {
-        parameters.insert("llama_4_scaling_beta".to_owned(), f64::from(beta).into());
+    let theta = keys.config().remove("rope_theta");
+    let mut parameters = keys.config().take_object("rope_scaling").unwrap_or_default();
+    if let Some(theta) = theta {
+        parameters.set("rope_theta", theta);
     }
-    keys.set("rope_parameters", Value::Object(parameters));
+    if let Some(beta) = keys.opt_number("attention.temperature_scale")?.filter(|beta| *beta != 0.0) {
+        parameters.set("llama_4_scaling_beta", f64::from(beta));
+    }
+    keys.config().set("rope_parameters", parameters);
     Ok(())
 }

@@ -6,7 +6,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, NormSpec, NormsSpec};
 
@@ -26,12 +27,12 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 /// OLMo 3 has this name, too; its layers have windows.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     keys.set_common()?;
-    keys.set("attention_bias", keys.has("blk.0.attn_q.bias"));
+    keys.set_presence("attention_bias", "blk.0.attn_q.bias");
     let slides = keys.slides(4)?;
     if let Some(window) = keys.opt_count("attention.sliding_window")?.filter(|window| *window > 0) {
-        keys.set("architectures", vec!["Olmo3ForCausalLM"]);
-        keys.set("model_type", "olmo3");
-        keys.set("sliding_window", window);
+        keys.config().set("architectures", vec!["Olmo3ForCausalLM"]);
+        keys.config().set("model_type", "olmo3");
+        keys.config().set("sliding_window", window);
         keys.set_layer_types(&slides);
         keys.set_local_rotation(None)?;
     }

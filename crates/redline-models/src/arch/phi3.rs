@@ -6,7 +6,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::DecoderSpec;
@@ -34,7 +35,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 /// llama.cpp does not use the window; here it is that of the model.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     if let Some(window) = keys.opt_count("attention.sliding_window")?.filter(|window| *window > 0) {
-        keys.set("sliding_window", window);
+        keys.config().set("sliding_window", window);
     }
     keys.set_common()
 }

@@ -6,7 +6,8 @@ use super::Architecture;
 use super::qwen2::windows;
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::DecoderSpec;
 
@@ -42,6 +43,6 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 }
 
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
-    keys.set("attention_bias", keys.has("blk.0.attn_q.bias"));
+    keys.set_presence("attention_bias", "blk.0.attn_q.bias");
     keys.set_common()
 }

@@ -5,7 +5,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options, config_error};
-use crate::gguf::dialect::{GgufDialect, Keys};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::DecoderSpec;
@@ -55,8 +56,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 /// Which layers rotate is not stored: the defaults apply, as in llama.cpp.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     keys.set_common()?;
-    keys.set("attention_bias", keys.has("blk.0.attn_q.bias"));
-    keys.set("mlp_bias", keys.has("blk.0.ffn_gate.bias"));
+    keys.set_presence("attention_bias", "blk.0.attn_q.bias");
+    keys.set_presence("mlp_bias", "blk.0.ffn_gate.bias");
     Ok(())
 }
 

@@ -18,7 +18,8 @@ pub(crate) fn adapt(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), M
     whole(&mut spec.final_norm);
     for layer in &mut spec.layers {
         let LayerSpec { attention, attention_norms, mlp, mlp_norms, .. } = layer;
-        let norms = [attention_norms, mlp_norms].into_iter().flat_map(|norms| [&mut norms.before, &mut norms.after]);
+        let norms =
+            [attention_norms, mlp_norms].into_iter().flat_map(|norms| [&mut norms.before, &mut norms.after]);
         norms.flatten().for_each(whole);
         if let Some((query, key)) = &mut attention.head_norms {
             whole(query);
@@ -50,7 +51,8 @@ fn divide(gguf: &ConfigFile, positions: &mut PositionSpec) -> Result<(), ModelEr
         return Err(gguf.refuse(FACTORS, "no factors, since layers have different rotations").into());
     };
     let frequencies = &mut rotation.inverse_frequencies;
-    if factors.len() != frequencies.len() || !factors.iter().all(|factor| *factor > 0.0 && factor.is_finite()) {
+    if factors.len() != frequencies.len() || !factors.iter().all(|factor| *factor > 0.0 && factor.is_finite())
+    {
         return Err(gguf.refuse(FACTORS, format!("{} positive numbers", frequencies.len())).into());
     }
     for (frequency, factor) in frequencies.iter_mut().zip(factors) {

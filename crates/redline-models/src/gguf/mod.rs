@@ -1,7 +1,8 @@
 //! Models in GGUF files. Metadata becomes the `config.json` that says the same, so that one specification serves both; the tensors
 //! of the specification are found under their names in the file.
 //!
-//! - `dialect.rs`: what an architecture's files have of their own, and the keys that all have; `rotary.rs`: those of the rotation.
+//! - `keys.rs`: the configuration in the making. `dialect.rs`: what an architecture's files have of their own, and the keys that all have;
+//!   `rotary.rs`: those of the rotation.
 //! - `adapted.rs`: what differs in a specification whose tensors come from such a file.
 //! - `tensors.rs`: names, and the order of rows.
 //!
@@ -9,17 +10,17 @@
 
 pub(crate) mod adapted;
 pub(crate) mod dialect;
+pub(crate) mod keys;
 mod rotary;
 pub(crate) mod tensors;
 
 pub use dialect::GgufDialect;
 
-use redline_weights::{ConfigFile, Gguf};
-use serde_json::{Value, json};
+use redline_weights::{ConfigFile, ConfigObject, Gguf};
 
 use crate::ModelError;
 use crate::arch::{ALL, Architecture};
-use dialect::Keys;
+use keys::Keys;
 
 /// The key that names the architecture.
 const ARCHITECTURE: &str = "general.architecture";
@@ -34,14 +35,15 @@ pub fn config_json(gguf: &Gguf) -> Result<Vec<u8>, ModelError> {
     let metadata = gguf.metadata();
     let (architecture, dialect) = find(gguf)?;
     let mut keys = Keys::new(gguf, dialect.architecture);
-    keys.set("architectures", json!([architecture.name]));
-    keys.set("model_type", architecture.model_type);
-    keys.set(adapted::KEY, json!({}));
+    let config = keys.config();
+    config.set("architectures", vec![architecture.name]);
+    config.set("model_type", architecture.model_type);
+    config.set(adapted::KEY, ConfigObject::default());
     (dialect.config)(&mut keys)?;
     if let Some(mask) = metadata.opt_u32(MASK)? {
-        keys.set("mask_token_id", mask);
+        keys.config().set("mask_token_id", mask);
     }
-    Ok(format!("{:#}\n", Value::Object(keys.finish()?)).into_bytes())
+    Ok(keys.finish()?.to_json())
 }
 
 /// [`config_json`], read. Messages name the file.

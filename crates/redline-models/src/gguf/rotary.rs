@@ -1,10 +1,10 @@
 //! The rotation of queries and keys: `rope_theta`, `rope_scaling` and `partial_rotary_factor`.
 
 use redline_kernels::op::kv::MAX_HEAD_DIM;
-use serde_json::{Map, Value, json};
+use redline_weights::ConfigObject;
 
 use super::adapted;
-use super::dialect::Keys;
+use super::keys::Keys;
 use crate::ModelError;
 
 /// Factors by which the inverse frequencies are divided.
@@ -16,26 +16,49 @@ pub(super) const LONG_FACTORS: &str = "rope_factors_long.weight";
 /// llama.cpp's base if the file names none.
 const DEFAULT_THETA: f32 = 10_000.0;
 
-/// Sets the keys of the rotation.
-pub(super) fn set(keys: &mut Keys<'_>) -> Result<(), ModelError> {
-    let theta = keys.number_or("rope.freq_base", DEFAULT_THETA)?;
-    keys.set("rope_theta", f64::from(theta));
-    let head_dim = keys.head_dim()?;
-    if let Some(rotated) = keys.opt_count("rope.dimension_count")?
-        && rotated != head_dim
-    {
-        if rotated > head_dim {
-            return Err(keys.refuse("rope.dimension_count", format!("at most {head_dim}, the values of a head")));
+impl Keys<'_> {
+    /// Sets the keys of the rotation: `rope_theta`, `rope_scaling` and `partial_rotary_factor`.
+    pub(crate) fn set_rotation(&mut self) -> Result<(), ModelError> {
+        let theta = self.number_or("rope.freq_base", DEFAULT_THETA)?;
+        self.config().set("rope_theta", f64::from(theta));
+        let head_dim = self.head_dim()?;
+        if let Some(rotated) = self.opt_count("rope.dimension_count")?
+            && rotated != head_dim
+        {
+            if rotated > head_dim {
+                let supported = format!("at most {head_dim}, the values of a head");
+                return Err(self.refuse("rope.dimension_count", supported));
+            }
+            self.config().set("partial_rotary_factor", share(rotated, head_dim));
         }
-        keys.set("partial_rotary_factor", share(rotated, head_dim));
+        if let Some(scaling) = scaling(self)? {
+            self.config().set("rope_scaling", scaling);
+        }
+        if let Some(factors) = factors(self, FACTORS)? {
+            let mut gguf = ConfigObject::default();
+            gguf.set(adapted::FACTORS, factors);
+            self.config().set(adapted::KEY, gguf);
+        }
+        Ok(())
     }
-    if let Some(scaling) = scaling(keys)? {
-        keys.set("rope_scaling", scaling);
+
+    /// Gives layers with a window a rotation of their own, without scaling, as transformers 5 writes it. `default_theta` is its base if the
+    /// file names none; `None`: that of the others.
+    pub(crate) fn set_local_rotation(&mut self, default_theta: Option<f32>) -> Result<(), ModelError> {
+        let global = self.number_or("rope.freq_base", DEFAULT_THETA)?;
+        let local = self.opt_number("rope.freq_base_swa")?.or(default_theta).unwrap_or(global);
+        let config = self.config();
+        let (mut full, mut sliding) =
+            (config.take_object("rope_scaling").unwrap_or_default(), ConfigObject::default());
+        full.set("rope_theta", f64::from(global));
+        sliding.set("rope_theta", f64::from(local));
+        let mut parameters = ConfigObject::default();
+        parameters.set("full_attention", full);
+        parameters.set("sliding_attention", sliding);
+        config.remove("rope_theta");
+        config.set("rope_parameters", parameters);
+        Ok(())
     }
-    if let Some(factors) = factors(keys, FACTORS)? {
-        keys.set(adapted::KEY, json!({ adapted::FACTORS: factors }));
-    }
-    Ok(())
 }
 
 /// The share of a head that is rotated, of which `dimensions` is the whole part.
@@ -45,7 +68,7 @@ fn share(dimensions: u32, head_dim: u32) -> f64 {
 }
 
 /// `rope_scaling`, if the rotation is scaled.
-fn scaling(keys: &Keys<'_>) -> Result<Option<Value>, ModelError> {
+fn scaling(keys: &Keys<'_>) -> Result<Option<ConfigObject>, ModelError> {
     let factor = match keys.opt_number("rope.scaling.factor")? {
         Some(factor) => Some(factor),
         // Older files
@@ -53,21 +76,21 @@ fn scaling(keys: &Keys<'_>) -> Result<Option<Value>, ModelError> {
     };
     let named = keys.opt_text("rope.scaling.type")?;
     let (short, long) = (factors(keys, SHORT_FACTORS)?, factors(keys, LONG_FACTORS)?);
-    let mut scaling = Map::new();
-    let mut set = |key: &str, value: Value| scaling.insert(key.to_owned(), value);
+    let mut scaling = ConfigObject::default();
     let numbers: &[(&str, &str)] = match (short, long, named) {
         (Some(short), Some(long), None | Some("none" | "linear" | "longrope")) => {
-            set("rope_type", "longrope".into());
-            set("short_factor", short.into());
-            set("long_factor", long.into());
+            scaling.set("rope_type", "longrope");
+            scaling.set("short_factor", short);
+            scaling.set("long_factor", long);
             &[("rope.scaling.attn_factor", "attention_factor")]
         }
         (None, None, Some("yarn")) => {
-            set("rope_type", "yarn".into());
+            scaling.set("rope_type", "yarn");
             // llama.cpp's other factor is 1, like `mscale` of the models that have one.
-            if let Some(all) = keys.opt_number("rope.scaling.yarn_log_multiplier")?.filter(|all| *all != 0.0) {
-                set("mscale", 1.0.into());
-                set("mscale_all_dim", f64::from(all).into());
+            if let Some(all) = keys.opt_number("rope.scaling.yarn_log_multiplier")?.filter(|all| *all != 0.0)
+            {
+                scaling.set("mscale", 1.0);
+                scaling.set("mscale_all_dim", f64::from(all));
             }
             &[
                 ("rope.scaling.factor", "factor"),
@@ -80,8 +103,8 @@ fn scaling(keys: &Keys<'_>) -> Result<Option<Value>, ModelError> {
         (None, None, None | Some("linear")) => match factor {
             None | Some(0.0 | 1.0) => return Ok(None),
             Some(factor) => {
-                set("rope_type", "linear".into());
-                set("factor", f64::from(factor).into());
+                scaling.set("rope_type", "linear");
+                scaling.set("factor", f64::from(factor));
                 &[]
             }
         },
@@ -96,13 +119,13 @@ fn scaling(keys: &Keys<'_>) -> Result<Option<Value>, ModelError> {
     };
     for (name, key) in numbers {
         if let Some(number) = keys.opt_number(name)? {
-            set(key, f64::from(number).into());
+            scaling.set(key, f64::from(number));
         }
     }
     if let Some(context) = keys.opt_count("rope.scaling.original_context_length")? {
-        set("original_max_position_embeddings", context.into());
+        scaling.set("original_max_position_embeddings", context);
     }
-    Ok(Some(Value::Object(scaling)))
+    Ok(Some(scaling))
 }
 
 /// Factors of a rotation, if the file has them: at most one for every two values of a head.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use redline_weights::{Gguf, GgufFault, GgufTensor, GgufType, WeightsError};
 
-use super::dialect::{EMBEDDING, HEAD};
+use super::keys::{EMBEDDING, HEAD};
 use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
 use crate::ModelError;
 use crate::spec::{AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, NormSpec, PositionSpec};
@@ -44,7 +44,8 @@ impl<'a> GgufTensors<'a> {
                 return Err(WeightsError::Gguf { file, fault }.into());
             }
         }
-        let known: HashSet<&str> = found.places.values().map(|place| place.name.as_str()).chain(OF_CONFIG).collect();
+        let known: HashSet<&str> =
+            found.places.values().map(|place| place.name.as_str()).chain(OF_CONFIG).collect();
         ModelError::refuse_unexpected(gguf.names().filter(|name| !known.contains(name)), gguf.origin())?;
         Ok(found)
     }
@@ -173,7 +174,8 @@ mod tests {
 
     #[test]
     fn a_row_lies_beside_the_one_that_is_rotated_with_it() {
-        let rows = |count: usize, head_dim| (0..count).map(|row| paired_row(row, head_dim)).collect::<Vec<_>>();
+        let rows =
+            |count: usize, head_dim| (0..count).map(|row| paired_row(row, head_dim)).collect::<Vec<_>>();
         assert_eq!(rows(8, 4), [0, 2, 1, 3, 4, 6, 5, 7]);
         assert_eq!(rows(6, 6), [0, 2, 4, 1, 3, 5]);
     }

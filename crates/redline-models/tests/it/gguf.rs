@@ -47,8 +47,7 @@ fn changed(dir: &Path, values: &[(&str, Value)], to: &Path) {
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
         std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
-    let mut config: Value =
-        serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
+    let mut config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
     for (key, value) in values {
         config[*key] = value.clone();
     }

@@ -6,6 +6,11 @@ mod convert;
 mod defaults;
 mod families;
 mod gguf;
+mod gguf_refusals;
+// The tests of redline-weights use all of it.
+#[allow(dead_code)]
+#[path = "../../../redline-weights/tests/it/gguf/writer.rs"]
+mod gguf_writer;
 mod golden;
 mod interrupted;
 mod invariance;

@@ -65,7 +65,8 @@ impl Gguf {
         let mut first = [0; MAGIC.len()];
         path.is_file()
             && (parts::is_named(path)
-                || File::open(path).is_ok_and(|mut file| file.read_exact(&mut first).is_ok() && first == MAGIC))
+                || File::open(path)
+                    .is_ok_and(|mut file| file.read_exact(&mut first).is_ok() && first == MAGIC))
     }
 
     /// Opens a GGUF file, or the only one in a directory. The name of a part (`NAME-00001-of-00003.gguf`) stands for all parts,

@@ -1,0 +1,235 @@
+//! A `config.json` in the making, from the metadata of a GGUF file.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use redline_weights::{ConfigObject, Gguf, GgufArray, GgufMetadata, GgufValue, WeightsError};
+
+use crate::ModelError;
+
+/// Whether a token sees only those before it; absent: it does.
+const CAUSAL: &str = "attention.causal";
+/// Keys of an architecture that never change a result.
+const WITHOUT_EFFECT: &[&str] =
+    &["vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "pooling_type"];
+
+/// A `config.json` in the making. It knows which keys of the metadata have been used.
+pub(crate) struct Keys<'a> {
+    gguf: &'a Gguf,
+    architecture: &'a str,
+    used: RefCell<BTreeSet<String>>,
+    config: ConfigObject,
+}
+
+impl<'a> Keys<'a> {
+    pub(super) fn new(gguf: &'a Gguf, architecture: &'a str) -> Self {
+        Self { gguf, architecture, used: RefCell::default(), config: ConfigObject::default() }
+    }
+
+    /// The keys of `config.json` so far.
+    pub(crate) fn config(&mut self) -> &mut ConfigObject {
+        &mut self.config
+    }
+
+    pub(super) fn metadata(&self) -> &'a GgufMetadata {
+        self.gguf.metadata()
+    }
+
+    /// The full name of a key of the architecture, which counts as used.
+    fn key(&self, name: &str) -> String {
+        let key = format!("{}.{name}", self.architecture);
+        self.used.borrow_mut().insert(key.clone());
+        key
+    }
+
+    /// Refuses the value of a key of the architecture.
+    pub(crate) fn refuse(&self, name: &str, supported: impl Into<String>) -> ModelError {
+        self.metadata().refuse(&self.key(name), supported).into()
+    }
+
+    /// A count that every model of the architecture has. A list with a number for each layer counts if all are equal.
+    pub(crate) fn count(&self, name: &str) -> Result<u32, ModelError> {
+        match self.opt_count(name)? {
+            Some(count) => Ok(count),
+            // Reading an absent key returns the error that names it.
+            None => Ok(self.metadata().u32(&self.key(name))?),
+        }
+    }
+
+    /// A count, if it is given.
+    pub(crate) fn opt_count(&self, name: &str) -> Result<Option<u32>, ModelError> {
+        let key = self.key(name);
+        if let Some(GgufValue::Array(_)) = self.metadata().get(&key) {
+            let counts = self.metadata().u32s(&key)?;
+            return match counts.split_first() {
+                Some((first, rest)) if rest.iter().all(|count| count == first) => Ok(Some(*first)),
+                _ => Err(self.metadata().refuse(&key, "one number, or the same for all layers").into()),
+            };
+        }
+        Ok(self.metadata().opt_u32(&key)?)
+    }
+
+    /// A number, if it is given.
+    pub(crate) fn opt_number(&self, name: &str) -> Result<Option<f32>, ModelError> {
+        Ok(self.metadata().opt_f32(&self.key(name))?)
+    }
+
+    /// A number, `default` if it is not given.
+    pub(crate) fn number_or(&self, name: &str, default: f32) -> Result<f32, ModelError> {
+        Ok(self.opt_number(name)?.unwrap_or(default))
+    }
+
+    /// A text, if it is given.
+    pub(super) fn opt_text(&self, name: &str) -> Result<Option<&'a str>, ModelError> {
+        Ok(self.metadata().opt_string(&self.key(name))?)
+    }
+
+    /// Copies numbers that are given: pairs of a key of the metadata and one of `config.json`.
+    pub(crate) fn copy_numbers(&mut self, names: &[(&str, &str)]) -> Result<(), ModelError> {
+        for (name, key) in names {
+            if let Some(number) = self.opt_number(name)? {
+                self.config.set(key, f64::from(number));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each layer has a window: a list, or a number n, which stands for full attention in every nth layer only; 0: in none.
+    pub(crate) fn slides(&self, default: u32) -> Result<Vec<bool>, ModelError> {
+        const NAME: &str = "attention.sliding_window_pattern";
+        let (key, layers) = (self.key(NAME), self.layers()?);
+        match self.metadata().get(&key) {
+            Some(GgufValue::Array(GgufArray::Bool(listed))) if listed.len() == layers => Ok(listed.clone()),
+            Some(GgufValue::Array(_)) => {
+                Err(self.refuse(NAME, format!("a number, or a list of booleans for {layers} layers")))
+            }
+            _ => match self.metadata().u32_or(&key, default)? {
+                0 => Ok(vec![true; layers]),
+                n => Ok((1..=layers).map(|layer| !layer.is_multiple_of(n as usize)).collect()),
+            },
+        }
+    }
+
+    /// Sets `layer_types` to what [`Keys::slides`] returns.
+    pub(crate) fn set_layer_types(&mut self, slides: &[bool]) {
+        let name = |slides: &bool| if *slides { "sliding_attention" } else { "full_attention" };
+        self.config.set("layer_types", slides.iter().map(name).collect::<Vec<_>>());
+    }
+
+    /// Number of layers.
+    pub(crate) fn layers(&self) -> Result<usize, ModelError> {
+        Ok(self.count("block_count")? as usize)
+    }
+
+    /// Values of a head.
+    pub(crate) fn head_dim(&self) -> Result<u32, ModelError> {
+        let (hidden, heads) = (self.count("embedding_length")?, self.count("attention.head_count")?);
+        let keys = match self.opt_count("attention.key_length")? {
+            Some(length) => length,
+            None if heads > 0 && hidden % heads == 0 => hidden / heads,
+            None => {
+                return Err(self.refuse("attention.head_count", format!("a divisor of {hidden}")));
+            }
+        };
+        match self.opt_count("attention.value_length")? {
+            Some(values) if values != keys => {
+                Err(self.refuse("attention.value_length", format!("`{keys}`, like `attention.key_length`")))
+            }
+            _ => Ok(keys),
+        }
+    }
+
+    /// Rows of the embedding.
+    pub(crate) fn vocab(&self) -> Result<usize, ModelError> {
+        Ok(self.gguf.tensor(EMBEDDING).map(|tensor| tensor.rows()).ok_or_else(|| {
+            let (tensor, file) = (EMBEDDING.to_owned(), self.gguf.origin().to_owned());
+            WeightsError::MissingTensor { tensor, file }
+        })?)
+    }
+
+    /// Sets a key of `config.json` to whether the file has a tensor.
+    pub(crate) fn set_presence(&mut self, key: &str, tensor: &str) {
+        let has = self.has(tensor);
+        self.config.set(key, has);
+    }
+
+    /// Whether the file has a tensor of this name.
+    pub(super) fn has(&self, tensor: &str) -> bool {
+        self.gguf.tensor(tensor).is_some()
+    }
+
+    /// The values of a tensor of at most `most` values, if the file has it.
+    pub(super) fn values(&self, tensor: &str, most: usize) -> Result<Option<Vec<f32>>, ModelError> {
+        let Some(found) = self.gguf.tensor(tensor) else { return Ok(None) };
+        if found.elements() > most {
+            let fact = format!("`{tensor}` has {} values; at most {most} are supported", found.elements());
+            return Err(ModelError::Config { fact, file: self.gguf.origin().display().to_string() });
+        }
+        let mut values = vec![0.0; found.elements()];
+        self.gguf.read_f32(tensor, &mut values)?;
+        Ok(Some(values))
+    }
+
+    /// Accepts attention to tokens on both sides.
+    pub(crate) fn sees_both_sides(&self) {
+        self.key(CAUSAL);
+    }
+
+    /// Number of KV heads.
+    pub(crate) fn kv_heads(&self) -> Result<u32, ModelError> {
+        match self.opt_count("attention.head_count_kv")? {
+            Some(heads) => Ok(heads),
+            None => self.count("attention.head_count"),
+        }
+    }
+
+    /// Whether the head is the embedding.
+    pub(crate) fn is_tied(&self) -> bool {
+        !self.has(HEAD)
+    }
+
+    /// The finished object. Refuses keys of the architecture that have not been used and may change the result: any but those that are
+    /// zero, false or empty.
+    pub(super) fn finish(self) -> Result<ConfigObject, ModelError> {
+        let prefix = format!("{}.", self.architecture);
+        let used = self.used.into_inner();
+        for key in self.gguf.metadata().keys() {
+            let Some(name) = key.strip_prefix(&prefix) else { continue };
+            let metadata = self.gguf.metadata();
+            let value = metadata.get(key);
+            let neutral = match name {
+                CAUSAL => value == Some(&GgufValue::Bool(true)),
+                _ => WITHOUT_EFFECT.contains(&name) || value.is_some_and(is_zero),
+            };
+            if !neutral && !used.contains(key) {
+                let supported = if name == CAUSAL { "`true`" } else { "`0`, or no such key" };
+                return Err(metadata.refuse(key, format!("{supported} (for this architecture)")).into());
+            }
+        }
+        Ok(self.config)
+    }
+}
+
+/// The token embedding.
+pub(super) const EMBEDDING: &str = "token_embd.weight";
+/// The head, if it is not the embedding.
+pub(super) const HEAD: &str = "output.weight";
+
+/// Whether a value is zero, false or empty.
+fn is_zero(value: &GgufValue) -> bool {
+    match value {
+        GgufValue::Bool(set) => !set,
+        GgufValue::String(text) => text.is_empty(),
+        GgufValue::Array(list) => list.len() == 0,
+        GgufValue::F32(number) => *number == 0.0,
+        GgufValue::F64(number) => *number == 0.0,
+        GgufValue::U8(number) => *number == 0,
+        GgufValue::I8(number) => *number == 0,
+        GgufValue::U16(number) => *number == 0,
+        GgufValue::I16(number) => *number == 0,
+        GgufValue::U32(number) => *number == 0,
+        GgufValue::I32(number) => *number == 0,
+        GgufValue::U64(number) => *number == 0,
+        GgufValue::I64(number) => *number == 0,
+    }
+}

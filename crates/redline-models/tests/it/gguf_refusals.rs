@@ -1,0 +1,180 @@
+//! GGUF files that do not describe a model, or one that would be computed in another way.
+
+use redline_kernels::Format;
+use redline_models::{LoadOptions, Loader, Weights, gguf};
+use redline_weights::Gguf;
+
+use crate::gguf_writer::Writer;
+
+const U32: u32 = 4;
+const I32: u32 = 5;
+const F32: u32 = 6;
+const BOOL: u32 = 7;
+/// Types of tensors.
+const OF_F32: u32 = 0;
+const OF_IQ2_XXS: u32 = 16;
+
+/// A value of the metadata.
+#[derive(Clone, Copy)]
+enum Set {
+    Count(u32),
+    Counts(&'static [u32]),
+    Number(f32),
+    Flag(bool),
+    Text(&'static str),
+    Nothing,
+}
+use Set::{Count, Counts, Flag, Nothing, Number, Text};
+
+const KEYS: &[(&str, Set)] = &[
+    ("general.architecture", Text("llama")),
+    ("llama.context_length", Count(16)),
+    ("llama.embedding_length", Count(32)),
+    ("llama.block_count", Count(1)),
+    ("llama.feed_forward_length", Count(48)),
+    ("llama.attention.head_count", Count(2)),
+    ("llama.attention.head_count_kv", Count(1)),
+    ("llama.attention.layer_norm_rms_epsilon", Number(1e-5)),
+];
+const TENSORS: &[(&str, &[u64])] = &[
+    ("token_embd.weight", &[24, 32]),
+    ("blk.0.attn_norm.weight", &[32]),
+    ("blk.0.attn_q.weight", &[32, 32]),
+    ("blk.0.attn_k.weight", &[16, 32]),
+    ("blk.0.attn_v.weight", &[16, 32]),
+    ("blk.0.attn_output.weight", &[32, 32]),
+    ("blk.0.ffn_norm.weight", &[32]),
+    ("blk.0.ffn_gate.weight", &[48, 32]),
+    ("blk.0.ffn_up.weight", &[48, 32]),
+    ("blk.0.ffn_down.weight", &[32, 48]),
+    ("output_norm.weight", &[32]),
+];
+
+/// What differs from a model that is loaded.
+type Change<'a> = (&'a [(&'a str, Set)], &'a [(&'a str, &'a [u64], u32)]);
+
+/// The message of a file with other keys and tensors; a tensor without a shape is left out. `None`: it is accepted.
+fn refused((keys, tensors): Change<'_>) -> Option<String> {
+    let others = keys.iter().filter(|(key, _)| !KEYS.iter().any(|(known, _)| known == key));
+    let mut writer = Writer::new();
+    for (key, value) in KEYS.iter().chain(others) {
+        let value = keys.iter().find(|(changed, _)| changed == key).map_or(*value, |(_, value)| *value);
+        let counts = |counts: &[u32]| counts.iter().map(|count| count.to_le_bytes()).collect::<Vec<_>>();
+        writer = match value {
+            Count(count) => writer.number(key, U32, &count.to_le_bytes()),
+            Counts(list) => writer.numbers(key, I32, &counts(list)),
+            Number(number) => writer.number(key, F32, &number.to_le_bytes()),
+            Flag(flag) => writer.number(key, BOOL, &[u8::from(flag)]),
+            Text(text) => writer.string(key, text),
+            Nothing => writer,
+        };
+    }
+    let others = tensors.iter().filter(|(name, ..)| !TENSORS.iter().any(|(known, _)| known == name));
+    let known = TENSORS.iter().map(|(name, shape)| (*name, *shape, OF_F32));
+    for (name, shape, number) in known.chain(others.copied()) {
+        let changed = tensors.iter().find(|(changed, ..)| *changed == name);
+        let (_, shape, number) = changed.copied().unwrap_or((name, shape, number));
+        if !shape.is_empty() {
+            // Ones, so that factors are valid.
+            let values = shape.iter().product::<u64>() as usize;
+            let data = if number == OF_F32 { 1f32.to_le_bytes().repeat(values) } else { vec![0; values] };
+            writer = writer.tensor(name, shape, number, &data);
+        }
+    }
+    let gguf = Gguf::from_bytes("x.gguf", writer.finish().leak()).unwrap();
+    let load = || {
+        let config = gguf::config(&gguf)?;
+        Loader::new(&config, Weights::Gguf(&gguf), LoadOptions::default()).map(|loader| loader.format())
+    };
+    match load() {
+        Ok(format) => {
+            assert_eq!(format, Format::F32);
+            None
+        }
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+#[test]
+fn keys_that_change_the_result_are_honoured_or_refused_by_name() {
+    assert_eq!(refused((&[], &[])), None);
+    let refused: [(Set, &str, &[&str]); 21] = [
+        (Text("quux"), "general.architecture", &["`quux` is not known"]),
+        (Nothing, "general.architecture", &["general.architecture"]),
+        (Nothing, "llama.context_length", &["llama.context_length", "missing"]),
+        (Counts(&[2, 3]), "llama.attention.head_count", &["the same for all layers"]),
+        (Count(0), "llama.attention.head_count", &["head_count"]),
+        (Count(3), "llama.attention.head_count", &["a divisor of 32"]),
+        (Count(0), "llama.block_count", &["num_hidden_layers"]),
+        (Count(8), "llama.expert_count", &["`llama.expert_count` is 8", "`0`, or no such key"]),
+        (Number(5.0), "llama.attention.clamp_kqv", &["clamp_kqv"]),
+        (Number(30.0), "llama.final_logit_softcapping", &["final_logit_softcapping"]),
+        (Count(4), "llama.attention.sliding_window", &["sliding_window"]),
+        (Flag(false), "llama.attention.causal", &["`true`"]),
+        (Count(8), "llama.attention.value_length", &["value_length", "`16`"]),
+        (Count(32), "llama.rope.dimension_count", &["at most 16"]),
+        (Count(8), "llama.rope.dimension_count", &["partial_rotary_factor"]),
+        (Text("ntk"), "llama.rope.scaling.type", &["`linear`"]),
+        (Text("longrope"), "llama.rope.scaling.type", &["factors"]),
+        (Number(0.5), "llama.rope.scaling.factor", &["at least 1"]),
+        (Number(-1.0), "llama.rope.freq_base", &["rope_theta", "positive"]),
+        (Text("x"), "llama.feed_forward_length", &["feed_forward_length"]),
+        (Number(-1.0), "llama.attention.layer_norm_rms_epsilon", &["rms_norm_eps"]),
+    ];
+    for (value, key, expect) in refused {
+        let message = self::refused((&[(key, value)], &[])).unwrap_or_else(|| panic!("{key} is accepted"));
+        assert!(expect.iter().all(|part| message.contains(part)), "{key}: {message}");
+        assert!(message.contains("x.gguf"), "{message}");
+    }
+    let accepted: [(&str, Set); 8] = [
+        ("llama.attention.head_count", Counts(&[2, 2])),
+        ("llama.expert_count", Count(0)),
+        ("llama.attention.causal", Flag(true)),
+        ("llama.rope.dimension_count", Count(16)),
+        ("llama.rope.scaling.type", Text("none")),
+        ("llama.rope.scaling.factor", Number(4.0)),
+        ("llama.vocab_size", Count(24)),
+        ("general.name", Text("a model")),
+    ];
+    for (key, value) in accepted {
+        assert_eq!(self::refused((&[(key, value)], &[])), None, "{key}");
+    }
+}
+
+#[test]
+fn tensors_that_do_not_fit_are_refused_by_name() {
+    let refused: [(&str, &[u64], u32, &[&str]); 7] = [
+        ("token_embd.weight", &[], OF_F32, &["token_embd.weight"]),
+        ("blk.0.ffn_up.weight", &[], OF_F32, &["blk.0.ffn_up.weight"]),
+        (
+            "blk.0.ffn_up.weight",
+            &[32, 48],
+            OF_F32,
+            &["`blk.0.ffn_up.weight` has the shape [32, 48]", "[48, 32]"],
+        ),
+        ("blk.1.attn_q.weight", &[32, 32], OF_F32, &["1 tensors are not part", "`blk.1.attn_q.weight`"]),
+        ("rope_freqs.weight", &[7], OF_F32, &["rope_factors", "8 positive numbers"]),
+        ("rope_freqs.weight", &[4096], OF_F32, &["rope_freqs.weight", "4096 values"]),
+        ("rope_factors_long.weight", &[8], OF_F32, &["rope.scaling.type"]),
+    ];
+    for (name, shape, number, expect) in refused {
+        let message =
+            self::refused((&[], &[(name, shape, number)])).unwrap_or_else(|| panic!("{name} is accepted"));
+        assert!(expect.iter().all(|part| message.contains(part)), "{name}: {message}");
+    }
+    assert_eq!(self::refused((&[], &[("rope_freqs.weight", &[8], OF_F32)])), None);
+    assert_eq!(self::refused((&[], &[("output.weight", &[24, 32], OF_F32)])), None, "a head of its own");
+    // Rows of a type that is not read, in a model that is wide enough for its blocks.
+    let wide: [(&str, &[u64], u32); 8] = [
+        ("token_embd.weight", &[24, 256], OF_F32),
+        ("blk.0.attn_norm.weight", &[256], OF_F32),
+        ("blk.0.attn_q.weight", &[256, 256], OF_IQ2_XXS),
+        ("blk.0.attn_k.weight", &[128, 256], OF_F32),
+        ("blk.0.attn_v.weight", &[128, 256], OF_F32),
+        ("blk.0.ffn_norm.weight", &[256], OF_F32),
+        ("output_norm.weight", &[256], OF_F32),
+        ("blk.0.ffn_down.weight", &[256, 48], OF_F32),
+    ];
+    let message = self::refused((&[("llama.embedding_length", Count(256))], &wide)).unwrap();
+    assert!(message.contains("blk.0.attn_q.weight") && message.contains("IQ2_XXS"), "{message}");
+}

@@ -27,7 +27,7 @@ use crate::error::{Result, WeightsError};
 use crate::shard::Shard;
 use crate::source::Source;
 
-pub use block::GgufType;
+pub use block::{GgufParts, GgufType};
 pub use fault::GgufFault;
 use header::Header;
 pub use metadata::GgufMetadata;

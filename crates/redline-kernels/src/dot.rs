@@ -9,11 +9,11 @@ use redline_simd::{Isa, LANES};
 use crate::format::{BLOCK, INPUT_GROUP, Integer};
 
 /// Tiles of few rows are bound by memory: they prefetch the weights this many bytes ahead, if the hardware does not.
-const FEW_ROWS_AHEAD: usize = 3072;
+pub(crate) const FEW_ROWS_AHEAD: usize = 3072;
 /// Tiles of more rows overlap computation with two prefetches: this many words ahead into the second-level cache, and then some
 /// bytes ahead from there into the first, which can track only a few lines that come from memory.
-const FAR_WORDS: usize = 2048;
-const NEAR_BYTES: usize = 512;
+pub(crate) const FAR_WORDS: usize = 2048;
+pub(crate) const NEAR_BYTES: usize = 512;
 /// Number of input words per row and block.
 pub(crate) const INPUT_WORDS: usize = BLOCK / 4;
 
@@ -22,6 +22,8 @@ pub(crate) const INPUT_WORDS: usize = BLOCK / 4;
 pub(crate) enum Scale {
     /// f16, `[groups][16]`.
     Group(*const u16),
+    /// bf16, `[groups][16]`.
+    Power(*const u16),
     /// f32, `[16]`.
     Output(*const f32),
 }
@@ -47,6 +49,9 @@ pub(crate) struct DotArgs {
     pub(crate) x_scales: *const f32,
     /// Initial values of the sums, `[groups][R]`: they cancel the offset of the weights.
     pub(crate) starts: *const i32,
+    /// The strip's f16 minima, `[groups][16]`, and the scaled sums of the inputs, `[groups][R]`; read only with minima.
+    pub(crate) minima: *const u16,
+    pub(crate) x_sums: *const f32,
     /// First output of the first row.
     pub(crate) y: *mut f32,
     /// Outputs between rows.
@@ -112,6 +117,7 @@ unsafe fn tile<S: Isa, I: Integer, const R: usize, const C: usize>(s: S, a: DotA
             }
             let scale = match a.scales {
                 Scale::Group(scales) => s.load_f16(scales.add(group * LANES)),
+                Scale::Power(scales) => s.load_bf16(scales.add(group * LANES)),
                 Scale::Output(scales) => s.load(scales),
             };
             let x_scales = a.x_scales.add(block / (INPUT_GROUP / BLOCK) * R);
@@ -122,6 +128,12 @@ unsafe fn tile<S: Isa, I: Integer, const R: usize, const C: usize>(s: S, a: DotA
                 }
                 let scale = s.mul(scale, s.splat(*x_scales.add(r)));
                 sums[r] = s.fma(s.to_float(sum), scale, sums[r]);
+            }
+            if I::MINIMA {
+                let minima = s.load_f16(a.minima.add(group * LANES));
+                for r in 0..R {
+                    sums[r] = s.fma(minima, s.splat(*a.x_sums.add(group * R + r)), sums[r]);
+                }
             }
             block += blocks;
             group += 1;

@@ -11,6 +11,7 @@ pub mod matrix;
 pub mod memory;
 pub mod op;
 pub mod start;
+mod sub_dot;
 pub mod threads;
 mod tile;
 

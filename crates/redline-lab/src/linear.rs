@@ -148,9 +148,9 @@ pub(crate) fn copies(matrix: Matrix, bytes: usize) -> Result<Vec<Matrix>> {
 pub(crate) fn copy(matrix: &Matrix) -> Result<Matrix> {
     let mut copied = Matrix::zeroed(matrix.format(), matrix.rows(), matrix.cols())?;
     let strips = 0..matrix.strips();
-    let (from, to) = (matrix.planes(strips.clone()), copied.planes_mut(strips));
-    to.words.copy_from_slice(from.words);
-    to.scales.copy_from_slice(from.scales);
+    for ((_, to), (_, from)) in copied.planes_mut(strips.clone()).zip(matrix.planes(strips)) {
+        to.copy_from_slice(from);
+    }
     Ok(copied)
 }
 

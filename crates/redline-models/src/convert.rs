@@ -3,13 +3,14 @@
 
 use std::path::Path;
 
+use redline_kernels::matrix::Plane;
 use redline_kernels::{Exec, Format, Matrix};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Disk, Gguf, Infq, InfqWriter};
 
 use crate::ModelError;
 use crate::footprint::position_format;
 use crate::gguf;
-use crate::packing::{self, Plane};
+use crate::packing;
 use crate::spec::{DecoderSpec, LinearSpec, Names, Role};
 use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, pieces};
 
@@ -182,7 +183,7 @@ impl<'a> Plan<'a> {
             let mut values = vec![0f32; tensor.shape.iter().product()];
             tensors.read(&tensor.name, 0, &mut values)?;
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-            out.write_part(&self.names.full(&tensor.name), Plane::Words.suffix(), &bytes)?;
+            out.write_part(&self.names.full(&tensor.name), Plane::Words.name(), &bytes)?;
             done += values.len() as u64;
         }
         for (linear, format, columns) in &self.matrices {
@@ -193,14 +194,9 @@ impl<'a> Plan<'a> {
                     let mut rows =
                         Matrix::with_outliers(*format, piece.rows, linear.inputs, columns.clone())?;
                     piece.pack(exec, &mut rows, 0);
-                    let planes = rows.planes(0..rows.strips());
-                    for (plane, bytes) in [
-                        (Plane::Words, planes.words),
-                        (Plane::Scales, planes.scales),
-                        (Plane::Outliers, planes.outliers),
-                    ] {
+                    for (plane, bytes) in rows.planes(0..rows.strips()) {
                         if !bytes.is_empty() {
-                            out.write_part(&name, plane.suffix(), bytes)?;
+                            out.write_part(&name, plane.name(), bytes)?;
                         }
                     }
                     done += (piece.rows * linear.inputs) as u64;

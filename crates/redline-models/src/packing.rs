@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use redline_kernels::Format;
+use redline_kernels::matrix::{Element, Plane};
 use redline_weights::{Infq, Scheme, StoredDtype, Weight, WeightPart};
 
 use crate::ModelError;
@@ -12,25 +13,6 @@ const GROUP: &str = "group";
 /// Number of outputs in a strip.
 pub(crate) const STRIP: usize = 16;
 
-/// The planes of a packed matrix.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Plane {
-    Words,
-    Scales,
-    Outliers,
-}
-
-impl Plane {
-    /// The suffix of the tensor's name.
-    pub(crate) fn suffix(self) -> &'static str {
-        match self {
-            Self::Words => "",
-            Self::Scales => "scales",
-            Self::Outliers => "outliers",
-        }
-    }
-}
-
 fn attributes(format: Format) -> BTreeMap<String, u64> {
     format.group().map(|group| (GROUP.to_owned(), group as u64)).into_iter().collect()
 }
@@ -38,20 +20,18 @@ fn attributes(format: Format) -> BTreeMap<String, u64> {
 /// Declares a matrix `[rows, cols]` with the given outlier columns.
 pub(crate) fn declare(name: String, rows: usize, cols: usize, format: Format, columns: Vec<u32>) -> Weight {
     let strips = rows.div_ceil(STRIP);
-    let bytes = format.strip_bytes(cols, columns.len());
-    let mut parts = vec![WeightPart::new(Plane::Words.suffix(), StoredDtype::U8, [strips, bytes.words])];
-    if bytes.scales > 0 {
-        let (dtype, size) =
-            if format.group() == Some(0) { (StoredDtype::F32, 4) } else { (StoredDtype::F16, 2) };
-        parts.push(WeightPart::new(
-            Plane::Scales.suffix(),
-            dtype,
-            [strips, bytes.scales / size / STRIP, STRIP],
-        ));
-    }
-    if bytes.outliers > 0 {
-        parts.push(WeightPart::new(Plane::Outliers.suffix(), StoredDtype::U8, [strips, bytes.outliers]));
-    }
+    let planes = format.planes(cols, columns.len());
+    let parts = planes.into_iter().filter(|plane| plane.bytes > 0).map(|plane| {
+        let (size, name) = (plane.element.bytes(), plane.plane.name());
+        let dtype = match plane.element {
+            Element::Byte => return WeightPart::new(name, StoredDtype::U8, [strips, plane.bytes]),
+            Element::F16 => StoredDtype::F16,
+            Element::Bf16 => StoredDtype::BF16,
+            Element::F32 => StoredDtype::F32,
+        };
+        WeightPart::new(name, dtype, [strips, plane.bytes / size / STRIP, STRIP])
+    });
+    let parts = parts.collect();
     Weight {
         name,
         shape: vec![rows, cols],
@@ -70,7 +50,7 @@ pub(crate) fn declare_values(name: String, len: usize) -> Weight {
         encoding: Format::F32.name().to_owned(),
         attributes: BTreeMap::new(),
         outlier_columns: Vec::new(),
-        parts: vec![WeightPart::new(Plane::Words.suffix(), StoredDtype::F32, [len])],
+        parts: vec![WeightPart::new(Plane::Words.name(), StoredDtype::F32, [len])],
     }
 }
 

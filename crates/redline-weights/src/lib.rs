@@ -60,7 +60,9 @@ pub use dtype::{Dtype, StoredDtype};
 pub use error::{Result, WeightsError};
 pub use fault::{HeaderFault, IndexFault};
 pub use file::{FileWriter, read_file};
-pub use gguf::{Gguf, GgufArray, GgufFault, GgufMetadata, GgufStrings, GgufTensor, GgufType, GgufValue};
+pub use gguf::{
+    Gguf, GgufArray, GgufFault, GgufMetadata, GgufParts, GgufStrings, GgufTensor, GgufType, GgufValue,
+};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
 pub use hub::{HubFolder, HubId, HubRoots, PartialBlob, cached_model, resolve_model};
 pub use infq::{Infq, InfqFault, InfqWriter, Scheme, Weight, WeightPart};

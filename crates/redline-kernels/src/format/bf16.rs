@@ -6,11 +6,20 @@
 
 use redline_simd::{Isa, LANES};
 
-use super::{Format, Mac, Widened};
+use super::{Codes, Descriptor, Format, Mac, Scaling, Widened};
 use crate::threads::Disjoint;
-use crate::{Exec, Rows};
+use crate::{Arithmetic, Exec, Rows};
 
 pub(super) const FORMAT: Format = Format::Bf16;
+
+pub(super) static DESCRIPTOR: Descriptor = Descriptor {
+    name: "bf16",
+    arithmetic: Arithmetic::Bf16,
+    codes: Codes::Bf16,
+    groups: &[],
+    scaling: Scaling::None,
+    largest: f32::from_bits(0x7f7f_0000),
+};
 
 /// Smallest magnitude kept: 2^-55.
 const SMALLEST: u32 = (127 - 55) << 23;
@@ -35,11 +44,6 @@ pub fn widen(half: u16) -> f32 {
 pub(crate) fn insert(word: &mut u32, k: usize, value: f32) {
     let half = u32::from(round(value));
     *word = if k % 2 == 0 { half << 16 | *word & 0xffff } else { *word & 0xffff_0000 | half };
-}
-
-#[inline(always)]
-pub(super) fn extract(word: u32, k: usize) -> f32 {
-    f32::from_bits(if k % 2 == 0 { word & 0xffff_0000 } else { word << 16 })
 }
 
 /// Writes rows `[rows, width]` as words of swapped pairs, `[rows, steps]`.

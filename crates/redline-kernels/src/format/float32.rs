@@ -2,19 +2,19 @@
 
 use redline_simd::{Isa, LANES};
 
-use super::{Format, Widened};
+use super::{Codes, Descriptor, Format, Scaling, Widened};
+use crate::Arithmetic;
 
 pub(super) const FORMAT: Format = Format::F32;
 
-#[inline(always)]
-pub(super) fn insert(word: &mut u32, value: f32) {
-    *word = value.to_bits();
-}
-
-#[inline(always)]
-pub(super) fn extract(word: u32) -> f32 {
-    f32::from_bits(word)
-}
+pub(super) static DESCRIPTOR: Descriptor = Descriptor {
+    name: "f32",
+    arithmetic: Arithmetic::F32,
+    codes: Codes::F32,
+    groups: &[],
+    scaling: Scaling::None,
+    largest: f32::MAX,
+};
 
 /// f32 weights times f32 inputs.
 pub(crate) struct F32Mac;

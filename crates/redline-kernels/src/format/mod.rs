@@ -1,10 +1,24 @@
-//! Weight formats: one file each, one line each in [`Format::ALL`].
+//! Weight formats: one file each with a [`Descriptor`], one line each in [`Format::descriptor`].
 //!
-//! Every format stores a matrix as strips of sixteen output rows, `[steps][16]` words, so that one vector load
-//! brings the same step of sixteen outputs. Integer formats have scales beside the words.
+//! Every format stores a matrix as strips of sixteen output rows, so that one vector load brings the same k of sixteen outputs.
+//! Integer formats have scales beside the words. The formats that GGUF files hold ([`Format::stored`]) are used as they are
+//! stored: their values are those of GGML, bit by bit.
 
 pub mod bf16;
+mod codes;
+mod descriptor;
+pub mod float16;
 pub mod float32;
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
+mod q2_k;
+mod q3_k;
+mod q4_1;
+mod q4_k;
+mod q5_1;
+mod q5_k;
+mod q6_k;
 pub mod w4;
 pub mod w8;
 
@@ -12,12 +26,19 @@ use std::fmt;
 
 use redline_simd::{Isa, LANES};
 
+pub(crate) use self::codes::{
+    Codes, E2m1, FEWER_ROWS, Integer, NonLinear, Signed, SubBytes, SubNibbles, SubScaled, SubTable,
+    WithMinima,
+};
+pub(crate) use self::descriptor::{Descriptor, Minima, Scaling};
 use crate::Arithmetic;
 
 /// Number of k that integer kernels process at a time; rows of integer formats are padded to a multiple of it.
 pub(crate) const BLOCK: usize = 32;
 /// Number of k that share a scale of the activations; a multiple of every group size of weights.
 pub(crate) const INPUT_GROUP: usize = 128;
+/// Number of k that share a scale in formats with sub-scales.
+pub(crate) const SUPER_BLOCK: usize = 256;
 
 /// Format of weights in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +47,8 @@ pub enum Format {
     F32,
     /// bf16, with magnitudes below 2^-55 flushed to +0; inputs are rounded in the same way.
     Bf16,
+    /// f16 (IEEE binary16), widened exactly; inputs are f32.
+    F16,
     /// 8-bit integers; inputs are rounded to eight bits per 128 k.
     W8 {
         /// Number of k that share a scale; 0: one scale per output.
@@ -36,6 +59,26 @@ pub enum Format {
         /// Number of k that share a scale.
         group: usize,
     },
+    /// Integers of four bits with an f16 scale and an f16 minimum per 32 k; inputs as for `W8`, here and below.
+    Q4_1,
+    /// Integers of five bits, scales as `Q4_1`.
+    Q5_1,
+    /// Integers of two bits with integer scales and minima per 16 k, times two f16 per 256 k.
+    Q2K,
+    /// Integers of three bits with integer scales per 16 k, times an f16 per 256 k.
+    Q3K,
+    /// Integers of four bits with integer scales and minima per 32 k, times two f16 per 256 k.
+    Q4K,
+    /// Integers of five bits, scales as `Q4K`.
+    Q5K,
+    /// Integers of six bits, scales as `Q3K`.
+    Q6K,
+    /// Indices into a table of sixteen integers, with an f16 scale per 32 k.
+    Iq4Nl,
+    /// Indices into the same table, with integer scales per 32 k, times an f16 per 256 k.
+    Iq4Xs,
+    /// Four-bit floats, with a power of two as the scale of 32 k.
+    Mxfp4,
 }
 
 impl fmt::Display for Format {
@@ -49,143 +92,183 @@ impl fmt::Display for Format {
 }
 
 impl Format {
-    /// All formats, with their default groups.
+    /// The formats that weights can be converted to, with their default groups.
     pub const ALL: &[Format] = &[float32::FORMAT, bf16::FORMAT, w8::FORMAT, w4::FORMAT];
 
-    /// The name used by `--format`.
-    pub fn name(self) -> &'static str {
+    /// Types of GGML and the formats that hold exactly their values. Formats that are not in [`Format::ALL`] come from files only.
+    pub const STORED: &[(&str, Format)] = &[
+        ("f32", Self::F32),
+        ("f16", Self::F16),
+        ("q4_0", Self::W4 { group: 32 }),
+        ("q4_1", Self::Q4_1),
+        ("q5_0", Self::W8 { group: 32 }),
+        ("q5_1", Self::Q5_1),
+        ("q8_0", Self::W8 { group: 32 }),
+        ("q2_k", Self::Q2K),
+        ("q3_k", Self::Q3K),
+        ("q4_k", Self::Q4K),
+        ("q5_k", Self::Q5K),
+        ("q6_k", Self::Q6K),
+        ("iq4_nl", Self::Iq4Nl),
+        ("iq4_xs", Self::Iq4Xs),
+        ("mxfp4", Self::Mxfp4),
+    ];
+
+    /// What distinguishes the format.
+    pub(crate) fn descriptor(self) -> &'static Descriptor {
         match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::W8 { .. } => "w8",
-            Self::W4 { .. } => "w4",
+            Self::F32 => &float32::DESCRIPTOR,
+            Self::Bf16 => &bf16::DESCRIPTOR,
+            Self::F16 => &float16::DESCRIPTOR,
+            Self::W8 { .. } => &w8::DESCRIPTOR,
+            Self::W4 { .. } => &w4::DESCRIPTOR,
+            Self::Q4_1 => &q4_1::DESCRIPTOR,
+            Self::Q5_1 => &q5_1::DESCRIPTOR,
+            Self::Q2K => &q2_k::DESCRIPTOR,
+            Self::Q3K => &q3_k::DESCRIPTOR,
+            Self::Q4K => &q4_k::DESCRIPTOR,
+            Self::Q5K => &q5_k::DESCRIPTOR,
+            Self::Q6K => &q6_k::DESCRIPTOR,
+            Self::Iq4Nl => &iq4_nl::DESCRIPTOR,
+            Self::Iq4Xs => &iq4_xs::DESCRIPTOR,
+            Self::Mxfp4 => &mxfp4::DESCRIPTOR,
         }
     }
 
-    /// Finds a format by name, with its default group.
+    /// The name used by `--format`; for a format that comes from files only, GGML's name in lower case.
+    pub fn name(self) -> &'static str {
+        self.descriptor().name
+    }
+
+    /// Finds a format of [`Format::ALL`] by name, with its default group.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|f| f.name() == name)
     }
 
-    /// Groups that this format may have; empty for formats without scales.
+    /// The format that holds the values of a type of GGML, whose name may be written in either case, exactly as stored.
+    pub fn stored(name: &str) -> Option<Self> {
+        Self::STORED.iter().find(|(stored, _)| stored.eq_ignore_ascii_case(name)).map(|&(_, format)| format)
+    }
+
+    /// Whether a matrix of this format can be packed from values ([`crate::Matrix::set_rows`]).
+    pub fn takes_values(self) -> bool {
+        !self.is_integer() || self.group().is_some()
+    }
+
+    /// Groups that this format may have; empty for formats without a choice.
     pub fn groups(self) -> &'static [usize] {
-        match self {
-            Self::F32 | Self::Bf16 => &[],
-            Self::W8 { .. } => w8::GROUPS,
-            Self::W4 { .. } => w4::GROUPS,
-        }
+        self.descriptor().groups
     }
 
     /// The same format with another group, one of [`Format::groups`].
     pub fn with_group(self, group: usize) -> Option<Self> {
-        if !self.groups().contains(&group) {
-            return None;
-        }
-        Some(match self {
+        let format = match self {
             Self::W8 { .. } => Self::W8 { group },
             Self::W4 { .. } => Self::W4 { group },
-            Self::F32 | Self::Bf16 => return None,
-        })
+            _ => return None,
+        };
+        self.groups().contains(&group).then_some(format)
     }
 
-    /// Number of k that share a scale, 0 for one scale per output; `None` for formats without scales.
+    /// Number of k that share a scale, 0 for one scale per output; `None` for formats without a choice of it.
     pub fn group(self) -> Option<usize> {
         match self {
-            Self::F32 | Self::Bf16 => None,
             Self::W8 { group } | Self::W4 { group } => Some(group),
+            _ => None,
         }
     }
 
     /// Whether weights are integers with scales.
     pub fn is_integer(self) -> bool {
-        self.group().is_some()
+        self.arithmetic() == Arithmetic::Int8
     }
 
     /// The arithmetic of multiplications.
     pub fn arithmetic(self) -> Arithmetic {
-        match self {
-            Self::F32 => Arithmetic::F32,
-            Self::Bf16 => Arithmetic::Bf16,
-            Self::W8 { .. } | Self::W4 { .. } => Arithmetic::Int8,
-        }
+        self.descriptor().arithmetic
     }
 
     /// Largest magnitude of a weight that the format can hold.
     pub fn largest(self) -> f32 {
-        const LARGEST_F16: f32 = 65504.0;
         match self {
-            Self::F32 => f32::MAX,
             // Rounded scale times integer must not exceed `f32::MAX`.
             Self::W8 { group: 0 } => f32::from_bits(0x7f7f_ff00),
-            Self::Bf16 => bf16::widen(0x7f7f),
-            Self::W8 { .. } => w8::LARGEST * LARGEST_F16,
-            Self::W4 { .. } => w4::RANGE.1 * LARGEST_F16,
+            _ => self.descriptor().largest,
         }
     }
 
-    /// Number of elements of k in one word.
-    pub(crate) fn k_per_step(self) -> usize {
+    /// The format of the matrices of adapters for a layer of this format.
+    pub fn adapter_format(self) -> Self {
         match self {
-            Self::F32 => 1,
-            Self::Bf16 => 2,
-            Self::W8 { .. } => 4,
-            Self::W4 { .. } => 8,
+            Self::F32 | Self::F16 => Self::F32,
+            Self::Bf16 | Self::W8 { .. } | Self::W4 { .. } => self,
+            _ => w8::FORMAT,
         }
     }
 
-    /// Number of steps for `k` elements.
+    /// Whether tile registers can multiply such weights.
+    pub(crate) fn in_tiles(self) -> bool {
+        self.group().is_some()
+    }
+
+    /// How the integers are stored.
+    pub(crate) fn codes(self) -> Codes {
+        self.descriptor().codes
+    }
+
+    /// The kind of scales.
+    pub(crate) fn scaling(self) -> Scaling {
+        self.descriptor().scaling
+    }
+
+    /// Number of k that a row must be a multiple of.
+    pub(crate) fn multiple(self) -> usize {
+        match self.scaling() {
+            Scaling::None | Scaling::Chosen => 1,
+            Scaling::Blocks { .. } => BLOCK,
+            Scaling::Super { .. } => SUPER_BLOCK,
+        }
+    }
+
+    /// Number of steps for `k` elements: of the words that inputs are packed in, for floats.
     pub fn steps(self, k: usize) -> usize {
         let padded = if self.is_integer() { k.next_multiple_of(BLOCK) } else { k };
-        padded.div_ceil(self.k_per_step())
+        padded.div_ceil(self.codes().k_per_step())
     }
 
-    /// Number of weight groups for `k` elements; 0 without scales.
+    /// Number of weight groups for `k` elements, each with an own scale; 0 without scales.
     pub(crate) fn groups_in(self, k: usize) -> usize {
-        match self.group() {
-            None => 0,
-            Some(0) => 1,
-            Some(group) => k.div_ceil(group),
+        match (self.scaling(), self.group()) {
+            (Scaling::None, _) => 0,
+            (Scaling::Chosen, None | Some(0)) => 1,
+            (Scaling::Chosen, Some(group)) => k.div_ceil(group),
+            (Scaling::Blocks { .. }, _) => k.div_ceil(BLOCK),
+            (Scaling::Super { .. }, _) => k.div_ceil(SUPER_BLOCK),
         }
     }
 
     /// Number of k after which integer sums are scaled: the smaller of the group sizes of weights and inputs.
     pub(crate) fn summed_k(self) -> usize {
-        match self.group() {
-            None | Some(0) => INPUT_GROUP,
-            Some(group) => group,
+        match (self.scaling(), self.group()) {
+            (Scaling::None, _) | (Scaling::Chosen, None | Some(0)) => INPUT_GROUP,
+            (Scaling::Chosen, Some(group)) => group,
+            (Scaling::Blocks { .. }, _) => BLOCK,
+            (Scaling::Super { sub, .. }, _) => sub,
+        }
+    }
+
+    /// Minima beside the scales.
+    pub(crate) fn minima(self) -> Minima {
+        match self.scaling() {
+            Scaling::Blocks { minima: true, .. } => Minima::Floats,
+            Scaling::Super { minima: true, .. } => Minima::Integers,
+            _ => Minima::None,
         }
     }
 
     /// The offset of the stored integers in a tier's dot product.
     pub(crate) fn offset<S: Isa>(self) -> i32 {
-        match self {
-            Self::F32 | Self::Bf16 => 0,
-            Self::W8 { .. } => w8::W8::offset::<S>(),
-            Self::W4 { .. } => w4::W4::offset::<S>(),
-        }
-    }
-
-    /// Stores a value at element `k` of a strip's lane; `word` is the word of that step and lane. For integer formats, the
-    /// value is the integer.
-    #[inline(always)]
-    pub(crate) fn insert(self, word: &mut u32, k: usize, value: f32) {
-        match self {
-            Self::F32 => float32::insert(word, value),
-            Self::Bf16 => bf16::insert(word, k, value),
-            Self::W8 { .. } => w8::insert(word, k, value as i32),
-            Self::W4 { .. } => w4::insert(word, k, value as i32),
-        }
-    }
-
-    /// The value of element `k`, from the word of its step; for integer formats, the integer.
-    #[inline(always)]
-    pub(crate) fn extract(self, word: u32, k: usize) -> f32 {
-        match self {
-            Self::F32 => float32::extract(word),
-            Self::Bf16 => bf16::extract(word, k),
-            Self::W8 { .. } => w8::extract(word, k),
-            Self::W4 { .. } => w4::extract(word, k),
-        }
+        self.codes().offset::<S>()
     }
 }
 
@@ -239,36 +322,6 @@ impl<W: Widened> Mac for W {
     }
 }
 
-/// Dot products of one block: the part of an integer tile that depends on the format.
-pub(crate) trait Integer: 'static {
-    /// Number of words of a strip per block of k.
-    const BLOCK_WORDS: usize;
-    /// Number of rows from which on computing takes about as long as reading the weights.
-    const FAR_ROWS: usize;
-    /// The offset of the weights in [`Integer::dot`].
-    fn offset<S: Isa>() -> i32;
-    /// Adds the products of one block to the sums.
-    ///
-    /// # Safety
-    /// `w` is valid for reading [`Integer::BLOCK_WORDS`] words, `x` for `R * BLOCK / 4`.
-    unsafe fn dot<S: Isa, const R: usize, const C: usize>(
-        s: S,
-        acc: &mut [[S::W; R]; C],
-        w: *const u32,
-        x: *const u32,
-    );
-    /// Writes the values of one block's weights as signed bytes `[8][16 outputs][4]`, without the storage offset.
-    ///
-    /// # Safety
-    /// `w` is valid for reading [`Integer::BLOCK_WORDS`] words, `to` for writing 128.
-    unsafe fn signed<S: Isa>(s: S, w: *const u32, to: *mut u32);
-}
-
-/// Number of words of a strip per block, given the number of weights per word.
-const fn block_words(weights: usize) -> usize {
-    BLOCK / weights * LANES
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,7 +340,7 @@ mod tests {
         assert_eq!(float32::FORMAT.largest(), f32::MAX);
         assert_eq!(bf16::FORMAT.largest().to_bits(), f32::MAX.to_bits() & 0xffff_0000);
         assert_eq!(w8::FORMAT.largest(), 127.0 * 65504.0);
-        for &group in w4::GROUPS {
+        for &group in w4::FORMAT.groups() {
             assert_eq!(w4::FORMAT.with_group(group).unwrap().largest(), 7.0 * 65504.0);
         }
     }

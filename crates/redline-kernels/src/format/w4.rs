@@ -3,31 +3,27 @@
 
 use redline_simd::{Isa, LANES};
 
-use super::{Format, Integer, block_words};
+use super::codes::block_words;
+use super::float16::LARGEST as LARGEST_SCALE;
+use super::{BLOCK, Codes, Descriptor, Format, Integer, Scaling, Signed};
+use crate::Arithmetic;
 
 /// One f16 scale per 64 k: 4.25 bits per weight.
 pub(super) const FORMAT: Format = Format::W4 { group: 64 };
-/// Available group sizes.
-pub(super) const GROUPS: &[usize] = &[32, 64, 128];
 /// Smallest and largest stored integer.
 pub(crate) const RANGE: (f32, f32) = (-8.0, 7.0);
 
 /// Offset added to stored weights.
 const OFFSET: u32 = 8;
 
-fn shift(k: usize) -> usize {
-    k % 4 * 8 + k % 8 / 4 * 4
-}
-
-#[inline(always)]
-pub(super) fn insert(word: &mut u32, k: usize, q: i32) {
-    *word = *word & !(0xf << shift(k)) | (q.wrapping_add(OFFSET as i32) as u32 & 0xf) << shift(k);
-}
-
-#[inline(always)]
-pub(super) fn extract(word: u32, k: usize) -> f32 {
-    ((word >> shift(k) & 0xf) as i32 - OFFSET as i32) as f32
-}
+pub(super) static DESCRIPTOR: Descriptor = Descriptor {
+    name: "w4",
+    arithmetic: Arithmetic::Int8,
+    codes: Codes::Nibbles { offset: OFFSET },
+    groups: &[32, 64, 128],
+    scaling: Scaling::Chosen,
+    largest: RANGE.1 * LARGEST_SCALE,
+};
 
 /// The low halves of bytes, each minus the offset as a signed byte.
 #[inline(always)]
@@ -46,10 +42,6 @@ impl Integer for W4 {
     const BLOCK_WORDS: usize = block_words(8);
     const FAR_ROWS: usize = 3;
     #[inline(always)]
-    fn offset<S: Isa>() -> i32 {
-        OFFSET as i32
-    }
-    #[inline(always)]
     unsafe fn dot<S: Isa, const R: usize, const C: usize>(
         s: S,
         acc: &mut [[S::W; R]; C],
@@ -57,8 +49,11 @@ impl Integer for W4 {
         x: *const u32,
     ) {
         // SAFETY: a block of weights and its inputs, by contract.
-        unsafe { s.dot_u4(acc, w, x) }
+        unsafe { s.dot_u4::<BLOCK, R, C>(acc, w, x) }
     }
+}
+
+impl Signed for W4 {
     #[inline(always)]
     unsafe fn signed<S: Isa>(s: S, w: *const u32, to: *mut u32) {
         for line in (0..Self::BLOCK_WORDS).step_by(LANES) {

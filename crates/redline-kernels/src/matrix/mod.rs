@@ -1,28 +1,34 @@
 //! A weight matrix, packed in strips of sixteen output rows.
 
 mod pack;
+mod planes;
 mod quantise;
+mod stored;
 
 use std::ops::Range;
 
 use redline_simd::{LANES, widen_f16};
 
+pub use self::planes::{Element, Plane, PlaneShape};
+pub use self::stored::{QuantisedRow, QuantisedRows};
 use crate::dot::Scale;
-use crate::format::Format;
+use crate::format::bf16::widen;
+use crate::format::{Codes, Format, Minima, SUPER_BLOCK, Scaling};
 use crate::memory::{Buffer, OutOfMemory};
 
 /// A weight matrix `[rows = outputs, cols = k]`. The rows that pad the last strip are zero.
 ///
-/// Integer formats store f16 scales `[strips][groups][16]`, or with one scale per output f32 scales `[strips][16]`. Whole
-/// columns may be stored separately as bf16 ([`Matrix::with_outliers`]); the integers are zero there.
+/// Every plane is `[strips][..][16]`. Whole columns may be stored separately as bf16 ([`Matrix::with_outliers`]); the integers are
+/// zero there.
 #[derive(Debug)]
 pub struct Matrix {
     format: Format,
     rows: usize,
     cols: usize,
-    words: Buffer<u32>,
-    scales: Scales,
-    outliers: Option<Outliers>,
+    /// By [`Plane`].
+    planes: [Buffer<u32>; Plane::ALL.len()],
+    /// Columns kept as bf16, ascending.
+    columns: Vec<u32>,
 }
 
 /// The shape of a [`Matrix`]: what determines its bytes, and the scratch memory of a linear layer.
@@ -41,96 +47,28 @@ pub struct MatrixShape {
 impl MatrixShape {
     /// Bytes of the matrix in memory.
     pub fn bytes(self) -> u64 {
-        let strip = self.format.strip_bytes(self.cols, self.outliers);
-        let strip = strip.words as u64 + strip.scales as u64 + strip.outliers as u64;
+        let strip = self
+            .format
+            .planes(self.cols, self.outliers)
+            .iter()
+            .fold(0u64, |sum, plane| sum.saturating_add(plane.bytes as u64));
         strip.saturating_mul(self.rows.div_ceil(LANES) as u64)
     }
 }
 
-/// The scales of integer formats.
-#[derive(Debug)]
-pub(crate) enum Scales {
-    /// Float formats have none.
-    None,
-    /// f16, one per group and output.
-    Group(Buffer<u16>),
-    /// One per output.
-    Output(Buffer<f32>),
-}
-
-impl Scales {
-    /// The scales of one strip of `groups` groups, from group `first` on.
-    #[inline(always)]
-    pub(crate) fn of_strip(&self, strip: usize, groups: usize, first: usize) -> Scale {
-        match self {
-            Self::None => Scale::Output(std::ptr::null()),
-            Self::Group(scales) => {
-                let strip = &scales[strip * groups * LANES..][..groups * LANES];
-                Scale::Group(strip[first * LANES..].as_ptr())
-            }
-            Self::Output(scales) => Scale::Output(scales[strip * LANES..][..LANES].as_ptr()),
-        }
-    }
-}
-
 /// Columns kept as bf16.
-#[derive(Debug)]
-pub(crate) struct Outliers {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outliers<'a> {
     /// Ascending.
-    pub(crate) columns: Vec<u32>,
+    pub(crate) columns: &'a [u32],
     /// Strips `[columns/2][16]` of pairs, as in a bf16 matrix.
-    pub(crate) words: Buffer<u32>,
+    pub(crate) words: &'a [u32],
 }
 
-impl Outliers {
+impl Outliers<'_> {
     /// Pairs of columns.
     pub(crate) fn steps(&self) -> usize {
         Format::Bf16.steps(self.columns.len())
-    }
-}
-
-/// The bytes of some strips, one slice per plane, as in files (little-endian, like memory on every supported machine).
-#[derive(Debug)]
-pub struct Planes<'a> {
-    /// The packed weights.
-    pub words: &'a [u8],
-    /// f16 or f32 scales; empty without scales.
-    pub scales: &'a [u8],
-    /// bf16 columns; empty without outliers.
-    pub outliers: &'a [u8],
-}
-
-/// [`Planes`] for writing.
-#[derive(Debug)]
-pub struct PlanesMut<'a> {
-    /// The packed weights.
-    pub words: &'a mut [u8],
-    /// f16 or f32 scales; empty without scales.
-    pub scales: &'a mut [u8],
-    /// bf16 columns; empty without outliers.
-    pub outliers: &'a mut [u8],
-}
-
-/// Sizes of the planes of a strip, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StripBytes {
-    /// The packed weights.
-    pub words: usize,
-    /// Scales.
-    pub scales: usize,
-    /// bf16 columns.
-    pub outliers: usize,
-}
-
-impl Format {
-    /// Bytes of a strip of sixteen outputs over `cols` k, with `outliers` separate columns.
-    pub fn strip_bytes(self, cols: usize, outliers: usize) -> StripBytes {
-        let scale = if self.group() == Some(0) { size_of::<f32>() } else { size_of::<u16>() };
-        StripBytes {
-            words: self.steps(cols) * LANES * size_of::<u32>(),
-            scales: self.groups_in(cols) * LANES * scale,
-            outliers: Self::Bf16.steps(outliers) * LANES * size_of::<u32>(),
-        }
     }
 }
 
@@ -160,7 +98,7 @@ impl Matrix {
         columns: Vec<u32>,
         words: Buffer<u32>,
     ) -> Result<Option<Self>, OutOfMemory> {
-        let count = rows.div_ceil(LANES) * format.strip_bytes(cols, 0).words / size_of::<u32>();
+        let count = rows.div_ceil(LANES) * format.plane(Plane::Words, cols, 0).bytes / size_of::<u32>();
         if words.len() != count {
             return Ok(None);
         }
@@ -176,29 +114,23 @@ impl Matrix {
         words: impl FnOnce(usize) -> Result<Buffer<u32>, OutOfMemory>,
     ) -> Result<Self, OutOfMemory> {
         assert!(format.group().is_none_or(|g| format.groups().contains(&g)), "{format:?} does not exist");
-        assert!(columns.is_empty() || format.is_integer(), "outliers of {format}");
+        assert!(columns.is_empty() || format.group().is_some(), "outliers of {format}");
         assert!(columns.is_sorted_by(|a, b| a < b), "outlier columns ascend");
         assert!(columns.last().is_none_or(|&c| (c as usize) < cols), "outlier columns of {cols}");
+        assert!(cols % format.multiple() == 0, "{cols} columns of {format}, which takes whole blocks");
         let strips = rows.div_ceil(LANES);
-        let count = |per_strip: usize| {
-            strips
-                .checked_mul(per_strip)
-                .and_then(|n| n.checked_mul(LANES))
-                .ok_or(OutOfMemory { bytes: usize::MAX })
+        let count = |plane| {
+            let bytes = format.plane(plane, cols, columns.len()).bytes;
+            let all = strips.checked_mul(bytes).filter(|_| bytes < usize::MAX);
+            Ok(all.ok_or(OutOfMemory { bytes: usize::MAX })? / size_of::<u32>())
         };
-        let scales = match format.group() {
-            None => Scales::None,
-            Some(0) => Scales::Output(Buffer::zeroed(count(1)?)?),
-            Some(_) => Scales::Group(Buffer::zeroed(count(format.groups_in(cols))?)?),
-        };
-        let outliers = if columns.is_empty() {
-            None
-        } else {
-            let words = Buffer::zeroed(count(Format::Bf16.steps(columns.len()))?)?;
-            Some(Outliers { columns, words })
-        };
-        let words = words(count(format.steps(cols))?)?;
-        Ok(Self { format, rows, cols, words, scales, outliers })
+        let zeros = |plane| Buffer::zeroed(count(plane)?);
+        let [scales, minima] = [zeros(Plane::Scales)?, zeros(Plane::Minima)?];
+        let [sub_scales, sub_minima] = [zeros(Plane::SubScales)?, zeros(Plane::SubMinima)?];
+        let outliers = zeros(Plane::Outliers)?;
+        let words = words(count(Plane::Words)?)?;
+        let planes = [words, scales, minima, sub_scales, sub_minima, outliers];
+        Ok(Self { format, rows, cols, planes, columns })
     }
 
     /// Output rows.
@@ -229,82 +161,72 @@ impl Matrix {
 
     /// Columns kept as bf16, ascending.
     pub fn outlier_columns(&self) -> &[u32] {
-        self.outliers.as_ref().map_or(&[], |o| &o.columns)
+        &self.columns
     }
 
     /// Resident bytes.
     pub fn bytes(&self) -> usize {
-        let scales = match &self.scales {
-            Scales::None => 0,
-            Scales::Group(scales) => scales.bytes(),
-            Scales::Output(scales) => scales.bytes(),
-        };
-        self.words.bytes() + scales + self.outliers.as_ref().map_or(0, |o| o.words.bytes())
+        self.planes.iter().map(Buffer::bytes).sum()
     }
 
     pub(crate) fn steps(&self) -> usize {
         self.format.steps(self.cols)
     }
 
-    pub(crate) fn groups(&self) -> usize {
-        self.format.groups_in(self.cols)
-    }
-
     pub(crate) fn words(&self) -> &[u32] {
-        &self.words
+        &self.planes[Plane::Words as usize]
     }
 
-    pub(crate) fn scales(&self) -> &Scales {
-        &self.scales
+    pub(crate) fn outliers(&self) -> Option<Outliers<'_>> {
+        let words = &self.planes[Plane::Outliers as usize];
+        (!self.columns.is_empty()).then_some(Outliers { columns: &self.columns, words })
     }
 
-    pub(crate) fn outliers(&self) -> Option<&Outliers> {
-        self.outliers.as_ref()
+    /// The shape of a plane.
+    pub(crate) fn plane(&self, plane: Plane) -> PlaneShape {
+        self.format.plane(plane, self.cols, self.columns.len())
     }
 
-    /// Bytes of a strip.
-    pub fn strip_bytes(&self) -> StripBytes {
-        self.format.strip_bytes(self.cols, self.outlier_columns().len())
+    /// The planes, of which some may be empty.
+    pub fn plane_shapes(&self) -> [PlaneShape; Plane::ALL.len()] {
+        self.format.planes(self.cols, self.columns.len())
     }
 
-    /// The bytes of some strips.
-    pub fn planes(&self, strips: Range<usize>) -> Planes<'_> {
-        let size = self.strip_bytes();
-        let of = |bytes: usize| strips.start * bytes..strips.end * bytes;
-        let scales = match &self.scales {
-            Scales::None => &[],
-            Scales::Group(scales) => scales.as_bytes(),
-            Scales::Output(scales) => scales.as_bytes(),
-        };
-        Planes {
-            words: &self.words.as_bytes()[of(size.words)],
-            scales: &scales[of(size.scales)],
-            outliers: self.outliers.as_ref().map_or(&[], |o| &o.words.as_bytes()[of(size.outliers)]),
+    /// The elements of a plane that one strip has, as bytes.
+    pub(crate) fn strip(&self, plane: Plane, strip: usize) -> &[u8] {
+        let bytes = self.plane(plane).bytes;
+        &self.planes[plane as usize].as_bytes()[strip * bytes..][..bytes]
+    }
+
+    /// The scales of a strip from group `first` on.
+    #[inline(always)]
+    pub(crate) fn scale(&self, strip: usize, first: usize) -> Scale {
+        let shape = self.plane(Plane::Scales);
+        let scales = self.strip(Plane::Scales, strip);
+        match shape.element {
+            Element::F32 => Scale::Output(scales.as_ptr().cast()),
+            Element::Bf16 => Scale::Power(scales[first * LANES * 2..].as_ptr().cast()),
+            Element::F16 | Element::Byte => Scale::Group(scales[first * LANES * 2..].as_ptr().cast()),
         }
     }
 
-    /// The bytes of some strips, to be filled from a file. Any bytes are a valid matrix.
-    pub fn planes_mut(&mut self, strips: Range<usize>) -> PlanesMut<'_> {
-        let size = self.strip_bytes();
-        let of = |bytes: usize| strips.start * bytes..strips.end * bytes;
-        let scales: &mut [u8] = match &mut self.scales {
-            Scales::None => &mut [],
-            Scales::Group(scales) => scales.as_bytes_mut(),
-            Scales::Output(scales) => scales.as_bytes_mut(),
-        };
-        PlanesMut {
-            words: &mut self.words.as_bytes_mut()[of(size.words)],
-            scales: &mut scales[of(size.scales)],
-            outliers: match &mut self.outliers {
-                None => &mut [],
-                Some(outliers) => &mut outliers.words.as_bytes_mut()[of(size.outliers)],
+    /// All planes of some strips, of which those that the matrix lacks are empty. Numbers are little-endian, like memory on every supported
+    /// machine.
+    pub fn planes(&self, strips: Range<usize>) -> impl Iterator<Item = (Plane, &[u8])> {
+        self.plane_shapes().into_iter().zip(&self.planes).map(
+            move |(PlaneShape { plane, bytes, .. }, buffer)| {
+                (plane, &buffer.as_bytes()[strips.start * bytes..strips.end * bytes])
             },
-        }
+        )
     }
 
-    /// Offset of the first scale of a row, and the distance between its scales.
-    fn scale_at(&self, row: usize) -> usize {
-        row / LANES * self.groups() * LANES + row % LANES
+    /// As [`Matrix::planes`], to be filled from a file. Any bytes are a valid matrix.
+    pub fn planes_mut(&mut self, strips: Range<usize>) -> impl Iterator<Item = (Plane, &mut [u8])> {
+        self.plane_shapes().into_iter().zip(&mut self.planes).map(
+            move |(PlaneShape { plane, bytes, .. }, buffer)| {
+                (plane, &mut buffer.as_bytes_mut()[strips.start * bytes..strips.end * bytes])
+            },
+        )
     }
 
     /// Row `row` as f32, with exactly the values that the linear layer uses.
@@ -315,30 +237,66 @@ impl Matrix {
             self.rows,
             out.len()
         );
-        let first = row / LANES * self.steps() * LANES + row % LANES;
-        for (step, values) in out.chunks_mut(self.format.k_per_step()).enumerate() {
-            let word = self.words[first + step * LANES];
-            for (k, value) in values.iter_mut().enumerate() {
-                *value = self.format.extract(word, k);
+        let (strip, lane) = (row / LANES, row % LANES);
+        let bytes = self.plane(Plane::Words).bytes;
+        let words = &self.words()[strip * bytes / size_of::<u32>()..][..bytes / size_of::<u32>()];
+        let codes = self.format.codes();
+        for (k, value) in out.iter_mut().enumerate() {
+            *value = codes.value(words, k, lane);
+        }
+        self.scale_row(strip, lane, out);
+        if let Some(outliers) = self.outliers() {
+            let words = &outliers.words[strip * outliers.steps() * LANES..];
+            for (i, &col) in outliers.columns.iter().enumerate() {
+                out[col as usize] = Codes::Bf16.value(words, i, lane);
             }
         }
-        let first = self.scale_at(row);
-        match &self.scales {
-            Scales::None => {}
-            Scales::Output(scales) => out.iter_mut().for_each(|value| *value *= scales[first]),
-            Scales::Group(scales) => {
-                for (g, values) in out.chunks_mut(self.format.summed_k()).enumerate() {
-                    let scale = widen_f16(scales[first + g * LANES]);
-                    for value in values {
-                        *value *= scale;
+    }
+
+    /// Turns the integers of a row into values.
+    fn scale_row(&self, strip: usize, lane: usize, out: &mut [f32]) {
+        let element = self.plane(Plane::Scales).element;
+        let scales = self.strip(Plane::Scales, strip);
+        let half = |plane: &[u8], group: usize| {
+            let at = (group * LANES + lane) * 2;
+            u16::from_le_bytes([plane[at], plane[at + 1]])
+        };
+        let scale = |group: usize| match element {
+            Element::F32 => f32::from_le_bytes(std::array::from_fn(|i| scales[lane * 4 + i])),
+            Element::Bf16 => widen(half(scales, group)),
+            Element::F16 | Element::Byte => widen_f16(half(scales, group)),
+        };
+        let minima = self.strip(Plane::Minima, strip);
+        match self.format.scaling() {
+            Scaling::None => {}
+            Scaling::Chosen | Scaling::Blocks { .. } => {
+                let size = if element == Element::F32 { self.cols } else { self.format.summed_k() };
+                for (group, values) in out.chunks_mut(size).enumerate() {
+                    let scale = scale(group);
+                    if self.format.minima() == Minima::None {
+                        values.iter_mut().for_each(|value| *value *= scale);
+                    } else {
+                        let minimum = widen_f16(half(minima, group));
+                        values.iter_mut().for_each(|value| *value = scale * *value + minimum);
                     }
                 }
             }
-        }
-        if let Some(outliers) = &self.outliers {
-            for (i, &col) in outliers.columns.iter().enumerate() {
-                let word = outliers.words[(row / LANES * outliers.steps() + i / 2) * LANES + row % LANES];
-                out[col as usize] = Format::Bf16.extract(word, i);
+            Scaling::Super { sub, minima: has_minima } => {
+                let (sub_scales, sub_minima) =
+                    (self.strip(Plane::SubScales, strip), self.strip(Plane::SubMinima, strip));
+                let byte = |group: usize| {
+                    (group / planes::QUAD * LANES + lane) * planes::QUAD + group % planes::QUAD
+                };
+                for (group, values) in out.chunks_mut(sub).enumerate() {
+                    let d = group * sub / SUPER_BLOCK;
+                    let scale = scale(d) * f32::from(sub_scales[byte(group)].cast_signed());
+                    if has_minima {
+                        let offset = widen_f16(half(minima, d)) * f32::from(sub_minima[byte(group)]);
+                        values.iter_mut().for_each(|value| *value = scale * *value - offset);
+                    } else {
+                        values.iter_mut().for_each(|value| *value *= scale);
+                    }
+                }
             }
         }
     }
@@ -356,24 +314,12 @@ impl Matrix {
 
     /// Copies row `from_row` of a matrix of the same format, columns and outliers.
     fn copy_row(&mut self, row: usize, from: &Self, from_row: usize) {
-        let lane = |steps: usize, row: usize| row / LANES * steps * LANES + row % LANES;
-        let steps = self.steps();
-        for step in 0..steps {
-            self.words[lane(steps, row) + step * LANES] = from.words[lane(steps, from_row) + step * LANES];
-        }
-        let groups = self.groups();
-        let (to, at) = (self.scale_at(row), from.scale_at(from_row));
-        match (&mut self.scales, &from.scales) {
-            (Scales::Group(scales), Scales::Group(from)) => {
-                (0..groups).for_each(|g| scales[to + g * LANES] = from[at + g * LANES]);
-            }
-            (Scales::Output(scales), Scales::Output(from)) => scales[to] = from[at],
-            _ => {}
-        }
-        if let (Some(to), Some(from)) = (&mut self.outliers, &from.outliers) {
-            let steps = to.steps();
-            for step in 0..steps {
-                to.words[lane(steps, row) + step * LANES] = from.words[lane(steps, from_row) + step * LANES];
+        for PlaneShape { plane, bytes, lane, .. } in self.plane_shapes() {
+            let of = |row: usize| row / LANES * bytes + row % LANES * lane;
+            let from = from.planes[plane as usize].as_bytes();
+            let to = self.planes[plane as usize].as_bytes_mut();
+            for step in (0..bytes).step_by(LANES * lane) {
+                to[of(row) + step..][..lane].copy_from_slice(&from[of(from_row) + step..][..lane]);
             }
         }
     }
@@ -381,8 +327,7 @@ impl Matrix {
     /// Copies all rows of `from`, a matrix of the same format, columns and outliers, to rows `first..`.
     pub fn copy_rows(&mut self, first: usize, from: &Self) {
         assert!(
-            (self.format, self.cols) == (from.format, from.cols)
-                && self.outlier_columns() == from.outlier_columns(),
+            (self.format, self.cols) == (from.format, from.cols) && self.columns == from.columns,
             "rows of another kind of matrix"
         );
         assert!(first + from.rows <= self.rows, "rows {first}..{} of {}", first + from.rows, self.rows);

@@ -7,9 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use redline_simd::{LANES, Simd};
 
 use super::quantise::{self, Quantised};
-use super::{Matrix, Scales};
+use super::{Matrix, Plane, PlaneShape};
 use crate::Exec;
-use crate::format::{BLOCK, Format};
+use crate::format::bf16;
+use crate::format::float16::Narrow;
+use crate::format::{BLOCK, Codes};
 use crate::threads::Disjoint;
 
 /// Number of columns that are transposed together.
@@ -48,14 +50,8 @@ impl Source<'_> {
     }
 }
 
-/// Addresses of a matrix's planes. Team members write different strips.
-#[derive(Clone, Copy)]
-struct Target {
-    words: Disjoint<u32>,
-    group_scales: Option<Disjoint<u16>>,
-    output_scales: Option<Disjoint<f32>>,
-    outliers: Option<Disjoint<u32>>,
-}
+/// The planes of one strip, by [`Plane`].
+pub(super) type StripPlanes = [Vec<u32>; Plane::ALL.len()];
 
 impl Matrix {
     /// Packs rows `first..` from `values`, `[count, cols]`, outputs first (`nn.Linear`). No magnitude may exceed
@@ -109,36 +105,46 @@ impl Matrix {
         count: usize,
         gather: impl Fn(Range<usize>, usize, &mut [[f32; LANES]], &mut S) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
+        assert!(self.format.takes_values(), "{} comes from files only", self.format);
+        let new = |matrix: &Self| (Strip::new(matrix), S::default());
+        self.fill(exec, first, count, new, |matrix, rows, lane, planes, (strip, state)| {
+            // A whole strip overwrites all lanes of its columns.
+            let kept = if rows.len() == LANES { matrix.cols } else { 0 };
+            strip.lanes[kept..].fill([0.0; LANES]);
+            gather(rows, lane, &mut strip.lanes, state)?;
+            strip.pack(matrix, exec.simd, planes);
+            Ok(())
+        })
+    }
+
+    /// Fills rows `first..first + count`, some strips on each thread. `make` stores some rows of `0..count` in the planes of a strip,
+    /// the first of them in a given lane; lanes without rows become zero. It keeps what `new` made for the next call on the same
+    /// thread.
+    pub(super) fn fill<S, E: Send>(
+        &mut self,
+        exec: Exec<'_>,
+        first: usize,
+        count: usize,
+        new: impl Fn(&Self) -> S + Sync,
+        make: impl Fn(&Self, Range<usize>, usize, &mut StripPlanes, &mut S) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
         assert!(first + count <= self.rows, "rows {first}..{} of {}", first + count, self.rows);
         if count == 0 {
             return Ok(());
         }
-        let target = Target {
-            words: Disjoint::new(&mut self.words),
-            group_scales: match &mut self.scales {
-                Scales::Group(scales) => Some(Disjoint::new(scales)),
-                _ => None,
-            },
-            output_scales: match &mut self.scales {
-                Scales::Output(scales) => Some(Disjoint::new(scales)),
-                _ => None,
-            },
-            outliers: self.outliers.as_mut().map(|o| Disjoint::new(&mut o.words)),
-        };
-        let (before, matrix, simd) = (first / LANES, &*self, exec.simd);
+        let target = self.planes.each_mut().map(|plane| Disjoint::new(plane.as_bytes_mut()));
+        let (before, matrix) = (first / LANES, &*self);
+        let shapes = matrix.plane_shapes();
         let strips = (first + count).div_ceil(LANES) - before;
         let error: Mutex<Option<(usize, E)>> = Mutex::new(None);
         exec.team.split(strips, 1, 2, |part| {
-            let (mut strip, mut state) = (Strip::new(matrix), S::default());
+            let mut planes = shapes.map(|shape| vec![0; shape.bytes / size_of::<u32>()]);
+            let mut state = new(matrix);
             for s in part.start + before..part.end + before {
                 let rows = (s * LANES).max(first)..((s + 1) * LANES).min(first + count);
-                // A whole strip overwrites all lanes of its columns.
-                let kept = if rows.len() == LANES { matrix.cols } else { 0 };
-                strip.lanes[kept..].fill([0.0; LANES]);
                 let lane = rows.start % LANES;
-                let gathered =
-                    gather(rows.start - first..rows.end - first, lane, &mut strip.lanes, &mut state);
-                if let Err(new) = gathered {
+                let made = make(matrix, rows.start - first..rows.end - first, lane, &mut planes, &mut state);
+                if let Err(new) = made {
                     let mut error = error.lock().unwrap_or_else(PoisonError::into_inner);
                     if error.as_ref().is_none_or(|(first, _)| s < *first) {
                         *error = Some((s, new));
@@ -146,9 +152,11 @@ impl Matrix {
                     return;
                 }
                 let whole = rows.end == rows.start / LANES * LANES + LANES || rows.end == matrix.rows;
-                let lanes = if lane == 0 && whole { 0..LANES } else { lane..lane + rows.len() };
-                // SAFETY: strip `s` is written by the one member that owns it.
-                unsafe { strip.write(matrix, simd, target, s, lanes) };
+                let keep = if lane == 0 && whole { 0..LANES } else { lane..lane + rows.len() };
+                for ((shape, plane), to) in shapes.iter().zip(&planes).zip(target) {
+                    // SAFETY: the planes of strip `s` lie within the matrix, and the one member that owns it writes them.
+                    unsafe { put(to, *shape, s, plane, &keep) };
+                }
             }
         });
         let error = error.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -160,32 +168,24 @@ impl Matrix {
 struct Strip {
     /// `[cols padded][16]`
     lanes: Vec<[f32; LANES]>,
-    words: Vec<u32>,
     quantised: Quantised,
-    outliers: Vec<u32>,
 }
 
 impl Strip {
     fn new(matrix: &Matrix) -> Self {
         let padded = matrix.cols.next_multiple_of(BLOCK);
-        Self {
-            lanes: vec![[0.0; LANES]; padded],
-            words: vec![0; matrix.steps() * LANES],
-            quantised: Quantised::new(matrix.format, matrix.cols),
-            outliers: vec![0; matrix.outliers.as_ref().map_or(0, |o| o.steps() * LANES)],
-        }
+        let quantised = Quantised::new(matrix.format, matrix.cols);
+        Self { lanes: vec![[0.0; LANES]; padded], quantised }
     }
 
-    /// Packs the strip and writes the lanes `keep` of it.
-    ///
-    /// # Safety
-    /// No other thread touches strip `s` meanwhile.
-    unsafe fn write(&mut self, matrix: &Matrix, simd: Simd, to: Target, s: usize, keep: Range<usize>) {
-        if let Some(outliers) = &matrix.outliers {
+    /// Packs the strip.
+    fn pack(&mut self, matrix: &Matrix, simd: Simd, planes: &mut StripPlanes) {
+        if let Some(outliers) = matrix.outliers() {
+            let words = &mut planes[Plane::Outliers as usize];
             for (i, &col) in outliers.columns.iter().enumerate() {
                 let values = std::mem::replace(&mut self.lanes[col as usize], [0.0; LANES]);
                 for (lane, value) in values.into_iter().enumerate() {
-                    Format::Bf16.insert(&mut self.outliers[i / 2 * LANES + lane], i, value);
+                    bf16::insert(&mut words[i / 2 * LANES + lane], i, value);
                 }
             }
         }
@@ -195,26 +195,42 @@ impl Strip {
                 lanes: &mut self.lanes,
                 out: &mut self.quantised,
             });
-        }
-        let per_step = matrix.format.k_per_step();
-        for (step, words) in self.words.chunks_exact_mut(LANES).enumerate() {
-            for (k, values) in self.lanes.iter().enumerate().skip(step * per_step).take(per_step) {
-                for (word, &value) in words.iter_mut().zip(values) {
-                    matrix.format.insert(word, k, value);
-                }
+            let scales = &mut planes[Plane::Scales as usize];
+            if matrix.format.group() == Some(0) {
+                scales.iter_mut().zip(&self.quantised.output_scales).for_each(|(to, s)| *to = s.to_bits());
+            } else {
+                let (pairs, _) = self.quantised.group_scales.as_chunks::<2>();
+                let words = pairs.iter().map(|&[even, odd]| u32::from(even) | u32::from(odd) << 16);
+                scales.iter_mut().zip(words).for_each(|(to, word)| *to = word);
             }
         }
-        // SAFETY: the planes of strip `s` lie within the matrix; by contract this thread alone writes them.
-        unsafe {
-            put(to.words, s, &self.words, &keep);
-            if let Some(scales) = to.group_scales {
-                put(scales, s, &self.quantised.group_scales, &keep);
-            }
-            if let Some(scales) = to.output_scales {
-                put(scales, s, &self.quantised.output_scales, &keep);
-            }
-            if let Some(words) = to.outliers {
-                put(words, s, &self.outliers, &keep);
+        let words = &mut planes[Plane::Words as usize];
+        match matrix.format.codes() {
+            Codes::F16 => simd.run(Narrow { lanes: &self.lanes[..matrix.cols], words }),
+            codes => self.words(codes, words),
+        }
+    }
+
+    /// Packs the values, or integers.
+    fn words(&self, codes: Codes, words: &mut [u32]) {
+        for (step, words) in words.chunks_exact_mut(LANES).enumerate() {
+            let per_step = codes.k_per_step();
+            let lanes = &self.lanes[step * per_step..];
+            for (lane, word) in words.iter_mut().enumerate() {
+                *word = match codes {
+                    Codes::F32 | Codes::F16 => lanes[0][lane].to_bits(),
+                    Codes::Bf16 => {
+                        let [first, second] = [0, 1].map(|k| u32::from(bf16::round(lanes[k][lane])));
+                        first << 16 | second
+                    }
+                    Codes::Bytes | Codes::Nibbles { .. } | Codes::Table(_) => {
+                        let mut integers = [0; 8];
+                        for (integer, lanes) in integers.iter_mut().zip(&lanes[..per_step]) {
+                            *integer = lanes[lane] as i8;
+                        }
+                        codes.pack(&integers[..per_step])
+                    }
+                };
             }
         }
     }
@@ -224,13 +240,18 @@ impl Strip {
 ///
 /// # Safety
 /// Plane `to` holds strip `s`, and no other thread touches it.
-unsafe fn put<T: Copy>(to: Disjoint<T>, s: usize, from: &[T], keep: &Range<usize>) {
-    // SAFETY: by contract.
-    let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(s * from.len()), from.len()) };
+unsafe fn put(to: Disjoint<u8>, shape: PlaneShape, s: usize, from: &[u32], keep: &Range<usize>) {
+    let PlaneShape { bytes, lane, .. } = shape;
+    // SAFETY: by contract; any words are bytes.
+    let (to, from) = unsafe {
+        let to = std::slice::from_raw_parts_mut(to.get().add(s * bytes), bytes);
+        (to, std::slice::from_raw_parts(from.as_ptr().cast::<u8>(), bytes))
+    };
     if *keep == (0..LANES) {
         return to.copy_from_slice(from);
     }
-    for (to, from) in to.chunks_exact_mut(LANES).zip(from.chunks_exact(LANES)) {
+    let keep = keep.start * lane..keep.end * lane;
+    for (to, from) in to.chunks_exact_mut(LANES * lane).zip(from.chunks_exact(LANES * lane)) {
         to[keep.clone()].copy_from_slice(&from[keep.clone()]);
     }
 }

@@ -33,7 +33,6 @@ impl Kernel for Strip<'_> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         match self.format {
-            Format::F32 | Format::Bf16 => {}
             Format::W8 { group: 0 } => {
                 let scale = s.div(magnitude(s, self.lanes), s.splat(w8::LARGEST));
                 self.out.output_scales.copy_from_slice(&s.to_array(scale));
@@ -52,6 +51,7 @@ impl Kernel for Strip<'_> {
                     round(s, lanes, scale, w4::RANGE);
                 }
             }
+            _ => {}
         }
     }
 }

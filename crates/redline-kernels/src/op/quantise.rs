@@ -8,7 +8,7 @@ use std::ops::Range;
 use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS};
 
 use crate::dot::INPUT_WORDS;
-use crate::format::{BLOCK, Format, INPUT_GROUP};
+use crate::format::{BLOCK, Format, INPUT_GROUP, Minima};
 use crate::threads::Disjoint;
 use crate::{Exec, Rows};
 
@@ -27,13 +27,17 @@ pub(crate) enum Arrangement {
 }
 
 /// Layout of a matrix's inputs in memory: for each tile its bytes ([`Arrangement`]), then `[k/128][rows]` scales, then, if the
-/// sums need them, `[groups][rows]` initial sums.
+/// sums need them, `[groups][rows]` initial sums, and at last what minima are multiplied with: `[groups][rows]` f32, the sums of
+/// the inputs times their scale, or `[groups/4][2][rows]` pairs of 16-bit sums of the inputs of four sub-groups, the first and the
+/// third, the second and the fourth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InputLayout {
     /// Number of k in a row.
     pub(crate) k: usize,
     /// Number of k that are summed as integers before scaling.
     pub(crate) summed_k: usize,
+    /// The minima of the weights.
+    pub(crate) minima: Minima,
     /// Arrangement of the bytes.
     pub(crate) arrangement: Arrangement,
     /// Rows of the largest tile.
@@ -48,6 +52,7 @@ pub(crate) struct Places {
     pub(crate) bytes: usize,
     pub(crate) scales: usize,
     pub(crate) starts: usize,
+    pub(crate) sums: usize,
     pub(crate) rows: usize,
 }
 
@@ -67,13 +72,21 @@ impl InputLayout {
         self.k.div_ceil(INPUT_GROUP)
     }
 
-    /// Number of words per row: bytes, scales, initial sums.
-    pub(crate) fn row_words(self) -> usize {
-        let starts = match self.arrangement {
+    fn starts(self) -> usize {
+        match self.arrangement {
             Arrangement::Words => self.k.div_ceil(self.summed_k),
             Arrangement::Tiles => 0,
+        }
+    }
+
+    /// Number of words per row: bytes, scales, initial sums, sums.
+    pub(crate) fn row_words(self) -> usize {
+        let sums = match self.minima {
+            Minima::None => 0,
+            Minima::Floats => self.starts(),
+            Minima::Integers => self.starts() / 2,
         };
-        self.byte_words() + self.groups() + starts
+        self.byte_words() + self.groups() + self.starts() + sums
     }
 
     /// Number of words of all tiles.
@@ -113,7 +126,8 @@ impl InputLayout {
     fn places_from(self, first: usize, rows: usize) -> Places {
         let bytes = first * self.row_words();
         let scales = bytes + rows * self.byte_words();
-        Places { bytes, scales, starts: scales + rows * self.groups(), rows }
+        let starts = scales + rows * self.groups();
+        Places { bytes, scales, starts, sums: starts + rows * self.starts(), rows }
     }
 
     /// Index of word `word` of row `row` of a tile, counted from the start of its bytes; and the distance to its successors, if
@@ -184,7 +198,7 @@ impl Groups<'_> {
     /// No other thread touches that group; `out` holds the layout.
     #[inline(always)]
     unsafe fn group<S: Isa>(&self, s: S, row: &[f32], places: Places, i: usize, g: usize, offset: i32) {
-        let Places { bytes, scales, starts, rows } = places;
+        let Places { bytes, scales, starts, sums, rows } = places;
         let first = g * INPUT_GROUP;
         let cols = first..row.len().min(first + INPUT_GROUP);
         let mut kept;
@@ -223,9 +237,22 @@ impl Groups<'_> {
                 sum = s.add_words(sum, q);
                 let end = at + LANES;
                 if end % self.layout.summed_k == 0 || end == padded {
-                    let start = s.sum_words(sum).wrapping_mul(-offset);
+                    let exact = s.sum_words(sum);
                     let group = (first + at) / self.layout.summed_k;
+                    let start = exact.wrapping_mul(-offset);
                     self.out.get().add(starts + group * rows + i).write(start as u32);
+                    match self.layout.minima {
+                        Minima::None => {}
+                        Minima::Floats => {
+                            let sum = (exact as f32 * scale).to_bits();
+                            self.out.get().add(sums + group * rows + i).write(sum);
+                        }
+                        Minima::Integers => {
+                            let pair = self.out.get().add(sums + (group / 4 * 2 + group % 2) * rows + i);
+                            let half = pair.cast::<i16>().add(group % 4 / 2);
+                            half.write(exact as i16);
+                        }
+                    }
                     sum = s.splat_word(0);
                 }
             }

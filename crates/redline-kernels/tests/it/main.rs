@@ -7,5 +7,6 @@ mod linear;
 mod lora;
 mod probe;
 mod refusals;
+mod stored;
 mod values;
 mod vocabulary;

@@ -98,3 +98,10 @@ pub(crate) fn widen_f16(half: u16) -> f32 {
     };
     if half >> 15 == 1 { -magnitude } else { magnitude }
 }
+
+/// Rounds to f16 and back, by its definition.
+pub(crate) fn f16(x: f32) -> f32 {
+    let exponent = (x.abs().to_bits() >> 23) as i32 - 127;
+    let unit = 2f64.powi(exponent.max(-14) - 10);
+    ((f64::from(x) / unit).round_ties_even() * unit) as f32
+}

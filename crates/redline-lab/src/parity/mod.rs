@@ -44,9 +44,9 @@ pub enum ParityError {
 pub fn default_tolerance(format: Format, kv_format: KvFormat) -> f64 {
     let of_weights = match format {
         Format::F32 => 1e-9,
-        Format::Bf16 => 2e-3,
+        Format::Bf16 | Format::F16 => 2e-3,
         Format::W8 { .. } => 1e-2,
-        Format::W4 { .. } => 0.9,
+        _ => 0.9,
     };
     let of_keys = match kv_format {
         KvFormat::F32 => 1e-9,

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::PoisonError;
 
+use redline_kernels::matrix::Plane;
 use redline_kernels::op::linear::{Lora, LoraPart};
 use redline_kernels::{Exec, Format, Matrix};
 use redline_weights::{
@@ -22,7 +23,7 @@ use super::source::{AdapterWeights, ModuleDelta, ModulePlace, modules_of, read};
 use crate::ModelError;
 use crate::convert::Progress;
 use crate::footprint::position_format;
-use crate::packing::{self, Plane};
+use crate::packing;
 use crate::plan::Site;
 use crate::step::padded;
 
@@ -76,7 +77,10 @@ impl Updated<'_> {
     fn checksum(&self) -> Checksum {
         let Self { matrix, first, outputs } = self;
         let planes = matrix.planes(first / STRIP..(first + outputs).div_ceil(STRIP));
-        let sums = [planes.words, planes.scales, planes.outliers].map(Checksum::of);
+        // The planes that every integer format may have always count, the others only where they exist.
+        let counts = |plane| matches!(plane, Plane::Words | Plane::Scales | Plane::Outliers);
+        let counted = planes.filter(|&(plane, bytes)| counts(plane) || !bytes.is_empty());
+        let sums: Vec<Checksum> = counted.map(|(_, bytes)| Checksum::of(bytes)).collect();
         let shape = (first, outputs, matrix.cols(), matrix.format(), matrix.outlier_columns());
         Checksum::of(format!("{shape:?} {sums:?}").as_bytes())
     }
@@ -157,7 +161,7 @@ impl AdapterBuilder {
         out.copy_file(&source.join(CONFIG))?;
         let base = self.base_checksum(modules.iter().map(|(_, module)| module.place));
         for (name, checksum) in [(BASE, base), (SAME, adapter.digest)] {
-            out.write_part(name, Plane::Words.suffix(), checksum.to_string().as_bytes())?;
+            out.write_part(name, Plane::Words.name(), checksum.to_string().as_bytes())?;
         }
         let total = modules.len() as u64;
         for (done, (path, module)) in modules.iter().enumerate() {
@@ -188,20 +192,15 @@ impl AdapterBuilder {
             (down, up, gains)
         };
         for (suffix, matrix) in [(A, &down), (B, &up)] {
-            let planes = matrix.planes(0..matrix.strips());
-            for (plane, bytes) in [
-                (Plane::Words, planes.words),
-                (Plane::Scales, planes.scales),
-                (Plane::Outliers, planes.outliers),
-            ] {
+            for (plane, bytes) in matrix.planes(0..matrix.strips()) {
                 if !bytes.is_empty() {
-                    out.write_part(&format!("{path}{suffix}"), plane.suffix(), bytes)?;
+                    out.write_part(&format!("{path}{suffix}"), plane.name(), bytes)?;
                 }
             }
         }
         if let Some(gains) = gains {
             let bytes: Vec<u8> = gains.iter().flat_map(|gain| gain.to_le_bytes()).collect();
-            out.write_part(&format!("{path}{GAINS}"), Plane::Words.suffix(), &bytes)?;
+            out.write_part(&format!("{path}{GAINS}"), Plane::Words.name(), &bytes)?;
         }
         Ok(())
     }
@@ -264,7 +263,7 @@ fn checksum_weight(name: &str) -> Weight {
         encoding: CHECKSUM.to_owned(),
         attributes: BTreeMap::new(),
         outlier_columns: Vec::new(),
-        parts: vec![WeightPart::new(Plane::Words.suffix(), StoredDtype::U8, [DIGITS])],
+        parts: vec![WeightPart::new(Plane::Words.name(), StoredDtype::U8, [DIGITS])],
     }
 }
 
@@ -323,7 +322,7 @@ impl Packed<'_> {
             return Err(is_not());
         }
         let mut digits = [0; DIGITS];
-        self.infq.read_part(name, Plane::Words.suffix(), &mut digits)?;
+        self.infq.read_part(name, Plane::Words.name(), &mut digits)?;
         str::from_utf8(&digits).ok().and_then(Checksum::from_hex).ok_or_else(is_not)
     }
 
@@ -356,12 +355,9 @@ impl Packed<'_> {
         };
         let mut matrix = Matrix::with_outliers(format, rows, cols, columns)?;
         let strips = 0..matrix.strips();
-        let planes = matrix.planes_mut(strips);
-        for (plane, bytes) in
-            [(Plane::Words, planes.words), (Plane::Scales, planes.scales), (Plane::Outliers, planes.outliers)]
-        {
+        for (plane, bytes) in matrix.planes_mut(strips) {
             if !bytes.is_empty() {
-                self.infq.read_part(name, plane.suffix(), bytes)?;
+                self.infq.read_part(name, plane.name(), bytes)?;
             }
         }
         Ok(matrix)
@@ -370,7 +366,7 @@ impl Packed<'_> {
     /// The gains of a module, if it has any.
     fn gains(&self, path: &str, gains: &mut [f32]) -> Result<(), ModelError> {
         let mut bytes = vec![0; size_of_val(gains)];
-        self.infq.read_part(&format!("{path}{GAINS}"), Plane::Words.suffix(), &mut bytes)?;
+        self.infq.read_part(&format!("{path}{GAINS}"), Plane::Words.name(), &mut bytes)?;
         let (values, _) = bytes.as_chunks::<4>();
         gains.iter_mut().zip(values).for_each(|(gain, value)| *gain = f32::from_le_bytes(*value));
         Ok(())

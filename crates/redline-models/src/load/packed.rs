@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use redline_kernels::matrix::PlanesMut;
+use redline_kernels::matrix::Plane;
 use redline_kernels::{Buffer, FileBytes, Format, Matrix, Team};
 use redline_weights::{Infq, Weight};
 
 use super::{Blocks, LoadOptions};
 use crate::ModelError;
 use crate::footprint::position_format;
-use crate::packing::{self, Plane, STRIP};
+use crate::packing::{self, STRIP};
 use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec, Role};
 
 pub(super) struct Packed<'a> {
@@ -117,15 +117,19 @@ impl<'a> Packed<'a> {
         Err(self.damaged(format!("`{name}` is {encoding} {shape:?}, but f32 [{len}] is needed")))
     }
 
-    /// Reads the planes of a weight, or only verifies its words if those are `mapped`.
-    fn read(&self, weight: &Weight, planes: PlanesMut<'_>, mapped: bool) -> Result<(), ModelError> {
-        for (plane, bytes) in
-            [(Plane::Words, planes.words), (Plane::Scales, planes.scales), (Plane::Outliers, planes.outliers)]
-        {
+    /// Reads the planes of some strips of a weight, or only verifies its words if those are `mapped`.
+    fn read(
+        &self,
+        weight: &Weight,
+        matrix: &mut Matrix,
+        strips: Range<usize>,
+        mapped: bool,
+    ) -> Result<(), ModelError> {
+        for (plane, bytes) in matrix.planes_mut(strips) {
             if plane == Plane::Words && mapped {
-                self.infq.check_part(&weight.name, plane.suffix(), bytes)?;
+                self.infq.check_part(&weight.name, plane.name(), bytes)?;
             } else if !bytes.is_empty() {
-                self.infq.read_part(&weight.name, plane.suffix(), bytes)?;
+                self.infq.read_part(&weight.name, plane.name(), bytes)?;
             }
         }
         Ok(())
@@ -142,7 +146,7 @@ impl Packed<'_> {
         for part in &linear.parts {
             let weight = self.part(linear, part, format)?;
             let end = first + part.outputs;
-            let suffix = Plane::Words.suffix();
+            let suffix = Plane::Words.name();
             let place = self.infq.place(&weight.name, suffix).zip(self.infq.part_bytes(&weight.name, suffix));
             let (Some(((file, offset), bytes)), Some(_)) =
                 (place, whole_strips(first..end, linear.outputs()))
@@ -171,11 +175,11 @@ impl Blocks for &Packed<'_> {
             let weight = self.part(linear, part, format)?;
             let end = first + part.outputs;
             if let Some(strips) = whole_strips(first..end, matrix.rows()) {
-                self.read(weight, matrix.planes_mut(strips), is_mapped)?;
+                self.read(weight, &mut matrix, strips, is_mapped)?;
             } else {
                 let mut rows = Matrix::with_outliers(format, part.outputs, linear.inputs, columns.clone())?;
                 let strips = 0..rows.strips();
-                self.read(weight, rows.planes_mut(strips), false)?;
+                self.read(weight, &mut rows, strips, false)?;
                 matrix.copy_rows(first, &rows);
             }
             first = end;
@@ -186,7 +190,7 @@ impl Blocks for &Packed<'_> {
     fn values(&self, name: &str, out: &mut [f32]) -> Result<(), ModelError> {
         let weight = self.vector(name, out.len())?;
         let mut values = Buffer::<f32>::zeroed(out.len())?;
-        self.infq.read_part(&weight.name, Plane::Words.suffix(), values.as_bytes_mut())?;
+        self.infq.read_part(&weight.name, Plane::Words.name(), values.as_bytes_mut())?;
         out.copy_from_slice(&values);
         Ok(())
     }

@@ -20,5 +20,6 @@ mod packed_adapters;
 mod positions;
 mod reference;
 mod refusals;
+mod stored;
 mod synth;
 mod watchers;

@@ -8,11 +8,12 @@ use core::arch::x86_64::{
     _mm256_cmp_ps, _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
     _mm256_cvtps_epi32, _mm256_cvtps_ph, _mm256_div_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
     _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
-    _mm256_max_epu32, _mm256_max_ps, _mm256_mul_ps, _mm256_packs_epi16, _mm256_packs_epi32,
-    _mm256_permute_ps, _mm256_permute2f128_ps, _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16,
-    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setzero_si256, _mm256_shuffle_epi8,
-    _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps,
-    _mm256_storeu_si256, _mm256_sub_ps, _mm256_xor_ps, _mm256_xor_si256,
+    _mm256_max_epu32, _mm256_max_ps, _mm256_mul_ps, _mm256_mullo_epi32, _mm256_packs_epi16,
+    _mm256_packs_epi32, _mm256_permute_ps, _mm256_permute2f128_ps, _mm256_permute4x64_epi64,
+    _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srai_epi32,
+    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps,
+    _mm256_xor_ps, _mm256_xor_si256,
 };
 
 use super::{Isa, LANES, ODD};
@@ -53,6 +54,26 @@ unsafe fn add_shorts<const R: usize>(acc: &mut [[W; 2]; R], w: [__m128i; 4], x: 
             a.1 = _mm256_add_epi32(a.1, _mm256_madd_epi16(w[1], x));
             b.0 = _mm256_add_epi32(b.0, _mm256_madd_epi16(w[2], x));
             b.1 = _mm256_add_epi32(b.1, _mm256_madd_epi16(w[3], x));
+        }
+    }
+}
+
+/// Adds the products of four k, `[16 outputs][4]` signed bytes, with the inputs of `R` rows.
+///
+/// # Safety
+/// The machine has AVX2; `x` is valid for reading `R` words.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)]
+unsafe fn add_signed<const R: usize>(acc: &mut [W; R], w: W, x: *const u32) {
+    unsafe {
+        let ones = _mm256_set1_epi16(1);
+        let (m0, m1) = (_mm256_abs_epi8(w.0), _mm256_abs_epi8(w.1));
+        for (r, acc) in acc.iter_mut().enumerate() {
+            let x = _mm256_set1_epi32(*x.add(r) as i32);
+            let low = _mm256_maddubs_epi16(m0, _mm256_sign_epi8(x, w.0));
+            let high = _mm256_maddubs_epi16(m1, _mm256_sign_epi8(x, w.1));
+            acc.0 = _mm256_add_epi32(acc.0, _mm256_madd_epi16(low, ones));
+            acc.1 = _mm256_add_epi32(acc.1, _mm256_madd_epi16(high, ones));
         }
     }
 }
@@ -307,14 +328,14 @@ unsafe impl<const VNNI: bool> Isa for Avx2<VNNI> {
         }
     }
     #[inline(always)]
-    unsafe fn dot_u8<const R: usize, const C: usize>(
+    unsafe fn dot_u8<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[W; R]; C],
         w: *const u32,
         x: *const u32,
     ) {
         if VNNI {
-            for i in 0..8 {
+            for i in 0..K / 4 {
                 let w = unsafe { self.load_words(w.add(i * LANES)) };
                 unsafe { add_rows(&mut acc[i % C], w, x.add(i * R)) };
             }
@@ -323,24 +344,16 @@ unsafe impl<const VNNI: bool> Isa for Avx2<VNNI> {
         // `maddubs` adds two products in 16 bits: with the sign moved to the input, both factors are at most 128 and
         // 127, and 2 * 128 * 127 = 32512 fits. Weights as stored, up to 255, would saturate.
         unsafe {
-            let (ones, offset) = (_mm256_set1_epi16(1), _mm256_set1_epi8(-128));
-            for i in 0..8 {
+            let offset = _mm256_set1_epi8(-128);
+            for i in 0..K / 4 {
                 let w = self.load_words(w.add(i * LANES));
-                let (w0, w1) = (_mm256_xor_si256(w.0, offset), _mm256_xor_si256(w.1, offset));
-                let (m0, m1) = (_mm256_abs_epi8(w0), _mm256_abs_epi8(w1));
-                for r in 0..R {
-                    let x = _mm256_set1_epi32(*x.add(i * R + r) as i32);
-                    let low = _mm256_maddubs_epi16(m0, _mm256_sign_epi8(x, w0));
-                    let high = _mm256_maddubs_epi16(m1, _mm256_sign_epi8(x, w1));
-                    let acc = &mut acc[0][r];
-                    acc.0 = _mm256_add_epi32(acc.0, _mm256_madd_epi16(low, ones));
-                    acc.1 = _mm256_add_epi32(acc.1, _mm256_madd_epi16(high, ones));
-                }
+                let w = W(_mm256_xor_si256(w.0, offset), _mm256_xor_si256(w.1, offset));
+                add_signed(&mut acc[0], w, x.add(i * R));
             }
         }
     }
     #[inline(always)]
-    unsafe fn dot_u4<const R: usize, const C: usize>(
+    unsafe fn dot_u4<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[W; R]; C],
         w: *const u32,
@@ -348,7 +361,7 @@ unsafe impl<const VNNI: bool> Isa for Avx2<VNNI> {
     ) {
         if VNNI {
             let mask = self.splat_word(0x0f0f_0f0f);
-            for i in 0..4 {
+            for i in 0..K / 8 {
                 for (high, i) in [(false, 2 * i), (true, 2 * i + 1)] {
                     let w = unsafe { self.load_words(w.add(i / 2 * LANES)) };
                     let w = self.and_words(if high { self.shift_words_4(w) } else { w }, mask);
@@ -361,7 +374,7 @@ unsafe impl<const VNNI: bool> Isa for Avx2<VNNI> {
         unsafe {
             let (ones, mask) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
             let mut sums = [(_mm256_setzero_si256(), _mm256_setzero_si256()); R];
-            for i in 0..4 {
+            for i in 0..K / 8 {
                 let w = self.load_words(w.add(i * LANES));
                 let (l0, l1) = (_mm256_and_si256(w.0, mask), _mm256_and_si256(w.1, mask));
                 for r in 0..R {
@@ -382,6 +395,60 @@ unsafe impl<const VNNI: bool> Isa for Avx2<VNNI> {
                 acc.0 = _mm256_add_epi32(acc.0, _mm256_madd_epi16(sums[r].0, ones));
                 acc.1 = _mm256_add_epi32(acc.1, _mm256_madd_epi16(sums[r].1, ones));
             }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_table<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[W; R]; C],
+        w: *const u32,
+        x: *const u32,
+        table: &[i8; 16],
+    ) {
+        unsafe {
+            let mask = self.splat_word(0x0f0f_0f0f);
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            let offset = _mm256_set1_epi8(if VNNI { -128 } else { 0 });
+            let table = _mm256_xor_si256(table, offset);
+            for i in 0..8 {
+                let w = self.load_words(w.add(i / 2 * LANES));
+                let w = self.and_words(if i % 2 == 1 { self.shift_words_4(w) } else { w }, mask);
+                let w = W(_mm256_shuffle_epi8(table, w.0), _mm256_shuffle_epi8(table, w.1));
+                if VNNI {
+                    add_rows(&mut acc[i % C], w, x.add(i * R));
+                } else {
+                    add_signed(&mut acc[0], w, x.add(i * R));
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn mul_words(self, a: W, b: W) -> W {
+        unsafe { W(_mm256_mullo_epi32(a.0, b.0), _mm256_mullo_epi32(a.1, b.1)) }
+    }
+    #[inline(always)]
+    fn signed_byte<const J: u32>(self, v: W) -> W {
+        #[inline(always)]
+        unsafe fn half<const J: u32>(v: __m256i) -> __m256i {
+            unsafe {
+                let shifted = match J {
+                    0 => _mm256_slli_epi32::<24>(v),
+                    1 => _mm256_slli_epi32::<16>(v),
+                    2 => _mm256_slli_epi32::<8>(v),
+                    _ => v,
+                };
+                _mm256_srai_epi32::<24>(shifted)
+            }
+        }
+        unsafe { W(half::<J>(v.0), half::<J>(v.1)) }
+    }
+    #[inline(always)]
+    fn add_pairs(self, acc: W, a: W, b: W) -> W {
+        unsafe {
+            W(
+                _mm256_add_epi32(acc.0, _mm256_madd_epi16(a.0, b.0)),
+                _mm256_add_epi32(acc.1, _mm256_madd_epi16(a.1, b.1)),
+            )
         }
     }
     #[inline(always)]

@@ -5,11 +5,12 @@ use core::arch::x86_64::{
     _MM_HINT_T1, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps,
     _mm512_and_si512, _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
     _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_epi32,
-    _mm512_cvtps_ph, _mm512_div_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_loadu_si512, _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_epu32,
-    _mm512_max_ps, _mm512_mul_ps, _mm512_permute_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32,
-    _mm512_reduce_max_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4,
-    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    _mm512_cvtps_ph, _mm512_div_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_blend_ps, _mm512_mask_storeu_ps,
+    _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_max_ps, _mm512_mul_ps, _mm512_mullo_epi32,
+    _mm512_permute_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_reduce_max_ps,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4, _mm512_slli_epi32,
+    _mm512_srai_epi32, _mm512_srli_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
     _mm512_sub_ps, _mm512_xor_ps, _mm512_xor_si512,
 };
 
@@ -191,14 +192,14 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
         unsafe { core::mem::transmute::<__m128i, [u32; LANES / 4]>(_mm512_cvtepi32_epi8(v)) }
     }
     #[inline(always)]
-    unsafe fn dot_u8<const R: usize, const C: usize>(
+    unsafe fn dot_u8<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[__m512i; R]; C],
         w: *const u32,
         x: *const u32,
     ) {
         unsafe {
-            for i in 0..8 {
+            for i in 0..K / 4 {
                 let w = self.load_words(w.add(i * LANES));
                 for r in 0..R {
                     let x = _mm512_set1_epi32(*x.add(i * R + r) as i32);
@@ -208,7 +209,7 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
         }
     }
     #[inline(always)]
-    unsafe fn dot_u4<const R: usize, const C: usize>(
+    unsafe fn dot_u4<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[__m512i; R]; C],
         w: *const u32,
@@ -216,7 +217,7 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     ) {
         unsafe {
             let mask = _mm512_set1_epi32(0x0f0f_0f0f);
-            for i in 0..4 {
+            for i in 0..K / 8 {
                 let w = self.load_words(w.add(i * LANES));
                 let low = _mm512_and_si512(w, mask);
                 let high = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
@@ -230,6 +231,49 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
                 }
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn dot_table<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[__m512i; R]; C],
+        w: *const u32,
+        x: *const u32,
+        table: &[i8; 16],
+    ) {
+        unsafe {
+            let mask = _mm512_set1_epi32(0x0f0f_0f0f);
+            let table = _mm512_broadcast_i32x4(table.as_ptr().cast::<__m128i>().read_unaligned());
+            let table = _mm512_xor_si512(table, _mm512_set1_epi32(0x8080_8080_u32 as i32));
+            for i in 0..8 {
+                let w = self.load_words(w.add(i / 2 * LANES));
+                let w = if i % 2 == 1 { _mm512_srli_epi16::<4>(w) } else { w };
+                let w = _mm512_shuffle_epi8(table, _mm512_and_si512(w, mask));
+                for r in 0..R {
+                    let x = _mm512_set1_epi32(*x.add(i * R + r) as i32);
+                    acc[i % C][r] = _mm512_dpbusd_epi32(acc[i % C][r], w, x);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn mul_words(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_mullo_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn signed_byte<const J: u32>(self, v: __m512i) -> __m512i {
+        unsafe {
+            let shifted = match J {
+                0 => _mm512_slli_epi32::<24>(v),
+                1 => _mm512_slli_epi32::<16>(v),
+                2 => _mm512_slli_epi32::<8>(v),
+                _ => v,
+            };
+            _mm512_srai_epi32::<24>(shifted)
+        }
+    }
+    #[inline(always)]
+    fn add_pairs(self, acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_dpwssd_epi32(acc, a, b) }
     }
     #[inline(always)]
     fn pack_shorts(self, v: __m512i) -> [[u32; 2]; LANES / 4] {

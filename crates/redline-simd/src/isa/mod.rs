@@ -142,27 +142,44 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     fn max_magnitude(self, m: Self::W, x: Self::F) -> Self::W;
     /// Packs the low bytes of the lanes: word i holds lanes 4 i to 4 i + 3, the first lowest. Lanes are in -128..=127.
     fn pack_bytes(self, v: Self::W) -> [u32; LANES / 4];
-    /// Exact sums over 32 k: `acc[..][r] += sum over k of w[k] * x[r][k]`, with any split over the chains `C`.
-    /// Weights are `[8][16 outputs][4]` bytes, unsigned, meaning `w - 128` (see [`Isa::DOT_U8_OFFSET`]); inputs
-    /// `[8][R][4]` bytes, signed, none -128.
+    /// Exact sums over `K` k, 16 or 32: `acc[..][r] += sum over k of w[k] * x[r][k]`, with any split over the chains `C`.
+    /// Weights are `[K/4][16 outputs][4]` bytes, unsigned, meaning `w - 128` (see [`Isa::DOT_U8_OFFSET`]); inputs
+    /// `[K/4][R][4]` bytes, signed, none -128.
     /// # Safety
-    /// `w` is valid for reading 128 words, `x` for `8 * R`; `R <= DOT_ROWS`.
-    unsafe fn dot_u8<const R: usize, const C: usize>(
+    /// `w` is valid for reading `4 * K` words, `x` for `K / 4 * R`; `R <= DOT_ROWS`.
+    unsafe fn dot_u8<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[Self::W; R]; C],
         w: *const u32,
         x: *const u32,
     );
-    /// As [`Isa::dot_u8`] with 4-bit weights, `[4][16 outputs][4]` bytes: byte j of group i holds k = 8 i + j in its low half
+    /// As [`Isa::dot_u8`] with 4-bit weights, `[K/8][16 outputs][4]` bytes: byte j of group i holds k = 8 i + j in its low half
     /// and k = 8 i + 4 + j in its high half. The weights are used as stored, 0..=15, on every tier.
     /// # Safety
-    /// `w` is valid for reading 64 words, `x` for `8 * R`; `R <= DOT_ROWS`.
-    unsafe fn dot_u4<const R: usize, const C: usize>(
+    /// `w` is valid for reading `2 * K` words, `x` for `K / 4 * R`; `R <= DOT_ROWS`.
+    unsafe fn dot_u4<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[Self::W; R]; C],
         w: *const u32,
         x: *const u32,
     );
+    /// As [`Isa::dot_u4`] over 32 k, with the entry of `table` that each 4-bit weight names, plus 128 where
+    /// [`Isa::DOT_U8_OFFSET`] says so. No entry is -128.
+    /// # Safety
+    /// `w` is valid for reading 64 words, `x` for `8 * R`; `R <= DOT_ROWS`.
+    unsafe fn dot_table<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[Self::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+        table: &[i8; 16],
+    );
+    /// The low words of the products.
+    fn mul_words(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Byte `J` of each lane as a signed word.
+    fn signed_byte<const J: u32>(self, v: Self::W) -> Self::W;
+    /// Adds to each lane the two products of its signed halves, wrapping. No product is that of -32768 with itself.
+    fn add_pairs(self, acc: Self::W, a: Self::W, b: Self::W) -> Self::W;
     /// Sixteen inputs of [`Isa::dot_shorts`], each in 0..=16383, packed: two words for each four.
     fn pack_shorts(self, v: Self::W) -> [[u32; 2]; LANES / 4];
     /// Exact sums over 32 k: `acc[r] += sum over k of w[k] * x[r][k]`. Weights are `[8][16 outputs][4]` signed bytes, none -128;

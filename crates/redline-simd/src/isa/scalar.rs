@@ -189,14 +189,14 @@ unsafe impl Isa for Scalar {
         out
     }
     #[inline(always)]
-    unsafe fn dot_u8<const R: usize, const C: usize>(
+    unsafe fn dot_u8<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[Self::W; R]; C],
         w: *const u32,
         x: *const u32,
     ) {
-        for i in 0..8 {
-            // SAFETY: vector `i` of 8 and its inputs, by contract.
+        for i in 0..K / 4 {
+            // SAFETY: vector `i` of those of K and its inputs, by contract.
             let w = unsafe { self.load_words(w.add(i * LANES)) };
             for (r, acc) in acc[0].iter_mut().enumerate() {
                 // SAFETY: as above.
@@ -205,14 +205,14 @@ unsafe impl Isa for Scalar {
         }
     }
     #[inline(always)]
-    unsafe fn dot_u4<const R: usize, const C: usize>(
+    unsafe fn dot_u4<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[Self::W; R]; C],
         w: *const u32,
         x: *const u32,
     ) {
-        for i in 0..4 {
-            // SAFETY: vector `i` of 4 and its inputs, by contract.
+        for i in 0..K / 8 {
+            // SAFETY: vector `i` of those of K and its inputs, by contract.
             let w = unsafe { self.load_words(w.add(i * LANES)) };
             let (low, high) = (w.map(|w| w & 0x0f0f_0f0f), w.map(|w| w >> 4 & 0x0f0f_0f0f));
             for (r, acc) in acc[0].iter_mut().enumerate() {
@@ -222,6 +222,48 @@ unsafe impl Isa for Scalar {
                 dot_bytes(acc, high, second);
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn dot_table<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[Self::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+        table: &[i8; 16],
+    ) {
+        let entry = |nibble: u8| table[usize::from(nibble & 15)].cast_unsigned() ^ 128;
+        for i in 0..4 {
+            // SAFETY: vector `i` of 4 and its inputs, by contract.
+            let w = unsafe { self.load_words(w.add(i * LANES)) };
+            let low = w.map(|w| u32::from_le_bytes(w.to_le_bytes().map(entry)));
+            let high = w.map(|w| u32::from_le_bytes(w.to_le_bytes().map(|byte| entry(byte >> 4))));
+            for (r, acc) in acc[0].iter_mut().enumerate() {
+                // SAFETY: as above.
+                let (first, second) = unsafe { (*x.add(2 * i * R + r), *x.add((2 * i + 1) * R + r)) };
+                dot_bytes(acc, low, first);
+                dot_bytes(acc, high, second);
+            }
+        }
+    }
+    #[inline(always)]
+    fn mul_words(self, mut a: Self::W, b: Self::W) -> Self::W {
+        for i in 0..LANES {
+            a[i] = a[i].wrapping_mul(b[i]);
+        }
+        a
+    }
+    #[inline(always)]
+    fn signed_byte<const J: u32>(self, v: Self::W) -> Self::W {
+        v.map(|word| i32::from((word >> (8 * J)) as i8).cast_unsigned())
+    }
+    #[inline(always)]
+    fn add_pairs(self, mut acc: Self::W, a: Self::W, b: Self::W) -> Self::W {
+        let halves = |word: u32| [i32::from(word as i16), i32::from((word >> 16) as i16)];
+        for i in 0..LANES {
+            let ([a0, a1], [b0, b1]) = (halves(a[i]), halves(b[i]));
+            acc[i] = acc[i].wrapping_add((a0 * b0 + a1 * b1).cast_unsigned());
+        }
+        acc
     }
     #[inline(always)]
     fn pack_shorts(self, v: Self::W) -> [[u32; 2]; LANES / 4] {

@@ -30,7 +30,7 @@ use crate::infq::Infq;
 use crate::shard::Shard;
 use crate::source::Source;
 
-pub use block::GgufType;
+pub use block::{GgufParts, GgufType};
 pub use fault::GgufFault;
 use header::{Header, MAGIC};
 pub use metadata::GgufMetadata;

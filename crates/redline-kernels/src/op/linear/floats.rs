@@ -1,4 +1,4 @@
-//! Linear layers with f32 or bf16 weights.
+//! Linear layers with f32, f16 or bf16 weights.
 
 use std::ops::Range;
 
@@ -8,8 +8,9 @@ use super::lora::{Areas, Gains, LoraPart, LoraRows, Room, Span, common, most_par
 use super::{Outputs, Variant};
 use crate::Matrix;
 use crate::format::bf16::{self, Bf16Mac};
+use crate::format::float16::HalfMac;
 use crate::format::float32::F32Mac;
-use crate::format::{Format, Mac};
+use crate::format::{Codes, Format, Mac};
 use crate::tile::{GROUP_STRIPS, TILE_ROWS, TileArgs, tile_count, tile_rows, tiles};
 use crate::{Exec, Rows};
 
@@ -186,10 +187,10 @@ impl Kernel for Part<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        if self.job.matrix.format() == Format::Bf16 {
-            self.run_format::<S, Bf16Mac>(s);
-        } else {
-            self.run_format::<S, F32Mac>(s);
+        match self.job.matrix.format().codes() {
+            Codes::Bf16 => self.run_format::<S, Bf16Mac>(s),
+            Codes::F16 => self.run_format::<S, HalfMac>(s),
+            _ => self.run_format::<S, F32Mac>(s),
         }
     }
 }

@@ -56,12 +56,10 @@ impl Lora {
 
     /// The format of both matrices of an update of layers of format `base`.
     pub fn formats(base: Format) -> (Format, Format) {
-        match base {
-            Format::F32 | Format::Bf16 => (base, base),
-            Format::W8 { .. } | Format::W4 { .. } => {
-                (Format::W8 { group: INPUT_GROUP }, Format::W8 { group: 0 })
-            }
+        if base.is_integer() {
+            return (Format::W8 { group: INPUT_GROUP }, Format::W8 { group: 0 });
         }
+        (base.adapter_format(), base.adapter_format())
     }
 
     /// The update of the outputs `ids` of a layer with one projection, in that order.

@@ -1,7 +1,7 @@
 //! `y = x W^T (+ bias) (activation)`, one row or many.
 //!
 //! Order per output, float formats: `acc = 0; for k ascending: acc = fma(w, x, acc)`; with bf16 weights, the inputs are rounded
-//! to bf16 first, for any number of rows. For integer formats, see `dot.rs` and `op/quantise.rs`; then the bf16 products of
+//! to bf16 first, for any number of rows. For integer formats, see `dot.rs`, `sub_dot.rs` and `op/quantise.rs`; then the bf16 products of
 //! outlier columns are added to the same sum, ascending. Low-rank updates of a row follow (`lora.rs`). Last `+ bias`, then the
 //! activation, with one rounding each. Threads
 //! own strips of outputs, and sums that leave the registers are stored as f32, which is exact. So rows, blocks, tiles and
@@ -17,11 +17,9 @@ use redline_simd::{Isa, LANES};
 pub use self::lora::{Lora, LoraPart, LoraRows, MAX_PARTS, lora_scratch_words};
 pub use self::variant::Variant;
 use super::activation::{ActivationFunction, apply};
-use crate::Matrix;
-use crate::format::Format;
 use crate::matrix::MatrixShape;
 use crate::threads::Disjoint;
-use crate::{Exec, Rows, RowsMut};
+use crate::{Arithmetic, Exec, Matrix, Rows, RowsMut};
 
 /// Operations on an output after its sum.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,10 +34,10 @@ pub struct Epilogue<'a> {
 
 /// Number of scratch words that [`linear`] needs for `rows` rows of inputs to a matrix of this shape.
 pub fn scratch_words(shape: MatrixShape, rows: usize) -> usize {
-    match shape.format {
-        Format::F32 => 0,
-        Format::Bf16 => rows * shape.format.steps(shape.cols),
-        Format::W8 { .. } | Format::W4 { .. } => integers::scratch_words(shape, rows),
+    match shape.format.arithmetic() {
+        Arithmetic::F32 => 0,
+        Arithmetic::Bf16 => rows * shape.format.steps(shape.cols),
+        Arithmetic::Int8 => integers::scratch_words(shape, rows),
     }
 }
 

@@ -73,11 +73,16 @@ impl Variant {
     pub fn estimate(simd: Simd, matrix: &Matrix, rows: usize) -> Self {
         if !matrix.format().is_integer() {
             Self::Blocked
-        } else if simd.tiles().is_some() && rows >= TILES_FROM_ROWS {
+        } else if Self::in_tiles(simd, matrix, rows) {
             Self::Tiles
         } else {
             Self::Dot
         }
+    }
+
+    /// Whether tile registers may compute the layer.
+    fn in_tiles(simd: Simd, matrix: &Matrix, rows: usize) -> bool {
+        matrix.format().in_tiles() && simd.tiles().is_some() && rows >= TILES_FROM_ROWS
     }
 
     /// The variants worth measuring for up to `rows` rows with `threads` threads: the estimate first, at most three.
@@ -85,8 +90,8 @@ impl Variant {
         let integer = matrix.format().is_integer();
         let worth = |variant: &Self| match variant {
             Self::Dot => integer,
-            Self::DotHalf => integer && rows > HALF_ROWS,
-            Self::Tiles => integer && simd.tiles().is_some() && rows >= TILES_FROM_ROWS,
+            Self::DotHalf => matrix.format().in_tiles() && rows > HALF_ROWS,
+            Self::Tiles => Self::in_tiles(simd, matrix, rows),
             Self::Blocked => !integer,
             Self::Deep => !integer && rows > TILE_ROWS,
             Self::DotAlone | Self::BlockedAlone => {

@@ -1,6 +1,6 @@
 //! Floats: a block is one value.
 
-use super::{Block, GgufType};
+use super::{Block, Contents, GgufType};
 use crate::dtype::Dtype;
 
 pub(super) const F32: Block = Block {
@@ -9,7 +9,7 @@ pub(super) const F32: Block = Block {
     number: 0,
     values: 1,
     bytes: 4,
-    decode: Some(|raw, out| Dtype::F32.decode(raw, out)),
+    contents: Contents::Floats(|raw, out| Dtype::F32.decode(raw, out)),
 };
 
 pub(super) const F16: Block = Block {
@@ -18,7 +18,7 @@ pub(super) const F16: Block = Block {
     number: 1,
     values: 1,
     bytes: 2,
-    decode: Some(|raw, out| Dtype::F16.decode(raw, out)),
+    contents: Contents::Floats(|raw, out| Dtype::F16.decode(raw, out)),
 };
 
 pub(super) const BF16: Block = Block {
@@ -27,5 +27,5 @@ pub(super) const BF16: Block = Block {
     number: 30,
     values: 1,
     bytes: 2,
-    decode: Some(|raw, out| Dtype::BF16.decode(raw, out)),
+    contents: Contents::Floats(|raw, out| Dtype::BF16.decode(raw, out)),
 };

@@ -2,7 +2,8 @@
 //!
 //! Byte `i` of the nibbles holds value `i` in its lower half and value `16 + i` in its upper half.
 
-use super::{Block, GgufType, each, f16};
+use super::parts::{Integers, Numbers, half};
+use super::{Block, Contents, GgufType};
 
 pub(super) const Q4_0: Block = Block {
     ggml_type: GgufType::Q4_0,
@@ -10,7 +11,7 @@ pub(super) const Q4_0: Block = Block {
     number: 2,
     values: 32,
     bytes: 18,
-    decode: Some(|raw, out| each(raw, out, q4_0)),
+    contents: Contents::Integers(Integers::new(q4_0)),
 };
 
 pub(super) const Q4_1: Block = Block {
@@ -19,7 +20,7 @@ pub(super) const Q4_1: Block = Block {
     number: 3,
     values: 32,
     bytes: 20,
-    decode: Some(|raw, out| each(raw, out, q4_1)),
+    contents: Contents::Integers(Integers { minima: true, ..Integers::new(q4_1) }),
 };
 
 pub(super) const Q5_0: Block = Block {
@@ -28,7 +29,7 @@ pub(super) const Q5_0: Block = Block {
     number: 6,
     values: 32,
     bytes: 22,
-    decode: Some(|raw, out| each(raw, out, q5_0)),
+    contents: Contents::Integers(Integers::new(q5_0)),
 };
 
 pub(super) const Q5_1: Block = Block {
@@ -37,7 +38,7 @@ pub(super) const Q5_1: Block = Block {
     number: 7,
     values: 32,
     bytes: 24,
-    decode: Some(|raw, out| each(raw, out, q5_1)),
+    contents: Contents::Integers(Integers { minima: true, ..Integers::new(q5_1) }),
 };
 
 pub(super) const Q8_0: Block = Block {
@@ -46,62 +47,66 @@ pub(super) const Q8_0: Block = Block {
     number: 8,
     values: 32,
     bytes: 34,
-    decode: Some(|raw, out| each(raw, out, q8_0)),
+    contents: Contents::Integers(Integers::new(q8_0)),
 };
 
 /// Half of the values of a block.
 const HALF: usize = 16;
 
 /// `[d: 2][nibbles: 16]`: `d * (q - 8)`.
-fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
-    let d = f16(block, 0);
+fn q4_0(block: &[u8], to: Numbers<'_>) {
+    *to.scale = half(block, 0);
     for (i, &pair) in block[2..].iter().enumerate() {
-        out[i] = d * f32::from(i16::from(pair & 15) - 8);
-        out[HALF + i] = d * f32::from(i16::from(pair >> 4) - 8);
+        to.codes[i] = (pair & 15).cast_signed() - 8;
+        to.codes[HALF + i] = (pair >> 4).cast_signed() - 8;
     }
 }
 
 /// `[d: 2][m: 2][nibbles: 16]`: `d * q + m`.
-fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
-    let (d, m) = (f16(block, 0), f16(block, 2));
+fn q4_1(block: &[u8], to: Numbers<'_>) {
+    *to.scale = half(block, 0);
+    if let Some(minimum) = to.minimum {
+        *minimum = half(block, 2);
+    }
     for (i, &pair) in block[4..].iter().enumerate() {
-        out[i] = d * f32::from(pair & 15) + m;
-        out[HALF + i] = d * f32::from(pair >> 4) + m;
+        to.codes[i] = (pair & 15).cast_signed();
+        to.codes[HALF + i] = (pair >> 4).cast_signed();
     }
 }
 
 /// `[d: 2][fifth bits: 4][nibbles: 16]`: `d * (q - 16)`. Bit `i` of the fifth bits belongs to value `i`.
-fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
-    let d = f16(block, 0);
+fn q5_0(block: &[u8], to: Numbers<'_>) {
+    *to.scale = half(block, 0);
     let fifth = u32::from_le_bytes([block[2], block[3], block[4], block[5]]);
     for (i, &pair) in block[6..].iter().enumerate() {
         let [low, high] = with_fifth(pair, fifth, i);
-        out[i] = d * f32::from(i16::from(low) - 16);
-        out[HALF + i] = d * f32::from(i16::from(high) - 16);
+        to.codes[i] = low - 16;
+        to.codes[HALF + i] = high - 16;
     }
 }
 
 /// `[d: 2][m: 2][fifth bits: 4][nibbles: 16]`: `d * q + m`.
-fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
-    let (d, m) = (f16(block, 0), f16(block, 2));
+fn q5_1(block: &[u8], to: Numbers<'_>) {
+    *to.scale = half(block, 0);
+    if let Some(minimum) = to.minimum {
+        *minimum = half(block, 2);
+    }
     let fifth = u32::from_le_bytes([block[4], block[5], block[6], block[7]]);
     for (i, &pair) in block[8..].iter().enumerate() {
-        let [low, high] = with_fifth(pair, fifth, i);
-        out[i] = d * f32::from(low) + m;
-        out[HALF + i] = d * f32::from(high) + m;
+        [to.codes[i], to.codes[HALF + i]] = with_fifth(pair, fifth, i);
     }
 }
 
 /// Values `i` and `16 + i` of five bits.
-fn with_fifth(pair: u8, fifth: u32, i: usize) -> [u8; 2] {
+fn with_fifth(pair: u8, fifth: u32, i: usize) -> [i8; 2] {
     let bit = |place: usize| ((fifth >> place & 1) as u8) << 4;
-    [pair & 15 | bit(i), pair >> 4 | bit(HALF + i)]
+    [pair & 15 | bit(i), pair >> 4 | bit(HALF + i)].map(u8::cast_signed)
 }
 
 /// `[d: 2][signed bytes: 32]`: `d * q`.
-fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
-    let d = f16(block, 0);
-    for (value, &byte) in out.iter_mut().zip(&block[2..]) {
-        *value = d * f32::from(byte.cast_signed());
+fn q8_0(block: &[u8], to: Numbers<'_>) {
+    *to.scale = half(block, 0);
+    for (code, &byte) in to.codes.iter_mut().zip(&block[2..]) {
+        *code = byte.cast_signed();
     }
 }

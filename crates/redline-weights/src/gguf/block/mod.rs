@@ -6,13 +6,15 @@
 
 mod float;
 mod groups;
+mod parts;
 mod super_blocks;
 mod tables;
 mod unread;
 
 use std::fmt;
 
-use crate::half::f16_to_f32;
+pub use self::parts::GgufParts;
+use self::parts::Integers;
 
 /// A type of GGML tensors that files can hold. [`Self::is_read`] says whether values can be read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,6 +60,16 @@ pub enum GgufType {
 /// Converts whole blocks to `f32`.
 type Decode = fn(&[u8], &mut [f32]);
 
+/// What the bytes of a block are.
+enum Contents {
+    /// Values of the type are not read.
+    Unread,
+    /// Floats.
+    Floats(Decode),
+    /// Integers with scales.
+    Integers(Integers),
+}
+
 /// How a type stores its values.
 struct Block {
     ggml_type: GgufType,
@@ -66,8 +78,7 @@ struct Block {
     number: u32,
     values: usize,
     bytes: usize,
-    /// `None` if values of the type are not read.
-    decode: Option<Decode>,
+    contents: Contents,
 }
 
 /// All types, in the order of [`GgufType`].
@@ -163,7 +174,7 @@ impl GgufType {
 
     /// Whether values can be read from this type.
     pub fn is_read(self) -> bool {
-        self.block().decode.is_some()
+        !matches!(self.block().contents, Contents::Unread)
     }
 
     /// Converts the bytes of whole blocks to `f32`, the values that GGML computes from them. Scales that are not finite
@@ -174,9 +185,25 @@ impl GgufType {
         let block = self.block();
         let count = blocks.len() / block.bytes;
         let fits = blocks.len() == count * block.bytes && out.len() == count * block.values;
-        match block.decode {
-            Some(decode) if fits => {
-                decode(blocks, out);
+        match &block.contents {
+            Contents::Floats(decode) if fits => decode(blocks, out),
+            Contents::Integers(integers) if fits => integers.decode(blocks, block.bytes, out, block.values),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Reads the integers and scales of whole blocks as they are stored. Returns false, and leaves the parts unchanged, if the type
+    /// does not store integers that are read, or if `blocks` is not as many whole blocks as the parts have room for.
+    #[must_use]
+    pub fn split(self, blocks: &[u8], parts: GgufParts<'_>) -> bool {
+        let block = self.block();
+        let count = blocks.len() / block.bytes;
+        match &block.contents {
+            Contents::Integers(integers)
+                if blocks.len() == count * block.bytes && integers.fits(&parts, count, block.values) =>
+            {
+                integers.split(blocks, (block.bytes, block.values), parts);
                 true
             }
             _ => false,
@@ -188,25 +215,6 @@ impl fmt::Display for GgufType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-/// Applies the decoder of one block to all blocks.
-fn each<const BYTES: usize, const VALUES: usize>(
-    raw: &[u8],
-    out: &mut [f32],
-    decode: impl Fn(&[u8; BYTES], &mut [f32; VALUES]),
-) {
-    let (blocks, rest) = raw.as_chunks::<BYTES>();
-    let (values, left) = out.as_chunks_mut::<VALUES>();
-    debug_assert!(rest.is_empty() && left.is_empty() && blocks.len() == values.len());
-    for (block, values) in blocks.iter().zip(values) {
-        decode(block, values);
-    }
-}
-
-/// The 16-bit float at byte `at` of a block.
-fn f16<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> f32 {
-    f16_to_f32(u16::from_le_bytes([block[at], block[at + 1]]))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Types that files can hold, but whose values are not read: only their names and sizes are known.
 
-use super::{Block, GgufType};
+use super::{Block, Contents, GgufType};
 
 const fn block(ggml_type: GgufType, name: &'static str, number: u32, values: usize, bytes: usize) -> Block {
-    Block { ggml_type, name, number, values, bytes, decode: None }
+    Block { ggml_type, name, number, values, bytes, contents: Contents::Unread }
 }
 
 pub(super) const Q8_1: Block = block(GgufType::Q8_1, "Q8_1", 9, 32, 36);

@@ -6,7 +6,7 @@ use redline_simd::{Isa, LANES};
 use super::KvShape;
 use super::encoding::{Encoding, FormatVisitor, Layout};
 use crate::Arithmetic;
-use crate::format::Widened;
+use crate::format::float16::HalfMac;
 
 /// The format.
 pub(super) struct F16;
@@ -43,17 +43,5 @@ impl Encoding for F16 {
                 s.store_f16(row, s.load_partial(x.as_ptr(), x.len()));
             }
         }
-    }
-}
-
-/// f16 values, widened exactly, times f32 inputs.
-struct HalfMac;
-
-impl Widened for HalfMac {
-    const WORDS: usize = LANES / 2;
-    #[inline(always)]
-    unsafe fn load<S: Isa>(s: S, p: *const u32) -> S::F {
-        // SAFETY: 8 readable words, sixteen f16, by contract.
-        unsafe { s.load_f16(p.cast()) }
     }
 }

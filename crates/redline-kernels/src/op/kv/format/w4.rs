@@ -156,7 +156,7 @@ impl IntegerEncoding for W4 {
             for group in 0..shape.scale_groups() {
                 let mut sums = [[s.splat_word(0); R]; 1];
                 let q = queries.add(group * INPUT_WORDS * R);
-                s.dot_u4(&mut sums, w.add(group * w4::W4::BLOCK_WORDS), q);
+                s.dot_u4::<BLOCK, R, 1>(&mut sums, w.add(group * w4::W4::BLOCK_WORDS), q);
                 let key_scales = s.load_bf16(scale_at(shape, words, group).add(strip * LANES));
                 for r in 0..R {
                     // Both terms are below 2^24, so the sum is exact.

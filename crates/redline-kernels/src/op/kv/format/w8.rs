@@ -9,7 +9,7 @@ use super::encoding::{Encoding, FormatVisitor, IntegerEncoding, Layout, QuerySca
 use super::{KvFormat, KvShape, MAX_HEAD_DIM, PAGE_TOKENS};
 use crate::Arithmetic;
 use crate::dot::INPUT_WORDS;
-use crate::format::{BLOCK, Integer, w8};
+use crate::format::{BLOCK, Codes, Integer, w8};
 use crate::op::quantise::quantise_head;
 
 /// Added to the bytes of keys, which makes them unsigned.
@@ -66,7 +66,7 @@ impl IntegerEncoding for W8 {
 
     #[inline(always)]
     fn offset<S: Isa>() -> i32 {
-        w8::W8::offset::<S>()
+        Codes::Bytes.offset::<S>()
     }
 
     #[inline(always)]
@@ -86,7 +86,7 @@ impl IntegerEncoding for W8 {
             let w = words.add(strip * shape.key_strip_words());
             for block in 0..shape.key_dims() / BLOCK {
                 let q = queries.add(block * INPUT_WORDS * R);
-                s.dot_u8(&mut sums, w.add(block * w8::W8::BLOCK_WORDS), q);
+                s.dot_u8::<BLOCK, R, 1>(&mut sums, w.add(block * w8::W8::BLOCK_WORDS), q);
             }
             s.load(words.add(shape.scales() + strip * LANES).cast())
         };

@@ -5,9 +5,11 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, TILE_BYTES, TILE_ROWS, Tiles};
 
+use super::tile::{Tile, run_tile};
 use super::tiles::Registers;
-use super::{Job, Tile, part, run_tile, tiles};
-use crate::format::{Format, INPUT_GROUP};
+use super::{Job, part, tiles};
+use crate::dot::INPUT_WORDS;
+use crate::format::{Codes, Format, INPUT_GROUP, Minima};
 use crate::op::linear::Outputs;
 use crate::op::linear::lora::{Areas, Finish, Gains, LoraPart, LoraRows, Room, Span, common, most_parts};
 use crate::op::quantise::{Arrangement, Groups, InputLayout};
@@ -103,9 +105,12 @@ pub(super) fn shrink<'a>(
 
 /// Number of words of initial sums, if those of the layout belong to another format.
 fn starts_words(job: Job<'_>) -> usize {
-    let own =
-        matches!(job.matrix.format(), Format::W8 { .. }) || job.layout.arrangement == Arrangement::Tiles;
-    if own { 0 } else { job.layout.rows * job.layout.k.div_ceil(INPUT_GROUP) }
+    let bytes = job.layout.summed_k == INPUT_GROUP && job.matrix.format().codes() == Codes::Bytes;
+    if bytes || job.layout.arrangement == Arrangement::Tiles {
+        0
+    } else {
+        job.layout.rows * job.layout.k.div_ceil(INPUT_GROUP)
+    }
 }
 
 /// Initial sums of weights of eight bits, `[tiles][groups][rows]`, from those of the layout.
@@ -114,8 +119,12 @@ fn starts_of_bytes(job: Job<'_>, starts: &mut [u32]) {
         return;
     }
     let Job { layout, inputs, .. } = job;
-    let own = job.simd.run(Offset(job.matrix.format()));
-    let factor = (job.simd.run(Offset(Format::W8 { group: 0 })) / own) as u32;
+    let offset = job.simd.run(Offset(Format::W8 { group: 0 }));
+    let own = match job.matrix.format() {
+        Format::W4 { .. } => job.simd.run(Offset(job.matrix.format())),
+        _ => return starts_of_inputs(layout, inputs, offset, starts),
+    };
+    let factor = (offset / own) as u32;
     let (groups, parts) = (layout.k.div_ceil(INPUT_GROUP), INPUT_GROUP / layout.summed_k);
     for tile in 0..layout.tiles() {
         let rows = layout.tile(tile);
@@ -126,6 +135,26 @@ fn starts_of_bytes(job: Job<'_>, starts: &mut [u32]) {
                 let sum =
                     from.iter().skip(r).step_by(rows.len()).fold(0u32, |sum, &start| sum.wrapping_add(start));
                 *to = sum.wrapping_mul(factor);
+            }
+        }
+    }
+}
+
+/// Initial sums of weights of this offset, `[tiles][groups][rows]`, from the inputs themselves.
+fn starts_of_inputs(layout: InputLayout, inputs: &[u32], offset: i32, starts: &mut [u32]) {
+    let groups = layout.k.div_ceil(INPUT_GROUP);
+    for tile in 0..layout.tiles() {
+        let rows = layout.tile(tile);
+        let words = &inputs[layout.places(tile).bytes..][..rows.len() * layout.blocks() * INPUT_WORDS];
+        let starts = &mut starts[rows.start * groups..][..rows.len() * groups];
+        let of_groups = words.chunks(rows.len() * INPUT_GROUP / 4);
+        for (starts, words) in starts.chunks_mut(rows.len()).zip(of_groups) {
+            starts.fill(0);
+            for words in words.chunks_exact(rows.len()) {
+                for (start, word) in starts.iter_mut().zip(words) {
+                    let sum: i32 = word.to_le_bytes().map(|byte| i32::from(byte.cast_signed())).iter().sum();
+                    *start = start.wrapping_sub((sum * offset).cast_unsigned());
+                }
             }
         }
     }
@@ -205,7 +234,7 @@ fn down(
 fn packed_layout(rank: usize, rows: usize, in_tiles: bool) -> InputLayout {
     let (arrangement, tile_rows) =
         if in_tiles { (Arrangement::Tiles, TILE_ROWS) } else { (Arrangement::Words, rows) };
-    InputLayout { k: rank, summed_k: INPUT_GROUP, arrangement, tile_rows, rows }
+    InputLayout { k: rank, summed_k: INPUT_GROUP, minima: Minima::None, arrangement, tile_rows, rows }
 }
 
 /// The first packed row of the rows `run` of an update, those that lie in `tile`.

@@ -2,25 +2,23 @@
 //! Both follow the same order.
 
 mod lora;
+mod tile;
 mod tiles;
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
-use redline_simd::{Isa, Kernel, LANES, Simd, TILE_BYTES};
+use redline_simd::{Isa, LANES, Simd, TILE_BYTES};
 
+use self::tile::{Tile, run_tile, tile_rows};
 use super::lora::{Areas, Finish, LoraRows};
 use super::variant::TILES_FROM_ROWS;
 use super::{Outputs, Variant};
 use crate::Matrix;
-use crate::dot::{DotArgs, INPUT_WORDS, dot_tile};
 use crate::format::bf16::{self, Bf16Mac};
-use crate::format::w4::W4;
-use crate::format::w8::W8;
-use crate::format::{BLOCK, Format, INPUT_GROUP, Integer};
-use crate::matrix::{MatrixShape, Outliers};
-use crate::op::quantise::{Arrangement, InputLayout, Places, quantise};
-use crate::tile::{self, TileArgs};
+use crate::format::{Format, INPUT_GROUP};
+use crate::matrix::{MatrixShape, Outliers, Plane};
+use crate::op::quantise::{Arrangement, InputLayout, quantise};
+use crate::tile::{TILE_ROWS, TileArgs, tiles as float_tiles};
 use crate::{Exec, Rows};
 
 pub(super) fn scratch_words(shape: MatrixShape, rows: usize) -> usize {
@@ -31,7 +29,8 @@ pub(super) fn scratch_words(shape: MatrixShape, rows: usize) -> usize {
 
 fn dot_layout(shape: MatrixShape, rows: usize, tile_rows: usize) -> InputLayout {
     let (k, summed_k) = (shape.cols, shape.format.summed_k());
-    InputLayout { k, summed_k, arrangement: Arrangement::Words, tile_rows, rows }
+    let minima = shape.format.minima();
+    InputLayout { k, summed_k, minima, arrangement: Arrangement::Words, tile_rows, rows }
 }
 
 pub(super) fn run(
@@ -44,20 +43,23 @@ pub(super) fn run(
     scratch: &mut [u32],
 ) {
     let (scratch, rest) = scratch.split_at_mut(scratch_words(w.shape(), x.rows));
-    let tiles = exec.simd.tiles().filter(|_| variant == Variant::Tiles && x.rows >= TILES_FROM_ROWS);
+    let tiles = exec
+        .simd
+        .tiles()
+        .filter(|_| w.format().in_tiles() && variant == Variant::Tiles && x.rows >= TILES_FROM_ROWS);
     let part_of = if variant == Variant::DotHalf { 2 } else { 1 };
     let layout = match tiles {
         Some(_) => tiles::layout(w.shape(), x.rows),
-        None => dot_layout(w.shape(), x.rows, exec.simd.run(TileRows).div_ceil(part_of)),
+        None => dot_layout(w.shape(), x.rows, tile_rows(exec.simd, w.format()).div_ceil(part_of)),
     };
-    let apart = scratch.len() - x.rows * w.outliers().map_or(0, Outliers::steps);
+    let apart = scratch.len() - x.rows * w.outliers().map_or(0, |outliers| outliers.steps());
     let (inputs, apart) = scratch.split_at_mut(apart);
     // Inputs start at a cache line, so that no vector of them crosses two lines.
     let line = inputs.as_ptr().align_offset(TILE_BYTES).min(LANES);
     let inputs = &mut inputs[line..];
     quantise(exec, layout, w.format(), x, w.outlier_columns(), inputs);
     if let Some(outliers) = w.outliers() {
-        gather(x, outliers, apart);
+        gather(x, &outliers, apart);
     }
     let (simd, summed_k) = (exec.simd, layout.summed_k);
     let job = Job {
@@ -89,19 +91,8 @@ pub(super) fn run(
     }
 }
 
-/// Number of rows of the largest tile of a tier.
-struct TileRows;
-
-impl Kernel for TileRows {
-    type Output = usize;
-    #[inline(always)]
-    fn run<S: Isa>(self, _: S) -> usize {
-        S::DOT_ROWS
-    }
-}
-
 /// The inputs of the outlier columns as pairs of bf16, `[rows][steps]`.
-fn gather(x: Rows<'_>, outliers: &Outliers, out: &mut [u32]) {
+fn gather(x: Rows<'_>, outliers: &Outliers<'_>, out: &mut [u32]) {
     for (r, words) in out.chunks_exact_mut(outliers.steps()).take(x.rows).enumerate() {
         let row = x.row(r);
         words.fill(0);
@@ -146,7 +137,8 @@ fn part(job: Job<'_>, strips: Range<usize>) {
     let cut = (CACHED_BYTES / rows / INPUT_GROUP * INPUT_GROUP).max(INPUT_GROUP);
     // A single tile reads every weight once; it is not cut, so that its weights are one stream.
     let block = if layout.tiles() > 1 { cut.min(whole) } else { whole };
-    let strip_bytes = (matrix.strip_bytes().words / layout.k.div_ceil(block)).max(1);
+    let words = matrix.format().plane(Plane::Words, matrix.cols(), 0).bytes;
+    let strip_bytes = (words / layout.k.div_ceil(block)).max(1);
     let group = (GROUP_BYTES / strip_bytes).max(1);
     for first in strips.clone().step_by(group) {
         let strips = first..strips.end.min(first + group);
@@ -164,89 +156,6 @@ fn part(job: Job<'_>, strips: Range<usize>) {
     }
 }
 
-/// Some strips of one tile of rows, over a part of k that begins with a group of inputs.
-struct Tile<'a> {
-    job: Job<'a>,
-    tile: usize,
-    strips: Range<usize>,
-    k: Range<usize>,
-}
-
-/// A tile whose format and number of rows are known at compile time: each combination is a separate function.
-struct TileOfRows<'a, I, const R: usize> {
-    tile: Tile<'a>,
-    format: PhantomData<I>,
-}
-
-fn run_tile(tile: Tile<'_>) {
-    match tile.job.matrix.format() {
-        Format::W8 { .. } => run_sized::<W8>(tile),
-        Format::W4 { .. } => run_sized::<W4>(tile),
-        Format::F32 | Format::Bf16 => unreachable!("`linear` runs {} elsewhere", tile.job.matrix.format()),
-    }
-}
-
-fn run_sized<I: Integer>(tile: Tile<'_>) {
-    let simd = tile.job.simd;
-    macro_rules! by_rows {
-        ($($rows:literal)*) => {
-            match tile.job.layout.tile(tile.tile).len() {
-                $($rows => simd.run_common(TileOfRows::<I, $rows> { tile, format: PhantomData }),)*
-                rows => unreachable!("a tile has 1 to 16 rows, not {rows}"),
-            }
-        };
-    }
-    by_rows!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
-}
-
-impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        assert!(R <= S::DOT_ROWS, "a tile of this tier has at most {} rows, not {R}", S::DOT_ROWS);
-        let Tile { job, tile, strips, k } = self.tile;
-        let ask = !redline_simd::follows_streams();
-        let Job { matrix, layout, inputs, outputs, .. } = job;
-        let rows = layout.tile(tile);
-        let Places { bytes, scales: x_scales, starts, .. } = layout.places(tile);
-        let (block, group) = (k.start / BLOCK, k.start / job.summed_k);
-        let blocks = k.len().div_ceil(BLOCK);
-        for strip in strips {
-            // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, blocks and strips; the strips
-            // belong to this member.
-            unsafe {
-                let x = inputs.as_ptr();
-                let starts = match job.starts {
-                    Some(starts) => starts.as_ptr().add(rows.start * layout.k.div_ceil(job.summed_k)),
-                    None => x.add(starts),
-                };
-                let args = DotArgs {
-                    w: matrix.words().as_ptr().add((strip * layout.blocks() + block) * I::BLOCK_WORDS),
-                    scales: matrix.scales().of_strip(strip, matrix.groups(), group),
-                    blocks,
-                    skip: (layout.blocks() - blocks) * I::BLOCK_WORDS,
-                    ask,
-                    group_blocks: job.summed_k / BLOCK,
-                    x: x.add(bytes + block * INPUT_WORDS * R),
-                    x_scales: x.add(x_scales + k.start / INPUT_GROUP * R).cast(),
-                    starts: starts.add(group * R).cast(),
-                    y: outputs.at(rows.start, strip),
-                    y_stride: outputs.stride,
-                    resume: job.resume || k.start > 0,
-                };
-                dot_tile::<S, I, R>(s, args);
-                if k.end < layout.k {
-                    continue;
-                }
-                job.end_sums(s, rows.clone(), strip);
-                if job.areas.is_none() {
-                    outputs.finish(s, rows.clone(), strip..strip + 1);
-                }
-            }
-        }
-    }
-}
-
 impl Job<'_> {
     /// What follows the integer sums of one strip: its outlier columns.
     ///
@@ -256,7 +165,7 @@ impl Job<'_> {
     unsafe fn end_sums<S: Isa>(&self, s: S, rows: Range<usize>, strip: usize) {
         if let Some(outliers) = self.matrix.outliers() {
             // SAFETY: by contract.
-            unsafe { self.add_outliers(s, outliers, rows, strip) };
+            unsafe { self.add_outliers(s, &outliers, rows, strip) };
         }
     }
 
@@ -265,9 +174,9 @@ impl Job<'_> {
     /// # Safety
     /// The strip belongs to the calling member.
     #[inline(always)]
-    unsafe fn add_outliers<S: Isa>(&self, s: S, outliers: &Outliers, rows: Range<usize>, strip: usize) {
+    unsafe fn add_outliers<S: Isa>(&self, s: S, outliers: &Outliers<'_>, rows: Range<usize>, strip: usize) {
         let steps = outliers.steps();
-        for first in rows.clone().step_by(tile::TILE_ROWS) {
+        for first in rows.clone().step_by(TILE_ROWS) {
             // SAFETY: rows, steps and strip lie within inputs, outliers and outputs.
             unsafe {
                 let args = TileArgs {
@@ -281,60 +190,8 @@ impl Job<'_> {
                     resume: true,
                     later: None,
                 };
-                tile::tiles::<S, Bf16Mac>(s, args, tile::TILE_ROWS.min(rows.end - first), 1);
+                float_tiles::<S, Bf16Mac>(s, args, TILE_ROWS.min(rows.end - first), 1);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::op::linear::Epilogue;
-    use crate::threads::Disjoint;
-
-    /// Runs the first tile of a matrix of this format, in tiles of `tile_rows` rows.
-    fn run_first_tile(format: Format, tile_rows: usize) {
-        let matrix = Matrix::zeroed(format, 16, 32).unwrap();
-        let layout = dot_layout(matrix.shape(), tile_rows, tile_rows);
-        let mut y = vec![0.0; 16 * tile_rows];
-        let outputs = Outputs { y: Disjoint::new(&mut y), stride: 16, epilogue: Epilogue::default() };
-        let inputs = vec![0; layout.words()];
-        let (simd, summed_k) = (Simd::variants()[0], layout.summed_k);
-        let matrix = &matrix;
-        let inputs = &inputs;
-        let job = Job {
-            simd,
-            matrix,
-            layout,
-            summed_k,
-            inputs,
-            starts: None,
-            apart: &[],
-            outputs,
-            resume: false,
-            areas: None,
-        };
-        run_tile(Tile { job, tile: 0, strips: 0..1, k: 0..32 });
-    }
-
-    #[test]
-    #[should_panic(expected = "`linear` runs bf16 elsewhere")]
-    fn a_tile_of_floats_is_refused() {
-        run_first_tile(Format::Bf16, 1);
-    }
-
-    #[test]
-    #[should_panic(expected = "a tile has 1 to 16 rows, not 17")]
-    fn a_tile_of_too_many_rows_is_refused() {
-        run_first_tile(Format::W8 { group: 0 }, 17);
-    }
-
-    #[test]
-    #[should_panic(expected = "a tile of this tier has at most")]
-    fn a_tile_that_the_tier_does_not_have_is_refused() {
-        let most = Simd::variants()[0].run(TileRows);
-        assert!(most < 16, "the scalar tier takes {most} rows");
-        run_first_tile(Format::W8 { group: 0 }, most + 1);
     }
 }

@@ -15,7 +15,7 @@ use crate::Exec;
 use crate::dot::Scale;
 use crate::format::w4::W4;
 use crate::format::w8::W8;
-use crate::format::{BLOCK, Format, INPUT_GROUP, Integer};
+use crate::format::{BLOCK, Format, INPUT_GROUP, Integer, Minima, Signed};
 use crate::matrix::MatrixShape;
 use crate::op::quantise::{Arrangement, InputLayout, Places};
 use crate::threads::Disjoint;
@@ -35,6 +35,7 @@ pub(super) fn layout(shape: MatrixShape, rows: usize) -> InputLayout {
     InputLayout {
         k: shape.cols,
         summed_k: shape.format.summed_k(),
+        minima: Minima::None,
         arrangement: Arrangement::Tiles,
         tile_rows: TILE_ROWS,
         rows,
@@ -58,7 +59,7 @@ pub(super) fn run_part(unit: Tiles, job: Job<'_>, strips: Range<usize>, tiles: R
     match job.matrix.format() {
         Format::W8 { .. } => job.simd.run_common(Of::<W8>(part, &mut unit, W8)),
         Format::W4 { .. } => job.simd.run_common(Of::<W4>(part, &mut unit, W4)),
-        Format::F32 | Format::Bf16 => unreachable!("`linear` runs {} elsewhere", job.matrix.format()),
+        other => unreachable!("`linear` runs {other} elsewhere"),
     }
 }
 
@@ -105,7 +106,7 @@ pub(super) struct Registers<'a> {
 #[repr(C, align(64))]
 struct GroupPanel([u32; STRIPS * INPUT_GROUP / 4 * LANES]);
 
-impl<I: Integer> Kernel for Of<'_, I> {
+impl<I: Signed> Kernel for Of<'_, I> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
@@ -172,7 +173,7 @@ impl Part<'_> {
     /// # Safety
     /// The piece exists, `panel` is valid for writing a [`Panel`].
     #[inline(always)]
-    unsafe fn fill<S: Isa, I: Integer>(&self, s: S, panel: *mut u32, piece: &Piece) {
+    unsafe fn fill<S: Isa, I: Signed>(&self, s: S, panel: *mut u32, piece: &Piece) {
         let (layout, depth) = (self.job.layout, self.depth);
         let blocks = piece.k.start / BLOCK..piece.k.end.div_ceil(BLOCK);
         let padded = (blocks.len() * BLOCK).next_multiple_of(depth) / BLOCK;
@@ -201,8 +202,9 @@ impl Part<'_> {
     unsafe fn weight_scale<S: Isa>(&self, s: S, strip: usize, group: usize) -> S::F {
         // SAFETY: sixteen scales of a strip that exists.
         unsafe {
-            match self.job.matrix.scales().of_strip(strip, self.job.matrix.groups(), group) {
+            match self.job.matrix.scale(strip, group) {
                 Scale::Group(scales) => s.load_f16(scales),
+                Scale::Power(scales) => s.load_bf16(scales),
                 Scale::Output(scales) => s.load(scales),
             }
         }

@@ -1,0 +1,256 @@
+//! How values are stored in the words of a strip, and the dot products of a block: the part of an integer tile that depends on it.
+
+use redline_simd::{Isa, LANES, widen_f16};
+
+use super::BLOCK;
+
+/// The kinds of stored values. Integers may be stored with an offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Codes {
+    /// `[k][16]` f32.
+    F32,
+    /// `[k/2][16][2]` bf16, the first of a pair in the high half.
+    Bf16,
+    /// `[k][16]` f16.
+    F16,
+    /// `[k/4][16][4]` bytes, `q + 128`.
+    Bytes,
+    /// `[k/8][16][4]` bytes. Byte j holds k = 8 i + j in its low half and k = 8 i + 4 + j in its high half.
+    Nibbles {
+        /// What is added to integers.
+        offset: u32,
+    },
+    /// As `Nibbles`; each is the index of an integer.
+    Table(&'static [i8; 16]),
+}
+
+/// Offset of stored bytes.
+pub(super) const BYTE_OFFSET: u32 = 128;
+
+/// The place of a half byte in its word.
+fn nibble_shift(k: usize) -> usize {
+    k % 4 * 8 + k % 8 / 4 * 4
+}
+
+impl Codes {
+    /// Number of elements of k in one word of a lane, and of f16 in one half.
+    pub(crate) fn k_per_step(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 => 1,
+            Self::Bf16 => 2,
+            Self::Bytes => 4,
+            Self::Nibbles { .. } | Self::Table(_) => 8,
+        }
+    }
+
+    /// Bytes of a step of one lane.
+    pub(crate) fn lane_bytes(self) -> usize {
+        if self == Self::F16 { size_of::<u16>() } else { size_of::<u32>() }
+    }
+
+    /// The value of element `k` of a lane, given the words of its strip; for integers, the integer.
+    #[inline(always)]
+    pub(crate) fn value(self, words: &[u32], k: usize, lane: usize) -> f32 {
+        let at = k / self.k_per_step() * LANES + lane;
+        match self {
+            Self::F32 => f32::from_bits(words[at]),
+            Self::Bf16 => f32::from_bits(if k % 2 == 0 { words[at] & 0xffff_0000 } else { words[at] << 16 }),
+            Self::F16 => widen_f16((words[at / 2] >> (at % 2 * 16)) as u16),
+            Self::Bytes => ((words[at] >> (k % 4 * 8) & 0xff) as i32 - BYTE_OFFSET as i32) as f32,
+            Self::Nibbles { offset } => ((words[at] >> nibble_shift(k) & 15) as i32 - offset as i32) as f32,
+            Self::Table(table) => f32::from(table[(words[at] >> nibble_shift(k) & 15) as usize]),
+        }
+    }
+
+    /// The word that holds these integers, or indices, of one lane: as many as a word holds.
+    #[inline(always)]
+    pub(crate) fn pack(self, codes: &[i8]) -> u32 {
+        let byte = |code: &i8| u32::from(code.cast_unsigned());
+        match self {
+            Self::Bytes => {
+                codes.iter().rev().fold(0, |word, code| word << 8 | byte(code)) ^ 0x0101_0101 * BYTE_OFFSET
+            }
+            Self::Nibbles { offset } => pack_nibbles(codes, offset as i8),
+            Self::Table(_) => pack_nibbles(codes, 0),
+            Self::F32 | Self::Bf16 | Self::F16 => unreachable!("floats have no codes"),
+        }
+    }
+
+    /// The offset of the stored integers in a tier's dot product.
+    pub(crate) fn offset<S: Isa>(self) -> i32 {
+        match self {
+            Self::F32 | Self::Bf16 | Self::F16 => 0,
+            Self::Bytes | Self::Table(_) => {
+                if S::DOT_U8_OFFSET {
+                    BYTE_OFFSET as i32
+                } else {
+                    0
+                }
+            }
+            Self::Nibbles { offset } => offset as i32,
+        }
+    }
+}
+
+#[inline(always)]
+fn pack_nibbles(codes: &[i8], offset: i8) -> u32 {
+    let nibble = |code: i8| u32::from(code.wrapping_add(offset).cast_unsigned() & 15);
+    codes.iter().enumerate().fold(0, |word, (k, &code)| word | nibble(code) << nibble_shift(k))
+}
+
+/// Dot products of one block: the part of an integer tile that depends on the format.
+pub(crate) trait Integer: 'static {
+    /// Number of words of a strip per block of k.
+    const BLOCK_WORDS: usize;
+    /// Number of rows from which on computing takes about as long as reading the weights.
+    const FAR_ROWS: usize;
+    /// Maximum number of rows of a tile.
+    const ROWS: usize = 16;
+    /// Whether a float is added to the values of each block.
+    const MINIMA: bool = false;
+    /// Adds the products of one block to the sums.
+    ///
+    /// # Safety
+    /// `w` is valid for reading [`Integer::BLOCK_WORDS`] words, `x` for `R * BLOCK / 4`.
+    unsafe fn dot<S: Isa, const R: usize, const C: usize>(
+        s: S,
+        acc: &mut [[S::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    );
+}
+
+/// Integers that tile registers can multiply.
+pub(crate) trait Signed: Integer {
+    /// Writes the values of one block's weights as signed bytes `[8][16 outputs][4]`, without the storage offset.
+    ///
+    /// # Safety
+    /// `w` is valid for reading [`Integer::BLOCK_WORDS`] words, `to` for writing 128.
+    unsafe fn signed<S: Isa>(s: S, w: *const u32, to: *mut u32);
+}
+
+/// Dot products of a sub-group: the part of a tile with integer scales that depends on the format.
+pub(crate) trait SubScaled: 'static {
+    /// Number of k of a sub-group.
+    const SUB: usize;
+    /// Number of words of a strip per sub-group.
+    const SUB_WORDS: usize;
+    /// As [`Integer::FAR_ROWS`].
+    const FAR_ROWS: usize;
+    /// Adds the products of one sub-group to the sums.
+    ///
+    /// # Safety
+    /// `w` is valid for reading [`SubScaled::SUB_WORDS`] words, `x` for `R * SUB / 4`.
+    unsafe fn dot<S: Isa, const R: usize>(s: S, acc: &mut [S::W; R], w: *const u32, x: *const u32);
+}
+
+/// Number of words of a strip per block, given the number of weights per word.
+pub(super) const fn block_words(weights: usize) -> usize {
+    BLOCK / weights * LANES
+}
+
+/// Maximum number of rows of tiles whose values need more registers than a sum each.
+pub(crate) const FEWER_ROWS: usize = 8;
+
+/// Integers with an own minimum per block.
+pub(crate) struct WithMinima<I>(I);
+
+impl<I: Integer> Integer for WithMinima<I> {
+    const BLOCK_WORDS: usize = I::BLOCK_WORDS;
+    const FAR_ROWS: usize = I::FAR_ROWS;
+    const ROWS: usize = FEWER_ROWS;
+    const MINIMA: bool = true;
+    #[inline(always)]
+    unsafe fn dot<S: Isa, const R: usize, const C: usize>(
+        s: S,
+        acc: &mut [[S::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        // SAFETY: by contract.
+        unsafe { I::dot(s, acc, w, x) }
+    }
+}
+
+/// The integers of `iq4_nl` and `iq4_xs`.
+pub(super) static NON_LINEAR: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+/// Twice the values of the four-bit floats (E2M1) of `mxfp4`. Both zeros are +0.
+pub(super) static DOUBLE_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Indices into [`NON_LINEAR`].
+pub(crate) struct NonLinear;
+/// Indices into [`DOUBLE_E2M1`].
+pub(crate) struct E2m1;
+
+impl Integer for NonLinear {
+    const BLOCK_WORDS: usize = block_words(8);
+    const FAR_ROWS: usize = 3;
+    const ROWS: usize = FEWER_ROWS;
+    #[inline(always)]
+    unsafe fn dot<S: Isa, const R: usize, const C: usize>(
+        s: S,
+        acc: &mut [[S::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        // SAFETY: a block of weights and its inputs, by contract.
+        unsafe { s.dot_table(acc, w, x, &NON_LINEAR) }
+    }
+}
+
+impl Integer for E2m1 {
+    const BLOCK_WORDS: usize = block_words(8);
+    const FAR_ROWS: usize = 3;
+    const ROWS: usize = FEWER_ROWS;
+    #[inline(always)]
+    unsafe fn dot<S: Isa, const R: usize, const C: usize>(
+        s: S,
+        acc: &mut [[S::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        // SAFETY: a block of weights and its inputs, by contract.
+        unsafe { s.dot_table(acc, w, x, &DOUBLE_E2M1) }
+    }
+}
+
+/// Bytes with a scale per `K` k.
+pub(crate) struct SubBytes<const K: usize>;
+/// Half bytes with a scale per `K` k.
+pub(crate) struct SubNibbles<const K: usize>;
+/// Indices into [`NON_LINEAR`] with a scale per 32 k.
+pub(crate) struct SubTable;
+
+impl<const K: usize> SubScaled for SubBytes<K> {
+    const SUB: usize = K;
+    const SUB_WORDS: usize = K / 4 * LANES;
+    const FAR_ROWS: usize = 4;
+    #[inline(always)]
+    unsafe fn dot<S: Isa, const R: usize>(s: S, acc: &mut [S::W; R], w: *const u32, x: *const u32) {
+        // SAFETY: a sub-group of weights and its inputs, by contract.
+        unsafe { s.dot_u8::<K, R, 1>(std::array::from_mut(acc), w, x) }
+    }
+}
+
+impl<const K: usize> SubScaled for SubNibbles<K> {
+    const SUB: usize = K;
+    const SUB_WORDS: usize = K / 8 * LANES;
+    const FAR_ROWS: usize = 3;
+    #[inline(always)]
+    unsafe fn dot<S: Isa, const R: usize>(s: S, acc: &mut [S::W; R], w: *const u32, x: *const u32) {
+        // SAFETY: a sub-group of weights and its inputs, by contract.
+        unsafe { s.dot_u4::<K, R, 1>(std::array::from_mut(acc), w, x) }
+    }
+}
+
+impl SubScaled for SubTable {
+    const SUB: usize = BLOCK;
+    const SUB_WORDS: usize = block_words(8);
+    const FAR_ROWS: usize = 3;
+    #[inline(always)]
+    unsafe fn dot<S: Isa, const R: usize>(s: S, acc: &mut [S::W; R], w: *const u32, x: *const u32) {
+        // SAFETY: a sub-group of weights and its inputs, by contract.
+        unsafe { s.dot_table(std::array::from_mut(acc), w, x, &NON_LINEAR) }
+    }
+}

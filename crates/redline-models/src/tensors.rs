@@ -1,7 +1,7 @@
 //! Streams the values of tensors, from a checkpoint or made up, piece by piece; a whole model is never in memory.
 
 use redline_kernels::{Exec, Format, Matrix};
-use redline_weights::{Checkpoint, Gguf, GgufType, StoredDtype};
+use redline_weights::{Checkpoint, Gguf, StoredDtype};
 
 use crate::ModelError;
 use crate::formats::Formats;
@@ -82,6 +82,16 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// The GGUF file, if it stores the integers and scales of a matrix in this format.
+    pub(crate) fn quantised(&self, name: &str, format: Format) -> Option<&GgufTensors<'a>> {
+        match self {
+            Self::Gguf(tensors) if format.is_integer() && tensors.stored_format(name) == format => {
+                Some(tensors)
+            }
+            Self::Checkpoint(..) | Self::Gguf(_) => None,
+        }
+    }
+
     /// The name in the files.
     pub(crate) fn name(&self, name: &str) -> String {
         match self {
@@ -101,10 +111,7 @@ impl<'a> Source<'a> {
                 let all = weights.all(|weight| is_bf16(&weight.name));
                 Formats::one(if all { Format::Bf16 } else { Format::F32 })
             }
-            Self::Gguf(tensors) => Formats::each(spec, |weight| match tensors.ggml_type(weight) {
-                Some(GgufType::Bf16) => Format::Bf16,
-                _ => Format::F32,
-            }),
+            Self::Gguf(tensors) => Formats::each(spec, |weight| tensors.stored_format(weight)),
         }
     }
 

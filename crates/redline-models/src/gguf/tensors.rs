@@ -1,8 +1,11 @@
 //! The tensors of a specification in a GGUF file: other names, and in some architectures the rows of queries and keys in pairs.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
-use redline_weights::{Gguf, GgufFault, GgufTensor, GgufType, WeightsError};
+use redline_kernels::matrix::{QuantisedRow, QuantisedRows};
+use redline_kernels::{Format, OutOfMemory};
+use redline_weights::{Gguf, GgufFault, GgufParts, GgufTensor, GgufType, WeightsError};
 
 use super::keys::{EMBEDDING, HEAD};
 use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
@@ -55,11 +58,6 @@ impl<'a> GgufTensors<'a> {
         self.places.get(name).map_or(name, |place| &place.name).to_owned()
     }
 
-    /// How the values of a tensor are stored.
-    pub(crate) fn ggml_type(&self, name: &str) -> Option<GgufType> {
-        self.tensor(name).ok().map(|tensor| tensor.ggml_type)
-    }
-
     /// Elements `first..first + out.len()` of a tensor, row-major, with a buffer that many calls can share.
     pub(crate) fn read_with(
         &self,
@@ -83,6 +81,43 @@ impl<'a> GgufTensors<'a> {
             done += count;
         }
         Ok(())
+    }
+
+    /// The rows `rows` of a matrix as integers and scales, with a buffer that many calls can share.
+    pub(crate) fn read_quantised(
+        &self,
+        name: &str,
+        rows: Range<usize>,
+        to: &mut QuantisedRows,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), ModelError> {
+        let tensor = self.tensor(name)?;
+        let row_bytes = usize::try_from(tensor.row_bytes()).map_err(|_| OutOfMemory { bytes: usize::MAX })?;
+        buffer.resize(rows.len() * row_bytes, 0);
+        let pairs = self.places.get(name).and_then(|place| place.pairs);
+        let stored = |row: usize| pairs.map_or(row, |head_dim| paired_row(row, head_dim));
+        if pairs.is_none() {
+            self.gguf.read_blocks(&tensor.name, rows.start, rows.len(), buffer)?;
+        }
+        for (i, row) in rows.enumerate() {
+            let blocks = &mut buffer[i * row_bytes..][..row_bytes];
+            if pairs.is_some() {
+                self.gguf.read_blocks(&tensor.name, stored(row), 1, blocks)?;
+            }
+            let QuantisedRow { codes, scales, minima, sub_scales, sub_minima } = to.row(i);
+            let parts = GgufParts { codes, scales, minima, sub_scales, sub_minima };
+            self.gguf.split_row(&tensor.name, stored(row), blocks, parts)?;
+        }
+        Ok(())
+    }
+
+    /// The format that holds the values of a matrix as they are stored.
+    pub(crate) fn stored_format(&self, name: &str) -> Format {
+        let ggml_type = self.tensor(name).ok().map(|tensor| tensor.ggml_type);
+        match ggml_type {
+            Some(GgufType::Bf16) => Format::Bf16,
+            ggml_type => ggml_type.and_then(|it| Format::stored(it.name())).unwrap_or(Format::F32),
+        }
     }
 
     fn tensor(&self, name: &str) -> Result<&'a GgufTensor, ModelError> {

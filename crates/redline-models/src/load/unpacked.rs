@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use redline_kernels::matrix::QuantisedRows;
 use redline_kernels::{Exec, Format, Matrix};
 
 use super::Blocks;
@@ -23,15 +24,22 @@ impl Blocks for Unpacked<'_> {
         let mut first = 0;
         for part in &linear.parts {
             let (weight, name) = (part.weight(), self.source.name(&part.weight()));
-            match linear.orientation {
-                Orientation::OutIn => {
+            let stored = self.source.quantised(&weight, format).filter(|_| fraction == 0.0);
+            match (stored, linear.orientation) {
+                (Some(stored), _) => {
+                    let read = |rows: Range<usize>, to: &mut QuantisedRows, buffer: &mut Vec<u8>| {
+                        stored.read_quantised(&weight, rows, to, buffer)
+                    };
+                    matrix.read_quantised_rows(self.exec, first, part.outputs, read)?;
+                }
+                (None, Orientation::OutIn) => {
                     let read = |rows: Range<usize>, values: &mut [f32], buffer: &mut Vec<u8>| {
                         self.source.read_with(&weight, rows.start * linear.inputs, values, buffer)?;
                         check_magnitude(values, &name, format)
                     };
                     matrix.read_rows(self.exec, first, part.outputs, read)?;
                 }
-                Orientation::InOut => pieces(self.source, linear, part, |piece| {
+                (None, Orientation::InOut) => pieces(self.source, linear, part, |piece| {
                     check_magnitude(piece.values(), &name, format)?;
                     piece.pack(self.exec, &mut matrix, first + piece.first);
                     Ok(())

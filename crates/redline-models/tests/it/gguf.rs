@@ -93,3 +93,53 @@ fn weights_of_every_type_as_f32_give_the_logits_of_the_reference() {
         assert!(error <= 1e-8, "{}: NMSE {error:e}", file.display());
     }
 }
+
+#[test]
+fn weights_as_they_are_stored_stay_close_to_the_reference() {
+    for (file, most) in quantized().into_iter().zip([1e-3, 2e-3]) {
+        let want = reference_in(&file.with_extension("safetensors"));
+        let mut bench = Bench::new(open(&file, None), KvFormat::F32, Simd::best(), 2);
+        let sequence = bench.sequence();
+        let error = nmse(&bench.pass(&[(sequence, &want.prompt)]).concat(), &want.logits);
+        assert!(error <= most, "{}: NMSE {error:e}", file.display());
+    }
+}
+
+/// Bits of the logits of every token, run in pieces of `piece` tokens.
+fn bits(file: &Path, prompt: &[u32], simd: Simd, threads: usize, piece: usize) -> Vec<u32> {
+    let mut bench = Bench::new(open(file, None), KvFormat::Bf16, simd, threads);
+    let sequence = bench.sequence();
+    let rows = prompt.chunks(piece).flat_map(|tokens| bench.pass(&[(sequence, tokens)]));
+    rows.flatten().map(f32::to_bits).collect()
+}
+
+#[test]
+fn stored_weights_give_the_same_bits_on_every_tier_with_any_threads_and_pieces() {
+    for file in quantized() {
+        let prompt = reference_in(&file.with_extension("safetensors")).prompt;
+        let want = bits(&file, &prompt, Simd::best(), 1, prompt.len());
+        for simd in Simd::variants() {
+            for (threads, piece) in [(2, 40), (1, 17), (3, 1)] {
+                let got = bits(&file, &prompt, simd, threads, piece);
+                assert!(got == want, "{}: {} in pieces of {piece}", file.display(), simd.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_matrix_keeps_the_format_in_which_it_is_stored() {
+    let [q4_k_m, mixed] = quantized().map(|file| open(&file, None));
+    assert_eq!(q4_k_m.facts().formats, "q4_k+q6_k");
+    assert_eq!(q4_k_m.facts().format.to_string(), "q4_k");
+    let formats = [
+        "w8g32", "w4g32", "q4_1", "q5_1", "q2_k", "q3_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "f16",
+        "bf16",
+    ];
+    let found = &mixed.facts().formats;
+    assert_eq!(found.split('+').count(), formats.len(), "{found}");
+    assert!(formats.iter().all(|format| found.split('+').any(|each| each == *format)), "{found}");
+    // No more memory than the file has, but for codes of five and six bits, which take a byte.
+    let bytes = q4_k_m.weight_bytes() as f64 / std::fs::metadata(&quantized()[0]).unwrap().len() as f64;
+    assert!((0.9..1.25).contains(&bytes), "{bytes}");
+}

@@ -1,6 +1,6 @@
 //! Reads tensors: the blocks of a range of rows, or the values of any range of elements.
 
-use super::block::GgufType;
+use super::block::{GgufParts, GgufType};
 use super::{Gguf, GgufFault, GgufTensor};
 use crate::checksum::{Checksum, Hash};
 use crate::error::{Result, WeightsError};
@@ -86,6 +86,24 @@ impl Gguf {
 }
 
 impl Gguf {
+    /// Splits the blocks of row `row` of a tensor, as [`Self::read_blocks`] returns them, into integers and scales. Like
+    /// [`Self::read_f32_range`], it refuses a NaN or infinity.
+    pub fn split_row(&self, name: &str, row: usize, blocks: &[u8], parts: GgufParts<'_>) -> Result<()> {
+        let (tensor, shard) = self.locate(name)?;
+        let GgufParts { codes, scales, minima, sub_scales, sub_minima } = parts;
+        let reborrowed =
+            GgufParts { codes, scales: &mut *scales, minima: &mut *minima, sub_scales, sub_minima };
+        if !tensor.ggml_type.split(blocks, reborrowed) {
+            return Err(unread(name, tensor.ggml_type, shard));
+        }
+        if scales.iter().chain(minima.iter()).any(|scale| tensor.ggml_type.may_exceed(*scale)) {
+            // The values tell whether it does, and where.
+            let columns = tensor.columns();
+            self.read_f32_range(name, row * columns, &mut vec![0.0; columns])?;
+        }
+        Ok(())
+    }
+
     /// Identifies the weights: a hash over name, type, shape and bytes of all tensors, in name order. Metadata and the division into
     /// files do not matter. Reads everything.
     pub fn digest(&self) -> Result<Checksum> {

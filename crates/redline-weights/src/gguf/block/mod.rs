@@ -193,6 +193,16 @@ impl GgufType {
         true
     }
 
+    /// Whether a value with this scale, as [`GgufType::split`] returns it, may be beyond the range of f32, or no number.
+    pub(super) fn may_exceed(self, scale: u16) -> bool {
+        const F16_EXPONENT: u16 = 0x7c00;
+        match self {
+            // A power of two; the integers are at most 12.
+            Self::Mxfp4 => scale >= 250,
+            _ => scale & F16_EXPONENT == F16_EXPONENT,
+        }
+    }
+
     /// Reads the integers and scales of whole blocks as they are stored. Returns false, and leaves the parts unchanged, if the type
     /// does not store integers that are read, or if `blocks` is not as many whole blocks as the parts have room for.
     #[must_use]

@@ -1,18 +1,21 @@
 //! Converts a checkpoint to an INFQ directory, tensor by tensor: at most one piece of one tensor and its scales are in memory.
 //! The bytes depend on the source and the options only.
 
+use std::ops::Range;
 use std::path::Path;
 
-use redline_kernels::matrix::Plane;
+use redline_kernels::matrix::{Plane, QuantisedRows};
 use redline_kernels::{Exec, Format, Matrix};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Disk, Gguf, Infq, InfqWriter};
 
 use crate::ModelError;
 use crate::footprint::position_format;
+use crate::formats::Formats;
 use crate::gguf;
+use crate::gguf::tensors::GgufTensors;
 use crate::packing;
-use crate::spec::{DecoderSpec, LinearSpec, Names, Role};
-use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, pieces};
+use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec, Role};
+use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, piece_rows, pieces};
 
 /// Options of a conversion.
 #[derive(Clone, Copy, Debug)]
@@ -46,20 +49,25 @@ pub fn convert(
     convert_on(&Disk::default(), exec, source, destination, options, progress)
 }
 
-/// Converts the model in a GGUF file to `destination`, with its `config.json` and with `companions`: the files of its tokenizer.
+/// Converts the model in a GGUF file to `destination`, with its `config.json` and with `companions`: the files of its tokenizer. Without
+/// options, every matrix keeps the format in which it is stored.
 pub fn convert_gguf(
     exec: Exec<'_>,
     gguf: &Gguf,
     companions: &[Companion],
     destination: &Path,
-    options: ConvertOptions,
+    options: Option<ConvertOptions>,
     progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
     DirWriter::refuse_occupied(destination)?;
     let spec = crate::arch::specification(&gguf::config(gguf)?)?.1;
     let tensors = Source::of_gguf(&spec, gguf)?;
-    let plan = Plan::new(&spec, tensors.names(&spec), &tensors, options)?;
-    let scheme = packing::scheme(options.format);
+    let (formats, outliers) = match options {
+        Some(ConvertOptions { format, outliers }) => (Formats::one(format), outliers),
+        None => (tensors.stored_formats(&spec), 0.0),
+    };
+    let plan = Plan::new(&spec, tensors.names(&spec), &tensors, &formats, outliers)?;
+    let scheme = packing::scheme_of(&formats);
     let mut out = InfqWriter::create_on(Disk::default(), destination, scheme, plan.declare())?;
     out.write_file(CONFIG, &gguf::config_json(gguf)?)?;
     for (name, contents) in companions {
@@ -89,7 +97,8 @@ pub fn convert_on(
     let checkpoint = Checkpoint::open(source)?;
     let tensors = Source::check(&spec, &checkpoint)?;
     tensors.check_tied(&spec)?;
-    let plan = Plan::new(&spec, tensors.names(&spec), &tensors, options)?;
+    let formats = Formats::one(options.format);
+    let plan = Plan::new(&spec, tensors.names(&spec), &tensors, &formats, options.outliers)?;
     let weights = plan.declare();
     let scheme = packing::scheme(options.format);
     let mut out = InfqWriter::create_on(disk.clone(), destination, scheme, weights)?;
@@ -138,16 +147,18 @@ impl<'a> Plan<'a> {
         spec: &'a DecoderSpec,
         names: Names,
         tensors: &impl Tensors,
-        options: ConvertOptions,
+        formats: &Formats,
+        outliers: f64,
     ) -> Result<Self, ModelError> {
         let mut matrices = Vec::new();
-        for linear in spec.linears() {
-            let fraction = if options.format.is_integer() { options.outliers } else { 0.0 };
-            let columns = outlier_columns(tensors, &linear, fraction)?;
-            matrices.push((linear, options.format, columns));
+        for (run, format) in spec.linears().iter().flat_map(|linear| formats.runs(linear)) {
+            let fraction = if format.is_integer() { outliers } else { 0.0 };
+            let columns = outlier_columns(tensors, &run, fraction)?;
+            matrices.push((run, format, columns));
         }
         if let Some(table) = spec.position_table() {
-            matrices.push((table, position_format(options.format), Vec::new()));
+            let format = position_format(formats.of(&table.parts[0].weight()));
+            matrices.push((table, format, Vec::new()));
         }
         Ok(Self { spec, names, matrices })
     }
@@ -189,21 +200,49 @@ impl<'a> Plan<'a> {
         for (linear, format, columns) in &self.matrices {
             for part in &linear.parts {
                 let name = self.names.full(&part.weight());
-                pieces(tensors, linear, part, |piece| {
-                    check_magnitude(piece.values(), &name, *format)?;
-                    let mut rows =
-                        Matrix::with_outliers(*format, piece.rows, linear.inputs, columns.clone())?;
-                    piece.pack(exec, &mut rows, 0);
+                let mut write = |rows: &Matrix| {
                     for (plane, bytes) in rows.planes(0..rows.strips()) {
                         if !bytes.is_empty() {
                             out.write_part(&name, plane.name(), bytes)?;
                         }
                     }
-                    done += (piece.rows * linear.inputs) as u64;
+                    done += (rows.rows() * linear.inputs) as u64;
                     progress(Progress { done, total })
+                };
+                if let Some(stored) =
+                    tensors.quantised(&part.weight(), *format).filter(|_| columns.is_empty())
+                {
+                    write_stored(exec, stored, (linear, part, *format), &mut write)?;
+                    continue;
+                }
+                pieces(tensors, linear, part, |piece| {
+                    check_magnitude(piece.values(), &name, *format)?;
+                    let mut rows =
+                        Matrix::with_outliers(*format, piece.rows, linear.inputs, columns.clone())?;
+                    piece.pack(exec, &mut rows, 0);
+                    write(&rows)
                 })?;
             }
         }
         Ok(total)
     }
+}
+
+/// Passes the rows of a projection to `write` as they are stored, in pieces and in order.
+fn write_stored(
+    exec: Exec<'_>,
+    stored: &GgufTensors<'_>,
+    (linear, part, format): (&LinearSpec, &PartSpec, Format),
+    write: &mut dyn FnMut(&Matrix) -> Result<(), ModelError>,
+) -> Result<(), ModelError> {
+    let (name, step) = (part.weight(), piece_rows(linear, part));
+    for first in (0..part.outputs).step_by(step.max(1)) {
+        let count = step.min(part.outputs - first);
+        let mut rows = Matrix::zeroed(format, count, linear.inputs)?;
+        rows.read_quantised_rows(exec, 0, count, |range: Range<usize>, to: &mut QuantisedRows, buffer| {
+            stored.read_quantised(&name, first + range.start..first + range.end, to, buffer)
+        })?;
+        write(&rows)?;
+    }
+    Ok(())
 }

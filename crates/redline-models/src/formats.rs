@@ -49,6 +49,11 @@ impl Formats {
         self.common
     }
 
+    /// The format of all matrices, if they have one.
+    pub(crate) fn only(&self) -> Option<Format> {
+        self.others.is_empty().then_some(self.common)
+    }
+
     /// The format of a tensor.
     pub(crate) fn of(&self, weight: &str) -> Format {
         self.others.get(weight).copied().unwrap_or(self.common)

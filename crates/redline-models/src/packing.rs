@@ -7,6 +7,8 @@ use redline_kernels::matrix::{Element, Plane};
 use redline_weights::{Infq, Scheme, StoredDtype, Weight, WeightPart};
 
 use crate::ModelError;
+use crate::formats::Formats;
+use crate::spec::DecoderSpec;
 
 /// The attribute that names the group of an integer format.
 const GROUP: &str = "group";
@@ -59,19 +61,52 @@ pub(crate) fn scheme(format: Format) -> Scheme {
     Scheme { encoding: format.name().to_owned(), options: attributes(format) }
 }
 
+/// The encoding of a directory whose matrices have different formats.
+const MIXED: &str = "mixed";
+
+/// The quantisation scheme of a directory with matrices of these formats.
+pub(crate) fn scheme_of(formats: &Formats) -> Scheme {
+    match formats.only() {
+        Some(format) => scheme(format),
+        None => Scheme { encoding: MIXED.to_owned(), options: BTreeMap::new() },
+    }
+}
+
 /// The format of a directory.
 pub(crate) fn format_of_scheme(infq: &Infq) -> Result<Format, ModelError> {
-    let scheme = infq.scheme();
-    let named = Format::parse(&scheme.encoding);
-    let format = match (named, scheme.options.get(GROUP)) {
-        (Some(format), None) if !format.is_integer() => Some(format),
+    let Scheme { encoding, options } = infq.scheme();
+    format_of(infq, encoding, options)
+}
+
+/// The formats of the matrices of a directory; `declared` returns what it says about a tensor.
+pub(crate) fn formats<'a>(
+    spec: &DecoderSpec,
+    infq: &Infq,
+    declared: impl Fn(&str) -> Result<&'a Weight, ModelError>,
+) -> Result<Formats, ModelError> {
+    if infq.scheme().encoding != MIXED {
+        return format_of_scheme(infq).map(Formats::one);
+    }
+    let mut each = BTreeMap::new();
+    for part in spec.linears().into_iter().flat_map(|linear| linear.parts) {
+        let weight = declared(&part.weight())?;
+        each.insert(part.weight(), format_of(infq, &weight.encoding, &weight.attributes)?);
+    }
+    Ok(Formats::each(spec, |weight| each.get(weight).copied().unwrap_or(Format::F32)))
+}
+
+/// The format that an encoding and its attributes name.
+fn format_of(infq: &Infq, encoding: &str, attributes: &BTreeMap<String, u64>) -> Result<Format, ModelError> {
+    let stored = Format::STORED.iter().map(|(_, format)| *format).find(|format| format.name() == encoding);
+    let format = match (Format::parse(encoding).or(stored), attributes.get(GROUP)) {
+        (Some(format), None) if format.group().is_none() => Some(format),
         (Some(format), Some(&group)) => {
             usize::try_from(group).ok().and_then(|group| format.with_group(group))
         }
         _ => None,
     };
     format.ok_or_else(|| ModelError::Config {
-        fact: format!("the encoding `{}` {:?} is not known", scheme.encoding, scheme.options),
+        fact: format!("the encoding `{encoding}` {attributes:?} is not known"),
         file: infq.dir().display().to_string(),
     })
 }

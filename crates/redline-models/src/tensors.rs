@@ -15,6 +15,11 @@ const PIECE: usize = 1 << 22;
 pub(crate) trait Tensors {
     /// Elements `first..first + out.len()` of a tensor, row-major.
     fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError>;
+
+    /// The GGUF file, if it stores the integers and scales of a matrix in this format.
+    fn quantised(&self, _name: &str, _format: Format) -> Option<&GgufTensors<'_>> {
+        None
+    }
 }
 
 /// Tensors as they were trained, which match the specification exactly.
@@ -28,6 +33,15 @@ pub(crate) enum Source<'a> {
 impl Tensors for Source<'_> {
     fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
         self.read_with(name, first, out, &mut Vec::new())
+    }
+
+    fn quantised(&self, name: &str, format: Format) -> Option<&GgufTensors<'_>> {
+        match self {
+            Self::Gguf(tensors) if format.is_integer() && tensors.stored_format(name) == format => {
+                Some(tensors)
+            }
+            Self::Checkpoint(..) | Self::Gguf(_) => None,
+        }
     }
 }
 
@@ -79,16 +93,6 @@ impl<'a> Source<'a> {
                 Ok(checkpoint.read_f32_range_with(&names.full(name), first, out, buffer)?)
             }
             Self::Gguf(tensors) => tensors.read_with(name, first, out, buffer),
-        }
-    }
-
-    /// The GGUF file, if it stores the integers and scales of a matrix in this format.
-    pub(crate) fn quantised(&self, name: &str, format: Format) -> Option<&GgufTensors<'a>> {
-        match self {
-            Self::Gguf(tensors) if format.is_integer() && tensors.stored_format(name) == format => {
-                Some(tensors)
-            }
-            Self::Checkpoint(..) | Self::Gguf(_) => None,
         }
     }
 
@@ -208,6 +212,11 @@ pub(crate) fn magnitude(values: &[f32]) -> f32 {
     rest.iter().chain(&max).fold(0.0, |max, value| value.abs().max(max))
 }
 
+/// Number of rows of a projection that are read at a time: whole strips.
+pub(crate) fn piece_rows(linear: &LinearSpec, part: &PartSpec) -> usize {
+    (PIECE / linear.inputs.max(1)).max(16).next_multiple_of(16).min(part.outputs)
+}
+
 /// Passes the rows of one projection to `take`, in pieces and in order, or all at once if inputs come first.
 pub(crate) fn pieces(
     tensors: &impl Tensors,
@@ -217,7 +226,7 @@ pub(crate) fn pieces(
 ) -> Result<(), ModelError> {
     let name = part.weight();
     let rows = match linear.orientation {
-        Orientation::OutIn => (PIECE / linear.inputs.max(1)).max(16).next_multiple_of(16).min(part.outputs),
+        Orientation::OutIn => piece_rows(linear, part),
         Orientation::InOut => part.outputs,
     };
     let mut values = vec![0f32; rows * linear.inputs];

@@ -45,12 +45,7 @@ pub(super) struct ConvertArgs {
 
 /// Converts the model and prints the directory.
 pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let Some(format) = args.weights.resolve(context.environment)? else {
-        return Err(Failure::usage(
-            "no format given",
-            "`--format w8` halves a bf16 model, `--format w4` quarters it",
-        ));
-    };
+    let format = args.weights.resolve(context.environment)?;
     let destination = args.destination.path()?;
     let Some(source) = args.source.as_ref().or(args.input.as_ref()) else {
         return Err(Failure::usage("no model given", "`redline convert SRC DIR --format w8`"));
@@ -64,15 +59,26 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
         }
     };
     let threads = model::threads(args.threads, context.environment)?;
-    let options = ConvertOptions { format, outliers: args.weights.outliers };
-    let bar = Bar::new(format!("converting to {format}"));
+    let options = format.map(|format| ConvertOptions { format, outliers: args.weights.outliers });
     let isa = or_else(args.isa, || context.environment.value(env::ISA, value::isa))?;
     let gguf = if Gguf::is(&source) { Some(Gguf::open(&source).map_err(EngineError::from)?) } else { None };
+    let bar = match (format, &gguf) {
+        (Some(format), _) => Bar::new(format!("converting to {format}")),
+        (None, Some(_)) => Bar::new("converting".to_owned()),
+        (None, None) => {
+            return Err(Failure::usage(
+                "no format given",
+                "`--format w8` halves a bf16 model, `--format w4` quarters it; only a GGUF file is converted without",
+            ));
+        }
+    };
     let companions = gguf.as_ref().map(tokenizer_files).transpose()?.unwrap_or_default();
     writing::directory(&bar, destination, |watch| {
-        model::with_team(threads, isa.and_then(|isa| isa.0), |exec| match &gguf {
-            Some(gguf) => convert_gguf(exec, gguf, &companions, destination, options, watch),
-            None => convert(exec, &source, destination, options, watch),
+        model::with_team(threads, isa.and_then(|isa| isa.0), |exec| match (&gguf, options) {
+            (Some(gguf), options) => convert_gguf(exec, gguf, &companions, destination, options, watch),
+            (None, Some(options)) => convert(exec, &source, destination, options, watch),
+            // Refused above.
+            (None, None) => Ok(()),
         })
     })
 }

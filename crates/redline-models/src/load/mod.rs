@@ -102,7 +102,7 @@ impl<'a> Loader<'a> {
             Weights::Gguf(gguf) => unpacked(Source::of_gguf(&spec, gguf)?),
             Weights::Infq(infq) => {
                 let packed = Packed::check(&spec, infq, options)?;
-                let formats = Formats::one(packed.format());
+                let formats = packed.formats().clone();
                 (Checked::Infq(packed), formats)
             }
         };

@@ -12,13 +12,14 @@ use redline_weights::{Infq, Weight};
 use super::{Blocks, LoadOptions};
 use crate::ModelError;
 use crate::footprint::position_format;
+use crate::formats::Formats;
 use crate::packing::{self, STRIP};
 use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec, Role};
 
 pub(super) struct Packed<'a> {
     infq: &'a Infq,
     names: Names,
-    format: Format,
+    formats: Formats,
     /// Whether weights are mapped where that is possible.
     maps: bool,
 }
@@ -30,18 +31,17 @@ impl<'a> Packed<'a> {
         infq: &'a Infq,
         options: LoadOptions,
     ) -> Result<Self, ModelError> {
-        let format = packing::format_of_scheme(infq)?;
         let dir = || infq.dir().display().to_string();
         if options.outliers > 0.0 {
             return Err(ModelError::PackedOutliers { dir: dir() });
         }
-        let wanted = options.format;
-        if wanted.is_some_and(|wanted| wanted != format) {
-            let wanted = wanted.unwrap_or(format).to_string();
-            return Err(ModelError::Converted { format: format.to_string(), wanted, dir: dir() });
+        let names = spec.names(|name| infq.weight(name).is_some());
+        let formats = packing::formats(spec, infq, |name| declared(infq, names, name))?;
+        if let Some(wanted) = options.format.filter(|wanted| formats.only() != Some(*wanted)) {
+            let (format, wanted) = (formats.to_string(), wanted.to_string());
+            return Err(ModelError::Converted { format, wanted, dir: dir() });
         }
-        let packed =
-            Self { infq, names: spec.names(|name| infq.weight(name).is_some()), format, maps: options.mmap };
+        let packed = Self { infq, names, formats, maps: options.mmap };
         let tensors = spec.tensors();
         let expected: BTreeSet<String> = tensors.iter().map(|t| packed.names.full(&t.name)).collect();
         ModelError::refuse_unexpected(infq.names().filter(|n| !expected.contains(*n)), infq.dir())?;
@@ -51,26 +51,25 @@ impl<'a> Packed<'a> {
                 _ => packed.vector(&tensor.name, tensor.shape.iter().product())?,
             };
         }
-        for linear in spec.linears() {
-            packed.columns(&linear, format)?;
+        for (run, format) in spec.linears().iter().flat_map(|linear| packed.formats.runs(linear)) {
+            packed.columns(&run, format)?;
         }
         if let Some(table) = spec.position_table() {
-            packed.columns(&table, position_format(format))?;
+            packed.columns(&table, position_format(packed.formats.of(&table.parts[0].weight())))?;
         }
         Ok(packed)
     }
 
-    pub(super) fn format(&self) -> Format {
-        self.format
+    pub(super) fn formats(&self) -> &Formats {
+        &self.formats
     }
 
     fn weight(&self, name: &str) -> Result<&'a Weight, ModelError> {
-        let name = self.names.full(name);
-        self.infq.weight(&name).ok_or_else(|| self.damaged(format!("`{name}` is missing")))
+        declared(self.infq, self.names, name)
     }
 
     fn damaged(&self, fact: String) -> ModelError {
-        ModelError::Config { fact, file: self.infq.dir().display().to_string() }
+        damaged(self.infq, fact)
     }
 
     /// The declaration of one projection, checked against the specification.
@@ -194,6 +193,16 @@ impl Blocks for &Packed<'_> {
         out.copy_from_slice(&values);
         Ok(())
     }
+}
+
+/// What a directory says about a weight.
+fn declared<'a>(infq: &'a Infq, names: Names, name: &str) -> Result<&'a Weight, ModelError> {
+    let name = names.full(name);
+    infq.weight(&name).ok_or_else(|| damaged(infq, format!("`{name}` is missing")))
+}
+
+fn damaged(infq: &Infq, fact: String) -> ModelError {
+    ModelError::Config { fact, file: infq.dir().display().to_string() }
 }
 
 /// The strips that these rows fill, if they start at a strip and end at one or at the end of the matrix.

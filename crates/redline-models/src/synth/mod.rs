@@ -13,7 +13,8 @@ use redline_weights::{
     f32_to_bf16_rne,
 };
 
-use crate::convert::{ConvertOptions, Plan, Progress};
+use crate::convert::{Plan, Progress};
+use crate::formats::Formats;
 use crate::random::mix;
 use crate::spec::{DecoderSpec, Role, TensorSpec as Tensor};
 use crate::tensors::Tensors;
@@ -95,7 +96,7 @@ fn write_packed(
     progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
     let spec = random.spec;
-    let plan = Plan::new(spec, spec.names(|_| true), random, ConvertOptions { format, outliers: 0.0 })?;
+    let plan = Plan::new(spec, spec.names(|_| true), random, &Formats::one(format), 0.0)?;
     let weights = plan.declare();
     let mut out = InfqWriter::create(dir, packing::scheme(format), weights)?;
     for (name, bytes) in companions {
@@ -313,7 +314,7 @@ mod tests {
                     written(&shape, &dir(&plain), stored, 9);
                 }
                 written(&shape, &dir(&packed), format, 9);
-                let options = ConvertOptions { format, outliers: 0.0 };
+                let options = crate::ConvertOptions { format, outliers: 0.0 };
                 let (from, to) = (dir(&plain), dir(&converted));
                 on_team(|exec| crate::convert(exec, &from, &to, options, &mut |_| Ok(())).unwrap());
                 for name in ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"] {

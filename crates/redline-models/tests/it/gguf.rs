@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
-use redline_models::arch;
+use redline_models::{ConvertOptions, arch, convert_gguf};
+use redline_weights::Gguf;
 use serde_json::{Value, json};
 
-use crate::reference::{Bench, golden_root, nmse, open, reference, reference_in};
+use crate::reference::{Bench, golden_root, nmse, on_team, open, reference, reference_in};
 
 /// Checkpoints that have something which GGUF files cannot say, with the values that all files of their family stand for.
 fn told(name: &str) -> Vec<(&'static str, Value)> {
@@ -142,4 +143,23 @@ fn every_matrix_keeps_the_format_in_which_it_is_stored() {
     // No more memory than the file has, but for codes of five and six bits, which take a byte.
     let bytes = q4_k_m.weight_bytes() as f64 / std::fs::metadata(&quantized()[0]).unwrap().len() as f64;
     assert!((0.9..1.25).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn a_converted_file_keeps_formats_and_bits() {
+    for file in quantized() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("converted");
+        let gguf = Gguf::open(&file).unwrap();
+        on_team(|exec| convert_gguf(exec, &gguf, &[], &to, None, &mut |_| Ok(()))).unwrap();
+        let prompt = reference_in(&file.with_extension("safetensors")).prompt;
+        assert!(bits(&to, &prompt, Simd::best(), 2, 40) == bits(&file, &prompt, Simd::best(), 2, 40));
+        let (from, to) = (open(&file, None), open(&to, None));
+        assert_eq!((&from.facts().formats, from.weight_bytes()), (&to.facts().formats, to.weight_bytes()));
+        // Other formats are made from the values.
+        let to = folder.path().join("other");
+        let options = ConvertOptions { format: Format::W8 { group: 128 }, outliers: 0.0 };
+        on_team(|exec| convert_gguf(exec, &gguf, &[], &to, Some(options), &mut |_| Ok(()))).unwrap();
+        assert_eq!(open(&to, None).facts().formats, "w8");
+    }
 }

@@ -29,7 +29,7 @@ use crate::value::{self, Device, Isa, Sizes};
 /// Which model.
 #[derive(Debug, Args)]
 pub(crate) struct ModelFlag {
-    /// A directory, a Hugging Face id in the local cache, `demo`, or `demo-diffusion`, which fills masks [env: REDLINE_MODEL]
+    /// A directory, a GGUF file, a Hugging Face id in the local cache, `demo`, or `demo-diffusion`, which fills masks [env: REDLINE_MODEL]
     #[arg(long, alias = "model-path", value_name = "M")]
     pub(crate) model: Option<String>,
     #[command(flatten)]
@@ -179,7 +179,7 @@ impl ModelFlag {
         let name = self.named(environment)?.ok_or_else(|| {
             Failure::usage(
                 "no model given",
-                "`--model demo` is the embedded one; `--model DIR` a Hugging Face directory; `--model ORG/NAME` one \
+                "`--model demo` is the embedded one; `--model DIR` a Hugging Face directory; `--model FILE` a GGUF file; `--model ORG/NAME` one \
                  in the local Hugging Face cache",
             )
         })?;

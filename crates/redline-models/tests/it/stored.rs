@@ -56,7 +56,7 @@ fn packed_blocks_read_back_as_their_decoded_values() {
 #[test]
 fn parts_of_another_size_are_refused() {
     let raw = [0; 144];
-    let mut split = |scales: usize, sub_minima: usize| {
+    let split = |scales: usize, sub_minima: usize| {
         let (mut codes, mut d, mut m) = ([0; 256], [0; 2], [0; 1]);
         let (mut sub_scales, mut minima) = ([0; 8], [0; 8]);
         let parts = GgufParts {

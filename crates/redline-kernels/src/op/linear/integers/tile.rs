@@ -80,7 +80,10 @@ pub(super) fn run_tile(tile: Tile<'_>) {
 macro_rules! by_rows {
     ($tile:ident, $name:ident, $format:ty: $($rows:literal)*) => {
         match $tile.job.layout.tile($tile.tile).len() {
-            $($rows => $tile.job.simd.run_common($name::<$format, $rows> { tile: $tile, format: PhantomData }),)*
+            $($rows => {
+                let tile = $name::<$format, $rows> { tile: $tile, format: PhantomData };
+                tile.tile.job.simd.run_common(tile)
+            })*
             rows => unreachable!("a tile of {} has no {rows} rows", $tile.job.matrix.format()),
         }
     };

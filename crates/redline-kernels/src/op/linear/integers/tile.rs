@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a tile has 1 to 16 rows, not 17")]
+    #[should_panic(expected = "a tile of w8g0 has no 17 rows")]
     fn a_tile_of_too_many_rows_is_refused() {
         run_first_tile(Format::W8 { group: 0 }, 17);
     }

@@ -5,6 +5,8 @@
 //! know no models.
 
 mod arithmetic;
+mod codes;
+mod descriptor;
 mod dot;
 pub mod format;
 pub mod matrix;

@@ -9,6 +9,10 @@ use redline_simd::{Isa, LANES};
 use crate::dot::{FAR_WORDS, FEW_ROWS_AHEAD, NEAR_BYTES};
 use crate::format::{INPUT_GROUP, SUPER_BLOCK, SubScaled};
 
+/// Scales and minima are prefetched for so many words of sub-groups ahead. They are read a line at a time beside kilobytes of weights,
+/// and a product that waits for one from memory would hold up those that follow.
+const QUADS_AHEAD: usize = 8;
+
 /// The memory that a tile reads and writes.
 #[derive(Clone, Copy)]
 pub(crate) struct SubDotArgs {
@@ -65,6 +69,10 @@ pub(crate) unsafe fn sub_dot_tile<S: Isa, I: SubScaled, const R: usize>(s: S, a:
             let mut total = [s.splat_word(0); R];
             for quad in (a.first + group) * quads..(a.first + group + 1) * quads {
                 let scales = s.load_words(a.scales.add(quad * LANES));
+                s.prefetch(a.scales.wrapping_add((quad + QUADS_AHEAD) * LANES).cast());
+                if !a.dmin.is_null() {
+                    s.prefetch(a.minima.wrapping_add((quad + QUADS_AHEAD) * LANES).cast());
+                }
                 at.add::<S, I, R>(s, &mut total, s.signed_byte::<0>(scales), a.ask, skip);
                 at.add::<S, I, R>(s, &mut total, s.signed_byte::<1>(scales), a.ask, skip);
                 at.add::<S, I, R>(s, &mut total, s.signed_byte::<2>(scales), a.ask, skip);
@@ -72,6 +80,7 @@ pub(crate) unsafe fn sub_dot_tile<S: Isa, I: SubScaled, const R: usize>(s: S, a:
             }
             let super_block = (a.first + group) / (SUPER_BLOCK / INPUT_GROUP);
             let d = s.load_f16(a.d.add(super_block * LANES));
+            s.prefetch(a.d.wrapping_add((super_block + QUADS_AHEAD / 2) * LANES).cast());
             let x_scales = a.x_scales.add(group * R);
             for r in 0..R {
                 let scale = s.mul(d, s.splat(*x_scales.add(r)));
@@ -93,6 +102,7 @@ pub(crate) unsafe fn sub_dot_tile<S: Isa, I: SubScaled, const R: usize>(s: S, a:
                 }
             }
             let dmin = s.neg(s.load_f16(a.dmin.add(super_block * LANES)));
+            s.prefetch(a.dmin.wrapping_add((super_block + QUADS_AHEAD / 2) * LANES).cast());
             for r in 0..R {
                 let scale = s.mul(dmin, s.splat(*x_scales.add(r)));
                 sums[r] = s.fma(s.to_float(total[r]), scale, sums[r]);

@@ -97,8 +97,8 @@ pub(crate) fn formats<'a>(
 
 /// The format that an encoding and its attributes name.
 fn format_of(infq: &Infq, encoding: &str, attributes: &BTreeMap<String, u64>) -> Result<Format, ModelError> {
-    let stored = Format::STORED.iter().map(|(_, format)| *format).find(|format| format.name() == encoding);
-    let format = match (Format::parse(encoding).or(stored), attributes.get(GROUP)) {
+    let named = Format::parse(encoding).or_else(|| Format::stored(encoding));
+    let format = match (named, attributes.get(GROUP)) {
         (Some(format), None) if format.group().is_none() => Some(format),
         (Some(format), Some(&group)) => {
             usize::try_from(group).ok().and_then(|group| format.with_group(group))

@@ -2,8 +2,10 @@
 
 use redline_simd::{Isa, Kernel, LANES};
 
-use super::{Codes, Descriptor, Scaling, Widened};
+use super::{Codes, Descriptor, Format, Scaling, Widened};
 use crate::Arithmetic;
+
+pub(super) const FORMAT: Format = Format::F16;
 
 /// The largest f16.
 pub(super) const LARGEST: f32 = 65504.0;

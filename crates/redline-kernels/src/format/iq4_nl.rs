@@ -1,8 +1,8 @@
 //! GGML's `IQ4_NL`: half bytes name one of sixteen integers; an f16 scale per 32 k. The order is that of `w4`.
 
-use super::codes::NON_LINEAR;
 use super::{Codes, Descriptor, Scaling};
 use crate::Arithmetic;
+use crate::codes::NON_LINEAR;
 
 pub(super) static DESCRIPTOR: Descriptor = Descriptor {
     name: "iq4_nl",

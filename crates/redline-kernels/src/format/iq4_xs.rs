@@ -1,8 +1,8 @@
 //! GGML's `IQ4_XS`: half bytes as in `iq4_nl`, scales per 32 k as in `q4_k`, without minima.
 
-use super::codes::NON_LINEAR;
 use super::{Codes, Descriptor, Scaling};
 use crate::Arithmetic;
+use crate::codes::NON_LINEAR;
 
 pub(super) static DESCRIPTOR: Descriptor = Descriptor {
     name: "iq4_xs",

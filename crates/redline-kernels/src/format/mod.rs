@@ -5,8 +5,6 @@
 //! stored: their values are those of GGML, bit by bit.
 
 pub mod bf16;
-mod codes;
-mod descriptor;
 pub mod float16;
 pub mod float32;
 mod iq4_nl;
@@ -26,19 +24,36 @@ use std::fmt;
 
 use redline_simd::{Isa, LANES};
 
-pub(crate) use self::codes::{
-    Codes, E2m1, FEWER_ROWS, Integer, NonLinear, Signed, SubBytes, SubNibbles, SubScaled, SubTable,
+use crate::Arithmetic;
+pub(crate) use crate::codes::{
+    BLOCK, Codes, E2m1, FEWER_ROWS, Integer, NonLinear, Signed, SubBytes, SubNibbles, SubScaled, SubTable,
     WithMinima,
 };
-pub(crate) use self::descriptor::{Descriptor, Minima, Scaling};
-use crate::Arithmetic;
+pub(crate) use crate::descriptor::{Descriptor, Minima, Scaling};
 
-/// Number of k that integer kernels process at a time; rows of integer formats are padded to a multiple of it.
-pub(crate) const BLOCK: usize = 32;
 /// Number of k that share a scale of the activations; a multiple of every group size of weights.
 pub(crate) const INPUT_GROUP: usize = 128;
 /// Number of k that share a scale in formats with sub-scales.
 pub(crate) const SUPER_BLOCK: usize = 256;
+
+/// Every format, with its default group.
+const ALL: &[Format] = &[
+    float32::FORMAT,
+    bf16::FORMAT,
+    float16::FORMAT,
+    w8::FORMAT,
+    w4::FORMAT,
+    Format::Q4_1,
+    Format::Q5_1,
+    Format::Q2K,
+    Format::Q3K,
+    Format::Q4K,
+    Format::Q5K,
+    Format::Q6K,
+    Format::Iq4Nl,
+    Format::Iq4Xs,
+    Format::Mxfp4,
+];
 
 /// Format of weights in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,25 +110,6 @@ impl Format {
     /// The formats that weights can be converted to, with their default groups.
     pub const ALL: &[Format] = &[float32::FORMAT, bf16::FORMAT, w8::FORMAT, w4::FORMAT];
 
-    /// Types of GGML and the formats that hold exactly their values. Formats that are not in [`Format::ALL`] come from files only.
-    pub const STORED: &[(&str, Format)] = &[
-        ("f32", Self::F32),
-        ("f16", Self::F16),
-        ("q4_0", Self::W4 { group: 32 }),
-        ("q4_1", Self::Q4_1),
-        ("q5_0", Self::W8 { group: 32 }),
-        ("q5_1", Self::Q5_1),
-        ("q8_0", Self::W8 { group: 32 }),
-        ("q2_k", Self::Q2K),
-        ("q3_k", Self::Q3K),
-        ("q4_k", Self::Q4K),
-        ("q5_k", Self::Q5K),
-        ("q6_k", Self::Q6K),
-        ("iq4_nl", Self::Iq4Nl),
-        ("iq4_xs", Self::Iq4Xs),
-        ("mxfp4", Self::Mxfp4),
-    ];
-
     /// What distinguishes the format.
     pub(crate) fn descriptor(self) -> &'static Descriptor {
         match self {
@@ -145,9 +141,16 @@ impl Format {
         Self::ALL.iter().copied().find(|f| f.name() == name)
     }
 
-    /// The format that holds the values of a type of GGML, whose name may be written in either case, exactly as stored.
+    /// The format that holds the values of a type of GGML, whose name may be written in either case, exactly as stored. Formats
+    /// beside [`Format::ALL`] come from files only.
     pub fn stored(name: &str) -> Option<Self> {
-        Self::STORED.iter().find(|(stored, _)| stored.eq_ignore_ascii_case(name)).map(|&(_, format)| format)
+        match name.to_ascii_lowercase().as_str() {
+            "q4_0" => Some(Self::W4 { group: 32 }),
+            "q5_0" | "q8_0" => Some(Self::W8 { group: 32 }),
+            // Tiny values become zero.
+            "bf16" => None,
+            name => ALL.iter().copied().find(|format| format.group().is_none() && format.name() == name),
+        }
     }
 
     /// Whether a matrix of this format can be packed from values ([`crate::Matrix::set_rows`]).

@@ -3,10 +3,10 @@
 
 use redline_simd::{Isa, LANES};
 
-use super::codes::block_words;
 use super::float16::LARGEST as LARGEST_SCALE;
 use super::{BLOCK, Codes, Descriptor, Format, Integer, Scaling, Signed};
 use crate::Arithmetic;
+use crate::codes::block_words;
 
 /// One f16 scale per 64 k: 4.25 bits per weight.
 pub(super) const FORMAT: Format = Format::W4 { group: 64 };

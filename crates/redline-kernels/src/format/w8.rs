@@ -3,10 +3,10 @@
 
 use redline_simd::{Isa, LANES};
 
-use super::codes::{BYTE_OFFSET, block_words};
 use super::float16::LARGEST as LARGEST_SCALE;
 use super::{BLOCK, Codes, Descriptor, Format, Integer, Scaling, Signed};
 use crate::Arithmetic;
+use crate::codes::{BYTE_OFFSET, block_words};
 
 /// One f16 scale per 128 k.
 pub(super) const FORMAT: Format = Format::W8 { group: 128 };

@@ -274,10 +274,14 @@ impl Matrix {
                 for (group, values) in out.chunks_mut(size).enumerate() {
                     let scale = scale(group);
                     if self.format.minima() == Minima::None {
-                        values.iter_mut().for_each(|value| *value *= scale);
+                        for value in values {
+                            *value *= scale;
+                        }
                     } else {
                         let minimum = widen_f16(half(minima, group));
-                        values.iter_mut().for_each(|value| *value = scale * *value + minimum);
+                        for value in values {
+                            *value = scale * *value + minimum;
+                        }
                     }
                 }
             }
@@ -292,9 +296,13 @@ impl Matrix {
                     let scale = scale(d) * f32::from(sub_scales[byte(group)].cast_signed());
                     if has_minima {
                         let offset = widen_f16(half(minima, d)) * f32::from(sub_minima[byte(group)]);
-                        values.iter_mut().for_each(|value| *value = scale * *value - offset);
+                        for value in values {
+                            *value = scale * *value - offset;
+                        }
                     } else {
-                        values.iter_mut().for_each(|value| *value *= scale);
+                        for value in values {
+                            *value *= scale;
+                        }
                     }
                 }
             }

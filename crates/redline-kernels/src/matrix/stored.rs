@@ -94,7 +94,9 @@ impl Matrix {
             rows.rows = range.len();
             read(range.clone(), rows, buffer)?;
             if range.len() < LANES {
-                planes.iter_mut().for_each(|plane| plane.fill(0));
+                for plane in &mut *planes {
+                    plane.fill(0);
+                }
             }
             for r in 0..range.len() {
                 pack_row(matrix, &rows.row(r), lane + r, planes);

@@ -267,7 +267,9 @@ fn no_bytes_of_a_file_saturate_a_sum() {
                 let mut matrix = case.matrix();
                 let mut random = Random(seed);
                 let words = matrix.planes_mut(0..4).next().unwrap().1;
-                words.iter_mut().for_each(|b| *b = byte.unwrap_or(random.next() as u8));
+                for b in &mut *words {
+                    *b = byte.unwrap_or(random.next() as u8);
+                }
                 let packed = Packed { format, k: 256, matrix: &matrix };
                 let sum = |o| case.integer_sum(0.0, &packed, &case.inputs, o) + case.bias[o];
                 let want: Vec<f32> = (0..64).map(sum).collect();

@@ -78,7 +78,7 @@ impl Row {
     fn new(facts: &Facts, k: usize, random: &mut Random, extreme: bool) -> Self {
         let (low, high) = facts.codes;
         let groups = k / facts.group;
-        let subs = if facts.sub > 0 { k / facts.sub } else { 0 };
+        let subs = k.checked_div(facts.sub).unwrap_or(0);
         let code = |random: &mut Random| {
             let any = low + (random.next() % (high - low + 1) as u64) as i32;
             (if extreme { [low, high][random.next() as usize % 2] } else { any }) as i8

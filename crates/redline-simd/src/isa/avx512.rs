@@ -244,13 +244,17 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
             let mask = _mm512_set1_epi32(0x0f0f_0f0f);
             let table = _mm512_broadcast_i32x4(table.as_ptr().cast::<__m128i>().read_unaligned());
             let table = _mm512_xor_si512(table, _mm512_set1_epi32(0x8080_8080_u32 as i32));
-            for i in 0..8 {
-                let w = self.load_words(w.add(i / 2 * LANES));
-                let w = if i % 2 == 1 { _mm512_srli_epi16::<4>(w) } else { w };
-                let w = _mm512_shuffle_epi8(table, _mm512_and_si512(w, mask));
+            for i in 0..4 {
+                let w = self.load_words(w.add(i * LANES));
+                let low = _mm512_shuffle_epi8(table, _mm512_and_si512(w, mask));
+                let high = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask));
                 for r in 0..R {
-                    let x = _mm512_set1_epi32(*x.add(i * R + r) as i32);
-                    acc[i % C][r] = _mm512_dpbusd_epi32(acc[i % C][r], w, x);
+                    let x = _mm512_set1_epi32(*x.add(2 * i * R + r) as i32);
+                    acc[2 * i % C][r] = _mm512_dpbusd_epi32(acc[2 * i % C][r], low, x);
+                }
+                for r in 0..R {
+                    let x = _mm512_set1_epi32(*x.add((2 * i + 1) * R + r) as i32);
+                    acc[(2 * i + 1) % C][r] = _mm512_dpbusd_epi32(acc[(2 * i + 1) % C][r], high, x);
                 }
             }
         }

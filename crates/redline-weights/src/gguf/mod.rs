@@ -3,7 +3,7 @@
 //! - `header.rs`: version, metadata (`metadata.rs`, `value.rs`), and descriptions of tensors (`tensor.rs`), read with a
 //!   `cursor.rs` that checks each length against the bytes that follow.
 //! - `parts.rs`: finds the files and checks that they belong together.
-//! - `block/`: how each type stores its values.
+//! - `block/`: how each type stores its values, `integers.rs`: how integers and scales become values.
 //! - `read.rs`: reads ranges of rows and of values, and identifies a model by a checksum.
 //!
 //! Versions 2 and 3 are read, little-endian. The format allows bytes between tensors and after the last one; they are not read.
@@ -12,6 +12,7 @@ mod block;
 mod cursor;
 mod fault;
 mod header;
+mod integers;
 mod metadata;
 mod parts;
 mod read;
@@ -30,9 +31,10 @@ use crate::infq::Infq;
 use crate::shard::Shard;
 use crate::source::Source;
 
-pub use block::{GgufParts, GgufType};
+pub use block::GgufType;
 pub use fault::GgufFault;
 use header::{Header, MAGIC};
+pub use integers::GgufParts;
 pub use metadata::GgufMetadata;
 use parts::Opened;
 pub use strings::GgufStrings;

@@ -1,7 +1,7 @@
 //! Reads tensors: the blocks of a range of rows, or the values of any range of elements.
 
-use super::block::{GgufParts, GgufType};
-use super::{Gguf, GgufFault, GgufTensor};
+use super::block::GgufType;
+use super::{Gguf, GgufFault, GgufParts, GgufTensor};
 use crate::checksum::{Checksum, Hash};
 use crate::error::{Result, WeightsError};
 use crate::shard::Shard;

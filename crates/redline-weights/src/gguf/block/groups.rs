@@ -2,8 +2,8 @@
 //!
 //! Byte `i` of the nibbles holds value `i` in its lower half and value `16 + i` in its upper half.
 
-use super::parts::{Integers, Numbers, half};
 use super::{Block, Contents, GgufType};
+use crate::gguf::integers::{Integers, Numbers, half};
 
 pub(super) const Q4_0: Block = Block {
     ggml_type: GgufType::Q4_0,

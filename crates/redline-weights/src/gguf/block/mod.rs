@@ -6,15 +6,13 @@
 
 mod float;
 mod groups;
-mod parts;
 mod super_blocks;
 mod tables;
 mod unread;
 
 use std::fmt;
 
-pub use self::parts::GgufParts;
-use self::parts::Integers;
+use super::integers::{GgufParts, Integers};
 
 /// A type of GGML tensors that files can hold. [`Self::is_read`] says whether values can be read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,8 +3,8 @@
 //!
 //! A value is `(d * scale) * q - (dmin * offset)`.
 
-use super::parts::{Integers, Numbers, half};
 use super::{Block, Contents, GgufType};
+use crate::gguf::integers::{Integers, Numbers, half};
 
 pub(super) const Q2_K: Block = Block {
     ggml_type: GgufType::Q2K,

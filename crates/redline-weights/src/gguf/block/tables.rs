@@ -1,7 +1,7 @@
 //! Nibbles that are indices into a table of sixteen integers.
 
-use super::parts::{Integers, Numbers, half};
 use super::{Block, Contents, GgufType};
+use crate::gguf::integers::{Integers, Numbers, half};
 
 pub(super) const IQ4_NL: Block = Block {
     ggml_type: GgufType::Iq4Nl,

@@ -80,7 +80,10 @@ pub(super) fn run_tile(tile: Tile<'_>) {
 macro_rules! by_rows {
     ($tile:ident, $name:ident, $format:ty: $($rows:literal)*) => {
         match $tile.job.layout.tile($tile.tile).len() {
-            $($rows => $tile.job.simd.run_common($name::<$format, $rows> { tile: $tile, format: PhantomData }),)*
+            $($rows => {
+                let tile = $name::<$format, $rows> { tile: $tile, format: PhantomData };
+                tile.tile.job.simd.run_common(tile)
+            })*
             rows => unreachable!("a tile of {} has no {rows} rows", $tile.job.matrix.format()),
         }
     };
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a tile has 1 to 16 rows, not 17")]
+    #[should_panic(expected = "a tile of w8g0 has no 17 rows")]
     fn a_tile_of_too_many_rows_is_refused() {
         run_first_tile(Format::W8 { group: 0 }, 17);
     }

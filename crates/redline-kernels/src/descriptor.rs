@@ -1,7 +1,7 @@
 //! What distinguishes a format from others.
 
-use super::codes::Codes;
 use crate::Arithmetic;
+use crate::codes::Codes;
 
 /// A format.
 pub(crate) struct Descriptor {
@@ -24,7 +24,7 @@ pub(crate) struct Descriptor {
 pub(crate) enum Scaling {
     /// Floats have none.
     None,
-    /// f16, one per group of [`super::Format::group`], or f32, one per output.
+    /// f16, one per group of [`crate::Format::group`], or f32, one per output.
     Chosen,
     /// One per 32 k.
     Blocks {

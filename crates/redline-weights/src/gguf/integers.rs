@@ -97,7 +97,9 @@ impl Integers {
                 },
             );
             if let Some(table) = self.table {
-                codes.iter_mut().for_each(|code| *code = table[usize::from(code.cast_unsigned() & 15)]);
+                for code in &mut *codes {
+                    *code = table[usize::from(code.cast_unsigned() & 15)];
+                }
             }
             let (d, m) = ((self.scale)(scale), f16_to_f32(minimum));
             let sub = values / self.sub_groups.max(1);

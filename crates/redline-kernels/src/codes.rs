@@ -2,7 +2,8 @@
 
 use redline_simd::{Isa, LANES, widen_f16};
 
-use super::BLOCK;
+/// Number of k that integer kernels process at a time; rows of integer formats are padded to a multiple of it.
+pub(crate) const BLOCK: usize = 32;
 
 /// The kinds of stored values. Integers may be stored with an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(crate) enum Codes {
 }
 
 /// Offset of stored bytes.
-pub(super) const BYTE_OFFSET: u32 = 128;
+pub(crate) const BYTE_OFFSET: u32 = 128;
 
 /// The place of a half byte in its word.
 fn nibble_shift(k: usize) -> usize {
@@ -68,7 +69,7 @@ impl Codes {
         let byte = |code: &i8| u32::from(code.cast_unsigned());
         match self {
             Self::Bytes => {
-                codes.iter().rev().fold(0, |word, code| word << 8 | byte(code)) ^ 0x0101_0101 * BYTE_OFFSET
+                codes.iter().rev().fold(0, |word, code| word << 8 | byte(code)) ^ (0x0101_0101 * BYTE_OFFSET)
             }
             Self::Nibbles { offset } => pack_nibbles(codes, offset as i8),
             Self::Table(_) => pack_nibbles(codes, 0),
@@ -145,7 +146,7 @@ pub(crate) trait SubScaled: 'static {
 }
 
 /// Number of words of a strip per block, given the number of weights per word.
-pub(super) const fn block_words(weights: usize) -> usize {
+pub(crate) const fn block_words(weights: usize) -> usize {
     BLOCK / weights * LANES
 }
 
@@ -173,10 +174,10 @@ impl<I: Integer> Integer for WithMinima<I> {
 }
 
 /// The integers of `iq4_nl` and `iq4_xs`.
-pub(super) static NON_LINEAR: [i8; 16] =
+pub(crate) static NON_LINEAR: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 /// Twice the values of the four-bit floats (E2M1) of `mxfp4`. Both zeros are +0.
-pub(super) static DOUBLE_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(crate) static DOUBLE_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Indices into [`NON_LINEAR`].
 pub(crate) struct NonLinear;

@@ -170,6 +170,11 @@ fn a_converted_file_has_its_tokenizer_its_template_and_its_bits() {
     let chat = ["generate", "--chat", "--prompt", "Once upon a time", "--max-new-tokens", "4"];
     assert_eq!(output(to, &chat), output(from, &[&chat[..], &["--format", "w8"]].concat()));
     assert_ne!(output(to, &chat), output(to, &[&prompt[..3], &["--max-new-tokens", "4"]].concat()));
+    // Without a format, it keeps that of the weights.
+    let kept = folder.path().join("kept");
+    let kept = kept.to_str().unwrap();
+    redline(&["convert", from, kept]).ok();
+    assert_eq!(output(kept, &prompt), output(from, &prompt));
     // Text ends at the id that the file names.
     let ends: Value =
         serde_json::from_slice(&fs::read(Path::new(to).join("generation_config.json")).unwrap()).unwrap();

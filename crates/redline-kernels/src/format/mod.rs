@@ -225,7 +225,7 @@ impl Format {
     }
 
     /// Number of k that a row must be a multiple of.
-    pub(crate) fn multiple(self) -> usize {
+    pub fn multiple(self) -> usize {
         match self.scaling() {
             Scaling::None | Scaling::Chosen => 1,
             Scaling::Blocks { .. } => BLOCK,

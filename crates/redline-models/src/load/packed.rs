@@ -75,7 +75,16 @@ impl<'a> Packed<'a> {
     /// The declaration of one projection, checked against the specification.
     fn part(&self, linear: &LinearSpec, part: &PartSpec, format: Format) -> Result<&'a Weight, ModelError> {
         let found = self.weight(&part.weight())?;
-        let columns = if format.is_integer() { found.outlier_columns.clone() } else { Vec::new() };
+        if linear.inputs % format.multiple() != 0 {
+            let fact = format!(
+                "`{}` is {format}, which needs a multiple of {} inputs, but there are {}",
+                found.name,
+                format.multiple(),
+                linear.inputs
+            );
+            return Err(self.damaged(fact));
+        }
+        let columns = if format.group().is_some() { found.outlier_columns.clone() } else { Vec::new() };
         let needed = packing::declare(found.name.clone(), part.outputs, linear.inputs, format, columns);
         if *found == needed {
             return Ok(found);

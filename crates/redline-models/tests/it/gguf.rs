@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
-use redline_models::{ConvertOptions, arch, convert_gguf};
+use redline_models::{ConvertOptions, LoadOptions, ModelFiles, arch, convert_gguf, load};
 use redline_weights::Gguf;
 use serde_json::{Value, json};
 
@@ -162,4 +162,40 @@ fn a_converted_file_keeps_formats_and_bits() {
         on_team(|exec| convert_gguf(exec, &gguf, &[], &to, Some(options), &mut |_| Ok(()))).unwrap();
         assert_eq!(open(&to, None).facts().formats, "w8");
     }
+}
+
+/// A changed declaration must not reach the kernels, which take whole blocks and no columns kept apart.
+#[test]
+fn a_directory_that_declares_what_its_formats_cannot_hold_is_refused() {
+    let [file, _] = quantized();
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("converted");
+    let gguf = Gguf::open(&file).unwrap();
+    on_team(|exec| convert_gguf(exec, &gguf, &[], &to, None, &mut |_| Ok(()))).unwrap();
+    let manifest = std::fs::read_to_string(to.join("infq.json")).unwrap();
+    let refused = |manifest: &str| {
+        std::fs::write(to.join("infq.json"), manifest).unwrap();
+        let files = ModelFiles::open(&to);
+        let loaded = files.and_then(|files| {
+            let options = LoadOptions::default();
+            on_team(|exec| load(exec, files.config(), files.weights(), options)).map(|_| ())
+        });
+        loaded.err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(&manifest), None);
+    let mut changed = 0;
+    for (from, to) in [
+        ("\"mixed\"", "\"q4_k\""),
+        ("\"mixed\"", "\"other\""),
+        ("\"q4_k\"", "\"q5_k\""),
+        ("\"q4_k\"", "\"w8\""),
+        ("\"outlier_columns\": []", "\"outlier_columns\": [3]"),
+    ] {
+        let other = manifest.replacen(from, to, 1);
+        if other != manifest {
+            changed += 1;
+            assert!(refused(&other).is_some(), "{from} to {to}");
+        }
+    }
+    assert!(changed >= 4, "{changed}");
 }

@@ -106,7 +106,7 @@ fn written(to: &Path) {
     let mut writer = metadata();
     for tensor in read(&fs::read(Path::new(DEMO).join("model.safetensors")).unwrap()) {
         let (name, pairs) = named(&tensor.name);
-        let shape: Vec<u64> = tensor.shape.iter().map(|size| *size as u64).collect();
+        let shape: Vec<u64> = tensor.shape.clone();
         assert_eq!(tensor.dtype, "BF16");
         writer = if shape.len() == 1 {
             let wide = tensor.bytes.as_chunks::<2>().0.iter().flat_map(|half| [0, 0, half[0], half[1]]);

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use redline_weights::{ConfigObject, Gguf, GgufArray, GgufMetadata, GgufValue, WeightsError};
+use redline_weights::{ConfigObject, Gguf, GgufArray, GgufMetadata, GgufTensor, GgufValue, WeightsError};
 
 use crate::ModelError;
 
@@ -141,7 +141,7 @@ impl<'a> Keys<'a> {
 
     /// Rows of the embedding.
     pub(crate) fn vocab(&self) -> Result<usize, ModelError> {
-        Ok(self.gguf.tensor(EMBEDDING).map(|tensor| tensor.rows()).ok_or_else(|| {
+        Ok(self.gguf.tensor(EMBEDDING).map(GgufTensor::rows).ok_or_else(|| {
             let (tensor, file) = (EMBEDDING.to_owned(), self.gguf.origin().to_owned());
             WeightsError::MissingTensor { tensor, file }
         })?)

@@ -29,6 +29,7 @@ use crate::packing::STRIP;
 use crate::plan::Site;
 use crate::spec::{
     AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective,
+    PartSpec,
 };
 use crate::step::padded;
 use crate::tensors::{Source, outlier_count};
@@ -178,7 +179,7 @@ fn check_runs(spec: &DecoderSpec, formats: &Formats, config: &ConfigFile) -> Res
     for linear in spec.linears() {
         let runs = formats.runs(&linear);
         if let Some((run, format)) = runs.iter().rev().skip(1).find(|(run, _)| run.outputs() % STRIP != 0) {
-            let last = run.parts.last().map(|part| part.weight()).unwrap_or_default();
+            let last = run.parts.last().map(PartSpec::weight).unwrap_or_default();
             let fact = format!(
                 "`{last}` is {format} and the next tensor is not, so its outputs must be a multiple of {STRIP}, but there are {}",
                 run.outputs()

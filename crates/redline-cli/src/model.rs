@@ -113,7 +113,7 @@ pub(crate) struct FormatFlags {
     /// Format of weights: f32, bf16, w8 or w4; default: the model's own [env: REDLINE_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::format)]
     format: Option<Format>,
-    /// Number of inputs that share a scale; w8: 128 (default), or 0 for one scale per output; w4: 32, 64 (default) or 128
+    /// Number of inputs that share a scale; w8: 32, 128 (default), or 0 for one scale per output; w4: 32, 64 (default) or 128
     #[arg(long, value_name = "N")]
     group: Option<usize>,
 }

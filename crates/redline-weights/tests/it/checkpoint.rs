@@ -135,7 +135,7 @@ fn a_directory_without_weights() {
     let expect = "cannot open the model directory: No such file or directory (os error 2)\n  in `DIR/gone`";
     check(open(&dir.path().join("gone")), dir.path(), expect);
     let expect = "a model directory is needed, but this is a file\n  in `DIR/tf_model.h5`\n\n\
-                  give the directory that holds `config.json` and the weights";
+                  give the directory that holds `config.json` and the weights, or a GGUF file";
     check(open(&dir.path().join("tf_model.h5")), dir.path(), expect);
 }
 

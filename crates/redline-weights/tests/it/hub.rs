@@ -50,7 +50,7 @@ fn an_existing_directory_is_taken_as_it_is() {
     let file = dir.path().join("model.safetensors");
     fs::write(&file, "").unwrap();
     let expect = "a model directory is needed, but this is a file\n  in `DIR/model.safetensors`\n\n\
-                  give the directory that holds `config.json` and the weights";
+                  give the directory that holds `config.json` and the weights, or a GGUF file";
     check(resolve_model(file.to_str().unwrap(), &HubRoots::default()), dir.path(), expect);
 }
 

@@ -279,7 +279,7 @@ fn an_occupied_destination_is_refused_at_the_beginning_and_at_the_end() {
     assert_eq!(entries(dir.path()), ["model"]);
     assert_eq!(entries(&model), ["mine"]);
     let expect = "a model directory is needed, but this is a file\n  in `DIR/model/mine`\n\n\
-                  give the directory that holds `config.json` and the weights";
+                  give the directory that holds `config.json` and the weights, or a GGUF file";
     check(DirWriter::create(&model.join("mine")), dir.path(), expect);
 }
 

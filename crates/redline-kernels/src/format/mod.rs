@@ -1,4 +1,4 @@
-//! Weight formats: one file each with a [`Descriptor`], one line each in [`Format::descriptor`].
+//! Weight formats: one file each with a descriptor, one line each in `Format::descriptor`.
 //!
 //! Every format stores a matrix as strips of sixteen output rows, so that one vector load brings the same k of sixteen outputs.
 //! Integer formats have scales beside the words. The formats that GGUF files hold ([`Format::stored`]) are used as they are

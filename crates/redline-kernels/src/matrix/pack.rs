@@ -55,7 +55,7 @@ pub(super) type StripPlanes = [Vec<u32>; Plane::ALL.len()];
 
 impl Matrix {
     /// Packs rows `first..` from `values`, `[count, cols]`, outputs first (`nn.Linear`). No magnitude may exceed
-    /// [`Format::largest`].
+    /// [`crate::Format::largest`].
     pub fn set_rows(&mut self, exec: Exec<'_>, first: usize, values: &[f32]) {
         assert!(self.cols > 0 && values.len() % self.cols == 0, "whole rows of {}", self.cols);
         self.set(exec, first, values.len() / self.cols, Source::OutIn(values));
@@ -64,7 +64,7 @@ impl Matrix {
     /// Packs rows `first..first + count` while they are read. `read` stores the rows `rows` of `0..count`, `[rows.len(), cols]`,
     /// outputs first, and may keep a buffer for the next call on the same thread. It is called on all threads, for sixteen rows at
     /// most, so no more than that is in memory for each thread. The error is that of the first rows with one; the rows of the matrix
-    /// are then unspecified. No magnitude may exceed [`Format::largest`].
+    /// are then unspecified. No magnitude may exceed [`crate::Format::largest`].
     pub fn read_rows<B: Default, E: Send>(
         &mut self,
         exec: Exec<'_>,

@@ -37,6 +37,10 @@ impl Formats {
                 }
             }
         }
+        // A small table beside the linear layers.
+        for part in spec.position_table().into_iter().flat_map(|table| table.parts) {
+            each.insert(part.weight(), of(&part.weight()));
+        }
         shares.sort_by_key(|(_, share)| std::cmp::Reverse(*share));
         let all: Vec<Format> = shares.into_iter().map(|(format, _)| format).collect();
         let common = all.first().copied().unwrap_or(Format::F32);

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::{EngineError, Source, tokenizer_files};
-use redline_models::{ConvertOptions, convert, convert_gguf};
+use redline_models::{Companion, ConvertOptions, convert, convert_gguf};
 use redline_weights::Gguf;
 
 use super::Context;
@@ -43,6 +43,17 @@ pub(super) struct ConvertArgs {
     isa: Option<Isa>,
 }
 
+/// What is converted, and to what.
+enum Conversion {
+    /// Without options, every matrix keeps its format.
+    Gguf {
+        gguf: Gguf,
+        companions: Vec<Companion>,
+        options: Option<ConvertOptions>,
+    },
+    Directory(ConvertOptions),
+}
+
 /// Converts the model and prints the directory.
 pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Failure> {
     let format = args.weights.resolve(context.environment)?;
@@ -62,9 +73,9 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     let options = format.map(|format| ConvertOptions { format, outliers: args.weights.outliers });
     let isa = or_else(args.isa, || context.environment.value(env::ISA, value::isa))?;
     let gguf = if Gguf::is(&source) { Some(Gguf::open(&source).map_err(EngineError::from)?) } else { None };
-    let bar = match (format, &gguf) {
-        (Some(format), _) => Bar::new(format!("converting to {format}")),
-        (None, Some(_)) => Bar::new("converting".to_owned()),
+    let from = match (gguf, options) {
+        (Some(gguf), options) => Conversion::Gguf { companions: tokenizer_files(&gguf)?, gguf, options },
+        (None, Some(options)) => Conversion::Directory(options),
         (None, None) => {
             return Err(Failure::usage(
                 "no format given",
@@ -72,13 +83,13 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
             ));
         }
     };
-    let companions = gguf.as_ref().map(tokenizer_files).transpose()?.unwrap_or_default();
+    let bar = Bar::new(format.map_or("converting".to_owned(), |format| format!("converting to {format}")));
     writing::directory(&bar, destination, |watch| {
-        model::with_team(threads, isa.and_then(|isa| isa.0), |exec| match (&gguf, options) {
-            (Some(gguf), options) => convert_gguf(exec, gguf, &companions, destination, options, watch),
-            (None, Some(options)) => convert(exec, &source, destination, options, watch),
-            // Refused above.
-            (None, None) => Ok(()),
+        model::with_team(threads, isa.and_then(|isa| isa.0), |exec| match &from {
+            Conversion::Gguf { gguf, companions, options } => {
+                convert_gguf(exec, gguf, companions, destination, *options, watch)
+            }
+            Conversion::Directory(options) => convert(exec, &source, destination, *options, watch),
         })
     })
 }

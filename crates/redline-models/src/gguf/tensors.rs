@@ -150,7 +150,7 @@ fn places(spec: &DecoderSpec, pairs_rows: bool) -> HashMap<String, Place> {
     for (i, layer) in spec.layers.iter().enumerate() {
         places.add_layer(i, layer, pairs_rows);
     }
-    places.add_norm(Some(&spec.final_norm), "output_norm");
+    places.add_norm(&spec.final_norm, "output_norm");
     if let Some(head) = spec.head_linear() {
         places.add(head.parts[0].weight(), HEAD.to_owned(), None);
     }
@@ -165,10 +165,9 @@ impl Places {
         self.0.insert(of, Place { name, pairs });
     }
 
-    fn add_norm(&mut self, norm: Option<&NormSpec>, name: &str) {
-        for end in norm.map(|_| ["weight", "bias"]).into_iter().flatten() {
-            let of = norm.map(|norm| format!("{}.{end}", norm.name)).unwrap_or_default();
-            self.add(of, format!("{name}.{end}"), None);
+    fn add_norm(&mut self, norm: &NormSpec, name: &str) {
+        for end in ["weight", "bias"] {
+            self.add(format!("{}.{end}", norm.name), format!("{name}.{end}"), None);
         }
     }
 
@@ -190,16 +189,22 @@ impl Places {
         self.add_linear(qkv, if qkv.parts.len() == 1 { &fused[..] } else { &apart });
         self.add_linear(output, &[plain("attn_output")]);
         if let Some((query, key)) = head_norms {
-            self.add_norm(Some(query), &block("attn_q_norm"));
-            self.add_norm(Some(key), &block("attn_k_norm"));
+            self.add_norm(query, &block("attn_q_norm"));
+            self.add_norm(key, &block("attn_k_norm"));
         }
         let apart = [plain("ffn_gate"), plain("ffn_up")];
         self.add_linear(&mlp.up, if mlp.up.parts.len() == 1 { &apart[1..] } else { &apart });
         self.add_linear(&mlp.down, &[plain("ffn_down")]);
-        self.add_norm(attention_norms.before.as_ref(), &block("attn_norm"));
-        self.add_norm(attention_norms.after.as_ref(), &block("post_attention_norm"));
-        self.add_norm(mlp_norms.before.as_ref(), &block("ffn_norm"));
-        self.add_norm(mlp_norms.after.as_ref(), &block("post_ffw_norm"));
+        for (norm, name) in [
+            (&attention_norms.before, "attn_norm"),
+            (&attention_norms.after, "post_attention_norm"),
+            (&mlp_norms.before, "ffn_norm"),
+            (&mlp_norms.after, "post_ffw_norm"),
+        ] {
+            if let Some(norm) = norm {
+                self.add_norm(norm, &block(name));
+            }
+        }
     }
 }
 

@@ -199,3 +199,16 @@ fn a_directory_that_declares_what_its_formats_cannot_hold_is_refused() {
     }
     assert!(changed >= 4, "{changed}");
 }
+
+#[test]
+fn a_table_of_positions_keeps_its_format_too() {
+    // Its matrices are bf16, the table is f32.
+    let (file, dir) = files().into_iter().find(|(_, dir)| dir.ends_with("gpt2-a")).unwrap();
+    let prompt = reference(&dir).prompt;
+    let run = |format| {
+        let mut bench = Bench::new(open(&file, format), KvFormat::F32, Simd::best(), 2);
+        let sequence = bench.sequence();
+        bench.pass(&[(sequence, &prompt)]).concat()
+    };
+    assert!(run(None) != run(Some(Format::Bf16)));
+}

@@ -94,7 +94,7 @@ impl<'a> Keys<'a> {
         Ok(())
     }
 
-    /// Whether each layer has a window: a list, or a number n, which stands for full attention in every nth layer only, or with 0 in no layer.
+    /// Whether each layer has a window: a list, or a number n, which stands for full attention in every nth layer only; 0: in no layer.
     pub(crate) fn slides(&self, default: u32) -> Result<Vec<bool>, ModelError> {
         const NAME: &str = "attention.sliding_window_pattern";
         let (key, layers) = (self.key(NAME), self.layers()?);

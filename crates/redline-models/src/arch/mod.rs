@@ -11,6 +11,7 @@ pub mod dream;
 pub mod gemma2;
 pub mod gemma3;
 pub mod gpt2;
+pub mod granite;
 pub mod llada;
 pub mod llama;
 pub mod ministral3;
@@ -41,6 +42,7 @@ pub const ALL: &[Architecture] = &[
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
     gpt2::ARCHITECTURE,
+    granite::ARCHITECTURE,
     llada::ARCHITECTURE,
     llama::ARCHITECTURE,
     ministral3::ARCHITECTURE,

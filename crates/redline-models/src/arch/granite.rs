@@ -1,0 +1,68 @@
+//! Granite 3 (IBM 2024): Llama with factors on embedding, attention, residual stream and logits.
+
+use redline_weights::{ConfigFile, WeightsError};
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, Options};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
+use crate::keys;
+use crate::spec::DecoderSpec;
+
+/// In `config.json`: `GraniteForCausalLM`.
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "GraniteForCausalLM", model_type: "granite", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "granite", pairs_rows: true, config: gguf };
+
+const KEYS: &[&str] = &[
+    "attention_bias",
+    "mlp_bias",
+    "rope_scaling",
+    "rope_parameters",
+    "embedding_multiplier",
+    "attention_multiplier",
+    "residual_multiplier",
+    "logits_scaling",
+];
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, KEYS)?;
+    let bias = config.bool_or("attention_bias", false)?;
+    let options = Options {
+        qkv_bias: bias,
+        output_bias: bias,
+        mlp_bias: config.bool_or("mlp_bias", false)?,
+        default_eps: 1e-6,
+        ..Options::default()
+    };
+    let mut spec = family::decoder(config, &options)?;
+    spec.embedding_scale = factor(config, "embedding_multiplier")?;
+    spec.logits.scale = 1.0 / factor(config, "logits_scaling")?;
+    let (attention, residual) =
+        (factor(config, "attention_multiplier")?, factor(config, "residual_multiplier")?);
+    for layer in &mut spec.layers {
+        layer.attention.scale = attention;
+        layer.residual_scale = residual;
+    }
+    Ok(spec)
+}
+
+/// Reads a factor, 1 if the key is absent.
+fn factor(config: &ConfigFile, key: &str) -> Result<f32, WeightsError> {
+    let factor = config.f32_or(key, 1.0)?;
+    if factor > 0.0 && factor.is_finite() { Ok(factor) } else { Err(config.refuse(key, "a positive number")) }
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_common()?;
+    keys.set_presence("attention_bias", "blk.0.attn_q.bias");
+    keys.set_presence("mlp_bias", "blk.0.ffn_gate.bias");
+    keys.copy_numbers(&[
+        ("embedding_scale", "embedding_multiplier"),
+        ("attention.scale", "attention_multiplier"),
+        ("residual_scale", "residual_multiplier"),
+        ("logit_scale", "logits_scaling"),
+    ])
+}

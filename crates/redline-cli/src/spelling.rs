@@ -36,6 +36,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::Mmap => "--mmap",
         Setting::Outliers => "--outliers",
         Setting::PlanPolicy => "--plan-policy",
+        Setting::Pooling => "--pooling",
         Setting::Query => "--query",
         Setting::Steps => "--steps",
         Setting::Temperature => "--temperature",

@@ -1,4 +1,4 @@
-//! The engine: score, generate and perplexity on a loaded model; classify and rerank on top of score.
+//! The engine: score, generate, embed and perplexity on a loaded model; classify and rerank on top of score.
 //!
 //! API boundary: requests and results are plain types, none of them `Serialize`. The engine runs on its own thread. It knows no
 //! HTTP, reads no environment variable, reads only the clock it is given, and accesses files only through the weights and
@@ -26,13 +26,14 @@ mod vocabulary;
 pub use adapters::AdapterInfo;
 pub use answer::outcome::{
     BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome,
-    DiffusionPass, DiffusionProgress, Divergence, EngineUse, Estimate, FilledMask, FinishReason,
-    GenerateOutcome, GeneratedPiece, ItemError, ItemScore, LabelReading, MaskSamples, PerplexityOutcome,
-    PositionLogprobs, PrefixCacheCounts, Ranked, ReportedPrompt, RequestCost, RerankOutcome, ScoreOutcome,
-    TokenCounts, TokenLogprob,
+    DiffusionPass, DiffusionProgress, Divergence, EncodeOutcome, Encoded, EngineUse, Estimate, FilledMask,
+    FinishReason, GenerateOutcome, GeneratedPiece, ItemError, ItemScore, LabelReading, MaskSamples,
+    PerplexityOutcome, PositionLogprobs, PrefixCacheCounts, Ranked, ReportedPrompt, RequestCost,
+    RerankOutcome, ScoreOutcome, TokenCounts, TokenLogprob,
 };
 pub use answer::ticket::{
-    BatchTicket, ClassifyTicket, DiffuseTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,
+    BatchTicket, ClassifyTicket, DiffuseTicket, EmbedTicket, Event, GenerateTicket, RerankTicket,
+    ScoreTicket, Ticket,
 };
 pub use cancel::Cancel;
 pub use clock::monotonic_clock;
@@ -60,9 +61,9 @@ pub use redline_models::spec::Objective;
 pub use redline_models::trace::Observation;
 pub use redline_settings as settings;
 pub use request::{
-    AdapterChoice, Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LabelEnd,
-    LongLabels, Penalties, PerplexityRequest, Prompt, PromptLogprobs, Queueing, Sampling, ScoreRequest,
-    Tokenization, Truncate,
+    AdapterChoice, Algorithm, BatchRequest, BlockCache, DiffuseRequest, EmbedRequest, GenerateRequest, Label,
+    LabelEnd, LongLabels, Penalties, PerplexityRequest, Pooling, Prompt, PromptLogprobs, Queueing, Sampling,
+    ScoreRequest, Tokenization, Truncate,
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 pub use stages::{Stage, StageLog, StageTime};

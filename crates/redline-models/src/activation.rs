@@ -31,6 +31,8 @@ pub enum ActivationName {
     AttentionOutput,
     /// `[tokens, hidden]`: its norm, in families that have one.
     AttentionOutputNorm,
+    /// `[tokens, hidden]`: the residual stream with attention, before its norm, in families that have one.
+    AttentionSum,
     /// `[tokens, hidden]`: the residual stream after attention.
     ResidualMid,
     /// `[tokens, hidden]`: the norm before the feed-forward part.
@@ -45,6 +47,8 @@ pub enum ActivationName {
     MlpOutput,
     /// `[tokens, hidden]`: its norm, in families that have one.
     MlpOutputNorm,
+    /// `[tokens, hidden]`: the residual stream with the feed-forward part, before its norm, in families that have one.
+    MlpSum,
     /// `[tokens, hidden]`: the residual stream after the layer.
     Residual,
     /// `[rows, hidden]`: the last norm.
@@ -68,6 +72,7 @@ impl ActivationName {
         Self::Attention,
         Self::AttentionOutput,
         Self::AttentionOutputNorm,
+        Self::AttentionSum,
         Self::ResidualMid,
         Self::MlpNorm,
         Self::Gate,
@@ -75,6 +80,7 @@ impl ActivationName {
         Self::MlpHidden,
         Self::MlpOutput,
         Self::MlpOutputNorm,
+        Self::MlpSum,
         Self::Residual,
         Self::FinalNorm,
         Self::Logits,
@@ -95,6 +101,7 @@ impl ActivationName {
             Self::Attention => "attention",
             Self::AttentionOutput => "attention_output",
             Self::AttentionOutputNorm => "attention_output_norm",
+            Self::AttentionSum => "attention_sum",
             Self::ResidualMid => "residual_mid",
             Self::MlpNorm => "mlp_norm",
             Self::Gate => "gate",
@@ -102,6 +109,7 @@ impl ActivationName {
             Self::MlpHidden => "mlp_hidden",
             Self::MlpOutput => "mlp_output",
             Self::MlpOutputNorm => "mlp_output_norm",
+            Self::MlpSum => "mlp_sum",
             Self::Residual => "residual",
             Self::FinalNorm => "final_norm",
             Self::Logits => "logits",

@@ -9,7 +9,7 @@ use redline_kernels::{Exec, Format, Matrix};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Disk, Gguf, Infq, InfqWriter};
 
 use crate::ModelError;
-use crate::footprint::position_format;
+use crate::footprint::unquantised_format;
 use crate::formats::Formats;
 use crate::gguf;
 use crate::gguf::tensors::GgufTensors;
@@ -156,9 +156,9 @@ impl<'a> Plan<'a> {
             let columns = outlier_columns(tensors, &run, fraction)?;
             matrices.push((run, format, columns));
         }
-        if let Some(table) = spec.position_table() {
-            let format = position_format(formats.of(&table.parts[0].weight()));
-            matrices.push((table, format, Vec::new()));
+        for linear in spec.unquantised() {
+            let format = unquantised_format(formats.of(&linear.parts[0].weight()));
+            matrices.push((linear, format, Vec::new()));
         }
         Ok(Self { spec, names, matrices })
     }

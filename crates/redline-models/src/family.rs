@@ -198,7 +198,7 @@ fn decoder_with(
     let eps = check_eps(config, "rms_norm_eps", eps)?;
     let kind = options.norm;
     let norm = |name: String| NormSpec { name, width: hidden, eps, kind };
-    let before = |name: String| NormsSpec { before: Some(norm(name)), after: None };
+    let before = |name: String| NormsSpec::before(norm(name));
     let mlp = |i: usize, inputs, parts: &[(&str, usize)]| {
         let name = |part| format!("layers.{i}.mlp.{part}");
         let parts = parts.iter().map(|&(part, outputs)| (name(part), outputs, options.mlp_bias));
@@ -225,13 +225,17 @@ fn decoder_with(
         context: positive(config, "max_position_embeddings")?,
         embedding: "embed_tokens".into(),
         embedding_scale: 1.0,
+        token_types: None,
+        embedding_norm: None,
         positions: PositionSpec::Rotary(rotations(config, heads.dim)?),
         layers: (0..layers(config, "num_hidden_layers")?).map(layer).collect(),
-        final_norm: norm("norm".into()),
+        final_norm: Some(norm("norm".into())),
         tied: config.bool_or("tie_word_embeddings", options.default_tied)?,
         head: HEAD,
         logits: LogitSpec::default(),
         objective: Objective::Next,
+        classifier: None,
+        outside: &[HEAD],
         ignored: &["rotary_emb.inv_freq"],
     })
 }

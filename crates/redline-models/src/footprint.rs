@@ -9,14 +9,17 @@ use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 use crate::adapter::resident::AdapterLimits;
 use crate::formats::Formats;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, LinearSpec, NormKind, NormSpec};
+use crate::spec::{DecoderSpec, LinearSpec, NormKind, NormSpec, Objective};
 use crate::step::{ArenaSize, padded};
 
 /// The sizes of a model's weights, activations, keys and values.
 #[derive(Clone, Debug)]
 pub struct Footprint {
     hidden: usize,
-    vocab: usize,
+    /// Number of values of an output row: logits, or a state.
+    output: usize,
+    /// Whether all layers keep their keys and values in one place.
+    shares_keys: bool,
     /// Bytes of all weights.
     weights: u64,
     /// The head, or the embedding if the head is tied to it.
@@ -31,7 +34,7 @@ pub struct Footprint {
 struct LayerFootprint {
     /// Those of a linear layer are stacked by rows.
     linears: Vec<(Site, Vec<MatrixShape>)>,
-    /// Number of norms of the residual stream's width.
+    /// Number of norms of the residual stream's width that have results of their own.
     norms: usize,
     kv_heads: usize,
     head_dim: usize,
@@ -55,12 +58,20 @@ impl Footprint {
         };
         let tokens = table(&spec.token_table());
         let head = spec.head_linear().map(|head| table(&head));
-        let positions = spec.position_table().map(|table| {
-            let format = position_format(formats.of(&table.parts[0].weight()));
-            shape(&table, format, 0)
+        let pooled = spec.classifier_layers();
+        // Rows of positions that no token has are not kept.
+        let positions = spec.position_table().map(|table| (table, spec.context));
+        let types = spec.type_table().map(|table| (table.clone(), table.outputs()));
+        let of_pooled = pooled.iter().map(|layer| (layer.linear.clone(), layer.linear.outputs()));
+        let unquantised = positions.into_iter().chain(types).chain(of_pooled).map(|(linear, rows)| {
+            let format = unquantised_format(formats.of(&linear.parts[0].weight()));
+            MatrixShape { rows, ..shape(&linear, format, 0) }
         });
-        let tables = [Some(tokens), head, positions].into_iter().flatten().map(MatrixShape::bytes);
-        let mut weights = tables.chain([norm_bytes(&spec.final_norm)]).fold(0, u64::saturating_add);
+        let tables = [Some(tokens), head].into_iter().flatten().chain(unquantised).map(MatrixShape::bytes);
+        let norms = spec.embedding_norm.iter().chain(&spec.final_norm);
+        let norms = norms.chain(pooled.iter().filter_map(|layer| layer.norm.as_ref())).map(norm_bytes);
+        let biases = pooled.iter().map(|layer| bias_bytes(&layer.linear));
+        let mut weights = tables.chain(norms).chain(biases).fold(0, u64::saturating_add);
         let mut layers = Vec::with_capacity(spec.layers.len());
         for layer in &spec.layers {
             let linears: Vec<(Site, Vec<MatrixShape>)> =
@@ -71,11 +82,17 @@ impl Footprint {
             let norms = layer.norms().chain(heads).map(norm_bytes);
             weights = matrices.chain(biases).chain(norms).fold(weights, u64::saturating_add);
             let (kv_heads, head_dim) = (layer.attention.kv_heads, layer.attention.head_dim);
-            layers.push(LayerFootprint { linears, norms: layer.norms().count(), kv_heads, head_dim });
+            // Norms of sums are computed in place.
+            let norms = [&layer.attention_norms, &layer.mlp_norms];
+            let norms = norms.into_iter().flat_map(|norms| norms.before.iter().chain(&norms.after)).count();
+            layers.push(LayerFootprint { linears, norms, kv_heads, head_dim });
         }
-        let (hidden, vocab) = (spec.hidden, spec.vocab);
         let adapters = AdapterLimits::default();
-        Self { hidden, vocab, weights, head: head.unwrap_or(tokens), layers, adapters }
+        // A row of states instead of one of logits.
+        let (hidden, encodes) = (spec.hidden, spec.objective == Objective::Encode);
+        let output = if encodes { hidden } else { spec.vocab };
+        let shares_keys = spec.shares_keys();
+        Self { hidden, output, shares_keys, weights, head: head.unwrap_or(tokens), layers, adapters }
     }
 
     /// The footprint with memory for adapters up to these limits in every pass.
@@ -126,7 +143,7 @@ impl Footprint {
                 words = words.max(linear_words(*shape, rows));
             }
         }
-        let logits = outputs * (2 * hidden + padded(self.vocab));
+        let logits = outputs * (2 * hidden + padded(self.output));
         ArenaSize { values: rows * (hidden + widest) + logits, words }
     }
 
@@ -134,13 +151,14 @@ impl Footprint {
     pub fn kv_shapes(&self, format: KvFormat) -> Vec<KvShape> {
         let shape =
             |layer: &LayerFootprint| KvShape { format, kv_heads: layer.kv_heads, head_dim: layer.head_dim };
-        self.layers.iter().map(shape).collect()
+        let layers = if self.shares_keys { &self.layers[..1] } else { &self.layers[..] };
+        layers.iter().map(shape).collect()
     }
 }
 
-/// Learned positions are added to every token and are small compared with all other weights, so integer formats keep them as
-/// bf16.
-pub(crate) fn position_format(format: Format) -> Format {
+/// Integer formats keep as bf16 what is small compared with all other weights and enters every result: learned positions, token types
+/// and layers on pooled states.
+pub(crate) fn unquantised_format(format: Format) -> Format {
     if format.is_integer() { Format::Bf16 } else { format }
 }
 
@@ -154,7 +172,11 @@ fn bias_bytes(linear: &LinearSpec) -> u64 {
 }
 
 fn norm_bytes(norm: &NormSpec) -> u64 {
-    vector_bytes(norm.width) * if norm.kind == NormKind::Layer { 2 } else { 1 }
+    let vectors = match norm.kind {
+        NormKind::Rms | NormKind::RmsPlusOne => 1,
+        NormKind::Layer | NormKind::LayerUnbiased => 2,
+    };
+    vectors * vector_bytes(norm.width)
 }
 
 fn vector_bytes(len: usize) -> u64 {

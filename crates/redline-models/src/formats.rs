@@ -37,8 +37,8 @@ impl Formats {
                 }
             }
         }
-        // A small table beside the linear layers.
-        for part in spec.position_table().into_iter().flat_map(|table| table.parts) {
+        // Small matrices beside the linear layers.
+        for part in spec.unquantised().into_iter().flat_map(|linear| linear.parts) {
             each.insert(part.weight(), of(&part.weight()));
         }
         shares.sort_by_key(|(_, share)| std::cmp::Reverse(*share));

@@ -50,6 +50,7 @@ const SENSITIVE: &[(&str, Neutral)] = &[
     ("reorder_and_upcast_attn", False),
     ("add_cross_attention", False),
     ("is_encoder_decoder", False),
+    ("is_decoder", False),
     ("is_causal", True),
     ("attention_chunk_size", Absent),
     ("use_bidirectional_attention", False),

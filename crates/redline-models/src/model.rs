@@ -14,6 +14,7 @@ use crate::adapter::resident::{AdapterLimits, AdapterRows, Adapters, HeadUpdates
 use crate::block::decoder::Decoder;
 use crate::block::linear::Linear;
 use crate::block::norm::Norm;
+use crate::block::pooled::Classifier;
 use crate::block::rotation::Rotation;
 use crate::footprint::Footprint;
 use crate::kv::{KvCache, SeqId};
@@ -59,6 +60,7 @@ pub struct Model {
     pub(crate) decoder: Arc<Decoder>,
     /// `[vocab, hidden]`; `None`: the embedding.
     pub(crate) head: Option<Arc<Matrix>>,
+    pub(crate) classifier: Option<Arc<Classifier>>,
     pub(crate) rotations: Vec<Rotation>,
     pub(crate) footprint: Footprint,
 }
@@ -94,11 +96,12 @@ pub struct BatchPart {
 pub struct Batch {
     tokens: Vec<u32>,
     positions: Vec<u32>,
+    types: Vec<u32>,
     parts: Vec<BatchPart>,
 }
 
 impl Batch {
-    /// Appends tokens of `sequence` from position `start` on. Earlier tokens that they see are stored.
+    /// Appends tokens of `sequence` from position `start` on. Earlier tokens that they see are stored. They are of type 0.
     pub fn push(
         &mut self,
         sequence: SeqId,
@@ -109,13 +112,22 @@ impl Batch {
     ) {
         self.tokens.extend_from_slice(tokens);
         self.positions.extend((start..start + tokens.len()).map(|p| p as u32));
+        self.types.extend(tokens.iter().map(|_| 0));
         self.parts.push(BatchPart { sequence, start, tokens: tokens.len(), attention, adapters });
+    }
+
+    /// Gives type 1 to the tokens of the last sequence that was pushed from position `second` on.
+    pub fn set_second_text(&mut self, second: usize) {
+        let Some(BatchPart { start, tokens, .. }) = self.parts.last() else { return };
+        let first = self.types.len() - tokens + second.saturating_sub(*start).min(*tokens);
+        self.types[first..].fill(1);
     }
 
     /// Empties the batch.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.positions.clear();
+        self.types.clear();
         self.parts.clear();
     }
 
@@ -144,6 +156,16 @@ impl Model {
     /// The head, `[vocab, hidden]`.
     pub fn head(&self) -> &Matrix {
         self.head.as_deref().unwrap_or(&self.decoder.embedding.tokens)
+    }
+
+    /// What the model makes of a text, if it was trained to classify.
+    pub fn classifier(&self) -> Option<&Arc<Classifier>> {
+        self.classifier.as_ref()
+    }
+
+    /// Number of token types, if the model has an embedding of them.
+    pub fn token_types(&self) -> Option<usize> {
+        self.spec.token_types.as_ref().map(|table| table.types)
     }
 
     /// Builds adapters of this model.
@@ -207,8 +229,10 @@ impl Model {
     /// Bytes of the resident weights.
     pub fn weight_bytes(&self) -> u64 {
         let embedding = &self.decoder.embedding;
-        let mut bytes = embedding.tokens.bytes() + embedding.positions.as_ref().map_or(0, Matrix::bytes);
-        bytes += self.decoder.final_norm.bytes() + self.head.as_ref().map_or(0, |head| head.bytes());
+        let mut bytes = embedding.tokens.bytes() + embedding.tables().map(Matrix::bytes).sum::<usize>();
+        bytes += embedding.norm.iter().chain(&self.decoder.final_norm).map(Norm::bytes).sum::<usize>();
+        bytes += self.head.as_ref().map_or(0, |head| head.bytes());
+        bytes += self.classifier.as_ref().map_or(0, |classifier| classifier.layers.bytes());
         for layer in &self.decoder.layers {
             bytes += layer.norms().map(Norm::bytes).sum::<usize>();
             bytes += layer.linears().map(Linear::bytes).sum::<usize>();
@@ -216,11 +240,13 @@ impl Model {
         bytes as u64
     }
 
-    /// Bytes of weights that one decoding step reads: everything but the embedding tables, the head included.
+    /// Bytes of weights that one decoding step reads: everything but the embedding tables, the head included. Of an encoder, those
+    /// that a pass over one token reads.
     pub fn bytes_per_token(&self) -> u64 {
         let embedding = &self.decoder.embedding;
-        let tables = embedding.positions.as_ref().map_or(0, Matrix::bytes)
-            + if self.head.is_some() { embedding.tokens.bytes() } else { 0 };
+        let is_head = self.head.is_none() && self.facts.objective != Objective::Encode;
+        let tables = embedding.tables().map(Matrix::bytes).sum::<usize>()
+            + if is_head { 0 } else { embedding.tokens.bytes() };
         self.weight_bytes() - tables as u64
     }
 
@@ -236,7 +262,8 @@ impl Model {
             last = all - first;
             keys += layer.attention.shape.heads * layer.attention.head_dim;
         }
-        let head = self.facts.vocab * self.facts.hidden;
+        let encodes = self.facts.objective == Objective::Encode;
+        let head = if encodes { 0 } else { self.facts.vocab * self.facts.hidden };
         OperationCounts {
             per_token: 2.0 * weights as f64,
             per_key: 4.0 * keys as f64,
@@ -299,12 +326,15 @@ impl Model {
             }
             first_row += rows;
         }
-        let narrowed = narrowed(&segments, wanted);
+        let last = self.decoder.layers.last();
+        let narrowed =
+            narrowed(&segments, wanted, last.is_some_and(|it| it.attention.shape.window.is_some()));
         let wanted_adapters = of_wanted(&adapters, wanted);
         let segments = pages.check(&segments);
         let input = StepInput {
             tokens: &batch.tokens,
             positions: &batch.positions,
+            types: &batch.types,
             segments,
             wanted: Wanted { rows: wanted, segments: &narrowed, adapters: &wanted_adapters },
             adapters: &adapters,
@@ -321,6 +351,16 @@ impl Model {
         out
     }
 
+    /// The final states of the rows `rows` of `x`, `[rows, hidden]`.
+    pub fn states(&self, x: Act, rows: &[usize], s: &mut Step<'_>) -> Act {
+        let x = s.gather(x, rows);
+        self.normed(x, s)
+    }
+
+    fn normed(&self, x: Act, s: &mut Step<'_>) -> Act {
+        self.decoder.final_norm.as_ref().map_or(x, |norm| s.norm(x, norm))
+    }
+
     /// Logits of the rows `rows` of `x` over the whole vocabulary, or over labels.
     pub fn logits(
         &self,
@@ -331,7 +371,7 @@ impl Model {
         s: &mut Step<'_>,
     ) -> Act {
         let x = s.gather(x, rows);
-        let h = s.norm(x, &self.decoder.final_norm);
+        let h = self.normed(x, s);
         let logits = match labels {
             Some(LabelHead { rows, updates }) => s.head(
                 h,
@@ -355,8 +395,8 @@ impl Model {
     }
 }
 
-/// Segments for the rows `wanted` (ascending) only, with row numbers counted among them.
-fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize]) -> Vec<Segment<'a>> {
+/// Segments for the rows `wanted` (ascending) only, with row numbers counted among them, for a layer with or without a window.
+fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize], has_window: bool) -> Vec<Segment<'a>> {
     let mut all: Vec<Segment<'a>> = Vec::new();
     let mut rest = wanted;
     let mut first_row = 0;
@@ -365,15 +405,15 @@ fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize]) -> Vec<Segment<'a>> 
         let (own, later) = rest.split_at(count);
         rest = later;
         let runs: Vec<&[usize]> = match segment.attention {
-            AttentionMask::Causal => own.chunk_by(|a, b| a + 1 == *b).collect(),
             // What these rows see does not depend on their positions.
-            AttentionMask::Bidirectional(_) => own.chunks(own.len().max(1)).collect(),
+            AttentionMask::Bidirectional(_) if !has_window => own.chunks(own.len().max(1)).collect(),
+            _ => own.chunk_by(|a, b| a + 1 == *b).collect(),
         };
         for run in runs {
             let rows = run.len();
             let start = match segment.attention {
-                AttentionMask::Causal => segment.start + run[0] - segment.first_row,
-                AttentionMask::Bidirectional(keys) => keys - rows,
+                AttentionMask::Bidirectional(keys) if !has_window => keys - rows,
+                _ => segment.start + run[0] - segment.first_row,
             };
             all.push(Segment { start, first_row, rows, ..*segment });
             first_row += rows;
@@ -410,6 +450,7 @@ impl Model {
                 Some((Name::Attention, query)),
                 Some((Name::AttentionOutput, hidden)),
                 norm(&layer.attention_norms.after, Name::AttentionOutputNorm),
+                norm(&layer.attention_norms.sum, Name::AttentionSum),
                 Some((Name::ResidualMid, hidden)),
                 norm(&layer.mlp_norms.before, Name::MlpNorm),
                 gated.then_some((Name::Gate, inner)),
@@ -417,12 +458,16 @@ impl Model {
                 Some((Name::MlpHidden, inner)),
                 Some((Name::MlpOutput, hidden)),
                 norm(&layer.mlp_norms.after, Name::MlpOutputNorm),
+                norm(&layer.mlp_norms.sum, Name::MlpSum),
                 Some((Name::Residual, hidden)),
             ];
             let id = |name| ActivationId { layer: Some(index), name };
             all.extend(of_layer.into_iter().flatten().map(|(name, width)| (id(name), width)));
         }
-        all.extend([outside(Name::FinalNorm, hidden), outside(Name::Logits, self.facts.vocab)]);
+        all.extend(self.decoder.final_norm.as_ref().map(|_| outside(Name::FinalNorm, hidden)));
+        if self.facts.objective != Objective::Encode {
+            all.push(outside(Name::Logits, self.facts.vocab));
+        }
         all
     }
 }

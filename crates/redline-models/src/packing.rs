@@ -88,7 +88,7 @@ pub(crate) fn formats<'a>(
         return format_of_scheme(infq).map(Formats::one);
     }
     let mut each = BTreeMap::new();
-    for part in spec.linears().into_iter().chain(spec.position_table()).flat_map(|linear| linear.parts) {
+    for part in spec.linears().into_iter().chain(spec.unquantised()).flat_map(|linear| linear.parts) {
         let weight = declared(&part.weight())?;
         each.insert(part.weight(), format_of(infq, &weight.encoding, &weight.attributes)?);
     }

@@ -8,7 +8,9 @@ use crate::spec::RotarySpec;
 /// What a family allows beyond the common keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// `rope_theta` if it is absent.
+    /// The key of theta outside of `rope_parameters`.
+    pub(crate) theta_key: &'static str,
+    /// Theta if its key is absent.
     pub(crate) default_theta: f64,
     /// Whether `partial_rotary_factor` is honoured.
     pub(crate) partial: bool,
@@ -16,7 +18,7 @@ pub(crate) struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { default_theta: 10_000.0, partial: false }
+        Self { theta_key: "rope_theta", default_theta: 10_000.0, partial: false }
     }
 }
 
@@ -27,11 +29,11 @@ impl Default for Rules {
 /// `llama3`, `yarn` and `longrope`, others are refused by name.
 pub(crate) fn rotation(config: &ConfigFile, head_dim: usize, rules: Rules) -> Result<RotarySpec, ModelError> {
     let parameters = parameters(config)?;
-    let place = match &parameters {
-        Some(parameters) if parameters.opt_f64("rope_theta")?.is_some() => parameters,
-        _ => config,
+    let (place, key) = match &parameters {
+        Some(parameters) if parameters.opt_f64("rope_theta")?.is_some() => (parameters, "rope_theta"),
+        _ => (config, rules.theta_key),
     };
-    let theta = theta(place, "rope_theta", rules.default_theta)?;
+    let theta = theta(place, key, rules.default_theta)?;
     let scaling = match parameters {
         Some(parameters) => Some(parameters),
         None => config.object("rope_scaling")?,
@@ -55,7 +57,7 @@ pub(crate) fn rotations_by_layer_type(
         let supported = "objects `full_attention` and `sliding_attention`";
         return Err(config.refuse("rope_parameters", supported).into());
     }
-    let global = theta(config, "rope_theta", rules.default_theta)?;
+    let global = theta(config, rules.theta_key, rules.default_theta)?;
     let local = local_theta.map_or(Ok(global), |(key, default)| theta(config, key, default))?;
     let scaling = match &parameters {
         Some(_) => full,

@@ -1,8 +1,9 @@
-//! A decoder as data: its tensors with names and shapes, and how they are used.
+//! A decoder or encoder as data: its tensors with names and shapes, and how they are used.
 //!
 //! An architecture file makes it from a configuration; loading, checking and `synth` iterate over it.
 
 use redline_kernels::op::activation::ActivationFunction;
+use redline_settings::Pooling;
 
 use crate::plan::Site;
 
@@ -69,6 +70,8 @@ pub enum NormKind {
     RmsPlusOne,
     /// LayerNorm, with bias.
     Layer,
+    /// LayerNorm without bias.
+    LayerUnbiased,
 }
 
 /// A normalisation: `{name}.weight` and for LayerNorm `{name}.bias`.
@@ -95,7 +98,7 @@ pub struct AttentionSpec {
     pub head_dim: usize,
     /// Factor on the logits.
     pub scale: f32,
-    /// Number of keys that a query sees, itself included.
+    /// A query sees keys at a distance of less than this, which includes itself: before it, and in an encoder also after it.
     pub window: Option<usize>,
     /// Logits are capped to `cap * tanh(logit / cap)`.
     pub softcap: Option<f32>,
@@ -123,13 +126,32 @@ pub struct MlpSpec {
     pub down: LinearSpec,
 }
 
-/// The norms of attention or of the feed-forward part: `after(f(before(x)))`.
+/// The norms of attention or of the feed-forward part: `sum(x + after(f(before(x))))`.
 #[derive(Clone, Debug, Default)]
 pub struct NormsSpec {
     /// Of the input.
     pub before: Option<NormSpec>,
     /// Of the output, before it is added to the residual stream.
     pub after: Option<NormSpec>,
+    /// Of the residual stream, after the addition.
+    pub sum: Option<NormSpec>,
+}
+
+impl NormsSpec {
+    /// A norm of the input only.
+    pub fn before(norm: NormSpec) -> Self {
+        Self { before: Some(norm), ..Self::default() }
+    }
+
+    /// Those that exist.
+    pub fn iter(&self) -> impl Iterator<Item = &NormSpec> {
+        self.before.iter().chain(&self.after).chain(&self.sum)
+    }
+
+    /// Those that exist, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NormSpec> {
+        self.before.iter_mut().chain(&mut self.after).chain(&mut self.sum)
+    }
 }
 
 /// One layer: `x + residual_scale * attention(x)`, then `x + residual_scale * mlp(x)`, each between its norms.
@@ -150,10 +172,50 @@ pub struct LayerSpec {
 /// How positions enter the model.
 #[derive(Clone, Debug)]
 pub enum PositionSpec {
-    /// A learned embedding of this name, `[context, hidden]`, added to the token embedding.
-    Learned(String),
+    /// A learned embedding, added to the token embedding.
+    Learned(PositionTableSpec),
     /// Rotations of queries and keys, which the layers name by their index.
     Rotary(Vec<RotarySpec>),
+}
+
+/// A learned embedding of positions, `[unused + context, hidden]`.
+#[derive(Clone, Debug)]
+pub struct PositionTableSpec {
+    /// Name up to `.weight`.
+    pub name: String,
+    /// Number of rows before that of position 0 (RoBERTa: that of the padding token, and those before it).
+    pub unused: usize,
+}
+
+/// A learned embedding of which text of a pair a token belongs to, `[types, hidden]`, added to the token embedding (BERT).
+#[derive(Clone, Debug)]
+pub struct TokenTypesSpec {
+    /// Name up to `.weight`.
+    pub name: String,
+    /// Number of rows: 2, or 1 if the texts of a pair are not told apart.
+    pub types: usize,
+}
+
+/// What an encoder makes of a text: a number for each class.
+#[derive(Clone, Debug)]
+pub struct ClassifierSpec {
+    /// How states become the input of the first layer.
+    pub pooling: Pooling,
+    /// The layers; the last one has an output for each class.
+    pub layers: Vec<HeadLayerSpec>,
+    /// The classes (`id2label`), in the order of the outputs.
+    pub labels: Vec<String>,
+}
+
+/// One layer on pooled states: `norm(activation(x W^T + b))`.
+#[derive(Clone, Debug)]
+pub struct HeadLayerSpec {
+    /// One projection.
+    pub linear: LinearSpec,
+    /// Applied to its outputs.
+    pub activation: ActivationFunction,
+    /// Applied last; a LayerNorm.
+    pub norm: Option<NormSpec>,
 }
 
 /// A rotation of queries and keys.
@@ -211,9 +273,11 @@ pub enum Objective {
         /// predicts token 0; otherwise row j predicts token j.
         shifted: bool,
     },
+    /// No token: states of tokens that see each other on both sides represent a text, or a classifier judges them.
+    Encode,
 }
 
-/// A whole decoder.
+/// A whole decoder or encoder.
 #[derive(Clone, Debug)]
 pub struct DecoderSpec {
     /// Prefix that checkpoints of this family may put before every name but the head's, such as `model.`.
@@ -228,13 +292,17 @@ pub struct DecoderSpec {
     pub embedding: String,
     /// Factor on the token embedding; 1 in most families.
     pub embedding_scale: f32,
+    /// Which text of a pair a token belongs to.
+    pub token_types: Option<TokenTypesSpec>,
+    /// Of the sum of all embeddings.
+    pub embedding_norm: Option<NormSpec>,
     /// Positions.
     pub positions: PositionSpec,
     /// The layers.
     pub layers: Vec<LayerSpec>,
     /// After the last layer.
-    pub final_norm: NormSpec,
-    /// Whether the head is the embedding; otherwise it is a separate tensor.
+    pub final_norm: Option<NormSpec>,
+    /// Whether the head is the embedding; otherwise it is a separate tensor. Encoders have none, and say `true`.
     pub tied: bool,
     /// Name of the head's tensor: [`HEAD`], or another name, which then has the prefix.
     pub head: &'static str,
@@ -242,7 +310,11 @@ pub struct DecoderSpec {
     pub logits: LogitSpec,
     /// What a row of the logits predicts, and which tokens it sees.
     pub objective: Objective,
-    /// Suffixes of names of unused buffers in old checkpoints.
+    /// What an encoder makes of a text, if it was trained to classify.
+    pub classifier: Option<ClassifierSpec>,
+    /// Beginnings of names that never have the prefix.
+    pub outside: &'static [&'static str],
+    /// Suffixes of names of unused tensors in checkpoints.
     pub ignored: &'static [&'static str],
 }
 
@@ -253,15 +325,20 @@ impl DecoderSpec {
     /// Every tensor of the checkpoint, in the order of the forward pass.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         let mut all = vec![weight(format!("{}.weight", self.embedding), [self.vocab, self.hidden])];
-        if let PositionSpec::Learned(name) = &self.positions {
-            all.push(weight(format!("{name}.weight"), [self.context, self.hidden]));
+        for table in [self.position_table(), self.type_table()].into_iter().flatten() {
+            table.tensors(&mut all);
         }
+        self.embedding_norm.iter().for_each(|norm| norm.tensors(&mut all));
         for layer in &self.layers {
             layer.tensors(&mut all);
         }
-        self.final_norm.tensors(&mut all);
+        self.final_norm.iter().for_each(|norm| norm.tensors(&mut all));
         if !self.tied {
             all.push(weight(self.head.into(), [self.vocab, self.hidden]));
+        }
+        for HeadLayerSpec { linear, norm, .. } in self.classifier_layers() {
+            linear.tensors(&mut all);
+            norm.iter().for_each(|norm| norm.tensors(&mut all));
         }
         all
     }
@@ -271,12 +348,38 @@ impl DecoderSpec {
         LinearSpec::plain(self.embedding.clone(), self.hidden, self.vocab)
     }
 
-    /// The learned positions as a layer: `[context, hidden]`.
+    /// The learned positions as a layer: `[unused + context, hidden]`.
     pub fn position_table(&self) -> Option<LinearSpec> {
         match &self.positions {
-            PositionSpec::Learned(name) => Some(LinearSpec::plain(name.clone(), self.hidden, self.context)),
+            PositionSpec::Learned(PositionTableSpec { name, unused }) => {
+                Some(LinearSpec::plain(name.clone(), self.hidden, unused + self.context))
+            }
             PositionSpec::Rotary(_) => None,
         }
+    }
+
+    /// The embedding of token types as a layer: `[types, hidden]`.
+    pub fn type_table(&self) -> Option<LinearSpec> {
+        let table = self.token_types.as_ref();
+        table.map(|TokenTypesSpec { name, types }| LinearSpec::plain(name.clone(), self.hidden, *types))
+    }
+
+    /// The layers of the classifier.
+    pub fn classifier_layers(&self) -> &[HeadLayerSpec] {
+        self.classifier.as_ref().map_or(&[], |classifier| &classifier.layers)
+    }
+
+    /// Matrices that no integer format holds: tables that are added to every token, and layers on pooled states.
+    pub fn unquantised(&self) -> Vec<LinearSpec> {
+        let mut all: Vec<LinearSpec> =
+            [self.position_table(), self.type_table()].into_iter().flatten().collect();
+        all.extend(self.classifier_layers().iter().map(|layer| layer.linear.clone()));
+        all
+    }
+
+    /// Whether all layers may keep their keys and values in one place, one after the other: no pass needs those of an earlier one.
+    pub fn shares_keys(&self) -> bool {
+        self.objective == Objective::Encode
     }
 
     /// The rotations; none with learned positions.
@@ -293,7 +396,7 @@ impl DecoderSpec {
         (!self.tied).then(|| LinearSpec::plain(name.to_owned(), self.hidden, self.vocab))
     }
 
-    /// All matrices: the token embedding, the layers, the head.
+    /// All matrices but [`DecoderSpec::unquantised`] ones: the token embedding, the layers, the head.
     pub fn linears(&self) -> Vec<LinearSpec> {
         let mut all = vec![self.token_table()];
         for layer in &self.layers {
@@ -305,13 +408,13 @@ impl DecoderSpec {
 
     /// The name with this family's prefix.
     pub fn prefixed(&self, name: &str) -> String {
-        Names { prefix: self.prefix }.full(name)
+        Names { prefix: self.prefix, outside: self.outside }.full(name)
     }
 
     /// Determines whether the files use the family's prefix; `present` says whether they contain a name.
     pub fn names(&self, present: impl Fn(&str) -> bool) -> Names {
         let embedding = self.prefixed(&format!("{}.weight", self.embedding));
-        Names { prefix: if present(&embedding) { self.prefix } else { "" } }
+        Names { prefix: if present(&embedding) { self.prefix } else { "" }, outside: self.outside }
     }
 }
 
@@ -319,12 +422,14 @@ impl DecoderSpec {
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
     prefix: &'static str,
+    outside: &'static [&'static str],
 }
 
 impl Names {
     /// The name in files.
     pub fn full(self, name: &str) -> String {
-        if name == HEAD { name.into() } else { format!("{}{name}", self.prefix) }
+        let is_outside = self.outside.iter().any(|start| name.starts_with(start));
+        if is_outside { name.into() } else { format!("{}{name}", self.prefix) }
     }
 }
 
@@ -357,8 +462,7 @@ impl LayerSpec {
 
     /// The norms of the residual stream's width.
     pub fn norms(&self) -> impl Iterator<Item = &NormSpec> {
-        let all = [&self.attention_norms, &self.mlp_norms];
-        all.into_iter().flat_map(|NormsSpec { before, after }| before.iter().chain(after))
+        self.attention_norms.iter().chain(self.mlp_norms.iter())
     }
 
     fn tensors(&self, all: &mut Vec<TensorSpec>) {
@@ -375,10 +479,12 @@ impl LayerSpec {
         }
         self.attention.output.tensors(all);
         norm(&self.attention_norms.after, all);
+        norm(&self.attention_norms.sum, all);
         norm(&self.mlp_norms.before, all);
         self.mlp.up.tensors(all);
         self.mlp.down.tensors(all);
         norm(&self.mlp_norms.after, all);
+        norm(&self.mlp_norms.sum, all);
     }
 }
 

@@ -121,6 +121,7 @@ pub struct Step<'a> {
     used: usize,
     tokens: &'a [u32],
     positions: &'a [u32],
+    types: &'a [u32],
     /// Segments whose keys and values are stored: the whole batch.
     stored: CheckedSegments<'a>,
     /// Segments whose queries attend: the same, or in the last layer only the wanted rows ([`Step::narrow`]).
@@ -159,6 +160,8 @@ pub struct StepInput<'a> {
     pub tokens: &'a [u32],
     /// Position of each row in its sequence.
     pub positions: &'a [u32],
+    /// Token type of each row.
+    pub types: &'a [u32],
     /// The segments of the batch; every row belongs to exactly one.
     pub segments: CheckedSegments<'a>,
     /// The rows that are needed after the last layer.
@@ -180,7 +183,7 @@ impl<'a> Step<'a> {
         rotations: &'a [Rotation],
         input: StepInput<'a>,
     ) -> Self {
-        let StepInput { tokens, positions, segments, wanted, adapters, kv, plan, watchers } = input;
+        let StepInput { tokens, positions, types, segments, wanted, adapters, kv, plan, watchers } = input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
         Self {
             exec,
@@ -188,6 +191,7 @@ impl<'a> Step<'a> {
             used: 0,
             tokens,
             positions,
+            types,
             stored: segments,
             segments: segments.get(),
             wanted,
@@ -209,6 +213,11 @@ impl<'a> Step<'a> {
     /// Position of each row of the batch in its sequence.
     pub fn positions(&self) -> &'a [u32] {
         self.positions
+    }
+
+    /// Token type of each row of the batch.
+    pub fn types(&self) -> &'a [u32] {
+        self.types
     }
 
     /// Allocates `rows` rows of `width` values with unspecified contents.
@@ -381,14 +390,29 @@ impl<'a> Step<'a> {
         self.show(norm.name, x);
     }
 
+    /// The norm of each row, in place. Returns `x`.
+    pub fn norm_in_place(&mut self, x: Act, norm: &Norm) -> Act {
+        let exec = self.exec;
+        let timed = self.begin(|| Operation::of("norm", x.rows, x.width));
+        norm.apply_in_place(exec, &mut self.write(x));
+        self.end(timed);
+        self.show(norm.name, x);
+        x
+    }
+
     /// `x += factor * a`. Returns `x`, which is reported to the observers as `name`.
     pub fn add(&mut self, x: Act, a: Act, factor: f32, name: ActivationName) -> Act {
+        self.add_to(x, a, factor);
+        self.show(name, x);
+        x
+    }
+
+    /// `x += factor * a`.
+    pub fn add_to(&mut self, x: Act, a: Act, factor: f32) {
         let timed = self.begin(|| Operation::of("add", x.rows, x.width));
         let (from, mut to) = Self::input_and_output(&mut self.arena.values, a, x);
         add(self.exec, &mut to, from, factor);
         self.end(timed);
-        self.show(name, x);
-        x
     }
 
     /// `x *= factor`; does nothing if that is 1.

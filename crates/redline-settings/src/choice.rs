@@ -94,6 +94,16 @@ choices! {
         Right = "right",
     }
 
+    /// How the states of a text's tokens become one vector.
+    Pooling {
+        /// The state of the first token.
+        First = "cls",
+        /// The mean of all states.
+        Mean = "mean",
+        /// The state of the last token.
+        Last = "last",
+    }
+
     /// Why generation ended.
     FinishReason {
         /// An end-of-sequence token or a stop string.
@@ -166,6 +176,7 @@ mod tests {
         check(LongLabels::ALL);
         check(Tokenization::ALL);
         check(Truncate::ALL);
+        check(Pooling::ALL);
         check(FinishReason::ALL);
         check(Algorithm::ALL);
         check(BlockCache::ALL);

@@ -10,7 +10,8 @@ mod hint;
 mod setting;
 
 pub use choice::{
-    Algorithm, BlockCache, FinishReason, LabelEnd, LongLabels, Named, PlanPolicy, Tokenization, Truncate,
+    Algorithm, BlockCache, FinishReason, LabelEnd, LongLabels, Named, PlanPolicy, Pooling, Tokenization,
+    Truncate,
 };
 pub use hint::{FieldNames, Hint, Spelling, Word};
 pub use setting::{Command, Setting};

@@ -43,6 +43,8 @@ pub enum Setting {
     Outliers,
     /// What is done about a pass without a plan.
     PlanPolicy,
+    /// How the states of a text become its embedding.
+    Pooling,
     /// The query of a request to rerank.
     Query,
     /// Steps of a diffusion.
@@ -84,6 +86,7 @@ impl Setting {
         Self::Mmap,
         Self::Outliers,
         Self::PlanPolicy,
+        Self::Pooling,
         Self::Query,
         Self::Steps,
         Self::Temperature,
@@ -117,6 +120,7 @@ impl Setting {
             Self::Mmap => "mmap",
             Self::Outliers => "outliers",
             Self::PlanPolicy => "plan_policy",
+            Self::Pooling => "pooling",
             Self::Query => "query",
             Self::Steps => "steps",
             Self::Temperature => "temperature",
@@ -138,6 +142,8 @@ pub enum Command {
     Diffuse,
     /// Tells what the machine can do.
     Doctor,
+    /// Makes a vector of a text.
+    Embed,
     /// Continues a prompt.
     Generate,
     /// Makes plans for every bucket.
@@ -148,8 +154,15 @@ pub enum Command {
 
 impl Command {
     /// Every command.
-    pub const ALL: &[Self] =
-        &[Self::Convert, Self::Diffuse, Self::Doctor, Self::Generate, Self::Precompile, Self::Pull];
+    pub const ALL: &[Self] = &[
+        Self::Convert,
+        Self::Diffuse,
+        Self::Doctor,
+        Self::Embed,
+        Self::Generate,
+        Self::Precompile,
+        Self::Pull,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -157,6 +170,7 @@ impl Command {
             Self::Convert => "convert",
             Self::Diffuse => "diffuse",
             Self::Doctor => "doctor",
+            Self::Embed => "embed",
             Self::Generate => "generate",
             Self::Precompile => "precompile",
             Self::Pull => "pull",

@@ -11,14 +11,30 @@ pub(crate) struct Affixes {
     /// One entry per processor that trims whitespace from offsets. `true` keeps a single space before the first
     /// token, because that space was added to the text.
     pub(crate) trims: Vec<bool>,
+    /// What stands around two texts; `None` if the post-processor has no form for them that is known here.
+    pub(crate) pair: Option<PairAffixes>,
+}
+
+/// The ids around two texts that are judged together: `before`, the first text, `between`, the second text, `after`.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct PairAffixes {
+    /// The ids before the first text.
+    pub before: Vec<u32>,
+    /// The ids between the texts.
+    pub between: Vec<u32>,
+    /// The ids after the second text.
+    pub after: Vec<u32>,
+    /// Number of ids of `between` that count as part of the first text (token type 0).
+    pub first_of_between: usize,
 }
 
 const KNOWN: &str = "`ByteLevel`, one of `TemplateProcessing`, `RobertaProcessing` and `BertProcessing`, and a `Sequence` of these";
 
 impl Affixes {
-    /// Reads the `post_processor` of a `tokenizer.json`, for a single text (pairs are not used here).
+    /// Reads the `post_processor` of a `tokenizer.json`, for one text and for two.
     pub(crate) fn from_json(place: &str, value: &Value) -> Result<Self, TokenizerError> {
-        let mut affixes = Self::default();
+        // Without a template, two texts follow each other.
+        let mut affixes = Self { pair: Some(PairAffixes::default()), ..Self::default() };
         affixes.surround(place, value, &mut false)?;
         Ok(affixes)
     }
@@ -62,6 +78,7 @@ impl Affixes {
                 let (before, after) = template(place, value)?;
                 self.prefix.extend(before);
                 self.suffix.extend(after);
+                self.pair = pair_template(place, value);
                 Ok(())
             }
             "RobertaProcessing" | "BertProcessing" => {
@@ -70,8 +87,13 @@ impl Affixes {
                     id.ok_or_else(|| form(place, format!("`post_processor.{name}` is not a token and an id")))
                 };
                 *added = true;
-                self.prefix.push(id("cls")?);
-                self.suffix.push(id("sep")?);
+                let (cls, sep) = (id("cls")?, id("sep")?);
+                self.prefix.push(cls);
+                self.suffix.push(sep);
+                let between = if kind == "RobertaProcessing" { vec![sep, sep] } else { vec![sep] };
+                let first_of_between = between.len();
+                self.pair =
+                    Some(PairAffixes { before: vec![cls], between, after: vec![sep], first_of_between });
                 if kind == "RobertaProcessing" { self.trim(place, value) } else { Ok(()) }
             }
             _ => Err(unsupported(kind)),
@@ -101,6 +123,33 @@ fn template(place: &str, value: &Value) -> Result<(Vec<u32>, Vec<u32>), Tokenize
         1 => Ok((before, after)),
         _ => Err(form(place, format!("`post_processor.single` has the text {texts} times instead of once"))),
     }
+}
+
+/// The ids in the template for two texts: the first one of token type 0, the second one of type 1 or of no type of its own. `None`
+/// if it has another form.
+fn pair_template(place: &str, value: &Value) -> Option<PairAffixes> {
+    let mut pair = PairAffixes::default();
+    let mut texts = 0;
+    let mut before_types = Vec::new();
+    for piece in value["pair"].as_array()? {
+        if let Some(name) = piece["SpecialToken"]["id"].as_str() {
+            let ids = special_ids(place, value, name).ok()?;
+            if texts == 1 {
+                before_types.extend(ids.iter().map(|_| piece["SpecialToken"]["type_id"].as_u64()));
+            }
+            [&mut pair.before, &mut pair.between, &mut pair.after][texts].extend(ids);
+        } else {
+            let expected = [("A", 0..=0), ("B", 0..=1)];
+            let (name, types) = expected.get(texts)?;
+            let text = &piece["Sequence"];
+            if text["id"] != *name || !types.contains(&text["type_id"].as_u64()?) {
+                return None;
+            }
+            texts += 1;
+        }
+    }
+    pair.first_of_between = before_types.iter().take_while(|kind| **kind == Some(0)).count();
+    (texts == 2).then_some(pair)
 }
 
 fn special_ids(place: &str, value: &Value, name: &str) -> Result<Vec<u32>, TokenizerError> {

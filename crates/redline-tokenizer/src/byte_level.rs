@@ -109,6 +109,7 @@ pub(crate) fn build(
         prefix: ids("the beginning of a text", &options.prefix)?,
         suffix: ids("the end of a text", &options.suffix)?,
         trims: Vec::new(),
+        pair: None,
     };
     tokenizer.affixes = affixes;
     Ok(tokenizer)

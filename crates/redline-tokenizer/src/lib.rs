@@ -50,6 +50,7 @@ mod text;
 mod tokenizer;
 
 pub use added::AddedToken;
+pub use affix::PairAffixes;
 pub use backend::Encoder;
 pub use byte_level::{ByteLevelOptions, Split};
 pub use chat::{ChatDate, ChatMessage, ChatTemplate, ChatValue, Conversation};

@@ -2,8 +2,16 @@
 
 use crate::{
     AddedToken, Beginning, Encoder, Encoding, PrefixCacheCounters, PrefixCacheOptions, TokenizerError, added,
-    affix::Affixes, backend::Backend, batch, decoder::Decoder, json, json::TokenizerJson, model::Model,
-    prefix_cache::PrefixCache, source::Source, text::Text,
+    affix::{Affixes, PairAffixes},
+    backend::Backend,
+    batch,
+    decoder::Decoder,
+    json,
+    json::TokenizerJson,
+    model::Model,
+    prefix_cache::PrefixCache,
+    source::Source,
+    text::Text,
 };
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use serde_json::Value;
@@ -245,6 +253,14 @@ impl Tokenizer {
     /// The ids that `encode(.., special = true)` puts after any text.
     pub fn suffix_ids(&self) -> &[u32] {
         &self.affixes.suffix
+    }
+
+    /// The ids to put around two texts that are encoded without special ids, if the tokenizer has a form for them.
+    pub fn pair(&self) -> Option<&PairAffixes> {
+        let is_known = |pair: &&PairAffixes| {
+            [&pair.before, &pair.between, &pair.after].into_iter().flatten().all(|id| self.entry(*id).is_ok())
+        };
+        self.affixes.pair.as_ref().filter(is_known)
     }
 
     pub(crate) fn entry(&self, id: u32) -> Result<&Token, TokenizerError> {

@@ -31,6 +31,19 @@ impl ConfigFile {
         Self::parse(path, &read_file(path, MAX_CONFIG)?)
     }
 
+    /// Reads a list of objects from the file at `path`, at most 4 MiB.
+    pub fn open_list(path: &Path) -> Result<Vec<Self>> {
+        let list = match parse(path, &read_file(path, MAX_CONFIG)?)? {
+            Value::Array(list) => list,
+            other => return Err(not_an_object(path, &other)),
+        };
+        let object = |(index, value)| match value {
+            Value::Object(values) => Ok(Self { file: path.to_owned(), prefix: format!("{index}."), values }),
+            other => Err(not_an_object(path, &other)),
+        };
+        list.into_iter().enumerate().map(object).collect()
+    }
+
     /// Reads JSON held in memory; `origin` stands for its path in messages.
     pub fn from_bytes(origin: &str, json: &[u8]) -> Result<Self> {
         Self::parse(Path::new(origin), json)
@@ -168,15 +181,9 @@ impl ConfigFile {
 
     /// Parses the content of `file`.
     pub(crate) fn parse(file: &Path, json: &[u8]) -> Result<Self> {
-        if json.starts_with(BYTE_ORDER_MARK) {
-            return Err(WeightsError::ByteOrderMark { file: file.to_owned() });
-        }
-        let refuse = |message| WeightsError::ConfigJson { file: file.to_owned(), message };
-        match serde_json::from_slice(json).map_err(|error| refuse(error.to_string()))? {
-            Unique(Value::Object(values)) => {
-                Ok(Self { file: file.to_owned(), prefix: String::new(), values })
-            }
-            Unique(other) => Err(refuse(other.to_string())),
+        match parse(file, json)? {
+            Value::Object(values) => Ok(Self { file: file.to_owned(), prefix: String::new(), values }),
+            other => Err(not_an_object(file, &other)),
         }
     }
 
@@ -205,6 +212,23 @@ impl ConfigFile {
         get(value).map(Some).ok_or_else(refuse)
     }
 }
+/// Any JSON value.
+fn parse(file: &Path, json: &[u8]) -> Result<Value> {
+    if json.starts_with(BYTE_ORDER_MARK) {
+        return Err(WeightsError::ByteOrderMark { file: file.to_owned() });
+    }
+    let refuse = |error: serde_json::Error| WeightsError::ConfigJson {
+        file: file.to_owned(),
+        message: error.to_string(),
+    };
+    let Unique(value) = serde_json::from_slice(json).map_err(refuse)?;
+    Ok(value)
+}
+
+fn not_an_object(file: &Path, found: &Value) -> WeightsError {
+    WeightsError::ConfigJson { file: file.to_owned(), message: found.to_string() }
+}
+
 /// A JSON object in the making.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigObject(Map<String, Value>);

@@ -156,14 +156,34 @@ pub struct ClassifyOutcome {
     pub cost: RequestCost,
 }
 
+/// What an encoder makes of one text.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// The embedding, or a number for each class.
+    pub values: Vec<f32>,
+    /// Number of tokens, special ones included.
+    pub prompt_tokens: usize,
+    /// Whether the text was cut.
+    pub truncated: bool,
+}
+
+/// Answer to `embed`.
+#[derive(Clone, Debug)]
+pub struct EncodeOutcome {
+    /// In the order of the texts.
+    pub texts: Vec<Encoded>,
+    /// Resources used.
+    pub cost: RequestCost,
+}
+
 /// A ranked document.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     /// The document's index in the request.
     pub index: usize,
-    /// The probability of yes against no: a softmax over the two.
+    /// The probability of yes against no: a softmax over the two. Of a cross-encoder, the logistic function of its output.
     pub relevance: f32,
-    /// The logarithm of the ratio of yes to no.
+    /// The logarithm of the ratio of yes to no. Of a cross-encoder, its output.
     pub log_odds: f32,
     /// Number of tokens in its prompt.
     pub prompt_tokens: usize,
@@ -176,7 +196,7 @@ pub struct Ranked {
 pub struct RerankOutcome {
     /// The most relevant documents first, equals by index; then failed documents, by index.
     pub results: Vec<Result<Ranked, ItemError>>,
-    /// The tokens of yes and of no.
+    /// The tokens of yes and of no; empty for a cross-encoder.
     pub label_token_ids: Vec<Vec<u32>>,
     /// The tokens that were scored after both; empty if the end was not scored.
     pub end_token_ids: Vec<u32>,

@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::answer::outcome::{
-    BatchOutcome, ClassifyOutcome, DiffuseOutcome, DiffusionProgress, GenerateOutcome, GeneratedPiece,
-    RerankOutcome, ScoreOutcome,
+    BatchOutcome, ClassifyOutcome, DiffuseOutcome, DiffusionProgress, EncodeOutcome, GenerateOutcome,
+    GeneratedPiece, RerankOutcome, ScoreOutcome,
 };
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -192,6 +192,8 @@ pub type ScoreTicket = Ticket<ScoreOutcome>;
 pub type ClassifyTicket = Ticket<ClassifyOutcome>;
 /// A submitted reranking.
 pub type RerankTicket = Ticket<RerankOutcome>;
+/// Texts that are being embedded.
+pub type EmbedTicket = Ticket<EncodeOutcome>;
 /// A submitted generation. It reports every token of its continuations, unless more are generated than returned.
 pub type GenerateTicket = Ticket<GenerateOutcome, GeneratedPiece>;
 /// A canvas that is being filled.

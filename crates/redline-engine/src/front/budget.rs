@@ -42,7 +42,7 @@ impl Room {
             output_row: arena(0, 2) - arena(0, 1),
             page: page_bytes(&shapes) as u64,
             pages_in_flight: if options.disk().is_some() { PAGES_IN_FLIGHT } else { 0 },
-            masked: matches!(loader.objective(), Objective::Masked { .. }),
+            in_one_pass: loader.objective() != Objective::Next,
         };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
         Ok(Self { context, kv_format, budget, pages })
@@ -93,8 +93,9 @@ pub(super) struct Budget {
     pub(super) activation_row: u64,
     /// Bytes of activations that each further row of logits needs.
     pub(super) output_row: u64,
-    /// Whether the model fills masks. A canvas always runs in one pass, so its activations grow with its length.
-    pub(super) masked: bool,
+    /// Whether rows see later rows: the model fills masks, or is an encoder. Then a sequence always runs in one pass, so activations
+    /// grow with its length.
+    pub(super) in_one_pass: bool,
 }
 
 /// Bytes of activations, besides those reserved at load, that passes over `tokens` canvas tokens may need. When the arena
@@ -108,7 +109,7 @@ impl Budget {
     /// fills masks reserves the same number of bytes again for the activations of canvases.
     pub(super) fn pages(&self, memory: u64, context: Option<usize>) -> Result<usize, EngineError> {
         let tokens = context.unwrap_or(1);
-        let canvas = self.masked.then(|| canvas_bytes(self.activations, self.activation_row, tokens));
+        let canvas = self.in_one_pass.then(|| canvas_bytes(self.activations, self.activation_row, tokens));
         let parts = if canvas.is_some() { 2 } else { 1 };
         let weights = self.weights.saturating_add(self.adapters);
         let in_flight = self.pages_in_flight * self.page;
@@ -232,7 +233,7 @@ mod tests {
             page: parts[2] / 2,
             activation_row: 1,
             output_row: 1,
-            masked: false,
+            in_one_pass: false,
         };
         let error = budget.pages(17 * MIB + MIB / 2, None).unwrap_err();
         let fact = "a memory budget of 17.5 MiB does not hold 7.1 MiB of weights, 10 MiB of activations and 0.9 MiB for keys and \

@@ -4,6 +4,7 @@ mod adapters;
 mod batch;
 pub(crate) mod budget;
 mod diffuse;
+mod encode;
 mod generate;
 mod judge;
 mod observe;
@@ -19,7 +20,9 @@ use std::thread::JoinHandle;
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Simd, Tier, usable_cpus, with_team};
 use redline_models::activation::ActivationId;
+use redline_models::block::pooled::Classifier;
 use redline_models::model::OperationCounts;
+use redline_models::sentence::{self, SentenceRules};
 use redline_models::spec::{DecoderSpec, Objective};
 use redline_models::{LoadOptions, Loader, Model, ModelFiles, Weights};
 use redline_settings::{Command, Setting, hint};
@@ -60,6 +63,14 @@ pub struct ModelInfo {
     pub objective: Objective,
     /// Id of the mask token, if the configuration names one.
     pub mask_id: Option<u32>,
+    /// The classes of a model that was trained to classify.
+    pub classes: Option<Vec<String>>,
+    /// Number of values of an embedding.
+    pub embedding_width: usize,
+    /// Whether the model says how it embeds texts.
+    pub embeds: bool,
+    /// Number of token types, if the model tells the texts of a pair apart by them.
+    pub token_types: Option<usize>,
     /// Number of parameters, a tied head counted once.
     pub parameters: u64,
     /// Resident bytes of the weights.
@@ -112,6 +123,10 @@ pub struct Engine {
     /// See [`Model::window`].
     window: Option<usize>,
     tokenizer: Option<Arc<Tokenizer>>,
+    /// How the model embeds texts, if it says so.
+    sentence: Option<Arc<SentenceRules>>,
+    /// What the model makes of a text, if it was trained to classify.
+    classifier: Option<Arc<Classifier>>,
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
     /// Adapters, if the options allow some.
@@ -150,6 +165,7 @@ struct Parts {
     identity: Option<String>,
     room: Room,
     tokenizer: Option<Tokenizer>,
+    sentence: Option<SentenceRules>,
     end_ids: Vec<u32>,
     mask_id: Option<u32>,
 }
@@ -184,7 +200,12 @@ impl Parts {
                 };
                 let (tokenizer, model) = beside(tokenizer, || loader.load(exec));
                 let name = path.file_name().map_or(place.clone(), |name| name.display().to_string());
-                Ok(Self { name, tokenizer: tokenizer?, model: model?, identity, room, end_ids, mask_id })
+                let (tokenizer, model) = (tokenizer?, model?);
+                let sentence = match files.gguf() {
+                    None => sentence::read(exec, path, model.facts().hidden)?,
+                    Some(_) => None,
+                };
+                Ok(Self { name, tokenizer, model, identity, room, sentence, end_ids, mask_id })
             }
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;
@@ -197,6 +218,7 @@ impl Parts {
                     identity: identity(&loader, &room, options)?,
                     model: loader.load(exec)?,
                     room,
+                    sentence: None,
                     tokenizer: Some(Tokenizer::from_bytes("tokenizer.json", e.tokenizer)?),
                     end_ids: end_ids(&config, Some(&generation))?,
                     mask_id: mask_id(&config)?,
@@ -286,9 +308,9 @@ fn store(model: &Model, options: &Options, simd: Simd) -> Option<Arc<Store>> {
 
 /// Facts about a model that was read.
 fn info(
-    name: String,
-    mask_id: Option<u32>,
+    (name, mask_id): (String, Option<u32>),
     model: &Model,
+    sentence: Option<&SentenceRules>,
     room: &Room,
     options: &Options,
     simd: Simd,
@@ -300,6 +322,10 @@ fn info(
         architecture: facts.architecture.into(),
         objective: facts.objective,
         mask_id,
+        classes: model.classifier().map(|classifier| classifier.labels.clone()),
+        embedding_width: sentence.map_or(facts.hidden, |rules| rules.layers.outputs(facts.hidden)),
+        embeds: sentence.is_some(),
+        token_types: model.token_types(),
         parameters: facts.parameters,
         weight_bytes: model.weight_bytes(),
         bytes_per_token: model.bytes_per_token(),
@@ -330,13 +356,14 @@ impl Engine {
     pub fn load(options: Options) -> Result<Self, EngineError> {
         check(&options)?;
         let simd = options.tier.map_or_else(|| Ok(Simd::best()), Simd::new)?;
-        let Parts { name, mut model, identity, room, tokenizer, end_ids, mask_id } =
+        let Parts { name, mut model, identity, room, tokenizer, sentence, end_ids, mask_id } =
             Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
         let spec = model.adapter_builder().spec().clone();
         let store = store(&model, &options, simd);
         let (cpus, free_cpus) = cpus(&options)?;
-        let info = info(name, mask_id, &model, &room, &options, simd);
+        let classifier = model.classifier().cloned();
+        let info = info((name, mask_id), &model, sentence.as_ref(), &room, &options, simd);
         let Room { kv_format, budget, pages, .. } = room;
         let (activations, window) = (model.activations(), model.window());
         let (counters, gauges) = (Arc::<Counters>::default(), Arc::<Gauges>::default());
@@ -375,6 +402,8 @@ impl Engine {
             info,
             window,
             tokenizer,
+            sentence: sentence.map(Arc::new),
+            classifier,
             end_ids,
             inbox,
             loader,
@@ -489,15 +518,27 @@ impl Engine {
 
     /// Refuses requests that need a next-token prediction if the model makes none.
     pub fn check_predicts_next(&self) -> Result<(), EngineError> {
-        if self.info.objective == Objective::Next {
-            return Ok(());
+        match self.info.objective {
+            Objective::Next => Ok(()),
+            Objective::Masked { .. } => {
+                let fact = format!(
+                    "`{}` fills masks and predicts no token from those before it",
+                    self.info.architecture
+                );
+                let hint = hint!["take ", Command::Diffuse, ", or an autoregressive model such as Qwen2.5"];
+                Err(EngineError::request(fact, hint))
+            }
+            Objective::Encode => Err(self.only_encodes()),
         }
-        let fact =
-            format!("`{}` fills masks and predicts no token from those before it", self.info.architecture);
-        Err(EngineError::request(
-            fact,
-            hint!["take ", Command::Diffuse, ", or an autoregressive model such as Qwen2.5"],
-        ))
+    }
+
+    /// The error for a request that an encoder cannot answer.
+    fn only_encodes(&self) -> EngineError {
+        let fact = format!("`{}` is an encoder: it predicts no tokens", self.info.architecture);
+        if self.info.classes.is_some() {
+            return EngineError::request(fact, "use it to rerank, or take a generative model");
+        }
+        EngineError::request(fact, hint!["take ", Command::Embed, ", or a generative model"])
     }
 }
 

@@ -20,8 +20,8 @@ impl Engine {
     /// Runs steps of tokens one after another in one sequence, in passes no larger than `max_chunk`, and passes every row of
     /// every activation to `log`. Requests wait meanwhile. Plans, memory and bits are those of an ordinary request.
     pub fn observe(&self, steps: Vec<Vec<u32>>, log: ActivationLog) -> Result<(), EngineError> {
-        // Each step of a model that fills masks is a canvas of its own.
-        let canvases = matches!(self.info.objective, Objective::Masked { .. });
+        // Each step of a model whose rows see later rows is a canvas of its own.
+        let canvases = self.info.objective != Objective::Next;
         let lengths = || steps.iter().map(Vec::len);
         let total = if canvases { lengths().max().unwrap_or(0) } else { lengths().sum() };
         if let Some(empty) = steps.iter().position(Vec::is_empty) {

@@ -16,17 +16,27 @@ use crate::heartbeat::team_size::{PassCost, TeamSize};
 use crate::options::{ActivationLog, ClockFn, TraceLog};
 use crate::plan::{Bucket, BucketMode, Forbidden, OUTPUT_ROWS, PlanEntry, Plans, Workshop};
 
-/// Rows of a pass whose logits are wanted together; at most [`OUTPUT_ROWS`].
+/// Rows of a pass whose values are wanted together; at most [`OUTPUT_ROWS`].
 pub(crate) struct Outputs<'a, L> {
     /// Indices among the wanted rows of the pass.
     pub(crate) rows: Vec<usize>,
-    /// The rows of the head to evaluate; `None`: all rows.
-    pub(crate) labels: Option<&'a L>,
+    /// What is wanted of each.
+    pub(crate) values: OutputValues<'a, L>,
     /// Whether to compute the log-sum-exp of every row too.
     pub(crate) normalise: bool,
 }
 
-/// Logits of some rows.
+/// What is wanted of a row.
+pub(crate) enum OutputValues<'a, L> {
+    /// Logits over the vocabulary.
+    Vocabulary,
+    /// Logits of some rows of the head.
+    Labels(&'a L),
+    /// The final state.
+    States,
+}
+
+/// Logits or states of some rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Logits<'a> {
     /// Threads and instructions for processing the logits.
@@ -230,8 +240,6 @@ impl ModelMachine {
             for (index, output) in outputs.iter().enumerate() {
                 let mark = step.mark();
                 let planned = plans.get(plans.bucket(BucketMode::Logits, output.rows.len()));
-                let variant =
-                    planned.filter(|_| output.labels.is_none()).and_then(|plan| plan.of(Site::Head));
                 let of_batch: Vec<usize>;
                 let rows = if observed {
                     of_batch = output.rows.iter().map(|&row| wanted[row]).collect();
@@ -239,7 +247,14 @@ impl ModelMachine {
                 } else {
                     &output.rows
                 };
-                let logits = model.logits(x, rows, output.labels, variant, step);
+                let logits = match output.values {
+                    OutputValues::Vocabulary => {
+                        let variant = planned.and_then(|plan| plan.of(Site::Head));
+                        model.logits(x, rows, None, variant, step)
+                    }
+                    OutputValues::Labels(labels) => model.logits(x, rows, Some(labels), None, step),
+                    OutputValues::States => model.states(x, rows, step),
+                };
                 let mut sums = [0f64; OUTPUT_ROWS];
                 if output.normalise {
                     step.log_sum_exp(logits, &mut sums);

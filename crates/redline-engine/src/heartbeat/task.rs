@@ -5,16 +5,18 @@ use crate::gauges::Progress;
 use crate::heartbeat::machine::Logits;
 use crate::scheduler::{Done, Next, Opening};
 
-/// The logits that a request wants.
+/// What a request wants of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
-    /// Over the labels of the request.
+    /// Logits over the labels of the request.
     Labels,
-    /// Over the vocabulary.
+    /// Logits over the vocabulary.
     Vocabulary {
         /// With the log-sum-exp of every row.
         normalise: bool,
     },
+    /// Their final states, without the head.
+    States,
 }
 
 /// A row whose logits are read.

@@ -2,6 +2,7 @@
 
 pub(crate) mod autoregressive;
 pub(crate) mod diffusion;
+pub(crate) mod encode;
 pub(crate) mod perplexity;
 pub(crate) mod random;
 pub(crate) mod sampler;

@@ -2,13 +2,15 @@
 
 mod classify;
 mod diffuse;
+mod embed;
 mod judge;
 mod rerank;
 
 pub use classify::ClassifyRequest;
 pub use diffuse::DiffuseRequest;
+pub use embed::EmbedRequest;
 pub use judge::JudgeOptions;
-pub use redline_settings::{Algorithm, BlockCache, LabelEnd, LongLabels, Tokenization, Truncate};
+pub use redline_settings::{Algorithm, BlockCache, LabelEnd, LongLabels, Pooling, Tokenization, Truncate};
 pub use rerank::RerankRequest;
 
 /// Text, or token ids used unchanged. Ids are signed so that a negative one can be refused by value.

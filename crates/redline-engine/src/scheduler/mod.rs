@@ -501,6 +501,11 @@ impl Scheduler {
         Some((sequence.kv?, sequence.tokens_of(piece)))
     }
 
+    /// The position of the first token of the second text of a pair, if the sequence of a piece is one.
+    pub(crate) fn second_text(&self, piece: &Piece) -> Option<usize> {
+        self.sequences.get(&piece.key)?.second_text
+    }
+
     /// What the pieces of a pass belong to.
     pub(crate) fn kind(&self, pieces: &[Piece]) -> PassKind {
         let generates = |piece: &Piece| self.sequences.get(&piece.key).is_some_and(|s| s.generates);

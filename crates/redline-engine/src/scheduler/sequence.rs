@@ -33,6 +33,8 @@ pub(crate) struct Opening {
     pub(crate) afresh: bool,
     /// For a canvas: the rows whose logits are wanted, ascending; `wanted` is then unused. A canvas shares nothing.
     pub(crate) canvas: Option<Vec<usize>>,
+    /// For a pair of texts: the position of the first token that is of the second type.
+    pub(crate) second_text: Option<usize>,
 }
 
 /// Rows of a canvas: a sequence whose rows all see each other, so that they cannot be run in pieces.
@@ -155,6 +157,7 @@ pub(super) struct Sequence {
     pub(super) shares: bool,
     pub(super) afresh: bool,
     pub(super) canvas: Option<Canvas>,
+    pub(super) second_text: Option<usize>,
     /// Whether it has been run to its end. It does not run again until its request updates it, or until a sequence that begins
     /// with its tokens needs them after they were lost.
     pub(super) held: bool,
@@ -168,7 +171,7 @@ pub(super) struct Sequence {
 
 impl Sequence {
     pub(super) fn new(opening: Opening) -> Self {
-        let Opening { tokens, wanted, rank: _, parent, shares, afresh, canvas } = opening;
+        let Opening { tokens, wanted, rank: _, parent, shares, afresh, canvas, second_text } = opening;
         let canvas = canvas.map(|wanted| Canvas { drawn: false, patch: None, wanted: wanted.into() });
         Self {
             tokens,
@@ -177,6 +180,7 @@ impl Sequence {
             shares: shares && canvas.is_none(),
             afresh,
             canvas,
+            second_text,
             held: false,
             generates: false,
             kv: None,

@@ -9,7 +9,7 @@ use redline_models::adapter::Adapters;
 use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
 
-use crate::heartbeat::machine::{Logits, Machine, Outputs};
+use crate::heartbeat::machine::{Logits, Machine, OutputValues, Outputs};
 use crate::plan::Forbidden;
 
 /// Number of ids that the digests distinguish.
@@ -197,14 +197,17 @@ impl Machine for Digests {
         let exec = Exec { simd: self.simd, team: &self.team };
         for (index, wanted) in outputs.iter().enumerate() {
             let logits = |&row: &usize| {
-                let mark = wanted.labels.map_or(marks[run[row]], |(_, of_labels)| *of_labels);
+                let mark = match wanted.values {
+                    OutputValues::Labels((_, of_labels)) => *of_labels,
+                    OutputValues::Vocabulary | OutputValues::States => marks[run[row]],
+                };
                 mark.logits(digests[run[row]])
             };
             let rows: Vec<[f32; VOCABULARY]> = wanted.rows.iter().map(logits).collect();
             let sums: Vec<f64> = rows.iter().map(|row| normaliser(row)).collect();
-            let (values, width): (Vec<f32>, usize) = match wanted.labels {
-                None => (rows.concat(), VOCABULARY),
-                Some((ids, _)) => {
+            let (values, width): (Vec<f32>, usize) = match wanted.values {
+                OutputValues::Vocabulary | OutputValues::States => (rows.concat(), VOCABULARY),
+                OutputValues::Labels((ids, _)) => {
                     (rows.iter().flat_map(|row| ids.iter().map(|&id| row[id as usize])).collect(), ids.len())
                 }
             };

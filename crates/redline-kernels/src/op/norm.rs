@@ -62,9 +62,24 @@ pub fn layer_norm(
     let to = Disjoint::new(out.data);
     exec.team.split(x.rows, 1, 8, |rows| {
         for r in rows {
+            let x = x.row(r).as_ptr();
             // SAFETY: each row is written by the one member that owns it.
-            let out = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride), width) };
-            exec.simd.run(Layer { x: x.row(r), weight, bias, eps, out });
+            let out = unsafe { to.get().add(r * stride) };
+            exec.simd.run(Layer { x, weight, bias, eps, out, width });
+        }
+    });
+}
+
+/// [`layer_norm`] of each row, in place.
+pub fn layer_norm_in_place(exec: Exec<'_>, x: &mut RowsMut<'_>, weight: &[f32], bias: &[f32], eps: f32) {
+    assert!(x.width == weight.len() && x.width == bias.len(), "same width");
+    let (width, stride) = (x.width, x.stride);
+    let to = Disjoint::new(x.data);
+    exec.team.split(x.rows, 1, 8, |rows| {
+        for r in rows {
+            // SAFETY: each row is written by the one member that owns it.
+            let out = unsafe { to.get().add(r * stride) };
+            exec.simd.run(Layer { x: out, weight, bias, eps, out, width });
         }
     });
 }
@@ -102,24 +117,26 @@ impl Kernel for Rms<'_> {
     }
 }
 
+/// `out` may be `x`.
 struct Layer<'a> {
-    x: &'a [f32],
+    x: *const f32,
     weight: &'a [f32],
     bias: &'a [f32],
     eps: f32,
-    out: &'a mut [f32],
+    out: *mut f32,
+    width: usize,
 }
 
 impl Kernel for Layer<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let width = self.x.len();
+        let width = self.width;
         let mut sum = s.splat(0.0);
         for at in (0..width).step_by(LANES) {
             let n = (width - at).min(LANES);
             // SAFETY: `n` values remain from `at`.
-            sum = s.add(sum, unsafe { s.load_partial(self.x.as_ptr().add(at), n) });
+            sum = s.add(sum, unsafe { s.load_partial(self.x.add(at), n) });
         }
         let mean = s.splat(s.reduce_add(sum) / width as f32);
         let mut squares = s.splat(0.0);
@@ -127,21 +144,21 @@ impl Kernel for Layer<'_> {
             let n = (width - at).min(LANES);
             // SAFETY: as above. The centred values go through `out`, so that lanes beyond the width stay +0.
             let d = unsafe {
-                let x = s.load_partial(self.x.as_ptr().add(at), n);
-                s.store_partial(self.out.as_mut_ptr().add(at), s.sub(x, mean), n);
-                s.load_partial(self.out.as_ptr().add(at), n)
+                let x = s.load_partial(self.x.add(at), n);
+                s.store_partial(self.out.add(at), s.sub(x, mean), n);
+                s.load_partial(self.out.add(at), n)
             };
             squares = s.fma(d, d, squares);
         }
         let r = s.splat(1.0 / (s.reduce_add(squares) / width as f32 + self.eps).sqrt());
         for at in (0..width).step_by(LANES) {
             let n = (width - at).min(LANES);
-            // SAFETY: as above; all five slices have the same width.
+            // SAFETY: as above; input, weight, bias and output have the same width.
             unsafe {
-                let d = s.load_partial(self.out.as_ptr().add(at), n);
+                let d = s.load_partial(self.out.add(at), n);
                 let w = s.load_partial(self.weight.as_ptr().add(at), n);
                 let b = s.load_partial(self.bias.as_ptr().add(at), n);
-                s.store_partial(self.out.as_mut_ptr().add(at), s.fma(s.mul(d, r), w, b), n);
+                s.store_partial(self.out.add(at), s.fma(s.mul(d, r), w, b), n);
             }
         }
     }

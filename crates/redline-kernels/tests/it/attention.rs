@@ -1,5 +1,7 @@
 //! Attention compared with a literal implementation of its canonical order: spans of 256 keys, merged ascending.
 
+use std::ops::Range;
+
 use redline_kernels::op::attention::{AttentionShape, SPAN, attention, scratch_words};
 use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment};
@@ -119,15 +121,26 @@ impl Case {
         o
     }
 
-    /// Reference for one query row and head over the keys up to `last`.
-    fn reference(&self, data: &Data, position: usize, head: usize, last: usize) -> Vec<f32> {
+    /// The keys that a row sees if it sees none after its own.
+    fn before(&self, position: usize) -> Range<usize> {
+        self.window.map_or(0, |w| (position + 1).saturating_sub(w))..position + 1
+    }
+
+    /// The keys that a row sees of the first `keys`, on both sides.
+    fn around(&self, position: usize, keys: usize) -> Range<usize> {
+        let is_seen = |key: &usize| self.window.is_none_or(|w| key.abs_diff(position) < w);
+        let seen: Vec<usize> = (0..keys).filter(is_seen).collect();
+        seen[0]..seen[seen.len() - 1] + 1
+    }
+
+    /// Reference for one query row and head over the keys that it sees.
+    fn reference(&self, data: &Data, position: usize, head: usize, seen: Range<usize>) -> Vec<f32> {
         let (d, kv_head) = (self.head_dim, head / (self.heads / self.kv_heads));
         let places = |keys: &[usize]| keys.iter().map(|j| j * self.kv_heads + kv_head).collect::<Vec<_>>();
         let q: Vec<f32> = data.q[(position * self.heads + head) * d..][..d].iter().map(|x| x * 0.3).collect();
-        let first = self.window.map_or(0, |w| (last + 1).saturating_sub(w));
         let mut merged: Option<(f32, f32, Vec<f32>)> = None;
-        for start in (0..=last).step_by(SPAN) {
-            let keys: Vec<usize> = (start.max(first)..(start + SPAN).min(last + 1)).collect();
+        for start in (0..seen.end).step_by(SPAN) {
+            let keys: Vec<usize> = (start.max(seen.start)..(start + SPAN).min(seen.end)).collect();
             if keys.is_empty() {
                 continue;
             }
@@ -306,7 +319,7 @@ fn every_row_matches_the_canonical_order() {
         let mut want = Vec::new();
         for position in 0..case.tokens {
             for head in 0..case.heads {
-                want.extend(case.reference(&data, position, head, position));
+                want.extend(case.reference(&data, position, head, case.before(position)));
             }
         }
         everywhere(|exec, name| {
@@ -318,14 +331,14 @@ fn every_row_matches_the_canonical_order() {
 
 /// Bidirectional rows: all rows, then some rows over stored keys and values.
 #[test]
-fn rows_of_a_canvas_see_every_key() {
-    for (seed, case) in cases().iter().enumerate().filter(|(_, case)| case.window.is_none()) {
+fn rows_of_a_canvas_see_every_key_of_their_window() {
+    for (seed, case) in cases().iter().enumerate() {
         let data = case.data(seed as u64);
         let (q_width, kv_width) = (case.heads * case.head_dim, case.kv_heads * case.head_dim);
-        let last = case.tokens - 1;
         let heads = (0..case.tokens).flat_map(|position| (0..case.heads).map(move |head| (position, head)));
-        let want: Vec<f32> =
-            heads.flat_map(|(position, head)| case.reference(&data, position, head, last)).collect();
+        let reference =
+            |(position, head)| case.reference(&data, position, head, case.around(position, case.tokens));
+        let want: Vec<f32> = heads.flat_map(reference).collect();
         everywhere(|exec, name| {
             let mut kv = KvPages::new(&[case.kv_shape()], usize::MAX);
             let pages: Vec<u32> =
@@ -456,7 +469,8 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
 fn the_spans_of_few_rows_are_merged_in_order() {
     let teams = [2, 3, 5].map(|size| Team::new(size).unwrap());
     for &format in KvFormat::ALL {
-        for (window, bidirectional) in [(None, false), (Some(2100), false), (None, true)] {
+        for (window, bidirectional) in [(None, false), (Some(2100), false), (None, true), (Some(1700), true)]
+        {
             // The rows of the first sequence end in different spans. The second one shares its pages but ends earlier.
             let head_dim = if format.holds(24) { 24 } else { 64 };
             let case = Case {
@@ -474,8 +488,8 @@ fn the_spans_of_few_rows_are_merged_in_order() {
             let mut want = Vec::new();
             for (end, rows) in ends {
                 for (position, head) in (end - rows..end).flat_map(|p| (0..case.heads).map(move |h| (p, h))) {
-                    let last = if bidirectional { end - 1 } else { position };
-                    want.extend(case.reference(&data, position, head, last));
+                    let seen = if bidirectional { case.around(position, end) } else { case.before(position) };
+                    want.extend(case.reference(&data, position, head, seen));
                 }
             }
             let width = case.heads * case.head_dim;

@@ -3,7 +3,7 @@
 use redline_kernels::op::activation::{ActivationFunction, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
-use redline_kernels::op::norm::{layer_norm, rms_norm, rms_norm_heads};
+use redline_kernels::op::norm::{layer_norm, layer_norm_in_place, rms_norm, rms_norm_heads};
 use redline_kernels::op::rope::{RopeTable, rope};
 use redline_kernels::op::scale::scale;
 use redline_kernels::op::softcap::softcap;
@@ -57,6 +57,9 @@ fn layer_norm_follows_its_order_everywhere() {
             let mut out = RowsMut::new(&mut y, 9, width, width);
             layer_norm(exec, Rows::new(&x, 9, width, width), &w, &b, 1e-5, &mut out);
             assert!(same(&y, &want), "width {width} on {name}");
+            let mut y = x.clone();
+            layer_norm_in_place(exec, &mut RowsMut::new(&mut y, 9, width, width), &w, &b, 1e-5);
+            assert!(same(&y, &want), "width {width} in place on {name}");
         });
     }
 }
@@ -123,6 +126,49 @@ fn gates_follow_their_order_everywhere() {
         let different = y.iter().zip(&gelu).position(|(y, want)| y != want);
         assert_eq!(different.map(|i| (gates[i], y[i], gelu[i])), None, "gelu on {name}");
     });
+}
+
+/// GELU, from its definition in `op/activation.rs`.
+fn gelu(x: f32) -> f32 {
+    let t = 1.0 / x.abs().mul_add(0.353_553_4, 1.0);
+    let p = [1.376_900_9f32, -9.872_243_4e-1, 1.582_343_9e-1, -1.240_078e-1, 7.658_687e-2, 3.780_212e-1];
+    let p = p.iter().fold(t.mul_add(1.622_848_4e-1, -7.749_134e-1), |acc, c| acc.mul_add(t, *c));
+    let p = p.mul_add(t, 9.996_121e-1).mul_add(t, -1.265_494_7);
+    let h = 0.5 * t * exp((x * x).mul_add(-0.5, p));
+    (-x.abs()).mul_add(h, if x < 0.0 { 0.0 } else { x })
+}
+
+#[test]
+fn exact_gelu_and_tanh_follow_their_order_everywhere() {
+    let x = gate_values();
+    let n = x.len();
+    let one = [x.clone(), vec![1.0; n]].concat();
+    let tanh = |x: &f32| {
+        let e = exp(-2.0 * x.abs());
+        ((1.0 - e) / (1.0 + e)).copysign(*x)
+    };
+    let cases = [
+        (ActivationFunction::Gelu, x.iter().map(|x| gelu(*x)).collect::<Vec<f32>>()),
+        (ActivationFunction::Tanh, x.iter().map(tanh).collect()),
+    ];
+    let exact = |function, x: &f32| {
+        let x = f64::from(*x);
+        if function == ActivationFunction::Tanh {
+            libm::tanh(x)
+        } else {
+            0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
+        }
+    };
+    for (function, want) in &cases {
+        let truth: Vec<f64> = x.iter().map(|x| exact(*function, x)).collect();
+        close(&truth, 4e-7, |exec| {
+            let mut y = vec![f32::NAN; n];
+            gate(exec, *function, Rows::new(&one, 1, 2 * n, 2 * n), &mut RowsMut::new(&mut y, 1, n, n));
+            let different = y.iter().zip(want).position(|(y, want)| y != want);
+            assert_eq!(different.map(|i| (x[i], y[i], want[i])), None, "{function:?}");
+            y
+        });
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, Segment};
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
-use redline_kernels::op::norm::{layer_norm, rms_norm, rms_norm_heads};
+use redline_kernels::op::norm::{layer_norm, layer_norm_in_place, rms_norm, rms_norm_heads};
 use redline_kernels::op::rope::{RopeTable, rope};
 use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::op::summary::{LogitSummary, summaries};
@@ -125,6 +125,9 @@ fn operations_on_rows_take_rows_of_one_shape() {
         refused("same shape", || {
             layer_norm(exec, rows(&six, 3), &three, &three, 1e-5, &mut rows_mut(&mut z, 2));
         });
+        refused("same width", || {
+            layer_norm_in_place(exec, &mut rows_mut(&mut y, 3), &four, &three, 1e-5);
+        });
         refused("2 heads of 3 at 1 in 6", || {
             rms_norm_heads(exec, &mut rows_mut(&mut y, 6), 1, 2, &three, 1e-5);
         });
@@ -158,8 +161,8 @@ fn attention_takes_heads_and_windows_that_exist() {
     };
     run(4, (2, 256), Some(1), AttentionMask::Causal);
     run(4, (2, 8), None, AttentionMask::Bidirectional(1));
+    run(2, (2, 8), Some(4), AttentionMask::Bidirectional(1));
     refused("a head of 257 values", || run(1, (1, 257), None, AttentionMask::Causal));
     refused("3 heads of 8", || run(3, (2, 8), None, AttentionMask::Causal));
     refused("a row sees itself", || run(2, (2, 8), Some(0), AttentionMask::Causal));
-    refused("a window looks back only", || run(2, (2, 8), Some(4), AttentionMask::Bidirectional(1)));
 }

@@ -3,11 +3,12 @@
 //! The sequences are token ids that begin differently, so that no prefix is shared, and the engine computes every token. There are two
 //! arms. `last` evaluates the vocabulary after the last token of each sequence, which is what generation needs; it is a score request.
 //! `all` evaluates the vocabulary after every token, as a forward pass does in PyTorch; it asks for the log-probabilities of the
-//! prompt. With a model that fills masks, each sequence is a canvas whose last token is a mask.
+//! prompt. With a model that fills masks, each sequence is a canvas whose last token is a mask. An encoder embeds the sequences by the
+//! state of the last token, or by the mean of all.
 
 use redline_engine::{
-    Cancel, DiffuseRequest, Engine, GenerateRequest, Label, ModelInfo, Objective, Prompt, PromptLogprobs,
-    ScoreRequest, Ticket,
+    Cancel, DiffuseRequest, EmbedRequest, Engine, GenerateRequest, Label, ModelInfo, Objective, Pooling,
+    Prompt, PromptLogprobs, ScoreRequest, Ticket,
 };
 
 use super::prelude::*;
@@ -117,6 +118,7 @@ fn checked_row(trials: &Trials<'_>, case: Case) -> Result<Row> {
         (Objective::Next, Wanted::Last) => pass(engine, sequences),
         (Objective::Next, Wanted::All) => prompts(trials.bench, engine, sequences),
         (Objective::Masked { .. }, logits) => canvases(trials.bench, engine, sequences, logits),
+        (Objective::Encode, states) => texts(engine, sequences, states),
     };
     let (_, expected) = pass(&sequences)?;
     for index in [0, case.batch - 1] {
@@ -191,10 +193,22 @@ fn pass(engine: &Engine, sequences: &[Vec<i64>]) -> Result<Passed> {
     Ok((outcome.cost.compute_s, bits.collect()))
 }
 
+/// Embeds whole sequences. The bits are those of the embeddings.
+fn texts(engine: &Engine, sequences: &[Vec<i64>], states: Wanted) -> Result<Passed> {
+    let texts = sequences.iter().cloned().map(Prompt::Ids).collect();
+    let pooling = match states {
+        Wanted::Last => Pooling::Last,
+        Wanted::All => Pooling::Mean,
+    };
+    let outcome = engine.embed(EmbedRequest { pooling: Some(pooling), ..EmbedRequest::new(texts) })?;
+    let bits = outcome.texts.iter().map(|text| text.values.iter().map(|value| value.to_bits()).collect());
+    Ok((outcome.cost.compute_s, bits.collect()))
+}
+
 fn same(expected: &[Vec<u32>], now: &[Vec<u32>]) -> Result<()> {
     let values = |bits: &[Vec<u32>]| bits.concat().into_iter().map(f32::from_bits).collect::<Vec<_>>();
     verify(expected == now, || {
-        format!("log-probabilities {:?} alone or before, {:?} now", values(expected), values(now))
+        format!("values {:?} alone or before, {:?} now", values(expected), values(now))
     })
 }
 
@@ -204,7 +218,7 @@ fn work(info: &ModelInfo, case: Case) -> Work {
     let (batch, length) = (case.batch as f64, case.length as f64);
     let keys = match info.objective {
         Objective::Next => keys_seen(0, case.length),
-        Objective::Masked { .. } => length * length,
+        Objective::Masked { .. } | Objective::Encode => length * length,
     };
     let outputs = match case.logits {
         Wanted::Last => batch,

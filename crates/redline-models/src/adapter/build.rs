@@ -11,7 +11,7 @@ use super::resident::{Adapter, EmbeddingUpdate};
 use super::source::{AdapterWeights, ModuleDelta, ModulePlace};
 use crate::block::decoder::Decoder;
 use crate::error::ModelError;
-use crate::footprint::position_format;
+use crate::footprint::unquantised_format;
 use crate::plan::Site;
 use crate::spec::{DecoderSpec, LinearSpec};
 use crate::step::padded;
@@ -91,7 +91,7 @@ impl AdapterBuilder {
         exec: Exec<'_>,
         module: &ModuleDelta,
     ) -> Result<EmbeddingUpdate, ModelError> {
-        let format = position_format(self.decoder.embedding.tokens.format());
+        let format = unquantised_format(self.decoder.embedding.tokens.format());
         let (rank, vocab, hidden) = (module.rank, self.spec.vocab, self.spec.hidden);
         let b = module.scaled_b();
         check_magnitude(&module.a, &format!("{}.lora_embedding_A", self.spec.embedding), format)?;

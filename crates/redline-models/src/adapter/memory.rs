@@ -5,7 +5,7 @@ use redline_kernels::op::linear::Lora;
 
 use super::build::STRIP;
 use super::source::{AdapterWeights, ModuleDelta, ModulePlace};
-use crate::footprint::{Footprint, position_format};
+use crate::footprint::{Footprint, unquantised_format};
 use crate::plan::Site;
 use crate::spec::DecoderSpec;
 use crate::step::padded;
@@ -31,7 +31,7 @@ fn layer(place: ModulePlace) -> Option<(Option<usize>, Site)> {
 }
 
 fn embedding(footprint: &Footprint, spec: &DecoderSpec, module: &ModuleDelta) -> u64 {
-    let format = position_format(footprint.head().format);
+    let format = unquantised_format(footprint.head().format);
     let table = |rows| MatrixShape { format, rows, cols: module.rank, outliers: 0 }.bytes();
     table(spec.vocab) + table(spec.hidden) + gains(module.magnitude.as_ref().map(|_| spec.hidden))
 }

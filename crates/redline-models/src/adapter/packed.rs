@@ -22,7 +22,7 @@ use super::resident::{Adapter, EmbeddingUpdate};
 use super::source::{AdapterWeights, ModuleDelta, ModulePlace, modules_of, read};
 use crate::ModelError;
 use crate::convert::Progress;
-use crate::footprint::position_format;
+use crate::footprint::unquantised_format;
 use crate::packing;
 use crate::plan::Site;
 use crate::step::padded;
@@ -52,7 +52,7 @@ impl Updated<'_> {
     /// The formats of A and B.
     fn formats(&self, place: ModulePlace) -> (Format, Format) {
         if place == ModulePlace::Embedding {
-            let format = position_format(self.matrix.format());
+            let format = unquantised_format(self.matrix.format());
             return (format, format);
         }
         Lora::formats(self.matrix.format())

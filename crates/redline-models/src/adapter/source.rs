@@ -4,7 +4,7 @@ use redline_weights::{AdapterFiles, BaseModule, Checkpoint, Checksum, ModuleKind
 
 use crate::ModelError;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, HEAD, LinearSpec, PositionSpec};
+use crate::spec::{DecoderSpec, HEAD, LinearSpec, Objective};
 
 /// The part of a model that an adapter changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,14 +131,14 @@ pub(super) fn modules_of<'a>(
         }
     }
     // Transformers has a module for a tied head, too; LLaDA's code does not.
-    if with_head && (!spec.tied || spec.head == HEAD) {
+    if with_head && (!spec.tied || spec.head == HEAD) && spec.objective != Objective::Encode {
         let path = spec.names(|_| true).full(spec.head);
         let path = path.strip_suffix(".weight").unwrap_or(&path).to_owned();
         let base = BaseModule { path, kind: ModuleKind::Head, inputs: spec.hidden, outputs: spec.vocab };
         all.push((Some(ModulePlace::Head), base));
     }
-    if let PositionSpec::Learned(name) = &spec.positions {
-        all.push((None, table(name, spec.context, ModuleKind::Fixed)));
+    for fixed in [spec.position_table(), spec.type_table()].into_iter().flatten() {
+        all.push((None, table(&fixed.parts[0].name, fixed.outputs(), ModuleKind::Fixed)));
     }
     all
 }

@@ -110,8 +110,11 @@ pub(super) fn finish(
     for (i, layer) in spec.layers.iter_mut().enumerate() {
         layer.attention.scale = 1.0 / scalar.sqrt();
         layer.attention.softcap = attention_cap;
-        let norm = |name| NormSpec { name: format!("layers.{i}.{name}"), ..spec.final_norm.clone() };
-        let around = |before, after| NormsSpec { before: Some(norm(before)), after: Some(norm(after)) };
+        let norm = |name| {
+            let like = |norm: &NormSpec| NormSpec { name: format!("layers.{i}.{name}"), ..norm.clone() };
+            spec.final_norm.as_ref().map(like)
+        };
+        let around = |before, after| NormsSpec { before: norm(before), after: norm(after), sum: None };
         layer.attention_norms = around("input_layernorm", "post_attention_layernorm");
         layer.mlp_norms = around("pre_feedforward_layernorm", "post_feedforward_layernorm");
     }

@@ -11,7 +11,7 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{
     AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
-    NormsSpec, Objective, Orientation, PositionSpec,
+    NormsSpec, Objective, Orientation, PositionSpec, PositionTableSpec,
 };
 
 /// In `config.json`: `GPT2LMHeadModel`.
@@ -35,7 +35,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let inner = dimension_or(config, "n_inner", 4 * hidden)?;
     let eps = check_eps(config, "layer_norm_epsilon", config.f32_or("layer_norm_epsilon", 1e-5)?)?;
     let norm = |name: String| NormSpec { name, width: hidden, eps, kind: NormKind::Layer };
-    let before = |name| NormsSpec { before: Some(norm(name)), after: None };
+    let before = |name| NormsSpec::before(norm(name));
     let conv =
         |name: String, inputs, outputs| LinearSpec::of(Orientation::InOut, inputs, [(name, outputs, true)]);
     let scale_by_root = config.bool_or("scale_attn_weights", true)?;
@@ -77,13 +77,17 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         )?,
         embedding: "wte".into(),
         embedding_scale: 1.0,
-        positions: PositionSpec::Learned("wpe".into()),
+        token_types: None,
+        embedding_norm: None,
+        positions: PositionSpec::Learned(PositionTableSpec { name: "wpe".into(), unused: 0 }),
         layers: (0..layers(config, "n_layer")?).map(layer).collect(),
-        final_norm: norm("ln_f".into()),
+        final_norm: Some(norm("ln_f".into())),
         tied: config.bool_or("tie_word_embeddings", true)?,
         head: HEAD,
         logits: LogitSpec::default(),
         objective: Objective::Next,
+        classifier: None,
+        outside: &[HEAD],
         ignored: &[".attn.bias", ".attn.masked_bias"],
     })
 }

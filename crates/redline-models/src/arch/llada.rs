@@ -47,7 +47,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let inner = positive(config, "mlp_hidden_size")?;
     let eps = check_eps(config, "rms_norm_eps", config.f32("rms_norm_eps")?)?;
     let norm = |name: String| NormSpec { name, width: hidden, eps, kind: NormKind::Rms };
-    let before = |name| NormsSpec { before: Some(norm(name)), after: None };
+    let before = |name| NormsSpec::before(norm(name));
     let layer = |i: usize| {
         let name = |part: &str| format!("blocks.{i}.{part}");
         let gate_up = ["ff_proj", "up_proj"].map(|part| (name(part), inner, false));
@@ -72,13 +72,17 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         context: positive(config, "max_sequence_length")?,
         embedding: "wte".into(),
         embedding_scale: 1.0,
+        token_types: None,
+        embedding_norm: None,
         positions: PositionSpec::Rotary(vec![rotary::rotation(config, attention.dim, Rules::default())?]),
         layers: (0..layers(config, "n_layers")?).map(layer).collect(),
-        final_norm: norm("ln_f".into()),
+        final_norm: Some(norm("ln_f".into())),
         tied: config.bool_or("weight_tying", false)?,
         head: "ff_out.weight",
         logits: LogitSpec::default(),
         objective: Objective::Masked { shifted: false },
+        classifier: None,
+        outside: &[],
         ignored: &[],
     })
 }

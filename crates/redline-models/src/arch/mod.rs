@@ -1,4 +1,4 @@
-//! The architectures: one file each, one line each in [`ALL`].
+//! The architectures: one file each, one line in [`ALL`] for each form.
 
 use redline_weights::ConfigFile;
 
@@ -7,6 +7,7 @@ use crate::gguf::adapted;
 use crate::gguf::dialect::GgufDialect;
 use crate::spec::DecoderSpec;
 
+pub mod bert;
 pub mod dream;
 pub mod gemma2;
 pub mod gemma3;
@@ -16,12 +17,15 @@ pub mod llada;
 pub mod llama;
 pub mod ministral3;
 pub mod mistral;
+pub mod modernbert;
 pub mod olmo2;
 pub mod olmo3;
 pub mod phi3;
 pub mod qwen2;
 pub mod qwen3;
+pub mod roberta;
 pub mod smollm3;
+pub mod xlm_roberta;
 
 /// An architecture as the loader sees it.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +42,8 @@ pub struct Architecture {
 
 /// All architectures.
 pub const ALL: &[Architecture] = &[
+    bert::MODEL,
+    bert::CLASSIFIER,
     dream::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
@@ -47,12 +53,18 @@ pub const ALL: &[Architecture] = &[
     llama::ARCHITECTURE,
     ministral3::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    modernbert::MODEL,
+    modernbert::CLASSIFIER,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    roberta::MODEL,
+    roberta::CLASSIFIER,
     smollm3::ARCHITECTURE,
+    xlm_roberta::MODEL,
+    xlm_roberta::CLASSIFIER,
 ];
 
 /// The names, for messages.

@@ -55,8 +55,8 @@ pub(super) fn options(config: &ConfigFile) -> Result<Options, ModelError> {
 pub(super) fn norm_outputs(spec: &mut DecoderSpec) {
     for (i, layer) in spec.layers.iter_mut().enumerate() {
         let after = |name| {
-            let norm = NormSpec { name: format!("layers.{i}.{name}"), ..spec.final_norm.clone() };
-            NormsSpec { before: None, after: Some(norm) }
+            let like = |norm: &NormSpec| NormSpec { name: format!("layers.{i}.{name}"), ..norm.clone() };
+            NormsSpec { after: spec.final_norm.as_ref().map(like), ..NormsSpec::default() }
         };
         layer.attention_norms = after("post_attention_layernorm");
         layer.mlp_norms = after("post_feedforward_layernorm");

@@ -1,4 +1,4 @@
-//! The decoder that all architectures here share.
+//! The layers that all architectures here share.
 
 use super::attention::Attention;
 use super::embedding::Embedding;
@@ -16,6 +16,8 @@ pub struct Norms {
     pub before: Option<Norm>,
     /// Of the output.
     pub after: Option<Norm>,
+    /// Of the residual stream after the addition.
+    pub sum: Option<Norm>,
 }
 
 impl Norms {
@@ -29,9 +31,20 @@ impl Norms {
         self.after.as_ref().map_or(x, |norm| s.norm(x, norm))
     }
 
+    /// The residual stream with the output, which is reported as `sum` if a norm follows, and otherwise as `name`.
+    pub fn add(&self, x: Act, a: Act, scale: f32, [sum, name]: [Name; 2], s: &mut Step<'_>) -> Act {
+        match &self.sum {
+            None => s.add(x, a, scale, name),
+            Some(norm) => {
+                let x = s.add(x, a, scale, sum);
+                s.norm_in_place(x, norm)
+            }
+        }
+    }
+
     /// Those that exist.
     pub fn iter(&self) -> impl Iterator<Item = &Norm> {
-        self.before.iter().chain(&self.after)
+        self.before.iter().chain(&self.after).chain(&self.sum)
     }
 }
 
@@ -68,7 +81,7 @@ impl Layer {
         self.attention_norms.iter().chain(self.mlp_norms.iter()).chain(heads)
     }
 
-    /// `x + attention(x)`, then `x + mlp(x)`, each between its norms. The last layer continues only with the wanted rows, because
+    /// `x + attention(x)`, then `x + mlp(x)`, each with its norms. The last layer continues only with the wanted rows, because
     /// the others need nothing beyond their keys and values.
     pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {
         let h = self.attention_norms.before(x, s);
@@ -79,11 +92,12 @@ impl Layer {
         }
         let a = self.attention.attend(q, s);
         let a = self.attention_norms.after(a, s);
-        let x = s.add(x, a, self.residual_scale, Name::ResidualMid);
+        let x =
+            self.attention_norms.add(x, a, self.residual_scale, [Name::AttentionSum, Name::ResidualMid], s);
         let h = self.mlp_norms.before(x, s);
         let m = self.mlp.forward(h, s);
         let m = self.mlp_norms.after(m, s);
-        s.add(x, m, self.residual_scale, Name::Residual)
+        self.mlp_norms.add(x, m, self.residual_scale, [Name::MlpSum, Name::Residual], s)
     }
 }
 
@@ -94,8 +108,8 @@ pub struct Decoder {
     pub embedding: Embedding,
     /// The layers.
     pub layers: Vec<Layer>,
-    /// After the last layer, on the rows whose logits are wanted.
-    pub final_norm: Norm,
+    /// After the last layer, on the rows whose logits or states are wanted.
+    pub final_norm: Option<Norm>,
 }
 
 impl Decoder {

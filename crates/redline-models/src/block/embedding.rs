@@ -1,19 +1,24 @@
-//! Token embedding, with a factor or learned positions in some families.
+//! Embedding of tokens; in some families with a factor, with learned positions, token types or a norm.
 
 use redline_kernels::Matrix;
 
+use super::norm::Norm;
 use crate::activation::ActivationName as Name;
 use crate::step::{Act, Step};
 
-/// `scale * embedding[token] (+ positions[position])`.
+/// `norm(scale * tokens[token] (+ types[type]) (+ positions[position]))`.
 #[derive(Debug)]
 pub struct Embedding {
     /// `[vocab, hidden]`; also the head if it is tied.
     pub tokens: Matrix,
     /// Factor on the embedding of tokens, with the updates of adapters.
     pub scale: f32,
+    /// `[types, hidden]`
+    pub types: Option<Matrix>,
     /// `[context, hidden]`
     pub positions: Option<Matrix>,
+    /// Of the sum.
+    pub norm: Option<Norm>,
 }
 
 impl Embedding {
@@ -22,15 +27,25 @@ impl Embedding {
         let x = s.embedding(&self.tokens, s.tokens());
         s.update_embedding(x);
         s.scale(x, self.scale);
-        match &self.positions {
-            None => s.show(Name::Embedding, x),
-            Some(table) => {
+        for (table, ids) in [(&self.types, s.types()), (&self.positions, s.positions())] {
+            if let Some(table) = table {
                 let mark = s.mark();
-                let p = s.embedding(table, s.positions());
-                s.add(x, p, 1.0, Name::Embedding);
+                let rows = s.embedding(table, ids);
+                s.add_to(x, rows, 1.0);
                 s.release(mark);
             }
         }
-        x
+        match &self.norm {
+            Some(norm) => s.norm_in_place(x, norm),
+            None => {
+                s.show(Name::Embedding, x);
+                x
+            }
+        }
+    }
+
+    /// The tables beside that of the tokens.
+    pub fn tables(&self) -> impl Iterator<Item = &Matrix> {
+        self.types.iter().chain(&self.positions)
     }
 }

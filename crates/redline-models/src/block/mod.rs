@@ -6,4 +6,5 @@ pub mod embedding;
 pub mod linear;
 pub mod mlp;
 pub mod norm;
+pub mod pooled;
 pub mod rotation;

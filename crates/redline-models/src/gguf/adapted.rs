@@ -15,12 +15,10 @@ pub(super) const FACTORS: &str = "rope_factors";
 /// Adapts a specification to a configuration that was made from GGUF metadata; leaves any other as it is.
 pub(crate) fn adapt(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
     let Some(gguf) = config.object(KEY)? else { return Ok(()) };
-    whole(&mut spec.final_norm);
+    spec.final_norm.iter_mut().for_each(whole);
     for layer in &mut spec.layers {
         let LayerSpec { attention, attention_norms, mlp, mlp_norms, .. } = layer;
-        let norms =
-            [attention_norms, mlp_norms].into_iter().flat_map(|norms| [&mut norms.before, &mut norms.after]);
-        norms.flatten().for_each(whole);
+        attention_norms.iter_mut().chain(mlp_norms.iter_mut()).for_each(whole);
         if let Some((query, key)) = &mut attention.head_norms {
             whole(query);
             whole(key);

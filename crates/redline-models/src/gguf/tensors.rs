@@ -10,7 +10,7 @@ use redline_weights::{Gguf, GgufFault, GgufParts, GgufTensor, GgufType, WeightsE
 use super::keys::{EMBEDDING, HEAD};
 use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
 use crate::ModelError;
-use crate::spec::{AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, NormSpec, PositionSpec};
+use crate::spec::{AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, NormSpec};
 
 /// Tensors that the configuration was made from.
 const OF_CONFIG: [&str; 3] = [FACTORS, LONG_FACTORS, SHORT_FACTORS];
@@ -144,13 +144,15 @@ fn paired_row(row: usize, head_dim: usize) -> usize {
 fn places(spec: &DecoderSpec, pairs_rows: bool) -> HashMap<String, Place> {
     let mut places = Places::default();
     places.add(format!("{}.weight", spec.embedding), EMBEDDING.to_owned(), None);
-    if let PositionSpec::Learned(name) = &spec.positions {
-        places.add(format!("{name}.weight"), "position_embd.weight".to_owned(), None);
+    if let Some(table) = spec.position_table() {
+        places.add(table.parts[0].weight(), "position_embd.weight".to_owned(), None);
     }
     for (i, layer) in spec.layers.iter().enumerate() {
         places.add_layer(i, layer, pairs_rows);
     }
-    places.add_norm(&spec.final_norm, "output_norm");
+    if let Some(norm) = &spec.final_norm {
+        places.add_norm(norm, "output_norm");
+    }
     if let Some(head) = spec.head_linear() {
         places.add(head.parts[0].weight(), HEAD.to_owned(), None);
     }

@@ -21,15 +21,16 @@ use crate::block::embedding::Embedding;
 use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
+use crate::block::pooled::{Classifier, HeadLayer, PooledLayers};
 use crate::block::rotation::Rotation;
-use crate::footprint::{Footprint, position_format};
+use crate::footprint::{Footprint, unquantised_format};
 use crate::formats::Formats;
 use crate::model::{Facts, Model};
 use crate::packing::STRIP;
 use crate::plan::Site;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective,
-    PartSpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, HeadLayerSpec, LayerSpec, LinearSpec, MlpSpec, NormKind,
+    NormSpec, NormsSpec, Objective, PartSpec, PositionSpec, PositionTableSpec,
 };
 use crate::step::padded;
 use crate::tensors::{Source, outlier_count};
@@ -156,7 +157,7 @@ impl<'a> Loader<'a> {
     /// Reads the weights.
     pub fn load(self, exec: Exec<'_>) -> Result<Model, ModelError> {
         let Self { architecture, spec, from, formats, outliers, footprint, .. } = self;
-        let (decoder, head) = match &from {
+        let parts = match &from {
             Checked::Unpacked(source) => {
                 source.check_tied(&spec)?;
                 let from = Unpacked { exec, source, outliers };
@@ -170,7 +171,7 @@ impl<'a> Loader<'a> {
                 builder.assemble(pieces)?
             }
         };
-        Ok(model(spec, architecture, &formats, decoder, head, footprint))
+        Ok(model(spec, architecture, &formats, parts, footprint))
     }
 }
 
@@ -195,10 +196,10 @@ fn model(
     spec: DecoderSpec,
     architecture: &'static str,
     formats: &Formats,
-    decoder: Decoder,
-    head: Option<Matrix>,
+    parts: Parts,
     footprint: Footprint,
 ) -> Model {
+    let Parts { decoder, head, classifier } = parts;
     let rotations = spec.rotations().iter().map(Rotation::new).collect();
     let parameters = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
     let facts = Facts {
@@ -212,7 +213,14 @@ fn model(
         formats: formats.to_string(),
     };
     let (spec, decoder, head) = (Arc::new(spec), Arc::new(decoder), head.map(Arc::new));
-    Model { facts, spec, decoder, head, rotations, footprint }
+    Model { facts, spec, decoder, head, classifier: classifier.map(Arc::new), rotations, footprint }
+}
+
+/// Everything that has weights.
+struct Parts {
+    decoder: Decoder,
+    head: Option<Matrix>,
+    classifier: Option<Classifier>,
 }
 
 /// Source of a model's matrices and vectors.
@@ -252,7 +260,7 @@ impl<B: Blocks> Builder<'_, B> {
         })
     }
 
-    fn assemble(&self, pieces: Vec<Piece>) -> Result<(Decoder, Option<Matrix>), ModelError> {
+    fn assemble(&self, pieces: Vec<Piece>) -> Result<Parts, ModelError> {
         let (mut tokens, mut head) = (Matrix::zeroed(Format::F32, 0, self.spec.hidden)?, None);
         let mut layers = Vec::with_capacity(self.spec.layers.len());
         for piece in pieces {
@@ -262,16 +270,47 @@ impl<B: Blocks> Builder<'_, B> {
                 Piece::Layer(layer) => layers.push(*layer),
             }
         }
-        let positions = match self.spec.position_table() {
-            None => None,
-            Some(table) => {
-                let format = position_format(self.formats.of(&table.parts[0].weight()));
-                Some(self.from.matrix(&table, format)?)
+        let spec = self.spec;
+        let positions = self.unquantised(spec.position_table())?;
+        let positions = match (positions, &spec.positions) {
+            (Some(table), PositionSpec::Learned(PositionTableSpec { unused: 1.., .. })) => {
+                let (first, end) = (table.rows() - spec.context, table.rows());
+                Some(table.gather(&(first as u32..end as u32).collect::<Vec<u32>>())?)
             }
+            (positions, _) => positions,
         };
-        let final_norm = self.norm(&self.spec.final_norm, Name::FinalNorm)?;
-        let embedding = Embedding { tokens, scale: self.spec.embedding_scale, positions };
-        Ok((Decoder { embedding, layers, final_norm }, head))
+        let embedding = Embedding {
+            tokens,
+            scale: spec.embedding_scale,
+            types: self.unquantised(spec.type_table())?,
+            positions,
+            norm: self.opt_norm(&spec.embedding_norm, Name::Embedding)?,
+        };
+        let final_norm = self.opt_norm(&spec.final_norm, Name::FinalNorm)?;
+        let classifier = self.classifier()?;
+        Ok(Parts { decoder: Decoder { embedding, layers, final_norm }, head, classifier })
+    }
+
+    /// A table that no integer format holds.
+    fn unquantised(&self, table: Option<LinearSpec>) -> Result<Option<Matrix>, ModelError> {
+        let matrix = |table: LinearSpec| {
+            self.from.matrix(&table, unquantised_format(self.formats.of(&table.parts[0].weight())))
+        };
+        table.map(matrix).transpose()
+    }
+
+    /// The layers on pooled states, in f32.
+    fn classifier(&self) -> Result<Option<Classifier>, ModelError> {
+        let Some(ClassifierSpec { pooling, labels, .. }) = &self.spec.classifier else { return Ok(None) };
+        let layers = self.spec.classifier_layers().iter().map(|layer| {
+            let HeadLayerSpec { linear, activation, norm } = layer;
+            let format = unquantised_format(self.formats.of(&linear.parts[0].weight()));
+            let (weights, bias) = (self.from.matrix(linear, format)?, self.bias(linear)?);
+            let norm = self.opt_norm(norm, Name::FinalNorm)?;
+            Ok(HeadLayer { weights, bias, activation: *activation, norm })
+        });
+        let layers = PooledLayers::new(layers.collect::<Result<_, ModelError>>()?);
+        Ok(Some(Classifier { pooling: *pooling, labels: labels.clone(), layers }))
     }
 
     /// A matrix of one tensor.
@@ -293,15 +332,23 @@ impl<B: Blocks> Builder<'_, B> {
     ) -> Result<Linear, ModelError> {
         let runs = self.formats.runs(spec).into_iter();
         let matrices = runs.map(|(run, format)| self.from.matrix(&run, format)).collect::<Result<_, _>>()?;
-        let mut bias = if spec.has_bias() { Some(Buffer::zeroed(padded(spec.outputs()))?) } else { None };
+        Ok(Linear::new(matrices, self.bias(spec)?, activation, site))
+    }
+
+    /// The bias of all projections, padded with zeros to whole strips, if any has one.
+    fn bias(&self, spec: &LinearSpec) -> Result<Option<Buffer<f32>>, ModelError> {
+        if !spec.has_bias() {
+            return Ok(None);
+        }
+        let mut bias = Buffer::zeroed(padded(spec.outputs()))?;
         let mut first = 0;
         for part in &spec.parts {
-            if let (true, Some(bias)) = (part.bias, bias.as_mut()) {
+            if part.bias {
                 self.from.values(&part.bias_name(), &mut bias[first..first + part.outputs])?;
             }
             first += part.outputs;
         }
-        Ok(Linear::new(matrices, bias, activation, site))
+        Ok(Some(bias))
     }
 
     fn norm(&self, spec: &NormSpec, name: Name) -> Result<Norm, ModelError> {
@@ -313,14 +360,21 @@ impl<B: Blocks> Builder<'_, B> {
                 None
             }
             NormKind::Layer => Some(self.vector(&format!("{}.bias", spec.name), spec.width)?),
+            NormKind::LayerUnbiased => Some(Buffer::zeroed(spec.width)?),
         };
         Ok(Norm { name, weight, bias, eps: spec.eps })
     }
 
-    fn norms(&self, spec: &NormsSpec, [before, after]: [Name; 2]) -> Result<Norms, ModelError> {
-        let norm =
-            |spec: &Option<NormSpec>, name| spec.as_ref().map(|spec| self.norm(spec, name)).transpose();
-        Ok(Norms { before: norm(&spec.before, before)?, after: norm(&spec.after, after)? })
+    fn opt_norm(&self, spec: &Option<NormSpec>, name: Name) -> Result<Option<Norm>, ModelError> {
+        spec.as_ref().map(|spec| self.norm(spec, name)).transpose()
+    }
+
+    fn norms(&self, spec: &NormsSpec, [before, after, sum]: [Name; 3]) -> Result<Norms, ModelError> {
+        Ok(Norms {
+            before: self.opt_norm(&spec.before, before)?,
+            after: self.opt_norm(&spec.after, after)?,
+            sum: self.opt_norm(&spec.sum, sum)?,
+        })
     }
 
     fn attention(&self, layer: usize, spec: &AttentionSpec) -> Result<Attention, ModelError> {
@@ -329,7 +383,7 @@ impl<B: Blocks> Builder<'_, B> {
             None => None,
         };
         Ok(Attention {
-            layer,
+            layer: if self.spec.shares_keys() { 0 } else { layer },
             shape: AttentionShape {
                 heads: spec.heads,
                 scale: spec.scale,
@@ -361,10 +415,12 @@ impl<B: Blocks> Builder<'_, B> {
     fn layer(&self, index: usize, spec: &LayerSpec) -> Result<Layer, ModelError> {
         Ok(Layer {
             attention: self.attention(index, &spec.attention)?,
-            attention_norms: self
-                .norms(&spec.attention_norms, [Name::AttentionNorm, Name::AttentionOutputNorm])?,
+            attention_norms: self.norms(
+                &spec.attention_norms,
+                [Name::AttentionNorm, Name::AttentionOutputNorm, Name::ResidualMid],
+            )?,
             mlp: self.mlp(&spec.mlp)?,
-            mlp_norms: self.norms(&spec.mlp_norms, [Name::MlpNorm, Name::MlpOutputNorm])?,
+            mlp_norms: self.norms(&spec.mlp_norms, [Name::MlpNorm, Name::MlpOutputNorm, Name::Residual])?,
             residual_scale: spec.residual_scale,
         })
     }

@@ -11,7 +11,7 @@ use redline_weights::{Infq, Weight};
 
 use super::{Blocks, LoadOptions};
 use crate::ModelError;
-use crate::footprint::position_format;
+use crate::footprint::unquantised_format;
 use crate::formats::Formats;
 use crate::packing::{self, STRIP};
 use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec, Role};
@@ -54,8 +54,8 @@ impl<'a> Packed<'a> {
         for (run, format) in spec.linears().iter().flat_map(|linear| packed.formats.runs(linear)) {
             packed.columns(&run, format)?;
         }
-        if let Some(table) = spec.position_table() {
-            packed.columns(&table, position_format(packed.formats.of(&table.parts[0].weight())))?;
+        for linear in spec.unquantised() {
+            packed.columns(&linear, unquantised_format(packed.formats.of(&linear.parts[0].weight())))?;
         }
         Ok(packed)
     }

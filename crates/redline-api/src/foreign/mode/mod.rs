@@ -27,7 +27,8 @@ impl GenerationMode {
     /// The mode of a model.
     pub fn of(engine: &Engine) -> Self {
         match engine.info().objective {
-            Objective::Next => Self::Autoregressive,
+            // The engine refuses the requests of an encoder, which generates nothing.
+            Objective::Next | Objective::Encode => Self::Autoregressive,
             Objective::Masked { .. } => Self::Diffusion,
         }
     }

@@ -5,6 +5,7 @@
 //! trained for such judgements was trained with one template, and with another its numbers are meaningless.
 
 mod classify;
+mod cross_encoder;
 mod cut;
 mod labels;
 mod rerank;

@@ -3,8 +3,8 @@
 use redline_settings::{Setting, hint};
 
 use super::template::{Frame, Shared};
-use super::{Judged, Judgement, check_threshold, label_after, some_label};
-use crate::answer::outcome::{Ranked, RerankOutcome};
+use super::{Judged, Judgement, check_threshold, cross_encoder, label_after, some_label};
+use crate::answer::outcome::{ItemError, Ranked, RerankOutcome};
 use crate::answer::ticket::RerankTicket;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -73,17 +73,30 @@ fn ranked(judged: Judged, top_n: usize, threshold: f32) -> RerankOutcome {
             Err(error) => failed.push(Err(error)),
         }
     }
-    ranked.retain(|document| document.relevance >= threshold);
-    // The sort is stable: equals stay in the order of their indices.
-    ranked.sort_by(|a, b| b.relevance.total_cmp(&a.relevance));
-    ranked.truncate(top_n);
     RerankOutcome {
-        results: ranked.into_iter().map(Ok).chain(failed).collect(),
+        results: in_order(ranked, failed, top_n, threshold),
         label_token_ids: judged.label_token_ids,
         end_token_ids: judged.end_token_ids,
         prefix_label: judged.prefix,
         cost: judged.cost,
     }
+}
+
+/// The most relevant documents first, then those that failed.
+pub(super) fn in_order(
+    mut ranked: Vec<Ranked>,
+    failed: Vec<Result<Ranked, ItemError>>,
+    top_n: usize,
+    threshold: f32,
+) -> Vec<Result<Ranked, ItemError>> {
+    ranked.retain(|document| document.relevance >= threshold);
+    // The sort is stable: equals stay in the order of their indices. The log-odds tell apart what both round to 1.
+    let order = |a: &Ranked, b: &Ranked| {
+        b.relevance.total_cmp(&a.relevance).then_with(|| b.log_odds.total_cmp(&a.log_odds))
+    };
+    ranked.sort_by(order);
+    ranked.truncate(top_n);
+    ranked.into_iter().map(Ok).chain(failed).collect()
 }
 
 impl Engine {
@@ -98,6 +111,9 @@ impl Engine {
         request: RerankRequest,
         cancel: &Cancel,
     ) -> Result<RerankTicket, EngineError> {
+        if let Some(classifier) = self.classifier.clone() {
+            return cross_encoder::submit(self, request, classifier, cancel);
+        }
         let (top_n, threshold) = (request.top_n.unwrap_or(usize::MAX), request.threshold.unwrap_or(0.0));
         request.judgement()?.submit(self, cancel, move |judged| ranked(judged, top_n, threshold))
     }

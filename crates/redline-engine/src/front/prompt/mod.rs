@@ -131,7 +131,7 @@ impl Limits<'_> {
     }
 
     /// Token ids of a part of a field, within the vocabulary.
-    fn ids_of(
+    pub(in crate::front) fn ids_of(
         &self,
         field: &'static str,
         part: fmt::Arguments<'_>,
@@ -191,7 +191,7 @@ impl Limits<'_> {
     }
 
     /// Checks ids from the tokenizer, which may know more ids than the model has rows.
-    fn check_ids(&self, what: &str, ids: &[u32]) -> Result<(), EngineError> {
+    pub(in crate::front) fn check_ids(&self, what: &str, ids: &[u32]) -> Result<(), EngineError> {
         match ids.iter().find(|&&id| id as usize >= self.vocab) {
             None => Ok(()),
             Some(id) => Err(EngineError::request(
@@ -443,7 +443,7 @@ impl Limits<'_> {
     }
 
     /// Number of special tokens that the tokenizer put before a text and after it.
-    fn special_ends(&self, ids: &[u32]) -> (usize, usize) {
+    pub(in crate::front) fn special_ends(&self, ids: &[u32]) -> (usize, usize) {
         let Some(tokenizer) = self.tokenizer else { return (0, 0) };
         let (prefix, suffix) = (tokenizer.prefix_ids(), tokenizer.suffix_ids());
         let count = |there: bool, part: &[u32]| if there { part.len() } else { 0 };

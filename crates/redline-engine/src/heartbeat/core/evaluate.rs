@@ -3,6 +3,8 @@
 //! Between two passes, the cache holds the keys and values of a window only as long as nothing else needs their room. A window
 //! without them is run again from its first token. So neither requests nor windows wait for a window that does not run.
 
+use std::ops::Range;
+
 use redline_kernels::op::kv::AttentionMask;
 use redline_models::adapter::Adapters;
 use redline_models::kv::SeqId;
@@ -10,7 +12,8 @@ use redline_models::kv::SeqId;
 use super::{Core, seconds_between};
 use crate::error::EngineError;
 use crate::gauges::PassKind;
-use crate::heartbeat::machine::{Logits, Machine, Outputs};
+use crate::heartbeat::machine::{Logits, Machine, OutputValues, Outputs};
+use crate::heartbeat::task::Head;
 use crate::memory::cache::WindowId;
 use crate::mode::perplexity::{EvaluateJob, Evaluated, Reader};
 use crate::plan::OUTPUT_ROWS;
@@ -69,7 +72,9 @@ impl<M: Machine> Core<M> {
             self.batch.clear();
             self.batch.push(sequence, first, &tokens[first..end], AttentionMask::Causal, adapters.clone());
             let rows: Vec<usize> = (read_from.clamp(first, end) - first..end - first).collect();
-            self.run_pass(&rows, true, &mut |logits, rows| reader.read(logits, rows))?;
+            self.run_pass(&rows, Head::Vocabulary { normalise: true }, &mut |logits, rows| {
+                reader.read(logits, rows)
+            })?;
         }
         let end = (self.clock)();
         let seconds = seconds_between(start, end);
@@ -78,20 +83,25 @@ impl<M: Machine> Core<M> {
         Ok(Evaluated { window, readings: reader.into_readings(), seconds })
     }
 
-    /// Prepares and runs the batch on its own, with logits over the vocabulary of `rows`, and their log-sum-exp if they are to
-    /// be normalised. `read` receives the logits of some rows after the other, and their number of rows.
+    /// Prepares and runs the batch on its own, with the states of `rows` or their logits over the vocabulary. `read` receives the values
+    /// of some rows after the other, and their number of rows.
     pub(super) fn run_pass(
         &mut self,
         rows: &[usize],
-        normalise: bool,
+        head: Head,
         read: &mut dyn FnMut(Logits<'_>, usize),
     ) -> Result<(), EngineError> {
         let groups =
             (0..rows.len()).step_by(OUTPUT_ROWS).map(|first| first..rows.len().min(first + OUTPUT_ROWS));
-        let outputs: Vec<_> =
-            groups.map(|rows| Outputs { rows: rows.collect(), labels: None, normalise }).collect();
+        let output = |rows: Range<usize>| Outputs {
+            rows: rows.collect(),
+            values: if head == Head::States { OutputValues::States } else { OutputValues::Vocabulary },
+            normalise: head == Head::Vocabulary { normalise: true },
+        };
+        let outputs: Vec<_> = groups.map(output).collect();
         let sizes: Vec<usize> = outputs.iter().map(|output| output.rows.len()).collect();
-        let prepared = self.machine.prepare(self.batch.rows(), &sizes);
+        let planned = if head == Head::States { &[] } else { &sizes[..] };
+        let prepared = self.machine.prepare(self.batch.rows(), planned);
         let ran = prepared
             .map(|_| self.run_guarded(rows, &outputs, &mut |group, logits| read(logits, sizes[group])));
         if matches!(ran, Ok(Ok(()))) {

@@ -21,7 +21,7 @@ use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
 use crate::error::{EngineError, message};
 use crate::gauges::{Gauges, Holdings, Progress, RequestEnd};
-use crate::heartbeat::machine::{Logits, Machine, Outputs};
+use crate::heartbeat::machine::{Logits, Machine, OutputValues, Outputs};
 use crate::heartbeat::places::Place;
 use crate::heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 use crate::heartbeat::task::{Ended, Head, Ran, RowPlace, Task};
@@ -133,10 +133,20 @@ impl Running {
     }
 }
 
-/// A row of the batch whose logits are wanted.
+/// What is wanted of a row of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Logits over the whole vocabulary.
+    Vocabulary,
+    /// Its final state.
+    State,
+    /// Logits over the labels of this request.
+    LabelsOf(u64),
+}
+
+/// A row of the batch whose values are wanted.
 struct Wanted {
-    /// The request whose labels the logits cover; `None`: the whole vocabulary.
-    labels_of: Option<u64>,
+    kind: Kind,
     task: u64,
     place: RowPlace,
     /// Its index among the wanted rows of the batch.
@@ -146,9 +156,9 @@ struct Wanted {
     drawn: bool,
 }
 
-/// Groups rows whose logits are evaluated together: over the same labels or over the vocabulary, at most [`OUTPUT_ROWS`] each.
+/// Groups rows whose values are evaluated together: over the same labels or over the vocabulary, at most [`OUTPUT_ROWS`] each.
 fn grouped(rows: &[Wanted]) -> Vec<&[Wanted]> {
-    rows.chunk_by(|a, b| a.labels_of == b.labels_of).flat_map(|some| some.chunks(OUTPUT_ROWS)).collect()
+    rows.chunk_by(|a, b| a.kind == b.kind).flat_map(|some| some.chunks(OUTPUT_ROWS)).collect()
 }
 
 /// The requests that take part in a pass, in ascending order.
@@ -397,6 +407,9 @@ impl<M: Machine> Core<M> {
             let running = self.tasks.get_mut(&piece.key.task);
             let adapters = running.as_ref().map(|running| running.adapters.clone()).unwrap_or_default();
             self.batch.push(sequence, piece.start, tokens, piece.attention, adapters);
+            if let Some(second) = self.scheduler.second_text(piece) {
+                self.batch.set_second_text(second);
+            }
             if let Some(running) = running {
                 if running.queue_s.is_none() {
                     let queue_s = seconds_between(running.arrived, start);
@@ -451,7 +464,7 @@ impl<M: Machine> Core<M> {
     /// Prepares the machine for a pass. Returns `false`, and fails the requests of the pass, if a plan may not be made.
     fn prepare(&mut self, pieces: &[Piece], groups: &[&[Wanted]]) -> bool {
         let tokens = pieces.iter().map(|piece| piece.tokens).sum();
-        let over_vocabulary = groups.iter().filter(|group| group[0].labels_of.is_none());
+        let over_vocabulary = groups.iter().filter(|group| group[0].kind == Kind::Vocabulary);
         let rows: Vec<usize> = over_vocabulary.map(|group| group.len()).collect();
         match self.machine.prepare(tokens, &rows) {
             Ok(missed) => {
@@ -478,7 +491,13 @@ impl<M: Machine> Core<M> {
             .iter()
             .map(|group| Outputs {
                 rows: group.iter().map(|wanted| wanted.index).collect(),
-                labels: group[0].labels_of.and_then(|task| labels.get(&task)),
+                values: match group[0].kind {
+                    Kind::Vocabulary => OutputValues::Vocabulary,
+                    Kind::State => OutputValues::States,
+                    Kind::LabelsOf(task) => {
+                        labels.get(&task).map_or(OutputValues::Vocabulary, OutputValues::Labels)
+                    }
+                },
                 normalise: group.iter().any(|wanted| wanted.normalise),
             })
             .collect();
@@ -544,22 +563,23 @@ impl<M: Machine> Core<M> {
         log(&ProfileEvent::Pass(pass));
     }
 
-    /// The rows of the batch whose logits are wanted, ascending; and who wants them: first those over the vocabulary, for all
-    /// requests together, then those over labels, request by request.
+    /// The rows of the batch whose values are wanted, ascending; and who wants them: first logits over the vocabulary, then states, for
+    /// all requests together, then logits over labels, request by request.
     fn wanted(&self, pieces: &[Piece]) -> (Vec<usize>, Vec<Wanted>) {
         let mut first_row = 0;
         let (mut rows, mut all) = (Vec::new(), Vec::new());
         for piece in pieces {
             let task = piece.key.task;
             if let Some(running) = self.tasks.get(&task) {
-                let (labels_of, normalise) = match running.task.head() {
-                    Head::Labels => (Some(task), false),
-                    Head::Vocabulary { normalise } => (None, normalise),
+                let (kind, normalise) = match running.task.head() {
+                    Head::Labels => (Kind::LabelsOf(task), false),
+                    Head::Vocabulary { normalise } => (Kind::Vocabulary, normalise),
+                    Head::States => (Kind::State, false),
                 };
                 let drawn = running.task.draws();
                 for position in piece.outputs() {
                     let place = RowPlace { index: piece.key.index, position };
-                    all.push(Wanted { labels_of, task, place, index: rows.len(), normalise, drawn });
+                    all.push(Wanted { kind, task, place, index: rows.len(), normalise, drawn });
                     rows.push(first_row + position - piece.start);
                 }
             }
@@ -568,7 +588,7 @@ impl<M: Machine> Core<M> {
         // Pieces are in the order of requests, and the sort keeps that order. Within the canvases of one request, equal
         // positions are adjacent, so that a task that compares two canvases holds few rows.
         all.sort_by_key(|wanted| {
-            (wanted.labels_of, wanted.task, if wanted.drawn { wanted.place.position } else { 0 })
+            (wanted.kind, wanted.task, if wanted.drawn { wanted.place.position } else { 0 })
         });
         (rows, all)
     }

@@ -11,6 +11,7 @@ use redline_models::spec::Objective;
 use super::Core;
 use crate::error::EngineError;
 use crate::heartbeat::machine::{Machine as _, ModelMachine};
+use crate::heartbeat::task::Head;
 use crate::options::ActivationLog;
 
 /// Steps to be run, and the observer of their activations.
@@ -45,7 +46,12 @@ impl Core<ModelMachine> {
         chunk: usize,
         log: &ActivationLog,
     ) -> Result<(), EngineError> {
-        let whole = self.machine.model.facts().objective != Objective::Next;
+        let objective = self.machine.model.facts().objective;
+        let whole = objective != Objective::Next;
+        let kind = match objective {
+            Objective::Encode => Head::States,
+            Objective::Next | Objective::Masked { .. } => Head::Vocabulary { normalise: false },
+        };
         let longest = steps.iter().map(Vec::len).max().unwrap_or(0);
         let positions = if whole { longest } else { steps.iter().map(Vec::len).sum() };
         self.machine.reserve(positions, if whole { longest } else { 0 })?;
@@ -68,7 +74,7 @@ impl Core<ModelMachine> {
                     Adapters::default(),
                 );
                 let rows: Vec<usize> = (0..tokens.len()).collect();
-                self.run_pass(&rows, false, &mut |_, _| ())?;
+                self.run_pass(&rows, kind, &mut |_, _| ())?;
             }
         }
         Ok(())

@@ -217,7 +217,7 @@ impl GenerateTask {
         let tokens = self.job.prompt.iter().copied().chain(self.branches[branch].ids()).collect();
         let parent = self.job.kv_cache.then_some((0, wanted));
         let (rank, shares, afresh) = (1 + branch as u32, self.keeps, !self.job.kv_cache);
-        Opening { tokens, wanted, rank, parent, shares, afresh, canvas: None }
+        Opening { tokens, wanted, rank, parent, shares, afresh, ..Opening::default() }
     }
 }
 

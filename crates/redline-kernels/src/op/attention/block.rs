@@ -156,12 +156,17 @@ impl<'a> Block<'a> {
 
     /// The keys that row `r` of a tile sees.
     fn visible(&self, tile: &Tile<'_>, r: usize) -> Range<usize> {
-        if let AttentionMask::Bidirectional(keys) = tile.segment.attention {
+        let window = self.job.shape.window;
+        if let (AttentionMask::Bidirectional(keys), None) = (tile.segment.attention, window) {
             return 0..keys;
         }
         let position = tile.segment.start + (tile.first + r) / self.job.group;
-        let first = self.job.shape.window.map_or(0, |w| (position + 1).saturating_sub(w));
-        first..position + 1
+        let first = window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let end = match (tile.segment.attention, window) {
+            (AttentionMask::Bidirectional(keys), Some(w)) => keys.min(position + w),
+            _ => position + 1,
+        };
+        first..end
     }
 
     /// Row and first column in the batch of row `r`'s head.

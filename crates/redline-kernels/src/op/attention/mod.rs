@@ -1,4 +1,4 @@
-//! Grouped-query attention over paged keys and values, causal or bidirectional ([`AttentionMask`]).
+//! Grouped-query attention over paged keys and values, causal or bidirectional ([`super::kv::AttentionMask`]).
 //!
 //! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format, except f16; formats of integers
 //! have products of their own); logits
@@ -26,8 +26,7 @@ use self::integers::{IntegerRows, Integers};
 use self::split::Split;
 pub use self::split::scratch_words;
 use super::kv::{
-    AttentionMask, FormatVisitor, IntegerEncoding, KvFormat, KvPages, KvShape, Segment, assert_segments,
-    rows_of,
+    FormatVisitor, IntegerEncoding, KvFormat, KvPages, KvShape, Segment, assert_segments, rows_of,
 };
 use crate::format::Mac;
 use crate::threads::Disjoint;
@@ -47,7 +46,8 @@ pub struct AttentionShape {
     pub heads: usize,
     /// Factor on the logits (`1 / sqrt(head_dim)` in most families).
     pub scale: f32,
-    /// Number of keys that a query sees, itself included; `None`: all up to its own.
+    /// A query sees keys at a distance of less than this, which includes itself; `None`: at any distance. In a causal row, all of
+    /// them come before it.
     pub window: Option<usize>,
     /// Logits are capped to `cap * tanh(logit / cap)`.
     pub softcap: Option<f32>,
@@ -72,8 +72,6 @@ pub fn attention(
     assert!(shape.window != Some(0), "a row sees itself");
     assert_segments(segments);
     assert!(rows_of(segments) <= q.rows, "rows of the batch");
-    let looks_back = segments.iter().all(|segment| segment.attention == AttentionMask::Causal);
-    assert!(shape.window.is_none() || looks_back, "a window looks back only");
     let (stride, to) = (out.stride, Disjoint::new(out.data));
     let integers = kv_shape.format.arithmetics()[0] == Arithmetic::Int8;
     let tile_rows = if integers { exec.simd.run_common(IntegerRows) } else { TILE_ROWS };

@@ -73,7 +73,8 @@ pub struct KvPages {
 pub enum AttentionMask {
     /// The keys before it and its own.
     Causal,
-    /// The first n keys of the sequence, including later ones; n covers at least all rows of the batch.
+    /// The first n keys of the sequence, including later ones; n covers at least all rows of the batch. Positions matter only to
+    /// layers with a window.
     Bidirectional(usize),
 }
 

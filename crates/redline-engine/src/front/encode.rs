@@ -1,0 +1,243 @@
+//! Requests to encoders, and to decoders that embed: invalid requests are refused here.
+
+use std::sync::Arc;
+
+use redline_models::block::pooled::Classifier;
+use redline_models::spec::Objective;
+use redline_settings::{Setting, Truncate, hint};
+
+use super::prompt::Limits;
+use super::{Engine, checked_timeout};
+use crate::answer::outcome::EncodeOutcome;
+use crate::answer::ticket::{Answer, EmbedTicket, Ticket};
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::mode::encode::{EncodeJob, EncodeTask, EncodeText, Finish};
+use crate::plan::Buckets;
+use crate::request::{AdapterChoice, EmbedRequest, Prompt, Queueing};
+
+impl Engine {
+    /// Makes a vector of each text.
+    pub fn embed(&self, request: EmbedRequest) -> Result<EncodeOutcome, EngineError> {
+        self.submit_embed(request, &Cancel::new())?.wait()
+    }
+
+    /// Starts to embed texts. Other requests may be submitted before this one is finished.
+    pub fn submit_embed(&self, request: EmbedRequest, cancel: &Cancel) -> Result<EmbedTicket, EngineError> {
+        let timeout_s = checked_timeout(request.timeout_s)?;
+        let job = self.embed_job(&request)?;
+        let EmbedRequest { adapters, queueing, .. } = request;
+        Ticket::begin(cancel, |reply, cancels| {
+            let answer: Answer<EncodeOutcome> = Box::new(|outcome| reply.finish(outcome));
+            self.run(EncodeTask::new(job, answer), cancels, timeout_s, queueing, &adapters)
+        })
+    }
+
+    fn embed_job(&self, request: &EmbedRequest) -> Result<EncodeJob, EngineError> {
+        let rules = self.sentence.as_ref();
+        let pooling = match (request.pooling, rules) {
+            (Some(pooling), _) => pooling,
+            (None, Some(rules)) => rules.pooling,
+            (None, None) => {
+                let fact = format!(
+                    "`{}` does not say how the states of a text become its embedding: it has no `modules.json`",
+                    self.info.name
+                );
+                let hint =
+                    hint!["give ", Setting::Pooling.to("mean"), " (bge: `cls`, Qwen3-Embedding: `last`)"];
+                return Err(EngineError::request(fact, hint));
+            }
+        };
+        if self.info.classes.is_some() {
+            let fact = format!("`{}` was trained to classify, not to embed", self.info.architecture);
+            return Err(EngineError::request(fact, "take an embedding model such as bge-small-en-v1.5"));
+        }
+        self.check_encodes()?;
+        let own = self.info.embedding_width;
+        let dimensions = request.dimensions.unwrap_or(own);
+        if !(1..=own).contains(&dimensions) {
+            let fact = format!("{dimensions} dimensions, but an embedding of this model has {own}");
+            return Err(EngineError::field("dimensions", fact, format!("give from 1 to {own}")));
+        }
+        let prompt = self.task_prompt(request.prompt_name.as_deref())?;
+        let limits = self.encode_limits();
+        let lower_case = rules.is_some_and(|rules| rules.lower_case);
+        let texts = request.texts.iter().enumerate().map(|(index, text)| {
+            let (ids, is_text) = match text {
+                Prompt::Ids(ids) => (limits.ids_of("texts", format_args!("text {index}"), ids)?, false),
+                Prompt::Text(text) | Prompt::Formatted(text) => {
+                    let mut text = format!("{prompt}{text}");
+                    if lower_case {
+                        text = text.to_lowercase();
+                    }
+                    (limits.text(&text, true)?, true)
+                }
+            };
+            let around = if is_text { limits.special_ends(&ids) } else { (0, 0) };
+            let (ids, truncated) = fitting(&limits, ("text", index), ids, around, request.truncate)?;
+            self.check_fits(("text", index), ids.len())?;
+            Ok(EncodeText { index, ids, second_text: None, truncated })
+        });
+        Ok(EncodeJob {
+            texts: texts.collect::<Result<_, EngineError>>()?,
+            pooling,
+            finish: Finish::Embedding {
+                rules: rules.cloned(),
+                dimensions,
+                normalise: request.normalise.unwrap_or_else(|| rules.is_none_or(|rules| rules.normalise)),
+            },
+            sees_both_sides: self.info.objective == Objective::Encode,
+            cache_salt: request.cache_salt.clone(),
+            noun: "text",
+            kernel_path: self.info.kernel_path.clone(),
+        })
+    }
+
+    /// The text that is put before every text of a task.
+    fn task_prompt(&self, name: Option<&str>) -> Result<&str, EngineError> {
+        let Some(rules) = &self.sentence else {
+            return match name {
+                None => Ok(""),
+                Some(name) => Err(EngineError::field(
+                    "prompt_name",
+                    format!("there is no prompt `{name}`: this model has none"),
+                    "leave it out, and put what the model expects before each text",
+                )),
+            };
+        };
+        let Some(name) = name.or(rules.default_prompt.as_deref()) else { return Ok("") };
+        rules.prompts.get(name).map(String::as_str).ok_or_else(|| {
+            let known: Vec<String> = rules.prompts.keys().map(|name| format!("`{name}`")).collect();
+            let hint = if known.is_empty() {
+                "leave it out: this model has no prompts".to_owned()
+            } else {
+                format!("this model has {}", known.join(", "))
+            };
+            EngineError::field("prompt_name", format!("there is no prompt `{name}`"), hint)
+        })
+    }
+
+    /// Refuses models that fill masks.
+    fn check_encodes(&self) -> Result<(), EngineError> {
+        if !matches!(self.info.objective, Objective::Masked { .. }) {
+            return Ok(());
+        }
+        let fact = format!("`{}` fills masks and embeds no texts", self.info.architecture);
+        Err(EngineError::request(fact, "take an embedding model such as bge-small-en-v1.5"))
+    }
+
+    /// The limits for texts. A text of an encoder must fit one pass.
+    pub(super) fn encode_limits(&self) -> Limits<'_> {
+        let limits = self.limits();
+        let most = self.sentence.as_ref().and_then(|rules| rules.max_tokens).unwrap_or(usize::MAX);
+        let pass = if self.info.objective == Objective::Encode { Buckets::MOST_TOKENS } else { usize::MAX };
+        Limits { context: limits.context.min(most).min(pass), ..limits }
+    }
+
+    /// Refuses a text that would never fit the memory budget.
+    pub(super) fn check_fits(&self, (noun, index): (&str, usize), tokens: usize) -> Result<(), EngineError> {
+        let what = format_args!("{noun} {index}");
+        if self.info.objective == Objective::Encode {
+            self.check_canvas(what, tokens, 1, 0)
+        } else {
+            self.check_room(what, &[tokens], 1)
+        }
+    }
+
+    /// Starts to run texts, or pairs of texts, through a classifier.
+    pub(super) fn run_classifier(
+        &self,
+        texts: Vec<EncodeText>,
+        classifier: Arc<Classifier>,
+        noun: &'static str,
+        cancels: Vec<Cancel>,
+        (timeout_s, queueing): (Option<f64>, Queueing),
+        adapters: &[AdapterChoice],
+        answer: Answer<EncodeOutcome>,
+    ) -> Result<(), EngineError> {
+        let timeout_s = checked_timeout(timeout_s)?;
+        let job = EncodeJob {
+            texts,
+            pooling: classifier.pooling,
+            finish: Finish::Classes(classifier),
+            sees_both_sides: true,
+            cache_salt: String::new(),
+            noun,
+            kernel_path: self.info.kernel_path.clone(),
+        };
+        self.run(EncodeTask::new(job, answer), cancels, timeout_s, queueing, adapters)
+    }
+}
+
+/// A text that fits the context, and whether it was cut. The first and the last ids, as many as `around` says, are never cut.
+fn fitting(
+    limits: &Limits<'_>,
+    (noun, index): (&str, usize),
+    mut ids: Vec<u32>,
+    (front, back): (usize, usize),
+    truncate: Option<Truncate>,
+) -> Result<(Vec<u32>, bool), EngineError> {
+    limits.check_ids(&format!("{noun} {index}"), &ids)?;
+    let (have, context) = (ids.len(), limits.context);
+    if have == 0 {
+        let fact = format!("{noun} {index} has 0 tokens");
+        return Err(EngineError::request(fact, "give at least one token"));
+    }
+    if have <= context {
+        return Ok((ids, false));
+    }
+    let Some(end) = truncate else {
+        let fact = format!("{noun} {index}: {have} tokens exceed the maximum of {context}");
+        let cut = Setting::Truncate.to("left|right");
+        return Err(EngineError::request(fact, hint!["shorten it, or choose an end to cut with ", cut]));
+    };
+    let surplus = have - context;
+    if front + back >= context {
+        let fact = format!(
+            "{noun} {index}: {} tokens that stay leave no room for others in the maximum of {context}",
+            front + back
+        );
+        return Err(EngineError::request(fact, "shorten what stands around the text"));
+    }
+    match end {
+        Truncate::Left => drop(ids.drain(front..front + surplus)),
+        Truncate::Right => drop(ids.drain(have - back - surplus..have - back)),
+    }
+    Ok((ids, true))
+}
+
+/// The first text of pairs of texts, encoded once.
+pub(super) struct FirstText<'a> {
+    engine: &'a Engine,
+    limits: Limits<'a>,
+    ids: Vec<u32>,
+}
+
+impl<'a> FirstText<'a> {
+    /// Encodes the first text. The tokenizer must know how two texts are put together.
+    pub(super) fn new(engine: &'a Engine, text: &str) -> Result<Self, EngineError> {
+        let limits = engine.encode_limits();
+        Ok(Self { ids: limits.text(text, false)?, limits, engine })
+    }
+
+    /// The pair of this text and another one, of which an end may be cut.
+    pub(super) fn pair(
+        &self,
+        (noun, index): (&str, usize),
+        second: &str,
+        truncate: Option<Truncate>,
+    ) -> Result<EncodeText, EngineError> {
+        let Some(around) = self.limits.tokenizer()?.pair() else {
+            let fact = "the tokenizer has no form for two texts (`pair` in the post-processor)".to_owned();
+            return Err(EngineError::request(fact, "take the tokenizer that the model was trained with"));
+        };
+        let head = [&around.before[..], &self.ids, &around.between].concat();
+        let ids = [&head[..], &self.limits.text(second, false)?, &around.after].concat();
+        let fixed = (head.len(), around.after.len());
+        let (ids, truncated) = fitting(&self.limits, (noun, index), ids, fixed, truncate)?;
+        self.engine.check_fits((noun, index), ids.len())?;
+        let first = around.before.len() + self.ids.len() + around.first_of_between;
+        let second_text = self.engine.info.token_types.is_some_and(|types| types > 1).then_some(first);
+        Ok(EncodeText { index, ids, second_text, truncated })
+    }
+}

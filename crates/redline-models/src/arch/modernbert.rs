@@ -1,0 +1,150 @@
+//! ModernBERT (Warner et al. 2024): an encoder with rotary positions, gates, and a window in all but every third layer.
+
+use redline_kernels::op::activation::ActivationFunction;
+use redline_settings::Pooling;
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, check_eps, check_head_dim, config_error, layers, positive};
+use crate::keys;
+use crate::labels;
+use crate::rotary::{self, Rules};
+use crate::spec::{
+    AttentionSpec, ClassifierSpec, DecoderSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec, LogitSpec,
+    MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+};
+
+/// In `config.json`: `ModernBertModel`.
+pub const MODEL: Architecture =
+    Architecture { name: "ModernBertModel", model_type: "modernbert", spec, gguf: None };
+/// In `config.json`: `ModernBertForSequenceClassification`.
+pub const CLASSIFIER: Architecture = Architecture {
+    name: "ModernBertForSequenceClassification",
+    model_type: "modernbert",
+    spec: classifier,
+    gguf: None,
+};
+
+const KEYS: &[&str] = &["attention_bias", "mlp_bias", "layer_types", "rope_parameters", "rope_scaling"];
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, KEYS)?;
+    let activation = gelu(config, "hidden_activation")?;
+    let hidden = positive(config, "hidden_size")?;
+    let inner = positive(config, "intermediate_size")?;
+    let heads = positive(config, "num_attention_heads")?;
+    if hidden % heads != 0 || !(hidden / heads).is_multiple_of(2) {
+        let fact = format!("`hidden_size` {hidden} is not an even multiple of `num_attention_heads` {heads}");
+        return Err(config_error(config, fact));
+    }
+    let head_dim = hidden / heads;
+    check_head_dim(config, head_dim)?;
+    let rules = Rules { default_theta: 160_000.0, theta_key: "global_rope_theta", ..Rules::default() };
+    let local = Some(("local_rope_theta", 10_000.0));
+    let rotations = rotary::rotations_by_layer_type(config, head_dim, rules, local)?;
+    let windows = windows(config)?;
+    let (attention_bias, mlp_bias) =
+        (config.bool_or("attention_bias", false)?, config.bool_or("mlp_bias", false)?);
+    let norm = norm(config, hidden)?;
+    let layer = |i: usize| {
+        let linear = |part: &str, inputs, outputs, bias| {
+            LinearSpec::of(Orientation::OutIn, inputs, [(format!("layers.{i}.{part}"), outputs, bias)])
+        };
+        let before = |name: &str| NormsSpec::before(norm(&format!("layers.{i}.{name}")));
+        LayerSpec {
+            attention: AttentionSpec {
+                heads,
+                kv_heads: heads,
+                head_dim,
+                scale: 1.0 / (head_dim as f32).sqrt(),
+                window: windows[i],
+                softcap: None,
+                rotation: Some(usize::from(windows[i].is_some())),
+                qkv: linear("attn.Wqkv", hidden, 3 * hidden, attention_bias),
+                output: linear("attn.Wo", hidden, hidden, attention_bias),
+                head_norms: None,
+            },
+            // The norm of the embedding is that of the first layer.
+            attention_norms: if i == 0 { NormsSpec::default() } else { before("attn_norm") },
+            mlp: MlpSpec {
+                activation,
+                gated: true,
+                up: linear("mlp.Wi", hidden, 2 * inner, mlp_bias),
+                down: linear("mlp.Wo", inner, hidden, mlp_bias),
+            },
+            mlp_norms: before("mlp_norm"),
+            residual_scale: 1.0,
+        }
+    };
+    Ok(DecoderSpec {
+        prefix: "model.",
+        hidden,
+        vocab: positive(config, "vocab_size")?,
+        context: positive(config, "max_position_embeddings")?,
+        embedding: "embeddings.tok_embeddings".into(),
+        embedding_scale: 1.0,
+        token_types: None,
+        embedding_norm: Some(norm("embeddings.norm")),
+        positions: PositionSpec::Rotary(rotations),
+        layers: (0..layers(config, "num_hidden_layers")?).map(layer).collect(),
+        final_norm: Some(norm("final_norm")),
+        tied: true,
+        head: HEAD,
+        logits: LogitSpec::default(),
+        objective: Objective::Encode,
+        classifier: None,
+        outside: &["head.", "classifier."],
+        ignored: &[],
+    })
+}
+
+/// A layer with GELU and a norm, then one output for each class.
+fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    let mut spec = spec(config)?;
+    let (hidden, labels) = (spec.hidden, labels::read(config)?);
+    let pooling = match config.opt_str("classifier_pooling")? {
+        None | Some("cls") => Pooling::First,
+        Some("mean") => Pooling::Mean,
+        Some(_) => return Err(config.refuse("classifier_pooling", "`cls` or `mean`").into()),
+    };
+    let linear = |name: &str, outputs, bias| {
+        LinearSpec::of(Orientation::OutIn, hidden, [(name.to_owned(), outputs, bias)])
+    };
+    let dense = HeadLayerSpec {
+        linear: linear("head.dense", hidden, config.bool_or("classifier_bias", false)?),
+        activation: gelu(config, "classifier_activation")?,
+        norm: Some(norm(config, hidden)?("head.norm")),
+    };
+    let output = HeadLayerSpec {
+        linear: linear("classifier", labels.len(), true),
+        activation: ActivationFunction::None,
+        norm: None,
+    };
+    spec.classifier = Some(ClassifierSpec { pooling, layers: vec![dense, output], labels });
+    Ok(spec)
+}
+
+/// Makes norms by their names.
+fn norm(config: &ConfigFile, width: usize) -> Result<impl Fn(&str) -> NormSpec + use<>, ModelError> {
+    let eps = check_eps(config, "norm_eps", config.f32_or("norm_eps", 1e-5)?)?;
+    let kind = if config.bool_or("norm_bias", false)? { NormKind::Layer } else { NormKind::LayerUnbiased };
+    Ok(move |name: &str| NormSpec { name: name.to_owned(), width, eps, kind })
+}
+
+fn gelu(config: &ConfigFile, key: &str) -> Result<ActivationFunction, ModelError> {
+    match config.opt_str(key)? {
+        None | Some("gelu") => Ok(ActivationFunction::Gelu),
+        Some("gelu_new" | "gelu_pytorch_tanh") => Ok(ActivationFunction::GeluNew),
+        Some(_) => Err(config.refuse(key, "`gelu` or `gelu_new`").into()),
+    }
+}
+
+/// The windows of the layers: keys up to half of `local_attention` away are seen, but in every nth layer all.
+fn windows(config: &ConfigFile) -> Result<Vec<Option<usize>>, ModelError> {
+    let reach = config.usize_or("local_attention", 128)? / 2;
+    match config.usize_or("global_attn_every_n_layers", 3)? {
+        0 => Err(config.refuse("global_attn_every_n_layers", "a number of at least 1").into()),
+        n => family::windows(config, Some(reach + 1), |layer| !layer.is_multiple_of(n)),
+    }
+}

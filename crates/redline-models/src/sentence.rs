@@ -1,0 +1,167 @@
+//! How an embedding model makes one vector of a text: `modules.json` of sentence-transformers, and the files it names.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::{Buffer, Exec, Format, Matrix};
+use redline_settings::Pooling;
+use redline_weights::{Checkpoint, ConfigFile};
+
+use crate::ModelError;
+use crate::block::pooled::{HeadLayer, PooledLayers};
+use crate::step::padded;
+
+/// How an embedding model makes one vector of a text.
+#[derive(Debug)]
+pub struct SentenceRules {
+    /// How the states of a text become one vector.
+    pub pooling: Pooling,
+    /// Layers on that vector; may be none.
+    pub layers: PooledLayers,
+    /// Whether the vector is divided by its length.
+    pub normalise: bool,
+    /// Texts that are put before a text, by the name of a task (`query`, `document`).
+    pub prompts: BTreeMap<String, String>,
+    /// The task of a text whose task is not named.
+    pub default_prompt: Option<String>,
+    /// Maximum number of tokens of a text, special tokens included, if it is less than the context.
+    pub max_tokens: Option<usize>,
+    /// Whether texts are changed to lower case.
+    pub lower_case: bool,
+}
+
+/// Reads the rules in a model directory; `None` if it has none. `hidden` is the width of the model's states.
+pub fn read(exec: Exec<'_>, dir: &Path, hidden: usize) -> Result<Option<SentenceRules>, ModelError> {
+    let modules = dir.join("modules.json");
+    if !modules.is_file() {
+        return Ok(None);
+    }
+    let modules = ConfigFile::open_list(&modules)?;
+    let (mut pooling, mut normalise, mut layers, mut width) = (None, false, Vec::new(), hidden);
+    for (index, module) in modules.iter().enumerate() {
+        let kind = module.str("type")?;
+        let path = dir.join(module.opt_str("path")?.unwrap_or_default());
+        match kind.rsplit('.').next() {
+            Some("Transformer") if index == 0 => {}
+            Some("Pooling") if index == 1 => pooling = Some(read_pooling(&path)?),
+            Some("Dense") if pooling.is_some() && !normalise => {
+                layers.push(read_dense(exec, &path, &mut width)?);
+            }
+            Some("Normalize") if pooling.is_some() => normalise = true,
+            _ => {
+                let supported = "`Transformer`, `Pooling`, `Dense` and `Normalize`, in this order";
+                return Err(module.refuse("type", supported).into());
+            }
+        }
+    }
+    let Some(pooling) = pooling else {
+        let fact = "no module says how the states of a text become one vector (`Pooling`)".to_owned();
+        return Err(ModelError::Config { fact, file: dir.join("modules.json").display().to_string() });
+    };
+    let (max_tokens, lower_case) = read_limits(dir)?;
+    let (prompts, default_prompt) = read_prompts(dir)?;
+    let layers = PooledLayers::new(layers);
+    Ok(Some(SentenceRules { pooling, layers, normalise, prompts, default_prompt, max_tokens, lower_case }))
+}
+
+fn read_pooling(dir: &Path) -> Result<Pooling, ModelError> {
+    const MODES: [(&str, &str, Option<Pooling>); 7] = [
+        ("pooling_mode_cls_token", "cls", Some(Pooling::First)),
+        ("pooling_mode_mean_tokens", "mean", Some(Pooling::Mean)),
+        ("pooling_mode_lasttoken", "lasttoken", Some(Pooling::Last)),
+        ("pooling_mode_max_tokens", "max", None),
+        ("pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", None),
+        ("pooling_mode_weightedmean_tokens", "weightedmean", None),
+        ("pooling_mode_weightedmean", "weightedmean", None),
+    ];
+    let config = ConfigFile::open(&dir.join("config.json"))?;
+    if !config.bool_or("include_prompt", true)? {
+        return Err(config.refuse("include_prompt", "`true`").into());
+    }
+    let supported = "one of `cls`, `mean` and `lasttoken`";
+    if let Some(mode) = config.opt_str("pooling_mode")? {
+        let found = MODES.iter().find(|(_, name, _)| *name == mode).and_then(|(_, _, pooling)| *pooling);
+        return found.ok_or_else(|| config.refuse("pooling_mode", supported).into());
+    }
+    let mut pooling = None;
+    for (key, _, found) in MODES {
+        if config.bool_or(key, false)? {
+            if pooling.is_some() || found.is_none() {
+                return Err(config.refuse(key, supported).into());
+            }
+            pooling = found;
+        }
+    }
+    pooling.ok_or_else(|| config.refuse("pooling_mode_mean_tokens", supported).into())
+}
+
+/// A dense layer of `width` inputs; `width` becomes its number of outputs.
+fn read_dense(exec: Exec<'_>, dir: &Path, width: &mut usize) -> Result<HeadLayer, ModelError> {
+    let config = ConfigFile::open(&dir.join("config.json"))?;
+    if config.usize("in_features")? != *width {
+        return Err(config.refuse("in_features", format!("`{width}`, as many as there are")).into());
+    }
+    let outputs = config.usize("out_features")?;
+    let activation = match config.opt_str("activation_function")?.and_then(|name| name.rsplit('.').next()) {
+        Some("Identity") => ActivationFunction::None,
+        None | Some("Tanh") => ActivationFunction::Tanh,
+        Some("GELU") => ActivationFunction::Gelu,
+        Some("SiLU") => ActivationFunction::Silu,
+        Some(_) => {
+            return Err(config.refuse("activation_function", "`Identity`, `Tanh`, `GELU` or `SiLU`").into());
+        }
+    };
+    let checkpoint = Checkpoint::open(dir)?;
+    checkpoint.require("linear.weight", &[outputs, *width])?;
+    let mut values = vec![0f32; outputs * *width];
+    checkpoint.read_f32("linear.weight", &mut values)?;
+    let mut weights = Matrix::zeroed(Format::F32, outputs, *width)?;
+    weights.set_rows(exec, 0, &values);
+    let bias = if config.bool_or("bias", true)? {
+        checkpoint.require("linear.bias", &[outputs])?;
+        let mut bias = Buffer::zeroed(padded(outputs))?;
+        checkpoint.read_f32("linear.bias", &mut bias[..outputs])?;
+        Some(bias)
+    } else {
+        None
+    };
+    *width = outputs;
+    Ok(HeadLayer { weights, bias, activation, norm: None })
+}
+
+/// Maximum number of tokens, and whether texts are changed to lower case.
+fn read_limits(dir: &Path) -> Result<(Option<usize>, bool), ModelError> {
+    let path = dir.join("sentence_bert_config.json");
+    if !path.is_file() {
+        return Ok((None, false));
+    }
+    let config = ConfigFile::open(&path)?;
+    let most = config.opt_usize("max_seq_length")?;
+    if most == Some(0) {
+        return Err(config.refuse("max_seq_length", "at least 1, or `null`").into());
+    }
+    Ok((most, config.bool_or("do_lower_case", false)?))
+}
+
+/// The prompts by their names, and the name of the default one.
+fn read_prompts(dir: &Path) -> Result<(BTreeMap<String, String>, Option<String>), ModelError> {
+    let path = dir.join("config_sentence_transformers.json");
+    if !path.is_file() {
+        return Ok((BTreeMap::new(), None));
+    }
+    let config = ConfigFile::open(&path)?;
+    let mut prompts = BTreeMap::new();
+    if let Some(all) = config.object("prompts")? {
+        for name in all.keys() {
+            prompts.insert(name.to_owned(), all.str(name)?.to_owned());
+        }
+    }
+    let default = config.opt_str("default_prompt_name")?.map(str::to_owned);
+    match &default {
+        Some(name) if !prompts.contains_key(name) => {
+            Err(config.refuse("default_prompt_name", "the name of one of the `prompts`").into())
+        }
+        _ => Ok((prompts, default)),
+    }
+}

@@ -59,6 +59,9 @@ pub use foreign::decision::{
     DecisionOutputDetails, DecisionPart, DecisionPartKind, DecisionQuestionBody, DecisionRole, DecisionText,
     DecisionUsage, DecisionValue, DecisionsAnswer, LevelProbability, OptionProbability, PromptCacheOptions,
 };
+pub use foreign::embeddings::{
+    EmbeddedText, EmbeddingsAnswer, EmbeddingsBody, EncodingFormat, WrittenVector,
+};
 pub use foreign::fault::{
     ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail,
 };
@@ -77,8 +80,8 @@ pub use foreign::systemone::{
     SystemOneUsage,
 };
 pub use foreign::tei::{
-    PredictBody, PredictInputs, PredictedClass, Predictions, TeiClasses, TeiInfo, TeiModelType,
-    TruncationDirection,
+    EmbedBody, PredictBody, PredictInputs, PredictedClass, Predictions, TeiClasses, TeiEmbedding, TeiInfo,
+    TeiModelType, TeiPooling, TruncationDirection,
 };
 pub use foreign::tokens::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody, TokenizerInfo};
 pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};

@@ -81,6 +81,7 @@ fn every_kind_of_request_takes_adapters() {
         ("/v1/score", r#"{"query":"It","items":[" means"],"labels":[" the"," that"]}"#),
         ("/v1/classify", r#"{"input":["A daemon waits."],"classes":["good","bad"]}"#),
         ("/v1/rerank", r#"{"query":"Who is king?","documents":["It rains.","Henry is king."]}"#),
+        ("/v1/embeddings", r#"{"input":"It means","pooling":"mean"}"#),
         ("/v1/completions", r#"{"prompt":"It means","max_tokens":4,"logprobs":0}"#),
     ] {
         let numbers = |more: &str| {

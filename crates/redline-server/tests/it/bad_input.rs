@@ -14,6 +14,7 @@ pub(crate) const BODIES: &[(&str, &str)] = &[
     ("/rerank", r#"{"query":"q","texts":["a"]"#),
     ("/v2/rerank", r#"{"query":"q","documents":["a"]"#),
     ("/v1/classify", r#"{"input":"a","classes":["x","y"]"#),
+    ("/v1/embeddings", r#"{"input":"a","pooling":"mean""#),
     ("/v1/decisions", r#"{"input":"a","questions":[{"type":"predicate","instructions":"b"}]"#),
     ("/v1/systemone", r#"{"state":"a","questions":{"q":{"type":"noul","instructions":"b"}}"#),
     ("/tokenize", r#"{"prompt":"a""#),
@@ -167,6 +168,9 @@ fn each_limit_names_its_field() {
     check("/v1/rerank", r#"{"query":"q","texts":["a"],"top_n":1}"#, "top_n");
     check("/v1/classify", r#"{"input":"a","classes":["x"]}"#, "classes");
     check("/v1/classify", r#"{"input":[],"classes":["x","y"]}"#, "input");
+    check("/v1/embeddings", r#"{"input":[],"pooling":"mean"}"#, "input");
+    check("/v1/embeddings", r#"{"input":"a","pooling":"mean","dimensions":0}"#, "dimensions");
+    beyond_schemas("/v1/embeddings", r#"{"input":[1000000],"pooling":"mean"}"#, "input");
     check("/detokenize", r#"{"tokens":[5,-1]}"#, "tokens[1]");
     // The order of two numbers, the vocabulary and the context.
     let path = "/v1/completions";

@@ -27,7 +27,7 @@ fn every_route_needs_a_key_unless_it_is_listed_as_public() {
             if answer.status == 401 {
                 assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{path}");
                 match path.as_str() {
-                    "/predict" => assert_eq!(json(&answer)["error_type"], "validation"),
+                    "/embed" | "/predict" => assert_eq!(json(&answer)["error_type"], "validation"),
                     _ => drop(error(&answer)),
                 }
             }

@@ -7,6 +7,8 @@ mod completions;
 mod compressed;
 mod decisions;
 mod diffusion;
+mod embeddings;
+mod encoder;
 mod ending;
 mod fairness;
 mod judges;

@@ -335,9 +335,10 @@ fn what_is_refused_before_its_handler_has_the_form_of_its_route() {
     let server = server();
     let tardy = server.client.clone().with_header("x-queue-timeout", "never");
     let damaged = server.client.clone().with_header("content-encoding", "gzip");
-    for (path, body) in BODIES.iter().chain(&[("/predict", r#"{"inputs":"a""#)]) {
+    let of_tei = [("/predict", r#"{"inputs":"a""#), ("/embed", r#"{"inputs":"a""#)];
+    for (path, body) in BODIES.iter().chain(&of_tei) {
         let body = format!("{body}}}");
-        let invalid = if ["/predict", "/v1/systemone"].contains(path) { 422 } else { 400 };
+        let invalid = if ["/embed", "/predict", "/v1/systemone"].contains(path) { 422 } else { 400 };
         for (client, status) in [(&tardy, invalid), (&damaged, 400)] {
             let answer = client.post(path, &body).unwrap();
             assert_eq!(answer.status, status, "{path}: {}", answer.text());
@@ -709,6 +710,28 @@ const INVALID: &[(&str, &[&str])] = &[
             r#"{"state":"a","questions":{"q":{"type":"score","criteria":["a"]}}}"#,
             r#"{"state":"a","questions":{"q":{"type":"score","criteria":["a",{}]}}}"#,
             r#"{"state":"a","questions":{"q":{"type":"noul","instructions":"a"}},"images":["x"]}"#,
+        ],
+    ),
+    (
+        "/v1/embeddings",
+        &[
+            "{}",
+            r#"{"input":[],"pooling":"mean"}"#,
+            r#"{"input":["a",5],"pooling":"mean"}"#,
+            r#"{"input":"a","pooling":"max"}"#,
+            r#"{"input":"a","pooling":"mean","encoding_format":"int8"}"#,
+            r#"{"input":"a","pooling":"mean","dimensions":0}"#,
+            r#"{"input":"a","pooling":"mean","truncate":true}"#,
+            r#"{"input":"a","pooling":"mean","truncate_prompt_tokens":7}"#,
+        ],
+    ),
+    (
+        "/embed",
+        &[
+            r#"{"inputs":[],"pooling":"mean"}"#,
+            r#"{"inputs":7,"pooling":"mean"}"#,
+            r#"{"inputs":"a","pooling":"mean","truncate":"left"}"#,
+            r#"{"inputs":"a","pooling":"mean","encoding_format":"float"}"#,
         ],
     ),
     ("/predict", &[r#"{"inputs":["a","b","c"]}"#, r#"{"inputs":[[]]}"#, r#"{"inputs":[]}"#]),

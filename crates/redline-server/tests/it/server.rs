@@ -44,10 +44,15 @@ pub(crate) fn masked() -> LoadedModel {
 
 /// This model of `models/`, loaded with changed options.
 fn loaded(name: &str, change: impl FnOnce(&mut Options)) -> LoadedModel {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name);
-    let mut options = Options { threads: 1, ..Options::new(Source::Path(dir)) };
+    loaded_from(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name), change)
+}
+
+/// The model in this directory, loaded with changed options.
+pub(crate) fn loaded_from(dir: &Path, change: impl FnOnce(&mut Options)) -> LoadedModel {
+    let mut options = Options { threads: 1, ..Options::new(Source::Path(dir.to_owned())) };
     change(&mut options);
-    LoadedModel { name: name.to_owned(), engine: Engine::load(options).unwrap() }
+    let name = dir.file_name().unwrap().to_str().unwrap().to_owned();
+    LoadedModel { name, engine: Engine::load(options).unwrap() }
 }
 
 /// Starts a server with these settings.

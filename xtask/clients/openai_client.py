@@ -1,4 +1,4 @@
-"""The client of OpenAI: models, completions, chat, responses and decisions, streamed and not, one by one and many at once."""
+"""The client of OpenAI: models, completions, chat, responses, decisions and embeddings, streamed and not, one by one and many at once."""
 
 import asyncio
 
@@ -18,6 +18,7 @@ def check(url, _):
     chat(client)
     responses(client)
     decisions(client)
+    embeddings(client)
     errors(client)
     asyncio.run(at_once(url))
 
@@ -76,6 +77,20 @@ def decisions(client):
     assert 0 <= urgency.score <= 2 and len(urgency.probabilities) == 3
     alone = [client.decisions.create(model="demo", input="I was charged twice.", questions=[one]).answers[0] for one in questions]
     assert alone == [refund, team, urgency], "questions do not change each other"
+
+
+def embeddings(client):
+    # The demo model writes text, so the request says how it embeds. The client asks for base64 unless it is told otherwise.
+    request = {"model": "demo", "input": ["Who is king?", "It rains."], "extra_body": {"pooling": "mean"}}
+    whole, listed = (client.embeddings.create(**request, **more) for more in ({}, {"encoding_format": "float"}))
+    for one, other in zip(whole.data, listed.data, strict=True):
+        # The client reads base64 as 32-bit numbers, and a list as 64-bit numbers with the fewest digits.
+        assert one.index == other.index and len(one.embedding) == len(other.embedding)
+        assert all(abs(a - b) < 1e-6 for a, b in zip(one.embedding, other.embedding))
+        assert abs(sum(value * value for value in one.embedding) - 1) < 1e-4
+    assert whole.usage.total_tokens == listed.usage.total_tokens == whole.usage.prompt_tokens > 0
+    short = client.embeddings.create(**request, dimensions=8)
+    assert [len(one.embedding) for one in short.data] == [8, 8]
 
 
 def errors(client):

@@ -14,9 +14,10 @@ from schemathesis.openapi.checks import RejectedPositiveData
 
 # Why a request that is valid by its schema may be refused.
 RIGHT_REFUSALS = [
-    # The schemas do not know the model: its context, its vocabulary, its name, how its tokenizer divides a label, and whether it begins
-    # an empty text with a token.
-    r"exceeds? the context",
+    # The schemas do not know the model: its context, its vocabulary, its name, how its tokenizer divides a label, whether it begins
+    # an empty text with a token, and how it embeds texts.
+    r"exceeds? the (context|maximum of)",
+    r"does not say how the states of a text become its embedding|\d+ dimensions, but an embedding of this model has|there is no prompt `",
     r"token ids? outside 0\.\.|is no token; there are",
     r"is the name of the model; give the adapter another",
     r"a label must be one token|a label has at most \d+ tokens",

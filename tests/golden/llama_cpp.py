@@ -26,6 +26,7 @@ NAMES = [
     "gemma3-a",
     "gemma3-b",
     "gpt2-a",
+    "granite-a",
     "llada-a",
     "llama-a",
     "llama-b",

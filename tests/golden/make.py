@@ -53,7 +53,7 @@ VISIBLE = 1e-3
 CACHE_TOLERANCE = 1e-3
 CHECK_TOLERANCE = 1e-3
 MAX_DIRECTORY_BYTES = 600_000
-MAX_TOTAL_BYTES = 10_000_000
+MAX_TOTAL_BYTES = 11_000_000
 
 LLAMA3_SCALING = {
     "factor": 8.0,
@@ -414,7 +414,9 @@ def fill(model, seed):
                 centre, spread = 0.0, 0.4
             elif name.split(".")[-2] in ("wte", "wpe", "embed_tokens", "lm_head"):
                 # Gemma multiplies the embedding by the root of the width: a tied head would predict the last token again and again.
-                scaled = model.config.model_type.startswith("gemma")
+                # Granite multiplies it as well.
+                gemma, granite = (model.config.model_type.startswith(family) for family in ("gemma", "granite"))
+                scaled = gemma or granite and model.config.tie_word_embeddings
                 centre, spread = 0.0, 0.4 / (model.config.hidden_size**0.25 if scaled else 1)
             else:
                 # Conv1D keeps [in, out], Linear [out, in]; spread = sqrt(3) * standard deviation.

@@ -11,6 +11,7 @@ mod chat;
 pub mod classify;
 mod cost;
 pub mod diffuse;
+pub mod embed;
 mod error;
 pub mod foreign;
 pub mod generate;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use redline_api::ApiError;
-use redline_engine::{Cancel, Engine, EngineError, Ticket};
+use redline_engine::{Cancel, EmbedRequest, Engine, EngineError, ModelInfo, Ticket};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::answer::Answer;
@@ -21,6 +21,14 @@ const SMALL: usize = 64 << 10;
 /// Bytes that an answer with scores may take: for each item its scores, in the outcome, in the answer and in JSON.
 pub(crate) fn score_bytes(items: usize, labels: usize) -> usize {
     items.saturating_mul(labels.saturating_mul(64).saturating_add(256))
+}
+
+/// Bytes that an answer with embeddings may take: for each value its number, in the outcome and in JSON, whose text may grow to twice
+/// its length while it is written.
+pub(crate) fn embedding_bytes(request: &EmbedRequest, model: &ModelInfo) -> usize {
+    let own = model.embedding_width;
+    let values = request.dimensions.map_or(own, |dimensions| dimensions.min(own));
+    request.texts.len().saturating_mul(values.saturating_mul(36).saturating_add(256))
 }
 
 /// What a request needs of the server while it runs.

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use redline_api::foreign::GenerationMode;
 use redline_api::{ApiError, Chat, LoadedModel};
-use redline_engine::{AdapterInfo, Cancel, EngineError, PulseState};
+use redline_engine::{AdapterInfo, Cancel, EngineError, Objective, PulseState};
 use tokio::sync::Semaphore;
 
 use crate::clock::unix_seconds;
@@ -84,6 +84,12 @@ impl App {
     /// How the model generates text.
     pub(crate) fn mode(&self) -> GenerationMode {
         GenerationMode::of(&self.model.engine)
+    }
+
+    /// How the model generates text, by name; `None`: it generates none.
+    pub(crate) fn generation(&self) -> Option<&'static str> {
+        let generates = self.model.engine.info().objective != Objective::Encode;
+        generates.then(|| self.mode().name())
     }
 
     /// The names of the model.

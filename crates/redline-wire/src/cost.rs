@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Finite, PrefixCacheUse};
 
-/// The cost of a scoring request: part of `meta` in the answers of `score`, `classify` and `rerank`.
+/// The cost of a scoring request: part of `meta` in the answers of `score`, `classify` and `rerank`; `meta` in those of `embed`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostMeta {
     /// Number of plan lookups that found no plan, in the passes of this request.

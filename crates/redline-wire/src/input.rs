@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::limits::{MAX_BIAS, MAX_ITEMS, MAX_PROMPTS};
-use crate::shape::{list_of, schemas, text, text_or_list_of, token, tokens};
+use crate::shape::{list_of, prompts, schemas, text, text_or_list_of, token, tokens};
 
 /// A string, or a list of token ids. Ids are signed, so that the error about a negative id can show its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -276,12 +276,7 @@ schemas! {
         let items = list_of(generator.subschema_for::<TextOrIds>(), [0, MAX_ITEMS]);
         json!({ "anyOf": [text(), items] })
     };
-    Prompts: |_g| json!({ "anyOf": [
-        text(),
-        list_of(text(), [1, MAX_PROMPTS]),
-        tokens(),
-        list_of(tokens(), [1, MAX_PROMPTS])
-    ] });
+    Prompts: |_g| prompts(MAX_PROMPTS);
     LogitBias: |_g| json!({
         "type": "object",
         "propertyNames": { "pattern": "^(0|[1-9][0-9]{0,9})$" },

@@ -11,6 +11,7 @@ mod cases;
 mod chat;
 mod cost;
 mod diffuse;
+mod embed;
 mod fault;
 mod finite;
 mod foreign;
@@ -38,6 +39,7 @@ pub use cases::{restrict_to_autoregressive, restrict_to_diffusion};
 pub use chat::{ChatKeys, JsonText, TypedObject};
 pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionKeys, DiffusionMeta, DiffusionStep};
+pub use embed::{EmbedLine, Embeddings};
 pub use fault::LineFault;
 pub use finite::Finite;
 pub use foreign::adapters::{AdapterEntry, AdapterList, LoadAdapterBody, UnloadAdapterBody};
@@ -57,6 +59,9 @@ pub use foreign::decision::{
     DecisionOutputDetails, DecisionPart, DecisionPartKind, DecisionQuestionBody, DecisionRole, DecisionText,
     DecisionUsage, DecisionValue, DecisionsAnswer, LevelProbability, OptionProbability, PromptCacheOptions,
 };
+pub use foreign::embeddings::{
+    EmbeddedText, EmbeddingsAnswer, EmbeddingsBody, EncodingFormat, WrittenVector,
+};
 pub use foreign::fault::{
     ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail,
 };
@@ -75,8 +80,8 @@ pub use foreign::systemone::{
     SystemOneUsage,
 };
 pub use foreign::tei::{
-    PredictBody, PredictInputs, PredictedClass, Predictions, TeiClasses, TeiInfo, TeiModelType,
-    TruncationDirection,
+    EmbedBody, PredictBody, PredictInputs, PredictedClass, Predictions, TeiClasses, TeiEmbedding, TeiInfo,
+    TeiModelType, TeiPooling, TruncationDirection,
 };
 pub use foreign::tokens::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody, TokenizerInfo};
 pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};
@@ -89,7 +94,7 @@ pub use perplexity::{Against, KlDivergence, Perplexity, PerplexityEstimate, Perp
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use profile::{TraceArgs, TraceDocument, TraceEvent};
 pub use redline_settings::{
-    Algorithm, BlockCache, FinishReason, LabelEnd, LongLabels, Tokenization, Truncate,
+    Algorithm, BlockCache, FinishReason, LabelEnd, LongLabels, Pooling, Tokenization, Truncate,
 };
 pub use schema::SchemaVersion;
 pub use score::{ItemFault, MonteCarlo, ScoreLine, ScoreMeta, Scoring};

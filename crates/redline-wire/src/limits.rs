@@ -32,7 +32,7 @@ pub const MAX_LABELS: usize = 4_096;
 pub const MAX_PAIRS: usize = 1_000;
 /// Maximum number of documents to rank.
 pub const MAX_DOCUMENTS: usize = 1_000;
-/// Maximum number of texts to classify.
+/// Maximum number of texts to classify or to embed.
 pub const MAX_TEXTS: usize = 2_048;
 /// Maximum number of classes of a request.
 pub const MAX_CLASSES: usize = 1_024;

@@ -61,6 +61,11 @@ pub(crate) fn list_of(items: impl Into<Value>, [min, max]: [usize; 2]) -> Value 
     json!({ "type": "array", "items": items.into(), "minItems": min, "maxItems": max })
 }
 
+/// A text, up to `max` texts, the token ids of one, or those of up to `max`.
+pub(crate) fn prompts(max: usize) -> Value {
+    json!({ "anyOf": [text(), list_of(text(), [1, max]), tokens(), list_of(tokens(), [1, max])] })
+}
+
 /// A string, or a list of any length.
 pub(crate) fn text_or_list_of(items: impl Into<Value>) -> Value {
     json!({ "anyOf": [text(), { "type": "array", "items": items.into() }] })
@@ -106,6 +111,8 @@ pub(crate) struct NoCall;
 pub(crate) struct TextTemplate;
 /// One string, or a list of `MIN` to `MAX` strings.
 pub(crate) struct Texts<const MIN: usize, const MAX: usize>;
+/// A text, up to `MAX` texts, the token ids of one, or those of up to `MAX`.
+pub(crate) struct PromptsUpTo<const MAX: usize>;
 
 schemas! {
     Token: |_g| token();
@@ -145,5 +152,19 @@ impl<const MIN: usize, const MAX: usize> JsonSchema for Texts<MIN, MAX> {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "anyOf": [text(), list_of(text(), [MIN, MAX])] })
+    }
+}
+
+impl<const MAX: usize> JsonSchema for PromptsUpTo<MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Owned(format!("Prompts_up_to_{MAX}"))
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schema(prompts(MAX))
     }
 }

@@ -9,6 +9,8 @@ pub mod classify;
 pub mod completion;
 mod decision;
 pub mod decisions;
+pub mod embed;
+pub mod embeddings;
 mod fields;
 mod generation;
 mod mode;

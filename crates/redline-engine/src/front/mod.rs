@@ -25,7 +25,7 @@ use redline_models::model::OperationCounts;
 use redline_models::sentence::{self, SentenceRules};
 use redline_models::spec::{DecoderSpec, Objective};
 use redline_models::{LoadOptions, Loader, Model, ModelFiles, Weights};
-use redline_settings::{Command, Setting, hint};
+use redline_settings::{Command, Pooling, Setting, hint};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
@@ -67,8 +67,8 @@ pub struct ModelInfo {
     pub classes: Option<Vec<String>>,
     /// Number of values of an embedding.
     pub embedding_width: usize,
-    /// Whether the model says how it embeds texts.
-    pub embeds: bool,
+    /// How the states of a text become its embedding, if the model says so (`modules.json`).
+    pub embedding_pooling: Option<Pooling>,
     /// Number of token types, if the model tells the texts of a pair apart by them.
     pub token_types: Option<usize>,
     /// Number of parameters, a tied head counted once.
@@ -324,7 +324,7 @@ fn info(
         mask_id,
         classes: model.classifier().map(|classifier| classifier.labels.clone()),
         embedding_width: sentence.map_or(facts.hidden, |rules| rules.layers.outputs(facts.hidden)),
-        embeds: sentence.is_some(),
+        embedding_pooling: sentence.map(|rules| rules.pooling),
         token_types: model.token_types(),
         parameters: facts.parameters,
         weight_bytes: model.weight_bytes(),

@@ -269,7 +269,7 @@ pub(crate) mod tests {
             mask_id: None,
             classes: None,
             embedding_width: 8,
-            embeds: false,
+            embedding_pooling: None,
             token_types: None,
             parameters: 600,
             weight_bytes: 2000,

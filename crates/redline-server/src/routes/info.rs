@@ -1,7 +1,8 @@
 //! `GET /info`.
 
+use redline_engine::{ModelInfo, Pooling};
 use redline_wire::limits::{MAX_DOCUMENTS, MAX_TEXTS};
-use redline_wire::{Entries, TeiClasses, TeiInfo, TeiModelType};
+use redline_wire::{Entries, TeiClasses, TeiEmbedding, TeiInfo, TeiModelType, TeiPooling};
 
 use crate::answer::Answer;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
@@ -18,28 +19,50 @@ const OPERATION: Operation = Operation {
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let (app, info) = (&call.app, call.app.model.engine.info());
-        let classes = |names: &[String]| TeiClasses {
-            id2label: Entries(
-                names.iter().enumerate().map(|(at, name)| (at.to_string(), name.clone())).collect(),
-            ),
-            label2id: Entries(names.iter().enumerate().map(|(at, name)| (name.clone(), at)).collect()),
-        };
-        let model_type = match app.config.classes.as_slice() {
-            [] => TeiModelType::Reranker(classes(&["relevance".to_owned()])),
-            names => TeiModelType::Classifier(classes(names)),
-        };
+        let model_type = model_type(&app.config.classes, info);
         Answer::json(&TeiInfo {
             model_id: app.model.name.clone(),
             model_sha: None,
             model_dtype: info.kernel_path.clone(),
+            max_client_batch_size: match model_type {
+                TeiModelType::Reranker(_) => MAX_DOCUMENTS,
+                TeiModelType::Classifier(_) | TeiModelType::Embedding(_) => MAX_TEXTS,
+            },
             model_type,
             max_concurrent_requests: app.config.limits.queue,
             max_input_length: info.context,
             max_batch_tokens: info.max_chunk,
-            max_client_batch_size: if app.config.classes.is_empty() { MAX_DOCUMENTS } else { MAX_TEXTS },
             auto_truncate: false,
-            generation: app.mode().name(),
+            generation: app.generation(),
             version: env!("CARGO_PKG_VERSION"),
         })
     })
+}
+
+/// What the server is used for: the classes of `/predict` if it has some, or else what the model was trained for. A model that was
+/// trained for none of these ranks documents by what it writes.
+fn model_type(of_server: &[String], model: &ModelInfo) -> TeiModelType {
+    if !of_server.is_empty() {
+        return TeiModelType::Classifier(classes(of_server));
+    }
+    match (model.classes.as_deref(), model.embedding_pooling) {
+        (Some([relevance]), _) => TeiModelType::Reranker(classes(std::slice::from_ref(relevance))),
+        (Some(names), _) => TeiModelType::Classifier(classes(names)),
+        (None, Some(pooling)) => TeiModelType::Embedding(TeiEmbedding {
+            pooling: match pooling {
+                Pooling::First => TeiPooling::Cls,
+                Pooling::Mean => TeiPooling::Mean,
+                Pooling::Last => TeiPooling::LastToken,
+            },
+        }),
+        (None, None) => TeiModelType::Reranker(classes(&["relevance".to_owned()])),
+    }
+}
+
+fn classes(names: &[String]) -> TeiClasses {
+    let numbered = || names.iter().enumerate();
+    TeiClasses {
+        id2label: Entries(numbered().map(|(at, name)| (at.to_string(), name.clone())).collect()),
+        label2id: Entries(numbered().map(|(at, name)| (name.clone(), at)).collect()),
+    }
 }

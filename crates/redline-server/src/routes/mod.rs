@@ -5,6 +5,8 @@ mod chat;
 mod classify;
 mod completions;
 mod decisions;
+mod embed;
+mod embeddings;
 mod health;
 mod info;
 mod metrics;
@@ -40,6 +42,8 @@ const ALL: &[&[Route]] = &[
     classify::ROUTES,
     completions::ROUTES,
     decisions::ROUTES,
+    embed::ROUTES,
+    embeddings::ROUTES,
     health::ROUTES,
     metrics::ROUTES,
     info::ROUTES,

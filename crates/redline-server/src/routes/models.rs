@@ -57,6 +57,6 @@ fn entry(app: &App, id: String, parent: Option<String>) -> ModelEntry {
         root: app.model.name.clone(),
         parent,
         max_model_len: app.model.engine.info().context,
-        generation: app.mode().name(),
+        generation: app.generation(),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use redline_engine::EngineError;
+use redline_engine::{EngineError, Objective};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -110,7 +110,7 @@ struct Abilities {
 fn abilities(call: Call) -> Handled {
     Box::pin(async move {
         let (app, engine) = (&call.app, &call.app.model.engine);
-        let text = reads_text(app);
+        let text = reads_text(app).and_then(|()| writes_text(app));
         let chat = text.clone().and_then(|()| app.chat("messages").map(drop));
         let masks = engine.check_fills_masks().map_err(|error| Fault::of_engine(&error, "model"));
         let parts = [
@@ -134,4 +134,13 @@ fn abilities(call: Call) -> Handled {
 fn reads_text(app: &App) -> Result<(), Fault> {
     let none = || EngineError::NoTokenizer(app.model.name.clone());
     app.model.engine.tokenizer().map(|_| ()).ok_or_else(|| Fault::of_engine(&none(), "model"))
+}
+
+/// Refuses a model that only encodes.
+fn writes_text(app: &App) -> Result<(), Fault> {
+    let engine = &app.model.engine;
+    match engine.info().objective {
+        Objective::Encode => engine.check_predicts_next().map_err(|error| Fault::of_engine(&error, "model")),
+        _ => Ok(()),
+    }
 }

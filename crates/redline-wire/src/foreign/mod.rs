@@ -6,6 +6,7 @@ pub(crate) mod chat;
 pub(crate) mod classify;
 pub(crate) mod completion;
 pub(crate) mod decision;
+pub(crate) mod embeddings;
 pub(crate) mod fault;
 mod generation;
 pub(crate) mod models;

@@ -29,6 +29,6 @@ pub struct ModelEntry {
     pub parent: Option<String>,
     /// Longest sequence in tokens.
     pub max_model_len: usize,
-    /// How text is generated: `autoregressive` or `diffusion`.
-    pub generation: &'static str,
+    /// How text is generated: `autoregressive` or `diffusion`; `null`: the model generates none.
+    pub generation: Option<&'static str>,
 }

@@ -1,4 +1,4 @@
-//! `/predict` and `/info`, as Text Embeddings Inference has them.
+//! `/predict`, `/embed` and `/info`, as Text Embeddings Inference has them.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::limits::MAX_TEXTS;
-use crate::named::names;
-use crate::shape::{list_of, one_of, schemas, text};
-use crate::{Entries, Finite};
+use crate::named::{self, names};
+use crate::shape::{self, list_of, one_of, schemas, text};
+use crate::{Entries, Finite, Pooling, Prompts};
 
 /// Asks for the class of texts.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -24,6 +24,30 @@ pub struct PredictBody {
     pub truncation_direction: Option<TruncationDirection>,
     /// Whether scores are log-probabilities.
     pub raw_scores: Option<bool>,
+}
+
+/// Asks for a vector of each text.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EmbedBody {
+    /// A text, texts, the token ids of one text, or those of several.
+    #[schemars(with = "shape::PromptsUpTo<MAX_TEXTS>")]
+    pub inputs: Prompts,
+    /// Whether vectors are divided by their length, to length 1; yes if absent.
+    pub normalize: Option<bool>,
+    /// Whether texts that are too long are cut.
+    pub truncate: Option<bool>,
+    /// The end at which they are cut; the right one if absent.
+    pub truncation_direction: Option<TruncationDirection>,
+    /// The name of the task whose prompt is put before every text.
+    pub prompt_name: Option<String>,
+    /// Number of values of a vector, if it is to be less than the model's own.
+    #[schemars(range(min = 1))]
+    pub dimensions: Option<usize>,
+    /// How the states of a text become one vector; `null`: as the model says.
+    #[serde(default, with = "named::optional")]
+    #[schemars(with = "Option<named::OneOf<Pooling>>")]
+    pub pooling: Option<Pooling>,
 }
 
 /// The end at which texts are cut.
@@ -159,8 +183,8 @@ pub struct TeiInfo {
     pub max_client_batch_size: usize,
     /// Whether texts that are too long are cut without being asked: they are not.
     pub auto_truncate: bool,
-    /// How text is generated: `autoregressive` or `diffusion`.
-    pub generation: &'static str,
+    /// How text is generated: `autoregressive` or `diffusion`; `null`: the model generates none.
+    pub generation: Option<&'static str>,
     /// The version of the server.
     pub version: &'static str,
 }
@@ -173,6 +197,27 @@ pub enum TeiModelType {
     Classifier(TeiClasses),
     /// It ranks documents.
     Reranker(TeiClasses),
+    /// It embeds texts.
+    Embedding(TeiEmbedding),
+}
+
+/// How a model embeds texts.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TeiEmbedding {
+    /// How the states of a text become one vector.
+    pub pooling: TeiPooling,
+}
+
+/// How the states of a text become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TeiPooling {
+    /// The state of the first token.
+    Cls,
+    /// The mean of all states.
+    Mean,
+    /// The state of the last token.
+    LastToken,
 }
 
 /// The classes of a model.
@@ -212,5 +257,22 @@ mod tests {
         {
             assert!(serde_json::from_str::<PredictInputs>(json).is_err(), "{json}");
         }
+    }
+
+    #[test]
+    fn a_request_to_embed_has_texts_or_token_ids() {
+        let body = |json: &str| serde_json::from_str::<EmbedBody>(json).map_err(|error| error.to_string());
+        for (json, count) in
+            [(r#""a""#, 1), (r#"["a"]"#, 1), (r#"["a","b"]"#, 2), ("[1,2]", 1), ("[[1],[2]]", 2), ("[]", 0)]
+        {
+            assert_eq!(body(&format!(r#"{{"inputs":{json}}}"#)).unwrap().inputs.0.len(), count, "{json}");
+        }
+        let full = r#"{"inputs":"a","normalize":false,"truncate":true,"truncation_direction":"Left","prompt_name":"query","dimensions":4,
+            "pooling":"cls"}"#;
+        assert_eq!(body(full).unwrap().pooling, Some(Pooling::First));
+        assert!(body(r#"{"inputs":[["a","b"]]}"#).unwrap_err().contains("expected i64"));
+        assert!(body(r#"{"inputs":"a","input":"b"}"#).unwrap_err().contains("unknown field `input`"));
+        let pooling = |of: TeiPooling| serde_json::to_string(&of).unwrap();
+        assert_eq!([TeiPooling::Cls, TeiPooling::LastToken].map(pooling), [r#""cls""#, r#""last_token""#]);
     }
 }

@@ -1,0 +1,48 @@
+//! `POST /embed`.
+
+use axum::http::StatusCode;
+use redline_api::foreign::{embed, embeddings};
+use redline_wire::limits::MAX_TEXTS;
+use redline_wire::{EmbedBody, Finite};
+
+use crate::admission::{Desk, Need, embedding_bytes, run_one};
+use crate::answer::Answer;
+use crate::app::App;
+use crate::fault::Fault;
+use crate::form::Form;
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
+
+pub(super) const ROUTES: &[Route] = &[Route { form: Form::Tei, ..Route::post("/embed", answer, OPERATION) }];
+
+const OPERATION: Operation = Operation {
+    summary: "Makes a vector of each text, in the form of Text Embeddings Inference.",
+    request_bodies: &[schema_of::<EmbedBody>],
+    response: ResponseBody::Json(&[schema_of::<Vec<Vec<Finite<f32>>>>]),
+    further_statuses: &[],
+};
+
+fn answer(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: EmbedBody = call.parse().await?;
+        let size = body.inputs.0.len();
+        if size > MAX_TEXTS {
+            let message = format!("{size} texts are given; give at most {MAX_TEXTS}");
+            return Err(
+                Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", message).of_field("inputs")
+            );
+        }
+        let mut request = embed::request(body).map_err(|error| Fault::of(error, "inputs"))?;
+        request.cache_salt = call.salt("");
+        request.queueing = call.queueing();
+        request.timeout_s = Some(call.timeout_s(None));
+        let answer_bytes = embedding_bytes(&request, call.app.model.engine.info());
+        let need = Need { param: "inputs", prompts: 1, answer_bytes };
+        let submit = move |desk: &Desk<'_>| {
+            request.timeout_s = desk.time_left(request.timeout_s)?;
+            let submitted = desk.engine.submit_embed(request, desk.cancel);
+            submitted.map_err(|error| embeddings::named(error, "inputs"))
+        };
+        let build = move |_: &App, outcome| Answer::json(&embed::answer(outcome));
+        run_one(&call, need, submit, build).await
+    })
+}

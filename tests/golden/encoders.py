@@ -815,8 +815,9 @@ def make_all(out):
     folder.mkdir(exist_ok=True)
     manifest = {encoder.name: make_encoder(encoder, folder) for encoder in ENCODERS}
     write_json(folder / "manifest.json", manifest)
-    require(size(folder) <= MAX_TOTAL_BYTES, f"{size(folder)} bytes in all")
-    print(f"{len(manifest)} encoders, {size(folder)} bytes")
+    total = sum(size(folder / name) for name in manifest)
+    require(total <= MAX_TOTAL_BYTES, f"{total} bytes in all")
+    print(f"{len(manifest)} encoders, {total} bytes")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ struct Options {
 }
 
 /// `cargo xtask golden`: autoregressive models, models that fill masks, label scores of the latter, sampled continuations, chat
-/// templates, and adapters.
+/// templates, adapters, and encoders.
 pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
     for file in [
@@ -39,6 +39,7 @@ pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
         "tests/golden/sampling.py",
         "tests/golden/chat.py",
         "tests/golden/adapters.py",
+        "tests/golden/encoders.py",
     ] {
         let requirements = "tests/golden/requirements.txt";
         let script = Script { venv: ".venv-golden", requirements, environment: None, file };

@@ -10,6 +10,7 @@ use redline_weights::{Checkpoint, ConfigFile};
 
 use crate::ModelError;
 use crate::block::pooled::{HeadLayer, PooledLayers};
+use crate::family;
 use crate::step::padded;
 
 /// How an embedding model makes one vector of a text.
@@ -93,7 +94,8 @@ fn read_pooling(dir: &Path) -> Result<Pooling, ModelError> {
             pooling = found;
         }
     }
-    pooling.ok_or_else(|| config.refuse("pooling_mode_mean_tokens", supported).into())
+    // As in the library, the mean if nothing is said.
+    Ok(pooling.unwrap_or(Pooling::Mean))
 }
 
 /// A dense layer of `width` inputs; `width` becomes its number of outputs.
@@ -102,14 +104,24 @@ fn read_dense(exec: Exec<'_>, dir: &Path, width: &mut usize) -> Result<HeadLayer
     if config.usize("in_features")? != *width {
         return Err(config.refuse("in_features", format!("`{width}`, as many as there are")).into());
     }
-    let outputs = config.usize("out_features")?;
+    for key in ["use_residual", "module_input_name", "module_output_name"] {
+        let is_default =
+            config.opt_str(key).is_ok_and(|name| matches!(name, None | Some("sentence_embedding")));
+        if !is_default && config.opt_bool(key).ok() != Some(Some(false)) {
+            return Err(config.refuse(key, "no such key").into());
+        }
+    }
+    let outputs = family::positive(&config, "out_features")?;
     let activation = match config.opt_str("activation_function")?.and_then(|name| name.rsplit('.').next()) {
         Some("Identity") => ActivationFunction::None,
         None | Some("Tanh") => ActivationFunction::Tanh,
         Some("GELU") => ActivationFunction::Gelu,
         Some("SiLU") => ActivationFunction::Silu,
+        Some("ReLU") => ActivationFunction::Relu,
         Some(_) => {
-            return Err(config.refuse("activation_function", "`Identity`, `Tanh`, `GELU` or `SiLU`").into());
+            return Err(config
+                .refuse("activation_function", "`Identity`, `Tanh`, `GELU`, `ReLU` or `SiLU`")
+                .into());
         }
     };
     let checkpoint = Checkpoint::open(dir)?;

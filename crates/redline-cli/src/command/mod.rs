@@ -12,6 +12,7 @@ mod demo;
 mod diffuse;
 mod directory;
 mod doctor;
+mod embed;
 mod export;
 mod finish;
 mod generate;
@@ -44,7 +45,7 @@ use crate::help::{self as texts, Listed};
 use crate::message::Failure;
 use crate::usage;
 
-/// LLM inference engine: scores, generates, fills masks, and measures.
+/// LLM inference engine: scores, generates, fills masks, embeds, and measures.
 #[derive(Debug, Parser)]
 #[command(name = "redline", version, after_help = env::help(), disable_help_subcommand = true)]
 struct Cli {
@@ -68,6 +69,8 @@ enum Command {
     Classify(Box<classify::ClassifyArgs>),
     /// Order documents by their relevance to a query
     Rerank(Box<rerank::RerankArgs>),
+    /// Make a vector of each text
+    Embed(Box<embed::EmbedArgs>),
     /// Continue a prompt
     Generate(Box<generate::GenerateArgs>),
     /// Converse with a model that has a chat template
@@ -161,6 +164,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Score(args) => score::run(&args, &context),
         Command::Classify(args) => classify::run(&args, &context),
         Command::Rerank(args) => rerank::run(&args, &context),
+        Command::Embed(args) => embed::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
         Command::Chat(args) => chat::run(&args, &context),
         Command::Diffuse(args) => diffuse::run(&args, &context),

@@ -28,6 +28,13 @@ printf 'Henry is king.\nIt rains.\n' |
     redline rerank --model demo --query "Who is king?" --file - --top-n 1"#,
     ),
     (
+        "embed",
+        r#"redline embed --model demo --pooling mean --text "Henry is king." \
+    --text "It rains."
+echo '{"text": "Henry is king."}' |
+    redline embed --model demo --pooling last --jsonl -"#,
+    ),
+    (
         "generate",
         r#"redline generate --model demo --prompt "In the beginning" --max-new-tokens 16
 redline generate --model demo --prompt "In the beginning" --temperature 0.8 \

@@ -1,4 +1,4 @@
-//! Activations: GELU (exact, and in its tanh form, `gelu_new`), SiLU and tanh, after a linear layer or as gates.
+//! Activations: GELU (exact, and in its tanh form, `gelu_new`), SiLU, tanh and ReLU, after a linear layer or as gates.
 //!
 //! `gelu_new(x) = 0.5 x (1 + tanh u) = x / (1 + exp(-2u))`, `u = sqrt(2/pi) (x + 0.044715 x^3)`; `silu(x) = x / (1 + exp(-x))`:
 //! the second forms have no cancellation. True divisions, exp of [`super::exp`].
@@ -28,6 +28,8 @@ pub enum ActivationFunction {
     Gelu,
     /// The hyperbolic tangent.
     Tanh,
+    /// `x`, or +0 if that is negative (ReLU).
+    Relu,
 }
 
 #[inline(always)]
@@ -38,6 +40,7 @@ pub(crate) fn apply<S: Isa>(s: S, activation: ActivationFunction, x: S::F) -> S:
         ActivationFunction::Silu => silu(s, x),
         ActivationFunction::Gelu => gelu(s, x),
         ActivationFunction::Tanh => soft_capped(s, x, s.splat(1.0)),
+        ActivationFunction::Relu => relu(s, x),
     }
 }
 
@@ -55,6 +58,13 @@ fn gelu_new<S: Isa>(s: S, x: S::F) -> S::F {
 #[inline(always)]
 fn silu<S: Isa>(s: S, x: S::F) -> S::F {
     s.div(x, s.add(exp(s, s.neg(x)), s.splat(1.0)))
+}
+
+/// A NaN stays one.
+#[inline(always)]
+fn relu<S: Isa>(s: S, x: S::F) -> S::F {
+    let zero = s.splat(0.0);
+    s.select_lt(x, zero, zero, x)
 }
 
 /// 1 / (2 sqrt 2): from a magnitude to half of z.
@@ -84,7 +94,7 @@ fn gelu<S: Isa>(s: S, x: S::F) -> S::F {
     }
     let e = exp(s, s.fma(s.mul(x, x), s.splat(-0.5), p));
     let h = s.mul(s.mul(s.splat(0.5), t), e);
-    s.fma(s.neg(magnitude), h, s.select_lt(x, zero, zero, x))
+    s.fma(s.neg(magnitude), h, relu(s, x))
 }
 
 /// `out[r][i] = function(x[r][i]) * x[r][width + i]`, where `x` holds gate and up side by side, `[rows, 2 * width]`.
@@ -120,6 +130,7 @@ impl Kernel for Gate<'_> {
             ActivationFunction::Silu => self.with(s, |gate| silu(s, gate)),
             ActivationFunction::Gelu => self.with(s, |gate| gelu(s, gate)),
             ActivationFunction::Tanh => self.with(s, |gate| apply(s, ActivationFunction::Tanh, gate)),
+            ActivationFunction::Relu => self.with(s, |gate| relu(s, gate)),
         }
     }
 }

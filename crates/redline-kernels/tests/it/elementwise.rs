@@ -139,7 +139,7 @@ fn gelu(x: f32) -> f32 {
 }
 
 #[test]
-fn exact_gelu_and_tanh_follow_their_order_everywhere() {
+fn exact_gelu_tanh_and_relu_follow_their_order_everywhere() {
     let x = gate_values();
     let n = x.len();
     let one = [x.clone(), vec![1.0; n]].concat();
@@ -150,13 +150,14 @@ fn exact_gelu_and_tanh_follow_their_order_everywhere() {
     let cases = [
         (ActivationFunction::Gelu, x.iter().map(|x| gelu(*x)).collect::<Vec<f32>>()),
         (ActivationFunction::Tanh, x.iter().map(tanh).collect()),
+        (ActivationFunction::Relu, x.iter().map(|x| if *x < 0.0 { 0.0 } else { *x }).collect()),
     ];
     let exact = |function, x: &f32| {
         let x = f64::from(*x);
-        if function == ActivationFunction::Tanh {
-            libm::tanh(x)
-        } else {
-            0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
+        match function {
+            ActivationFunction::Tanh => libm::tanh(x),
+            ActivationFunction::Relu => x.max(0.0),
+            _ => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         }
     };
     for (function, want) in &cases {

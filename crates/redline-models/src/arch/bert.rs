@@ -51,7 +51,8 @@ pub(super) fn encoder(
         None | Some("gelu") => ActivationFunction::Gelu,
         Some("gelu_new" | "gelu_pytorch_tanh") => ActivationFunction::GeluNew,
         Some("silu" | "swish") => ActivationFunction::Silu,
-        Some(_) => return Err(config.refuse("hidden_act", "`gelu`, `gelu_new` or `silu`").into()),
+        Some("relu") => ActivationFunction::Relu,
+        Some(_) => return Err(config.refuse("hidden_act", "`gelu`, `gelu_new`, `relu` or `silu`").into()),
     };
     let hidden = positive(config, "hidden_size")?;
     let inner = positive(config, "intermediate_size")?;

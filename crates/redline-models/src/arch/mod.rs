@@ -47,6 +47,7 @@ pub const ALL: &[Architecture] = &[
     dream::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::ARCHITECTURE,
+    gemma3::ENCODER,
     gpt2::ARCHITECTURE,
     granite::ARCHITECTURE,
     llada::ARCHITECTURE,

@@ -30,7 +30,7 @@ const KEYS: &[&str] = &["attention_bias", "mlp_bias", "layer_types", "rope_param
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, KEYS)?;
-    let activation = gelu(config, "hidden_activation")?;
+    let activation = activation(config, "hidden_activation")?;
     let hidden = positive(config, "hidden_size")?;
     let inner = positive(config, "intermediate_size")?;
     let heads = positive(config, "num_attention_heads")?;
@@ -113,7 +113,7 @@ fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     };
     let dense = HeadLayerSpec {
         linear: linear("head.dense", hidden, config.bool_or("classifier_bias", false)?),
-        activation: gelu(config, "classifier_activation")?,
+        activation: activation(config, "classifier_activation")?,
         norm: Some(norm(config, hidden)?("head.norm")),
     };
     let output = HeadLayerSpec {
@@ -132,11 +132,13 @@ fn norm(config: &ConfigFile, width: usize) -> Result<impl Fn(&str) -> NormSpec +
     Ok(move |name: &str| NormSpec { name: name.to_owned(), width, eps, kind })
 }
 
-fn gelu(config: &ConfigFile, key: &str) -> Result<ActivationFunction, ModelError> {
+fn activation(config: &ConfigFile, key: &str) -> Result<ActivationFunction, ModelError> {
     match config.opt_str(key)? {
         None | Some("gelu") => Ok(ActivationFunction::Gelu),
         Some("gelu_new" | "gelu_pytorch_tanh") => Ok(ActivationFunction::GeluNew),
-        Some(_) => Err(config.refuse(key, "`gelu` or `gelu_new`").into()),
+        Some("relu") => Ok(ActivationFunction::Relu),
+        Some("silu" | "swish") => Ok(ActivationFunction::Silu),
+        Some(_) => Err(config.refuse(key, "`gelu`, `gelu_new`, `relu` or `silu`").into()),
     }
 }
 

@@ -82,9 +82,9 @@ fn build(exec: Exec<'_>, kv_heads: &[usize]) -> Model {
     let formats = Formats::one(Format::F32);
     let builder = Builder { spec: &spec, from: MadeUp(exec), formats: &formats };
     let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>().unwrap();
-    let (decoder, head) = builder.assemble(pieces).unwrap();
+    let parts = builder.assemble(pieces).unwrap();
     let footprint = Footprint::new(&spec, &formats, |_, _| 0);
-    model(spec, "LlamaForCausalLM", &formats, decoder, head, footprint)
+    model(spec, "LlamaForCausalLM", &formats, parts, footprint)
 }
 
 /// Bits of the logits of every token, run in pieces of `piece` tokens.

@@ -42,7 +42,7 @@ fn a_llama_without_its_optional_keys() {
         assert_eq!((attention.scale, attention.window), (0.25, None));
         assert!(!attention.qkv.has_bias() && !attention.output.has_bias());
         assert!(!spec.layers[1].mlp.up.has_bias() && !spec.layers[1].mlp.down.has_bias());
-        assert!(spec.layers[0].norms().chain([&spec.final_norm]).all(|norm| norm.eps == 1e-6));
+        assert!(spec.layers[0].norms().chain(&spec.final_norm).all(|norm| norm.eps == 1e-6));
         assert!(!spec.tied && attention.head_norms.is_none());
         assert_eq!(theta(&spec), 10_000.0);
     }
@@ -53,7 +53,11 @@ fn the_other_members_have_the_same_epsilon_and_a_head_of_their_own() {
     let keys = json!({"num_key_value_heads": 2, "head_dim": 16, "sliding_window": null});
     for architecture in ["MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"] {
         let spec = spec(&with(rotary(architecture, 1), &keys));
-        assert_eq!((spec.final_norm.eps, spec.tied, theta(&spec)), (1e-6, false, 10_000.0), "{architecture}");
+        assert_eq!(
+            (spec.final_norm.as_ref().unwrap().eps, spec.tied, theta(&spec)),
+            (1e-6, false, 10_000.0),
+            "{architecture}"
+        );
     }
 }
 
@@ -63,7 +67,7 @@ fn a_gpt2_without_its_optional_keys() {
         "vocab_size": 100, "n_ctx": 80});
     let plain = spec(&gpt2);
     assert!(plain.tied && plain.context == 80);
-    assert_eq!((plain.final_norm.eps, plain.layers[0].mlp.up.outputs()), (1e-5, 256));
+    assert_eq!((plain.final_norm.as_ref().unwrap().eps, plain.layers[0].mlp.up.outputs()), (1e-5, 256));
     let scales = |changes: Value| -> Vec<f32> {
         spec(&with(gpt2.clone(), &changes)).layers.iter().map(|layer| layer.attention.scale).collect()
     };

@@ -1,0 +1,233 @@
+//! `redline embed`: one vector for each text.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_api::{LoadedModel, embed};
+use redline_engine::{Cancel, EmbedRequest, EncodeOutcome, Encoded, EngineError, Pooling, Prompt, Truncate};
+use redline_wire::EmbedLine;
+
+use super::{Context, cost, judge};
+use crate::adapters::AdapterFlags;
+use crate::interrupt::Interrupt;
+use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
+use crate::message::{self, Failure};
+use crate::model::{MachineFlags, ModelFlag, ModelName};
+use crate::prefix_cache::PrefixCacheFlags;
+use crate::value;
+use crate::{display, output, table};
+
+/// Longest part of a text that is shown, in characters.
+const TEXT_WIDTH: usize = 40;
+/// Number of values of a vector that are shown.
+const VALUES: usize = 4;
+
+/// Flags of `embed`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct EmbedArgs {
+    #[command(flatten)]
+    model: ModelFlag,
+    /// A text (repeatable)
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    text: Vec<String>,
+    /// Texts from a file, one per line; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Requests from a file, one JSON object per line; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "file", "json", "csv"])]
+    jsonl: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
+    /// How the states of a text become one vector: that of the first token (cls), the mean of all, or that of the last token; default:
+    /// as the model's `modules.json` says
+    #[arg(long, value_parser = value::choice::<Pooling>(), value_name = "HOW")]
+    pooling: Option<Pooling>,
+    /// Whether vectors are divided by their length, to length 1; default: as the model says, or if it says nothing, true
+    #[arg(long, value_name = "BOOL", alias = "normalise")]
+    normalize: Option<bool>,
+    /// Keep only the first N values of a vector, for models that are trained for it
+    #[arg(long, value_name = "N", value_parser = value::count)]
+    dimensions: Option<usize>,
+    /// The task whose prompt is put before every text, such as `query`; default: the model's default, or no prompt
+    #[arg(long, value_name = "TASK")]
+    prompt_name: Option<String>,
+    /// Which end of a text is cut if it exceeds the maximum length; without this flag, such a text is an error
+    #[arg(long, value_parser = value::choice::<Truncate>(), value_name = "END")]
+    truncate: Option<Truncate>,
+    /// Time limit of a request in seconds; a request that exceeds it fails
+    #[arg(long, value_name = "S", value_parser = value::seconds)]
+    timeout: Option<f64>,
+    /// Print one JSON document
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print comma-separated values with a header
+    #[arg(long)]
+    csv: bool,
+    /// Print nothing but the answer
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    machine: MachineFlags,
+    #[command(flatten)]
+    prefix_cache: PrefixCacheFlags,
+    #[command(flatten)]
+    adapters: AdapterFlags,
+}
+
+/// The help text about models and lines.
+const HELP: &str = "A model of sentence-transformers says itself how its states become a vector (`modules.json`); with any other model, \
+     give --pooling. Without --json and --csv, the first values of each vector are shown, and how similar the text is to the first \
+     one (the cosine of the angle between their vectors).\n\n\
+     Keys of a line of --jsonl: id (any value; the answer repeats it), text or texts, prompt_name, pooling, normalize, dimensions, \
+     truncate, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s. An absent key takes \
+     the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
+
+/// Embeds the texts that the flags give, or answers a file of requests.
+pub(super) fn run(args: &EmbedArgs, context: &Context) -> Result<ExitCode, Failure> {
+    args.target.check(args.jsonl.is_some())?;
+    let model = args.model.resolve(context.environment)?;
+    if let Some(path) = &args.jsonl {
+        let lines = Lines::open(path)?;
+        let loaded = load(args, &model, context)?;
+        let mut embeddings = EmbeddedLines { loaded: &loaded, defaults: request(args, Vec::new()) };
+        let interrupt = Interrupt::install()?;
+        let answered =
+            interrupt.during(|_| jsonl::answer_all(lines, &args.target, &mut embeddings, Some(&interrupt)));
+        return Ok(answered?.code());
+    }
+    if args.text.is_empty() && args.file.is_none() {
+        let hint = "`--text TEXT` for each text, `--file FILE`, or requests with `--jsonl FILE`";
+        return Err(Failure::usage("no text given", hint));
+    }
+    let texts = judge::texts(&args.text, args.file.as_deref())?;
+    let loaded = load(args, &model, context)?;
+    let outcome = loaded.engine.embed(request(args, texts.clone()))?;
+    if args.json {
+        output::line(&output::json(&embed::answer(&loaded, outcome))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.csv {
+        output::piece(&judge::csv(&values(&texts, &outcome))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::piece(&render(&texts, &outcome))?;
+    if !args.quiet {
+        let prompts = outcome.texts.iter().map(|text| Some((text.prompt_tokens, text.truncated)));
+        message::say(cost::summary(&loaded, &outcome.cost, (texts.len(), "text"), prompts));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load(args: &EmbedArgs, model: &ModelName, context: &Context) -> Result<LoadedModel, Failure> {
+    let settings = args.machine.resolve(context.environment, &context.clock)?;
+    let settings = args.prefix_cache.resolve(settings, context.environment)?.with_adapters(&args.adapters);
+    settings.load(model, context.environment)
+}
+
+/// The request that the flags make of texts.
+fn request(args: &EmbedArgs, texts: Vec<String>) -> EmbedRequest {
+    EmbedRequest {
+        pooling: args.pooling,
+        normalise: args.normalize,
+        dimensions: args.dimensions,
+        prompt_name: args.prompt_name.clone(),
+        truncate: args.truncate,
+        adapters: args.adapters.choices(),
+        timeout_s: args.timeout,
+        ..EmbedRequest::new(texts.into_iter().map(Prompt::Text).collect())
+    }
+}
+
+/// Answers JSON lines with embeddings.
+struct EmbeddedLines<'a> {
+    loaded: &'a LoadedModel,
+    defaults: EmbedRequest,
+}
+
+impl Answers for EmbeddedLines<'_> {
+    type Request = EmbedLine;
+    type Context = ();
+    type Outcome = Result<EncodeOutcome, EngineError>;
+
+    fn begin(&mut self, line: EmbedLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
+        let request = embed::request(line, &self.defaults);
+        done.with_outcome_of(self.loaded.engine.submit_embed(request, &Cancel::new())?);
+        Ok(())
+    }
+
+    fn answer(&mut self, (): (), outcome: Self::Outcome) -> Result<Answer, Failure> {
+        let json = output::json(&embed::answer(self.loaded, outcome?))?;
+        Ok(Answer { json, stop: false })
+    }
+}
+
+/// The rows of the comma-separated values: the text and its vector.
+fn values(texts: &[String], outcome: &EncodeOutcome) -> Vec<Vec<String>> {
+    let width = outcome.texts.first().map_or(0, |text| text.values.len());
+    let header = std::iter::once("text".to_owned()).chain((0..width).map(|i| i.to_string())).collect();
+    let row = |(text, Encoded { values, .. }): (&String, &Encoded)| {
+        std::iter::once(text.clone()).chain(values.iter().map(f32::to_string)).collect()
+    };
+    std::iter::once(header).chain(texts.iter().zip(&outcome.texts).map(row)).collect()
+}
+
+/// One line per text: its tokens, its similarity to the first text, and the first values of its vector.
+fn render(texts: &[String], outcome: &EncodeOutcome) -> String {
+    let width = outcome.texts.first().map_or(0, |text| text.values.len());
+    let shown = VALUES.min(width);
+    let mut header = ["text", "tokens", "similarity"].map(str::to_owned).to_vec();
+    header.extend((0..shown).map(|i| format!("[{i}]")));
+    header.extend((width > shown).then(|| format!("... [{}]", width - 1)));
+    let columns = header.len();
+    let mut rows = vec![header];
+    for (text, Encoded { values, prompt_tokens, .. }) in texts.iter().zip(&outcome.texts) {
+        let mut row = vec![display::shortened(text, TEXT_WIDTH), prompt_tokens.to_string()];
+        row.push(format!("{:.4}", cosine(&outcome.texts[0].values, values)));
+        row.extend(values[..shown].iter().map(|value| format!("{value:.5}")));
+        row.extend(values.last().filter(|_| width > shown).map(|value| format!("{value:.5}")));
+        rows.push(row);
+    }
+    table::align(&rows, columns)
+}
+
+/// The cosine of the angle between two vectors; 0 if one of them is zero.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let lengths = (dot(a, a) * dot(b, b)).sqrt();
+    if lengths > 0.0 { dot(a, b) / lengths } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches as _;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_of_the_command_reaches_the_request() {
+        let line = "--pooling cls --normalize false --dimensions 8 --prompt-name query --truncate left --timeout 2.5";
+        let command = EmbedArgs::augment_args(clap::Command::new("embed").no_binary_name(true));
+        let matches = command.try_get_matches_from(line.split_whitespace()).unwrap();
+        let args = EmbedArgs::from_arg_matches(&matches).unwrap();
+        let expected = EmbedRequest {
+            pooling: Some(Pooling::First),
+            normalise: Some(false),
+            dimensions: Some(8),
+            prompt_name: Some("query".to_owned()),
+            truncate: Some(Truncate::Left),
+            timeout_s: Some(2.5),
+            ..EmbedRequest::new(vec![Prompt::Text("t".to_owned())])
+        };
+        assert_eq!(format!("{:#?}", request(&args, vec!["t".to_owned()])), format!("{expected:#?}"));
+    }
+
+    #[test]
+    fn the_similarity_is_a_cosine() {
+        assert_eq!(cosine(&[3.0, 4.0], &[6.0, 8.0]), 1.0);
+        assert_eq!(cosine(&[1.0, 0.0], &[0.0, 2.0]), 0.0);
+        assert_eq!(cosine(&[1.0, 0.0], &[-2.0, 0.0]), -1.0);
+        assert_eq!(cosine(&[0.0, 0.0], &[1.0, 0.0]), 0.0);
+    }
+}

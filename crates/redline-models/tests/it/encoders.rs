@@ -1,0 +1,280 @@
+//! Encoders: states and classes, compared with transformers in f32; the same bits in any company and on any tier.
+
+use std::path::PathBuf;
+
+use redline_kernels::op::kv::KvFormat;
+use redline_kernels::{Format, Simd};
+use redline_models::spec::Objective;
+use redline_models::{ModelFiles, arch, sentence};
+use redline_weights::ConfigFile;
+use serde_json::{Map, Value, json};
+
+use crate::reference::{Bench, Values, bits, golden_root, kv, nmse, on_team, open};
+
+/// A text with its results by the reference.
+struct Text {
+    ids: Vec<u32>,
+    second: Option<usize>,
+    /// `[tokens, hidden]`
+    states: Vec<f32>,
+}
+
+fn goldens() -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = std::fs::read_dir(golden_root().join("encoders"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir() && !path.ends_with("qwen3-embed-a"))
+        .collect();
+    dirs.sort();
+    assert!(dirs.len() >= 9, "two of each family, found {dirs:?}");
+    dirs
+}
+
+fn texts(values: &Values, hidden: usize) -> Vec<Text> {
+    let (ids, types, lengths) = (values.ids("ids"), values.ids("types"), values.ids("lengths"));
+    let (states, longest) = (values.floats("hidden"), ids.len() / lengths.len());
+    let text = |(at, &length): (usize, &u32)| {
+        let (first, length) = (at * longest, length as usize);
+        let of_text = first..first + length;
+        Text {
+            ids: ids[of_text.clone()].to_vec(),
+            second: types[of_text].iter().position(|kind| *kind == 1),
+            states: states[first * hidden..(first + length) * hidden].to_vec(),
+        }
+    };
+    lengths.iter().enumerate().map(text).collect()
+}
+
+fn reference(dir: &std::path::Path, hidden: usize) -> (Values, Vec<Text>) {
+    let values = Values::read(&dir.join("reference.safetensors"));
+    let texts = texts(&values, hidden);
+    (values, texts)
+}
+
+#[test]
+fn states_match_the_reference() {
+    for dir in goldens() {
+        for (format, most) in [(Format::F32, 1e-9), (Format::Bf16, 1e-4)] {
+            let mut bench = Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), 2);
+            assert_eq!(bench.model.facts().objective, Objective::Encode);
+            let (_, texts) = reference(&dir, bench.model.facts().hidden);
+            let mut found = (Vec::new(), Vec::new());
+            for text in &texts {
+                let sequence = bench.sequence();
+                found.0.extend(bench.states(&[(sequence, &text.ids, text.second)], None).concat());
+                found.1.extend(&text.states);
+            }
+            let error = nmse(&found.0, &found.1);
+            assert!(error <= most, "{}: NMSE {error:e} in {format}", dir.display());
+        }
+    }
+}
+
+/// Pooled by hand, then through the layers of the head.
+#[test]
+fn classes_match_the_reference() {
+    let mut checked = 0;
+    for dir in goldens() {
+        let mut bench = Bench::new(open(&dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
+        let Some(classifier) = bench.model.classifier().cloned() else { continue };
+        let hidden = bench.model.facts().hidden;
+        let (values, texts) = reference(&dir, hidden);
+        let mut found = Vec::new();
+        for text in &texts {
+            let sequence = bench.sequence();
+            let states = bench.states(&[(sequence, &text.ids, text.second)], None);
+            let pooled = match classifier.pooling {
+                redline_settings::Pooling::First => states[0].clone(),
+                redline_settings::Pooling::Last => states[states.len() - 1].clone(),
+                redline_settings::Pooling::Mean => (0..hidden)
+                    .map(|i| states.iter().map(|state| state[i]).sum::<f32>() / states.len() as f32)
+                    .collect(),
+            };
+            found.extend(on_team(|exec| classifier.layers.apply(exec, &pooled)));
+        }
+        let error = nmse(&found, &values.floats("logits"));
+        assert!(error <= 1e-9, "{}: NMSE {error:e}", dir.display());
+        assert_eq!(found.len(), texts.len() * classifier.labels.len());
+        checked += 1;
+    }
+    assert!(checked >= 5, "{checked} classifiers");
+}
+
+/// Alone or with other texts, all rows or some, on any tier and number of threads.
+#[test]
+fn a_text_has_the_same_bits_in_any_company() {
+    for dir in goldens() {
+        for format in [Format::F32, Format::Bf16, Format::parse("w8").unwrap(), Format::parse("w4").unwrap()]
+        {
+            let new = |simd, threads| Bench::new(open(&dir, Some(format)), kv(format), simd, threads);
+            let mut alone = new(Simd::best(), 1);
+            let (_, texts) = reference(&dir, alone.model.facts().hidden);
+            let each = |bench: &mut Bench, text: &Text| {
+                let sequence = bench.sequence();
+                bench.states(&[(sequence, &text.ids, text.second)], None)
+            };
+            let expected: Vec<Vec<Vec<f32>>> = texts.iter().map(|text| each(&mut alone, text)).collect();
+            for simd in Simd::variants() {
+                let mut bench = new(simd, 3);
+                let sequences: Vec<_> = texts.iter().map(|_| bench.sequence()).collect();
+                let parts: Vec<_> = texts
+                    .iter()
+                    .zip(&sequences)
+                    .map(|(text, &sequence)| (sequence, &text.ids[..], text.second))
+                    .collect();
+                let together = bench.states(&parts, None);
+                assert_eq!(bits(&together), bits(&expected.concat()), "{} {format}", dir.display());
+                // Every third row, so that the wanted rows of a text are not neighbours.
+                let some: Vec<usize> = (0..together.len()).step_by(3).collect();
+                let few = bench.states(&parts, Some(&some));
+                let of_all: Vec<Vec<f32>> = some.iter().map(|&row| together[row].clone()).collect();
+                assert_eq!(bits(&few), bits(&of_all), "{} {format}, some rows", dir.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn layers_of_an_encoder_share_the_place_of_their_keys() {
+    let model = open(&golden_root().join("encoders/modernbert-a"), None);
+    assert_eq!((model.layers(), model.kv_shapes(KvFormat::F32).len()), (4, 1));
+    // Nothing is kept for logits over a vocabulary.
+    let [one, two] = [1, 2].map(|outputs| model.arena_size(1, outputs).values);
+    assert_eq!(two - one, 3 * 48);
+}
+
+/// The specification of a golden checkpoint's configuration with other values. A change of null removes the key.
+fn changed(golden: &str, changes: &Value) -> Result<(), String> {
+    let text = std::fs::read(golden_root().join("encoders").join(golden).join("config.json")).unwrap();
+    let mut config: Map<String, Value> = serde_json::from_slice(&text).unwrap();
+    for (key, value) in changes.as_object().unwrap() {
+        match value {
+            Value::Null => drop(config.remove(key)),
+            value => drop(config.insert(key.clone(), value.clone())),
+        }
+    }
+    let config = ConfigFile::from_bytes("config.json", &serde_json::to_vec(&config).unwrap()).unwrap();
+    arch::specification(&config).map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn keys_that_would_change_the_result_are_refused_by_name() {
+    for (golden, changes, names) in [
+        ("bert-a", json!({"hidden_act": "relu6"}), &["hidden_act", "relu6", "gelu"][..]),
+        (
+            "bert-a",
+            json!({"position_embedding_type": "relative_key"}),
+            &["position_embedding_type", "absolute"],
+        ),
+        ("bert-a", json!({"is_decoder": true}), &["is_decoder", "false"]),
+        ("bert-a", json!({"num_attention_heads": 7}), &["hidden_size", "60", "7"]),
+        ("bert-a", json!({"type_vocab_size": 0}), &["type_vocab_size", "from 1"]),
+        ("bert-a", json!({"layer_norm_eps": -1.0}), &["layer_norm_eps", "at least 0"]),
+        ("bert-b", json!({"id2label": {"0": "a", "2": "b"}}), &["id2label.1", "missing"]),
+        ("bert-b", json!({"id2label": {}}), &["id2label", "1 to"]),
+        ("bert-b", json!({"id2label": null, "num_labels": 0}), &["num_labels", "from 1"]),
+        ("xlmr-a", json!({"pad_token_id": [1, 2]}), &["pad_token_id", "several"]),
+        ("xlmr-a", json!({"max_position_embeddings": 2}), &["max_position_embeddings", "more than 2"]),
+        ("modernbert-a", json!({"hidden_activation": "relu6"}), &["hidden_activation", "gelu"]),
+        (
+            "modernbert-a",
+            json!({"global_attn_every_n_layers": 0}),
+            &["global_attn_every_n_layers", "at least 1"],
+        ),
+        ("modernbert-a", json!({"sliding_window": 4}), &["sliding_window"]),
+        ("modernbert-a", json!({"num_attention_heads": 16}), &["num_attention_heads", "16"]),
+        ("modernbert-b", json!({"classifier_pooling": "max"}), &["classifier_pooling", "`cls` or `mean`"]),
+        ("modernbert-b", json!({"classifier_activation": "relu6"}), &["classifier_activation", "gelu"]),
+        (
+            "gemma3-embed-a",
+            json!({"use_bidirectional_attention": false}),
+            &["use_bidirectional_attention", "true"],
+        ),
+    ] {
+        let message = changed(golden, &changes).expect_err(&format!("{golden} {changes}"));
+        for name in names.iter().chain(&["config.json"]) {
+            assert!(message.contains(name), "{golden} {changes}: {message:?} does not name {name}");
+        }
+    }
+}
+
+#[test]
+fn modules_that_would_change_the_embedding_are_refused_by_name() {
+    let golden = golden_root().join("encoders/gemma3-embed-a");
+    let check = |file: &str, change: &dyn Fn(&mut Value), names: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"] {
+            std::fs::copy(golden.join(name), folder.path().join(name)).unwrap();
+        }
+        for (dir, files) in [
+            ("1_Pooling", &["config.json"][..]),
+            ("2_Dense", &["config.json", "model.safetensors"]),
+            ("3_Dense", &["config.json", "model.safetensors"]),
+        ] {
+            std::fs::create_dir(folder.path().join(dir)).unwrap();
+            for name in files {
+                std::fs::copy(golden.join(dir).join(name), folder.path().join(dir).join(name)).unwrap();
+            }
+        }
+        let path = folder.path().join(file);
+        let mut value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut value);
+        std::fs::write(&path, value.to_string()).unwrap();
+        let read = on_team(|exec| sentence::read(exec, folder.path(), 48));
+        match names {
+            [] => assert!(read.unwrap().is_some()),
+            names => {
+                let message = read.expect_err(file).to_string();
+                for name in names.iter().chain(&[file]) {
+                    assert!(message.contains(name), "{message:?} does not name {name}");
+                }
+            }
+        }
+    };
+    check("modules.json", &|_| (), &[]);
+    let kind = |value: &mut Value, at: usize, kind: &str| value[at]["type"] = json!(kind);
+    check(
+        "modules.json",
+        &|v| kind(v, 4, "sentence_transformers.models.LayerNorm"),
+        &["4.type", "LayerNorm"],
+    );
+    check(
+        "modules.json",
+        &|v| kind(v, 0, "sentence_transformers.models.CLIPModel"),
+        &["0.type", "CLIPModel"],
+    );
+    check("modules.json", &|v| drop(v.as_array_mut().unwrap().drain(1..)), &["Pooling"]);
+    check("modules.json", &|v| *v = json!({}), &["{}"]);
+    check(
+        "1_Pooling/config.json",
+        &|v| v["pooling_mode_mean_tokens"] = json!(false),
+        &["cls", "mean", "lasttoken"],
+    );
+    check(
+        "1_Pooling/config.json",
+        &|v| v["pooling_mode_cls_token"] = json!(true),
+        &["pooling_mode_mean_tokens"],
+    );
+    check(
+        "1_Pooling/config.json",
+        &|v| v["pooling_mode_max_tokens"] = json!(true),
+        &["pooling_mode_max_tokens"],
+    );
+    check("1_Pooling/config.json", &|v| v["include_prompt"] = json!(false), &["include_prompt"]);
+    check("2_Dense/config.json", &|v| v["in_features"] = json!(47), &["in_features", "48"]);
+    check(
+        "2_Dense/config.json",
+        &|v| v["activation_function"] = json!("torch.nn.modules.activation.ELU"),
+        &["activation_function"],
+    );
+    check("sentence_bert_config.json", &|v| v["max_seq_length"] = json!(0), &["max_seq_length"]);
+    let default = |v: &mut Value| v["default_prompt_name"] = json!("nothing");
+    check("config_sentence_transformers.json", &default, &["default_prompt_name", "nothing"]);
+}
+
+#[test]
+fn a_directory_without_modules_has_no_rules() {
+    let golden = golden_root().join("encoders/xlmr-b");
+    assert!(ModelFiles::open(&golden).is_ok());
+    assert!(on_team(|exec| sentence::read(exec, &golden, 48)).unwrap().is_none());
+}

@@ -12,6 +12,7 @@ pub fn request(line: ClassifyLine, defaults: &ClassifyRequest) -> ClassifyReques
     let from = &defaults.options;
     ClassifyRequest {
         texts: line.text.0,
+        second_texts: Vec::new(),
         classes: classes.unwrap_or_else(|| defaults.classes.clone()),
         threshold: line.threshold.or(defaults.threshold),
         options: JudgeOptions {
@@ -28,9 +29,9 @@ pub fn request(line: ClassifyLine, defaults: &ClassifyRequest) -> ClassifyReques
     }
 }
 
-/// Builds the JSON document of the answer. `classes` are the classes as requested.
-pub fn answer(model: &LoadedModel, classes: &[Label], outcome: ClassifyOutcome) -> Classification {
-    let names: Vec<String> = classes.iter().map(judge::name).collect();
+/// Builds the JSON document of the answer.
+pub fn answer(model: &LoadedModel, outcome: ClassifyOutcome) -> Classification {
+    let names: Vec<String> = outcome.classes.iter().map(judge::name).collect();
     let result = |(index, classified)| match classified {
         Ok(Classified { probabilities, best, margin, prompt_tokens, truncated, .. }) => ClassResult {
             index,

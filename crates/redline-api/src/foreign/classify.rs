@@ -22,9 +22,9 @@ pub fn request(body: ClassifyBody) -> Result<ClassifyRequest, ApiError> {
     Ok(request)
 }
 
-/// Builds the answer. `classes` are those of the request.
-pub fn answer(head: AnswerHead, classes: &[Label], outcome: ClassifyOutcome) -> ClassifyAnswer {
-    let classes: Vec<String> = classes.iter().map(crate::judge::name).collect();
+/// Builds the answer.
+pub fn answer(head: AnswerHead, outcome: ClassifyOutcome) -> ClassifyAnswer {
+    let classes: Vec<String> = outcome.classes.iter().map(crate::judge::name).collect();
     let text = |(index, Classified { probabilities, best, .. })| ClassifiedText {
         index,
         label: best.and_then(|best: usize| classes.get(best).cloned()),

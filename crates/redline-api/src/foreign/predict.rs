@@ -22,25 +22,31 @@ pub fn batch_size(body: &PredictBody) -> usize {
     }
 }
 
-/// Builds the engine's request. The texts of a pair stand in two lines.
+/// Builds the engine's request.
 pub fn request(body: PredictBody, classes: &[String]) -> Result<(ClassifyRequest, PredictForm), ApiError> {
-    let (is_batch, texts) = match body.inputs {
-        PredictInputs::Single(parts) => (false, vec![parts.join("\n")]),
-        PredictInputs::Batch(batch) => (true, batch.iter().map(|parts| parts.join("\n")).collect()),
+    let (is_batch, inputs) = match body.inputs {
+        PredictInputs::Single(parts) => (false, vec![parts]),
+        PredictInputs::Batch(batch) => (true, batch),
     };
+    let parts = inputs.into_iter().map(|parts| {
+        let mut parts = parts.into_iter();
+        (parts.next().unwrap_or_default(), parts.next())
+    });
+    let (texts, second_texts): (Vec<String>, Vec<Option<String>>) = parts.unzip();
     if texts.is_empty() {
         return Err(refused("inputs", "`inputs` has 0 texts", "give at least one"));
     }
     let classes = classes.iter().cloned().map(Label::Text).collect();
-    let mut request = ClassifyRequest::new(texts, classes);
+    let mut request = ClassifyRequest { second_texts, ..ClassifyRequest::new(texts, classes) };
     if body.truncate == Some(true) {
         request.options.truncate = Some(end_of(body.truncation_direction));
     }
     Ok((request, PredictForm { is_batch, raw: body.raw_scores.unwrap_or(false) }))
 }
 
-/// Builds the answer. `classes` are those of the request.
-pub fn answer(form: PredictForm, classes: &[String], outcome: ClassifyOutcome) -> Predictions {
+/// Builds the answer.
+pub fn answer(form: PredictForm, outcome: ClassifyOutcome) -> Predictions {
+    let classes: Vec<String> = outcome.classes.iter().map(crate::judge::name).collect();
     let predicted = |Classified { probabilities, logprobs, .. }: Classified| {
         let scores = if form.raw { logprobs } else { probabilities };
         let class =

@@ -94,6 +94,7 @@ fn a_classification_tells_everything_of_its_texts() {
         truncated: true,
     };
     let outcome = ClassifyOutcome {
+        classes: ["a", "b"].map(|class| Label::Text(class.to_owned())).to_vec(),
         texts: vec![Err(failed(0)), Ok(sound)],
         class_token_ids: vec![vec![5], vec![6, 9]],
         end_token_ids: vec![2],
@@ -113,8 +114,7 @@ fn a_classification_tells_everything_of_its_texts() {
         "usage": usage(21, 0, 8),
         "meta": meta(json!({ "label_token_ids": [5, [6, 9]], "end_token_ids": [2] })),
     });
-    let classes = ["a", "b"].map(|class| Label::Text(class.to_owned()));
-    assert_eq!(to_value(classify::answer(&small(), &classes, outcome)).unwrap(), expected);
+    assert_eq!(to_value(classify::answer(&small(), outcome)).unwrap(), expected);
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(super) struct ClassifyArgs {
     jsonl: Option<PathBuf>,
     #[command(flatten)]
     target: TargetFlags,
-    /// A class, of one or more tokens (repeatable, at least two)
+    /// A class, of one or more tokens (repeatable, at least two); none for a model with classes of its own
     #[arg(long, value_name = "TEXT")]
     class: Vec<String>,
     /// A text whose best class is less probable than this gets no class
@@ -83,6 +83,9 @@ pub(super) fn run(args: &ClassifyArgs, context: &Context) -> Result<ExitCode, Fa
     }
     let request = request(args)?;
     let (loaded, mut chat) = args.flags.load(&model, context)?;
+    if args.class.is_empty() && loaded.engine.info().classes.is_none() {
+        return Err(Failure::usage("no class given", "`--class TEXT` for each class, at least two"));
+    }
     let options = judge::framed(chat.as_mut(), request.options, ClassifyRequest::INSTRUCTION)?;
     classify_once(&loaded, args, ClassifyRequest { options, ..request })
 }
@@ -92,18 +95,19 @@ fn classify_once(
     args: &ClassifyArgs,
     request: ClassifyRequest,
 ) -> Result<ExitCode, Failure> {
-    let (texts, classes) = (request.texts.clone(), request.classes.clone());
+    let texts = request.texts.clone();
     let outcome = loaded.engine.classify(request)?;
-    warn(&args.class, &outcome, args.flags.quiet);
+    let classes = names(&outcome.classes);
+    warn(&classes, &outcome, args.flags.quiet);
     if args.flags.json {
-        output::line(&output::json(&classify::answer(loaded, &classes, outcome))?)?;
+        output::line(&output::json(&classify::answer(loaded, outcome))?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.flags.csv {
-        output::piece(&judge::csv(&values(&texts, &args.class, &outcome))?)?;
+        output::piece(&judge::csv(&values(&texts, &classes, &outcome))?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::piece(&render(&texts, &args.class, &outcome))?;
+    output::piece(&render(&texts, &classes, &outcome))?;
     if !args.flags.quiet {
         let prompts = outcome.texts.iter().map(|text| text.as_ref().ok());
         let prompts = prompts.map(|text| text.map(|text| (text.prompt_tokens, text.truncated)));
@@ -126,12 +130,15 @@ fn request(args: &ClassifyArgs) -> Result<ClassifyRequest, Failure> {
         let hint = "`--text TEXT` for each text, `--file FILE`, or requests with `--jsonl FILE`";
         return Err(Failure::usage("no text given", hint));
     }
-    if args.class.is_empty() {
-        return Err(Failure::usage("no class given", "`--class TEXT` for each class, at least two"));
-    }
     let request = defaults(args);
     request.check().map_err(Failure::senseless)?;
     Ok(ClassifyRequest { texts: judge::texts(&args.text, args.file.as_deref())?, ..request })
+}
+
+/// The texts of the classes.
+fn names(classes: &[Label]) -> Vec<String> {
+    let name = |class: &Label| if let Label::Text(text) = class { text.clone() } else { String::new() };
+    classes.iter().map(name).collect()
 }
 
 fn warn(classes: &[String], outcome: &ClassifyOutcome, quiet: bool) {
@@ -152,26 +159,22 @@ struct Classifications<'a> {
 
 impl Answers for Classifications<'_> {
     type Request = ClassifyLine;
-    type Context = Vec<Label>;
+    type Context = ();
     type Outcome = Result<ClassifyOutcome, EngineError>;
 
-    fn begin(&mut self, line: ClassifyLine, done: Done<Self::Outcome>) -> Result<Vec<Label>, Failure> {
+    fn begin(&mut self, line: ClassifyLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
         let request = classify::request(line, &self.defaults);
         let options = judge::framed(self.chat.as_mut(), request.options, ClassifyRequest::INSTRUCTION)?;
-        let classes = request.classes.clone();
         let request = ClassifyRequest { options, ..request };
         done.with_outcome_of(self.loaded.engine.submit_classify(request, &Cancel::new())?);
-        Ok(classes)
+        Ok(())
     }
 
-    fn answer(&mut self, classes: Vec<Label>, outcome: Self::Outcome) -> Result<Answer, Failure> {
+    fn answer(&mut self, (): (), outcome: Self::Outcome) -> Result<Answer, Failure> {
         let outcome = outcome?;
-        let names = classes
-            .iter()
-            .map(|class| if let Label::Text(text) = class { text.clone() } else { String::new() });
-        warn(&names.collect::<Vec<_>>(), &outcome, self.quiet);
+        warn(&names(&outcome.classes), &outcome, self.quiet);
         self.quiet |= outcome.prefix_class.is_some();
-        let json = output::json(&classify::answer(self.loaded, &classes, outcome))?;
+        let json = output::json(&classify::answer(self.loaded, outcome))?;
         Ok(Answer { json, stop: false })
     }
 }

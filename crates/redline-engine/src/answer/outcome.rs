@@ -2,7 +2,7 @@
 
 pub use redline_settings::FinishReason;
 
-use crate::request::Algorithm;
+use crate::request::{Algorithm, Label};
 
 /// Token counts of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,9 +143,11 @@ pub struct Classified {
 /// Answer to `classify`.
 #[derive(Clone, Debug)]
 pub struct ClassifyOutcome {
+    /// The classes, of the request or of the model.
+    pub classes: Vec<Label>,
     /// In the order of the texts.
     pub texts: Vec<Result<Classified, ItemError>>,
-    /// The tokens of each class, in the order of the classes.
+    /// The tokens of each class, in the order of the classes; empty for a model with classes of its own.
     pub class_token_ids: Vec<Vec<u32>>,
     /// The tokens that were scored after every class; empty if the end of classes was not scored.
     pub end_token_ids: Vec<u32>,

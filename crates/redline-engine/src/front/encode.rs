@@ -134,6 +134,21 @@ impl Engine {
         Limits { context: limits.context.min(most).min(pass), ..limits }
     }
 
+    /// One text with its special tokens.
+    pub(super) fn encode_text(
+        &self,
+        (noun, index): (&str, usize),
+        text: &str,
+        truncate: Option<Truncate>,
+    ) -> Result<EncodeText, EngineError> {
+        let limits = self.encode_limits();
+        let ids = limits.text(text, true)?;
+        let around = limits.special_ends(&ids);
+        let (ids, truncated) = fitting(&limits, (noun, index), ids, around, truncate)?;
+        self.check_fits((noun, index), ids.len())?;
+        Ok(EncodeText { index, ids, second_text: None, truncated })
+    }
+
     /// Refuses a text that would never fit the memory budget.
     pub(super) fn check_fits(&self, (noun, index): (&str, usize), tokens: usize) -> Result<(), EngineError> {
         let what = format_args!("{noun} {index}");

@@ -7,8 +7,12 @@ use super::{JudgeOptions, Label};
 pub struct ClassifyRequest {
     /// One result per text, in this order. May be empty.
     pub texts: Vec<String>,
+    /// The second text of each pair, if texts are pairs: empty, or one for each text. A model with classes of its own reads both as it
+    /// was trained; for any other, the second one stands in a line of its own.
+    pub second_texts: Vec<Option<String>>,
     /// The classes, at least two with different tokens, in the order of the probabilities. With the default template, a text
-    /// class gets a leading space unless it has one; with another template it is used unchanged.
+    /// class gets a leading space unless it has one; with another template it is used unchanged. Empty for a model with classes of its
+    /// own.
     pub classes: Vec<Label>,
     /// The smallest probability that the best class must have to be the answer; `None`: any.
     pub threshold: Option<f32>,
@@ -26,6 +30,7 @@ impl ClassifyRequest {
 
     /// Creates a request with the default options.
     pub fn new(texts: Vec<String>, classes: Vec<Label>) -> Self {
-        Self { texts, classes, threshold: None, options: JudgeOptions::default() }
+        let second_texts = Vec::new();
+        Self { texts, second_texts, classes, threshold: None, options: JudgeOptions::default() }
     }
 }

@@ -7,6 +7,7 @@ mod class_ends;
 mod demo;
 mod diffusion;
 mod digests;
+mod encoding;
 mod facts;
 mod files;
 mod gauges;

@@ -3,9 +3,9 @@
 //! `gelu_new(x) = 0.5 x (1 + tanh u) = x / (1 + exp(-2u))`, `u = sqrt(2/pi) (x + 0.044715 x^3)`; `silu(x) = x / (1 + exp(-x))`:
 //! the second forms have no cancellation. True divisions, exp of [`super::exp`].
 //!
-//! `gelu(x) = x Phi(x) = max(x, 0) - |x| Phi(-|x|)` (Hendrycks and Gimpel 2016), with `Phi(-z sqrt 2) = erfc(z) / 2`. For `t = 1 / (1 + z / 2)`,
-//! `ln(erfc(z) exp(z^2) / t)` is smooth in t; here it is a polynomial P of degree 9, fitted to it for z up to 14.5 (error 6e-8):
-//! `e = exp(fma(x^2, -1/2, P(t)))`, `h = 1/2 t * e`, `fma(-|x|, h, max(x, 0))`. An infinite x gives NaN.
+//! `gelu(x) = x Phi(x) = max(x, 0) - |x| Phi(-|x|)` (Hendrycks and Gimpel 2016), with `Phi(-z sqrt 2) = erfc(z) / 2`. For
+//! `t = 1 / (1 + z / 2)`, `ln(erfc(z) exp(z^2) / t)` is smooth in t; here it is a polynomial P of degree 9, fitted to it for z up to
+//! 14.5 (error 6e-8): `e = exp(fma(x^2, -1/2, P(t)))`, `h = 1/2 t * e`, `fma(-|x|, h, max(x, 0))`. An infinite x gives NaN.
 
 use redline_simd::{Isa, Kernel, LANES};
 

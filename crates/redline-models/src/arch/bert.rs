@@ -47,13 +47,7 @@ pub(super) fn encoder(
     if !matches!(config.opt_str("position_embedding_type")?, None | Some("absolute")) {
         return Err(config.refuse("position_embedding_type", "`absolute`").into());
     }
-    let activation = match config.opt_str("hidden_act")? {
-        None | Some("gelu") => ActivationFunction::Gelu,
-        Some("gelu_new" | "gelu_pytorch_tanh") => ActivationFunction::GeluNew,
-        Some("silu" | "swish") => ActivationFunction::Silu,
-        Some("relu") => ActivationFunction::Relu,
-        Some(_) => return Err(config.refuse("hidden_act", "`gelu`, `gelu_new`, `relu` or `silu`").into()),
-    };
+    let activation = activation(config)?;
     let hidden = positive(config, "hidden_size")?;
     let inner = positive(config, "intermediate_size")?;
     let heads = positive(config, "num_attention_heads")?;
@@ -125,6 +119,17 @@ pub(super) fn encoder(
         outside: &["classifier."],
         ignored: POOLER,
     })
+}
+
+/// The function of the feed-forward part.
+fn activation(config: &ConfigFile) -> Result<ActivationFunction, ModelError> {
+    match config.opt_str("hidden_act")? {
+        None | Some("gelu") => Ok(ActivationFunction::Gelu),
+        Some("gelu_new" | "gelu_pytorch_tanh") => Ok(ActivationFunction::GeluNew),
+        Some("silu" | "swish") => Ok(ActivationFunction::Silu),
+        Some("relu") => Ok(ActivationFunction::Relu),
+        Some(_) => Err(config.refuse("hidden_act", "`gelu`, `gelu_new`, `relu` or `silu`").into()),
+    }
 }
 
 /// Adds the head: a layer as wide as the states with tanh, then one output for each class, on the state of the first token.

@@ -127,6 +127,12 @@ fn the_base_of_the_rotations_is_where_either_version_writes_it() {
 fn an_architecture_that_is_not_named_is_that_of_the_type_of_the_model() {
     for architecture in arch::ALL {
         let of = architecture.model_type;
+        // Of several forms, the first: without a head for other tasks.
+        if arch::ALL.iter().position(|other| other.model_type == of)
+            != arch::ALL.iter().position(|other| other.name == architecture.name)
+        {
+            continue;
+        }
         for config in [
             json!({"model_type": of}),
             json!({"model_type": of, "architectures": null}),

@@ -245,11 +245,16 @@ fn modules_that_would_change_the_embedding_are_refused_by_name() {
     );
     check("modules.json", &|v| drop(v.as_array_mut().unwrap().drain(1..)), &["Pooling"]);
     check("modules.json", &|v| *v = json!({}), &["{}"]);
+    check("1_Pooling/config.json", &|v| v["pooling_mode_mean_tokens"] = json!(false), &[]);
     check(
         "1_Pooling/config.json",
-        &|v| v["pooling_mode_mean_tokens"] = json!(false),
-        &["cls", "mean", "lasttoken"],
+        &|v| v["pooling_mode"] = json!("max"),
+        &["pooling_mode", "max", "lasttoken"],
     );
+    check("2_Dense/config.json", &|v| v["use_residual"] = json!(true), &["use_residual"]);
+    let name = |v: &mut Value| v["module_input_name"] = json!("token_embeddings");
+    check("2_Dense/config.json", &name, &["module_input_name"]);
+    check("2_Dense/config.json", &|v| v["out_features"] = json!(0), &["out_features", "from 1"]);
     check(
         "1_Pooling/config.json",
         &|v| v["pooling_mode_cls_token"] = json!(true),

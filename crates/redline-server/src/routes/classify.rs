@@ -28,18 +28,16 @@ fn answer(call: Call) -> Handled {
         request.options.adapters = adapters;
         request.options.queueing = call.queueing();
         request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
-        let classes = request.classes.clone();
-        let need = Need {
-            param: "input",
-            prompts: 1,
-            answer_bytes: score_bytes(request.texts.len(), classes.len()),
-        };
+        let own = call.app.model.engine.info().classes.as_ref().map_or(0, Vec::len);
+        let classes = request.classes.len().max(own);
+        let need =
+            Need { param: "input", prompts: 1, answer_bytes: score_bytes(request.texts.len(), classes) };
         let submit = move |desk: &Desk<'_>| {
             request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
             desk.engine.submit_classify(request, desk.cancel)
         };
         let build = move |_: &App, outcome| {
-            let answer = classify::answer(head, &classes, outcome);
+            let answer = classify::answer(head, outcome);
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
         run_one(&call, need, submit, build).await

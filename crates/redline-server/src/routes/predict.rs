@@ -25,7 +25,8 @@ const OPERATION: Operation = Operation {
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let classes = call.app.config.classes.clone();
-        if classes.is_empty() {
+        let own = call.app.model.engine.info().classes.as_ref().filter(|classes| classes.len() > 1);
+        if classes.is_empty() && own.is_none() {
             let message = "the server was started without classes, so the model is not a classifier; `/v1/classify` takes them per request";
             return Err(Fault::new(StatusCode::FAILED_DEPENDENCY, "wrong_model_kind", message));
         }
@@ -42,13 +43,13 @@ fn answer(call: Call) -> Handled {
         request.options.cache_salt = call.salt("");
         request.options.queueing = call.queueing();
         request.options.timeout_s = Some(call.timeout_s(None));
-        let answer_bytes = score_bytes(request.texts.len(), classes.len());
+        let answer_bytes = score_bytes(request.texts.len(), classes.len().max(own.map_or(0, Vec::len)));
         let need = Need { param: "inputs", prompts: 1, answer_bytes };
         let submit = move |desk: &Desk<'_>| {
             request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
             desk.engine.submit_classify(request, desk.cancel)
         };
-        let build = move |_: &App, outcome| Answer::json(&predict::answer(form, &classes, outcome));
+        let build = move |_: &App, outcome| Answer::json(&predict::answer(form, outcome));
         run_one(&call, need, submit, build).await
     })
 }

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::choice::chosen;
 use super::template::{Frame, Shared};
-use super::{Judged, Judgement, check_threshold, label_after, some_label};
+use super::{Judged, Judgement, check_threshold, label_after, own_classes, some_label};
 use crate::answer::outcome::{Classified, ClassifyOutcome, ItemScore};
 use crate::answer::ticket::ClassifyTicket;
 use crate::cancel::Cancel;
@@ -29,11 +30,17 @@ impl ClassifyRequest {
     }
 
     fn frame(&self) -> Result<Frame, EngineError> {
-        let count = self.classes.len();
-        if count < 2 {
-            let fact =
-                format!("{count} class{} nothing to choose", if count == 1 { " leaves" } else { "es leave" });
-            return Err(EngineError::request(fact, "give at least two classes"));
+        let (count, seconds) = (self.classes.len(), self.second_texts.len());
+        if seconds != 0 && seconds != self.texts.len() {
+            let fact = format!("{seconds} second texts for {} texts", self.texts.len());
+            return Err(EngineError::request(fact, "give one for each text, or none"));
+        }
+        // A model may have classes of its own.
+        if count == 1 {
+            return Err(EngineError::request(
+                "1 class leaves nothing to choose",
+                "give at least two classes",
+            ));
         }
         for (index, class) in self.classes.iter().enumerate() {
             some_label(&format!("class {index}"), class)?;
@@ -46,8 +53,16 @@ impl ClassifyRequest {
     }
 
     fn judgement(self) -> Result<Judgement, EngineError> {
+        if self.classes.is_empty() {
+            let hint = "give at least two, or take a model that was trained to classify";
+            return Err(EngineError::request("0 classes leave nothing to choose", hint));
+        }
         let (frame, labels) = (self.frame()?, self.labels());
-        Ok(Judgement { nouns: ("text", "class"), frame, texts: self.texts, labels, options: self.options })
+        let mut texts = self.texts;
+        for (text, second) in texts.iter_mut().zip(self.second_texts) {
+            text.extend(second.iter().flat_map(|second| ["\n", second]));
+        }
+        Ok(Judgement { nouns: ("text", "class"), frame, texts, labels, options: self.options })
     }
 }
 
@@ -80,9 +95,10 @@ fn names(classes: &[Label]) -> Result<String, EngineError> {
 }
 
 /// The outcome. A text has a best class only if the probability of that class reaches the threshold.
-fn outcome(judged: Judged, threshold: Option<f32>) -> ClassifyOutcome {
+fn outcome(judged: Judged, classes: Vec<Label>, threshold: Option<f32>) -> ClassifyOutcome {
     let classified = |(item, cut): (ItemScore, bool)| classified(item, cut, threshold.unwrap_or(0.0));
     ClassifyOutcome {
+        classes,
         texts: judged.texts.into_iter().map(|text| text.map(classified)).collect(),
         class_token_ids: judged.label_token_ids,
         end_token_ids: judged.end_token_ids,
@@ -92,8 +108,7 @@ fn outcome(judged: Judged, threshold: Option<f32>) -> ClassifyOutcome {
 }
 
 fn classified(item: ItemScore, truncated: bool, threshold: f32) -> Classified {
-    let (best, margin) = best(&item.scores);
-    let best = item.scores.get(best).is_some_and(|&share| share >= threshold).then_some(best);
+    let (best, margin) = chosen(&item.scores, threshold);
     Classified {
         probabilities: item.scores,
         logprobs: item.logprobs,
@@ -102,17 +117,6 @@ fn classified(item: ItemScore, truncated: bool, threshold: f32) -> Classified {
         prompt_tokens: item.prompt_tokens,
         truncated,
     }
-}
-
-/// The index of the largest probability, the first among equals, and its margin over the second.
-fn best(probabilities: &[f32]) -> (usize, f32) {
-    let largest = |except: Option<usize>| {
-        let others = probabilities.iter().copied().enumerate().filter(|(place, _)| Some(*place) != except);
-        others.reduce(|best, other| if other.1 > best.1 { other } else { best })
-    };
-    let Some((place, first)) = largest(None) else { return (0, 0.0) };
-    let second = largest(Some(place)).map_or(0.0, |(_, second)| second);
-    (place, first - second)
 }
 
 impl Engine {
@@ -127,8 +131,11 @@ impl Engine {
         request: ClassifyRequest,
         cancel: &Cancel,
     ) -> Result<ClassifyTicket, EngineError> {
-        let threshold = request.threshold;
-        request.judgement()?.submit(self, cancel, move |judged| outcome(judged, threshold))
+        if let Some(classifier) = self.classifier.clone() {
+            return own_classes::submit(self, request, classifier, cancel);
+        }
+        let (threshold, classes) = (request.threshold, request.classes.clone());
+        request.judgement()?.submit(self, cancel, move |judged| outcome(judged, classes, threshold))
     }
 }
 
@@ -149,13 +156,5 @@ mod tests {
         // Only the default template puts a space in front.
         assert!(refused(&["a", " a"], None).is_err());
         assert_eq!(refused(&["a", " a"], Some("{text}")), Ok(()));
-    }
-
-    #[test]
-    fn the_first_of_equals_is_the_best() {
-        assert_eq!(best(&[0.25, 0.5, 0.25]), (1, 0.25));
-        assert_eq!(best(&[0.125, 0.4375, 0.4375]), (1, 0.0));
-        assert_eq!(best(&[0.5, 0.125, 0.375]), (0, 0.125));
-        assert_eq!(best(&[0.25, 0.75]), (1, 0.5));
     }
 }

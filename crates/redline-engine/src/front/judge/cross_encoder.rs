@@ -5,7 +5,8 @@ use std::sync::Arc;
 use redline_models::block::pooled::Classifier;
 use redline_settings::{Setting, hint};
 
-use super::{Nouns, called, cut, rerank};
+use super::order::in_order;
+use super::{Nouns, called, cut};
 use crate::answer::outcome::{EncodeOutcome, ItemError, Ranked, RerankOutcome};
 use crate::answer::ticket::{RerankTicket, Ticket};
 use crate::cancel::Cancel;
@@ -81,7 +82,7 @@ pub(super) fn submit(
                     Ranked { index, relevance, log_odds, prompt_tokens, truncated }
                 });
                 RerankOutcome {
-                    results: rerank::in_order(ranked.collect(), failed, top_n, threshold),
+                    results: in_order(ranked.collect(), failed, top_n, threshold),
                     label_token_ids: Vec::new(),
                     end_token_ids: Vec::new(),
                     prefix_label: None,

@@ -4,10 +4,13 @@
 //! bits as a score request with whole prompts, and their shared prefix is computed once. Templates belong to models: a model
 //! trained for such judgements was trained with one template, and with another its numbers are meaningless.
 
+mod choice;
 mod classify;
 mod cross_encoder;
 mod cut;
 mod labels;
+mod order;
+mod own_classes;
 mod rerank;
 mod template;
 

@@ -2,9 +2,10 @@
 
 use redline_settings::{Setting, hint};
 
+use super::order::in_order;
 use super::template::{Frame, Shared};
 use super::{Judged, Judgement, check_threshold, cross_encoder, label_after, some_label};
-use crate::answer::outcome::{ItemError, Ranked, RerankOutcome};
+use crate::answer::outcome::{Ranked, RerankOutcome};
 use crate::answer::ticket::RerankTicket;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -80,23 +81,6 @@ fn ranked(judged: Judged, top_n: usize, threshold: f32) -> RerankOutcome {
         prefix_label: judged.prefix,
         cost: judged.cost,
     }
-}
-
-/// The most relevant documents first, then those that failed.
-pub(super) fn in_order(
-    mut ranked: Vec<Ranked>,
-    failed: Vec<Result<Ranked, ItemError>>,
-    top_n: usize,
-    threshold: f32,
-) -> Vec<Result<Ranked, ItemError>> {
-    ranked.retain(|document| document.relevance >= threshold);
-    // The sort is stable: equals stay in the order of their indices. The log-odds tell apart what both round to 1.
-    let order = |a: &Ranked, b: &Ranked| {
-        b.relevance.total_cmp(&a.relevance).then_with(|| b.log_odds.total_cmp(&a.log_odds))
-    };
-    ranked.sort_by(order);
-    ranked.truncate(top_n);
-    ranked.into_iter().map(Ok).chain(failed).collect()
 }
 
 impl Engine {

@@ -14,6 +14,7 @@ use crate::formats::Formats;
 use crate::gguf;
 use crate::gguf::tensors::GgufTensors;
 use crate::packing;
+use crate::sentence;
 use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec, Role};
 use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, piece_rows, pieces};
 
@@ -109,6 +110,9 @@ pub fn convert_on(
             out.copy_file(&path)?;
         }
     }
+    for (path, name) in sentence::files(source)? {
+        out.copy_file_as(&path, &name)?;
+    }
     let total = plan.write(exec, &tensors, &mut out, progress)?;
     let digest = checkpoint.digest()?;
     progress(Progress { done: total, total })?;
@@ -128,6 +132,9 @@ pub(crate) const COMPANIONS: &[&str] = &[
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     "LICENSE",
     "LICENSE.txt",
     "NOTICE",

@@ -1,7 +1,7 @@
 //! How an embedding model makes one vector of a text: `modules.json` of sentence-transformers, and the files it names.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::{Buffer, Exec, Format, Matrix};
@@ -32,22 +32,64 @@ pub struct SentenceRules {
     pub lower_case: bool,
 }
 
+/// The list of modules.
+const MODULES: &str = "modules.json";
+/// Files of a module, in a folder of its own.
+const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.safetensors";
+
+/// A file of a module: in a folder of its own, or in a converted directory, which has no folders, beside the others with the
+/// folder's name before its own.
+fn file_of(dir: &Path, module: &str, name: &str) -> PathBuf {
+    let flat = dir.join(flat_name(module, name));
+    if flat.is_file() { flat } else { dir.join(module).join(name) }
+}
+
+fn flat_name(module: &str, name: &str) -> String {
+    format!("{module}.{name}")
+}
+
+/// The name of a module's folder, which lies in the model directory; empty if it has none.
+fn folder(module: &ConfigFile) -> Result<&str, ModelError> {
+    let path = module.opt_str("path")?.unwrap_or_default();
+    let mut parts = Path::new(path).components();
+    let is_plain = matches!((parts.next(), parts.next()), (None | Some(Component::Normal(_)), None));
+    if is_plain { Ok(path) } else { Err(module.refuse("path", "the name of a folder").into()) }
+}
+
+/// The files that modules have in folders of a model directory, with their names in a converted one.
+pub(crate) fn files(dir: &Path) -> Result<Vec<(PathBuf, String)>, ModelError> {
+    let mut all = Vec::new();
+    if !dir.join(MODULES).is_file() {
+        return Ok(all);
+    }
+    for module in ConfigFile::open_list(&dir.join(MODULES))? {
+        let folder = folder(&module)?;
+        for name in [CONFIG, WEIGHTS] {
+            let path = dir.join(folder).join(name);
+            if !folder.is_empty() && path.is_file() {
+                all.push((path, flat_name(folder, name)));
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// Reads the rules in a model directory; `None` if it has none. `hidden` is the width of the model's states.
 pub fn read(exec: Exec<'_>, dir: &Path, hidden: usize) -> Result<Option<SentenceRules>, ModelError> {
-    let modules = dir.join("modules.json");
-    if !modules.is_file() {
+    if !dir.join(MODULES).is_file() {
         return Ok(None);
     }
-    let modules = ConfigFile::open_list(&modules)?;
+    let modules = ConfigFile::open_list(&dir.join(MODULES))?;
     let (mut pooling, mut normalise, mut layers, mut width) = (None, false, Vec::new(), hidden);
     for (index, module) in modules.iter().enumerate() {
         let kind = module.str("type")?;
-        let path = dir.join(module.opt_str("path")?.unwrap_or_default());
+        let file = |name| Ok::<_, ModelError>(file_of(dir, folder(module)?, name));
         match kind.rsplit('.').next() {
             Some("Transformer") if index == 0 => {}
-            Some("Pooling") if index == 1 => pooling = Some(read_pooling(&path)?),
+            Some("Pooling") if index == 1 => pooling = Some(read_pooling(&file(CONFIG)?)?),
             Some("Dense") if pooling.is_some() && !normalise => {
-                layers.push(read_dense(exec, &path, &mut width)?);
+                layers.push(read_dense(exec, [&file(CONFIG)?, &file(WEIGHTS)?], &mut width)?);
             }
             Some("Normalize") if pooling.is_some() => normalise = true,
             _ => {
@@ -58,7 +100,7 @@ pub fn read(exec: Exec<'_>, dir: &Path, hidden: usize) -> Result<Option<Sentence
     }
     let Some(pooling) = pooling else {
         let fact = "no module says how the states of a text become one vector (`Pooling`)".to_owned();
-        return Err(ModelError::Config { fact, file: dir.join("modules.json").display().to_string() });
+        return Err(ModelError::Config { fact, file: dir.join(MODULES).display().to_string() });
     };
     let (max_tokens, lower_case) = read_limits(dir)?;
     let (prompts, default_prompt) = read_prompts(dir)?;
@@ -66,7 +108,7 @@ pub fn read(exec: Exec<'_>, dir: &Path, hidden: usize) -> Result<Option<Sentence
     Ok(Some(SentenceRules { pooling, layers, normalise, prompts, default_prompt, max_tokens, lower_case }))
 }
 
-fn read_pooling(dir: &Path) -> Result<Pooling, ModelError> {
+fn read_pooling(config: &Path) -> Result<Pooling, ModelError> {
     const MODES: [(&str, &str, Option<Pooling>); 7] = [
         ("pooling_mode_cls_token", "cls", Some(Pooling::First)),
         ("pooling_mode_mean_tokens", "mean", Some(Pooling::Mean)),
@@ -76,7 +118,7 @@ fn read_pooling(dir: &Path) -> Result<Pooling, ModelError> {
         ("pooling_mode_weightedmean_tokens", "weightedmean", None),
         ("pooling_mode_weightedmean", "weightedmean", None),
     ];
-    let config = ConfigFile::open(&dir.join("config.json"))?;
+    let config = ConfigFile::open(config)?;
     if !config.bool_or("include_prompt", true)? {
         return Err(config.refuse("include_prompt", "`true`").into());
     }
@@ -99,8 +141,12 @@ fn read_pooling(dir: &Path) -> Result<Pooling, ModelError> {
 }
 
 /// A dense layer of `width` inputs; `width` becomes its number of outputs.
-fn read_dense(exec: Exec<'_>, dir: &Path, width: &mut usize) -> Result<HeadLayer, ModelError> {
-    let config = ConfigFile::open(&dir.join("config.json"))?;
+fn read_dense(
+    exec: Exec<'_>,
+    [config, weights]: [&Path; 2],
+    width: &mut usize,
+) -> Result<HeadLayer, ModelError> {
+    let config = ConfigFile::open(config)?;
     if config.usize("in_features")? != *width {
         return Err(config.refuse("in_features", format!("`{width}`, as many as there are")).into());
     }
@@ -124,7 +170,7 @@ fn read_dense(exec: Exec<'_>, dir: &Path, width: &mut usize) -> Result<HeadLayer
                 .into());
         }
     };
-    let checkpoint = Checkpoint::open(dir)?;
+    let checkpoint = Checkpoint::open_file(weights)?;
     checkpoint.require("linear.weight", &[outputs, *width])?;
     let mut values = vec![0f32; outputs * *width];
     checkpoint.read_f32("linear.weight", &mut values)?;

@@ -328,17 +328,23 @@ impl DecoderSpec {
         for table in [self.position_table(), self.type_table()].into_iter().flatten() {
             table.tensors(&mut all);
         }
-        self.embedding_norm.iter().for_each(|norm| norm.tensors(&mut all));
+        if let Some(norm) = &self.embedding_norm {
+            norm.tensors(&mut all);
+        }
         for layer in &self.layers {
             layer.tensors(&mut all);
         }
-        self.final_norm.iter().for_each(|norm| norm.tensors(&mut all));
+        if let Some(norm) = &self.final_norm {
+            norm.tensors(&mut all);
+        }
         if !self.tied {
             all.push(weight(self.head.into(), [self.vocab, self.hidden]));
         }
         for HeadLayerSpec { linear, norm, .. } in self.classifier_layers() {
             linear.tensors(&mut all);
-            norm.iter().for_each(|norm| norm.tensors(&mut all));
+            if let Some(norm) = norm {
+                norm.tensors(&mut all);
+            }
         }
         all
     }

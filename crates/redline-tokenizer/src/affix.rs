@@ -24,7 +24,9 @@ pub struct PairAffixes {
     pub between: Vec<u32>,
     /// The ids after the second text.
     pub after: Vec<u32>,
-    /// Number of ids of `between` that count as part of the first text (token type 0).
+    /// Whether the second text is of token type 1, as the first is of type 0.
+    pub has_types: bool,
+    /// Number of ids of `between` that count as part of the first text.
     pub first_of_between: usize,
 }
 
@@ -34,7 +36,8 @@ impl Affixes {
     /// Reads the `post_processor` of a `tokenizer.json`, for one text and for two.
     pub(crate) fn from_json(place: &str, value: &Value) -> Result<Self, TokenizerError> {
         // Without a template, two texts follow each other.
-        let mut affixes = Self { pair: Some(PairAffixes::default()), ..Self::default() };
+        let pair = PairAffixes { has_types: true, ..PairAffixes::default() };
+        let mut affixes = Self { pair: Some(pair), ..Self::default() };
         affixes.surround(place, value, &mut false)?;
         Ok(affixes)
     }
@@ -90,10 +93,10 @@ impl Affixes {
                 let (cls, sep) = (id("cls")?, id("sep")?);
                 self.prefix.push(cls);
                 self.suffix.push(sep);
-                let between = if kind == "RobertaProcessing" { vec![sep, sep] } else { vec![sep] };
-                let first_of_between = between.len();
-                self.pair =
-                    Some(PairAffixes { before: vec![cls], between, after: vec![sep], first_of_between });
+                let has_types = kind == "BertProcessing";
+                let between = if has_types { vec![sep] } else { vec![sep, sep] };
+                let (before, after, first_of_between) = (vec![cls], vec![sep], between.len());
+                self.pair = Some(PairAffixes { before, between, after, has_types, first_of_between });
                 if kind == "RobertaProcessing" { self.trim(place, value) } else { Ok(()) }
             }
             _ => Err(unsupported(kind)),
@@ -142,9 +145,11 @@ fn pair_template(place: &str, value: &Value) -> Option<PairAffixes> {
             let expected = [("A", 0..=0), ("B", 0..=1)];
             let (name, types) = expected.get(texts)?;
             let text = &piece["Sequence"];
-            if text["id"] != *name || !types.contains(&text["type_id"].as_u64()?) {
+            let kind = text["type_id"].as_u64()?;
+            if text["id"] != *name || !types.contains(&kind) {
                 return None;
             }
+            pair.has_types = kind == 1;
             texts += 1;
         }
     }

@@ -252,7 +252,8 @@ impl<'a> FirstText<'a> {
         let (ids, truncated) = fitting(&self.limits, (noun, index), ids, fixed, truncate)?;
         self.engine.check_fits((noun, index), ids.len())?;
         let first = around.before.len() + self.ids.len() + around.first_of_between;
-        let second_text = self.engine.info.token_types.is_some_and(|types| types > 1).then_some(first);
+        let has_types = around.has_types && self.engine.info.token_types.is_some_and(|types| types > 1);
+        let second_text = has_types.then_some(first);
         Ok(EncodeText { index, ids, second_text, truncated })
     }
 }

@@ -205,7 +205,7 @@ impl Parts {
                     None => sentence::read(exec, path, model.facts().hidden)?,
                     Some(_) => None,
                 };
-                Ok(Self { name, tokenizer, model, identity, room, sentence, end_ids, mask_id })
+                Ok(Self { name, model, identity, room, tokenizer, sentence, end_ids, mask_id })
             }
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;

@@ -284,9 +284,9 @@ impl<B: Blocks> Builder<'_, B> {
             scale: spec.embedding_scale,
             types: self.unquantised(spec.type_table())?,
             positions,
-            norm: self.opt_norm(&spec.embedding_norm, Name::Embedding)?,
+            norm: self.opt_norm(spec.embedding_norm.as_ref(), Name::Embedding)?,
         };
-        let final_norm = self.opt_norm(&spec.final_norm, Name::FinalNorm)?;
+        let final_norm = self.opt_norm(spec.final_norm.as_ref(), Name::FinalNorm)?;
         let classifier = self.classifier()?;
         Ok(Parts { decoder: Decoder { embedding, layers, final_norm }, head, classifier })
     }
@@ -306,7 +306,7 @@ impl<B: Blocks> Builder<'_, B> {
             let HeadLayerSpec { linear, activation, norm } = layer;
             let format = unquantised_format(self.formats.of(&linear.parts[0].weight()));
             let (weights, bias) = (self.from.matrix(linear, format)?, self.bias(linear)?);
-            let norm = self.opt_norm(norm, Name::FinalNorm)?;
+            let norm = self.opt_norm(norm.as_ref(), Name::FinalNorm)?;
             Ok(HeadLayer { weights, bias, activation: *activation, norm })
         });
         let layers = PooledLayers::new(layers.collect::<Result<_, ModelError>>()?);
@@ -365,15 +365,15 @@ impl<B: Blocks> Builder<'_, B> {
         Ok(Norm { name, weight, bias, eps: spec.eps })
     }
 
-    fn opt_norm(&self, spec: &Option<NormSpec>, name: Name) -> Result<Option<Norm>, ModelError> {
-        spec.as_ref().map(|spec| self.norm(spec, name)).transpose()
+    fn opt_norm(&self, spec: Option<&NormSpec>, name: Name) -> Result<Option<Norm>, ModelError> {
+        spec.map(|spec| self.norm(spec, name)).transpose()
     }
 
     fn norms(&self, spec: &NormsSpec, [before, after, sum]: [Name; 3]) -> Result<Norms, ModelError> {
         Ok(Norms {
-            before: self.opt_norm(&spec.before, before)?,
-            after: self.opt_norm(&spec.after, after)?,
-            sum: self.opt_norm(&spec.sum, sum)?,
+            before: self.opt_norm(spec.before.as_ref(), before)?,
+            after: self.opt_norm(spec.after.as_ref(), after)?,
+            sum: self.opt_norm(spec.sum.as_ref(), sum)?,
         })
     }
 

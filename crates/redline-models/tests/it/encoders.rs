@@ -1,11 +1,11 @@
 //! Encoders: states and classes, compared with transformers in f32; the same bits in any company and on any tier.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
 use redline_models::spec::Objective;
-use redline_models::{ModelFiles, arch, sentence};
+use redline_models::{ConvertOptions, ModelFiles, arch, convert, sentence};
 use redline_weights::ConfigFile;
 use serde_json::{Map, Value, json};
 
@@ -45,7 +45,7 @@ fn texts(values: &Values, hidden: usize) -> Vec<Text> {
     lengths.iter().enumerate().map(text).collect()
 }
 
-fn reference(dir: &std::path::Path, hidden: usize) -> (Values, Vec<Text>) {
+fn reference(dir: &Path, hidden: usize) -> (Values, Vec<Text>) {
     let values = Values::read(&dir.join("reference.safetensors"));
     let texts = texts(&values, hidden);
     (values, texts)
@@ -245,6 +245,8 @@ fn modules_that_would_change_the_embedding_are_refused_by_name() {
     );
     check("modules.json", &|v| drop(v.as_array_mut().unwrap().drain(1..)), &["Pooling"]);
     check("modules.json", &|v| *v = json!({}), &["{}"]);
+    check("modules.json", &|v| v[1]["path"] = json!("../1_Pooling"), &["1.path", "folder"]);
+    check("modules.json", &|v| v[2]["path"] = json!("/2_Dense"), &["2.path", "folder"]);
     check("1_Pooling/config.json", &|v| v["pooling_mode_mean_tokens"] = json!(false), &[]);
     check(
         "1_Pooling/config.json",
@@ -275,6 +277,49 @@ fn modules_that_would_change_the_embedding_are_refused_by_name() {
     check("sentence_bert_config.json", &|v| v["max_seq_length"] = json!(0), &["max_seq_length"]);
     let default = |v: &mut Value| v["default_prompt_name"] = json!("nothing");
     check("config_sentence_transformers.json", &default, &["default_prompt_name", "nothing"]);
+}
+
+/// A converted directory has no folders, and the same rules, states and classes.
+#[test]
+fn a_converted_encoder_is_the_same() {
+    for name in ["gemma3-embed-a", "modernbert-a", "bert-b", "xlmr-a"] {
+        let golden = golden_root().join("encoders").join(name);
+        let work = tempfile::tempdir().unwrap();
+        let to = work.path().join("to");
+        let format = Format::parse("w8").unwrap();
+        let options = ConvertOptions { format, outliers: 0.0 };
+        on_team(|exec| convert(exec, &golden, &to, options, &mut |_| Ok(()))).unwrap();
+        let width = open(&golden, None).facts().hidden;
+        let rules = |dir: &Path| format!("{:?}", on_team(|exec| sentence::read(exec, dir, width)).unwrap());
+        assert_eq!(rules(&to), rules(&golden), "{name}");
+        let [mut ours, mut theirs] =
+            [&golden, &to].map(|dir| Bench::new(open(dir, Some(format)), kv(format), Simd::best(), 2));
+        let (_, texts) = reference(&golden, width);
+        for text in &texts {
+            let states = |bench: &mut Bench| {
+                let sequence = bench.sequence();
+                bench.states(&[(sequence, &text.ids, text.second)], None)
+            };
+            let (a, b) = (states(&mut ours), states(&mut theirs));
+            assert_eq!(bits(&a), bits(&b), "{name}");
+            let classes = |bench: &Bench, pooled: &[f32]| {
+                let classifier = bench.model.classifier().cloned();
+                on_team(|exec| classifier.map(|it| it.layers.apply(exec, pooled)))
+            };
+            assert_eq!(classes(&ours, &a[0]), classes(&theirs, &a[0]), "{name}");
+        }
+        // Integers are close to the reference.
+        let found: Vec<f32> = texts
+            .iter()
+            .flat_map(|text| {
+                let sequence = ours.sequence();
+                ours.states(&[(sequence, &text.ids, text.second)], None).concat()
+            })
+            .collect();
+        let want: Vec<f32> = texts.iter().flat_map(|text| text.states.clone()).collect();
+        let error = nmse(&found, &want);
+        assert!(error <= 5e-3, "{name}: NMSE {error:e}");
+    }
 }
 
 #[test]

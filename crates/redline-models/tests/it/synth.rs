@@ -36,6 +36,9 @@ const PARAMETERS: &[(&str, u64)] = &[
     ("dream-0.5b", 494_032_768 + 151_936 * 896),
     ("dream-7b", 7_615_616_512),
     ("llada-8b", 8_015_581_184),
+    // Without the pooler, which embeds nothing.
+    ("bge-small", 33_360_000 - 384 * 385),
+    ("bge-base", 109_482_240 - 768 * 769),
 ];
 
 #[test]
@@ -46,8 +49,9 @@ fn every_shape_has_the_parameters_of_its_model() {
         let spec = shape.spec().unwrap_or_else(|e| panic!("{name}: {e}"));
         let parameters: u64 = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
         assert_eq!((parameters, spec.vocab), (want, shape.vocab), "{name}");
-        let masked = spec.objective != Objective::Next;
+        let masked = matches!(spec.objective, Objective::Masked { .. });
         assert_eq!(masked, name.starts_with("dream") || name.starts_with("llada"), "{name}");
+        assert_eq!(spec.objective == Objective::Encode, name.starts_with("bge"), "{name}");
     }
 }
 

@@ -234,6 +234,53 @@ fn each_processor_trims_offsets_by_its_own_rule() {
     check(&value, &texts);
 }
 
+/// Two texts with the ids around them and their types, as the library has them.
+#[test]
+fn two_texts_are_put_together_as_the_post_processor_says() {
+    let mut value = form("gpt2");
+    let [name, id] =
+        [&value["added_tokens"][0]["content"], &value["added_tokens"][0]["id"]].map(Clone::clone);
+    let special = |kind: usize| json!({ "SpecialToken": { "id": name, "type_id": kind } });
+    let text = |which: &str, kind: usize| json!({ "Sequence": { "id": which, "type_id": kind } });
+    let template = |pair: Vec<Value>| {
+        let tokens = json!({ name.as_str().unwrap(): { "id": name, "ids": [id], "tokens": [name] } });
+        json!({ "type": "TemplateProcessing", "single": [text("A", 0)], "pair": pair, "special_tokens": tokens })
+    };
+    let bos = json!([name, id]);
+    let named = |kind: &str| json!({ "type": kind, "sep": bos, "cls": bos, "trim_offsets": false, "add_prefix_space": false });
+    let known = [
+        Value::Null,
+        named("BertProcessing"),
+        named("RobertaProcessing"),
+        template(vec![special(0), text("A", 0), special(0), text("B", 1), special(1)]),
+        template(vec![text("A", 0), special(0), special(1), text("B", 1)]),
+        template(vec![special(0), text("A", 0), special(0), special(0), text("B", 0), special(0)]),
+    ];
+    for processor in known {
+        value["post_processor"] = processor;
+        let (ours, theirs) = (load(&value), library(&value));
+        let pair = ours.pair().unwrap_or_else(|| panic!("{}", value["post_processor"]));
+        let [first, second] = ["who runs", "the river"].map(|text| ours.encode(text, false).unwrap());
+        let expected = theirs.encode(("who runs", "the river"), true).unwrap();
+        let ids = [&pair.before[..], &first, &pair.between, &second, &pair.after].concat();
+        assert_eq!(ids, expected.get_ids(), "{}", value["post_processor"]);
+        let start = pair.before.len() + first.len() + pair.first_of_between;
+        let types = (0..ids.len()).map(|at| u32::from(pair.has_types && at >= start)).collect::<Vec<_>>();
+        assert_eq!(types, expected.get_type_ids(), "{}", value["post_processor"]);
+    }
+    // Forms that two types cannot describe are none: the tokenizer is for single texts.
+    for pair in [
+        vec![text("B", 0), text("A", 1)],
+        vec![text("A", 1), text("B", 1)],
+        vec![text("A", 0), text("B", 2)],
+        vec![text("A", 0)],
+        vec![text("A", 0), text("B", 1), text("B", 1)],
+    ] {
+        value["post_processor"] = template(pair);
+        assert_eq!(load(&value).pair(), None);
+    }
+}
+
 /// Each part that is named as supported loads, and has the effect that it has in the reference.
 #[test]
 fn every_supported_normaliser_and_pre_tokeniser_works() {

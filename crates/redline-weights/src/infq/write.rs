@@ -80,7 +80,12 @@ impl InfqWriter {
     /// Copies a file into the directory, under its own name.
     pub fn copy_file(&mut self, from: &Path) -> Result<()> {
         let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        self.add_file(&name, open_regular(from)?.0, from)
+        self.copy_file_as(from, &name)
+    }
+
+    /// Copies a file into the directory, under the name `name`.
+    pub fn copy_file_as(&mut self, from: &Path, name: &str) -> Result<()> {
+        self.add_file(name, open_regular(from)?.0, from)
     }
 
     /// Writes the next `bytes` of the part `suffix` of a weight.

@@ -73,7 +73,7 @@ impl<M: Machine> Core<M> {
             self.batch.push(sequence, first, &tokens[first..end], AttentionMask::Causal, adapters.clone());
             let rows: Vec<usize> = (read_from.clamp(first, end) - first..end - first).collect();
             self.run_pass(&rows, Head::Vocabulary { normalise: true }, &mut |logits, rows| {
-                reader.read(logits, rows)
+                reader.read(logits, rows);
             })?;
         }
         let end = (self.clock)();

@@ -194,6 +194,11 @@ fn reranking() {
 }
 
 #[test]
+fn embedding() {
+    check("docs/embedding.md");
+}
+
+#[test]
 fn generation() {
     check("docs/generation.md");
 }

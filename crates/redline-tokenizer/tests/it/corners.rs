@@ -247,11 +247,12 @@ fn two_texts_are_put_together_as_the_post_processor_says() {
         json!({ "type": "TemplateProcessing", "single": [text("A", 0)], "pair": pair, "special_tokens": tokens })
     };
     let bos = json!([name, id]);
-    let named = |kind: &str| json!({ "type": kind, "sep": bos, "cls": bos, "trim_offsets": false, "add_prefix_space": false });
+    let roberta = json!({ "type": "RobertaProcessing", "sep": bos, "cls": bos, "trim_offsets": false,
+        "add_prefix_space": false });
     let known = [
         Value::Null,
-        named("BertProcessing"),
-        named("RobertaProcessing"),
+        json!({ "type": "BertProcessing", "sep": bos, "cls": bos }),
+        roberta,
         template(vec![special(0), text("A", 0), special(0), text("B", 1), special(1)]),
         template(vec![text("A", 0), special(0), special(1), text("B", 1)]),
         template(vec![special(0), text("A", 0), special(0), special(0), text("B", 0), special(0)]),

@@ -35,6 +35,8 @@ pub enum ActivationName {
     ResidualMid,
     /// `[tokens, hidden]`: the norm before the feed-forward part.
     MlpNorm,
+    /// `[tokens, experts]`: what the router of a mixture of experts says of each, before the softmax.
+    Router,
     /// `[tokens, inner]`: the gate's projection.
     Gate,
     /// `[tokens, inner]`: the projection that the gate multiplies.
@@ -70,6 +72,7 @@ impl ActivationName {
         Self::AttentionOutputNorm,
         Self::ResidualMid,
         Self::MlpNorm,
+        Self::Router,
         Self::Gate,
         Self::Up,
         Self::MlpHidden,
@@ -97,6 +100,7 @@ impl ActivationName {
             Self::AttentionOutputNorm => "attention_output_norm",
             Self::ResidualMid => "residual_mid",
             Self::MlpNorm => "mlp_norm",
+            Self::Router => "router",
             Self::Gate => "gate",
             Self::Up => "up",
             Self::MlpHidden => "mlp_hidden",

@@ -16,11 +16,14 @@ pub mod llada;
 pub mod llama;
 pub mod ministral3;
 pub mod mistral;
+pub mod mixtral;
 pub mod olmo2;
 pub mod olmo3;
 pub mod phi3;
 pub mod qwen2;
+pub mod qwen2_moe;
 pub mod qwen3;
+pub mod qwen3_moe;
 pub mod smollm3;
 
 /// An architecture as the loader sees it.
@@ -47,11 +50,14 @@ pub const ALL: &[Architecture] = &[
     llama::ARCHITECTURE,
     ministral3::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    mixtral::ARCHITECTURE,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
+    qwen2_moe::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3_moe::ARCHITECTURE,
     smollm3::ARCHITECTURE,
 ];
 

@@ -192,9 +192,12 @@ impl Places {
             self.add_norm(query, &block("attn_q_norm"));
             self.add_norm(key, &block("attn_k_norm"));
         }
-        let apart = [plain("ffn_gate"), plain("ffn_up")];
-        self.add_linear(&mlp.up, if mlp.up.parts.len() == 1 { &apart[1..] } else { &apart });
-        self.add_linear(&mlp.down, &[plain("ffn_down")]);
+        // No architecture with experts has GGUF files yet.
+        if let Some(mlp) = mlp.dense() {
+            let apart = [plain("ffn_gate"), plain("ffn_up")];
+            self.add_linear(&mlp.up, if mlp.up.parts.len() == 1 { &apart[1..] } else { &apart });
+            self.add_linear(&mlp.down, &[plain("ffn_down")]);
+        }
         for (norm, name) in [
             (&attention_norms.before, "attn_norm"),
             (&attention_norms.after, "post_attention_norm"),

@@ -4,6 +4,7 @@ mod adapters;
 mod bidirectional;
 mod convert;
 mod defaults;
+mod experts;
 mod families;
 mod gguf;
 mod gguf_refusals;

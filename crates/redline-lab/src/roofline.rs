@@ -54,11 +54,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// A pass over `tokens` tokens that attend to `keys` keys in total, with `outputs` rows of logits. Weights are read once.
+    /// A pass over `tokens` tokens that attend to `keys` keys in total, with `outputs` rows of logits. Weights are read once, those of
+    /// experts if a token is expected to go to them.
     pub fn of_pass(info: &ModelInfo, tokens: f64, keys: f64, outputs: f64) -> Self {
         let counts = info.operations;
+        let more = info.experts.map_or(0.0, |experts| experts.read_bytes(tokens) - experts.read_bytes(1.0));
         Self {
-            bytes: info.bytes_per_token as f64,
+            bytes: info.bytes_per_token as f64 + more,
             operations: counts.per_token * tokens + counts.per_output * outputs,
             attention: counts.per_key * keys,
         }

@@ -192,7 +192,7 @@ QWEN3MOE_A = dict(
     hidden_size=40,
     intermediate_size=60,
     moe_intermediate_size=24,
-    num_hidden_layers=3,
+    num_hidden_layers=2,
     num_attention_heads=4,
     num_key_value_heads=2,
     head_dim=16,
@@ -201,7 +201,6 @@ QWEN3MOE_A = dict(
     num_experts=8,
     num_experts_per_tok=3,
     norm_topk_prob=True,
-    mlp_only_layers=[1],
     rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
 )
 QWEN2MOE_B = dict(
@@ -519,7 +518,7 @@ FAMILIES = [
     Checkpoint(
         name="qwen3moe-a",
         style="transformers-5",
-        covers="three of eight experts, their weights divided by their sum, a dense layer in between; head size 16, 2:1",
+        covers="three of eight experts, their weights divided by their sum, untied; head size 16, 2:1",
         config=QWEN3MOE_A,
         matters=[
             {"norm_topk_prob": False},

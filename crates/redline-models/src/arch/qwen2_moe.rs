@@ -6,12 +6,16 @@ use super::Architecture;
 use crate::ModelError;
 use crate::experts::{self, Names};
 use crate::family::{self, Options};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, SharedExpertSpec};
 
 /// In `config.json`: `Qwen2MoeForCausalLM`.
 pub const ARCHITECTURE: Architecture =
-    Architecture { name: "Qwen2MoeForCausalLM", model_type: "qwen2_moe", spec, gguf: None };
+    Architecture { name: "Qwen2MoeForCausalLM", model_type: "qwen2_moe", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "qwen2moe", pairs_rows: false, config: gguf };
 
 /// The names of tensors in Qwen's mixtures of experts.
 pub(super) const NAMES: Names = Names { module: "mlp", gate: "gate_proj", up: "up_proj", down: "down_proj" };
@@ -74,4 +78,27 @@ fn windows(config: &ConfigFile) -> Result<Vec<Option<usize>>, ModelError> {
     let window = if in_use { family::sliding_window(config)? } else { None };
     let first = config.usize_or("max_window_layers", 28)?;
     family::windows(config, window, |layer| layer % 2 == 0 && layer < first)
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_presence("qkv_bias", "blk.0.attn_q.bias");
+    set_experts(keys, false)?;
+    let shared = keys.count("expert_shared_feed_forward_length")?;
+    keys.config().set("shared_expert_intermediate_size", shared);
+    keys.set_common()
+}
+
+/// Sets the keys of mixtures of experts, which all layers are. Whether weights are normalised has no key: llama.cpp knows it of each
+/// architecture.
+pub(super) fn set_experts(keys: &mut Keys<'_>, normalise: bool) -> Result<(), ModelError> {
+    for (name, key) in [
+        ("expert_count", "num_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+    ] {
+        let count = keys.count(name)?;
+        keys.config().set(key, count);
+    }
+    keys.config().set("norm_topk_prob", normalise);
+    Ok(())
 }

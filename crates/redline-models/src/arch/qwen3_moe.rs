@@ -3,15 +3,19 @@
 use redline_weights::ConfigFile;
 
 use super::Architecture;
-use super::qwen2_moe::{KEYS, decoder};
+use super::qwen2_moe::{KEYS, decoder, set_experts};
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `Qwen3MoeForCausalLM`.
 pub const ARCHITECTURE: Architecture =
-    Architecture { name: "Qwen3MoeForCausalLM", model_type: "qwen3_moe", spec, gguf: None };
+    Architecture { name: "Qwen3MoeForCausalLM", model_type: "qwen3_moe", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { architecture: "qwen3moe", pairs_rows: false, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &[&KEYS[..], &["attention_bias", "num_local_experts"]].concat())?;
@@ -29,4 +33,10 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     };
     // The second is what transformers 5 writes.
     decoder(config, &options, &["num_experts", "num_local_experts"])
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_presence("attention_bias", "blk.0.attn_q.bias");
+    set_experts(keys, true)?;
+    keys.set_common()
 }

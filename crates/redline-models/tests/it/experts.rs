@@ -1,19 +1,25 @@
 //! Mixtures of experts: what their configurations may say, what is read, and that the experts of other rows never show.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Matrix, Simd};
+use redline_models::activation::{Activation, ActivationId, ActivationName};
 use redline_models::adapter;
 use redline_models::plan::Site;
-use redline_models::spec::{DecoderSpec, ExpertsSpec, LayerSpec};
+use redline_models::spec::{
+    DecoderSpec, ExpertsSpec, LayerSpec, LinearSpec, MlpSpec, PartSpec, SharedExpertSpec,
+};
+use redline_models::step::Watchers;
 use redline_models::{ConvertOptions, LoadOptions, Loader, ModelFiles, arch, convert};
 use redline_weights::{
     AdapterFiles, Checkpoint, ConfigFile, DirWriter, Dtype, Infq, TensorDeclaration, WeightsError,
 };
 use serde_json::{Value, json};
 
-use crate::reference::{Bench, bits, golden_root, on_team, open, reference};
+use crate::reference::{Bench, bits, golden_root, nmse, on_team, open, reference};
 
 const GOLDENS: [&str; 6] = ["mixtral-a", "mixtral-b", "qwen2moe-a", "qwen2moe-b", "qwen3moe-a", "qwen3moe-b"];
 
@@ -39,7 +45,8 @@ fn mixtures(spec: &DecoderSpec) -> Vec<Option<(usize, usize, bool)>> {
 #[test]
 fn configurations_decide_which_layers_have_experts() {
     let of = |golden, changes| mixtures(&spec(golden, &changes).unwrap());
-    assert_eq!(of("qwen3moe-a", json!({})), [Some((8, 3, true)), None, Some((8, 3, true))]);
+    assert_eq!(of("qwen3moe-a", json!({})), [Some((8, 3, true)); 2]);
+    assert_eq!(of("qwen2moe-b", json!({})), [None, Some((5, 3, true)), Some((5, 3, true))]);
     assert_eq!(of("qwen3moe-b", json!({})), [None, Some((17, 4, false))]);
     let every = Some((17, 4, false));
     assert_eq!(of("qwen3moe-b", json!({"decoder_sparse_step": 1})), [every, every]);
@@ -144,6 +151,94 @@ fn all_rows_may_go_to_the_same_experts() {
     }
 }
 
+/// The f32 weights of a linear layer, `[outputs, inputs]`.
+fn weights(checkpoint: &Checkpoint, linear: &LinearSpec) -> Vec<f32> {
+    let of = |part: &PartSpec| {
+        let mut values = vec![0.0; part.outputs * linear.inputs];
+        checkpoint.read_f32(&format!("model.{}", part.weight()), &mut values).unwrap();
+        values
+    };
+    linear.parts.iter().flat_map(of).collect()
+}
+
+/// A linear layer in its documented order.
+fn linear(checkpoint: &Checkpoint, spec: &LinearSpec, x: &[f32]) -> Vec<f32> {
+    let weights = weights(checkpoint, spec);
+    weights.chunks(x.len()).map(|w| w.iter().zip(x).fold(0.0, |sum, (w, x)| w.mul_add(*x, sum))).collect()
+}
+
+fn exp(x: f32) -> f32 {
+    let mut values = [x];
+    exp_in_place(Simd::best(), &mut values);
+    values[0]
+}
+
+fn expert(checkpoint: &Checkpoint, spec: &MlpSpec, x: &[f32]) -> Vec<f32> {
+    let gate_up = linear(checkpoint, &spec.up, x);
+    let (gate, up) = gate_up.split_at(gate_up.len() / 2);
+    let hidden: Vec<f32> = gate.iter().zip(up).map(|(gate, up)| gate / (exp(-gate) + 1.0) * up).collect();
+    linear(checkpoint, &spec.down, &hidden)
+}
+
+/// A mixture by its definition: experts by (logit, id), their results summed by ascending id, the shared expert last.
+fn mixture(checkpoint: &Checkpoint, spec: &ExpertsSpec, x: &[f32]) -> Vec<f32> {
+    let logits = linear(checkpoint, &spec.router, x);
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));
+    let powers: Vec<f32> = logits.iter().map(|logit| exp(logit - logits[order[0]])).collect();
+    order.truncate(spec.top_k);
+    order.sort_unstable();
+    let counted = if spec.normalise { order.clone() } else { (0..logits.len()).collect() };
+    let sum = counted.iter().fold(0.0, |sum, &id| sum + powers[id]);
+    let mut output = vec![0f32; x.len()];
+    let mut add = |mlp: &MlpSpec, weight: f32| {
+        for (output, y) in output.iter_mut().zip(expert(checkpoint, mlp, x)) {
+            *output = y.mul_add(weight, *output);
+        }
+    };
+    for id in order {
+        add(&spec.experts[id], powers[id] / sum);
+    }
+    if let Some(SharedExpertSpec { gate, mlp }) = &spec.shared {
+        add(mlp, 1.0 / (exp(-linear(checkpoint, gate, x)[0]) + 1.0));
+    }
+    output
+}
+
+#[test]
+fn a_mixture_follows_its_order_to_the_bit() {
+    for golden in GOLDENS {
+        let (dir, spec) = (golden_root().join(golden), spec(golden, &json!({})).unwrap());
+        let checkpoint = Checkpoint::open(&dir).unwrap();
+        let prompt = reference(&dir).prompt;
+        let mut bench = Bench::new(open(&dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
+        let sequence = bench.sequence();
+        let seen: RefCell<Vec<(ActivationId, Vec<Vec<f32>>)>> = RefCell::default();
+        let see = |activation: Activation<'_>| {
+            let rows = (0..activation.values.rows()).map(|r| activation.values.row(r).to_vec());
+            seen.borrow_mut().push((activation.id, rows.collect()));
+        };
+        let watchers = Watchers { activations: Some(&see), ..Watchers::default() };
+        bench.watched_pass(&[(sequence, &prompt)], watchers);
+        let seen = seen.into_inner();
+        let of = |layer, name| {
+            let id = ActivationId { layer: Some(layer), name };
+            &seen.iter().find(|(of, _)| *of == id).unwrap().1
+        };
+        let mut compared = 0;
+        for (i, layer) in spec.layers.iter().enumerate() {
+            let Some(experts) = layer.mlp.experts() else { continue };
+            for (r, x) in of(i, ActivationName::MlpNorm).iter().enumerate() {
+                assert_eq!(linear(&checkpoint, &experts.router, x), of(i, ActivationName::Router)[r]);
+                let want = mixture(&checkpoint, experts, x);
+                assert!(want == of(i, ActivationName::MlpOutput)[r], "{golden}: layer {i}, row {r}");
+                compared += 1;
+            }
+        }
+        assert!(compared >= prompt.len(), "{golden}");
+    }
+}
+
 #[test]
 fn routers_are_never_quantised() {
     for golden in GOLDENS {
@@ -180,6 +275,21 @@ fn routers_are_never_quantised() {
             };
             assert!(run(open(&to, None)) == run(model), "{golden} {format}");
         }
+    }
+}
+
+/// GGUF files hold all experts of a layer in one tensor, and routers as f32.
+#[test]
+fn experts_of_gguf_files_are_used_as_they_are_stored() {
+    for (golden, routers) in [("qwen2moe-a", 4), ("qwen3moe-a", 2)] {
+        let model = open(&golden_root().join(format!("gguf/{golden}.gguf")), None);
+        assert_eq!(model.formats_at(Site::Router), vec![Format::F32; routers], "{golden}");
+        assert!(model.formats_at(Site::Down).iter().all(|format| *format == Format::Bf16), "{golden}");
+        let want = reference(&golden_root().join(golden));
+        let mut bench = Bench::new(model, KvFormat::F32, Simd::best(), 2);
+        let sequence = bench.sequence();
+        let error = nmse(&bench.pass(&[(sequence, &want.prompt)]).concat(), &want.logits);
+        assert!(error <= 1e-4, "{golden}: NMSE {error:e}");
     }
 }
 
@@ -227,7 +337,7 @@ fn write_adapter(dir: &Path, module: &str, (inputs, outputs): (usize, usize)) {
 
 #[test]
 fn adapters_change_attention_and_dense_layers_but_no_expert() {
-    let base = spec("qwen3moe-a", &json!({})).unwrap();
+    let base = spec("qwen2moe-b", &json!({})).unwrap();
     let read = |module: &str, shape| {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("adapter");
@@ -235,11 +345,13 @@ fn adapters_change_attention_and_dense_layers_but_no_expert() {
         let read = adapter::read(&base, &AdapterFiles::open(&dir).unwrap(), 1);
         read.map(|adapter| adapter.modules.len()).map_err(|error| error.to_string())
     };
-    assert_eq!(read("model.layers.0.self_attn.q_proj", (40, 64)), Ok(1));
-    assert_eq!(read("model.layers.1.mlp.up_proj", (40, 60)), Ok(1));
-    for (module, shape) in
-        [("model.layers.0.mlp.experts.3.up_proj", (40, 24)), ("model.layers.2.mlp.gate", (40, 8))]
-    {
+    assert_eq!(read("model.layers.0.self_attn.q_proj", (48, 48)), Ok(1));
+    assert_eq!(read("model.layers.0.mlp.up_proj", (48, 72)), Ok(1));
+    for (module, shape) in [
+        ("model.layers.1.mlp.experts.3.up_proj", (48, 20)),
+        ("model.layers.1.mlp.shared_expert.down_proj", (36, 48)),
+        ("model.layers.2.mlp.gate", (48, 5)),
+    ] {
         let message = read(module, shape).unwrap_err();
         assert!(message.contains(&format!("module `{module}`, which cannot be adapted")), "{message}");
     }

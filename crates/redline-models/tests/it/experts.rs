@@ -151,6 +151,21 @@ fn all_rows_may_go_to_the_same_experts() {
     }
 }
 
+/// An expert of all rows but one has copies of them, which is the most that a pass can need.
+#[test]
+fn the_arena_holds_an_expert_with_all_rows_but_one() {
+    for golden in GOLDENS {
+        for format in [Format::F32, Format::W8 { group: 0 }] {
+            let model = open(&golden_root().join(golden), Some(format));
+            let mut bench = Bench::new(model, KvFormat::Bf16, Simd::best(), 2);
+            // Equal tokens at the same position go to the same experts.
+            let tokens: Vec<[u32; 1]> = (0..100).map(|i| [if i == 40 { 7 } else { 100 }]).collect();
+            let parts: Vec<_> = tokens.iter().map(|token| (bench.sequence(), &token[..])).collect();
+            bench.exact_pass(&parts);
+        }
+    }
+}
+
 /// The f32 weights of a linear layer, `[outputs, inputs]`.
 fn weights(checkpoint: &Checkpoint, linear: &LinearSpec) -> Vec<f32> {
     let of = |part: &PartSpec| {

@@ -46,7 +46,7 @@ const SENSITIVE: &[(&str, Neutral)] = &[
     ("num_local_experts", Number(0.0)),
     ("num_experts", Number(0.0)),
     ("moe_intermediate_size", Absent),
-    ("shared_expert_intermediate_size", Absent),
+    ("shared_expert_intermediate_size", Number(0.0)),
     ("n_routed_experts", Number(0.0)),
     ("n_shared_experts", Number(0.0)),
     ("routed_scaling_factor", Number(1.0)),

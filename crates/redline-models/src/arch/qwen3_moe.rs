@@ -18,7 +18,11 @@ pub const ARCHITECTURE: Architecture =
 const GGUF: GgufDialect = GgufDialect { architecture: "qwen3moe", pairs_rows: false, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
-    keys::refuse_unknown(config, &[&KEYS[..], &["attention_bias", "num_local_experts"]].concat())?;
+    let own = ["attention_bias", "num_local_experts", "use_qk_norm"];
+    keys::refuse_unknown(config, &[&KEYS[..], &own].concat())?;
+    if !config.bool_or("use_qk_norm", true)? {
+        return Err(config.refuse("use_qk_norm", "`true` (for this architecture)").into());
+    }
     family::require(config, &["num_key_value_heads", "head_dim"])?;
     let bias = config.bool_or("attention_bias", false)?;
     let in_use = config.bool_or("use_sliding_window", false)?;

@@ -53,6 +53,9 @@ fn configurations_decide_which_layers_have_experts() {
     assert_eq!(of("qwen3moe-b", json!({"decoder_sparse_step": null, "mlp_only_layers": [1]})), [every, None]);
     assert_eq!(of("qwen2moe-a", json!({"norm_topk_prob": null}))[0], Some((6, 2, false)));
     assert_eq!(of("mixtral-a", json!({})), [Some((4, 2, true)); 2]);
+    // Keys that some published models have besides.
+    let more = json!({"use_qk_norm": true, "qkv_bias": false, "shared_expert_intermediate_size": 0});
+    assert_eq!(of("qwen3moe-a", more)[0], Some((8, 3, true)));
     // Both spellings of the number, as transformers 4 and 5 write it.
     assert_eq!(of("qwen3moe-a", json!({"num_experts": 8}))[0], Some((8, 3, true)));
     let windows = |golden, changes| -> Vec<Option<usize>> {

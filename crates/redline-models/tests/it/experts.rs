@@ -13,12 +13,13 @@ use redline_models::spec::{
     DecoderSpec, ExpertsSpec, LayerSpec, LinearSpec, MlpSpec, PartSpec, SharedExpertSpec,
 };
 use redline_models::step::Watchers;
-use redline_models::{ConvertOptions, LoadOptions, Loader, ModelFiles, arch, convert};
+use redline_models::{ConvertOptions, LoadOptions, Loader, ModelFiles, Weights, arch, convert, gguf, load};
 use redline_weights::{
-    AdapterFiles, Checkpoint, ConfigFile, DirWriter, Dtype, Infq, TensorDeclaration, WeightsError,
+    AdapterFiles, Checkpoint, ConfigFile, DirWriter, Dtype, Gguf, Infq, TensorDeclaration, WeightsError,
 };
 use serde_json::{Value, json};
 
+use crate::gguf_writer::Writer;
 use crate::reference::{Bench, bits, golden_root, nmse, on_team, open, reference};
 
 const GOLDENS: [&str; 6] = ["mixtral-a", "mixtral-b", "qwen2moe-a", "qwen2moe-b", "qwen3moe-a", "qwen3moe-b"];
@@ -309,6 +310,80 @@ fn experts_of_gguf_files_are_used_as_they_are_stored() {
         let error = nmse(&bench.pass(&[(sequence, &want.prompt)]).concat(), &want.logits);
         assert!(error <= 1e-4, "{golden}: NMSE {error:e}");
     }
+}
+
+/// A GGUF file of one layer whose experts, and what they share a type with, are Q8_0.
+fn quantised_gguf() -> Gguf {
+    const KEYS: &[(&str, u32)] = &[
+        ("context_length", 64),
+        ("embedding_length", 32),
+        ("block_count", 1),
+        ("feed_forward_length", 48),
+        ("attention.head_count", 2),
+        ("attention.head_count_kv", 1),
+        ("expert_count", 5),
+        ("expert_used_count", 2),
+        ("expert_feed_forward_length", 32),
+    ];
+    const TENSORS: &[(&str, &[u64], bool)] = &[
+        ("token_embd", &[24, 32], false),
+        ("blk.0.attn_norm", &[32], false),
+        ("blk.0.attn_q", &[32, 32], false),
+        ("blk.0.attn_q_norm", &[16], false),
+        ("blk.0.attn_k", &[16, 32], false),
+        ("blk.0.attn_k_norm", &[16], false),
+        ("blk.0.attn_v", &[16, 32], false),
+        ("blk.0.attn_output", &[32, 32], false),
+        ("blk.0.ffn_norm", &[32], false),
+        ("blk.0.ffn_gate_inp", &[5, 32], false),
+        ("blk.0.ffn_gate_exps", &[5, 32, 32], true),
+        ("blk.0.ffn_up_exps", &[5, 32, 32], true),
+        ("blk.0.ffn_down_exps", &[5, 32, 32], true),
+        ("output_norm", &[32], false),
+    ];
+    let mut writer = Writer::new().string("general.architecture", "qwen3moe");
+    for (key, value) in KEYS {
+        writer = writer.u32(&format!("qwen3moe.{key}"), *value);
+    }
+    let mut state = 1u32;
+    let mut byte = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as i8
+    };
+    for (name, shape, quantised) in TENSORS {
+        let values = shape.iter().product::<u64>() as usize;
+        let data: Vec<u8> = if *quantised {
+            // Blocks of 32: a scale of 2^-9 as f16, and the integers.
+            (0..values / 32)
+                .flat_map(|_| [0, 0x18].into_iter().chain((0..32).map(|_| byte() as u8)).collect::<Vec<_>>())
+                .collect()
+        } else {
+            let value = |byte: i8| if name.ends_with("norm") { 1.0 } else { f32::from(byte) / 256.0 };
+            (0..values).flat_map(|_| value(byte()).to_le_bytes()).collect()
+        };
+        writer = writer.tensor(&format!("{name}.weight"), shape, if *quantised { 8 } else { 0 }, &data);
+    }
+    Gguf::from_bytes("x.gguf", writer.finish().leak()).unwrap()
+}
+
+/// The integers of an expert are those of its part of the tensor.
+#[test]
+fn experts_of_gguf_files_are_used_as_their_integers() {
+    let gguf = quantised_gguf();
+    let config = gguf::config(&gguf).unwrap();
+    let logits = |format| {
+        let options = LoadOptions { format, ..LoadOptions::default() };
+        let mut model = on_team(|exec| load(exec, &config, Weights::Gguf(&gguf), options)).unwrap();
+        model.reserve_positions(64).unwrap();
+        let formats = model.formats_at(Site::Up);
+        assert!(formats.iter().all(|of| of.is_integer() == format.is_none()), "{formats:?}");
+        let mut bench = Bench::new(model, KvFormat::F32, Simd::best(), 2);
+        let sequence = bench.sequence();
+        bench.pass(&[(sequence, &(0..24).collect::<Vec<u32>>())])
+    };
+    let (stored, exact) = (logits(None), logits(Some(Format::F32)));
+    let error = nmse(&stored.concat(), &exact.concat());
+    assert!(error > 0.0 && error < 1e-3, "NMSE {error:e}");
 }
 
 #[test]

@@ -38,7 +38,9 @@ NAMES = [
     "phi3-a",
     "phi3-b",
     "qwen2-a",
+    "qwen2moe-a",
     "qwen3-a",
+    "qwen3moe-a",
     "smollm3-a",
 ]
 

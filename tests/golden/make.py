@@ -12,7 +12,8 @@ directory plus `reference.safetensors`:
     margins  f32 [G]          largest minus second largest logit at each greedy step
 
 The weights come from a seed: the first one, counting from 1, for which the largest logit wins by MIN_MARGIN at every
-prompt position and every greedy step and the continuation does not collapse into a few tokens. Before anything is
+prompt position and every greedy step, the last chosen expert wins over the next one by MIN_ROUTING_MARGIN at every
+position of the prompt, and the continuation does not collapse into a few tokens. Before anything is
 written down as a reference the script makes sure that
 
   * the directory, read back from disk by transformers, holds every tensor and gives exactly the same logits;
@@ -47,13 +48,14 @@ HERE = Path(__file__).resolve().parent
 PROMPT_TOKENS = 41
 GREEDY_TOKENS = 32
 MIN_MARGIN = 3e-3
+MIN_ROUTING_MARGIN = 2e-2  # rounding to bf16 must choose the same experts
 MIN_DISTINCT = 6
 MAX_BF16_NMSE = 7e-5  # an engine that rounds matrices and linear inputs to bf16 stays this close
 VISIBLE = 1e-3
 CACHE_TOLERANCE = 1e-3
 CHECK_TOLERANCE = 1e-3
 MAX_DIRECTORY_BYTES = 600_000
-MAX_TOTAL_BYTES = 11_000_000
+MAX_TOTAL_BYTES = 16_000_000
 
 LLAMA3_SCALING = {
     "factor": 8.0,
@@ -419,13 +421,16 @@ def fill(model, seed):
                 scaled = gemma or granite and model.config.tie_word_embeddings
                 centre, spread = 0.0, 0.4 / (model.config.hidden_size**0.25 if scaled else 1)
             else:
-                # Conv1D keeps [in, out], Linear [out, in]; spread = sqrt(3) * standard deviation.
-                fan_in = parameter.shape[0] if gpt2 else parameter.shape[1]
+                # Conv1D keeps [in, out], Linear [out, in], experts [expert, out, in]; spread = sqrt(3) * standard deviation.
+                fan_in = parameter.shape[0] if gpt2 else parameter.shape[-1]
                 # GPT-2's biases and GELU pull every row the same way: larger weights keep its rows apart.
                 gain = 1.6 if gpt2 else 1.2
                 # Softer attention: a small change of the logits in a softmax stays a small change of its output.
                 if name.split(".")[-2] in ("q_proj", "k_proj", "qkv_proj"):
                     gain *= 0.5
+                # Decided routing.
+                if name.endswith("mlp.gate.weight"):
+                    gain *= 2
                 centre, spread = 0.0, gain * (3 / fan_in) ** 0.5
             parameter.copy_(centre + spread * (2 * torch.rand(parameter.shape, generator=generator) - 1))
 
@@ -448,6 +453,26 @@ def full_logits(model, ids):
 def top_margin(logits):
     best = logits.topk(2, dim=-1).values
     return best[..., 0] - best[..., 1]
+
+
+def is_router(module):
+    return type(module).__name__.endswith("TopKRouter")
+
+
+@torch.no_grad()
+def routing_margin(model, ids):
+    """The smallest difference between the logits of the last chosen expert and of the next one."""
+    margins = [float("inf")]
+
+    def record(module, _inputs, output):
+        best = output[0].topk(module.top_k + 1, dim=-1).values
+        margins.append(float((best[..., -2] - best[..., -1]).min()))
+
+    hooks = [module.register_forward_hook(record) for module in model.modules() if is_router(module)]
+    full_logits(model, ids)
+    for hook in hooks:
+        hook.remove()
+    return min(margins)
 
 
 def greedy(model, prompt):
@@ -475,10 +500,12 @@ def cached_logits(model, prompt, continuation):
 def reference(model, prompt):
     """The four reference tensors, or None where a decision is too close to be a test."""
     logits = full_logits(model, prompt)
-    if top_margin(logits).min() < MIN_MARGIN:
+    if top_margin(logits).min() < MIN_MARGIN or routing_margin(model, prompt) < MIN_ROUTING_MARGIN:
         return None
     ids, margins = greedy(model, prompt)
     if margins.min() < MIN_MARGIN or len(set(ids.tolist())) < MIN_DISTINCT:
+        return None
+    if routing_margin(model, torch.cat([prompt, ids])) < MIN_ROUTING_MARGIN / 10:
         return None
     return {"prompt": prompt, "logits": logits.contiguous(), "greedy": ids, "margins": margins}
 
@@ -530,7 +557,7 @@ def bf16_nmse(model, ref):
         if parameter.dim() > 1:
             parameter.copy_(rounded(parameter))
     for module in other.modules():
-        if type(module).__name__ in ("Linear", "Conv1D"):
+        if type(module).__name__ in ("Linear", "Conv1D") or is_router(module):
             module.register_forward_pre_hook(lambda _, inputs: (rounded(inputs[0]), *inputs[1:]))
     error = full_logits(other, ref["prompt"]) - ref["logits"]
     return float(error.square().sum() / ref["logits"].square().sum())

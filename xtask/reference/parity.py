@@ -35,6 +35,7 @@ SCHEMA = "redline.parity/1"
 SUPPORTED = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3"),
     *("gemma2", "gemma3_text", "ministral3", "olmo2", "olmo3", "phi3", "smollm3"),
+    *("mixtral", "qwen2_moe", "qwen3_moe"),
 )
 # Steps one at a time on a cache, against one pass over everything: rounding only.
 CACHE_NMSE = 1e-9
@@ -145,6 +146,21 @@ def hook_projections(attention, config, recorder, prefix):
             getattr(attention, f"{part}_norm").register_forward_hook(hook(recorder, f"{prefix}.{name}_norm"))
 
 
+def hook_mlp(mlp, config, recorder, prefix):
+    """Hooks of the feed-forward part, and of the router of a mixture of experts, whose logits are [tokens, experts]."""
+    mlp.register_forward_hook(recorder.output(f"{prefix}.mlp_output"))
+    if hasattr(mlp, "experts"):
+        mlp.gate.register_forward_hook(lambda _module, _inputs, output: recorder.take(f"{prefix}.router", output[0][None]))
+        return
+    if hasattr(mlp, "gate_up_proj"):
+        inner = config.intermediate_size
+        mlp.gate_up_proj.register_forward_hook(split(recorder, [f"{prefix}.gate", f"{prefix}.up"], [inner, inner]))
+    else:
+        mlp.gate_proj.register_forward_hook(recorder.output(f"{prefix}.gate"))
+        mlp.up_proj.register_forward_hook(recorder.output(f"{prefix}.up"))
+    mlp.down_proj.register_forward_pre_hook(recorder.input(f"{prefix}.mlp_hidden"), with_kwargs=True)
+
+
 def hook_llama(model, recorder):
     """Hooks of Llama and those built like it: all families but GPT-2."""
     body = model.model
@@ -162,15 +178,7 @@ def hook_llama(model, recorder):
         attention.o_proj.register_forward_hook(recorder.output(f"{prefix}.attention_output"))
         middle = layer_norms[2] or mlp
         middle.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)
-        if hasattr(mlp, "gate_up_proj"):
-            inner = model.config.intermediate_size
-            hook = split(recorder, [f"{prefix}.gate", f"{prefix}.up"], [inner, inner])
-            mlp.gate_up_proj.register_forward_hook(hook)
-        else:
-            mlp.gate_proj.register_forward_hook(recorder.output(f"{prefix}.gate"))
-            mlp.up_proj.register_forward_hook(recorder.output(f"{prefix}.up"))
-        mlp.down_proj.register_forward_pre_hook(recorder.input(f"{prefix}.mlp_hidden"), with_kwargs=True)
-        mlp.down_proj.register_forward_hook(recorder.output(f"{prefix}.mlp_output"))
+        hook_mlp(mlp, model.config, recorder, prefix)
         layer.register_forward_hook(recorder.output(f"{prefix}.residual"))
     body.norm.register_forward_hook(recorder.output("final_norm"))
 

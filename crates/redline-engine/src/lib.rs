@@ -55,7 +55,7 @@ pub use plan::{
 pub use redline_kernels::op::kv::KvFormat;
 pub use redline_kernels::{Format, Tier};
 pub use redline_models::activation::{Activation, ActivationId, ActivationName};
-pub use redline_models::model::OperationCounts;
+pub use redline_models::model::{ExpertCounts, OperationCounts};
 pub use redline_models::profile::{Operation, Profile, Span};
 pub use redline_models::spec::Objective;
 pub use redline_models::trace::Observation;

@@ -54,11 +54,13 @@ pub struct Work {
 }
 
 impl Work {
-    /// A pass over `tokens` tokens that attend to `keys` keys in total, with `outputs` rows of logits. Weights are read once.
+    /// A pass over `tokens` tokens that attend to `keys` keys in total, with `outputs` rows of logits. Weights are read once, those of
+    /// experts if a token is expected to go to them.
     pub fn of_pass(info: &ModelInfo, tokens: f64, keys: f64, outputs: f64) -> Self {
         let counts = info.operations;
+        let more = info.experts.map_or(0.0, |experts| experts.read_bytes(tokens) - experts.read_bytes(1.0));
         Self {
-            bytes: info.bytes_per_token as f64,
+            bytes: info.bytes_per_token as f64 + more,
             operations: counts.per_token * tokens + counts.per_output * outputs,
             attention: counts.per_key * keys,
         }
@@ -176,7 +178,7 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use redline_engine::OperationCounts;
+    use redline_engine::{ExpertCounts, OperationCounts};
 
     use super::*;
     use crate::result::{Row, held};
@@ -243,6 +245,11 @@ mod tests {
         };
         let work = Work { bytes: 1000.0, operations: 7.0 * 3.0 + 100.0 * 2.0, attention: 11.0 * 5.0 };
         assert_eq!(Work::of_pass(&info, 3.0, 5.0, 2.0), work);
+        // Two rows go to a quarter of the experts each, and share a quarter of these.
+        let experts = Some(ExpertCounts { bytes: 640, share: 0.25 });
+        let sparse = ModelInfo { experts, ..info.clone() };
+        let bytes = |tokens| Work::of_pass(&sparse, tokens, 5.0, 2.0).bytes;
+        assert_eq!((bytes(1.0), bytes(2.0)), (1000.0, 1120.0));
         // A new sequence has logits for its last token only.
         assert_eq!(Work::of_sequence(&info, 3), Work::of_pass(&info, 3.0, 6.0, 1.0));
         let arithmetics = Arithmetics::of(&info);

@@ -37,6 +37,8 @@ pub enum ActivationName {
     ResidualMid,
     /// `[tokens, hidden]`: the norm before the feed-forward part.
     MlpNorm,
+    /// `[tokens, experts]`: what the router of a mixture of experts says of each, before the softmax.
+    Router,
     /// `[tokens, inner]`: the gate's projection.
     Gate,
     /// `[tokens, inner]`: the projection that the gate multiplies.
@@ -75,6 +77,7 @@ impl ActivationName {
         Self::AttentionSum,
         Self::ResidualMid,
         Self::MlpNorm,
+        Self::Router,
         Self::Gate,
         Self::Up,
         Self::MlpHidden,
@@ -104,6 +107,7 @@ impl ActivationName {
             Self::AttentionSum => "attention_sum",
             Self::ResidualMid => "residual_mid",
             Self::MlpNorm => "mlp_norm",
+            Self::Router => "router",
             Self::Gate => "gate",
             Self::Up => "up",
             Self::MlpHidden => "mlp_hidden",

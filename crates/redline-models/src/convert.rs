@@ -64,7 +64,7 @@ pub fn convert_gguf(
     let spec = crate::arch::specification(&gguf::config(gguf)?)?.1;
     let tensors = Source::of_gguf(&spec, gguf)?;
     let (formats, outliers) = match options {
-        Some(ConvertOptions { format, outliers }) => (Formats::one(format), outliers),
+        Some(ConvertOptions { format, outliers }) => (Formats::one(&spec, format), outliers),
         None => (tensors.stored_formats(&spec), 0.0),
     };
     let plan = Plan::new(&spec, tensors.names(&spec), &tensors, &formats, outliers)?;
@@ -98,7 +98,7 @@ pub fn convert_on(
     let checkpoint = Checkpoint::open(source)?;
     let tensors = Source::check(&spec, &checkpoint)?;
     tensors.check_tied(&spec)?;
-    let formats = Formats::one(options.format);
+    let formats = Formats::one(&spec, options.format);
     let plan = Plan::new(&spec, tensors.names(&spec), &tensors, &formats, options.outliers)?;
     let weights = plan.declare();
     let scheme = packing::scheme(options.format);

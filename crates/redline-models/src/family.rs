@@ -8,7 +8,7 @@ use redline_weights::{ConfigFile, WeightsError};
 use crate::ModelError;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
+    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
     NormsSpec, Objective, Orientation, PositionSpec, RotarySpec,
 };
 
@@ -209,12 +209,12 @@ fn decoder_with(
     let layer = |i: usize| LayerSpec {
         attention: attention(i, hidden, &heads, eps, options),
         attention_norms: before(format!("layers.{i}.input_layernorm")),
-        mlp: MlpSpec {
+        mlp: FfnSpec::Dense(MlpSpec {
             activation,
             gated: true,
             up: mlp(i, hidden, up),
             down: mlp(i, inner, &[("down_proj", hidden)]),
-        },
+        }),
         mlp_norms: before(format!("layers.{i}.post_attention_layernorm")),
         residual_scale: 1.0,
     };

@@ -9,7 +9,7 @@ use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 use crate::adapter::resident::AdapterLimits;
 use crate::formats::Formats;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, LinearSpec, NormKind, NormSpec, Objective};
+use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, NormKind, NormSpec, Objective};
 use crate::step::{ArenaSize, padded};
 
 /// The sizes of a model's weights, activations, keys and values.
@@ -34,10 +34,43 @@ pub struct Footprint {
 struct LayerFootprint {
     /// Those of a linear layer are stacked by rows.
     linears: Vec<(Site, Vec<MatrixShape>)>,
+    /// The linear layers of a mixture of experts are here instead.
+    experts: Option<ExpertsFootprint>,
     /// Number of norms of the residual stream's width that have results of their own.
     norms: usize,
     kv_heads: usize,
     head_dim: usize,
+}
+
+/// A mixture of experts.
+#[derive(Clone, Debug)]
+struct ExpertsFootprint {
+    /// The shapes that matrices have, each once.
+    shapes: Vec<MatrixShape>,
+    /// Number of values of activations for each row: if all rows go to one expert, it has them all.
+    width: usize,
+    /// Number of experts of a row.
+    top_k: usize,
+}
+
+impl ExpertsFootprint {
+    fn new(spec: &ExpertsSpec, all: impl Iterator<Item = MatrixShape>) -> Self {
+        let mut shapes = Vec::new();
+        for shape in all {
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
+            }
+        }
+        let of =
+            |mlp: &MlpSpec| padded(mlp.up.outputs()) + padded(mlp.down.inputs) + padded(mlp.down.outputs());
+        let hidden = padded(spec.router.inputs);
+        // An expert's rows are copied, those of the shared expert are all.
+        let chosen = spec.experts.iter().map(|expert| hidden + of(expert));
+        let shared = spec.shared.iter().map(|shared| padded(shared.gate.outputs()) + of(&shared.mlp));
+        let largest = chosen.chain(shared).max().unwrap_or(0);
+        // Also the outputs of the router, and the sum.
+        Self { shapes, width: padded(spec.router.outputs()) + hidden + largest, top_k: spec.top_k }
+    }
 }
 
 impl Footprint {
@@ -75,17 +108,24 @@ impl Footprint {
         let mut layers = Vec::with_capacity(spec.layers.len());
         for layer in &spec.layers {
             let linears: Vec<(Site, Vec<MatrixShape>)> =
-                layer.linears().map(|(site, linear)| (site, shapes(linear))).collect();
-            let matrices = linears.iter().flat_map(|(_, shapes)| shapes).map(|shape| shape.bytes());
+                layer.adaptable().map(|(site, linear)| (site, shapes(linear))).collect();
+            let of_experts: Vec<MatrixShape> = match &layer.mlp {
+                FfnSpec::Dense(_) => Vec::new(),
+                FfnSpec::Experts(_) => layer.mlp.linears().flat_map(|(_, linear)| shapes(linear)).collect(),
+            };
+            let matrices = linears.iter().flat_map(|(_, shapes)| shapes).chain(&of_experts);
+            let matrices = matrices.map(|shape| shape.bytes());
             let biases = layer.linears().map(|(_, linear)| bias_bytes(linear));
             let heads = layer.attention.head_norms.iter().flat_map(|(query, key)| [query, key]);
             let norms = layer.norms().chain(heads).map(norm_bytes);
             weights = matrices.chain(biases).chain(norms).fold(weights, u64::saturating_add);
             let (kv_heads, head_dim) = (layer.attention.kv_heads, layer.attention.head_dim);
+            let experts = layer.mlp.experts();
+            let experts = experts.map(|experts| ExpertsFootprint::new(experts, of_experts.into_iter()));
             // Norms of sums are computed in place.
             let norms = [&layer.attention_norms, &layer.mlp_norms];
             let norms = norms.into_iter().flat_map(|norms| norms.before.iter().chain(&norms.after)).count();
-            layers.push(LayerFootprint { linears, norms, kv_heads, head_dim });
+            layers.push(LayerFootprint { linears, experts, norms, kv_heads, head_dim });
         }
         let adapters = AdapterLimits::default();
         // A row of states instead of one of logits.
@@ -128,6 +168,7 @@ impl Footprint {
         widest = widest.max(hidden + padded(rank));
         let mut words = linear_words(self.head, outputs);
         words = words.max(scratch_words(MatrixShape { cols: rank, rows: self.hidden, ..self.head }, rows));
+        let mut choices = 0;
         for layer in &self.layers {
             // The results of norms and linear layers, of attention and of the gate. The last two are the inputs of linear layers,
             // and no other input has memory of its own.
@@ -137,14 +178,18 @@ impl Footprint {
                 let cols = shapes.first().map_or(0, |shape| shape.cols);
                 padded(rows) + if own_input(*site) { padded(cols) } else { 0 }
             });
-            widest = widest.max(layer.norms * hidden + linears.sum::<usize>());
+            let experts = layer.experts.as_ref();
+            let of_experts = experts.map_or(0, |experts| experts.width);
+            choices = choices.max(experts.map_or(0, |experts| experts.top_k));
+            widest = widest.max(layer.norms * hidden + linears.sum::<usize>() + of_experts);
             words = words.max(attention::scratch_words(layer.head_dim));
-            for shape in layer.linears.iter().flat_map(|(_, shapes)| shapes) {
+            let of_experts = experts.into_iter().flat_map(|experts| &experts.shapes);
+            for shape in layer.linears.iter().flat_map(|(_, shapes)| shapes).chain(of_experts) {
                 words = words.max(linear_words(*shape, rows));
             }
         }
         let logits = outputs * (2 * hidden + padded(self.output));
-        ArenaSize { values: rows * (hidden + widest) + logits, words }
+        ArenaSize { values: rows * (hidden + widest) + logits, words, choices: rows * choices }
     }
 
     /// The shapes of the keys and values of every layer, in a given format.

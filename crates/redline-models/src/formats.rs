@@ -1,10 +1,11 @@
 //! The formats of a model's matrices: one for all, or those in which a file stores them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use redline_kernels::Format;
 
+use crate::plan::Site;
 use crate::spec::{DecoderSpec, LinearSpec, PartSpec};
 
 /// The format of every matrix.
@@ -14,14 +15,19 @@ pub(crate) struct Formats {
     common: Format,
     /// Formats of other matrices by the names of their tensors.
     others: HashMap<String, Format>,
+    /// The tensors that one format for all does not apply to if it is an integer format.
+    exact: HashSet<String>,
     /// All that occur, the most common first.
     all: Vec<Format>,
 }
 
 impl Formats {
-    /// The same format for all.
-    pub(crate) fn one(format: Format) -> Self {
-        Self { common: format, others: HashMap::new(), all: vec![format] }
+    /// The same format for all. But integer formats leave routers as bf16, because a small error there chooses other experts.
+    pub(crate) fn one(spec: &DecoderSpec, format: Format) -> Self {
+        let linears = spec.layers.iter().flat_map(|layer| layer.mlp.linears());
+        let routers = linears.filter(|(site, _)| *site == Site::Router);
+        let exact = routers.flat_map(|(_, linear)| &linear.parts).map(PartSpec::weight).collect();
+        Self { common: format, others: HashMap::new(), exact, all: vec![format] }
     }
 
     /// The format of each matrix of a specification; `of` returns that of a tensor.
@@ -45,7 +51,7 @@ impl Formats {
         let all: Vec<Format> = shares.into_iter().map(|(format, _)| format).collect();
         let common = all.first().copied().unwrap_or(Format::F32);
         each.retain(|_, format| *format != common);
-        Self { common, others: each, all }
+        Self { common, others: each, exact: HashSet::new(), all }
     }
 
     /// The format of the most weights.
@@ -53,13 +59,16 @@ impl Formats {
         self.common
     }
 
-    /// The format of all matrices, if they have one.
+    /// The format of all matrices but routers, if they have one.
     pub(crate) fn only(&self) -> Option<Format> {
         self.others.is_empty().then_some(self.common)
     }
 
     /// The format of a tensor.
     pub(crate) fn of(&self, weight: &str) -> Format {
+        if self.common.is_integer() && self.exact.contains(weight) {
+            return Format::Bf16;
+        }
         self.others.get(weight).copied().unwrap_or(self.common)
     }
 

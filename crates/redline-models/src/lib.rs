@@ -11,6 +11,7 @@ pub mod arch;
 pub mod block;
 mod convert;
 mod error;
+mod experts;
 mod family;
 mod files;
 mod footprint;

@@ -11,7 +11,8 @@ use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
 use crate::activation::{ActivationId, ActivationName};
 use crate::adapter::AdapterBuilder;
 use crate::adapter::resident::{AdapterLimits, AdapterRows, Adapters, HeadUpdates, loras_of, of_wanted};
-use crate::block::decoder::Decoder;
+use crate::block::decoder::{Decoder, Layer};
+use crate::block::ffn::Ffn;
 use crate::block::linear::Linear;
 use crate::block::norm::Norm;
 use crate::block::pooled::Classifier;
@@ -74,6 +75,22 @@ pub struct OperationCounts {
     pub per_key: f64,
     /// For each row of logits over the vocabulary.
     pub per_output: f64,
+}
+
+/// The experts of a model, of which a pass reads those that its rows go to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertCounts {
+    /// Bytes of all experts.
+    pub bytes: u64,
+    /// The share of them that a single row goes to.
+    pub share: f64,
+}
+
+impl ExpertCounts {
+    /// Expected bytes of the experts that a pass over `rows` rows reads, if rows choose independently of each other.
+    pub fn read_bytes(self, rows: f64) -> f64 {
+        self.bytes as f64 * (1.0 - libm::pow(1.0 - self.share, rows))
+    }
 }
 
 /// Some tokens of one sequence, to be run in one pass.
@@ -209,6 +226,13 @@ impl Model {
         Ok(LabelHead { rows: self.head().gather(ids)?, updates: HeadUpdates::new(adapters, ids)? })
     }
 
+    /// The formats of all matrices at a site, in the order of the forward pass.
+    pub fn formats_at(&self, site: Site) -> Vec<Format> {
+        let linears = self.decoder.layers.iter().flat_map(Layer::linears);
+        let matrices = linears.filter(|linear| linear.site() == site).flat_map(Linear::matrices);
+        matrices.map(Matrix::format).collect()
+    }
+
     /// Number of layers.
     pub fn layers(&self) -> usize {
         self.decoder.layers.len()
@@ -240,14 +264,31 @@ impl Model {
         bytes as u64
     }
 
-    /// Bytes of weights that one decoding step reads: everything but the embedding tables, the head included. Of an encoder, those
-    /// that a pass over one token reads.
+    /// Bytes of weights that one decoding step reads: everything but the embedding tables and the experts that a token does not go
+    /// to, the head included. Of an encoder, those that a pass over one token reads.
     pub fn bytes_per_token(&self) -> u64 {
         let embedding = &self.decoder.embedding;
         let is_head = self.head.is_none() && self.facts.objective != Objective::Encode;
         let tables = embedding.tables().map(Matrix::bytes).sum::<usize>()
             + if is_head { 0 } else { embedding.tokens.bytes() };
-        self.weight_bytes() - tables as u64
+        let unused: usize = self.decoder.layers.iter().map(|layer| layer.mlp.unused(Linear::bytes)).sum();
+        self.weight_bytes() - (tables + unused) as u64
+    }
+
+    /// The experts that routers choose from; `None` without experts.
+    pub fn experts(&self) -> Option<ExpertCounts> {
+        let sum = |size: fn(&Ffn) -> usize| -> usize {
+            self.decoder.layers.iter().map(|layer| size(&layer.mlp)).sum()
+        };
+        let bytes = sum(|mlp| mlp.experts().map_or(0, |experts| experts.routed(Linear::bytes)));
+        let unused = sum(|mlp| mlp.unused(Linear::bytes));
+        (bytes > 0).then(|| ExpertCounts { bytes: bytes as u64, share: 1.0 - unused as f64 / bytes as f64 })
+    }
+
+    /// The largest number of experts that a layer runs in a pass; 0 without experts.
+    pub fn most_experts(&self) -> usize {
+        let experts = self.decoder.layers.iter().filter_map(|layer| layer.mlp.experts());
+        experts.map(|experts| experts.experts.len()).max().unwrap_or(0)
     }
 
     /// Floating-point operations of a pass. The last layer's work after its keys and values is counted per row of logits,
@@ -256,7 +297,7 @@ impl Model {
         let (mut weights, mut keys, mut last) = (0usize, 0usize, 0usize);
         for layer in &self.decoder.layers {
             let size = |linear: &Linear| linear.outputs() * linear.inputs();
-            let all: usize = layer.linears().map(size).sum();
+            let all = layer.linears().map(size).sum::<usize>() - layer.mlp.unused(size);
             let first = size(&layer.attention.qkv);
             weights += last + first;
             last = all - first;
@@ -434,10 +475,11 @@ impl Model {
             let query = attention.shape.heads * attention.head_dim;
             let key = attention.kv_heads * attention.head_dim;
             let norm = |norm: &Option<Norm>, name| norm.as_ref().map(|_| (name, hidden));
-            let inner = layer.mlp.down.inputs();
+            let (dense, experts) = (layer.mlp.dense(), layer.mlp.experts());
+            let inner = dense.map(|mlp| mlp.down.inputs());
             let heads = attention.head_norms.is_some();
             let rotated = attention.rotation.is_some();
-            let gated = layer.mlp.gate.is_some();
+            let gated = inner.filter(|_| dense.is_some_and(|mlp| mlp.gate.is_some()));
             let of_layer = [
                 norm(&layer.attention_norms.before, Name::AttentionNorm),
                 Some((Name::Query, query)),
@@ -453,9 +495,10 @@ impl Model {
                 norm(&layer.attention_norms.sum, Name::AttentionSum),
                 Some((Name::ResidualMid, hidden)),
                 norm(&layer.mlp_norms.before, Name::MlpNorm),
-                gated.then_some((Name::Gate, inner)),
-                gated.then_some((Name::Up, inner)),
-                Some((Name::MlpHidden, inner)),
+                experts.map(|experts| (Name::Router, experts.router.outputs())),
+                gated.map(|inner| (Name::Gate, inner)),
+                gated.map(|inner| (Name::Up, inner)),
+                inner.map(|inner| (Name::MlpHidden, inner)),
                 Some((Name::MlpOutput, hidden)),
                 norm(&layer.mlp_norms.after, Name::MlpOutputNorm),
                 norm(&layer.mlp_norms.sum, Name::MlpSum),

@@ -85,7 +85,7 @@ pub(crate) fn formats<'a>(
     declared: impl Fn(&str) -> Result<&'a Weight, ModelError>,
 ) -> Result<Formats, ModelError> {
     if infq.scheme().encoding != MIXED {
-        return format_of_scheme(infq).map(Formats::one);
+        return format_of_scheme(infq).map(|format| Formats::one(spec, format));
     }
     let mut each = BTreeMap::new();
     for part in spec.linears().into_iter().chain(spec.unquantised()).flat_map(|linear| linear.parts) {

@@ -15,12 +15,14 @@ pub enum Site {
     Up,
     /// The second linear layer of the feed-forward part.
     Down,
+    /// Weights of experts, in a mixture of experts.
+    Router,
     /// The head over the vocabulary.
     Head,
 }
 
 impl Site {
-    /// The sites in every layer.
+    /// The sites that plans and adapters cover in every layer.
     pub const OF_LAYER: &[Site] = &[Self::Qkv, Self::Output, Self::Up, Self::Down];
     /// The head.
     pub const OF_HEAD: &[Site] = &[Self::Head];
@@ -32,6 +34,7 @@ impl Site {
             Self::Output => "output",
             Self::Up => "up",
             Self::Down => "down",
+            Self::Router => "router",
             Self::Head => "head",
         }
     }

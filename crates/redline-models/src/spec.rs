@@ -126,6 +126,39 @@ pub struct MlpSpec {
     pub down: LinearSpec,
 }
 
+/// A mixture of experts (Shazeer et al. 2017): the feed-forward part of one layer as the weighted sum of a few of many.
+#[derive(Clone, Debug)]
+pub struct ExpertsSpec {
+    /// One output for each expert, whose softmax is the experts' weights.
+    pub router: LinearSpec,
+    /// The experts.
+    pub experts: Vec<MlpSpec>,
+    /// Number of experts that a row goes to: those with the largest weights.
+    pub top_k: usize,
+    /// Whether the weights of the chosen experts are divided by their sum.
+    pub normalise: bool,
+    /// An expert that every row goes to besides.
+    pub shared: Option<SharedExpertSpec>,
+}
+
+/// An expert that every row goes to.
+#[derive(Clone, Debug)]
+pub struct SharedExpertSpec {
+    /// One output, whose sigmoid is the expert's weight.
+    pub gate: LinearSpec,
+    /// The expert.
+    pub mlp: MlpSpec,
+}
+
+/// The feed-forward part of one layer.
+#[derive(Clone, Debug)]
+pub enum FfnSpec {
+    /// The same for every row.
+    Dense(MlpSpec),
+    /// A mixture of experts.
+    Experts(ExpertsSpec),
+}
+
 /// The norms of attention or of the feed-forward part: `sum(x + after(f(before(x))))`.
 #[derive(Clone, Debug, Default)]
 pub struct NormsSpec {
@@ -162,7 +195,7 @@ pub struct LayerSpec {
     /// Its norms.
     pub attention_norms: NormsSpec,
     /// The feed-forward part.
-    pub mlp: MlpSpec,
+    pub mlp: FfnSpec,
     /// Its norms.
     pub mlp_norms: NormsSpec,
     /// Factor on what is added to the residual stream; 1 in most families.
@@ -444,21 +477,24 @@ fn weight(name: String, shape: [usize; 2]) -> TensorSpec {
 }
 
 impl LayerSpec {
-    /// The linear layers with their sites, in the order of the forward pass.
+    /// The linear layers with their sites, in the order of the forward pass. Those of all experts have the same sites.
     pub fn linears(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
         let Self { attention, mlp, .. } = self;
-        [
-            (Site::Qkv, &attention.qkv),
-            (Site::Output, &attention.output),
-            (Site::Up, &mlp.up),
-            (Site::Down, &mlp.down),
-        ]
-        .into_iter()
+        [(Site::Qkv, &attention.qkv), (Site::Output, &attention.output)].into_iter().chain(mlp.linears())
     }
 
-    /// The linear layer at a site; `None` if the layer has none there.
+    /// The linear layers that adapters can change: those of every row.
+    pub fn adaptable(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
+        let of_every_row = match &self.mlp {
+            FfnSpec::Dense(_) => Site::OF_LAYER,
+            FfnSpec::Experts(_) => &[Site::Qkv, Site::Output],
+        };
+        self.linears().filter(|(site, _)| of_every_row.contains(site))
+    }
+
+    /// The linear layer at a site that adapters can change; `None` if the layer has none there.
     pub fn linear(&self, site: Site) -> Option<&LinearSpec> {
-        self.linears().find(|(of, _)| *of == site).map(|(_, linear)| linear)
+        self.adaptable().find(|(of, _)| *of == site).map(|(_, linear)| linear)
     }
 
     /// The linear layer at a site that the layer has.
@@ -487,10 +523,49 @@ impl LayerSpec {
         norm(&self.attention_norms.after, all);
         norm(&self.attention_norms.sum, all);
         norm(&self.mlp_norms.before, all);
-        self.mlp.up.tensors(all);
-        self.mlp.down.tensors(all);
+        self.mlp.linears().for_each(|(_, linear)| linear.tensors(all));
         norm(&self.mlp_norms.after, all);
         norm(&self.mlp_norms.sum, all);
+    }
+}
+
+impl FfnSpec {
+    /// The linear layers with their sites, in the order of the forward pass.
+    pub fn linears(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
+        let dense = self.dense().into_iter().flat_map(MlpSpec::linears);
+        dense.chain(self.experts().into_iter().flat_map(ExpertsSpec::linears))
+    }
+
+    /// The feed-forward part, unless it is a mixture of experts.
+    pub fn dense(&self) -> Option<&MlpSpec> {
+        match self {
+            Self::Dense(mlp) => Some(mlp),
+            Self::Experts(_) => None,
+        }
+    }
+
+    /// The mixture of experts, if it is one.
+    pub fn experts(&self) -> Option<&ExpertsSpec> {
+        match self {
+            Self::Dense(_) => None,
+            Self::Experts(experts) => Some(experts),
+        }
+    }
+}
+
+impl ExpertsSpec {
+    fn linears(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
+        let Self { router, experts, shared, .. } = self;
+        let shared = shared.iter().flat_map(|SharedExpertSpec { gate, mlp }| {
+            [(Site::Router, gate)].into_iter().chain(mlp.linears())
+        });
+        [(Site::Router, router)].into_iter().chain(experts.iter().flat_map(MlpSpec::linears)).chain(shared)
+    }
+}
+
+impl MlpSpec {
+    fn linears(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
+        [(Site::Up, &self.up), (Site::Down, &self.down)].into_iter()
     }
 }
 

@@ -7,6 +7,7 @@ use redline_kernels::op::activation::{ActivationFunction, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
+use redline_kernels::op::experts::{Choice, add_weighted, choose, gate as gate_rows, gather};
 use redline_kernels::op::kv::{CheckedSegments, KvPages, Segment};
 use redline_kernels::op::linear::{Epilogue, LoraRows, Variant, linear};
 use redline_kernels::op::norm::rms_norm_heads;
@@ -47,6 +48,11 @@ impl Act {
         self.rows
     }
 
+    /// Number of values in a row.
+    pub fn width(self) -> usize {
+        self.width
+    }
+
     /// The range in the arena from the first value to the last, without the padding of the last row.
     fn range(self) -> std::ops::Range<usize> {
         self.start..self.start + if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width }
@@ -58,12 +64,25 @@ pub fn padded(width: usize) -> usize {
     width.next_multiple_of(16)
 }
 
+/// The rows that go to one expert, ascending.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertRows {
+    /// The expert.
+    pub expert: usize,
+    /// Index of the first choice in the arena.
+    first: usize,
+    /// Index after the last one.
+    end: usize,
+}
+
 /// Memory for the activations of one pass.
 #[derive(Debug)]
 pub struct Arena {
     values: Buffer<f32>,
     /// Inputs of a linear layer, packed for the format of its weights, or results of spans of attention.
     words: Buffer<u32>,
+    /// Rows and their experts.
+    choices: Vec<Choice>,
 }
 
 /// The size of an [`Arena`].
@@ -73,19 +92,25 @@ pub struct ArenaSize {
     pub values: usize,
     /// Number of words of packed inputs and of spans' results.
     pub words: usize,
+    /// Number of rows that go to experts, one for each expert of a row.
+    pub choices: usize,
 }
 
 impl ArenaSize {
     /// Total size in bytes.
     pub fn bytes(self) -> u64 {
-        4 * (self.values as u64 + self.words as u64)
+        4 * (self.values as u64 + self.words as u64) + (size_of::<Choice>() * self.choices) as u64
     }
 }
 
 impl Arena {
     /// Allocates the memory.
     pub fn new(size: ArenaSize) -> Result<Self, OutOfMemory> {
-        Ok(Self { values: Buffer::zeroed(size.values)?, words: Buffer::zeroed(size.words)? })
+        let mut choices = Vec::new();
+        let bytes = size_of::<Choice>() * size.choices;
+        choices.try_reserve_exact(size.choices).map_err(|_| OutOfMemory { bytes })?;
+        choices.resize(size.choices, Choice::default());
+        Ok(Self { values: Buffer::zeroed(size.values)?, words: Buffer::zeroed(size.words)?, choices })
     }
 
     /// Overwrites everything with values that change any result that depends on them. This reveals a pass that reads what an
@@ -94,6 +119,7 @@ impl Arena {
         self.values.fill(f32::NAN);
         // Two bf16 NaNs; as integers, large values.
         self.words.fill(0x7fc0_7fc0);
+        self.choices.fill(Choice { expert: u32::MAX, row: u32::MAX, weight: f32::NAN });
     }
 
     /// The values and the words.
@@ -441,6 +467,67 @@ impl<'a> Step<'a> {
         gate(self.exec, function, from, &mut to);
         self.end(timed);
         y
+    }
+
+    /// Sends every row to its `top_k` experts, as `logits`, `[rows, experts]`, say, and overwrites these. The weights of a row are those
+    /// of a softmax over all experts, or if `normalise` over its own.
+    pub fn choose(&mut self, logits: Act, top_k: usize, normalise: bool) {
+        let (exec, rows) = (self.exec, logits.rows);
+        let timed = self.begin(|| Operation::of("experts", rows, logits.width));
+        let Arena { values, choices, .. } = &mut *self.arena;
+        let mut logits = RowsMut::new(&mut values[logits.range()], rows, logits.width, logits.stride);
+        let choices = &mut choices[..rows * top_k];
+        choose(exec, &mut logits, top_k, normalise, choices);
+        choices.sort_unstable_by_key(|choice| (choice.expert, choice.row));
+        self.end(timed);
+    }
+
+    /// The rows of the next expert that has some, after those of another one, or the first ones, among `choices` choices.
+    pub fn next_expert(&self, before: Option<ExpertRows>, choices: usize) -> Option<ExpertRows> {
+        let first = before.map_or(0, |rows| rows.end);
+        let expert = self.arena.choices[first..choices].first()?.expert;
+        let end =
+            first + self.arena.choices[first..choices].partition_point(|choice| choice.expert == expert);
+        Some(ExpertRows { expert: expert as usize, first, end })
+    }
+
+    /// Sends every row to one expert, with the sigmoid of its value in `x`, `[rows, 1]`, as weight.
+    pub fn gate_rows(&mut self, x: Act) -> ExpertRows {
+        let timed = self.begin(|| Operation::of("experts", x.rows, 1));
+        let Arena { values, choices, .. } = &mut *self.arena;
+        gate_rows(self.exec, Rows::new(&values[x.range()], x.rows, x.width, x.stride), choices);
+        self.end(timed);
+        ExpertRows { expert: 0, first: 0, end: x.rows }
+    }
+
+    /// The rows of an expert: `x` itself if these are all, otherwise a copy.
+    pub fn rows_of(&mut self, x: Act, rows: ExpertRows) -> Act {
+        let count = rows.end - rows.first;
+        if count == x.rows {
+            return x;
+        }
+        let y = self.alloc(count, x.width);
+        let timed = self.begin(|| Operation::of("gather", count, x.width));
+        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
+        gather(self.exec, &self.arena.choices[rows.first..rows.end], from, &mut to);
+        self.end(timed);
+        y
+    }
+
+    /// `out[row] += weight * y` for the rows of an expert.
+    pub fn add_weighted(&mut self, out: Act, y: Act, rows: ExpertRows) {
+        let timed = self.begin(|| Operation::of("add", y.rows, y.width));
+        let (from, mut to) = Self::input_and_output(&mut self.arena.values, y, out);
+        add_weighted(self.exec, &self.arena.choices[rows.first..rows.end], from, &mut to);
+        self.end(timed);
+    }
+
+    /// Allocates `rows` rows of `width` zeros.
+    pub fn zeros(&mut self, rows: usize, width: usize) -> Act {
+        let x = self.alloc(rows, width);
+        let mut values = self.write(x);
+        (0..rows).for_each(|r| values.row(r).fill(0.0));
+        x
     }
 
     /// Rotates `heads` heads in place, by a rotation of the model.

@@ -113,7 +113,7 @@ impl<'a> Source<'a> {
                 };
                 let mut weights = spec.tensors().into_iter().filter(|t| t.role == Role::Weight);
                 let all = weights.all(|weight| is_bf16(&weight.name));
-                Formats::one(if all { Format::Bf16 } else { Format::F32 })
+                Formats::one(spec, if all { Format::Bf16 } else { Format::F32 })
             }
             Self::Gguf(tensors) => Formats::each(spec, |weight| tensors.stored_format(weight)),
         }

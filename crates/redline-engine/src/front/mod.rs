@@ -21,7 +21,7 @@ use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Simd, Tier, usable_cpus, with_team};
 use redline_models::activation::ActivationId;
 use redline_models::block::pooled::Classifier;
-use redline_models::model::OperationCounts;
+use redline_models::model::{ExpertCounts, OperationCounts};
 use redline_models::sentence::{self, SentenceRules};
 use redline_models::spec::{DecoderSpec, Objective};
 use redline_models::{LoadOptions, Loader, Model, ModelFiles, Weights};
@@ -77,6 +77,8 @@ pub struct ModelInfo {
     pub weight_bytes: u64,
     /// Bytes of weights that one decoding step reads.
     pub bytes_per_token: u64,
+    /// The experts, of which a pass of more rows reads more; `None` without experts.
+    pub experts: Option<ExpertCounts>,
     /// Bytes of the head's weights, included in `bytes_per_token`.
     pub head_bytes: u64,
     /// Bytes of keys and values per stored token, over all layers.
@@ -329,6 +331,7 @@ fn info(
         parameters: facts.parameters,
         weight_bytes: model.weight_bytes(),
         bytes_per_token: model.bytes_per_token(),
+        experts: model.experts(),
         head_bytes: model.head().bytes() as u64,
         kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
         activation_bytes: budget.activations,

@@ -29,7 +29,7 @@ use crate::mode::perplexity::EvaluateJob;
 use crate::options::{ClockFn, PrefixDir, TraceLog};
 use crate::plan::OUTPUT_ROWS;
 use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
-use crate::scheduler::{CostModel, PassLimits, Scheduler};
+use crate::scheduler::{CostModel, PassLimits, Scheduler, WeightReads};
 use crate::stages::StageLog;
 
 /// Maximum number of open sequences.
@@ -213,7 +213,7 @@ impl Runner {
         let operations = model.operations();
         let output_rows = operations.per_output / operations.per_token.max(1.0);
         let limits = PassLimits { rows, open: OPEN, stall_s };
-        let scheduler = Scheduler::new(limits, CostModel::new(output_rows));
+        let scheduler = Scheduler::new(limits, CostModel::new(output_rows).with_reads(reads(&model)));
         let machine = ModelMachine {
             model,
             arena,
@@ -237,8 +237,18 @@ impl Runner {
     }
 }
 
-/// Maximum number of operations per layer, including the layer itself.
-const SPANS_OF_LAYER: usize = 20;
+/// The weights that a pass reads: with experts more for more rows.
+fn reads(model: &Model) -> WeightReads {
+    model.experts().map_or(WeightReads::default(), |experts| WeightReads {
+        experts: experts.read_bytes(1.0) / model.bytes_per_token() as f64 / experts.share,
+        share: experts.share,
+    })
+}
+
+/// Maximum number of operations per layer, including the layer itself, but without those of experts.
+const SPANS_OF_LAYER: usize = 26;
+/// Number of operations of an expert.
+const SPANS_OF_EXPERT: usize = 5;
 /// Maximum number of operations of a pass outside the layers: the head, over the vocabulary and over the labels of each
 /// request.
 const SPANS_BESIDE: usize = 8 + 4 * (OPEN + Buckets::MOST_TOKENS / OUTPUT_ROWS);
@@ -247,7 +257,8 @@ const WORKS_OF_SPAN: usize = 4;
 
 /// Allocates the profile of a pass, and gives the team a stopwatch.
 fn spans(model: &Model, team: &mut Team, clock: ClockFn) -> Profile {
-    let room = model.layers() * SPANS_OF_LAYER + SPANS_BESIDE;
+    let of_layer = SPANS_OF_LAYER + SPANS_OF_EXPERT * model.most_experts();
+    let room = model.layers() * of_layer + SPANS_BESIDE;
     let stopwatch = Arc::new(Stopwatch::new(clock, team.size(), room * WORKS_OF_SPAN));
     team.set_stopwatch(stopwatch.clone());
     Profile::new(stopwatch, room)

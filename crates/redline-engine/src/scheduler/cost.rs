@@ -1,9 +1,10 @@
 //! A cost model of passes, fitted to the passes so far.
 //!
-//! Time = a + b * operations of linear layers + c * pairs of token and key: the weights are read once per pass, everything else
-//! grows with the work. The three coefficients minimise the squares of the relative errors, with exponentially smaller weights
-//! for older passes. The times of passes without prompts are also recorded by number of rows, as the baseline for the time that
-//! prompts add: while prompts keep coming, the fit alone could not separate the two.
+//! Time = a * weights that are read + b * operations of linear layers + c * pairs of token and key: the weights are read once per
+//! pass, those of experts if a row goes to them, and everything else grows with the work. The three coefficients minimise the squares
+//! of the relative errors, with exponentially smaller weights for older passes. The times of passes without prompts are also recorded
+//! by number of rows, as the baseline for the time that prompts add: while prompts keep coming, the fit alone could not separate the
+//! two.
 
 use std::collections::BTreeMap;
 
@@ -53,12 +54,30 @@ impl Work {
     }
 }
 
+/// The weights that a pass reads, as multiples of those that a pass of one row reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct WeightReads {
+    /// All experts; 0 without experts.
+    pub(crate) experts: f64,
+    /// The share of the experts that a single row goes to.
+    pub(crate) share: f64,
+}
+
+impl WeightReads {
+    /// Expected reads of a pass over `rows` rows that choose experts independently of each other.
+    fn of(self, rows: usize) -> f64 {
+        let read = |rows: f64| self.experts * (1.0 - libm::pow(1.0 - self.share, rows));
+        1.0 + read(rows as f64) - read(1.0)
+    }
+}
+
 /// The cost model. Times are in seconds.
 #[derive(Clone, Debug)]
 pub(crate) struct CostModel {
     /// Cost of a row of logits, in rows of linear layers.
     output_rows: f64,
-    /// Sums of products of the features (1, rows, pairs), and of each with the time.
+    reads: WeightReads,
+    /// Sums of products of the features (reads, rows, pairs), and of each with the time.
     products: [[f64; 3]; 3],
     times: [f64; 3],
     seen: u32,
@@ -73,6 +92,7 @@ impl CostModel {
     pub(crate) fn new(output_rows: f64) -> Self {
         Self {
             output_rows,
+            reads: WeightReads::default(),
             products: [[0.0; 3]; 3],
             times: [0.0; 3],
             seen: 0,
@@ -81,9 +101,18 @@ impl CostModel {
         }
     }
 
+    /// The cost model of a machine with experts.
+    pub(crate) fn with_reads(self, reads: WeightReads) -> Self {
+        Self { reads, ..self }
+    }
+
     /// The features. Pairs are in thousands, so that all three have similar magnitudes.
     fn features(&self, work: Work) -> [f64; 3] {
-        [1.0, work.rows as f64 + self.output_rows * work.outputs as f64, work.pairs as f64 * 1e-3]
+        [
+            self.reads.of(work.rows),
+            work.rows as f64 + self.output_rows * work.outputs as f64,
+            work.pairs as f64 * 1e-3,
+        ]
     }
 
     /// Records the time of a pass.
@@ -183,6 +212,22 @@ mod tests {
             let work = Work::of(stored, tokens, 1);
             let found = model.seconds(work).unwrap();
             assert!((found / time(work) - 1.0).abs() < 1e-3, "{found} for {}", time(work));
+        }
+    }
+
+    #[test]
+    fn more_rows_read_more_experts() {
+        let reads = WeightReads { experts: 8.0, share: 0.0625 };
+        assert_eq!([0, 1, 2].map(|rows| reads.of(rows)), [0.5, 1.0, 1.46875]);
+        assert_eq!((reads.of(10_000), WeightReads::default().of(7)), (8.5, 1.0));
+        let mut model = CostModel::new(0.0).with_reads(reads);
+        let time = |work: Work| 0.02 * reads.of(work.rows) + 0.001 * work.rows as f64;
+        for rows in [1, 2, 4, 8, 512, 100, 16] {
+            model.learn(Work::of(0, rows, 0), time(Work::of(0, rows, 0)));
+        }
+        for rows in [3, 6, 32, 300] {
+            let (work, found) = (Work::of(0, rows, 0), model.seconds(Work::of(0, rows, 0)).unwrap());
+            assert!((found / time(work) - 1.0).abs() < 1e-3, "{rows} rows: {found} for {}", time(work));
         }
     }
 

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use redline_kernels::op::kv::AttentionMask;
 use redline_models::kv::{KvError, PageStore, SeqId};
 
-pub(crate) use self::cost::{CostModel, Work};
+pub(crate) use self::cost::{CostModel, WeightReads, Work};
 use self::sequence::Sequence;
 pub(crate) use self::sequence::{Drawing, Key, Next, Opening, Origin, Piece};
 use crate::gauges::PassKind;

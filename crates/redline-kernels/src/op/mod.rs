@@ -6,6 +6,7 @@ pub mod argmax;
 pub mod attention;
 pub mod embedding;
 pub mod exp;
+pub mod experts;
 pub(crate) mod hadamard;
 pub mod kv;
 pub mod linear;

@@ -2,6 +2,7 @@
 
 mod attention;
 mod elementwise;
+mod experts;
 mod kv;
 mod linear;
 mod lora;

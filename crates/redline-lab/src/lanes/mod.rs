@@ -274,6 +274,7 @@ pub(crate) mod tests {
             parameters: 600,
             weight_bytes: 2000,
             bytes_per_token: 1000,
+            experts: None,
             head_bytes: 100,
             kv_bytes_per_token: 8,
             activation_bytes: 400,

@@ -76,8 +76,9 @@ impl AdapterBuilder {
 
     /// Refuses a model in which a linear layer has weights of several formats.
     pub(super) fn check_formats(&self) -> Result<(), ModelError> {
-        for (layer, each) in self.decoder.layers.iter().enumerate() {
-            if let Some(linear) = each.linears().find(|linear| linear.only_matrix().is_none()) {
+        for (layer, (each, spec)) in self.decoder.layers.iter().zip(&self.spec.layers).enumerate() {
+            let mut linears = spec.adaptable().filter_map(|(site, _)| each.linear(site));
+            if let Some(linear) = linears.find(|linear| linear.only_matrix().is_none()) {
                 let formats = linear.matrices().iter().map(|matrix| matrix.format().to_string());
                 let formats = formats.collect::<Vec<_>>().join(" and ");
                 return Err(ModelError::MixedFormats { layer, site: linear.site().name(), formats });

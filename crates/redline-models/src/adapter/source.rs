@@ -124,8 +124,12 @@ pub(super) fn modules_of<'a>(
     let mut all = vec![(Some(ModulePlace::Embedding), embedding)];
     for (layer, layer_spec) in spec.layers.iter().enumerate() {
         for (site, linear) in layer_spec.linears() {
+            let adaptable = layer_spec.linear(site).is_some();
             all.extend(parts(linear).enumerate().map(|(part, mut base)| {
                 base.path = full(&base.path);
+                if !adaptable {
+                    return (None, BaseModule { kind: ModuleKind::Fixed, ..base });
+                }
                 (Some(ModulePlace::Part { layer, site, part }), base)
             }));
         }

@@ -11,8 +11,8 @@ use crate::synth::write_tensor;
 /// The factor on `B A`, with which it is about as large as weights of a model.
 const SCALING: usize = 32;
 
-/// Writes an adapter with random matrices, in bf16, for all linear layers of the model's layers to `dir`, which must not exist or be
-/// empty. Values are a function of tensor name, shape and seed.
+/// Writes an adapter with random matrices, in bf16, for all linear layers of the model's layers that adapters can change to `dir`,
+/// which must not exist or be empty. Values are a function of tensor name, shape and seed.
 ///
 /// # Errors
 /// The files cannot be written.
@@ -21,7 +21,7 @@ pub fn synth(spec: &DecoderSpec, rank: usize, seed: u64, dir: &Path) -> Result<(
     // Whole paths, because the head may have the last name of a layer's module.
     let mut targets = Vec::new();
     for layer in &spec.layers {
-        for (_, linear) in layer.linears() {
+        for (_, linear) in layer.adaptable() {
             for part in &linear.parts {
                 targets.push(format!("\"{}\"", spec.prefixed(&part.name)));
                 let path = format!("base_model.model.{}", spec.prefixed(&part.name));

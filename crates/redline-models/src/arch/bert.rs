@@ -10,9 +10,9 @@ use crate::family::{self, check_eps, check_head_dim, config_error, layers, posit
 use crate::keys;
 use crate::labels;
 use crate::spec::{
-    AttentionSpec, ClassifierSpec, DecoderSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec, LogitSpec,
-    MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, PositionTableSpec,
-    TokenTypesSpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
+    LogitSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+    PositionTableSpec, TokenTypesSpec,
 };
 
 /// In `config.json`: `BertModel`.
@@ -85,12 +85,12 @@ pub(super) fn encoder(
                 head_norms: None,
             },
             attention_norms: sum(name("attention.output.LayerNorm")),
-            mlp: MlpSpec {
+            mlp: FfnSpec::Dense(MlpSpec {
                 activation,
                 gated: false,
                 up: linear("intermediate.dense", hidden, inner),
                 down: linear("output.dense", inner, hidden),
-            },
+            }),
             mlp_norms: sum(name("output.LayerNorm")),
             residual_scale: 1.0,
         }

@@ -10,7 +10,7 @@ use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
+    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
     NormsSpec, Objective, Orientation, PositionSpec, PositionTableSpec,
 };
 
@@ -58,12 +58,12 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             head_norms: None,
         },
         attention_norms: before(format!("h.{i}.ln_1")),
-        mlp: MlpSpec {
+        mlp: FfnSpec::Dense(MlpSpec {
             activation: ActivationFunction::GeluNew,
             gated: false,
             up: conv(format!("h.{i}.mlp.c_fc"), hidden, inner),
             down: conv(format!("h.{i}.mlp.c_proj"), inner, hidden),
-        },
+        }),
         mlp_norms: before(format!("h.{i}.ln_2")),
         residual_scale: 1.0,
     };

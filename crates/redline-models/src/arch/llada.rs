@@ -12,8 +12,8 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec, NormsSpec,
-    Objective, Orientation, PositionSpec,
+    AttentionSpec, DecoderSpec, FfnSpec, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
+    NormsSpec, Objective, Orientation, PositionSpec,
 };
 
 /// In `config.json`: `LLaDAModelLM`.
@@ -54,12 +54,12 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         LayerSpec {
             attention: attention.spec(hidden, name),
             attention_norms: before(name("attn_norm")),
-            mlp: MlpSpec {
+            mlp: FfnSpec::Dense(MlpSpec {
                 activation: ActivationFunction::Silu,
                 gated: true,
                 up: LinearSpec::of(Orientation::OutIn, hidden, gate_up),
                 down: LinearSpec::plain(name("ff_out"), inner, hidden),
-            },
+            }),
             mlp_norms: before(name("ff_norm")),
             residual_scale: 1.0,
         }

@@ -17,12 +17,15 @@ pub mod llada;
 pub mod llama;
 pub mod ministral3;
 pub mod mistral;
+pub mod mixtral;
 pub mod modernbert;
 pub mod olmo2;
 pub mod olmo3;
 pub mod phi3;
 pub mod qwen2;
+pub mod qwen2_moe;
 pub mod qwen3;
+pub mod qwen3_moe;
 pub mod roberta;
 pub mod smollm3;
 pub mod xlm_roberta;
@@ -54,13 +57,16 @@ pub const ALL: &[Architecture] = &[
     llama::ARCHITECTURE,
     ministral3::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    mixtral::ARCHITECTURE,
     modernbert::MODEL,
     modernbert::CLASSIFIER,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
+    qwen2_moe::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3_moe::ARCHITECTURE,
     roberta::MODEL,
     roberta::CLASSIFIER,
     smollm3::ARCHITECTURE,

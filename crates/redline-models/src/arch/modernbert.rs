@@ -11,8 +11,8 @@ use crate::keys;
 use crate::labels;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, ClassifierSpec, DecoderSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec, LogitSpec,
-    MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
+    LogitSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
 };
 
 /// In `config.json`: `ModernBertModel`.
@@ -67,12 +67,12 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             },
             // The norm of the embedding is that of the first layer.
             attention_norms: if i == 0 { NormsSpec::default() } else { before("attn_norm") },
-            mlp: MlpSpec {
+            mlp: FfnSpec::Dense(MlpSpec {
                 activation,
                 gated: true,
                 up: linear("mlp.Wi", hidden, 2 * inner, mlp_bias),
                 down: linear("mlp.Wo", inner, hidden, mlp_bias),
-            },
+            }),
             mlp_norms: before("mlp_norm"),
             residual_scale: 1.0,
         }

@@ -2,8 +2,8 @@
 
 use super::attention::Attention;
 use super::embedding::Embedding;
+use super::ffn::Ffn;
 use super::linear::Linear;
-use super::mlp::Mlp;
 use super::norm::Norm;
 use crate::activation::ActivationName as Name;
 use crate::plan::Site;
@@ -56,7 +56,7 @@ pub struct Layer {
     /// Its norms.
     pub attention_norms: Norms,
     /// The feed-forward part.
-    pub mlp: Mlp,
+    pub mlp: Ffn,
     /// Its norms.
     pub mlp_norms: Norms,
     /// Factor on what is added to the residual stream.
@@ -67,10 +67,10 @@ impl Layer {
     /// The linear layers, in the order of the forward pass.
     pub fn linears(&self) -> impl Iterator<Item = &Linear> {
         let Self { attention, mlp, .. } = self;
-        [&attention.qkv, &attention.output, &mlp.up, &mlp.down].into_iter()
+        [&attention.qkv, &attention.output].into_iter().chain(mlp.linears())
     }
 
-    /// The linear layer at a site; `None` if the layer has none there.
+    /// The first linear layer at a site; `None` if the layer has none there.
     pub fn linear(&self, site: Site) -> Option<&Linear> {
         self.linears().find(|linear| linear.site() == site)
     }

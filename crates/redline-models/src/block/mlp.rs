@@ -32,4 +32,18 @@ impl Mlp {
         s.show(Name::MlpOutput, output);
         output
     }
+
+    /// As [`Self::forward`], but nothing is reported to the observers of the pass.
+    pub fn apply(&self, x: Act, s: &mut Step<'_>) -> Act {
+        let mut h = s.linear(x, &self.up);
+        if let Some(function) = self.gate {
+            h = s.gate(function, h);
+        }
+        s.linear(h, &self.down)
+    }
+
+    /// The linear layers, in the order of the forward pass.
+    pub fn linears(&self) -> impl Iterator<Item = &Linear> {
+        [&self.up, &self.down].into_iter()
+    }
 }

@@ -3,6 +3,8 @@
 pub mod attention;
 pub mod decoder;
 pub mod embedding;
+pub mod experts;
+pub mod ffn;
 pub mod linear;
 pub mod mlp;
 pub mod norm;

@@ -4,7 +4,7 @@
 use redline_weights::ConfigFile;
 
 use crate::ModelError;
-use crate::spec::{DecoderSpec, LayerSpec, NormKind, NormSpec, Orientation, PositionSpec};
+use crate::spec::{DecoderSpec, FfnSpec, LayerSpec, NormKind, NormSpec, Orientation, PositionSpec};
 
 /// The object. If it is present, the tensors are those of a GGUF file: the scale of a norm is stored as a whole, and outputs come
 /// first in every linear layer.
@@ -23,7 +23,11 @@ pub(crate) fn adapt(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), M
             whole(query);
             whole(key);
         }
-        for linear in [&mut attention.qkv, &mut attention.output, &mut mlp.up, &mut mlp.down] {
+        let mut linears = vec![&mut attention.qkv, &mut attention.output];
+        if let FfnSpec::Dense(mlp) = mlp {
+            linears.extend([&mut mlp.up, &mut mlp.down]);
+        }
+        for linear in linears {
             linear.orientation = Orientation::OutIn;
         }
     }

@@ -10,7 +10,10 @@ use redline_weights::{Gguf, GgufFault, GgufParts, GgufTensor, GgufType, WeightsE
 use super::keys::{EMBEDDING, HEAD};
 use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
 use crate::ModelError;
-use crate::spec::{AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, NormSpec};
+use crate::spec::{
+    AttentionSpec, DecoderSpec, ExpertsSpec, FfnSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec,
+    SharedExpertSpec, TensorSpec,
+};
 
 /// Tensors that the configuration was made from.
 const OF_CONFIG: [&str; 3] = [FACTORS, LONG_FACTORS, SHORT_FACTORS];
@@ -28,6 +31,21 @@ struct Place {
     name: String,
     /// The number of values of a head whose rows are stored in pairs that are rotated together.
     pairs: Option<usize>,
+    /// The id of an expert, and the number of all those whose matrices are one tensor, `[experts, rows, columns]`.
+    expert: Option<(usize, usize)>,
+}
+
+impl Place {
+    /// The shape of the tensor in the file.
+    fn shape(&self, expected: &TensorSpec) -> Vec<usize> {
+        let experts = self.expert.iter().map(|(_, count)| *count);
+        experts.chain(expected.shape.iter().copied()).collect()
+    }
+
+    /// Number of values or rows before those of the expert, of `all`.
+    fn skipped(&self, all: usize) -> usize {
+        self.expert.map_or(0, |(id, count)| all / count * id)
+    }
 }
 
 impl<'a> GgufTensors<'a> {
@@ -36,9 +54,13 @@ impl<'a> GgufTensors<'a> {
         let found = Self { gguf, places: places(spec, pairs_rows) };
         for expected in spec.tensors() {
             let tensor = found.tensor(&expected.name)?;
-            if tensor.shape != expected.shape {
+            let needed = found.places.get(&expected.name).map(|place| place.shape(&expected));
+            let needed = needed.unwrap_or(expected.shape);
+            // A matrix of one row is a vector there.
+            let fits = tensor.shape == needed || needed[0] == 1 && tensor.shape == needed[1..];
+            if !fits {
                 let GgufTensor { name, shape, .. } = tensor;
-                let fact = format!("`{name}` has the shape {shape:?}, but {:?} is needed", expected.shape);
+                let fact = format!("`{name}` has the shape {shape:?}, but {needed:?} is needed");
                 return Err(found.refuse(&tensor.name, fact));
             }
             if !tensor.ggml_type.is_read() {
@@ -67,7 +89,9 @@ impl<'a> GgufTensors<'a> {
         buffer: &mut Vec<u8>,
     ) -> Result<(), ModelError> {
         let tensor = self.tensor(name)?;
-        let Some(head_dim) = self.places.get(name).and_then(|place| place.pairs) else {
+        let place = self.places.get(name);
+        let Some(head_dim) = place.and_then(|place| place.pairs) else {
+            let first = first + place.map_or(0, |place| place.skipped(tensor.elements()));
             return Ok(self.gguf.read_f32_range_with(&tensor.name, first, out, buffer)?);
         };
         // A bias is one column.
@@ -94,10 +118,12 @@ impl<'a> GgufTensors<'a> {
         let tensor = self.tensor(name)?;
         let row_bytes = usize::try_from(tensor.row_bytes()).map_err(|_| OutOfMemory { bytes: usize::MAX })?;
         buffer.resize(rows.len() * row_bytes, 0);
-        let pairs = self.places.get(name).and_then(|place| place.pairs);
-        let stored = |row: usize| pairs.map_or(row, |head_dim| paired_row(row, head_dim));
+        let place = self.places.get(name);
+        let pairs = place.and_then(|place| place.pairs);
+        let skipped = place.map_or(0, |place| place.skipped(tensor.rows()));
+        let stored = |row: usize| pairs.map_or(skipped + row, |head_dim| paired_row(row, head_dim));
         if pairs.is_none() {
-            self.gguf.read_blocks(&tensor.name, rows.start, rows.len(), buffer)?;
+            self.gguf.read_blocks(&tensor.name, stored(rows.start), rows.len(), buffer)?;
         }
         for (i, row) in rows.enumerate() {
             let blocks = &mut buffer[i * row_bytes..][..row_bytes];
@@ -164,7 +190,7 @@ struct Places(HashMap<String, Place>);
 
 impl Places {
     fn add(&mut self, of: String, name: String, pairs: Option<usize>) {
-        self.0.insert(of, Place { name, pairs });
+        self.0.insert(of, Place { name, pairs, expert: None });
     }
 
     fn add_norm(&mut self, norm: &NormSpec, name: &str) {
@@ -177,6 +203,31 @@ impl Places {
         for (part, (name, pairs)) in linear.parts.iter().zip(names) {
             self.add(part.weight(), format!("{name}.weight"), *pairs);
             self.add(part.bias_name(), format!("{name}.bias"), *pairs);
+        }
+    }
+
+    /// `{ffn}_gate{end}`, `{ffn}_up{end}` and `{ffn}_down{end}`.
+    fn add_mlp(&mut self, mlp: &MlpSpec, ffn: &str, end: &str) {
+        let plain = |part: &str| (format!("{ffn}_{part}{end}"), None);
+        let apart = [plain("gate"), plain("up")];
+        self.add_linear(&mlp.up, if mlp.up.parts.len() == 1 { &apart[1..] } else { &apart });
+        self.add_linear(&mlp.down, &[plain("down")]);
+    }
+
+    fn add_experts(&mut self, spec: &ExpertsSpec, ffn: &str) {
+        let count = spec.experts.len();
+        for (id, mlp) in spec.experts.iter().enumerate() {
+            self.add_mlp(mlp, ffn, "_exps");
+            for part in mlp.up.parts.iter().chain(&mlp.down.parts) {
+                if let Some(place) = self.0.get_mut(&part.weight()) {
+                    place.expert = Some((id, count));
+                }
+            }
+        }
+        self.add_linear(&spec.router, &[(format!("{ffn}_gate_inp"), None)]);
+        if let Some(SharedExpertSpec { gate, mlp }) = &spec.shared {
+            self.add_linear(gate, &[(format!("{ffn}_gate_inp_shexp"), None)]);
+            self.add_mlp(mlp, ffn, "_shexp");
         }
     }
 
@@ -194,9 +245,10 @@ impl Places {
             self.add_norm(query, &block("attn_q_norm"));
             self.add_norm(key, &block("attn_k_norm"));
         }
-        let apart = [plain("ffn_gate"), plain("ffn_up")];
-        self.add_linear(&mlp.up, if mlp.up.parts.len() == 1 { &apart[1..] } else { &apart });
-        self.add_linear(&mlp.down, &[plain("ffn_down")]);
+        match mlp {
+            FfnSpec::Dense(mlp) => self.add_mlp(mlp, &block("ffn"), ""),
+            FfnSpec::Experts(experts) => self.add_experts(experts, &block("ffn")),
+        }
         for (norm, name) in [
             (&attention_norms.before, "attn_norm"),
             (&attention_norms.after, "post_attention_norm"),

@@ -18,6 +18,8 @@ use crate::activation::ActivationName as Name;
 use crate::block::attention::Attention;
 use crate::block::decoder::{Decoder, Layer, Norms};
 use crate::block::embedding::Embedding;
+use crate::block::experts::{Experts, SharedExpert};
+use crate::block::ffn::Ffn;
 use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -29,8 +31,8 @@ use crate::model::{Facts, Model};
 use crate::packing::STRIP;
 use crate::plan::Site;
 use crate::spec::{
-    AttentionSpec, ClassifierSpec, DecoderSpec, HeadLayerSpec, LayerSpec, LinearSpec, MlpSpec, NormKind,
-    NormSpec, NormsSpec, Objective, PartSpec, PositionSpec, PositionTableSpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, ExpertsSpec, FfnSpec, HeadLayerSpec, LayerSpec, LinearSpec,
+    MlpSpec, NormKind, NormSpec, NormsSpec, Objective, PartSpec, PositionSpec, PositionTableSpec,
 };
 use crate::step::padded;
 use crate::tensors::{Source, outlier_count};
@@ -95,7 +97,9 @@ impl<'a> Loader<'a> {
     pub fn new(config: &ConfigFile, weights: Weights<'a>, options: LoadOptions) -> Result<Self, ModelError> {
         let (architecture, spec) = crate::arch::specification(config)?;
         let unpacked = |source: Source<'a>| {
-            let formats = options.format.map_or_else(|| source.stored_formats(&spec), Formats::one);
+            let formats = options
+                .format
+                .map_or_else(|| source.stored_formats(&spec), |format| Formats::one(&spec, format));
             (Checked::Unpacked(source), formats)
         };
         let (from, formats) = match weights {
@@ -111,7 +115,8 @@ impl<'a> Loader<'a> {
         // Stored formats keep no columns apart.
         let outliers = if options.format.is_some_and(Format::is_integer) { options.outliers } else { 0.0 };
         let footprint = Footprint::new(&spec, &formats, |linear, format| match &from {
-            Checked::Unpacked(_) => outlier_count(linear, outliers),
+            Checked::Unpacked(_) if format.is_integer() => outlier_count(linear, outliers),
+            Checked::Unpacked(_) => 0,
             Checked::Infq(packed) => packed.columns(linear, format).map_or(0, <[u32]>::len),
         });
         check_runs(&spec, &formats, config)?;
@@ -412,6 +417,28 @@ impl<B: Blocks> Builder<'_, B> {
         })
     }
 
+    fn experts(&self, spec: &ExpertsSpec) -> Result<Experts, ModelError> {
+        let router = |linear| self.linear(linear, ActivationFunction::None, Site::Router);
+        let shared = match &spec.shared {
+            Some(shared) => Some(SharedExpert { gate: router(&shared.gate)?, mlp: self.mlp(&shared.mlp)? }),
+            None => None,
+        };
+        Ok(Experts {
+            router: router(&spec.router)?,
+            experts: spec.experts.iter().map(|expert| self.mlp(expert)).collect::<Result<_, _>>()?,
+            top_k: spec.top_k,
+            normalise: spec.normalise,
+            shared,
+        })
+    }
+
+    fn ffn(&self, spec: &FfnSpec) -> Result<Ffn, ModelError> {
+        Ok(match spec {
+            FfnSpec::Dense(mlp) => Ffn::Dense(self.mlp(mlp)?),
+            FfnSpec::Experts(experts) => Ffn::Experts(self.experts(experts)?),
+        })
+    }
+
     fn layer(&self, index: usize, spec: &LayerSpec) -> Result<Layer, ModelError> {
         Ok(Layer {
             attention: self.attention(index, &spec.attention)?,
@@ -419,7 +446,7 @@ impl<B: Blocks> Builder<'_, B> {
                 &spec.attention_norms,
                 [Name::AttentionNorm, Name::AttentionOutputNorm, Name::ResidualMid],
             )?,
-            mlp: self.mlp(&spec.mlp)?,
+            mlp: self.ffn(&spec.mlp)?,
             mlp_norms: self.norms(&spec.mlp_norms, [Name::MlpNorm, Name::MlpOutputNorm, Name::Residual])?,
             residual_scale: spec.residual_scale,
         })

@@ -79,7 +79,7 @@ fn llama(kv_heads: &[usize]) -> DecoderSpec {
 
 fn build(exec: Exec<'_>, kv_heads: &[usize]) -> Model {
     let spec = llama(kv_heads);
-    let formats = Formats::one(Format::F32);
+    let formats = Formats::one(&spec, Format::F32);
     let builder = Builder { spec: &spec, from: MadeUp(exec), formats: &formats };
     let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>().unwrap();
     let parts = builder.assemble(pieces).unwrap();

@@ -96,7 +96,7 @@ fn write_packed(
     progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
     let spec = random.spec;
-    let plan = Plan::new(spec, spec.names(|_| true), random, &Formats::one(format), 0.0)?;
+    let plan = Plan::new(spec, spec.names(|_| true), random, &Formats::one(spec, format), 0.0)?;
     let weights = plan.declare();
     let mut out = InfqWriter::create(dir, packing::scheme(format), weights)?;
     for (name, bytes) in companions {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use redline_models::adapter::{self, AdapterWeights, ModuleDelta, ModulePlace};
 use redline_models::arch;
 use redline_models::plan::Site;
-use redline_models::spec::{DecoderSpec, HEAD, LinearSpec, Orientation};
+use redline_models::spec::{DecoderSpec, HEAD, LayerSpec, LinearSpec, Orientation};
 use redline_weights::{AdapterFiles, Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 use serde_json::Value;
 
@@ -282,7 +282,13 @@ fn write(dir: &Path, modules: &[(String, bool, usize, usize)]) {
 
 /// The matrices of a checkpoint by PEFT's paths, in the order of the forward pass.
 fn matrices(spec: &DecoderSpec, prefixed: bool) -> Vec<(String, bool, usize, usize)> {
-    let mut linears = spec.linears();
+    // Experts, which cannot be adapted, have modules of the same names as dense layers.
+    let has_experts = spec.layers.iter().any(|layer| layer.mlp.experts().is_some());
+    let counts = |site: Site| !has_experts || matches!(site, Site::Qkv | Site::Output);
+    let of_layers = spec.layers.iter().flat_map(LayerSpec::linears);
+    let mut linears = vec![spec.token_table()];
+    linears.extend(of_layers.filter(|(site, _)| counts(*site)).map(|(_, linear)| linear.clone()));
+    linears.extend(spec.head_linear());
     // A tied head is a module in transformers, but not in LLaDA's code.
     if spec.tied && spec.head == HEAD && prefixed {
         linears.push(LinearSpec::plain("lm_head".into(), spec.hidden, spec.vocab));
@@ -310,8 +316,8 @@ fn random_adapters_of_every_family_are_read() {
         let to = folder.path().join("adapter");
         adapter::synth(&spec, 3, 7, &to).unwrap();
         let adapter = adapter::read(&spec, &AdapterFiles::open(&to).unwrap(), 3).unwrap();
-        let of_layers = &spec.linears()[1..][..4 * spec.layers.len()];
-        let parts: usize = of_layers.iter().map(|linear| linear.parts.len()).sum();
+        let of_layers = spec.layers.iter().flat_map(LayerSpec::adaptable);
+        let parts: usize = of_layers.map(|(_, linear)| linear.parts.len()).sum();
         assert_eq!(adapter.modules.len(), parts, "{}", dir.display());
         for module in &adapter.modules {
             assert!(

@@ -41,7 +41,8 @@ fn a_llama_without_its_optional_keys() {
         assert_eq!((attention.heads, attention.kv_heads, attention.head_dim), (4, 4, 16));
         assert_eq!((attention.scale, attention.window), (0.25, None));
         assert!(!attention.qkv.has_bias() && !attention.output.has_bias());
-        assert!(!spec.layers[1].mlp.up.has_bias() && !spec.layers[1].mlp.down.has_bias());
+        let mlp = spec.layers[1].mlp.dense().unwrap();
+        assert!(!mlp.up.has_bias() && !mlp.down.has_bias());
         assert!(spec.layers[0].norms().chain(&spec.final_norm).all(|norm| norm.eps == 1e-6));
         assert!(!spec.tied && attention.head_norms.is_none());
         assert_eq!(theta(&spec), 10_000.0);
@@ -67,7 +68,10 @@ fn a_gpt2_without_its_optional_keys() {
         "vocab_size": 100, "n_ctx": 80});
     let plain = spec(&gpt2);
     assert!(plain.tied && plain.context == 80);
-    assert_eq!((plain.final_norm.as_ref().unwrap().eps, plain.layers[0].mlp.up.outputs()), (1e-5, 256));
+    assert_eq!(
+        (plain.final_norm.as_ref().unwrap().eps, plain.layers[0].mlp.dense().unwrap().up.outputs()),
+        (1e-5, 256)
+    );
     let scales = |changes: Value| -> Vec<f32> {
         spec(&with(gpt2.clone(), &changes)).layers.iter().map(|layer| layer.attention.scale).collect()
     };

@@ -178,3 +178,56 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     let message = self::refused((&[("llama.embedding_length", Count(256))], &wide)).unwrap();
     assert!(message.contains("blk.0.attn_q.weight") && message.contains("IQ2_XXS"), "{message}");
 }
+
+#[test]
+fn experts_are_one_tensor_of_each_layer() {
+    let keys = [
+        ("general.architecture", Text("qwen2moe")),
+        ("qwen2moe.context_length", Count(16)),
+        ("qwen2moe.embedding_length", Count(32)),
+        ("qwen2moe.block_count", Count(1)),
+        ("qwen2moe.feed_forward_length", Count(48)),
+        ("qwen2moe.attention.head_count", Count(2)),
+        ("qwen2moe.attention.head_count_kv", Count(1)),
+        ("qwen2moe.expert_count", Count(4)),
+        ("qwen2moe.expert_used_count", Count(2)),
+        ("qwen2moe.expert_feed_forward_length", Count(20)),
+        ("qwen2moe.expert_shared_feed_forward_length", Count(24)),
+    ];
+    let tensors: [(&str, &[u64], u32); 11] = [
+        ("blk.0.ffn_gate.weight", &[], OF_F32),
+        ("blk.0.ffn_up.weight", &[], OF_F32),
+        ("blk.0.ffn_down.weight", &[], OF_F32),
+        ("blk.0.ffn_gate_inp.weight", &[4, 32], OF_F32),
+        ("blk.0.ffn_gate_exps.weight", &[4, 20, 32], OF_F32),
+        ("blk.0.ffn_up_exps.weight", &[4, 20, 32], OF_F32),
+        ("blk.0.ffn_down_exps.weight", &[4, 32, 20], OF_F32),
+        ("blk.0.ffn_gate_inp_shexp.weight", &[1, 32], OF_F32),
+        ("blk.0.ffn_gate_shexp.weight", &[24, 32], OF_F32),
+        ("blk.0.ffn_up_shexp.weight", &[24, 32], OF_F32),
+        ("blk.0.ffn_down_shexp.weight", &[32, 24], OF_F32),
+    ];
+    let with = |name: &'static str, shape: &'static [u64]| {
+        let other =
+            |of: &(&'static str, &'static [u64], u32)| if of.0 == name { (name, shape, of.2) } else { *of };
+        refused((&keys, &tensors.each_ref().map(other)))
+    };
+    assert_eq!(with("", &[]), None);
+    assert_eq!(with("blk.0.ffn_gate_inp_shexp.weight", &[32]), None, "a matrix of one row may be a vector");
+    for (name, shape, expect) in [
+        ("blk.0.ffn_gate_inp_shexp.weight", &[2, 32][..], "[2, 32], but [1, 32] is needed"),
+        ("blk.0.ffn_up_exps.weight", &[3, 20, 32], "[3, 20, 32], but [4, 20, 32] is needed"),
+        ("blk.0.ffn_down_exps.weight", &[], "blk.0.ffn_down_exps.weight"),
+        (
+            "blk.0.ffn_up.weight",
+            &[48, 32],
+            "1 tensors are not part of this architecture: `blk.0.ffn_up.weight`",
+        ),
+    ] {
+        let message = with(name, shape).unwrap_or_else(|| panic!("{name} is accepted"));
+        assert!(message.contains(expect), "{message}");
+    }
+    let more = [&keys[..8], &[("qwen2moe.expert_used_count", Count(5))], &keys[9..]].concat();
+    let message = refused((&more, &tensors)).unwrap();
+    assert!(message.contains("`num_experts_per_tok` 5 is more than `num_experts` 4"), "{message}");
+}

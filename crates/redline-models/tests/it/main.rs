@@ -5,6 +5,7 @@ mod bidirectional;
 mod convert;
 mod defaults;
 mod encoders;
+mod experts;
 mod families;
 mod gguf;
 mod gguf_refusals;

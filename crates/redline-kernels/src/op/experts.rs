@@ -1,0 +1,164 @@
+//! Mixture of experts: the experts of each row, and the weighted sum of what they return.
+//!
+//! [`choose`]: the chosen experts are the first by (logit descending, id ascending); a NaN is above every number, so that it shows in
+//! the result. With m the largest logit, the weight of a chosen expert is `exp(logit - m) / sum`, where the sum goes over all experts,
+//! or over the chosen ones only, in one chain by ascending id.
+//! [`gate`]: the weight `1 / (1 + exp(-x))` for every row.
+//! [`add_weighted`]: `out[row] = fma(y, weight, out[row])`. Called for one expert after another, by ascending id, it makes the sum of a
+//! row independent of the other rows.
+
+use std::cmp::Ordering;
+
+use redline_simd::{Isa, Kernel, LANES, Simd};
+
+use super::exp::{ExpInPlace, exp};
+use crate::threads::Disjoint;
+use crate::{Exec, Rows, RowsMut};
+
+/// A row that goes to an expert.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Choice {
+    /// Id of the expert.
+    pub expert: u32,
+    /// Index of the row.
+    pub row: u32,
+    /// Factor on what the expert returns.
+    pub weight: f32,
+}
+
+/// Writes the `top` experts of row r of `logits`, `[rows, experts]`, to `choices[r * top..][..top]`, by ascending id. The weights of a row
+/// are those of a softmax over all experts, or if `normalise` over the chosen ones. The logits are overwritten.
+pub fn choose(exec: Exec<'_>, logits: &mut RowsMut<'_>, top: usize, normalise: bool, choices: &mut [Choice]) {
+    let (rows, width, stride) = (logits.rows, logits.width, logits.stride);
+    assert!((1..=width).contains(&top), "{top} of {width} experts");
+    assert!(choices.len() >= rows * top, "{} choices for {rows} rows of {top}", choices.len());
+    let (from, to) = (Disjoint::new(logits.data), Disjoint::new(choices));
+    exec.team.split(rows, 1, 16, |rows| {
+        for r in rows {
+            // SAFETY: the logits and the choices of a row are accessed by the one member that owns the row.
+            let (logits, choices) = unsafe {
+                (
+                    std::slice::from_raw_parts_mut(from.get().add(r * stride), width),
+                    std::slice::from_raw_parts_mut(to.get().add(r * top), top),
+                )
+            };
+            choose_of_row(exec.simd, r as u32, logits, normalise, choices);
+        }
+    });
+}
+
+fn choose_of_row(simd: Simd, row: u32, logits: &mut [f32], normalise: bool, choices: &mut [Choice]) {
+    for (expert, &logit) in logits.iter().enumerate() {
+        let choice = Choice { expert: expert as u32, row, weight: logit };
+        let chosen = choices.len().min(expert);
+        let at = choices[..chosen].partition_point(|other| !above(logit, other.weight));
+        if at < choices.len() {
+            let end = choices.len().min(chosen + 1);
+            choices[at..end].rotate_right(1);
+            choices[at] = choice;
+        }
+    }
+    let largest = choices[0].weight;
+    for logit in logits.iter_mut() {
+        *logit -= largest;
+    }
+    simd.run(ExpInPlace(logits));
+    choices.sort_unstable_by_key(|choice| choice.expert);
+    let sum: f32 = if normalise {
+        choices.iter().fold(0.0, |sum, choice| sum + logits[choice.expert as usize])
+    } else {
+        logits.iter().fold(0.0, |sum, value| sum + value)
+    };
+    for choice in choices {
+        choice.weight = logits[choice.expert as usize] / sum;
+    }
+}
+
+/// Whether a logit precedes another one of a smaller id.
+fn above(logit: f32, other: f32) -> bool {
+    match logit.partial_cmp(&other) {
+        Some(order) => order == Ordering::Greater,
+        None => !other.is_nan(),
+    }
+}
+
+/// Writes a choice of expert 0 for each row of `x`, `[rows, 1]`, whose weight is the sigmoid of the value.
+pub fn gate(exec: Exec<'_>, x: Rows<'_>, choices: &mut [Choice]) {
+    assert!(x.width == 1 && choices.len() >= x.rows, "one value and one choice for each of {} rows", x.rows);
+    for (r, choice) in choices[..x.rows].iter_mut().enumerate() {
+        let mut value = [x.row(r)[0]];
+        exec.simd.run(Sigmoid(&mut value));
+        *choice = Choice { expert: 0, row: r as u32, weight: value[0] };
+    }
+}
+
+struct Sigmoid<'a>(&'a mut [f32]);
+
+impl Kernel for Sigmoid<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        for chunk in self.0.chunks_mut(LANES) {
+            // SAFETY: the chunk holds the lanes that are read and written.
+            unsafe {
+                let x = s.load_partial(chunk.as_ptr(), chunk.len());
+                let sum = s.add(exp(s, s.neg(x)), s.splat(1.0));
+                s.store_partial(chunk.as_mut_ptr(), s.div(s.splat(1.0), sum), chunk.len());
+            }
+        }
+    }
+}
+
+/// `y[i] = x[choices[i].row]`
+pub fn gather(exec: Exec<'_>, choices: &[Choice], x: Rows<'_>, y: &mut RowsMut<'_>) {
+    assert!(x.width == y.width && y.rows == choices.len(), "a row of {} values for each choice", x.width);
+    let (width, stride) = (y.width, y.stride);
+    let to = Disjoint::new(y.data);
+    exec.team.split(choices.len(), 1, 16, |range| {
+        for i in range {
+            // SAFETY: each row is written by the one member that owns it.
+            let y = unsafe { std::slice::from_raw_parts_mut(to.get().add(i * stride), width) };
+            y.copy_from_slice(x.row(choices[i].row as usize));
+        }
+    });
+}
+
+/// `out[choices[i].row] += choices[i].weight * y[i]`, one rounding per element. The rows of the choices ascend.
+pub fn add_weighted(exec: Exec<'_>, choices: &[Choice], y: Rows<'_>, out: &mut RowsMut<'_>) {
+    assert!(y.width == out.width && y.rows == choices.len(), "a row of {} values for each choice", out.width);
+    assert!(choices.is_sorted_by(|a, b| a.row < b.row), "rows that ascend");
+    assert!(choices.last().is_none_or(|last| (last.row as usize) < out.rows), "rows below {}", out.rows);
+    let (width, stride) = (out.width, out.stride);
+    let to = Disjoint::new(out.data);
+    exec.team.split(choices.len(), 1, 16, |range| {
+        for i in range {
+            let Choice { row, weight, .. } = choices[i];
+            // SAFETY: the rows of the choices differ, so each is written by the one member that owns the choice.
+            let out = unsafe { std::slice::from_raw_parts_mut(to.get().add(row as usize * stride), width) };
+            exec.simd.run(AddWeighted { out, y: y.row(i), weight });
+        }
+    });
+}
+
+struct AddWeighted<'a> {
+    out: &'a mut [f32],
+    y: &'a [f32],
+    weight: f32,
+}
+
+impl Kernel for AddWeighted<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let weight = s.splat(self.weight);
+        for at in (0..self.out.len()).step_by(LANES) {
+            let n = (self.out.len() - at).min(LANES);
+            // SAFETY: both rows have the same length; `n` lanes remain from `at`.
+            unsafe {
+                let out = s.load_partial(self.out.as_ptr().add(at), n);
+                let y = s.load_partial(self.y.as_ptr().add(at), n);
+                s.store_partial(self.out.as_mut_ptr().add(at), s.fma(y, weight, out), n);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Mixture of experts: which experts a row goes to, with which weights, and the sum of what they return.
+
+use redline_kernels::op::experts::{Choice, add_weighted, choose, gate, gather};
+use redline_kernels::{Rows, RowsMut};
+
+use crate::values::{Random, everywhere, exp, same};
+
+/// The choices of each row of `logits`.
+fn chosen(logits: &[f32], experts: usize, top: usize, normalise: bool) -> Vec<Choice> {
+    let rows = logits.len() / experts;
+    let mut first: Option<Vec<Choice>> = None;
+    everywhere(|exec, name| {
+        let mut logits = logits.to_vec();
+        let mut choices = vec![Choice::default(); rows * top];
+        choose(exec, &mut RowsMut::new(&mut logits, rows, experts, experts), top, normalise, &mut choices);
+        let same = first
+            .get_or_insert_with(|| choices.clone())
+            .iter()
+            .zip(&choices)
+            .all(|(a, b)| (a.expert, a.row) == (b.expert, b.row) && same(&[a.weight], &[b.weight]));
+        assert!(same, "{name}");
+    });
+    first.unwrap()
+}
+
+fn ids(logits: &[f32], top: usize) -> Vec<u32> {
+    chosen(logits, logits.len(), top, true).iter().map(|choice| choice.expert).collect()
+}
+
+#[test]
+fn equal_logits_go_to_the_smaller_id() {
+    assert_eq!(ids(&[1.0, 3.0, 2.0, 3.0, 2.0], 3), [1, 2, 3]);
+    assert_eq!(ids(&[2.0; 6], 4), [0, 1, 2, 3]);
+    assert_eq!(ids(&[0.0, -0.0, -1.0, 0.0], 2), [0, 1]);
+    assert_eq!(ids(&[-0.0, 0.0, 1.0], 2), [0, 2]);
+    assert_eq!(ids(&[1.0, 2.0, 3.0], 3), [0, 1, 2]);
+    assert_eq!(ids(&[f32::NEG_INFINITY, f32::NEG_INFINITY, 0.0], 2), [0, 2]);
+}
+
+#[test]
+fn a_nan_is_chosen_whatever_its_sign_and_shows_in_every_weight() {
+    for nan in [f32::NAN, -f32::NAN] {
+        let choices = chosen(&[4.0, 1.0, nan, 3.0, nan, f32::INFINITY], 6, 3, true);
+        assert_eq!(choices.iter().map(|choice| choice.expert).collect::<Vec<_>>(), [2, 4, 5]);
+        assert!(choices.iter().all(|choice| choice.weight.is_nan()), "{choices:?}");
+    }
+}
+
+/// The choices of one row by their definition: sorted, then a softmax in the documented order.
+fn of_row(logits: &[f32], row: u32, top: usize, normalise: bool) -> Vec<Choice> {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap().then(a.cmp(&b)));
+    let largest = logits[order[0]];
+    let powers: Vec<f32> = logits.iter().map(|logit| exp(logit - largest)).collect();
+    order.truncate(top);
+    order.sort_unstable();
+    let counted: Vec<usize> = if normalise { order.clone() } else { (0..logits.len()).collect() };
+    let sum = counted.iter().fold(0.0, |sum, &expert| sum + powers[expert]);
+    order.iter().map(|&e| Choice { expert: e as u32, row, weight: powers[e] / sum }).collect()
+}
+
+#[test]
+fn weights_follow_their_order_everywhere() {
+    for (experts, top) in [(1, 1), (4, 2), (8, 3), (17, 4), (60, 4), (128, 8)] {
+        let logits: Vec<f32> = Random(experts as u64).values(40 * experts).iter().map(|x| x * 5.0).collect();
+        for normalise in [false, true] {
+            let want: Vec<Choice> = (0u32..)
+                .zip(logits.chunks(experts))
+                .flat_map(|(row, logits)| of_row(logits, row, top, normalise))
+                .collect();
+            assert_eq!(chosen(&logits, experts, top, normalise), want, "{top} of {experts}");
+            let sums = want.chunks(top).map(|row| row.iter().map(|choice| choice.weight).sum::<f32>());
+            let whole = sums.filter(|sum| (sum - 1.0).abs() < 1e-6).count();
+            assert_eq!(whole == 40, normalise || top == experts, "{top} of {experts}");
+        }
+    }
+}
+
+#[test]
+fn gates_are_sigmoids() {
+    let values = [0.0, 1.0, -1.0, 20.0, -20.0, 100.0, -100.0, f32::NAN];
+    everywhere(|exec, name| {
+        let mut choices = [Choice::default(); 8];
+        gate(exec, Rows::new(&values, 8, 1, 1), &mut choices);
+        for (row, (choice, x)) in choices.iter().zip(values).enumerate() {
+            assert_eq!((choice.expert, choice.row), (0, row as u32));
+            let want = if x.is_nan() { x } else { 1.0 / (exp(-x) + 1.0) };
+            assert!(same(&[choice.weight], &[want]), "{x} on {name}");
+        }
+        assert_eq!(choices[0].weight, 0.5);
+    });
+}
+
+#[test]
+fn rows_are_gathered_and_their_results_added_with_one_rounding() {
+    let mut random = Random(3);
+    for width in [1, 15, 16, 33] {
+        let (x, out, y) = (random.values(40 * width), random.awkward(40 * width), random.awkward(20 * width));
+        let choices: Vec<Choice> =
+            (0..20).map(|i| Choice { expert: 5, row: 2 * i + i % 2, weight: random.value() }).collect();
+        let mut want = out.clone();
+        for (choice, y) in choices.iter().zip(y.chunks(width)) {
+            let out = &mut want[choice.row as usize * width..][..width];
+            out.iter_mut().zip(y).for_each(|(out, y)| *out = y.mul_add(choice.weight, *out));
+        }
+        everywhere(|exec, name| {
+            let mut gathered = vec![0.0; 20 * width];
+            let from = Rows::new(&x, 40, width, width);
+            gather(exec, &choices, from, &mut RowsMut::new(&mut gathered, 20, width, width));
+            for (choice, row) in choices.iter().zip(gathered.chunks(width)) {
+                assert_eq!(row, from.row(choice.row as usize), "{name}");
+            }
+            let mut sum = out.clone();
+            let y = Rows::new(&y, 20, width, width);
+            add_weighted(exec, &choices, y, &mut RowsMut::new(&mut sum, 40, width, width));
+            assert!(same(&sum, &want), "width {width} on {name}");
+        });
+    }
+}

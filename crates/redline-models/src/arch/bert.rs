@@ -37,34 +37,23 @@ const POOLER: &[&str] = &["pooler.dense.weight", "pooler.dense.bias", POSITION_I
 /// A buffer in old checkpoints.
 const POSITION_IDS: &str = "embeddings.position_ids";
 
-/// The encoder without a head. The first `unused` positions are not those of tokens.
-pub(super) fn encoder(
-    config: &ConfigFile,
-    prefix: &'static str,
-    unused: usize,
-) -> Result<DecoderSpec, ModelError> {
-    keys::refuse_unknown(config, &[])?;
-    if !matches!(config.opt_str("position_embedding_type")?, None | Some("absolute")) {
-        return Err(config.refuse("position_embedding_type", "`absolute`").into());
+/// What all layers have in common.
+struct Sizes {
+    hidden: usize,
+    inner: usize,
+    heads: usize,
+    eps: f32,
+    activation: ActivationFunction,
+}
+
+impl Sizes {
+    fn norm(&self, name: String) -> NormSpec {
+        NormSpec { name, width: self.hidden, eps: self.eps, kind: NormKind::Layer }
     }
-    let activation = activation(config)?;
-    let hidden = positive(config, "hidden_size")?;
-    let inner = positive(config, "intermediate_size")?;
-    let heads = positive(config, "num_attention_heads")?;
-    if hidden % heads != 0 {
-        let fact = format!("`hidden_size` {hidden} is not a multiple of `num_attention_heads` {heads}");
-        return Err(config_error(config, fact));
-    }
-    check_head_dim(config, hidden / heads)?;
-    let rows = positive(config, "max_position_embeddings")?;
-    if rows <= unused {
-        let supported = format!("more than {unused}, the positions that no token has");
-        return Err(config.refuse("max_position_embeddings", supported).into());
-    }
-    let eps = check_eps(config, "layer_norm_eps", config.f32_or("layer_norm_eps", 1e-12)?)?;
-    let norm = |name: String| NormSpec { name, width: hidden, eps, kind: NormKind::Layer };
-    let sum = |name: String| NormsSpec { sum: Some(norm(name)), ..NormsSpec::default() };
-    let layer = |i: usize| {
+
+    fn layer(&self, i: usize) -> LayerSpec {
+        let &Self { hidden, inner, heads, activation, .. } = self;
+        let sum = |name: String| NormsSpec { sum: Some(self.norm(name)), ..NormsSpec::default() };
         let name = |part: &str| format!("encoder.layer.{i}.{part}");
         let linear = |part: &str, inputs, outputs| {
             LinearSpec::of(Orientation::OutIn, inputs, [(name(part), outputs, true)])
@@ -94,7 +83,35 @@ pub(super) fn encoder(
             mlp_norms: sum(name("output.LayerNorm")),
             residual_scale: 1.0,
         }
-    };
+    }
+}
+
+/// The encoder without a head. The first `unused` positions are not those of tokens.
+pub(super) fn encoder(
+    config: &ConfigFile,
+    prefix: &'static str,
+    unused: usize,
+) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, &[])?;
+    if !matches!(config.opt_str("position_embedding_type")?, None | Some("absolute")) {
+        return Err(config.refuse("position_embedding_type", "`absolute`").into());
+    }
+    let activation = activation(config)?;
+    let hidden = positive(config, "hidden_size")?;
+    let inner = positive(config, "intermediate_size")?;
+    let heads = positive(config, "num_attention_heads")?;
+    if hidden % heads != 0 {
+        let fact = format!("`hidden_size` {hidden} is not a multiple of `num_attention_heads` {heads}");
+        return Err(config_error(config, fact));
+    }
+    check_head_dim(config, hidden / heads)?;
+    let rows = positive(config, "max_position_embeddings")?;
+    if rows <= unused {
+        let supported = format!("more than {unused}, the positions that no token has");
+        return Err(config.refuse("max_position_embeddings", supported).into());
+    }
+    let eps = check_eps(config, "layer_norm_eps", config.f32_or("layer_norm_eps", 1e-12)?)?;
+    let sizes = Sizes { hidden, inner, heads, eps, activation };
     let types = family::dimension_or(config, "type_vocab_size", 2)?;
     Ok(DecoderSpec {
         prefix,
@@ -104,12 +121,12 @@ pub(super) fn encoder(
         embedding: "embeddings.word_embeddings".into(),
         embedding_scale: 1.0,
         token_types: Some(TokenTypesSpec { name: "embeddings.token_type_embeddings".into(), types }),
-        embedding_norm: Some(norm("embeddings.LayerNorm".into())),
+        embedding_norm: Some(sizes.norm("embeddings.LayerNorm".into())),
         positions: PositionSpec::Learned(PositionTableSpec {
             name: "embeddings.position_embeddings".into(),
             unused,
         }),
-        layers: (0..layers(config, "num_hidden_layers")?).map(layer).collect(),
+        layers: (0..layers(config, "num_hidden_layers")?).map(|i| sizes.layer(i)).collect(),
         final_norm: None,
         tied: true,
         head: HEAD,

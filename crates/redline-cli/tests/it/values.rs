@@ -7,9 +7,8 @@ use crate::harness::{commands, redline};
 /// Placeholders of values that may be any text, or the path of a file.
 const FREE: &[&str] =
     &["TEXT", "FILE", "DIR", "PATH", "M", "M2", "SRC", "RUN", "TEMPLATE", "FLAGS", "COMMAND", "NAME=DIR"];
-/// Flags whose value is a name that may be any text: of an engine, of a parameter of cases, of adapters, and
-/// of a model.
-const FREE_NAMES: &[&str] = &["engine", "allow-different-param", "use", "model-alias"];
+/// Flags whose value is a name that may be any text: of an engine, of a parameter of cases, of adapters, of a model, and of a prompt.
+const FREE_NAMES: &[&str] = &["engine", "allow-different-param", "use", "model-alias", "prompt-name"];
 
 /// A value that no flag accepts, unless it accepts any text.
 const BAD: &str = "no such value";

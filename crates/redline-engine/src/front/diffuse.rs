@@ -109,8 +109,10 @@ impl Engine {
 
     /// Whether the rows of a model that fills masks predict the token at the next position. It is an error if it fills none.
     fn shifted(&self) -> Result<bool, EngineError> {
-        if let Objective::Masked { shifted } = self.info.objective {
-            return Ok(shifted);
+        match self.info.objective {
+            Objective::Masked { shifted } => return Ok(shifted),
+            Objective::Encode => return Err(self.only_encodes()),
+            Objective::Next => {}
         }
         let fact = format!("`{}` predicts the token that follows and fills no masks", self.info.architecture);
         let hint = hint!["take ", Command::Generate, ", or a model such as Dream or LLaDA"];

@@ -184,6 +184,8 @@ fn requests_that_mean_nothing_are_refused() {
     assert!(message.contains("`BertModel` is an encoder") && message.contains("embed"), "{message}");
     let asked = request(Prompt::Ids(vec![5]), vec![Prompt::Ids(vec![6])], vec![Label::Ids(vec![7])]);
     assert!(refusal(engine.score(asked)).contains("is an encoder"));
+    let message = refusal(engine.check_fills_masks());
+    assert!(message.contains("`BertModel` is an encoder"), "{message}");
     let cancelled = Cancel::new();
     cancelled.cancel();
     let ticket = engine.submit_embed(of_ids(&ids), &cancelled);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
 use redline_models::spec::Objective;
-use redline_models::{ConvertOptions, ModelFiles, arch, convert, sentence};
+use redline_models::{ConvertOptions, LoadOptions, Loader, ModelFiles, arch, convert, sentence};
 use redline_weights::ConfigFile;
 use serde_json::{Map, Value, json};
 
@@ -141,6 +141,21 @@ fn layers_of_an_encoder_share_the_place_of_their_keys() {
     // Nothing is kept for logits over a vocabulary.
     let [one, two] = [1, 2].map(|outputs| model.arena_size(1, outputs).values);
     assert_eq!(two - one, 3 * 48);
+}
+
+#[test]
+fn the_memory_of_an_encoder_is_known_before_it_is_read() {
+    for dir in goldens() {
+        for format in [Format::F32, Format::Bf16, Format::parse("w8").unwrap()] {
+            let files = ModelFiles::open(&dir).unwrap();
+            let options = LoadOptions { format: Some(format), ..LoadOptions::default() };
+            let loader = Loader::new(files.config(), files.weights(), options).unwrap();
+            let (expected, model) = (loader.footprint().weight_bytes(), open(&dir, Some(format)));
+            assert_eq!(model.weight_bytes(), expected, "{} {format}", dir.display());
+            // One token reads no table but the rows of its own embeddings.
+            assert!(model.bytes_per_token() < expected, "{}", dir.display());
+        }
+    }
 }
 
 /// The specification of a golden checkpoint's configuration with other values. A change of null removes the key.

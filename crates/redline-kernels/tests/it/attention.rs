@@ -332,7 +332,9 @@ fn every_row_matches_the_canonical_order() {
 /// Bidirectional rows: all rows, then some rows over stored keys and values.
 #[test]
 fn rows_of_a_canvas_see_every_key_of_their_window() {
-    for (seed, case) in cases().iter().enumerate() {
+    // `the_spans_of_few_rows_are_merged_in_order` has longer windows; here they would take minutes.
+    let is_quick = |case: &Case| case.window.is_none() || case.tokens <= SPAN + 50;
+    for (seed, case) in cases().iter().enumerate().filter(|(_, case)| is_quick(case)) {
         let data = case.data(seed as u64);
         let (q_width, kv_width) = (case.heads * case.head_dim, case.kv_heads * case.head_dim);
         let heads = (0..case.tokens).flat_map(|position| (0..case.heads).map(move |head| (position, head)));

@@ -63,21 +63,18 @@ impl Engine {
         let limits = self.encode_limits();
         let lower_case = rules.is_some_and(|rules| rules.lower_case);
         let texts = request.texts.iter().enumerate().map(|(index, text)| {
-            let (ids, is_text) = match text {
-                Prompt::Ids(ids) => (limits.ids_of("texts", format_args!("text {index}"), ids)?, false),
-                Prompt::Text(text) | Prompt::Formatted(text) => {
-                    let mut text = format!("{prompt}{text}");
-                    if lower_case {
-                        text = text.to_lowercase();
-                    }
-                    // As the reference does: special tokens are put around a text even if it begins with them.
-                    (limits.tokenizer()?.encode(&text, true)?, true)
+            let place = ("text", index);
+            match text {
+                Prompt::Ids(ids) => {
+                    let ids = limits.ids_of("texts", format_args!("text {index}"), ids)?;
+                    self.fitted(place, ids, (0, 0), request.truncate)
                 }
-            };
-            let around = if is_text { limits.special_ends(&ids) } else { (0, 0) };
-            let (ids, truncated) = fitting(&limits, ("text", index), ids, around, request.truncate)?;
-            self.check_fits(("text", index), ids.len())?;
-            Ok(EncodeText { index, ids, second_text: None, truncated })
+                Prompt::Text(text) | Prompt::Formatted(text) => {
+                    let text = format!("{prompt}{text}");
+                    let text = if lower_case { text.to_lowercase() } else { text };
+                    self.encode_text(place, &text, request.truncate)
+                }
+            }
         });
         Ok(EncodeJob {
             texts: texts.collect::<Result<_, EngineError>>()?,
@@ -135,23 +132,34 @@ impl Engine {
         Limits { context: limits.context.min(most).min(pass), ..limits }
     }
 
-    /// One text with its special tokens.
+    /// One text with its special tokens. As in the reference, these are put around a text even if it begins with them.
     pub(super) fn encode_text(
         &self,
-        (noun, index): (&str, usize),
+        place: (&str, usize),
         text: &str,
         truncate: Option<Truncate>,
     ) -> Result<EncodeText, EngineError> {
         let limits = self.encode_limits();
         let ids = limits.tokenizer()?.encode(text, true)?;
         let around = limits.special_ends(&ids);
-        let (ids, truncated) = fitting(&limits, (noun, index), ids, around, truncate)?;
+        self.fitted(place, ids, around, truncate)
+    }
+
+    /// Ids that fit the context and the memory budget. The first and the last ones, as many as `around` says, are never cut.
+    fn fitted(
+        &self,
+        (noun, index): (&str, usize),
+        ids: Vec<u32>,
+        around: (usize, usize),
+        truncate: Option<Truncate>,
+    ) -> Result<EncodeText, EngineError> {
+        let (ids, truncated) = fitting(&self.encode_limits(), (noun, index), ids, around, truncate)?;
         self.check_fits((noun, index), ids.len())?;
         Ok(EncodeText { index, ids, second_text: None, truncated })
     }
 
     /// Refuses a text that would never fit the memory budget.
-    pub(super) fn check_fits(&self, (noun, index): (&str, usize), tokens: usize) -> Result<(), EngineError> {
+    fn check_fits(&self, (noun, index): (&str, usize), tokens: usize) -> Result<(), EngineError> {
         let what = format_args!("{noun} {index}");
         if self.info.objective == Objective::Encode {
             self.check_canvas(what, tokens, 1, 0)
@@ -239,7 +247,7 @@ impl<'a> FirstText<'a> {
     /// The pair of this text and another one, of which an end may be cut.
     pub(super) fn pair(
         &self,
-        (noun, index): (&str, usize),
+        place: (&str, usize),
         second: &str,
         truncate: Option<Truncate>,
     ) -> Result<EncodeText, EngineError> {
@@ -250,11 +258,10 @@ impl<'a> FirstText<'a> {
         let head = [&around.before[..], &self.ids, &around.between].concat();
         let ids = [&head[..], &self.limits.text(second, false)?, &around.after].concat();
         let fixed = (head.len(), around.after.len());
-        let (ids, truncated) = fitting(&self.limits, (noun, index), ids, fixed, truncate)?;
-        self.engine.check_fits((noun, index), ids.len())?;
+        let text = self.engine.fitted(place, ids, fixed, truncate)?;
         let first = around.before.len() + self.ids.len() + around.first_of_between;
         let has_types = around.has_types && self.engine.info.token_types.is_some_and(|types| types > 1);
         let second_text = has_types.then_some(first);
-        Ok(EncodeText { index, ids, second_text, truncated })
+        Ok(EncodeText { second_text, ..text })
     }
 }

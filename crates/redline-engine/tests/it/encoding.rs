@@ -312,6 +312,17 @@ fn a_classifier_has_classes_of_its_own() {
     assert_eq!(bits(&classify(&own).unwrap()), bits(&outcome));
     let message = refusal(classify(&["good".to_owned(), "bad".to_owned()]));
     assert!(message.contains(&own[0]) && message.contains("leave the classes out"), "{message}");
+    // A text that fails stands in its place, and the others keep theirs.
+    let mut with =
+        ClassifyRequest::new(vec![texts[0].clone(), "king ".repeat(100), texts[1].clone()], Vec::new());
+    with.options.item_errors = true;
+    let mixed = engine.classify(with).unwrap();
+    assert_eq!(mixed.texts.len(), 3);
+    assert!(mixed.texts[1].as_ref().unwrap_err().message.contains("text 1: 102 tokens"));
+    let logprobs = |at: usize| {
+        mixed.texts[at].as_ref().unwrap().logprobs.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+    };
+    assert_eq!([logprobs(0), logprobs(2)], [bits(&outcome)[0].clone(), bits(&outcome)[1].clone()]);
     // A pair is read as the tokenizer says, which differs from the two texts in one.
     let pair = ClassifyRequest {
         second_texts: vec![Some("It rains".to_owned())],

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use redline_models::block::pooled::Classifier;
 use redline_settings::{Setting, hint};
 
+use super::encoded;
 use super::order::in_order;
-use super::{Nouns, called, cut};
-use crate::answer::outcome::{EncodeOutcome, ItemError, Ranked, RerankOutcome};
+use crate::answer::outcome::{EncodeOutcome, Encoded, Ranked, RerankOutcome};
 use crate::answer::ticket::{RerankTicket, Ticket};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -51,34 +51,20 @@ pub(super) fn submit(
 ) -> Result<RerankTicket, EngineError> {
     check(&request, &classifier)?;
     let query = FirstText::new(engine, &request.query)?;
-    let mut cut = match request.options.max_text_tokens {
-        Some(most) => cut::to_tokens(engine.limits().tokenizer()?, &mut request.documents, most)?,
-        None => vec![false; request.documents.len()],
-    };
-    let (mut texts, mut failed) = (Vec::new(), Vec::new());
-    for (index, document) in request.documents.iter().enumerate() {
-        match query.pair((NOUN, index), document, request.options.truncate) {
-            Ok(text) => texts.push(text),
-            Err(error) if request.options.item_errors => {
-                failed.push(Err(ItemError { index, message: error.to_string() }));
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    let truncate = request.options.truncate;
+    let read = |index: usize, document: &str| query.pair((NOUN, index), document, truncate);
+    let (texts, failed) = encoded::all(engine, &mut request.documents, &request.options, read)?;
+    let failed = failed.into_iter().map(Err).collect();
     let indices: Vec<usize> = texts.iter().map(|text| text.index).collect();
-    for text in &texts {
-        cut[text.index] |= text.truncated;
-    }
     let (top_n, threshold) = (request.top_n.unwrap_or(usize::MAX), request.threshold.unwrap_or(0.0));
     let options = request.options;
-    let nouns = Nouns { item: NOUN, count: cut.len() };
     Ticket::begin(cancel, |reply, cancels| {
         let answer = move |outcome: Result<EncodeOutcome, EngineError>| {
             let outcome = outcome.map(|EncodeOutcome { texts, cost }| {
                 let ranked = indices.iter().zip(texts).map(|(&index, text)| {
                     let log_odds = text.values.first().copied().unwrap_or(0.0);
                     let relevance = logistic(log_odds);
-                    let (prompt_tokens, truncated) = (text.prompt_tokens, cut[index]);
+                    let Encoded { prompt_tokens, truncated, .. } = text;
                     Ranked { index, relevance, log_odds, prompt_tokens, truncated }
                 });
                 RerankOutcome {
@@ -89,7 +75,7 @@ pub(super) fn submit(
                     cost,
                 }
             });
-            reply.finish(outcome.map_err(|error| called(nouns, error)));
+            reply.finish(outcome);
         };
         let limits = (options.timeout_s, options.queueing);
         engine.run_classifier(texts, classifier, NOUN, cancels, limits, &options.adapters, Box::new(answer))

@@ -8,6 +8,7 @@ mod choice;
 mod classify;
 mod cross_encoder;
 mod cut;
+mod encoded;
 mod labels;
 mod order;
 mod own_classes;

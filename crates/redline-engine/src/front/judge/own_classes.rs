@@ -6,8 +6,8 @@ use redline_models::block::pooled::Classifier;
 use redline_settings::Setting;
 
 use super::choice::chosen;
-use super::{Nouns, called, cut};
-use crate::answer::outcome::{Classified, ClassifyOutcome, EncodeOutcome, Encoded, ItemError};
+use super::encoded;
+use crate::answer::outcome::{Classified, ClassifyOutcome, EncodeOutcome, Encoded};
 use crate::answer::ticket::{ClassifyTicket, Ticket};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -60,40 +60,25 @@ pub(super) fn submit(
     cancel: &Cancel,
 ) -> Result<ClassifyTicket, EngineError> {
     check(&request, &classifier)?;
-    let mut cut = match request.options.max_text_tokens {
-        Some(most) => cut::to_tokens(engine.limits().tokenizer()?, &mut request.texts, most)?,
-        None => vec![false; request.texts.len()],
-    };
-    let (mut texts, mut results) = (Vec::new(), Vec::new());
-    for (index, text) in request.texts.iter().enumerate() {
-        match encoded(engine, &request, index, text) {
-            Ok(text) => {
-                cut[index] |= text.truncated;
-                texts.push(text);
-                results.push(None);
-            }
-            Err(error) if request.options.item_errors => {
-                results.push(Some(ItemError { index, message: error.to_string() }));
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    let mut texts = std::mem::take(&mut request.texts);
+    let read = |index: usize, text: &str| encoded_text(engine, &request, index, text);
+    let (texts, failed) = encoded::all(engine, &mut texts, &request.options, read)?;
+    let indices: Vec<usize> = texts.iter().map(|text| text.index).collect();
     let (threshold, options) = (request.threshold.unwrap_or(0.0), request.options);
-    let nouns = Nouns { item: NOUN, count: cut.len() };
     let classes = classifier.labels.iter().cloned().map(Label::Text).collect();
     Ticket::begin(cancel, |reply, cancels| {
         let answer = move |outcome: Result<EncodeOutcome, EngineError>| {
             let outcome = outcome.map(|EncodeOutcome { texts, cost }| {
-                let mut texts = texts.into_iter();
-                let result = |(failed, cut): (Option<ItemError>, bool)| match (failed, texts.next()) {
-                    (None, Some(text)) => Some(Ok(classified(text, cut, threshold))),
-                    (failed, _) => failed.map(Err),
-                };
-                let texts = results.into_iter().zip(cut).filter_map(result).collect();
+                let sound = indices.into_iter().zip(texts);
+                let sound = sound.map(|(index, text)| (index, Ok(classified(text, threshold))));
+                let failed = failed.into_iter().map(|error| (error.index, Err(error)));
+                let mut results: Vec<_> = sound.chain(failed).collect();
+                results.sort_by_key(|(index, _)| *index);
+                let texts = results.into_iter().map(|(_, result)| result).collect();
                 let (class_token_ids, end_token_ids) = (Vec::new(), Vec::new());
                 ClassifyOutcome { classes, texts, class_token_ids, end_token_ids, prefix_class: None, cost }
             });
-            reply.finish(outcome.map_err(|error| called(nouns, error)));
+            reply.finish(outcome);
         };
         let limits = (options.timeout_s, options.queueing);
         engine.run_classifier(texts, classifier, NOUN, cancels, limits, &options.adapters, Box::new(answer))
@@ -101,7 +86,7 @@ pub(super) fn submit(
 }
 
 /// A text, or a pair of texts, as the model was trained to read it.
-fn encoded(
+fn encoded_text(
     engine: &Engine,
     request: &ClassifyRequest,
     index: usize,
@@ -115,7 +100,7 @@ fn encoded(
 }
 
 /// A softmax over the classes, in f64.
-fn classified(text: Encoded, truncated: bool, threshold: f32) -> Classified {
+fn classified(text: Encoded, threshold: f32) -> Classified {
     let logits = || text.values.iter().map(|logit| f64::from(*logit));
     let largest = logits().fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = logits().map(|logit| libm::exp(logit - largest)).sum();
@@ -128,7 +113,7 @@ fn classified(text: Encoded, truncated: bool, threshold: f32) -> Classified {
         logprobs: logs().map(|log| log as f32).collect(),
         probabilities,
         prompt_tokens: text.prompt_tokens,
-        truncated,
+        truncated: text.truncated,
     }
 }
 
@@ -138,8 +123,8 @@ mod tests {
 
     #[test]
     fn probabilities_are_a_softmax() {
-        let text = |values: &[f32]| Encoded { values: values.to_vec(), prompt_tokens: 3, truncated: false };
-        let found = classified(text(&[0.0, f32::ln(3.0)]), true, 0.5);
+        let text = |values: &[f32]| Encoded { values: values.to_vec(), prompt_tokens: 3, truncated: true };
+        let found = classified(text(&[0.0, f32::ln(3.0)]), 0.5);
         assert_eq!((found.best, found.prompt_tokens, found.truncated), (Some(1), 3, true));
         assert!(
             (found.probabilities[0] - 0.25).abs() < 1e-7 && (found.margin - 0.5).abs() < 1e-6,
@@ -147,7 +132,7 @@ mod tests {
         );
         assert!((found.logprobs[0] - 0.25f32.ln()).abs() < 1e-6, "{found:?}");
         // No overflow.
-        assert_eq!(classified(text(&[1000.0, 0.0]), false, 0.0).probabilities, [1.0, 0.0]);
+        assert_eq!(classified(text(&[1000.0, 0.0]), 0.0).probabilities, [1.0, 0.0]);
     }
 
     #[test]

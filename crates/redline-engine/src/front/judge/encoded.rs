@@ -1,0 +1,33 @@
+//! Texts as an encoder reads them.
+
+use super::cut;
+use crate::answer::outcome::ItemError;
+use crate::error::EngineError;
+use crate::front::Engine;
+use crate::mode::encode::EncodeText;
+use crate::request::JudgeOptions;
+
+/// Encodes every text with `encode`, cut to the maximum number of tokens that the options give. Returns the encoded texts, and if the
+/// options allow errors of single texts, those of the others.
+pub(super) fn all(
+    engine: &Engine,
+    texts: &mut [String],
+    options: &JudgeOptions,
+    encode: impl Fn(usize, &str) -> Result<EncodeText, EngineError>,
+) -> Result<(Vec<EncodeText>, Vec<ItemError>), EngineError> {
+    let cut = match options.max_text_tokens {
+        Some(most) => cut::to_tokens(engine.limits().tokenizer()?, texts, most)?,
+        None => vec![false; texts.len()],
+    };
+    let (mut encoded, mut failed) = (Vec::with_capacity(texts.len()), Vec::new());
+    for (index, (text, cut)) in texts.iter().zip(cut).enumerate() {
+        match encode(index, text) {
+            Ok(text) => encoded.push(EncodeText { truncated: text.truncated || cut, ..text }),
+            Err(error) if options.item_errors => {
+                failed.push(ItemError { index, message: error.to_string() });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((encoded, failed))
+}

@@ -12,11 +12,13 @@ use crate::ModelError;
 use crate::footprint::unquantised_format;
 use crate::formats::Formats;
 use crate::gguf;
-use crate::gguf::tensors::GgufTensors;
 use crate::packing;
 use crate::sentence;
 use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec, Role};
-use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, piece_rows, pieces};
+use crate::quantised::QuantisedTensors;
+use crate::tensors::{
+    Source, Tensors, check_magnitude, outlier_columns, piece_rows, pieces,
+};
 
 /// Options of a conversion.
 #[derive(Clone, Copy, Debug)]
@@ -238,7 +240,7 @@ impl<'a> Plan<'a> {
 /// Passes the rows of a projection to `write` as they are stored, in pieces and in order.
 fn write_stored(
     exec: Exec<'_>,
-    stored: &GgufTensors<'_>,
+    stored: &dyn QuantisedTensors,
     (linear, part, format): (&LinearSpec, &PartSpec, Format),
     write: &mut dyn FnMut(&Matrix) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {

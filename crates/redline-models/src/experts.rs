@@ -1,6 +1,6 @@
 //! Mixtures of experts, as the configurations of their families describe them.
 
-use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_weights::ConfigFile;
 
 use crate::ModelError;
@@ -58,8 +58,8 @@ pub(crate) fn expert(name: &str, hidden: usize, inner: usize, names: Names) -> M
     let part = |part: &str| format!("{name}.{part}");
     let gate_up = [(part(names.gate), inner, false), (part(names.up), inner, false)];
     MlpSpec {
-        activation: ActivationFunction::Silu,
-        gated: true,
+        activation: ActivationFunction::None,
+        gate: Some(Gating::Function(ActivationFunction::Silu)),
         up: LinearSpec::of(Orientation::OutIn, hidden, gate_up),
         down: LinearSpec::plain(part(names.down), inner, hidden),
     }

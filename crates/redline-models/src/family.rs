@@ -1,7 +1,7 @@
 //! The decoder family of Llama: rotary positions, RMSNorm and a gated feed-forward part, with a few options. What only one
 //! architecture changes, its file changes in the specification.
 
-use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_kernels::op::kv::MAX_HEAD_DIM;
 use redline_weights::{ConfigFile, WeightsError};
 
@@ -210,8 +210,8 @@ fn decoder_with(
         attention: attention(i, hidden, &heads, eps, options),
         attention_norms: before(format!("layers.{i}.input_layernorm")),
         mlp: FfnSpec::Dense(MlpSpec {
-            activation,
-            gated: true,
+            activation: ActivationFunction::None,
+            gate: Some(Gating::Function(activation)),
             up: mlp(i, hidden, up),
             down: mlp(i, inner, &[("down_proj", hidden)]),
         }),
@@ -269,6 +269,7 @@ fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Opt
             HeadNorms::Each => head_norms(heads.dim, heads.dim),
             HeadNorms::Whole => head_norms(query, kv),
         },
+        sinks: None,
     }
 }
 

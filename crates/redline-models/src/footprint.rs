@@ -118,7 +118,8 @@ impl Footprint {
             let biases = layer.linears().map(|(_, linear)| bias_bytes(linear));
             let heads = layer.attention.head_norms.iter().flat_map(|(query, key)| [query, key]);
             let norms = layer.norms().chain(heads).map(norm_bytes);
-            weights = matrices.chain(biases).chain(norms).fold(weights, u64::saturating_add);
+            let sinks = layer.attention.sinks.iter().map(|_| vector_bytes(layer.attention.heads));
+            weights = matrices.chain(biases).chain(norms).chain(sinks).fold(weights, u64::saturating_add);
             let (kv_heads, head_dim) = (layer.attention.kv_heads, layer.attention.head_dim);
             let experts = layer.mlp.experts();
             let experts = experts.map(|experts| ExpertsFootprint::new(experts, of_experts.into_iter()));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape, Segment};
 use redline_kernels::op::linear::Variant;
-use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
+use redline_kernels::{Buffer, Exec, Format, Matrix, OutOfMemory};
 
 use crate::activation::{ActivationId, ActivationName};
 use crate::adapter::AdapterBuilder;
@@ -260,6 +260,7 @@ impl Model {
         for layer in &self.decoder.layers {
             bytes += layer.norms().map(Norm::bytes).sum::<usize>();
             bytes += layer.linears().map(Linear::bytes).sum::<usize>();
+            bytes += layer.attention.sinks.as_ref().map_or(0, Buffer::bytes);
         }
         bytes as u64
     }

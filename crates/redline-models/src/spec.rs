@@ -2,7 +2,7 @@
 //!
 //! An architecture file makes it from a configuration; loading, checking and `synth` iterate over it.
 
-use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_settings::Pooling;
 
 use crate::plan::Site;
@@ -12,10 +12,43 @@ use crate::plan::Site;
 pub struct TensorSpec {
     /// Name without the family's prefix.
     pub name: String,
-    /// Shape in the file.
+    /// Shape, in the file too unless that holds it as a part of another tensor.
     pub shape: Vec<usize>,
     /// Its role, for generating random values.
     pub role: Role,
+    /// The tensor of a checkpoint that it is a part of.
+    pub stored: Option<StoredSpec>,
+}
+
+/// The tensor of a checkpoint that another one is a part of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSpec {
+    /// Name without the family's prefix.
+    pub name: String,
+    /// The part.
+    pub slice: Slice,
+    /// How the values are stored.
+    pub encoding: Encoding,
+}
+
+/// How a checkpoint stores values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// As floats.
+    Floats,
+    /// As four-bit floats in blocks with scales, in two tensors ([`redline_weights::Checkpoint::require_blocks`]).
+    Mxfp4,
+}
+
+/// The part of a tensor in a file that is a tensor of the specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The index of the part, and the number of those that are stacked in the first dimension.
+    pub stacked: (usize, usize),
+    /// The outputs of several parts alternate: the index of this one, and their number.
+    pub alternating: (usize, usize),
+    /// The dimension of the outputs, without the first one.
+    pub axis: usize,
 }
 
 /// The role of a tensor.
@@ -58,6 +91,23 @@ pub struct PartSpec {
     pub outputs: usize,
     /// Whether `{name}.bias` exists.
     pub bias: bool,
+    /// The tensors of a checkpoint that hold it; `None`: those of its name.
+    pub stack: Option<StackSpec>,
+}
+
+/// Tensors of a checkpoint that stack the projections of all experts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackSpec {
+    /// Name of the tensor of weights: `[experts, outputs, inputs]`, or `[experts, inputs, outputs]`.
+    pub weight: String,
+    /// Name of the tensor of biases: `[experts, outputs]`.
+    pub bias: String,
+    /// The expert, and the number of experts.
+    pub expert: (usize, usize),
+    /// The outputs of several projections alternate: the index of this one, and their number.
+    pub alternating: (usize, usize),
+    /// How the weights are stored.
+    pub encoding: Encoding,
 }
 
 /// The kind of a normalisation.
@@ -111,15 +161,17 @@ pub struct AttentionSpec {
     /// RMSNorm of the queries and of the keys, before rotation: over every head, or if they are as wide as all heads, over these
     /// together.
     pub head_norms: Option<(NormSpec, NormSpec)>,
+    /// Name of the tensor of sinks, `[heads]`: one logit for each query head that takes part in its softmax but has no value.
+    pub sinks: Option<String>,
 }
 
-/// The feed-forward part of one layer: `down(f(up(x)))`, or with a gate `down(f(gate(x)) * up(x))` (Shazeer 2020).
+/// The feed-forward part of one layer: `down(f(up(x)))`, or with a gate such as `down(f(gate(x)) * up(x))` (Shazeer 2020).
 #[derive(Clone, Debug)]
 pub struct MlpSpec {
     /// f.
     pub activation: ActivationFunction,
-    /// Whether there is a gate.
-    pub gated: bool,
+    /// What becomes of gate and up, if there is a gate.
+    pub gate: Option<Gating>,
     /// To the inner width; with a gate, gate and up, side by side.
     pub up: LinearSpec,
     /// Back.
@@ -408,6 +460,13 @@ impl DecoderSpec {
         self.classifier.as_ref().map_or(&[], |classifier| &classifier.layers)
     }
 
+    /// Whether checkpoints hold matrices in blocks of integers with scales.
+    pub fn stores_blocks(&self) -> bool {
+        let experts = self.layers.iter().filter_map(|layer| layer.mlp.experts());
+        let parts = experts.flat_map(ExpertsSpec::linears).flat_map(|(_, linear)| &linear.parts);
+        parts.filter_map(|part| part.stack.as_ref()).any(|stack| stack.encoding != Encoding::Floats)
+    }
+
     /// Matrices that no integer format holds: tables that are added to every token, and layers on pooled states.
     pub fn unquantised(&self) -> Vec<LinearSpec> {
         let mut all: Vec<LinearSpec> =
@@ -473,7 +532,11 @@ impl Names {
 }
 
 fn weight(name: String, shape: [usize; 2]) -> TensorSpec {
-    TensorSpec { name, shape: shape.to_vec(), role: Role::Weight }
+    TensorSpec { name, shape: shape.to_vec(), role: Role::Weight, stored: None }
+}
+
+fn vector(name: String, width: usize, role: Role) -> TensorSpec {
+    TensorSpec { name, shape: vec![width], role, stored: None }
 }
 
 impl LayerSpec {
@@ -518,6 +581,9 @@ impl LayerSpec {
         if let Some((q, k)) = &self.attention.head_norms {
             q.tensors(all);
             k.tensors(all);
+        }
+        if let Some(name) = &self.attention.sinks {
+            all.push(vector(name.clone(), self.attention.heads, Role::Bias));
         }
         self.attention.output.tensors(all);
         norm(&self.attention_norms.after, all);
@@ -571,17 +637,9 @@ impl MlpSpec {
 
 impl NormSpec {
     fn tensors(&self, all: &mut Vec<TensorSpec>) {
-        all.push(TensorSpec {
-            name: format!("{}.weight", self.name),
-            shape: vec![self.width],
-            role: Role::Scale,
-        });
+        all.push(vector(format!("{}.weight", self.name), self.width, Role::Scale));
         if self.kind == NormKind::Layer {
-            all.push(TensorSpec {
-                name: format!("{}.bias", self.name),
-                shape: vec![self.width],
-                role: Role::Bias,
-            });
+            all.push(vector(format!("{}.bias", self.name), self.width, Role::Bias));
         }
     }
 }
@@ -598,6 +656,25 @@ impl PartSpec {
     }
 }
 
+impl StackSpec {
+    fn stored(&self, name: &str, axis: usize, encoding: Encoding) -> StoredSpec {
+        let slice = Slice { stacked: self.expert, alternating: self.alternating, axis };
+        StoredSpec { name: name.to_owned(), slice, encoding }
+    }
+}
+
+impl Slice {
+    /// The shape of the tensor in the file.
+    pub fn shape(&self, part: &[usize]) -> Vec<usize> {
+        let mut shape = part.to_vec();
+        if let Some(outputs) = shape.get_mut(self.axis) {
+            *outputs *= self.alternating.1;
+        }
+        shape.insert(0, self.stacked.1);
+        shape
+    }
+}
+
 impl LinearSpec {
     /// One projection without bias, `nn.Linear`.
     pub fn plain(name: String, inputs: usize, outputs: usize) -> Self {
@@ -610,8 +687,8 @@ impl LinearSpec {
         inputs: usize,
         parts: impl IntoIterator<Item = (String, usize, bool)>,
     ) -> Self {
-        let parts = parts.into_iter().map(|(name, outputs, bias)| PartSpec { name, outputs, bias }).collect();
-        Self { inputs, orientation, parts }
+        let part = |(name, outputs, bias)| PartSpec { name, outputs, bias, stack: None };
+        Self { inputs, orientation, parts: parts.into_iter().map(part).collect() }
     }
 
     /// Total number of outputs.
@@ -626,16 +703,16 @@ impl LinearSpec {
 
     fn tensors(&self, all: &mut Vec<TensorSpec>) {
         for part in &self.parts {
-            all.push(weight(
-                format!("{}.weight", part.name),
-                match self.orientation {
-                    Orientation::OutIn => [part.outputs, self.inputs],
-                    Orientation::InOut => [self.inputs, part.outputs],
-                },
-            ));
+            let (shape, axis) = match self.orientation {
+                Orientation::OutIn => ([part.outputs, self.inputs], 0),
+                Orientation::InOut => ([self.inputs, part.outputs], 1),
+            };
+            let stack = part.stack.as_ref();
+            let stored = stack.map(|stack| stack.stored(&stack.weight, axis, stack.encoding));
+            all.push(TensorSpec { stored, ..weight(part.weight(), shape) });
             if part.bias {
-                let name = format!("{}.bias", part.name);
-                all.push(TensorSpec { name, shape: vec![part.outputs], role: Role::Bias });
+                let stored = stack.map(|stack| stack.stored(&stack.bias, 0, Encoding::Floats));
+                all.push(TensorSpec { stored, ..vector(part.bias_name(), part.outputs, Role::Bias) });
             }
         }
     }

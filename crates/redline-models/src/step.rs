@@ -3,7 +3,7 @@
 //! That memory, the [`Arena`], is reserved before the first pass. Blocks allocate activations from it as from a stack, and each is a
 //! handle, [`Act`]. All activations of a layer are released together. No operation returns an error or allocates memory.
 
-use redline_kernels::op::activation::{ActivationFunction, gate};
+use redline_kernels::op::activation::{Gating, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
@@ -459,12 +459,12 @@ impl<'a> Step<'a> {
         self.end(timed);
     }
 
-    /// `function(gate) * up`, where a row of `gate_up` is a row of gate followed by a row of up.
-    pub fn gate(&mut self, function: ActivationFunction, gate_up: Act) -> Act {
+    /// What `gating` says of gate and up, where a row of `gate_up` is a row of gate followed by a row of up.
+    pub fn gate(&mut self, gating: Gating, gate_up: Act) -> Act {
         let y = self.alloc(gate_up.rows, gate_up.width / 2);
         let timed = self.begin(|| Operation::of("gate", y.rows, y.width));
         let (from, mut to) = Self::input_and_output(&mut self.arena.values, gate_up, y);
-        gate(self.exec, function, from, &mut to);
+        gate(self.exec, gating, from, &mut to);
         self.end(timed);
         y
     }
@@ -559,7 +559,7 @@ impl<'a> Step<'a> {
     }
 
     /// Attention of the queries over the stored keys and values.
-    pub fn attention(&mut self, layer: usize, shape: AttentionShape, q: Act) -> Act {
+    pub fn attention(&mut self, layer: usize, shape: AttentionShape<'_>, q: Act) -> Act {
         let y = self.alloc(q.rows, q.width);
         let segments = self.segments;
         let timed = self.begin(|| {

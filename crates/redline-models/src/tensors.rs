@@ -1,12 +1,14 @@
 //! Streams the values of tensors, from a checkpoint or made up, piece by piece; a whole model is never in memory.
 
 use redline_kernels::{Exec, Format, Matrix};
-use redline_weights::{Checkpoint, Gguf, StoredDtype};
+use redline_weights::{Checkpoint, Gguf};
 
 use crate::ModelError;
+use crate::checkpoint::CheckpointTensors;
 use crate::formats::Formats;
 use crate::gguf::tensors::GgufTensors;
-use crate::spec::{DecoderSpec, HEAD, LinearSpec, Names, Orientation, PartSpec, Role};
+use crate::quantised::QuantisedTensors;
+use crate::spec::{DecoderSpec, HEAD, LinearSpec, Names, Orientation, PartSpec};
 
 /// Number of values read at a time: whole rows, at least sixteen.
 const PIECE: usize = 1 << 22;
@@ -16,16 +18,16 @@ pub(crate) trait Tensors {
     /// Elements `first..first + out.len()` of a tensor, row-major.
     fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError>;
 
-    /// The GGUF file, if it stores the integers and scales of a matrix in this format.
-    fn quantised(&self, _name: &str, _format: Format) -> Option<&GgufTensors<'_>> {
+    /// The tensors, if they store the integers and scales of a matrix in this format.
+    fn quantised(&self, _name: &str, _format: Format) -> Option<&dyn QuantisedTensors> {
         None
     }
 }
 
 /// Tensors as they were trained, which match the specification exactly.
 pub(crate) enum Source<'a> {
-    /// Of a Hugging Face directory, with the names there.
-    Checkpoint(&'a Checkpoint, Names),
+    /// Of a Hugging Face directory.
+    Checkpoint(CheckpointTensors<'a>),
     /// Of a GGUF file.
     Gguf(GgufTensors<'a>),
 }
@@ -35,12 +37,15 @@ impl Tensors for Source<'_> {
         self.read_with(name, first, out, &mut Vec::new())
     }
 
-    fn quantised(&self, name: &str, format: Format) -> Option<&GgufTensors<'_>> {
+    fn quantised(&self, name: &str, format: Format) -> Option<&dyn QuantisedTensors> {
         match self {
             Self::Gguf(tensors) if format.is_integer() && tensors.stored_format(name) == format => {
                 Some(tensors)
             }
-            Self::Checkpoint(..) | Self::Gguf(_) => None,
+            Self::Checkpoint(tensors) if format == Format::Mxfp4 && tensors.is_quantised(name) => {
+                Some(tensors)
+            }
+            Self::Checkpoint(_) | Self::Gguf(_) => None,
         }
     }
 }
@@ -54,28 +59,13 @@ impl<'a> Source<'a> {
 
     /// Checks names and shapes of all tensors of a checkpoint; reads no values.
     pub(crate) fn check(spec: &DecoderSpec, checkpoint: &'a Checkpoint) -> Result<Self, ModelError> {
-        let source = Self::Checkpoint(checkpoint, spec.names(|name| checkpoint.info(name).is_some()));
-        let mut expected = std::collections::HashSet::new();
-        for tensor in spec.tensors() {
-            let name = source.name(&tensor.name);
-            checkpoint.require(&name, &tensor.shape)?;
-            expected.insert(name);
-        }
-        if spec.tied && checkpoint.info(HEAD).is_some() {
-            checkpoint.require(HEAD, &[spec.vocab, spec.hidden])?;
-            expected.insert(HEAD.to_owned());
-        }
-        let unexpected = checkpoint
-            .names()
-            .filter(|n| !expected.contains(*n) && !spec.ignored.iter().any(|end| n.ends_with(end)));
-        ModelError::refuse_unexpected(unexpected, checkpoint.origin())?;
-        Ok(source)
+        Ok(Self::Checkpoint(CheckpointTensors::check(spec, checkpoint)?))
     }
 
     /// The names in a converted directory.
     pub(crate) fn names(&self, spec: &DecoderSpec) -> Names {
         match self {
-            Self::Checkpoint(_, names) => *names,
+            Self::Checkpoint(tensors) => tensors.names(),
             Self::Gguf(_) => spec.names(|_| true),
         }
     }
@@ -89,9 +79,7 @@ impl<'a> Source<'a> {
         buffer: &mut Vec<u8>,
     ) -> Result<(), ModelError> {
         match self {
-            Self::Checkpoint(checkpoint, names) => {
-                Ok(checkpoint.read_f32_range_with(&names.full(name), first, out, buffer)?)
-            }
+            Self::Checkpoint(tensors) => tensors.read_with(name, first, out, buffer),
             Self::Gguf(tensors) => tensors.read_with(name, first, out, buffer),
         }
     }
@@ -99,22 +87,15 @@ impl<'a> Source<'a> {
     /// The name in the files.
     pub(crate) fn name(&self, name: &str) -> String {
         match self {
-            Self::Checkpoint(_, names) => names.full(name),
+            Self::Checkpoint(tensors) => tensors.name(name),
             Self::Gguf(tensors) => tensors.name(name),
         }
     }
 
-    /// The formats that the matrices are stored in; of a checkpoint bf16 if all are, else f32.
+    /// The formats that the matrices are stored in.
     pub(crate) fn stored_formats(&self, spec: &DecoderSpec) -> Formats {
         match self {
-            Self::Checkpoint(checkpoint, names) => {
-                let is_bf16 = |name: &str| {
-                    checkpoint.info(&names.full(name)).is_some_and(|info| info.dtype == StoredDtype::BF16)
-                };
-                let mut weights = spec.tensors().into_iter().filter(|t| t.role == Role::Weight);
-                let all = weights.all(|weight| is_bf16(&weight.name));
-                Formats::one(spec, if all { Format::Bf16 } else { Format::F32 })
-            }
+            Self::Checkpoint(tensors) => tensors.stored_formats(spec),
             Self::Gguf(tensors) => Formats::each(spec, |weight| tensors.stored_format(weight)),
         }
     }
@@ -122,7 +103,8 @@ impl<'a> Source<'a> {
     /// Checks the head tensor that some tied checkpoints contain. If it differs from the embedding, it contradicts the
     /// configuration; the reference would use it with a warning.
     pub(crate) fn check_tied(&self, spec: &DecoderSpec) -> Result<(), ModelError> {
-        let Self::Checkpoint(checkpoint, _) = self else { return Ok(()) };
+        let Self::Checkpoint(tensors) = self else { return Ok(()) };
+        let checkpoint = tensors.checkpoint();
         if !spec.tied || checkpoint.info(HEAD).is_none() {
             return Ok(());
         }
@@ -297,7 +279,7 @@ mod tests {
     fn columns_are_kept_apart_for_the_largest_weight_of_any_projection() {
         for orientation in [Orientation::OutIn, Orientation::InOut] {
             let columns = Columns(&[("q", 6), ("k", 1), ("v", 3)], orientation);
-            let part = |name: &str| PartSpec { name: name.into(), outputs: 3, bias: false };
+            let part = |name: &str| PartSpec { name: name.into(), outputs: 3, bias: false, stack: None };
             let parts = ["q", "k", "v"].map(part).to_vec();
             let linear = LinearSpec { inputs: 8, orientation, parts };
             let kept = |fraction| outlier_columns(&columns, &linear, fraction).unwrap();
@@ -323,7 +305,7 @@ mod tests {
         // First rows and numbers of rows of the pieces, and the ranges read.
         let cut = |inputs: usize, outputs: usize, orientation: Orientation| {
             let tensors = Recorded::default();
-            let part = PartSpec { name: "q".into(), outputs, bias: false };
+            let part = PartSpec { name: "q".into(), outputs, bias: false, stack: None };
             let linear = LinearSpec { inputs, orientation, parts: vec![part.clone()] };
             let mut taken = Vec::new();
             let passed = pieces(&tensors, &linear, &part, |piece| {

@@ -225,7 +225,7 @@ impl Checkpoint {
             .extend(tensors.into_iter().map(|info| (info.name.clone(), Located { shard: nth, info })));
     }
 
-    fn locate(&self, name: &str) -> Result<(&TensorInfo, &Shard)> {
+    pub(crate) fn locate(&self, name: &str) -> Result<(&TensorInfo, &Shard)> {
         let located = self.tensors.get(name).ok_or_else(|| WeightsError::MissingTensor {
             tensor: name.to_owned(),
             file: self.origin.clone(),

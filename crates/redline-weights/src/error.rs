@@ -63,6 +63,17 @@ pub enum WeightsError {
         Quoted(.tensor), .file.display()
     )]
     Dtype { tensor: String, dtype: StoredDtype, file: PathBuf },
+    #[error(
+        "tensor `{}` is {dtype}, but blocks of four-bit floats and their scales are U8\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    BlockDtype { tensor: String, dtype: StoredDtype, file: PathBuf },
+    /// `index` is flat, row-major.
+    #[error(
+        "tensor `{}` is {scale} at element {index}, an exponent that makes a weight infinite\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    BlockScale { tensor: String, index: usize, scale: u8, file: PathBuf },
     /// Caller error: the length of the buffer does not match the tensor.
     #[error(
         "tensor `{}` has {elements} elements, but the buffer for it has {given}\n  in `{}`",
@@ -173,7 +184,7 @@ impl WeightsError {
                 "use the weights in their F32, F16 or BF16 form, before quantisation".into()
             }
             Self::Truncated { .. } => "the file changed while it was being read".into(),
-            Self::NonFinite { .. } => {
+            Self::NonFinite { .. } | Self::BlockScale { .. } => {
                 "the weights are damaged, or the training that made them diverged".into()
             }
             Self::Overflow { .. } => "write it as F32 or BF16".into(),

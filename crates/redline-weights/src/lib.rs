@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod adapter;
+mod blocks;
 mod checkpoint;
 mod checksum;
 mod config;
@@ -51,6 +52,7 @@ pub use adapter::{
     AdapterConfig, AdapterFault, AdapterFiles, AdapterModule, BaseModule, FittedModule, LowRank,
     LowRankModules, ModuleKind, path_in_root,
 };
+pub use blocks::BlockRows;
 pub use checkpoint::{Checkpoint, shard_names, weight_layouts};
 pub use checksum::Checksum;
 pub use config::{ConfigFile, ConfigObject};

@@ -6,6 +6,9 @@
 //! `gelu(x) = x Phi(x) = max(x, 0) - |x| Phi(-|x|)` (Hendrycks and Gimpel 2016), with `Phi(-z sqrt 2) = erfc(z) / 2`. For
 //! `t = 1 / (1 + z / 2)`, `ln(erfc(z) exp(z^2) / t)` is smooth in t; here it is a polynomial P of degree 9, fitted to it for z up to
 //! 14.5 (error 6e-8): `e = exp(fma(x^2, -1/2, P(t)))`, `h = 1/2 t * e`, `fma(-|x|, h, max(x, 0))`. An infinite x gives NaN.
+//!
+//! Clamped SwiGLU (gpt-oss), with `g = min(gate, limit)` and `u = max(min(up, limit), -limit)`: `(g / (exp(-(alpha * g)) + 1)) * (u + 1)`,
+//! one rounding for each operation. A NaN stays one.
 
 use redline_simd::{Isa, Kernel, LANES};
 
@@ -30,6 +33,21 @@ pub enum ActivationFunction {
     Tanh,
     /// `x`, or +0 if that is negative (ReLU).
     Relu,
+}
+
+/// What becomes of a gate and of the values beside it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Gating {
+    /// `function(gate) * up`
+    Function(ActivationFunction),
+    /// Clamped SwiGLU: `g / (1 + exp(-alpha g)) * (u + 1)`, where `g` is the gate, at most `limit`, and `u` is `up` between `-limit` and
+    /// `limit`.
+    Clamped {
+        /// Factor on the gate in the sigmoid.
+        alpha: f32,
+        /// Positive.
+        limit: f32,
+    },
 }
 
 #[inline(always)]
@@ -97,8 +115,8 @@ fn gelu<S: Isa>(s: S, x: S::F) -> S::F {
     s.fma(s.neg(magnitude), h, relu(s, x))
 }
 
-/// `out[r][i] = function(x[r][i]) * x[r][width + i]`, where `x` holds gate and up side by side, `[rows, 2 * width]`.
-pub fn gate(exec: Exec<'_>, function: ActivationFunction, x: Rows<'_>, out: &mut RowsMut<'_>) {
+/// `out[r][i] = function(x[r][i]) * x[r][width + i]`, or what `gating` says, where `x` holds gate and up side by side, `[rows, 2 * width]`.
+pub fn gate(exec: Exec<'_>, gating: Gating, x: Rows<'_>, out: &mut RowsMut<'_>) {
     let (width, stride) = (out.width, out.stride);
     assert!(x.width == 2 * width && x.rows == out.rows, "gate and up of {width} values, got {}", x.width);
     let to = Disjoint::new(out.data);
@@ -107,13 +125,13 @@ pub fn gate(exec: Exec<'_>, function: ActivationFunction, x: Rows<'_>, out: &mut
             let (gate, up) = x.row(r).split_at(width);
             // SAFETY: each row is written by the one member that owns it.
             let out = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride), width) };
-            exec.simd.run(Gate { function, gate, up, out });
+            exec.simd.run(Gate { gating, gate, up, out });
         }
     });
 }
 
 struct Gate<'a> {
-    function: ActivationFunction,
+    gating: Gating,
     gate: &'a [f32],
     up: &'a [f32],
     out: &'a mut [f32],
@@ -124,27 +142,43 @@ impl Kernel for Gate<'_> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         // Chosen once for a row, not for every vector.
-        match self.function {
-            ActivationFunction::None => self.with(s, |gate| gate),
-            ActivationFunction::GeluNew => self.with(s, |gate| gelu_new(s, gate)),
-            ActivationFunction::Silu => self.with(s, |gate| silu(s, gate)),
-            ActivationFunction::Gelu => self.with(s, |gate| gelu(s, gate)),
-            ActivationFunction::Tanh => self.with(s, |gate| apply(s, ActivationFunction::Tanh, gate)),
-            ActivationFunction::Relu => self.with(s, |gate| relu(s, gate)),
+        let function = match self.gating {
+            Gating::Function(function) => function,
+            Gating::Clamped { alpha, limit } => {
+                return self.with(s, |gate, up| clamped(s, (alpha, limit), gate, up));
+            }
+        };
+        match function {
+            ActivationFunction::None => self.with(s, |gate, up| s.mul(gate, up)),
+            ActivationFunction::GeluNew => self.with(s, |gate, up| s.mul(gelu_new(s, gate), up)),
+            ActivationFunction::Silu => self.with(s, |gate, up| s.mul(silu(s, gate), up)),
+            ActivationFunction::Gelu => self.with(s, |gate, up| s.mul(gelu(s, gate), up)),
+            ActivationFunction::Tanh => self.with(s, |gate, up| s.mul(apply(s, function, gate), up)),
+            ActivationFunction::Relu => self.with(s, |gate, up| s.mul(relu(s, gate), up)),
         }
     }
 }
 
+#[inline(always)]
+fn clamped<S: Isa>(s: S, (alpha, limit): (f32, f32), gate: S::F, up: S::F) -> S::F {
+    let (high, low) = (s.splat(limit), s.splat(-limit));
+    let gate = s.select_lt(high, gate, high, gate);
+    let up = s.select_lt(high, up, high, up);
+    let up = s.select_lt(up, low, low, up);
+    let e = exp(s, s.neg(s.mul(gate, s.splat(alpha))));
+    s.mul(s.div(gate, s.add(e, s.splat(1.0))), s.add(up, s.splat(1.0)))
+}
+
 impl Gate<'_> {
     #[inline(always)]
-    fn with<S: Isa>(self, s: S, function: impl Fn(S::F) -> S::F) {
+    fn with<S: Isa>(self, s: S, values: impl Fn(S::F, S::F) -> S::F) {
         for at in (0..self.out.len()).step_by(LANES) {
             let n = (self.out.len() - at).min(LANES);
             // SAFETY: gate, up and out have the same length; `n` lanes remain from `at`.
             unsafe {
                 let gate = s.load_partial(self.gate.as_ptr().add(at), n);
                 let up = s.load_partial(self.up.as_ptr().add(at), n);
-                s.store_partial(self.out.as_mut_ptr().add(at), s.mul(function(gate), up), n);
+                s.store_partial(self.out.as_mut_ptr().add(at), values(gate, up), n);
             }
         }
     }

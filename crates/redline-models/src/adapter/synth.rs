@@ -27,7 +27,7 @@ pub fn synth(spec: &DecoderSpec, rank: usize, seed: u64, dir: &Path) -> Result<(
                 let path = format!("base_model.model.{}", spec.prefixed(&part.name));
                 for (end, shape) in [("A", vec![rank, linear.inputs]), ("B", vec![part.outputs, rank])] {
                     let name = format!("{path}.lora_{end}.weight");
-                    tensors.push(TensorSpec { name, shape, role: Role::Weight });
+                    tensors.push(TensorSpec { name, shape, role: Role::Weight, stored: None });
                 }
             }
         }

@@ -72,11 +72,12 @@ impl Sizes {
                 qkv: LinearSpec::of(Orientation::OutIn, hidden, qkv),
                 output: linear("attention.output.dense", hidden, hidden),
                 head_norms: None,
+                sinks: None,
             },
             attention_norms: sum(name("attention.output.LayerNorm")),
             mlp: FfnSpec::Dense(MlpSpec {
                 activation,
-                gated: false,
+                gate: None,
                 up: linear("intermediate.dense", hidden, inner),
                 down: linear("output.dense", inner, hidden),
             }),

@@ -56,11 +56,12 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             qkv: conv(format!("h.{i}.attn.c_attn"), hidden, 3 * hidden),
             output: conv(format!("h.{i}.attn.c_proj"), hidden, hidden),
             head_norms: None,
+            sinks: None,
         },
         attention_norms: before(format!("h.{i}.ln_1")),
         mlp: FfnSpec::Dense(MlpSpec {
             activation: ActivationFunction::GeluNew,
-            gated: false,
+            gate: None,
             up: conv(format!("h.{i}.mlp.c_fc"), hidden, inner),
             down: conv(format!("h.{i}.mlp.c_proj"), inner, hidden),
         }),

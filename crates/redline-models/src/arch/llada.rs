@@ -1,7 +1,7 @@
 //! LLaDA (Nie et al. 2025): a Llama-like decoder with OLMo's tensor names and bidirectional attention. Row j of the logits
 //! predicts token j.
 
-use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_weights::ConfigFile;
 
 use super::Architecture;
@@ -55,8 +55,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             attention: attention.spec(hidden, name),
             attention_norms: before(name("attn_norm")),
             mlp: FfnSpec::Dense(MlpSpec {
-                activation: ActivationFunction::Silu,
-                gated: true,
+                activation: ActivationFunction::None,
+                gate: Some(Gating::Function(ActivationFunction::Silu)),
                 up: LinearSpec::of(Orientation::OutIn, hidden, gate_up),
                 down: LinearSpec::plain(name("ff_out"), inner, hidden),
             }),
@@ -176,6 +176,7 @@ impl Heads {
             ),
             output: LinearSpec::plain(name("attn_out"), query, hidden),
             head_norms: None,
+            sinks: None,
         }
     }
 }

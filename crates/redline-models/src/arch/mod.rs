@@ -12,6 +12,7 @@ pub mod dream;
 pub mod gemma2;
 pub mod gemma3;
 pub mod gpt2;
+pub mod gpt_oss;
 pub mod granite;
 pub mod llada;
 pub mod llama;
@@ -52,6 +53,7 @@ pub const ALL: &[Architecture] = &[
     gemma3::ARCHITECTURE,
     gemma3::ENCODER,
     gpt2::ARCHITECTURE,
+    gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
     llada::ARCHITECTURE,
     llama::ARCHITECTURE,

@@ -1,6 +1,6 @@
 //! ModernBERT (Warner et al. 2024): an encoder with rotary positions, gates, and a window in all but every third layer.
 
-use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_settings::Pooling;
 use redline_weights::ConfigFile;
 
@@ -64,12 +64,13 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
                 qkv: linear("attn.Wqkv", hidden, 3 * hidden, attention_bias),
                 output: linear("attn.Wo", hidden, hidden, attention_bias),
                 head_norms: None,
+                sinks: None,
             },
             // The norm of the embedding is that of the first layer.
             attention_norms: if i == 0 { NormsSpec::default() } else { before("attn_norm") },
             mlp: FfnSpec::Dense(MlpSpec {
-                activation,
-                gated: true,
+                activation: ActivationFunction::None,
+                gate: Some(Gating::Function(activation)),
                 up: linear("mlp.Wi", hidden, 2 * inner, mlp_bias),
                 down: linear("mlp.Wo", inner, hidden, mlp_bias),
             }),

@@ -1,5 +1,6 @@
 //! Multi-head attention with grouped keys and values.
 
+use redline_kernels::Buffer;
 use redline_kernels::op::attention::AttentionShape;
 
 use super::linear::Linear;
@@ -13,7 +14,9 @@ pub struct Attention {
     /// Index of the layer in the cache.
     pub layer: usize,
     /// Query heads, scale, window, soft cap.
-    pub shape: AttentionShape,
+    pub shape: AttentionShape<'static>,
+    /// A logit without a value for each query head.
+    pub sinks: Option<Buffer<f32>>,
     /// Heads of keys and values.
     pub kv_heads: usize,
     /// Values of a head.
@@ -55,9 +58,10 @@ impl Attention {
         q
     }
 
-    /// `output(softmax(q k^T) v)` of queries over the stored keys and values.
+    /// `output(softmax(q k^T) v)`, with the sinks among the logits, of queries over the stored keys and values.
     pub fn attend(&self, q: Act, s: &mut Step<'_>) -> Act {
-        let a = s.attention(self.layer, self.shape, q);
+        let shape = AttentionShape { sinks: self.sinks.as_deref(), ..self.shape };
+        let a = s.attention(self.layer, shape, q);
         s.show(Name::Attention, a);
         let output = s.linear(a, &self.output);
         s.show(Name::AttentionOutput, output);

@@ -1,16 +1,16 @@
 //! The feed-forward part.
 
-use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::op::activation::Gating;
 
 use super::linear::Linear;
 use crate::activation::ActivationName as Name;
 use crate::step::{Act, Step};
 
-/// `down(f(up(x)))`, or with a gate `down(f(gate(x)) * up(x))` (Shazeer 2020).
+/// `down(f(up(x)))`, or with a gate such as `down(f(gate(x)) * up(x))` (Shazeer 2020).
 #[derive(Debug)]
 pub struct Mlp {
-    /// The function of the gate; `None`: there is no gate, and f belongs to `up`.
-    pub gate: Option<ActivationFunction>,
+    /// What becomes of gate and up; `None`: there is no gate, and f belongs to `up`.
+    pub gate: Option<Gating>,
     /// `[inner, hidden]`; with a gate, `[inner | inner, hidden]`.
     pub up: Linear,
     /// `[hidden, inner]`
@@ -21,11 +21,11 @@ impl Mlp {
     /// The block's output, to be added to the residual stream.
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
         let mut h = s.linear(x, &self.up);
-        if let Some(function) = self.gate {
+        if let Some(gating) = self.gate {
             let inner = self.down.inputs();
             s.show(Name::Gate, h.columns(0, inner));
             s.show(Name::Up, h.columns(inner, inner));
-            h = s.gate(function, h);
+            h = s.gate(gating, h);
         }
         s.show(Name::MlpHidden, h);
         let output = s.linear(h, &self.down);
@@ -36,8 +36,8 @@ impl Mlp {
     /// As [`Self::forward`], but nothing is reported to the observers of the pass.
     pub fn apply(&self, x: Act, s: &mut Step<'_>) -> Act {
         let mut h = s.linear(x, &self.up);
-        if let Some(function) = self.gate {
-            h = s.gate(function, h);
+        if let Some(gating) = self.gate {
+            h = s.gate(gating, h);
         }
         s.linear(h, &self.down)
     }

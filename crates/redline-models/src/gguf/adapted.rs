@@ -24,11 +24,15 @@ pub(crate) fn adapt(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), M
             whole(key);
         }
         let mut linears = vec![&mut attention.qkv, &mut attention.output];
-        if let FfnSpec::Dense(mlp) = mlp {
-            linears.extend([&mut mlp.up, &mut mlp.down]);
+        match mlp {
+            FfnSpec::Dense(mlp) => linears.extend([&mut mlp.up, &mut mlp.down]),
+            FfnSpec::Experts(mixture) => {
+                linears.extend(mixture.experts.iter_mut().flat_map(|mlp| [&mut mlp.up, &mut mlp.down]));
+            }
         }
         for linear in linears {
             linear.orientation = Orientation::OutIn;
+            linear.parts.iter_mut().for_each(|part| part.stack = None);
         }
     }
     divide(&gguf, &mut spec.positions)

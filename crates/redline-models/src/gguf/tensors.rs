@@ -10,9 +10,11 @@ use redline_weights::{Gguf, GgufFault, GgufParts, GgufTensor, GgufType, WeightsE
 use super::keys::{EMBEDDING, HEAD};
 use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
 use crate::ModelError;
+use crate::place::Place;
+use crate::quantised::QuantisedTensors;
 use crate::spec::{
     AttentionSpec, DecoderSpec, ExpertsSpec, FfnSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec,
-    SharedExpertSpec, TensorSpec,
+    SharedExpertSpec, Slice,
 };
 
 /// Tensors that the configuration was made from.
@@ -24,37 +26,16 @@ pub(crate) struct GgufTensors<'a> {
     places: HashMap<String, Place>,
 }
 
-/// Where a tensor is.
-#[derive(Clone, Debug)]
-struct Place {
-    /// Its name in the file.
-    name: String,
-    /// The number of values of a head whose rows are stored in pairs that are rotated together.
-    pairs: Option<usize>,
-    /// The id of an expert, and the number of all those whose matrices are one tensor, `[experts, rows, columns]`.
-    expert: Option<(usize, usize)>,
-}
-
-impl Place {
-    /// The shape of the tensor in the file.
-    fn shape(&self, expected: &TensorSpec) -> Vec<usize> {
-        let experts = self.expert.iter().map(|(_, count)| *count);
-        experts.chain(expected.shape.iter().copied()).collect()
-    }
-
-    /// Number of values or rows before those of the expert, of `all`.
-    fn skipped(&self, all: usize) -> usize {
-        self.expert.map_or(0, |(id, count)| all / count * id)
-    }
-}
-
 impl<'a> GgufTensors<'a> {
     /// Checks names, shapes and types of all tensors; reads no values.
     pub(crate) fn check(spec: &DecoderSpec, gguf: &'a Gguf, pairs_rows: bool) -> Result<Self, ModelError> {
-        let found = Self { gguf, places: places(spec, pairs_rows) };
+        let mut found = Self { gguf, places: places(spec, pairs_rows) };
         for expected in spec.tensors() {
+            if let Some(place) = found.places.get_mut(&expected.name) {
+                place.shape = expected.shape.clone();
+            }
             let tensor = found.tensor(&expected.name)?;
-            let needed = found.places.get(&expected.name).map(|place| place.shape(&expected));
+            let needed = found.places.get(&expected.name).map(Place::file_shape);
             let needed = needed.unwrap_or(expected.shape);
             // A matrix of one row is a vector there.
             let fits = tensor.shape == needed || needed[0] == 1 && tensor.shape == needed[1..];
@@ -89,52 +70,12 @@ impl<'a> GgufTensors<'a> {
         buffer: &mut Vec<u8>,
     ) -> Result<(), ModelError> {
         let tensor = self.tensor(name)?;
-        let place = self.places.get(name);
-        let Some(head_dim) = place.and_then(|place| place.pairs) else {
-            let first = first + place.map_or(0, |place| place.skipped(tensor.elements()));
-            return Ok(self.gguf.read_f32_range_with(&tensor.name, first, out, buffer)?);
-        };
-        // A bias is one column.
-        let columns = if tensor.shape.len() == 1 { 1 } else { tensor.columns() };
-        let mut done = 0;
-        while done < out.len() {
-            let (row, skipped) = ((first + done) / columns, (first + done) % columns);
-            let count = (columns - skipped).min(out.len() - done);
-            let from = paired_row(row, head_dim) * columns + skipped;
-            self.gguf.read_f32_range_with(&tensor.name, from, &mut out[done..done + count], buffer)?;
-            done += count;
+        let mut read =
+            |at, to: &mut [f32]| self.gguf.read_f32_range_with(&tensor.name, at, to, &mut *buffer);
+        match self.places.get(name) {
+            Some(place) => Ok(place.read(first, out, read)?),
+            None => Ok(read(first, out)?),
         }
-        Ok(())
-    }
-
-    /// The rows `rows` of a matrix as integers and scales, with a buffer that many calls can share.
-    pub(crate) fn read_quantised(
-        &self,
-        name: &str,
-        rows: Range<usize>,
-        to: &mut QuantisedRows,
-        buffer: &mut Vec<u8>,
-    ) -> Result<(), ModelError> {
-        let tensor = self.tensor(name)?;
-        let row_bytes = usize::try_from(tensor.row_bytes()).map_err(|_| OutOfMemory { bytes: usize::MAX })?;
-        buffer.resize(rows.len() * row_bytes, 0);
-        let place = self.places.get(name);
-        let pairs = place.and_then(|place| place.pairs);
-        let skipped = place.map_or(0, |place| place.skipped(tensor.rows()));
-        let stored = |row: usize| pairs.map_or(skipped + row, |head_dim| paired_row(row, head_dim));
-        if pairs.is_none() {
-            self.gguf.read_blocks(&tensor.name, stored(rows.start), rows.len(), buffer)?;
-        }
-        for (i, row) in rows.enumerate() {
-            let blocks = &mut buffer[i * row_bytes..][..row_bytes];
-            if pairs.is_some() {
-                self.gguf.read_blocks(&tensor.name, stored(row), 1, blocks)?;
-            }
-            let QuantisedRow { codes, scales, minima, sub_scales, sub_minima } = to.row(i);
-            let parts = GgufParts { codes, scales, minima, sub_scales, sub_minima };
-            self.gguf.split_row(&tensor.name, stored(row), blocks, parts)?;
-        }
-        Ok(())
     }
 
     /// The format that holds the values of a matrix as they are stored.
@@ -159,11 +100,34 @@ impl<'a> GgufTensors<'a> {
     }
 }
 
-/// The place of a row of a head whose rows are stored in pairs: row i beside row `i + head_dim / 2`.
-fn paired_row(row: usize, head_dim: usize) -> usize {
-    let (head, i) = (row / head_dim, row % head_dim);
-    let half = head_dim / 2;
-    head * head_dim + 2 * (i % half) + i / half
+impl QuantisedTensors for GgufTensors<'_> {
+    fn read_quantised(
+        &self,
+        name: &str,
+        rows: Range<usize>,
+        to: &mut QuantisedRows,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), ModelError> {
+        let tensor = self.tensor(name)?;
+        let row_bytes = usize::try_from(tensor.row_bytes()).map_err(|_| OutOfMemory { bytes: usize::MAX })?;
+        buffer.resize(rows.len() * row_bytes, 0);
+        let place = self.places.get(name);
+        let in_order = place.is_none_or(Place::keeps_order);
+        let stored = |row: usize| place.map_or(row, |place| place.row(row));
+        if in_order {
+            self.gguf.read_blocks(&tensor.name, stored(rows.start), rows.len(), buffer)?;
+        }
+        for (i, row) in rows.enumerate() {
+            let blocks = &mut buffer[i * row_bytes..][..row_bytes];
+            if !in_order {
+                self.gguf.read_blocks(&tensor.name, stored(row), 1, blocks)?;
+            }
+            let QuantisedRow { codes, scales, minima, sub_scales, sub_minima } = to.row(i);
+            let parts = GgufParts { codes, scales, minima, sub_scales, sub_minima };
+            self.gguf.split_row(&tensor.name, stored(row), blocks, parts)?;
+        }
+        Ok(())
+    }
 }
 
 /// The places of all tensors of a specification.
@@ -190,7 +154,7 @@ struct Places(HashMap<String, Place>);
 
 impl Places {
     fn add(&mut self, of: String, name: String, pairs: Option<usize>) {
-        self.0.insert(of, Place { name, pairs, expert: None });
+        self.0.insert(of, Place { name, pairs, ..Place::default() });
     }
 
     fn add_norm(&mut self, norm: &NormSpec, name: &str) {
@@ -219,8 +183,10 @@ impl Places {
         for (id, mlp) in spec.experts.iter().enumerate() {
             self.add_mlp(mlp, ffn, "_exps");
             for part in mlp.up.parts.iter().chain(&mlp.down.parts) {
-                if let Some(place) = self.0.get_mut(&part.weight()) {
-                    place.expert = Some((id, count));
+                for name in [part.weight(), part.bias_name()] {
+                    if let Some(place) = self.0.get_mut(&name) {
+                        place.slice = Some(Slice { stacked: (id, count), alternating: (0, 1), axis: 0 });
+                    }
                 }
             }
         }
@@ -235,7 +201,7 @@ impl Places {
         let LayerSpec { attention, attention_norms, mlp, mlp_norms, .. } = layer;
         let block = |part: &str| format!("blk.{i}.{part}");
         let plain = |part: &str| (block(part), None);
-        let AttentionSpec { head_dim, qkv, output, head_norms, .. } = attention;
+        let AttentionSpec { head_dim, qkv, output, head_norms, sinks, .. } = attention;
         let pairs = pairs_rows.then_some(*head_dim);
         let (fused, apart) =
             ([plain("attn_qkv")], [(block("attn_q"), pairs), (block("attn_k"), pairs), plain("attn_v")]);
@@ -244,6 +210,9 @@ impl Places {
         if let Some((query, key)) = head_norms {
             self.add_norm(query, &block("attn_q_norm"));
             self.add_norm(key, &block("attn_k_norm"));
+        }
+        if let Some(sinks) = sinks {
+            self.add(sinks.clone(), block("attn_sinks.weight"), None);
         }
         match mlp {
             FfnSpec::Dense(mlp) => self.add_mlp(mlp, &block("ffn"), ""),
@@ -259,18 +228,5 @@ impl Places {
                 self.add_norm(norm, &block(name));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_lies_beside_the_one_that_is_rotated_with_it() {
-        let rows =
-            |count: usize, head_dim| (0..count).map(|row| paired_row(row, head_dim)).collect::<Vec<_>>();
-        assert_eq!(rows(8, 4), [0, 2, 1, 3, 4, 6, 5, 7]);
-        assert_eq!(rows(6, 6), [0, 2, 4, 1, 3, 5]);
     }
 }

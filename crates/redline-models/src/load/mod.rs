@@ -394,7 +394,9 @@ impl<B: Blocks> Builder<'_, B> {
                 scale: spec.scale,
                 window: spec.window,
                 softcap: spec.softcap,
+                sinks: None,
             },
+            sinks: spec.sinks.as_ref().map(|name| self.vector(name, spec.heads)).transpose()?,
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
             qkv: self.linear(&spec.qkv, ActivationFunction::None, Site::Qkv)?,
@@ -405,14 +407,9 @@ impl<B: Blocks> Builder<'_, B> {
     }
 
     fn mlp(&self, spec: &MlpSpec) -> Result<Mlp, ModelError> {
-        let (gate, of_up) = if spec.gated {
-            (Some(spec.activation), ActivationFunction::None)
-        } else {
-            (None, spec.activation)
-        };
         Ok(Mlp {
-            gate,
-            up: self.linear(&spec.up, of_up, Site::Up)?,
+            gate: spec.gate,
+            up: self.linear(&spec.up, spec.activation, Site::Up)?,
             down: self.linear(&spec.down, ActivationFunction::None, Site::Down)?,
         })
     }

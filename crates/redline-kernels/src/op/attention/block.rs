@@ -304,7 +304,20 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// `out = O / L` of row `r` of tile `t`, rotated back if the format rotates.
+    /// Merges the sink of row `r` of tile `t`, if there is one, into the sum. Returns the factors `(a, b)` of the values.
+    #[inline(always)]
+    fn merge_sink<S: Isa>(&self, s: S, t: usize, r: usize, state: &mut State) -> Option<(S::F, S::F)> {
+        let sinks = self.job.shape.sinks?;
+        let group = self.job.group;
+        let sink = sinks[self.kv_head * group + (self.tile(t).first + r) % group];
+        let top = if state.max < sink { sink } else { state.max };
+        let [a, b] = [exp(s, s.splat(state.max - top)), exp(s, s.splat(sink - top))];
+        let sum = 1f32.mul_add(first(s, b), state.sum * first(s, a));
+        *state = State { max: top, sum, started: true };
+        Some((a, b))
+    }
+
+    /// `out = O / L` of row `r` of tile `t`, after its sink was merged, and rotated back if the format rotates.
     ///
     /// # Safety
     /// `merged` is valid for reading [`Block::width`] values; no other thread writes this row.
@@ -315,15 +328,18 @@ impl<'a> Block<'a> {
         t: usize,
         r: usize,
         merged: *const f32,
-        state: State,
+        mut state: State,
     ) {
+        let sink = self.merge_sink(s, t, r, &mut state);
         let (row, column) = self.place(&self.tile(t), r);
         let head_dim = self.shape().head_dim;
         // SAFETY: the values by contract; this head of this row belongs to this tile alone.
         unsafe {
             let to = self.job.out.get().add(row * self.job.stride + column);
             for at in (0..head_dim).step_by(LANES) {
-                let o = s.div(s.load(merged.add(at)), s.splat(state.sum));
+                let o = s.load(merged.add(at));
+                let o = sink.map_or(o, |(a, b)| s.fma(s.splat(0.0), b, s.mul(o, a)));
+                let o = s.div(o, s.splat(state.sum));
                 s.store_partial(to.add(at), o, (head_dim - at).min(LANES));
             }
             if self.shape().format.is_rotated() {

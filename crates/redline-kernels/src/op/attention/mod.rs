@@ -6,7 +6,8 @@
 //! counted from position 0. In a span: maximum; `p = exp(s - m)`; `l` in 16 lanes (key mod 16), then the tree; `o[d] = fma(p, v,
 //! o[d])`, key ascending, over the keys that this row sees and no others. Spans are merged ascending, the first is copied:
 //! `M' = max(M, m); a = exp(M - M'); b = exp(m - M');
-//! L = fma(l, b, L * a); O = fma(o, b, O * a)`; at the end `O / L`. A span without a visible key is skipped.
+//! L = fma(l, b, L * a); O = fma(o, b, O * a)`; at the end `O / L`. A span without a visible key is skipped. The sink of a head, if
+//! the layer has sinks, is merged last, in the same way: as a span with m = the sink, l = 1 and o = 0. It is neither scaled nor capped.
 //!
 //! Query heads that share a KV head share each load of keys and values. So do neighbouring tokens, and tokens of different
 //! sequences with common pages: a block processes several tiles of rows with one page before the next. If there are too few
@@ -41,7 +42,7 @@ const BLOCKS_OF_MEMBER: usize = 4;
 
 /// The parameters of attention in a layer.
 #[derive(Clone, Copy, Debug)]
-pub struct AttentionShape {
+pub struct AttentionShape<'a> {
     /// Number of query heads; a multiple of the number of KV heads.
     pub heads: usize,
     /// Factor on the logits (`1 / sqrt(head_dim)` in most families).
@@ -51,13 +52,15 @@ pub struct AttentionShape {
     pub window: Option<usize>,
     /// Logits are capped to `cap * tanh(logit / cap)`.
     pub softcap: Option<f32>,
+    /// One learned logit for each query head, `[heads]`, that takes part in the softmax of its rows but has no value (Xiao et al. 2023).
+    pub sinks: Option<&'a [f32]>,
 }
 
 /// `out[r] = softmax(q k^T) v` for all heads; `q` and `out` are `[rows, heads * head_dim]`. The keys and values of the batch's
 /// own rows must be stored already. `scratch` is any memory, best [`scratch_words`] words.
 pub fn attention(
     exec: Exec<'_>,
-    shape: AttentionShape,
+    shape: AttentionShape<'_>,
     kv: &KvPages,
     layer: usize,
     segments: &[Segment<'_>],
@@ -70,6 +73,7 @@ pub fn attention(
     assert!(shape.heads % kv_heads == 0, "{} heads of {head_dim}", shape.heads);
     assert!(q.width == shape.heads * head_dim && out.width == q.width && out.rows == q.rows, "same shape");
     assert!(shape.window != Some(0), "a row sees itself");
+    assert!(shape.sinks.is_none_or(|sinks| sinks.len() == shape.heads), "a sink for each of {} heads", shape.heads);
     assert_segments(segments);
     assert!(rows_of(segments) <= q.rows, "rows of the batch");
     let (stride, to) = (out.stride, Disjoint::new(out.data));
@@ -201,7 +205,7 @@ impl FormatVisitor for ProductBytes {
 
 /// One call of [`attention`].
 struct Job<'a> {
-    shape: AttentionShape,
+    shape: AttentionShape<'a>,
     kv: &'a KvPages,
     kv_shape: KvShape,
     layer: usize,

@@ -192,7 +192,7 @@ impl GgufType {
     }
 
     /// Whether a value with this scale, as [`GgufType::split`] returns it, may be beyond the range of f32, or no number.
-    pub(super) fn may_exceed(self, scale: u16) -> bool {
+    pub(crate) fn may_exceed(self, scale: u16) -> bool {
         const F16_EXPONENT: u16 = 0x7c00;
         match self {
             // A power of two; the integers are at most 12.

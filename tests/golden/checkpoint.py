@@ -16,4 +16,5 @@ class Checkpoint:
     shard_size: str | None = None  # save in several files of at most this size
     shards: int = 1
     legacy_gpt2: bool = False  # names without `transformer.`, causal-mask buffers included
+    four_bits: bool = False  # the experts of gpt-oss as blocks of four-bit floats
     duplicate_head: bool = False  # tied, yet lm_head.weight is in the file as well

@@ -25,6 +25,8 @@ NAMES = [
     "gemma2-a",
     "gemma3-a",
     "gemma3-b",
+    "gpt-oss-a",
+    "gpt-oss-b",
     "gpt2-a",
     "granite-a",
     "llada-a",

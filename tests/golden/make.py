@@ -384,6 +384,8 @@ CHECKPOINTS = [
 def build(config_values):
     """A model of this config, f32 and eager; its weights are still to be filled in."""
     config = AutoConfig.for_model(**json.loads(json.dumps(config_values)))  # a copy: the config class edits its input
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # the weights are dequantised
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
 
 
@@ -412,7 +414,7 @@ def fill(model, seed):
                 soft = model.config.model_type.startswith(("olmo", "gemma"))
                 if soft and name.split(".")[-2] in ("q_norm", "k_norm"):
                     centre -= 0.4
-            elif name.endswith(".bias"):
+            elif name.endswith((".bias", "_proj_bias")):
                 centre, spread = 0.0, 0.4
             elif name.split(".")[-2] in ("wte", "wpe", "embed_tokens", "lm_head"):
                 # Gemma multiplies the embedding by the root of the width: a tied head would predict the last token again and again.
@@ -422,17 +424,55 @@ def fill(model, seed):
                 centre, spread = 0.0, 0.4 / (model.config.hidden_size**0.25 if scaled else 1)
             else:
                 # Conv1D keeps [in, out], Linear [out, in], experts [expert, out, in]; spread = sqrt(3) * standard deviation.
-                fan_in = parameter.shape[0] if gpt2 else parameter.shape[-1]
+                # Those of gpt-oss are [expert, in, out].
+                transposed = gpt2 or model.config.model_type == "gpt_oss" and parameter.dim() == 3
+                fan_in = parameter.shape[-2] if transposed else parameter.shape[-1]
                 # GPT-2's biases and GELU pull every row the same way: larger weights keep its rows apart.
                 gain = 1.6 if gpt2 else 1.2
                 # Softer attention: a small change of the logits in a softmax stays a small change of its output.
                 if name.split(".")[-2] in ("q_proj", "k_proj", "qkv_proj"):
                     gain *= 0.5
                 # Decided routing.
-                if name.endswith("mlp.gate.weight"):
+                if name.endswith(("mlp.gate.weight", "mlp.router.weight")):
                     gain *= 2
                 centre, spread = 0.0, gain * (3 / fan_in) ** 0.5
             parameter.copy_(centre + spread * (2 * torch.rand(parameter.shape, generator=generator) - 1))
+
+
+# Those of one sign; the others have the upper bit set.
+FOUR_BIT_FLOATS = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+
+def is_expert_weight(name):
+    return name.endswith(("experts.gate_up_proj", "experts.down_proj"))
+
+
+def in_blocks(weight):
+    """Experts `[expert, in, out]` as blocks `[expert, out, in / 32, 16]` and scales `[expert, out, in / 32]`, values rounded to nearest."""
+    values = weight.transpose(1, 2).unflatten(-1, (-1, 32))
+    # The least power of two with which none exceeds 6.
+    fraction, exponent = torch.frexp(values.abs().amax(-1) / 6)
+    scales = exponent - (fraction == 0.5).int()
+    scaled = values / torch.exp2(scales.float())[..., None]
+    codes = (scaled.abs()[..., None] - FOUR_BIT_FLOATS).abs().argmin(-1) + 8 * (scaled < 0)
+    blocks = codes[..., ::2] | codes[..., 1::2] << 4
+    return blocks.to(torch.uint8).contiguous(), (scales + 127).to(torch.uint8).contiguous()
+
+
+def of_blocks(blocks, scales):
+    """The weights that blocks stand for, `[expert, in, out]`."""
+    table = torch.cat([FOUR_BIT_FLOATS, -FOUR_BIT_FLOATS])
+    codes = torch.stack([blocks & 15, blocks >> 4], -1).flatten(-2).long()
+    values = table[codes] * torch.exp2(scales.float() - 127)[..., None]
+    return values.flatten(-2).transpose(1, 2).contiguous()
+
+
+def round_experts(model):
+    """Gives every weight of an expert a value that blocks can hold."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if is_expert_weight(name):
+                parameter.copy_(of_blocks(*in_blocks(parameter)))
 
 
 def make_prompt(seed, vocab):
@@ -625,6 +665,11 @@ def save(model, checkpoint, directory):
     weights = directory / "model.safetensors"
     if checkpoint.legacy_gpt2:
         save_file(add_legacy_gpt2_buffers(load_file(weights), model.config.n_positions), weights, {"format": "pt"})
+    if checkpoint.four_bits:
+        tensors = load_file(weights)
+        for name in [name for name in tensors if is_expert_weight(name)]:
+            tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = in_blocks(tensors.pop(name))
+        save_file(tensors, weights, {"format": "pt"})
     if checkpoint.duplicate_head:
         tensors = load_file(weights)
         require("lm_head.weight" not in tensors, f"{checkpoint.name}: already has a head")
@@ -661,6 +706,8 @@ def make(checkpoint, out):
     model = build(checkpoint.config)
     for seed in itertools.count(1):
         fill(model, seed)
+        if checkpoint.four_bits:
+            round_experts(model)
         ref = reference(model, make_prompt(seed, model.config.vocab_size))
         if ref is not None and bf16_nmse(model, ref) <= MAX_BF16_NMSE:
             break

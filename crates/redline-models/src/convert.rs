@@ -13,12 +13,10 @@ use crate::footprint::unquantised_format;
 use crate::formats::Formats;
 use crate::gguf;
 use crate::packing;
+use crate::quantised::QuantisedTensors;
 use crate::sentence;
 use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec, Role};
-use crate::quantised::QuantisedTensors;
-use crate::tensors::{
-    Source, Tensors, check_magnitude, outlier_columns, piece_rows, pieces,
-};
+use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, piece_rows, pieces};
 
 /// Options of a conversion.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +50,17 @@ pub fn convert(
     convert_on(&Disk::default(), exec, source, destination, options, progress)
 }
 
+/// As [`convert`], but every matrix keeps the format in which it is stored. For a checkpoint whose matrices are floats, that is the format
+/// in which it would be loaded.
+pub fn convert_stored(
+    exec: Exec<'_>,
+    source: &Path,
+    destination: &Path,
+    progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
+) -> Result<(), ModelError> {
+    convert_directory(&Disk::default(), exec, source, destination, None, progress)
+}
+
 /// Converts the model in a GGUF file to `destination`, with its `config.json` and with `companions`: the files of its tokenizer. Without
 /// options, every matrix keeps the format in which it is stored.
 pub fn convert_gguf(
@@ -65,10 +74,7 @@ pub fn convert_gguf(
     DirWriter::refuse_occupied(destination)?;
     let spec = crate::arch::specification(&gguf::config(gguf)?)?.1;
     let tensors = Source::of_gguf(&spec, gguf)?;
-    let (formats, outliers) = match options {
-        Some(ConvertOptions { format, outliers }) => (Formats::one(&spec, format), outliers),
-        None => (tensors.stored_formats(&spec), 0.0),
-    };
+    let (formats, outliers) = formats_of(&spec, &tensors, options);
     let plan = Plan::new(&spec, tensors.names(&spec), &tensors, &formats, outliers)?;
     let scheme = packing::scheme_of(&formats);
     let mut out = InfqWriter::create_on(Disk::default(), destination, scheme, plan.declare())?;
@@ -82,6 +88,14 @@ pub fn convert_gguf(
     Ok(out.finish(digest)?)
 }
 
+/// The formats of all matrices, and the share of columns that are kept.
+fn formats_of(spec: &DecoderSpec, tensors: &Source<'_>, options: Option<ConvertOptions>) -> (Formats, f64) {
+    match options {
+        Some(ConvertOptions { format, outliers }) => (Formats::one(spec, format), outliers),
+        None => (tensors.stored_formats(spec), 0.0),
+    }
+}
+
 /// As [`convert`], with files written through `disk`.
 pub fn convert_on(
     disk: &Disk,
@@ -89,6 +103,17 @@ pub fn convert_on(
     source: &Path,
     destination: &Path,
     options: ConvertOptions,
+    progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
+) -> Result<(), ModelError> {
+    convert_directory(disk, exec, source, destination, Some(options), progress)
+}
+
+fn convert_directory(
+    disk: &Disk,
+    exec: Exec<'_>,
+    source: &Path,
+    destination: &Path,
+    options: Option<ConvertOptions>,
     progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
     if Infq::is(source) {
@@ -100,10 +125,10 @@ pub fn convert_on(
     let checkpoint = Checkpoint::open(source)?;
     let tensors = Source::check(&spec, &checkpoint)?;
     tensors.check_tied(&spec)?;
-    let formats = Formats::one(&spec, options.format);
-    let plan = Plan::new(&spec, tensors.names(&spec), &tensors, &formats, options.outliers)?;
+    let (formats, outliers) = formats_of(&spec, &tensors, options);
+    let plan = Plan::new(&spec, tensors.names(&spec), &tensors, &formats, outliers)?;
     let weights = plan.declare();
-    let scheme = packing::scheme(options.format);
+    let scheme = packing::scheme_of(&formats);
     let mut out = InfqWriter::create_on(disk.clone(), destination, scheme, weights)?;
     for name in COMPANIONS {
         let path = source.join(name);

@@ -50,6 +50,15 @@ impl ModelFiles {
         Ok(if generation.is_file() { Some(ConfigFile::open(&generation)?) } else { None })
     }
 
+    /// Whether the checkpoint holds matrices as integers with scales.
+    ///
+    /// # Errors
+    /// The configuration describes no model that is supported.
+    pub fn stores_blocks(&self) -> Result<bool, ModelError> {
+        let is_checkpoint = matches!(self.contents, Contents::Checkpoint(_));
+        Ok(is_checkpoint && crate::arch::specification(&self.config)?.1.stores_blocks())
+    }
+
     /// The weights.
     pub fn weights(&self) -> Weights<'_> {
         match &self.contents {

@@ -38,7 +38,7 @@ pub mod synth;
 mod tensors;
 pub mod trace;
 
-pub use convert::{Companion, ConvertOptions, Progress, convert, convert_gguf, convert_on};
+pub use convert::{Companion, ConvertOptions, Progress, convert, convert_gguf, convert_on, convert_stored};
 pub use error::ModelError;
 pub use files::ModelFiles;
 pub use footprint::Footprint;

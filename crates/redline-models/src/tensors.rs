@@ -54,7 +54,7 @@ impl<'a> Source<'a> {
     /// Checks names, shapes and types of all tensors of a GGUF file; reads no values.
     pub(crate) fn of_gguf(spec: &DecoderSpec, gguf: &'a Gguf) -> Result<Self, ModelError> {
         let (_, dialect) = crate::gguf::find(gguf)?;
-        Ok(Self::Gguf(GgufTensors::check(spec, gguf, dialect.pairs_rows)?))
+        Ok(Self::Gguf(GgufTensors::check(spec, gguf, dialect)?))
     }
 
     /// Checks names and shapes of all tensors of a checkpoint; reads no values.

@@ -67,12 +67,10 @@ impl Checkpoint {
         let Some(last) = count.checked_sub(1) else { return Ok(()) };
         let of_row = columns / VALUES;
         let ([codes, scales], span) = (Self::block_tensors(name), last * step + 1);
-        let (codes, scales) =
-            (self.byte_range(&codes, first * of_row * BYTES, span * of_row * BYTES)?, self.byte_range(
-                &scales,
-                first * of_row,
-                span * of_row,
-            )?);
+        let (codes, scales) = (
+            self.byte_range(&codes, first * of_row * BYTES, span * of_row * BYTES)?,
+            self.byte_range(&scales, first * of_row, span * of_row)?,
+        );
         blocks.reserve(count * of_row * (BYTES + 1));
         for row in (0..span).step_by(step) {
             for block in row * of_row..(row + 1) * of_row {
@@ -97,7 +95,12 @@ impl Checkpoint {
             let [_, tensor] = Self::block_tensors(name);
             let (_, shard) = self.bytes_of(&tensor)?;
             let index = (rows.first + i / of_row * rows.step) * of_row + i % of_row;
-            return Err(WeightsError::BlockScale { tensor, index, scale: block[0], file: shard.file.clone() });
+            return Err(WeightsError::BlockScale {
+                tensor,
+                index,
+                scale: block[0],
+                file: shard.file.clone(),
+            });
         }
         Ok(())
     }

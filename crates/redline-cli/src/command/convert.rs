@@ -1,11 +1,12 @@
 //! `redline convert`: packs a model into an INFQ directory.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::{EngineError, Source, tokenizer_files};
-use redline_models::{Companion, ConvertOptions, convert, convert_gguf};
-use redline_weights::Gguf;
+use redline_models::{Companion, ConvertOptions, ModelFiles, convert, convert_gguf, convert_stored};
+use redline_weights::{Gguf, Infq};
 
 use super::Context;
 use super::directory::DirectoryArgs;
@@ -52,6 +53,8 @@ enum Conversion {
         options: Option<ConvertOptions>,
     },
     Directory(ConvertOptions),
+    /// Every matrix keeps its format.
+    Stored,
 }
 
 /// Converts the model and prints the directory.
@@ -76,10 +79,11 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     let from = match (gguf, options) {
         (Some(gguf), options) => Conversion::Gguf { companions: tokenizer_files(&gguf)?, gguf, options },
         (None, Some(options)) => Conversion::Directory(options),
+        (None, None) if stores_blocks(&source)? => Conversion::Stored,
         (None, None) => {
             return Err(Failure::usage(
                 "no format given",
-                "`--format w8` halves a bf16 model, `--format w4` quarters it; only a GGUF file is converted without",
+                "`--format w8` halves a bf16 model, `--format w4` quarters it; only a GGUF file or a checkpoint with quantised weights is converted without",
             ));
         }
     };
@@ -89,7 +93,17 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
             Conversion::Gguf { gguf, companions, options } => {
                 convert_gguf(exec, gguf, companions, destination, *options, watch)
             }
+            Conversion::Stored => convert_stored(exec, &source, destination, watch),
             Conversion::Directory(options) => convert(exec, &source, destination, *options, watch),
         })
     })
+}
+
+/// Whether a directory holds matrices as integers with scales; a converted one is refused later.
+fn stores_blocks(source: &Path) -> Result<bool, Failure> {
+    if Infq::is(source) {
+        return Ok(false);
+    }
+    let files = ModelFiles::open(source).map_err(EngineError::from)?;
+    Ok(files.stores_blocks().map_err(EngineError::from)?)
 }

@@ -18,6 +18,7 @@ struct Case {
     tokens: usize,
     window: Option<usize>,
     softcap: Option<f32>,
+    sinks: Option<&'static [f32]>,
 }
 
 struct Data {
@@ -49,8 +50,9 @@ impl Case {
         }
     }
 
-    fn shape(&self) -> AttentionShape {
-        AttentionShape { heads: self.heads, scale: 0.3, window: self.window, softcap: self.softcap }
+    fn shape(&self) -> AttentionShape<'static> {
+        let Self { heads, window, softcap, sinks, .. } = *self;
+        AttentionShape { heads, scale: 0.3, window, softcap, sinks }
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -172,7 +174,14 @@ impl Case {
                 }
             });
         }
-        let (_, sum, out) = merged.unwrap();
+        let (top, mut sum, mut out) = merged.unwrap();
+        if let Some(sinks) = self.sinks {
+            let sink = sinks[head];
+            let max = if top < sink { sink } else { top };
+            let (a, b) = (exp(top - max), exp(sink - max));
+            sum = 1f32.mul_add(b, sum * a);
+            out.iter_mut().for_each(|out| *out = 0f32.mul_add(b, *out * a));
+        }
         let out: Vec<f32> = out.iter().map(|o| o / sum).collect();
         if self.format == KvFormat::W4 { rotated(&out) } else { out }
     }
@@ -274,6 +283,9 @@ fn exp(x: f32) -> f32 {
     v[0]
 }
 
+/// Sinks of four heads.
+const SINKS: [f32; 4] = [-120.0, 0.4, 3.5, 120.0];
+
 fn cases() -> Vec<Case> {
     let mut all = Vec::new();
     for &format in KvFormat::ALL {
@@ -289,7 +301,7 @@ fn cases() -> Vec<Case> {
             (2, 1, 255, 70, None),
             (3, 1, 256, 300, Some(90)),
         ] {
-            all.push(Case { format, heads, kv_heads, head_dim, tokens, window, softcap: None });
+            all.push(Case { format, heads, kv_heads, head_dim, tokens, window, softcap: None, sinks: None });
         }
     }
     // Powers of two that are not above, for the format that holds nothing else.
@@ -300,13 +312,28 @@ fn cases() -> Vec<Case> {
         (8, 2, 32, 270, Some(70)),
         (3, 1, 128, 270, None),
     ] {
-        all.push(Case { format: KvFormat::W4, heads, kv_heads, head_dim, tokens, window, softcap: None });
+        all.push(Case {
+            format: KvFormat::W4,
+            heads,
+            kv_heads,
+            head_dim,
+            tokens,
+            window,
+            softcap: None,
+            sinks: None,
+        });
     }
     // A cap that changes most logits.
     let (heads, kv_heads, head_dim, tokens, window) = (4, 2, 32, 290, Some(270));
     for &format in KvFormat::ALL {
-        all.push(Case { format, heads, kv_heads, head_dim, tokens, window, softcap: Some(0.5) });
-        all.push(Case { format, heads, kv_heads, head_dim, tokens, window: None, softcap: Some(0.5) });
+        all.push(Case { format, heads, kv_heads, head_dim, tokens, window, softcap: Some(0.5), sinks: None });
+        let wide =
+            Case { format, heads, kv_heads, head_dim, tokens, window: None, softcap: Some(0.5), sinks: None };
+        all.push(wide);
+        // Sinks below, among and above the logits, where those are capped and where they are not.
+        for (window, softcap) in [(None, None), (Some(100), None), (None, Some(0.5))] {
+            all.push(Case { window, softcap, sinks: Some(&SINKS), ..wide });
+        }
     }
     all.retain(|case| case.format.holds(case.head_dim));
     all
@@ -398,7 +425,9 @@ fn sequences_that_share_pages_do_not_show() {
             if !format.holds(head_dim) {
                 continue;
             }
-            let case = Case { format, heads, kv_heads, head_dim, tokens: 5 * 64 + 30, window, softcap: None };
+            let sinks = (heads == 4).then_some(&SINKS[..]);
+            let tokens = 5 * 64 + 30;
+            let case = Case { format, heads, kv_heads, head_dim, tokens, window, softcap: None, sinks };
             let data = case.data(7);
             for threads in [1, 2] {
                 let team = Team::new(threads).unwrap();
@@ -406,6 +435,37 @@ fn sequences_that_share_pages_do_not_show() {
                     shared_as_alone(Exec { simd, team: &team }, &case, &data);
                 }
             }
+        }
+    }
+}
+
+/// By its definition in f64, to which the order must be close: one more logit in the softmax, without a value.
+#[test]
+fn a_sink_takes_a_share_of_the_softmax() {
+    let team = Team::new(2).unwrap();
+    let exec = Exec { simd: Simd::best(), team: &team };
+    let (heads, head_dim, tokens) = (4, 16, 300);
+    let sinks = Some(&SINKS[..]);
+    let format = KvFormat::F32;
+    let case = Case { format, heads, kv_heads: 2, head_dim, tokens, window: Some(280), softcap: None, sinks };
+    let data = case.data(5);
+    let got = case.run(exec, &data, tokens);
+    let at = |x: &[f32], token: usize, heads: usize, head: usize| -> Vec<f64> {
+        x[(token * heads + head) * head_dim..][..head_dim].iter().map(|x| f64::from(*x)).collect()
+    };
+    for (position, head) in (0..tokens).flat_map(|position| (0..heads).map(move |head| (position, head))) {
+        let q = at(&data.q, position, heads, head);
+        let logit = |key| at(&data.k, key, 2, head / 2).iter().zip(&q).map(|(k, q)| 0.3 * k * q).sum::<f64>();
+        let logits: Vec<(usize, f64)> = case.before(position).map(|key| (key, logit(key))).collect();
+        let sink = f64::from(SINKS[head]);
+        let max = logits.iter().fold(sink, |max, (_, logit)| max.max(*logit));
+        let sum = logits.iter().fold((sink - max).exp(), |sum, (_, logit)| sum + (logit - max).exp());
+        for d in 0..head_dim {
+            let value =
+                |(key, logit): &(usize, f64)| (logit - max).exp() / sum * at(&data.v, *key, 2, head / 2)[d];
+            let want: f64 = logits.iter().map(value).sum();
+            let got = f64::from(got[(position * heads + head) * head_dim + d]);
+            assert!((got - want).abs() <= 1e-5, "token {position}, head {head}: {got} instead of {want}");
         }
     }
 }
@@ -483,6 +543,7 @@ fn the_spans_of_few_rows_are_merged_in_order() {
                 tokens: 14 * SPAN + 1,
                 window,
                 softcap: None,
+                sinks: Some(&SINKS[..3]),
             };
             let data = case.data(11);
             let ends = [(case.tokens, 2), (5 * SPAN + 1, 1)];
@@ -551,6 +612,7 @@ fn a_later_nan_does_not_reach_earlier_rows() {
         tokens: 40,
         window: None,
         softcap: None,
+        sinks: None,
     };
     let mut data = case.data(1);
     let team = Team::new(1).unwrap();

@@ -1,6 +1,6 @@
 //! Norms, gates, rotation, addition, scaling, soft caps.
 
-use redline_kernels::op::activation::{ActivationFunction, gate};
+use redline_kernels::op::activation::{ActivationFunction, Gating, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::op::norm::{layer_norm, layer_norm_in_place, rms_norm, rms_norm_heads};
@@ -104,7 +104,7 @@ fn gates_follow_their_order_everywhere() {
         let mut y = vec![f32::NAN; n];
         gate(
             exec,
-            ActivationFunction::Silu,
+            Gating::Function(ActivationFunction::Silu),
             Rows::new(&x, 1, 2 * n, 2 * n),
             &mut RowsMut::new(&mut y, 1, n, n),
         );
@@ -112,7 +112,7 @@ fn gates_follow_their_order_everywhere() {
         let mut y = vec![f32::NAN; n];
         gate(
             exec,
-            ActivationFunction::GeluNew,
+            Gating::Function(ActivationFunction::GeluNew),
             Rows::new(&x, 1, 2 * n, 2 * n),
             &mut RowsMut::new(&mut y, 1, n, n),
         );
@@ -126,6 +126,36 @@ fn gates_follow_their_order_everywhere() {
         let different = y.iter().zip(&gelu).position(|(y, want)| y != want);
         assert_eq!(different.map(|i| (gates[i], y[i], gelu[i])), None, "gelu on {name}");
     });
+}
+
+/// Clamped SwiGLU, in its order and beside its definition in f64; NaNs stay.
+#[test]
+fn clamped_gates_follow_their_order_everywhere() {
+    let gates = gate_values();
+    let n = gates.len();
+    let mut up: Vec<f32> = (0..n).map(|i| ((i * 37 % n) as f32 / n as f32 - 0.5) * 30.0).collect();
+    up[3] = f32::NAN;
+    let (alpha, limit) = (1.702f32, 7.0f32);
+    let clamped = |g: f32, u: f32| {
+        let (g, u) = (if limit < g { limit } else { g }, if limit < u { limit } else { u });
+        let u = if u < -limit { -limit } else { u };
+        g / (exp(-(g * alpha)) + 1.0) * (u + 1.0)
+    };
+    let want: Vec<f32> = gates.iter().zip(&up).map(|(g, u)| clamped(*g, *u)).collect();
+    let x = [gates.clone(), up.clone()].concat();
+    everywhere(|exec, name| {
+        let mut y = vec![f32::NAN; n];
+        let (rows, mut to) = (Rows::new(&x, 1, 2 * n, 2 * n), RowsMut::new(&mut y, 1, n, n));
+        gate(exec, Gating::Clamped { alpha, limit }, rows, &mut to);
+        assert!(same(&y, &want), "{name}");
+    });
+    assert!(want[3].is_nan() && clamped(f32::NAN, 1.0).is_nan());
+    for ((g, u), want) in gates.iter().zip(&up).zip(&want).filter(|((_, u), _)| !u.is_nan()) {
+        let (g, u) = (f64::from(*g).min(7.0), f64::from(*u).clamp(-7.0, 7.0));
+        let truth = (u + 1.0) * g / (1.0 + (-1.702 * g).exp());
+        let error = (f64::from(*want) - truth).abs();
+        assert!(error <= 1e-5 * truth.abs().max(1e-3), "{g} and {u}: {want} instead of {truth}");
+    }
 }
 
 /// GELU, from its definition in `op/activation.rs`.
@@ -164,7 +194,12 @@ fn exact_gelu_tanh_and_relu_follow_their_order_everywhere() {
         let truth: Vec<f64> = x.iter().map(|x| exact(*function, x)).collect();
         close(&truth, 4e-7, |exec| {
             let mut y = vec![f32::NAN; n];
-            gate(exec, *function, Rows::new(&one, 1, 2 * n, 2 * n), &mut RowsMut::new(&mut y, 1, n, n));
+            gate(
+                exec,
+                Gating::Function(*function),
+                Rows::new(&one, 1, 2 * n, 2 * n),
+                &mut RowsMut::new(&mut y, 1, n, n),
+            );
             let different = y.iter().zip(want).position(|(y, want)| y != want);
             assert_eq!(different.map(|i| (x[i], y[i], want[i])), None, "{function:?}");
             y
@@ -188,7 +223,7 @@ fn gates_are_accurate_and_alike() {
         let mut y = vec![f32::NAN; n];
         gate(
             exec,
-            ActivationFunction::Silu,
+            Gating::Function(ActivationFunction::Silu),
             Rows::new(&x, 1, 2 * n, 2 * n),
             &mut RowsMut::new(&mut y, 1, n, n),
         );

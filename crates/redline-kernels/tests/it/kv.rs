@@ -101,7 +101,8 @@ impl Layer {
 
     fn attend(&self, exec: Exec<'_>, kv: &KvPages, layer: usize, table: &[u32]) -> Vec<f32> {
         let width = self.heads * self.shape.head_dim;
-        let shape = AttentionShape { heads: self.heads, scale: 0.3, window: None, softcap: None };
+        let shape =
+            AttentionShape { heads: self.heads, scale: 0.3, window: None, softcap: None, sinks: None };
         let mut out = vec![f32::NAN; TOKENS * width];
         let q = Rows::new(&self.q, TOKENS, width, width);
         let mut to = RowsMut::new(&mut out, TOKENS, width, width);

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redline_kernels::op::activation::{ActivationFunction, gate};
+use redline_kernels::op::activation::{ActivationFunction, Gating, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
@@ -134,7 +134,12 @@ fn operations_on_rows_take_rows_of_one_shape() {
         refused("2 heads of 2 at 3", || rope(exec, &table, &[0], &mut rows_mut(&mut y, 6), 3, 2));
         refused("3 heads of 2 at 0", || rope(exec, &table, &[0, 0], &mut rows_mut(&mut y, 6), 0, 3));
         refused("gate and up of 2 values, got 6", || {
-            gate(exec, ActivationFunction::Silu, rows(&six, 6), &mut rows_mut(&mut z[..2], 2));
+            gate(
+                exec,
+                Gating::Function(ActivationFunction::Silu),
+                rows(&six, 6),
+                &mut rows_mut(&mut z[..2], 2),
+            );
         });
         refused("a row for every id", || embedding(exec, &matrix, &[0], &mut rows_mut(&mut y, 3)));
         refused("row 2 of 2", || embedding(exec, &matrix, &[0, 2], &mut rows_mut(&mut y, 3)));
@@ -145,13 +150,13 @@ fn operations_on_rows_take_rows_of_one_shape() {
 
 #[test]
 fn attention_takes_heads_and_windows_that_exist() {
-    let run = |heads: usize, kv: (usize, usize), window: Option<usize>, attention_mask: AttentionMask| {
+    let with_sinks = |heads: usize, kv: (usize, usize), window: Option<usize>, attention_mask, sinks| {
         let (kv_heads, head_dim) = kv;
         let mut pages = KvPages::new(&[KvShape { format: KvFormat::F32, kv_heads, head_dim }], 1);
         let table = [pages.grow().unwrap()];
         let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 1, attention: attention_mask };
-        let (q, shape) =
-            (vec![0.0; heads * head_dim], AttentionShape { heads, scale: 1.0, window, softcap: None });
+        let q = vec![0.0; heads * head_dim];
+        let shape = AttentionShape { heads, scale: 1.0, window, softcap: None, sinks };
         let mut out = vec![f32::NAN; q.len()];
         on_one_thread(|exec| {
             let mut to = rows_mut(&mut out, heads * head_dim);
@@ -159,10 +164,15 @@ fn attention_takes_heads_and_windows_that_exist() {
         });
         assert!(out.iter().all(|&x| x == 0.0));
     };
+    let run = |heads, kv, window, mask: AttentionMask| with_sinks(heads, kv, window, mask, None);
     run(4, (2, 256), Some(1), AttentionMask::Causal);
     run(4, (2, 8), None, AttentionMask::Bidirectional(1));
     run(2, (2, 8), Some(4), AttentionMask::Bidirectional(1));
     refused("a head of 257 values", || run(1, (1, 257), None, AttentionMask::Causal));
     refused("3 heads of 8", || run(3, (2, 8), None, AttentionMask::Causal));
     refused("a row sees itself", || run(2, (2, 8), Some(0), AttentionMask::Causal));
+    with_sinks(4, (2, 8), None, AttentionMask::Causal, Some(&[0.0; 4]));
+    refused("a sink for each of 4 heads", || {
+        with_sinks(4, (2, 8), None, AttentionMask::Causal, Some(&[0.0; 2]));
+    });
 }

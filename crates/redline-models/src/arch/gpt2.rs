@@ -6,7 +6,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive};
-use crate::gguf::dialect::GgufDialect;
+use crate::gguf::dialect::{GgufDialect, MLP_NORM};
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{
@@ -18,7 +18,8 @@ use crate::spec::{
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "GPT2LMHeadModel", model_type: "gpt2", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect = GgufDialect { architecture: "gpt2", pairs_rows: false, config: gguf };
+const GGUF: GgufDialect =
+    GgufDialect { architecture: "gpt2", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // `reorder_and_upcast_attn` changes where the reference rounds, not what it computes.

@@ -2,7 +2,7 @@
 //! Checkpoints stack the experts of a layer in one tensor, as four-bit floats in those that were published.
 
 use redline_kernels::op::activation::{ActivationFunction, Gating};
-use redline_weights::ConfigFile;
+use redline_weights::{ConfigFile, ConfigObject};
 
 use super::Architecture;
 use crate::ModelError;
@@ -20,7 +20,8 @@ use crate::spec::{
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "GptOssForCausalLM", model_type: "gpt_oss", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect = GgufDialect { architecture: "gpt-oss", pairs_rows: false, config: gguf };
+const GGUF: GgufDialect =
+    GgufDialect { architecture: "gpt-oss", pairs_rows: false, mlp_norm: "post_attention_norm", config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let honoured = [
@@ -145,6 +146,27 @@ impl Stacked {
     }
 }
 
+/// The constants of the gate have no keys. Nor has the rounding of YaRN's ends, which llama.cpp does and these models do not.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
-    keys.set_common()
+    keys.set_common()?;
+    keys.set_presence("attention_bias", "blk.0.attn_q.bias");
+    for (name, key) in [
+        ("expert_count", "num_local_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("expert_feed_forward_length", "intermediate_size"),
+        ("attention.sliding_window", "sliding_window"),
+    ] {
+        let count = keys.count(name)?;
+        keys.config().set(key, count);
+    }
+    let slides = keys.slides(2)?;
+    keys.set_layer_types(&slides);
+    let mut scaling = keys.config().take_object("rope_scaling").unwrap_or_else(|| {
+        let mut plain = ConfigObject::default();
+        plain.set("rope_type", "default");
+        plain
+    });
+    scaling.set("truncate", false);
+    keys.config().set("rope_scaling", scaling);
+    Ok(())
 }

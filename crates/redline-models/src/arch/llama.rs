@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::GgufDialect;
+use crate::gguf::dialect::{GgufDialect, MLP_NORM};
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::DecoderSpec;
@@ -14,7 +14,8 @@ use crate::spec::DecoderSpec;
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "LlamaForCausalLM", model_type: "llama", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect = GgufDialect { architecture: "llama", pairs_rows: true, config: gguf };
+const GGUF: GgufDialect =
+    GgufDialect { architecture: "llama", pairs_rows: true, mlp_norm: MLP_NORM, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &["attention_bias", "mlp_bias", "rope_scaling", "rope_parameters"])?;

@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::GgufDialect;
+use crate::gguf::dialect::{GgufDialect, MLP_NORM};
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::DecoderSpec;
@@ -14,7 +14,8 @@ use crate::spec::DecoderSpec;
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Qwen2ForCausalLM", model_type: "qwen2", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect = GgufDialect { architecture: "qwen2", pairs_rows: false, config: gguf };
+const GGUF: GgufDialect =
+    GgufDialect { architecture: "qwen2", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(

@@ -6,7 +6,7 @@ use super::Architecture;
 use super::qwen2::windows;
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
-use crate::gguf::dialect::GgufDialect;
+use crate::gguf::dialect::{GgufDialect, MLP_NORM};
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::DecoderSpec;
@@ -15,7 +15,8 @@ use crate::spec::DecoderSpec;
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Qwen3ForCausalLM", model_type: "qwen3", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect = GgufDialect { architecture: "qwen3", pairs_rows: false, config: gguf };
+const GGUF: GgufDialect =
+    GgufDialect { architecture: "qwen3", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(

@@ -10,9 +10,14 @@ pub struct GgufDialect {
     pub architecture: &'static str,
     /// Whether the rows of queries and keys are stored in pairs that are rotated together.
     pub pairs_rows: bool,
+    /// The name of the norm before the feed-forward part.
+    pub mlp_norm: &'static str,
     /// Adds the keys of `config.json` that say the same as the metadata, but for those that every architecture has.
     pub(crate) config: fn(&mut Keys<'_>) -> Result<(), ModelError>,
 }
+
+/// [`GgufDialect::mlp_norm`] of most architectures.
+pub(crate) const MLP_NORM: &str = "ffn_norm";
 
 impl Keys<'_> {
     /// Sets the keys that Llama's family has: sizes, the epsilon of the norms, the rotation, and whether the head is the embedding.

@@ -7,6 +7,7 @@ use redline_kernels::matrix::{QuantisedRow, QuantisedRows};
 use redline_kernels::{Format, OutOfMemory};
 use redline_weights::{Gguf, GgufFault, GgufParts, GgufTensor, GgufType, WeightsError};
 
+use super::dialect::GgufDialect;
 use super::keys::{EMBEDDING, HEAD};
 use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
 use crate::ModelError;
@@ -28,8 +29,12 @@ pub(crate) struct GgufTensors<'a> {
 
 impl<'a> GgufTensors<'a> {
     /// Checks names, shapes and types of all tensors; reads no values.
-    pub(crate) fn check(spec: &DecoderSpec, gguf: &'a Gguf, pairs_rows: bool) -> Result<Self, ModelError> {
-        let mut found = Self { gguf, places: places(spec, pairs_rows) };
+    pub(crate) fn check(
+        spec: &DecoderSpec,
+        gguf: &'a Gguf,
+        dialect: GgufDialect,
+    ) -> Result<Self, ModelError> {
+        let mut found = Self { gguf, places: places(spec, dialect) };
         for expected in spec.tensors() {
             if let Some(place) = found.places.get_mut(&expected.name) {
                 place.shape = expected.shape.clone();
@@ -70,8 +75,7 @@ impl<'a> GgufTensors<'a> {
         buffer: &mut Vec<u8>,
     ) -> Result<(), ModelError> {
         let tensor = self.tensor(name)?;
-        let mut read =
-            |at, to: &mut [f32]| self.gguf.read_f32_range_with(&tensor.name, at, to, &mut *buffer);
+        let mut read = |at, to: &mut [f32]| self.gguf.read_f32_range_with(&tensor.name, at, to, &mut *buffer);
         match self.places.get(name) {
             Some(place) => Ok(place.read(first, out, read)?),
             None => Ok(read(first, out)?),
@@ -131,14 +135,14 @@ impl QuantisedTensors for GgufTensors<'_> {
 }
 
 /// The places of all tensors of a specification.
-fn places(spec: &DecoderSpec, pairs_rows: bool) -> HashMap<String, Place> {
+fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
     let mut places = Places::default();
     places.add(format!("{}.weight", spec.embedding), EMBEDDING.to_owned(), None);
     if let Some(table) = spec.position_table() {
         places.add(table.parts[0].weight(), "position_embd.weight".to_owned(), None);
     }
     for (i, layer) in spec.layers.iter().enumerate() {
-        places.add_layer(i, layer, pairs_rows);
+        places.add_layer(i, layer, dialect);
     }
     if let Some(norm) = &spec.final_norm {
         places.add_norm(norm, "output_norm");
@@ -197,12 +201,12 @@ impl Places {
         }
     }
 
-    fn add_layer(&mut self, i: usize, layer: &LayerSpec, pairs_rows: bool) {
+    fn add_layer(&mut self, i: usize, layer: &LayerSpec, dialect: GgufDialect) {
         let LayerSpec { attention, attention_norms, mlp, mlp_norms, .. } = layer;
         let block = |part: &str| format!("blk.{i}.{part}");
         let plain = |part: &str| (block(part), None);
         let AttentionSpec { head_dim, qkv, output, head_norms, sinks, .. } = attention;
-        let pairs = pairs_rows.then_some(*head_dim);
+        let pairs = dialect.pairs_rows.then_some(*head_dim);
         let (fused, apart) =
             ([plain("attn_qkv")], [(block("attn_q"), pairs), (block("attn_k"), pairs), plain("attn_v")]);
         self.add_linear(qkv, if qkv.parts.len() == 1 { &fused[..] } else { &apart });
@@ -221,7 +225,7 @@ impl Places {
         for (norm, name) in [
             (&attention_norms.before, "attn_norm"),
             (&attention_norms.after, "post_attention_norm"),
-            (&mlp_norms.before, "ffn_norm"),
+            (&mlp_norms.before, dialect.mlp_norm),
             (&mlp_norms.after, "post_ffw_norm"),
         ] {
             if let Some(norm) = norm {

@@ -1,24 +1,28 @@
 //! Random-weight models of real shapes, written as ordinary Hugging Face directories: a machine can be measured before
 //! any download.
 
+mod blocks;
 mod shapes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
 use redline_kernels::{Exec, Format};
 use redline_weights::{
-    Checksum, DirWriter, Dtype, InfqWriter, SafetensorsWriter, TensorDeclaration, WeightsError, bf16_to_f32,
-    f32_to_bf16_rne,
+    Checkpoint, Checksum, DirWriter, Dtype, InfqWriter, SafetensorsWriter, StoredDtype, TensorDeclaration,
+    WeightsError, bf16_to_f32, f32_to_bf16_rne,
 };
 
 use crate::convert::{Plan, Progress};
 use crate::formats::Formats;
+use crate::place::Place;
 use crate::random::mix;
-use crate::spec::{DecoderSpec, Role, TensorSpec as Tensor};
+use crate::spec::{DecoderSpec, Encoding, Role, StoredSpec, TensorSpec as Tensor};
 use crate::tensors::Tensors;
 use crate::{ModelError, packing};
+
+use blocks::RandomBlocks;
 
 pub use shapes::{SHAPES, Shape, find};
 
@@ -26,7 +30,7 @@ pub use shapes::{SHAPES, Shape, find};
 const CHUNK: usize = 1 << 16;
 
 /// Writes a model of `shape` to `dir`, which must not exist or be empty: a Hugging Face directory, or for integer formats the
-/// result of [`crate::convert()`]. Weights are a pure function of shape, seed and tensor name; `tokenizer_json` is copied
+/// result of [`crate::convert()`]. What the shape's checkpoints hold in blocks of integers is in such blocks in any float format. Weights are a pure function of shape, seed and tensor name; `tokenizer_json` is copied
 /// unchanged. `progress` is called again and again; its error ends the work, and nothing is left of it.
 pub fn write(
     exec: Exec<'_>,
@@ -56,20 +60,17 @@ pub fn write(
         let random = Random { spec: &spec, tensors, stored, seed };
         return write_packed(exec, &random, format, dir, &companions, progress);
     }
-    let tensors = spec.tensors();
-    let files: Vec<TensorDeclaration> = tensors
-        .iter()
-        .map(|t| TensorDeclaration::new(spec.prefixed(&t.name), dtype, t.shape.clone()))
-        .collect();
+    let tensors = in_file(&spec);
+    let files: Vec<TensorDeclaration> = tensors.iter().map(|file| file.declare(&spec, dtype)).collect();
     let mut out = DirWriter::create(dir)?;
     for (name, bytes) in companions {
         out.write(name, bytes)?;
     }
-    let total = tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>() as u64).sum();
+    let total = tensors.iter().map(InFile::values).sum();
     let (mut done, mut ended) = (0, Ok(()));
     let written = out.safetensors("model.safetensors", &files, |writer| {
         tensors.iter().try_for_each(|tensor| {
-            write_tensor(writer, tensor, seed, &mut |values| {
+            tensor.write(writer, seed, &mut |values| {
                 done += values;
                 ended = progress(Progress { done, total });
                 // Ends the writing; the error itself is returned below.
@@ -125,6 +126,87 @@ pub(crate) fn write_tensor<W: io::Write>(
     Ok(())
 }
 
+/// A tensor of a file.
+enum InFile {
+    /// Floats.
+    Floats(Tensor),
+    /// The blocks of a matrix of four-bit floats.
+    Blocks(Tensor),
+    /// Their scales.
+    Scales(Tensor),
+}
+
+/// The tensors of a checkpoint.
+fn in_file(spec: &DecoderSpec) -> Vec<InFile> {
+    let (mut files, mut wholes) = (Vec::new(), BTreeSet::new());
+    for tensor in spec.tensors() {
+        let Some(StoredSpec { name, slice, encoding }) = &tensor.stored else {
+            files.push(InFile::Floats(tensor));
+            continue;
+        };
+        if wholes.insert(name.clone()) {
+            let whole = Tensor { name: name.clone(), shape: slice.shape(&tensor.shape), ..tensor.clone() };
+            match encoding {
+                Encoding::Floats => files.push(InFile::Floats(whole)),
+                Encoding::Mxfp4 => files.extend([InFile::Blocks(whole.clone()), InFile::Scales(whole)]),
+            }
+        }
+    }
+    files
+}
+
+impl InFile {
+    /// Number of values that are counted for it.
+    fn values(&self) -> u64 {
+        match self {
+            Self::Floats(tensor) | Self::Blocks(tensor) => tensor.shape.iter().product::<usize>() as u64,
+            Self::Scales(_) => 0,
+        }
+    }
+
+    fn declare(&self, spec: &DecoderSpec, dtype: Dtype) -> TensorDeclaration {
+        let (Self::Floats(Tensor { name, shape, .. })
+        | Self::Blocks(Tensor { name, shape, .. })
+        | Self::Scales(Tensor { name, shape, .. })) = self;
+        let (name, mut shape) = (spec.prefixed(name), shape.clone());
+        let [blocks, scales] = Checkpoint::block_tensors(&name);
+        if let (Self::Blocks(_) | Self::Scales(_), Some(k)) = (self, shape.last_mut()) {
+            *k /= 32;
+        }
+        match self {
+            Self::Floats(_) => TensorDeclaration::new(name, dtype, shape),
+            Self::Blocks(_) => TensorDeclaration::new(blocks, StoredDtype::U8, [&shape[..], &[16]].concat()),
+            Self::Scales(_) => TensorDeclaration::new(scales, StoredDtype::U8, shape),
+        }
+    }
+
+    fn write<W: io::Write>(
+        &self,
+        writer: &mut SafetensorsWriter<W>,
+        seed: u64,
+        written: &mut dyn FnMut(u64) -> Result<(), WeightsError>,
+    ) -> Result<(), WeightsError> {
+        let (tensor, of_byte, byte): (_, _, fn(RandomBlocks, usize) -> u8) = match self {
+            Self::Floats(tensor) => return write_tensor(writer, tensor, seed, written),
+            Self::Blocks(tensor) => (tensor, 2, RandomBlocks::pair),
+            Self::Scales(tensor) => (tensor, 32, RandomBlocks::scale),
+        };
+        let random = random_blocks(tensor, seed);
+        let count = tensor.shape.iter().product::<usize>() / of_byte;
+        for first in (0..count).step_by(CHUNK) {
+            let bytes: Vec<u8> = (first..count.min(first + CHUNK)).map(|i| byte(random, i)).collect();
+            writer.write_raw(&bytes)?;
+            written(if of_byte == 2 { 2 * bytes.len() as u64 } else { 0 })?;
+        }
+        Ok(())
+    }
+}
+
+/// A random matrix of four-bit floats.
+fn random_blocks(tensor: &Tensor, seed: u64) -> RandomBlocks {
+    RandomBlocks { state: mix(seed ^ name_digest(&tensor.name)) }
+}
+
 /// The random tensors of a shape, as its checkpoint would hold them.
 struct Random<'a> {
     spec: &'a DecoderSpec,
@@ -136,13 +218,35 @@ struct Random<'a> {
 impl Tensors for Random<'_> {
     fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
         let missing = || shapes::unknown(format!("with a tensor `{name}`"));
-        fill(self.tensors.get(name).ok_or_else(missing)?, self.seed, first, out);
+        let tensor = self.tensors.get(name).ok_or_else(missing)?;
+        match &tensor.stored {
+            None => fill(tensor, self.seed, first, out),
+            Some(stored) => self.fill_part(tensor, stored, first, out),
+        }
         if self.stored == Format::Bf16 {
             for value in out {
                 *value = bf16_to_f32(f32_to_bf16_rne(*value));
             }
         }
         Ok(())
+    }
+}
+
+impl Random<'_> {
+    /// Values `first..` of a tensor that is a part of another one.
+    fn fill_part(&self, tensor: &Tensor, stored: &StoredSpec, first: usize, out: &mut [f32]) {
+        let StoredSpec { name, slice, encoding } = stored;
+        let place = Place { shape: tensor.shape.clone(), slice: Some(*slice), ..Place::default() };
+        let whole = Tensor { name: name.clone(), shape: place.file_shape(), ..tensor.clone() };
+        let blocks = random_blocks(&whole, self.seed);
+        let filled = place.read(first, out, |at, to| {
+            match encoding {
+                Encoding::Floats => fill(&whole, self.seed, at, to),
+                Encoding::Mxfp4 => to.iter_mut().zip(at..).for_each(|(to, at)| *to = blocks.value(at)),
+            }
+            Ok::<_, std::convert::Infallible>(())
+        });
+        let Ok(()) = filled;
     }
 }
 
@@ -178,7 +282,8 @@ mod tests {
 
     #[test]
     fn a_tensor_has_the_same_values_in_parts() {
-        let tensor = Tensor { name: "model.norm.weight".into(), shape: vec![3000], role: Role::Scale };
+        let tensor =
+            Tensor { name: "model.norm.weight".into(), shape: vec![3000], role: Role::Scale, stored: None };
         let mut whole = vec![0.0; 3000];
         fill(&tensor, 7, 0, &mut whole);
         let mut parts = vec![0.0; 3000];
@@ -197,7 +302,7 @@ mod tests {
             ("model.norm.weight", Role::Scale, 70_000, [0x3f7b_e938, 0x3f6f_bb59, 0x3f87_e485]),
             ("h.0.attn.c_attn.bias", Role::Bias, 5, [0x3bd7_c880, 0xbc3b_37cf, 0x3bee_eacc]),
         ] {
-            let tensor = Tensor { name: name.into(), shape: vec![100_000], role };
+            let tensor = Tensor { name: name.into(), shape: vec![100_000], role, stored: None };
             let mut values = [0.0; 3];
             fill(&tensor, 7, first, &mut values);
             assert_eq!(values.map(f32::to_bits), bits, "{name}");
@@ -213,6 +318,16 @@ mod tests {
   "vocab_size": 160, "max_position_embeddings": 64, "hidden_size": 32, "intermediate_size": 48,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
   "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": false"#,
+    };
+
+    const STACKED: Shape = Shape {
+        name: "stacked",
+        config: r#""architectures": ["GptOssForCausalLM"],
+  "vocab_size": 160, "max_position_embeddings": 64, "hidden_size": 64, "intermediate_size": 32,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_local_experts": 3,
+  "num_experts_per_tok": 2, "sliding_window": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+  "quantization_config": {"quant_method": "mxfp4"}"#,
+        ..TINY
     };
 
     fn on_team(work: impl FnOnce(Exec<'_>)) {
@@ -302,14 +417,12 @@ mod tests {
     fn a_packed_model_is_the_converted_checkpoint() {
         let folder = tempfile::tempdir().unwrap();
         let dir = |name: &str| folder.path().join(name);
-        for stored in [Format::F32, Format::Bf16] {
-            let shape = Shape { format: stored, ..TINY };
+        for (of, stored) in [(TINY, Format::F32), (TINY, Format::Bf16), (STACKED, Format::Bf16)] {
+            let shape = Shape { format: stored, ..of };
             for format in [Format::W8 { group: 128 }, Format::W4 { group: 32 }] {
-                let (plain, packed, converted) = (
-                    format!("plain {stored}"),
-                    format!("packed {stored} {format}"),
-                    format!("converted {stored} {format}"),
-                );
+                let name = |what: &str| format!("{what} {} {stored}", shape.name);
+                let (plain, packed, converted) =
+                    (name("plain"), name(&format!("packed {format}")), name(&format!("converted {format}")));
                 if !dir(&plain).exists() {
                     written(&shape, &dir(&plain), stored, 9);
                 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use redline_kernels::op::activation::Gating;
 use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Matrix, Simd};
@@ -22,7 +23,8 @@ use serde_json::{Value, json};
 use crate::gguf_writer::Writer;
 use crate::reference::{Bench, bits, golden_root, nmse, on_team, open, reference};
 
-const GOLDENS: [&str; 6] = ["mixtral-a", "mixtral-b", "qwen2moe-a", "qwen2moe-b", "qwen3moe-a", "qwen3moe-b"];
+const GOLDENS: [&str; 7] =
+    ["gpt-oss-a", "mixtral-a", "mixtral-b", "qwen2moe-a", "qwen2moe-b", "qwen3moe-a", "qwen3moe-b"];
 
 fn config(golden: &str, changes: &Value) -> ConfigFile {
     let file = golden_root().join(golden).join("config.json");
@@ -139,7 +141,8 @@ fn rewritten(golden: &str, to: &Path, value: impl Fn(&str, usize, f32) -> f32) -
 fn all_rows_may_go_to_the_same_experts() {
     for golden in GOLDENS {
         let folder = tempfile::tempdir().unwrap();
-        let is_router = |name: &str| name.ends_with("mlp.gate.weight") || name.ends_with("moe.gate.weight");
+        let routers = ["mlp.gate.weight", "moe.gate.weight", "mlp.router.weight"];
+        let is_router = |name: &str| routers.iter().any(|router| name.ends_with(router));
         let dir = rewritten(golden, folder.path(), |name, _, x| if is_router(name) { 0.0 } else { x });
         for format in [Format::F32, Format::Bf16, Format::W4 { group: 32 }] {
             let mut bench = Bench::new(open(&dir, Some(format)), KvFormat::Bf16, Simd::best(), 2);
@@ -170,20 +173,41 @@ fn the_arena_holds_an_expert_with_all_rows_but_one() {
     }
 }
 
-/// The f32 weights of a linear layer, `[outputs, inputs]`.
-fn weights(checkpoint: &Checkpoint, linear: &LinearSpec) -> Vec<f32> {
-    let of = |part: &PartSpec| {
-        let mut values = vec![0.0; part.outputs * linear.inputs];
-        checkpoint.read_f32(&format!("model.{}", part.weight()), &mut values).unwrap();
-        values
+fn values(checkpoint: &Checkpoint, name: &str) -> Vec<f32> {
+    let name = format!("model.{name}");
+    let mut values = vec![0.0; checkpoint.info(&name).unwrap().elements()];
+    checkpoint.read_f32(&name, &mut values).unwrap();
+    values
+}
+
+/// The f32 weights of a projection, `[outputs, inputs]`, and its biases.
+fn weights(checkpoint: &Checkpoint, inputs: usize, part: &PartSpec) -> (Vec<f32>, Vec<f32>) {
+    let Some(stack) = &part.stack else {
+        let bias = if part.bias { values(checkpoint, &part.bias_name()) } else { vec![0.0; part.outputs] };
+        return (values(checkpoint, &part.weight()), bias);
     };
-    linear.parts.iter().flat_map(of).collect()
+    // `[experts, inputs, outputs]` and `[experts, outputs]`, where the outputs of the parts alternate.
+    let (lane, step) = stack.alternating;
+    let width = part.outputs * step;
+    let whole = values(checkpoint, &stack.weight);
+    let column = |output: usize| {
+        let at = stack.expert.0 * inputs * width + lane + output * step;
+        whole[at..].iter().step_by(width).take(inputs).copied().collect::<Vec<f32>>()
+    };
+    let bias = values(checkpoint, &stack.bias);
+    let bias = bias[stack.expert.0 * width + lane..].iter().step_by(step).take(part.outputs).copied();
+    ((0..part.outputs).flat_map(column).collect(), bias.collect())
 }
 
 /// A linear layer in its documented order.
 fn linear(checkpoint: &Checkpoint, spec: &LinearSpec, x: &[f32]) -> Vec<f32> {
-    let weights = weights(checkpoint, spec);
-    weights.chunks(x.len()).map(|w| w.iter().zip(x).fold(0.0, |sum, (w, x)| w.mul_add(*x, sum))).collect()
+    let mut outputs = Vec::new();
+    for part in &spec.parts {
+        let (weights, bias) = weights(checkpoint, x.len(), part);
+        let dot = |w: &[f32]| w.iter().zip(x).fold(0.0, |sum, (w, x)| w.mul_add(*x, sum));
+        outputs.extend(weights.chunks(x.len()).zip(bias).map(|(w, bias)| dot(w) + bias));
+    }
+    outputs
 }
 
 fn exp(x: f32) -> f32 {
@@ -195,7 +219,14 @@ fn exp(x: f32) -> f32 {
 fn expert(checkpoint: &Checkpoint, spec: &MlpSpec, x: &[f32]) -> Vec<f32> {
     let gate_up = linear(checkpoint, &spec.up, x);
     let (gate, up) = gate_up.split_at(gate_up.len() / 2);
-    let hidden: Vec<f32> = gate.iter().zip(up).map(|(gate, up)| gate / (exp(-gate) + 1.0) * up).collect();
+    let gated = |(gate, up): (&f32, &f32)| match spec.gate.unwrap() {
+        Gating::Clamped { alpha, limit } => {
+            let (gate, up) = (gate.min(limit), up.min(limit).max(-limit));
+            gate / (exp(-(gate * alpha)) + 1.0) * (up + 1.0)
+        }
+        Gating::Function(_) => gate / (exp(-gate) + 1.0) * up,
+    };
+    let hidden: Vec<f32> = gate.iter().zip(up).map(gated).collect();
     linear(checkpoint, &spec.down, &hidden)
 }
 

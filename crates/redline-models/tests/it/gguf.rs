@@ -16,6 +16,7 @@ fn told(name: &str) -> Vec<(&'static str, Value)> {
         "gemma2-a" => vec![("query_pre_attn_scalar", json!(24))],
         "gemma3-a" => vec![("layer_types", Value::Null)],
         "gemma3-b" => vec![("sliding_window_pattern", json!(6))],
+        "gpt-oss-a" | "gpt-oss-b" => vec![("swiglu_limit", json!(7.0))],
         "mistral-a" => vec![("sliding_window", Value::Null)],
         "smollm3-a" => vec![
             ("layer_types", Value::Null),

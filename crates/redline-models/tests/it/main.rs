@@ -14,6 +14,7 @@ mod gguf_refusals;
 #[path = "../../../redline-weights/tests/it/gguf/writer.rs"]
 mod gguf_writer;
 mod golden;
+mod gpt_oss;
 mod interrupted;
 mod invariance;
 mod lora;

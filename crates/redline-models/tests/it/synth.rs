@@ -49,6 +49,8 @@ const PARAMETERS: &[(&str, u64)] = &[
     ),
     ("qwen1.5-moe-a2.7b", 14_315_784_192),
     ("mixtral-8x7b", 46_702_792_704),
+    ("gpt-oss-20b", 20_914_757_184),
+    ("gpt-oss-6b", 20_914_757_184 - 18 * 823186976),
     // Without the pooler, which embeds nothing.
     ("bge-small", 33_360_000 - 384 * 385),
     ("bge-base", 109_482_240 - 768 * 769),

@@ -73,7 +73,11 @@ pub fn attention(
     assert!(shape.heads % kv_heads == 0, "{} heads of {head_dim}", shape.heads);
     assert!(q.width == shape.heads * head_dim && out.width == q.width && out.rows == q.rows, "same shape");
     assert!(shape.window != Some(0), "a row sees itself");
-    assert!(shape.sinks.is_none_or(|sinks| sinks.len() == shape.heads), "a sink for each of {} heads", shape.heads);
+    assert!(
+        shape.sinks.is_none_or(|sinks| sinks.len() == shape.heads),
+        "a sink for each of {} heads",
+        shape.heads
+    );
     assert_segments(segments);
     assert!(rows_of(segments) <= q.rows, "rows of the batch");
     let (stride, to) = (out.stride, Disjoint::new(out.data));

@@ -35,7 +35,7 @@ SCHEMA = "redline.parity/1"
 SUPPORTED = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3"),
     *("gemma2", "gemma3_text", "ministral3", "olmo2", "olmo3", "phi3", "smollm3"),
-    *("mixtral", "qwen2_moe", "qwen3_moe"),
+    *("gpt_oss", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
 # Steps one at a time on a cache, against one pass over everything: rounding only.
 CACHE_NMSE = 1e-9
@@ -150,7 +150,8 @@ def hook_mlp(mlp, config, recorder, prefix):
     """Hooks of the feed-forward part, and of the router of a mixture of experts, whose logits are [tokens, experts]."""
     mlp.register_forward_hook(recorder.output(f"{prefix}.mlp_output"))
     if hasattr(mlp, "experts"):
-        mlp.gate.register_forward_hook(lambda _module, _inputs, output: recorder.take(f"{prefix}.router", output[0][None]))
+        router = mlp.router if hasattr(mlp, "router") else mlp.gate
+        router.register_forward_hook(lambda _module, _inputs, output: recorder.take(f"{prefix}.router", output[0][None]))
         return
     if hasattr(mlp, "gate_up_proj"):
         inner = config.intermediate_size

@@ -29,11 +29,13 @@ NAMES = [
     "gpt-oss-b",
     "gpt2-a",
     "granite-a",
+    "granite4-b",
     "llada-a",
     "llama-a",
     "llama-b",
     "ministral3-a",
     "mistral-a",
+    "mixtral-a",
     "olmo2-a",
     "olmo3-a",
     "olmo3-b",
@@ -45,24 +47,51 @@ NAMES = [
     "qwen3moe-a",
     "smollm3-a",
 ]
+# Encoders, with other values of their configurations where the converter needs them. Each becomes `gguf/encoders/NAME.gguf`.
+ENCODERS = {
+    "bert-a": {},
+    "bert-b": {},  # without the pooler, which is refused
+    "modernbert-a": {},
+    "modernbert-c": {"id2label": {"0": "other", "1": "same"}},
+    "xlmr-a": {},
+    "xlmr-b": {},
+}
+# A reranker of a decoder: the ids of yes and no, whose rows of the head are its classifier.
+RERANKER, YES, NO = "qwen3-a", 7, 3
 
 
 
-
-def prepared(source, folder):
+def prepared(source, folder, name=None, changes=()):
     """A copy of a checkpoint with what the converter asks for and the model does not need."""
-    target = pathlib.Path(folder) / source.name
+    target = pathlib.Path(folder) / (name or source.name)
     shutil.copytree(source, target)
     config = json.loads((source / "config.json").read_text())
     # Old configurations of GPT-2 have both.
     if "n_positions" in config:
         config["n_ctx"] = config["n_positions"]
+    config |= dict(changes)
     (target / "config.json").write_text(json.dumps(config))
     # The converter of Gemma 3 leaves out rows of the embedding beyond the vocabulary.
     vocabulary = {str(i): i for i in range(config.get("vocab_size", 0))}
     tokenizer = {"model": {"vocab": vocabulary}, "added_tokens": []}
     (target / "tokenizer.json").write_text(json.dumps(tokenizer))
     return target
+
+
+def find_answers(model_class):
+    """Gives the converter the ids of yes and no, which it would look up in the tokenizer."""
+
+    def find(self):
+        self.is_rerank, self.token_true_id, self.token_false_id = True, YES, NO
+        self.is_tied_embeddings = self.hparams.get("tie_word_embeddings", False)
+
+    model_class._find_rerank_config = find
+
+
+def all_attention(model_class):
+    """Tells the converter of Granite 4 that all layers are `attention`, which transformers 5 calls `full_attention`."""
+    if hasattr(model_class, "get_attn_layers"):
+        model_class.get_attn_layers = lambda self: list(range(self.block_count))
 
 
 def all_classes(of):
@@ -156,22 +185,33 @@ def main():
     import gguf
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
 
-    def convert(source, target, file_type, set_vocabulary):
+    def convert(source, target, file_type, set_vocabulary, prepare=lambda model_class: None):
         config = ModelBase.load_hparams(source, False)
         model_class = get_model_class(get_model_architecture(config, ModelType.TEXT))
         for each in all_classes(ModelBase):
             each.set_vocab = set_vocabulary
+        prepare(model_class)
         # Eager, because the converter's lazy tensors do not support every version of torch.
         file_type = getattr(gguf.LlamaFileType, file_type)
         model_class(source, file_type, target, model_name=target.stem, eager=True).write()
 
     if "--quantized" in sys.argv:
         return quantized(convert, sys.argv[-1])
-    (HERE / "gguf").mkdir(exist_ok=True)
+    (HERE / "gguf" / "encoders").mkdir(exist_ok=True, parents=True)
     for name in sys.argv[2:] or NAMES:
         with tempfile.TemporaryDirectory() as folder:
             source = prepared(HERE / name, folder)
-            convert(source, HERE / "gguf" / f"{name}.gguf", "MOSTLY_BF16", lambda self: None)
+            convert(source, HERE / "gguf" / f"{name}.gguf", "MOSTLY_BF16", lambda self: None, all_attention)
+    if sys.argv[2:]:
+        return
+    for name, changes in ENCODERS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            source = prepared(HERE / "encoders" / name, folder, changes=changes)
+            convert(source, HERE / "gguf" / "encoders" / f"{name}.gguf", "MOSTLY_BF16", lambda self: None)
+    with tempfile.TemporaryDirectory() as folder:
+        source = prepared(HERE / RERANKER, folder, name="Qwen3-Reranker-tiny")
+        target = HERE / "gguf" / "encoders" / "qwen3-reranker-a.gguf"
+        convert(source, target, "MOSTLY_BF16", lambda self: None, find_answers)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 use redline_weights::WeightsError;
 
+use crate::gguf::GgufChoice;
+
 /// `Result` with [`HubError`].
 pub(crate) type Result<T, E = HubError> = std::result::Result<T, E>;
 
@@ -37,6 +39,9 @@ pub enum HubError {
     /// `files` are the first names of the repository.
     #[error("the repository has no {missing}; it has {files}\n  in `{id}`")]
     Unusable { id: String, missing: &'static str, files: String },
+    /// `models` are all those of the repository.
+    #[error("{fact}\n  in `{id}`")]
+    Choice { id: String, fact: String, models: Vec<GgufChoice> },
     #[error(transparent)]
     Disk(#[from] WeightsError),
 }

@@ -12,6 +12,7 @@
 mod client;
 mod download;
 mod error;
+mod gguf;
 mod https;
 mod pull;
 mod repository;
@@ -19,4 +20,5 @@ mod selection;
 
 pub use client::HubOptions;
 pub use error::HubError;
+pub use gguf::GgufChoice;
 pub use pull::{Hub, PullEvent};

@@ -8,11 +8,12 @@ use redline_weights::{Disk, HubFolder, HubId, is_signed_name, read_file, shard_n
 use crate::client::{Client, HubOptions, escaped};
 use crate::download::{Download, Step};
 use crate::error::{HubError, Result, printable};
+use crate::gguf;
 use crate::repository::{RemoteFile, Repository, is_hash};
-use crate::selection::{self, CONFIG, DIGESTS};
+use crate::selection::{self, CONFIG, DIGESTS, MODULES};
 
-/// Maximum bytes of a list of digests.
-const MAX_DIGESTS: u64 = 1 << 20;
+/// Maximum bytes of a list of digests or modules.
+const MAX_LIST: u64 = 1 << 20;
 
 /// A Hugging Face hub, or a server that speaks its protocol.
 pub struct Hub {
@@ -73,6 +74,7 @@ struct Located {
 struct Pull<'a> {
     hub: &'a Hub,
     id: &'a HubId,
+    file: Option<&'a str>,
     folder: HubFolder,
     repository: Repository,
 }
@@ -87,22 +89,30 @@ impl Hub {
     /// snapshot. Files that are in the cache are not downloaded again. The revision refers to the snapshot once all files are
     /// complete and the hashes of those that were downloaded are right. After an error, or the end of the process, a repeated call
     /// continues.
+    ///
+    /// Of a repository with several models in GGUF files, `file` chooses one: by its path, its file name, or a part of that which no
+    /// other has. All parts of a split are downloaded, and the path of the first one is returned.
     pub fn pull(
         &self,
         id: &HubId,
+        file: Option<&str>,
         cache: &Path,
         disk: Disk,
         observe: &mut dyn FnMut(PullEvent),
     ) -> Result<PathBuf, HubError> {
         let repository = Repository::of(&self.client, id)?;
         let folder = HubFolder::new(disk, cache, id);
-        Pull { hub: self, id, folder, repository }.run(observe)
+        Pull { hub: self, id, file, folder, repository }.run(observe)
     }
 }
 
 impl Pull<'_> {
     fn run(&self, observe: &mut dyn FnMut(PullEvent)) -> Result<PathBuf> {
-        let mut files = self.files()?;
+        let gguf = self.gguf()?;
+        let mut files = match &gguf {
+            Some(parts) => parts.iter().map(|part| self.locate(part)).collect::<Result<_>>()?,
+            None => self.files()?,
+        };
         // A snapshot is no model before it has its configuration.
         files.sort_by_key(|file| file.name == CONFIG);
         let total = files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
@@ -126,11 +136,25 @@ impl Pull<'_> {
         for file in &files {
             self.folder.link(commit, &file.name, &file.hash)?;
         }
-        Ok(self.folder.publish(self.id.revision(), commit)?)
+        let snapshot = self.folder.publish(self.id.revision(), commit)?;
+        Ok(match gguf.iter().flatten().next() {
+            Some(first) => snapshot.join(&first.name),
+            None => snapshot,
+        })
     }
 
-    /// The files to download. The index of sharded weights and the list of digests name further files, so these two are
-    /// downloaded at once.
+    /// The files of a model in GGUF files, if one is named or the repository has no other weights.
+    fn gguf(&self) -> Result<Option<Vec<&RemoteFile>>> {
+        let has_some = self.repository.files.iter().any(|file| file.name.ends_with(".gguf"));
+        let is_wanted = match self.file {
+            Some(_) => true,
+            None => has_some && selection::weights(&self.repository, self.id).is_err(),
+        };
+        is_wanted.then(|| gguf::chosen(&self.repository, self.id, self.file)).transpose()
+    }
+
+    /// The files to download. The index of sharded weights, the list of modules and the list of digests name further files, so these
+    /// are downloaded at once.
     fn files(&self) -> Result<Vec<Located>> {
         let (weights, is_index) = selection::weights(&self.repository, self.id)?;
         let mut files: Vec<Located> =
@@ -145,9 +169,16 @@ impl Pull<'_> {
             }
         }
         files.push(weights);
+        if let Some(modules) = files.iter_mut().find(|file| file.name == MODULES) {
+            modules.downloaded = !self.download(modules, &mut |_| {})?;
+            let list = read_file(&self.folder.blob(&modules.hash), MAX_LIST)?;
+            let url = || self.hub.client.url(&self.path(MODULES));
+            let named = selection::of_modules(&self.repository, &list);
+            further.extend(named.map_err(|problem| HubError::Answer { problem, url: url() })?);
+        }
         if let Some(digests) = files.iter_mut().find(|file| file.name == DIGESTS) {
             digests.downloaded = !self.download(digests, &mut |_| {})?;
-            let list = read_file(&self.folder.blob(&digests.hash), MAX_DIGESTS)?;
+            let list = read_file(&self.folder.blob(&digests.hash), MAX_LIST)?;
             let list = String::from_utf8_lossy(&list);
             let named = list.lines().filter_map(|line| self.repository.file(line.get(66..)?));
             further.extend(named.filter(|file| is_signed_name(&file.name)));

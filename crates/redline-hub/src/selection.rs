@@ -1,14 +1,21 @@
 //! The files of a repository that Redline reads.
 
 use redline_weights::{HubId, weight_layouts};
+use serde_json::Value;
 
 use crate::error::{HubError, Result, printable};
+use crate::gguf::is_plain;
 use crate::repository::{RemoteFile, Repository};
 
 /// The configuration of a model.
 pub(crate) const CONFIG: &str = "config.json";
 /// The list of digests of a signed model.
 pub(crate) const DIGESTS: &str = "SHA256SUMS";
+/// The list of the modules of an embedding model.
+pub(crate) const MODULES: &str = "modules.json";
+
+/// Files of a module, in a folder of its own.
+const OF_MODULE: [&str; 2] = [CONFIG, "model.safetensors"];
 
 /// Files besides the weights. Licences are downloaded because conversions copy them.
 const COMPANIONS: &[&str] = &[
@@ -21,6 +28,9 @@ const COMPANIONS: &[&str] = &[
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    MODULES,
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     "infq.json",
     DIGESTS,
     "SHA256SUMS.minisig",
@@ -46,6 +56,24 @@ fn is_template(name: &str) -> bool {
     inner.is_some_and(|name| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
     })
+}
+
+/// The files in the folders that a list of modules names, or what is wrong with the list.
+pub(crate) fn of_modules<'a>(repository: &'a Repository, list: &[u8]) -> Result<Vec<&'a RemoteFile>, String> {
+    let list: Value = serde_json::from_slice(list).map_err(|error| format!("`{MODULES}`: {error}"))?;
+    let modules = list.as_array().ok_or_else(|| format!("`{MODULES}` is not a list"))?;
+    let mut files = Vec::new();
+    for module in modules {
+        let folder = module["path"].as_str().unwrap_or_default();
+        if folder.is_empty() {
+            continue;
+        }
+        if !is_plain(folder) {
+            return Err(format!("`{MODULES}` names the folder `{}`", printable(folder)));
+        }
+        files.extend(OF_MODULE.iter().filter_map(|name| repository.file(&format!("{folder}/{name}"))));
+    }
+    Ok(files)
 }
 
 /// The file that holds the weights, or the index that lists the files that do (`true`): the one that would be opened.

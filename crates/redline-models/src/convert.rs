@@ -82,6 +82,9 @@ pub fn convert_gguf(
     for (name, contents) in companions {
         out.write_file(name, contents)?;
     }
+    for (name, contents) in sentence::files_of_gguf(gguf)? {
+        out.write_file(name, &contents)?;
+    }
     let total = plan.write(exec, &tensors, &mut out, progress)?;
     let digest = gguf.digest()?;
     progress(Progress { done: total, total })?;

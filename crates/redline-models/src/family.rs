@@ -3,13 +3,15 @@
 
 use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_kernels::op::kv::MAX_HEAD_DIM;
+use redline_settings::Pooling;
 use redline_weights::{ConfigFile, WeightsError};
 
 use crate::ModelError;
+use crate::labels;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
-    NormsSpec, Objective, Orientation, PositionSpec, RotarySpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
+    LogitSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, RotarySpec,
 };
 
 /// Options in which members of the family differ.
@@ -299,6 +301,31 @@ pub(crate) fn windows(
         _ => Err(config.refuse("layer_types", "`full_attention` and `sliding_attention`").into()),
     };
     types.iter().map(kind).collect()
+}
+
+/// The family member with a classifier instead of its head: one output for each class, of the state of the last token that is no
+/// padding.
+pub(crate) fn classifier(config: &ConfigFile, decoder: DecoderSpec) -> Result<DecoderSpec, ModelError> {
+    let labels = labels::read(config)?;
+    let padding = match config.ids("pad_token_id")?[..] {
+        [] => None,
+        [id] => Some(id),
+        _ => return Err(config.refuse("pad_token_id", "one id").into()),
+    };
+    let score = HeadLayerSpec {
+        linear: LinearSpec::plain("score".into(), decoder.hidden, labels.len()),
+        activation: ActivationFunction::None,
+        norm: None,
+    };
+    let classifier = ClassifierSpec { pooling: Pooling::Last, padding, layers: vec![score], labels };
+    Ok(DecoderSpec {
+        tied: true,
+        logits: LogitSpec::default(),
+        objective: Objective::Encode { causal: true },
+        classifier: Some(classifier),
+        outside: &[HEAD, "score."],
+        ..decoder
+    })
 }
 
 /// A sliding window of at least one key, if the key is set.

@@ -9,7 +9,7 @@ use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 use crate::adapter::resident::AdapterLimits;
 use crate::formats::Formats;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, NormKind, NormSpec, Objective};
+use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, NormKind, NormSpec};
 use crate::step::{ArenaSize, padded};
 
 /// The sizes of a model's weights, activations, keys and values.
@@ -93,7 +93,8 @@ impl Footprint {
         let head = spec.head_linear().map(|head| table(&head));
         let pooled = spec.classifier_layers();
         // Rows of positions that no token has are not kept.
-        let positions = spec.position_table().map(|table| (table, spec.context));
+        let kept = spec.context + usize::from(spec.padding().is_some());
+        let positions = spec.position_table().map(|table| (table, kept));
         let types = spec.type_table().map(|table| (table.clone(), table.outputs()));
         let of_pooled = pooled.iter().map(|layer| (layer.linear.clone(), layer.linear.outputs()));
         let unquantised = positions.into_iter().chain(types).chain(of_pooled).map(|(linear, rows)| {
@@ -130,7 +131,7 @@ impl Footprint {
         }
         let adapters = AdapterLimits::default();
         // A row of states instead of one of logits.
-        let (hidden, encodes) = (spec.hidden, spec.objective == Objective::Encode);
+        let (hidden, encodes) = (spec.hidden, !spec.objective.predicts());
         let output = if encodes { hidden } else { spec.vocab };
         let shares_keys = spec.shares_keys();
         Self { hidden, output, shares_keys, weights, head: head.unwrap_or(tokens), layers, adapters }

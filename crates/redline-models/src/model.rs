@@ -140,6 +140,20 @@ impl Batch {
         self.types[first..].fill(1);
     }
 
+    /// The row of each token in a table of learned positions that counts no tokens `padding`, which have the row `row`. Sequences
+    /// are whole.
+    fn places(&self, (padding, row): (u32, u32)) -> Vec<u32> {
+        let mut places = Vec::with_capacity(self.tokens.len());
+        for part in &self.parts {
+            let mut next = 0;
+            for token in &self.tokens[places.len()..][..part.tokens] {
+                places.push(if *token == padding { row } else { next });
+                next += u32::from(*token != padding);
+            }
+        }
+        places
+    }
+
     /// Empties the batch.
     pub fn clear(&mut self) {
         self.tokens.clear();
@@ -269,7 +283,7 @@ impl Model {
     /// to, the head included. Of an encoder, those that a pass over one token reads.
     pub fn bytes_per_token(&self) -> u64 {
         let embedding = &self.decoder.embedding;
-        let is_head = self.head.is_none() && self.facts.objective != Objective::Encode;
+        let is_head = self.head.is_none() && self.facts.objective.predicts();
         let tables = embedding.tables().map(Matrix::bytes).sum::<usize>()
             + if is_head { 0 } else { embedding.tokens.bytes() };
         let unused: usize = self.decoder.layers.iter().map(|layer| layer.mlp.unused(Linear::bytes)).sum();
@@ -304,8 +318,8 @@ impl Model {
             last = all - first;
             keys += layer.attention.shape.heads * layer.attention.head_dim;
         }
-        let encodes = self.facts.objective == Objective::Encode;
-        let head = if encodes { 0 } else { self.facts.vocab * self.facts.hidden };
+        let predicts = self.facts.objective.predicts();
+        let head = if predicts { self.facts.vocab * self.facts.hidden } else { 0 };
         OperationCounts {
             per_token: 2.0 * weights as f64,
             per_key: 4.0 * keys as f64,
@@ -373,9 +387,11 @@ impl Model {
             narrowed(&segments, wanted, last.is_some_and(|it| it.attention.shape.window.is_some()));
         let wanted_adapters = of_wanted(&adapters, wanted);
         let segments = pages.check(&segments);
+        let places = model.spec.padding().map(|padding| batch.places(padding));
         let input = StepInput {
             tokens: &batch.tokens,
             positions: &batch.positions,
+            places: places.as_deref().unwrap_or(&batch.positions),
             types: &batch.types,
             segments,
             wanted: Wanted { rows: wanted, segments: &narrowed, adapters: &wanted_adapters },
@@ -509,7 +525,7 @@ impl Model {
             all.extend(of_layer.into_iter().flatten().map(|(name, width)| (id(name), width)));
         }
         all.extend(self.decoder.final_norm.as_ref().map(|_| outside(Name::FinalNorm, hidden)));
-        if self.facts.objective != Objective::Encode {
+        if self.facts.objective.predicts() {
             all.push(outside(Name::Logits, self.facts.vocab));
         }
         all

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::{Buffer, Exec, Format, Matrix};
 use redline_settings::Pooling;
-use redline_weights::{Checkpoint, ConfigFile};
+use redline_weights::{Checkpoint, ConfigFile, Gguf};
 
 use crate::ModelError;
 use crate::block::pooled::{HeadLayer, PooledLayers};
@@ -77,7 +77,7 @@ pub(crate) fn files(dir: &Path) -> Result<Vec<(PathBuf, String)>, ModelError> {
 
 /// Reads the rules in a model directory; `None` if it has none. `hidden` is the width of the model's states.
 pub fn read(exec: Exec<'_>, dir: &Path, hidden: usize) -> Result<Option<SentenceRules>, ModelError> {
-    if !dir.join(MODULES).is_file() {
+    if !dir.join(MODULES).is_file() || is_cross_encoder(dir)? {
         return Ok(None);
     }
     let modules = ConfigFile::open_list(&dir.join(MODULES))?;
@@ -106,6 +106,53 @@ pub fn read(exec: Exec<'_>, dir: &Path, hidden: usize) -> Result<Option<Sentence
     let (prompts, default_prompt) = read_prompts(dir)?;
     let layers = PooledLayers::new(layers);
     Ok(Some(SentenceRules { pooling, layers, normalise, prompts, default_prompt, max_tokens, lower_case }))
+}
+
+/// `{architecture}.pooling_type` in GGUF files: how the states of a text become one vector, its number there, and its name in
+/// configurations of sentence-transformers.
+const POOLINGS: [(u32, Pooling, &str); 3] =
+    [(1, Pooling::Mean, "mean"), (2, Pooling::First, "cls"), (3, Pooling::Last, "lasttoken")];
+
+fn gguf_pooling(gguf: &Gguf) -> Result<Option<(Pooling, &'static str)>, ModelError> {
+    let metadata = gguf.metadata();
+    let key = format!("{}.pooling_type", metadata.string("general.architecture")?);
+    match metadata.opt_u32(&key)? {
+        // None, and that of a classifier.
+        None | Some(0 | 4) => Ok(None),
+        Some(number) => match POOLINGS.iter().find(|(known, ..)| *known == number) {
+            Some((_, pooling, name)) => Ok(Some((*pooling, name))),
+            None => Err(metadata.refuse(&key, "a number from 0 to 4").into()),
+        },
+    }
+}
+
+/// The rules of a GGUF file; `None` if it has none. It does not say whether vectors are divided by their length: they are, as in
+/// llama.cpp.
+pub fn of_gguf(gguf: &Gguf) -> Result<Option<SentenceRules>, ModelError> {
+    Ok(gguf_pooling(gguf)?.map(|(pooling, _)| SentenceRules {
+        pooling,
+        layers: PooledLayers::default(),
+        normalise: true,
+        prompts: BTreeMap::new(),
+        default_prompt: None,
+        max_tokens: None,
+        lower_case: false,
+    }))
+}
+
+/// The files by which a converted directory has the rules of a GGUF file.
+pub(crate) fn files_of_gguf(gguf: &Gguf) -> Result<Vec<(&'static str, Vec<u8>)>, ModelError> {
+    let Some((_, name)) = gguf_pooling(gguf)? else { return Ok(Vec::new()) };
+    let kinds = ["Transformer", "Pooling", "Normalize"];
+    let modules = kinds.iter().enumerate().map(|(index, kind)| {
+        let path = if index == 0 { String::new() } else { format!("{index}_{kind}") };
+        format!(
+            r#"{{"idx": {index}, "name": "{index}", "path": "{path}", "type": "sentence_transformers.models.{kind}"}}"#
+        )
+    });
+    let modules = format!("[{}]\n", modules.collect::<Vec<_>>().join(", "));
+    let pooling = format!("{{\"pooling_mode\": \"{name}\"}}\n");
+    Ok(vec![(MODULES, modules.into_bytes()), ("1_Pooling.config.json", pooling.into_bytes())])
 }
 
 fn read_pooling(config: &Path) -> Result<Pooling, ModelError> {
@@ -138,6 +185,12 @@ fn read_pooling(config: &Path) -> Result<Pooling, ModelError> {
     }
     // As in the library, the mean if nothing is said.
     Ok(pooling.unwrap_or(Pooling::Mean))
+}
+
+/// Whether the modules judge pairs of texts, and embed none.
+fn is_cross_encoder(dir: &Path) -> Result<bool, ModelError> {
+    let path = dir.join("config_sentence_transformers.json");
+    Ok(path.is_file() && ConfigFile::open(&path)?.opt_str("model_type")? == Some("CrossEncoder"))
 }
 
 /// A dense layer of `width` inputs; `width` becomes its number of outputs.

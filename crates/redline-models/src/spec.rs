@@ -270,6 +270,16 @@ pub struct PositionTableSpec {
     pub name: String,
     /// Number of rows before that of position 0 (RoBERTa: that of the padding token, and those before it).
     pub unused: usize,
+    /// The id of the padding token, if tokens of it have the last of these rows and the others do not count them (RoBERTa).
+    pub padding: Option<u32>,
+}
+
+impl PositionTableSpec {
+    /// The rows that tokens have, in the order in which they are kept: those of positions, of `context`, and that of the padding token.
+    pub(crate) fn kept(&self, context: usize) -> impl Iterator<Item = usize> {
+        let padding = self.padding.and(self.unused.checked_sub(1));
+        (self.unused..self.unused + context).chain(padding)
+    }
 }
 
 /// A learned embedding of which text of a pair a token belongs to, `[types, hidden]`, added to the token embedding (BERT).
@@ -281,11 +291,13 @@ pub struct TokenTypesSpec {
     pub types: usize,
 }
 
-/// What an encoder makes of a text: a number for each class.
+/// What a model without a head makes of a text: a number for each class.
 #[derive(Clone, Debug)]
 pub struct ClassifierSpec {
     /// How states become the input of the first layer.
     pub pooling: Pooling,
+    /// The id that the last token of [`Pooling::Last`] does not have (`pad_token_id`).
+    pub padding: Option<u32>,
     /// The layers; the last one has an output for each class.
     pub layers: Vec<HeadLayerSpec>,
     /// The classes (`id2label`), in the order of the outputs.
@@ -358,8 +370,24 @@ pub enum Objective {
         /// predicts token 0; otherwise row j predicts token j.
         shifted: bool,
     },
-    /// No token: states of tokens that see each other on both sides represent a text, or a classifier judges them.
-    Encode,
+    /// No token: the states of tokens represent a text, or a classifier judges them.
+    Encode {
+        /// Whether a token sees only those before it, as in the autoregressive model it was trained from; otherwise tokens see each
+        /// other on both sides.
+        causal: bool,
+    },
+}
+
+impl Objective {
+    /// Whether no row sees later rows, so that a sequence may run in pieces.
+    pub fn is_causal(self) -> bool {
+        matches!(self, Self::Next | Self::Encode { causal: true })
+    }
+
+    /// Whether it predicts tokens, by logits over the vocabulary.
+    pub fn predicts(self) -> bool {
+        !matches!(self, Self::Encode { .. })
+    }
 }
 
 /// A whole decoder or encoder.
@@ -387,7 +415,7 @@ pub struct DecoderSpec {
     pub layers: Vec<LayerSpec>,
     /// After the last layer.
     pub final_norm: Option<NormSpec>,
-    /// Whether the head is the embedding; otherwise it is a separate tensor. Encoders have none, and say `true`.
+    /// Whether the head is the embedding; otherwise it is a separate tensor. Models that predict no tokens have none, and say `true`.
     pub tied: bool,
     /// Name of the head's tensor: [`HEAD`], or another name, which then has the prefix.
     pub head: &'static str,
@@ -395,7 +423,7 @@ pub struct DecoderSpec {
     pub logits: LogitSpec,
     /// What a row of the logits predicts, and which tokens it sees.
     pub objective: Objective,
-    /// What an encoder makes of a text, if it was trained to classify.
+    /// What a model without a head makes of a text, if it was trained to classify.
     pub classifier: Option<ClassifierSpec>,
     /// Beginnings of names that never have the prefix.
     pub outside: &'static [&'static str],
@@ -442,10 +470,20 @@ impl DecoderSpec {
     /// The learned positions as a layer: `[unused + context, hidden]`.
     pub fn position_table(&self) -> Option<LinearSpec> {
         match &self.positions {
-            PositionSpec::Learned(PositionTableSpec { name, unused }) => {
+            PositionSpec::Learned(PositionTableSpec { name, unused, .. }) => {
                 Some(LinearSpec::plain(name.clone(), self.hidden, unused + self.context))
             }
             PositionSpec::Rotary(_) => None,
+        }
+    }
+
+    /// The padding token and the row that its tokens have in the table of positions, if others do not count them.
+    pub(crate) fn padding(&self) -> Option<(u32, u32)> {
+        match &self.positions {
+            PositionSpec::Learned(table) if table.unused > 0 => {
+                table.padding.map(|id| (id, self.context as u32))
+            }
+            PositionSpec::Learned(_) | PositionSpec::Rotary(_) => None,
         }
     }
 
@@ -477,7 +515,7 @@ impl DecoderSpec {
 
     /// Whether all layers may keep their keys and values in one place, one after the other: no pass needs those of an earlier one.
     pub fn shares_keys(&self) -> bool {
-        self.objective == Objective::Encode
+        self.objective == Objective::Encode { causal: false }
     }
 
     /// The rotations; none with learned positions.
@@ -506,13 +544,16 @@ impl DecoderSpec {
 
     /// The name with this family's prefix.
     pub fn prefixed(&self, name: &str) -> String {
-        Names { prefix: self.prefix, outside: self.outside }.full(name)
+        Names { prefix: self.prefix, outside: self.outside, legacy: false }.full(name)
     }
 
-    /// Determines whether the files use the family's prefix; `present` says whether they contain a name.
+    /// Determines whether the files use the family's prefix, and the old names of norms; `present` says whether they contain a name.
     pub fn names(&self, present: impl Fn(&str) -> bool) -> Names {
         let embedding = self.prefixed(&format!("{}.weight", self.embedding));
-        Names { prefix: if present(&embedding) { self.prefix } else { "" }, outside: self.outside }
+        let prefix = if present(&embedding) { self.prefix } else { "" };
+        let names = Names { prefix, outside: self.outside, legacy: true };
+        let norm = self.embedding_norm.as_ref().map(|norm| names.full(&format!("{}.weight", norm.name)));
+        Names { legacy: norm.is_some_and(|norm| present(&norm)), ..names }
     }
 }
 
@@ -521,13 +562,24 @@ impl DecoderSpec {
 pub struct Names {
     prefix: &'static str,
     outside: &'static [&'static str],
+    /// Whether norms are named as in TensorFlow (old checkpoints of BERT).
+    legacy: bool,
 }
+
+/// Ends of names of norms, and those in old checkpoints of BERT, which transformers renames too.
+const LEGACY: [(&str, &str); 2] =
+    [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
 
 impl Names {
     /// The name in files.
     pub fn full(self, name: &str) -> String {
         let is_outside = self.outside.iter().any(|start| name.starts_with(start));
-        if is_outside { name.into() } else { format!("{}{name}", self.prefix) }
+        let prefix = if is_outside { "" } else { self.prefix };
+        let mut legacy = LEGACY.iter().filter(|_| self.legacy);
+        match legacy.find_map(|(end, old)| Some((name.strip_suffix(end)?, old))) {
+            Some((start, old)) => format!("{prefix}{start}{old}"),
+            None => format!("{prefix}{name}"),
+        }
     }
 }
 

@@ -147,6 +147,7 @@ pub struct Step<'a> {
     used: usize,
     tokens: &'a [u32],
     positions: &'a [u32],
+    places: &'a [u32],
     types: &'a [u32],
     /// Segments whose keys and values are stored: the whole batch.
     stored: CheckedSegments<'a>,
@@ -186,6 +187,8 @@ pub struct StepInput<'a> {
     pub tokens: &'a [u32],
     /// Position of each row in its sequence.
     pub positions: &'a [u32],
+    /// Row of each row of the batch in the table of learned positions.
+    pub places: &'a [u32],
     /// Token type of each row.
     pub types: &'a [u32],
     /// The segments of the batch; every row belongs to exactly one.
@@ -209,7 +212,8 @@ impl<'a> Step<'a> {
         rotations: &'a [Rotation],
         input: StepInput<'a>,
     ) -> Self {
-        let StepInput { tokens, positions, types, segments, wanted, adapters, kv, plan, watchers } = input;
+        let StepInput { tokens, positions, places, types, segments, wanted, adapters, kv, plan, watchers } =
+            input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
         Self {
             exec,
@@ -217,6 +221,7 @@ impl<'a> Step<'a> {
             used: 0,
             tokens,
             positions,
+            places,
             types,
             stored: segments,
             segments: segments.get(),
@@ -239,6 +244,11 @@ impl<'a> Step<'a> {
     /// Position of each row of the batch in its sequence.
     pub fn positions(&self) -> &'a [u32] {
         self.positions
+    }
+
+    /// Row of each row of the batch in the table of learned positions.
+    pub fn places(&self) -> &'a [u32] {
+        self.places
     }
 
     /// Token type of each row of the batch.

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use redline_api::foreign::GenerationMode;
 use redline_api::{ApiError, Chat, LoadedModel};
-use redline_engine::{AdapterInfo, Cancel, EngineError, Objective, PulseState};
+use redline_engine::{AdapterInfo, Cancel, EngineError, PulseState};
 use tokio::sync::Semaphore;
 
 use crate::clock::unix_seconds;
@@ -88,7 +88,7 @@ impl App {
 
     /// How the model generates text, by name; `None`: it generates none.
     pub(crate) fn generation(&self) -> Option<&'static str> {
-        let generates = self.model.engine.info().objective != Objective::Encode;
+        let generates = self.model.engine.info().objective.predicts();
         generates.then(|| self.mode().name())
     }
 

@@ -22,11 +22,14 @@ pub(crate) struct Fault {
     param: Option<String>,
     pub(crate) retry_after: Option<u32>,
     pub(crate) form: Form,
+    /// The fact without the hint, if an input is too long and may be cut.
+    too_long: Option<String>,
 }
 
 impl Fault {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), param: None, retry_after: None, form: Form::OpenAi }
+        let (message, form) = (message.into(), Form::OpenAi);
+        Self { status, code, message, param: None, retry_after: None, form, too_long: None }
     }
 
     /// An invalid request.
@@ -79,7 +82,16 @@ impl Fault {
 
     /// The error in the form of its route.
     pub(crate) fn in_form(self, form: Form) -> Self {
-        Self { status: form.status(self.status, self.code), form, ..self }
+        match (form, self.too_long) {
+            (Form::Tei, Some(fact)) => Self {
+                status: StatusCode::PAYLOAD_TOO_LARGE,
+                message: format!("{fact}; shorten it, or cut it with `truncate` = true"),
+                form,
+                too_long: None,
+                ..self
+            },
+            (form, too_long) => Self { status: form.status(self.status, self.code), form, too_long, ..self },
+        }
     }
 
     /// An error of a request's conversion or run. `param` is the field that errors without one concern.
@@ -104,7 +116,10 @@ impl Fault {
         let message = advised(&error.to_string(), error.hint());
         match error {
             EngineError::Request { field, .. } => {
-                Self::invalid("invalid_value", message).of_field(field.unwrap_or(param))
+                let is_too_long = error.hint().is_some_and(|hint| hint.names(Setting::Truncate));
+                let too_long = is_too_long.then(|| error.to_string());
+                let fault = Self::invalid("invalid_value", message).of_field(field.unwrap_or(param));
+                Self { too_long, ..fault }
             }
             EngineError::Tokenizer(_) => Self::invalid("invalid_value", message).of_field(param),
             EngineError::NoTokenizer(_) => {
@@ -202,6 +217,25 @@ mod tests {
     fn a_long_message_is_cut_between_characters() {
         let body = Fault::invalid("invalid_value", "é".repeat(1000)).body();
         assert_eq!(body.error.message, format!("{}...", "é".repeat(300)));
+    }
+
+    /// The field `truncate` is true there, and an end to cut elsewhere.
+    #[test]
+    fn an_input_that_is_too_long_may_be_cut() {
+        use redline_engine::settings::hint;
+        let error = EngineError::Request {
+            fact: "text 0: 9 tokens exceed the maximum of 8".to_owned(),
+            hint: Some(hint!["choose an end to cut with ", Setting::Truncate.to("left|right")]),
+            field: None,
+        };
+        let told = |form| {
+            let fault = Fault::of_engine(&error, "inputs").in_form(form);
+            (fault.status.as_u16(), fault.body().error.message)
+        };
+        let fact = "text 0: 9 tokens exceed the maximum of 8; ";
+        assert_eq!(told(Form::Tei), (413, format!("{fact}shorten it, or cut it with `truncate` = true")));
+        let plain = format!("{fact}choose an end to cut with `truncate` = left|right");
+        assert_eq!(told(Form::OpenAi), (400, plain));
     }
 
     #[test]

@@ -12,12 +12,16 @@ pub(crate) enum Form {
     OpenAi,
     /// TypeSafe's: an invalid field has the status 422. The error is there in OpenAI's form too, which its client also reads.
     SystemOne,
-    /// That of Text Embeddings Inference: an invalid field has the status 422.
+    /// That of Text Embeddings Inference: an invalid field has the status 422, an inference that failed 424, and a request for which
+    /// there is no room now 429.
     Tei,
 }
 
 /// The codes of bodies that are no JSON objects, or that break off.
 const NO_JSON: [&str; 2] = ["invalid_json", "invalid_body"];
+
+/// The codes of requests for which there is no room now.
+const NO_ROOM: [&str; 2] = ["kv_full", "queue_timeout"];
 
 impl Form {
     /// The headers with the id of a request.
@@ -31,7 +35,12 @@ impl Form {
     /// The status of an error in this form. `code` is its short name.
     pub(crate) fn status(self, status: StatusCode, code: &str) -> StatusCode {
         let is_field = status == StatusCode::BAD_REQUEST && !NO_JSON.contains(&code);
-        if is_field && self != Self::OpenAi { StatusCode::UNPROCESSABLE_ENTITY } else { status }
+        match self {
+            Self::SystemOne | Self::Tei if is_field => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Tei if status == StatusCode::INTERNAL_SERVER_ERROR => StatusCode::FAILED_DEPENDENCY,
+            Self::Tei if NO_ROOM.contains(&code) => StatusCode::TOO_MANY_REQUESTS,
+            _ => status,
+        }
     }
 
     /// The body of an answer that reports an error.
@@ -126,6 +135,15 @@ mod tests {
             assert_eq!(status(form, 400, "invalid_value"), 422);
             assert_eq!(NO_JSON.map(|code| status(form, 400, code)), [400; 2]);
             assert_eq!(status(form, 404, "model_not_found"), 404);
+        }
+        for (form, failed, full) in
+            [(Form::OpenAi, 500, 503), (Form::SystemOne, 500, 503), (Form::Tei, 424, 429)]
+        {
+            assert_eq!(status(form, 500, "not_finite"), failed);
+            assert_eq!(status(form, 503, "kv_full"), full);
+            assert_eq!(status(form, 503, "queue_timeout"), full);
+            assert_eq!(status(form, 503, "draining"), 503);
+            assert_eq!(status(form, 429, "queue_full"), 429);
         }
     }
 }

@@ -182,7 +182,11 @@ fn responses(route: &Route, needs_key: bool, schemas: &mut Schemas) -> Value {
     let mut all = Map::from_iter([("200".to_owned(), success)]);
     let with_body = if route.takes_body() { STATUSES_WITH_BODY } else { &[] };
     let of_key: &[u16] = if needs_key { &[401] } else { &[] };
-    let of_form: &[u16] = if route.takes_body() && route.form != Form::OpenAi { &[422] } else { &[] };
+    let of_form: &[u16] = match route.form {
+        Form::SystemOne if route.takes_body() => &[422],
+        Form::Tei if route.takes_body() => &[422, 424],
+        Form::OpenAi | Form::SystemOne | Form::Tei => &[],
+    };
     for &status in
         [STATUSES, with_body, of_key, of_form, route.operation.further_statuses].into_iter().flatten()
     {

@@ -86,6 +86,11 @@ impl Hint {
         Self(words)
     }
 
+    /// Whether the hint names a setting.
+    pub fn names(&self, setting: Setting) -> bool {
+        self.0.iter().any(|word| matches!(word, Word::Setting(named, _) if *named == setting))
+    }
+
     /// The hint as a front end spells it.
     pub fn spelled(&self, spelling: &dyn Spelling) -> String {
         let word = |word: &Word| match word {

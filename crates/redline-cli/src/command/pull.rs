@@ -1,11 +1,11 @@
 //! `redline pull`: downloads a model from the Hugging Face hub into its local cache.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_hub::{Hub, HubError, HubOptions, PullEvent};
+use redline_hub::{GgufChoice, Hub, HubError, HubOptions, PullEvent};
 use redline_lab::number;
 use redline_weights::{Disk, HubId, WeightsError, cached_model, read_file};
 
@@ -27,7 +27,8 @@ const LONG: u64 = 128 << 20;
 
 /// The files that are downloaded, for the help.
 const FILES: &str = "Downloads what Redline reads: configuration, tokenizer, chat templates, and safetensors, or `pytorch_model.bin` if \
-    there are none. Prints the directory of the model. The cache is the one that huggingface_hub uses: each finds what the other has \
+    there are none, with the folders that `modules.json` of an embedding model names. Of a repository with GGUF files and no others, or with \
+    --file, it downloads one model. Prints the directory of the model, or the path of the GGUF file. The cache is the one that huggingface_hub uses: each finds what the other has \
     downloaded, and `--model ID` finds both. The hash of every file that is downloaded is checked; a file that the cache has, with \
     the name of the hash and the right length, is used unread. After an interruption the same command continues. A model that is \
     private or whose conditions must be accepted needs an access token: HF_TOKEN, or the one that `hf auth login` stores. A proxy \
@@ -40,6 +41,9 @@ pub(super) struct PullArgs {
     /// The model on the hub: its id, `ORG/NAME` or such as `gpt2`; `@REVISION` after it is a branch, a tag or a commit
     #[arg(value_name = "ID[@REVISION]", value_parser = value::hub_id)]
     id: HubId,
+    /// Of several models in GGUF files: the one of this name, or with this in its name, such as `Q4_K_M`; a split is downloaded whole
+    #[arg(long, value_name = "NAME")]
+    file: Option<String>,
 }
 
 /// Downloads the model and prints its directory.
@@ -47,10 +51,14 @@ pub(super) fn run(args: &PullArgs, context: &Context) -> Result<ExitCode, Failur
     let environment = context.environment;
     let id = &args.id;
     let dir = if environment.is_on(env::HF_HUB_OFFLINE) {
-        cached(id, environment)?
+        let dir = cached(id, environment)?;
+        match &args.file {
+            Some(file) => cached_file(&dir, file)?,
+            None => dir,
+        }
     } else {
         let options = options(environment)?;
-        download(id, &options, environment)?
+        download(args, &options, environment)?
     };
     output::line(&dir.display().to_string())?;
     Ok(ExitCode::SUCCESS)
@@ -64,7 +72,19 @@ fn cached(id: &HubId, environment: Environment) -> Result<PathBuf, Failure> {
     })
 }
 
-fn download(id: &HubId, options: &HubOptions, environment: Environment) -> Result<PathBuf, Failure> {
+/// A GGUF file of a model that the cache has, by its path.
+fn cached_file(dir: &Path, file: &str) -> Result<PathBuf, Failure> {
+    let path = dir.join(file);
+    let is_inside = Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+    if is_inside && path.is_file() {
+        return Ok(path);
+    }
+    let hint = format!("nothing is downloaded while {} is set: unset it", env::HF_HUB_OFFLINE.name);
+    Err(Failure::failed(format!("there is no file `{file}`\n  in `{}`", dir.display()), Some(hint)))
+}
+
+fn download(args: &PullArgs, options: &HubOptions, environment: Environment) -> Result<PathBuf, Failure> {
+    let id = &args.id;
     let Some(cache) = hub_roots(environment).caches().into_iter().next() else {
         let hint = format!("set {} to a directory", env::HF_HUB_CACHE.name);
         return Err(Failure::failed(
@@ -78,7 +98,8 @@ fn download(id: &HubId, options: &HubOptions, environment: Environment) -> Resul
     };
     let mut report = Report::new(id);
     let hub = Hub::new(options).map_err(failed)?;
-    let pulled = hub.pull(id, &cache, Disk::default(), &mut |event| report.show(&event));
+    let pulled =
+        hub.pull(id, args.file.as_deref(), &cache, Disk::default(), &mut |event| report.show(&event));
     report.bar.clear();
     pulled.map_err(failed)
 }
@@ -145,8 +166,18 @@ fn hint(error: &HubError, id: &HubId, options: &HubOptions) -> Option<String> {
         }
         HubError::Broken { .. } => again,
         HubError::Hash { .. } => "the file on the hub is damaged, or something on the way changes it: try again later".to_owned(),
+        HubError::Choice { models, .. } => {
+            let size = |model: &GgufChoice| model.bytes.map_or("of unknown size".to_owned(), number::bytes);
+            let files = |model: &GgufChoice| {
+                if model.files > 1 { format!(", {}", number::count(model.files, "file")) } else { String::new() }
+            };
+            let line = |model: &GgufChoice| format!("\n  {}  {}{}", model.name, size(model), files(model));
+            let list: String = models.iter().map(line).collect();
+            format!("`redline pull {id} --file NAME` downloads one of these:{list}")
+        }
         HubError::Unusable { .. } => {
-            "Redline reads models in the format of transformers: `config.json` with safetensors or PyTorch weights".to_owned()
+            "Redline reads models in the format of transformers, `config.json` with safetensors or PyTorch weights, and GGUF files"
+                .to_owned()
         }
         HubError::Disk(WeightsError::Io { error, .. })
             if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>

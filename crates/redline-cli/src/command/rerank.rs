@@ -60,7 +60,7 @@ pub(super) struct RerankArgs {
 fn help() -> String {
     format!(
         "The template is a text with {{query}} and {{document}} once each, ending where the model is to write yes or no. The \
-         default one is {:?}, for models that follow instructions; a model that was trained to rerank needs the template of its \
+         default one is {:?}, for models that follow instructions, and for Qwen3-Reranker that of its training; any other model that was trained to rerank needs the template of its \
          training, and with any other template its order means nothing. With the default template a label gets a leading space; \
          with --template it is used unchanged, so it has to include a leading space if the model writes one. With --chat, the \
          template is the user's message in the model's chat template, {:?} unless given, and a label is the beginning of the \
@@ -81,6 +81,7 @@ pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Fail
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;
         let (loaded, chat) = args.flags.load(&model, context)?;
+        note_form(&loaded, args);
         let mut rerankings =
             Rerankings { loaded: &loaded, defaults: defaults(args), chat, quiet: args.flags.quiet };
         let interrupt = Interrupt::install()?;
@@ -90,8 +91,20 @@ pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Fail
     }
     let request = request(args)?;
     let (loaded, mut chat) = args.flags.load(&model, context)?;
+    note_form(&loaded, args);
     let options = judge::framed(chat.as_mut(), request.options, RerankRequest::INSTRUCTION)?;
     rerank_once(&loaded, args, RerankRequest { options, ..request })
+}
+
+/// Says that the model's own template is used.
+fn note_form(loaded: &LoadedModel, args: &RerankArgs) {
+    let is_used = !args.flags.quiet && !args.flags.has_chat() && args.flags.options().template.is_none();
+    if let Some(form) = loaded.engine.rerank_form().filter(|_| is_used) {
+        message::note(&format!(
+            "documents are judged in the template that the model was trained with ({}); `--template` replaces it",
+            form.source
+        ));
+    }
 }
 
 fn rerank_once(loaded: &LoadedModel, args: &RerankArgs, request: RerankRequest) -> Result<ExitCode, Failure> {

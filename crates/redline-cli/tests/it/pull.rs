@@ -69,6 +69,27 @@ fn a_pulled_model_answers_under_its_name() {
 }
 
 #[test]
+fn gguf_files_are_listed_with_their_sizes_and_chosen_by_name() {
+    let files = [File::large("m-Q4_K_M.gguf", &[4; 2048]), File::large("m-Q8_0.gguf", b"eight")];
+    let (hub, home) = (TestHub::start(&files), tempdir().unwrap());
+    let pull = |arguments: &[&str]| run(home.path(), &hub.endpoint, &[], arguments);
+    pull(&["pull", ID]).failed(&[
+        "there are 2 models in GGUF files",
+        "`redline pull org/name --file NAME`",
+        "m-Q4_K_M.gguf  2",
+        "m-Q8_0.gguf  5",
+    ]);
+    let pulled = pull(&["pull", ID, "--file", "q4_k_m"]).ok();
+    assert_eq!(pulled.out, snapshot(home.path()) + "/m-Q4_K_M.gguf\n");
+    pull(&["pull", ID, "--file", "Q5_K"]).failed(&["no GGUF file is called `Q5_K`", "m-Q8_0.gguf"]);
+    let offline = [("HF_HUB_OFFLINE", "1")];
+    let cached = |file: &str| run(home.path(), &hub.endpoint, &offline, &["pull", ID, "--file", file]);
+    assert_eq!(cached("m-Q4_K_M.gguf").ok().out, pulled.out);
+    cached("m-Q8_0.gguf").failed(&["there is no file `m-Q8_0.gguf`", "HF_HUB_OFFLINE"]);
+    cached("../refs/main").failed(&["there is no file"]);
+}
+
+#[test]
 fn a_revision_is_found_under_the_same_words() {
     let (hub, home) = (TestHub::start(&demo()), tempdir().unwrap());
     let id = "org/name@refs/pr/1";

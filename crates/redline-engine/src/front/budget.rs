@@ -5,7 +5,6 @@ use std::fmt;
 use redline_kernels::Format;
 use redline_kernels::op::kv::{KvFormat, KvShape, PAGE_TOKENS, page_bytes};
 use redline_models::Loader;
-use redline_models::spec::Objective;
 use redline_settings::{Setting, hint};
 
 use super::Engine;
@@ -42,7 +41,7 @@ impl Room {
             output_row: arena(0, 2) - arena(0, 1),
             page: page_bytes(&shapes) as u64,
             pages_in_flight: if options.disk().is_some() { PAGES_IN_FLIGHT } else { 0 },
-            in_one_pass: loader.objective() != Objective::Next,
+            in_one_pass: !loader.objective().is_causal(),
         };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
         Ok(Self { context, kv_format, budget, pages })

@@ -111,7 +111,7 @@ impl Engine {
     fn shifted(&self) -> Result<bool, EngineError> {
         match self.info.objective {
             Objective::Masked { shifted } => return Ok(shifted),
-            Objective::Encode => return Err(self.only_encodes()),
+            Objective::Encode { .. } => return Err(self.only_encodes()),
             Objective::Next => {}
         }
         let fact = format!("`{}` predicts the token that follows and fills no masks", self.info.architecture);

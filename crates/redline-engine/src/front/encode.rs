@@ -14,7 +14,7 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::mode::encode::{EncodeJob, EncodeTask, EncodeText, Finish};
 use crate::plan::Buckets;
-use crate::request::{AdapterChoice, EmbedRequest, Prompt, Queueing};
+use crate::request::{EmbedRequest, JudgeOptions, Prompt};
 
 impl Engine {
     /// Makes a vector of each text.
@@ -79,12 +79,13 @@ impl Engine {
         Ok(EncodeJob {
             texts: texts.collect::<Result<_, EngineError>>()?,
             pooling,
+            padding: None,
             finish: Finish::Embedding {
                 rules: rules.cloned(),
                 dimensions,
                 normalise: request.normalise.unwrap_or_else(|| rules.is_none_or(|rules| rules.normalise)),
             },
-            sees_both_sides: self.info.objective == Objective::Encode,
+            sees_both_sides: !self.info.objective.is_causal(),
             cache_salt: request.cache_salt.clone(),
             noun: "text",
             kernel_path: self.info.kernel_path.clone(),
@@ -128,7 +129,7 @@ impl Engine {
     pub(super) fn encode_limits(&self) -> Limits<'_> {
         let limits = self.limits();
         let most = self.sentence.as_ref().and_then(|rules| rules.max_tokens).unwrap_or(usize::MAX);
-        let pass = if self.info.objective == Objective::Encode { Buckets::MOST_TOKENS } else { usize::MAX };
+        let pass = if self.info.objective.is_causal() { usize::MAX } else { Buckets::MOST_TOKENS };
         Limits { context: limits.context.min(most).min(pass), ..limits }
     }
 
@@ -143,6 +144,17 @@ impl Engine {
         let ids = limits.tokenizer()?.encode(text, true)?;
         let around = limits.special_ends(&ids);
         self.fitted(place, ids, around, truncate)
+    }
+
+    /// One prompt as it is written. With `add_special_tokens`, special tokens are put around it, and those that it begins with stand
+    /// once.
+    pub(super) fn encode_prompt(
+        &self,
+        place: (&str, usize),
+        prompt: &str,
+        add_special_tokens: bool,
+    ) -> Result<EncodeText, EngineError> {
+        self.fitted(place, self.encode_limits().text(prompt, add_special_tokens)?, (0, 0), None)
     }
 
     /// Ids that fit the context and the memory budget. The first and the last ones, as many as `around` says, are never cut.
@@ -161,10 +173,10 @@ impl Engine {
     /// Refuses a text that would never fit the memory budget.
     fn check_fits(&self, (noun, index): (&str, usize), tokens: usize) -> Result<(), EngineError> {
         let what = format_args!("{noun} {index}");
-        if self.info.objective == Objective::Encode {
-            self.check_canvas(what, tokens, 1, 0)
-        } else {
+        if self.info.objective.is_causal() {
             self.check_room(what, &[tokens], 1)
+        } else {
+            self.check_canvas(what, tokens, 1, 0)
         }
     }
 
@@ -175,21 +187,22 @@ impl Engine {
         classifier: Arc<Classifier>,
         noun: &'static str,
         cancels: Vec<Cancel>,
-        (timeout_s, queueing): (Option<f64>, Queueing),
-        adapters: &[AdapterChoice],
+        options: JudgeOptions,
         answer: Answer<EncodeOutcome>,
     ) -> Result<(), EngineError> {
-        let timeout_s = checked_timeout(timeout_s)?;
+        let timeout_s = checked_timeout(options.timeout_s)?;
         let job = EncodeJob {
             texts,
             pooling: classifier.pooling,
+            padding: classifier.padding,
             finish: Finish::Classes(classifier),
-            sees_both_sides: true,
-            cache_salt: String::new(),
+            sees_both_sides: !self.info.objective.is_causal(),
+            cache_salt: options.cache_salt,
             noun,
             kernel_path: self.info.kernel_path.clone(),
         };
-        self.run(EncodeTask::new(job, answer), cancels, timeout_s, queueing, adapters)
+        let task = EncodeTask::new(job, answer);
+        self.run(task, cancels, timeout_s, options.queueing, &options.adapters)
     }
 }
 

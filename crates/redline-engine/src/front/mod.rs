@@ -29,7 +29,10 @@ use redline_settings::{Command, Pooling, Setting, hint};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
+pub use self::judge::own_form::RerankForm;
+
 use self::budget::Room;
+use self::judge::own_form;
 use crate::adapters::resident::SequenceAdapters;
 use crate::adapters::source::Directories;
 use crate::adapters::{AdapterLoader, Store};
@@ -129,6 +132,8 @@ pub struct Engine {
     sentence: Option<Arc<SentenceRules>>,
     /// What the model makes of a text, if it was trained to classify.
     classifier: Option<Arc<Classifier>>,
+    /// How the model was trained to rerank, if its files say so.
+    rerank_form: Option<RerankForm>,
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
     /// Adapters, if the options allow some.
@@ -168,6 +173,7 @@ struct Parts {
     room: Room,
     tokenizer: Option<Tokenizer>,
     sentence: Option<SentenceRules>,
+    rerank_form: Option<RerankForm>,
     end_ids: Vec<u32>,
     mask_id: Option<u32>,
 }
@@ -205,9 +211,13 @@ impl Parts {
                 let (tokenizer, model) = (tokenizer?, model?);
                 let sentence = match files.gguf() {
                     None => sentence::read(exec, path, model.facts().hidden)?,
-                    Some(_) => None,
+                    Some(gguf) => sentence::of_gguf(gguf)?,
                 };
-                Ok(Self { name, model, identity, room, tokenizer, sentence, end_ids, mask_id })
+                let rerank_form = match &vocabulary {
+                    Some(vocabulary) => own_form::of_gguf(vocabulary),
+                    None => own_form::of_directory(path, model.facts().architecture)?,
+                };
+                Ok(Self { name, model, identity, room, tokenizer, sentence, rerank_form, end_ids, mask_id })
             }
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;
@@ -221,6 +231,7 @@ impl Parts {
                     model: loader.load(exec)?,
                     room,
                     sentence: None,
+                    rerank_form: None,
                     tokenizer: Some(Tokenizer::from_bytes("tokenizer.json", e.tokenizer)?),
                     end_ids: end_ids(&config, Some(&generation))?,
                     mask_id: mask_id(&config)?,
@@ -359,7 +370,7 @@ impl Engine {
     pub fn load(options: Options) -> Result<Self, EngineError> {
         check(&options)?;
         let simd = options.tier.map_or_else(|| Ok(Simd::best()), Simd::new)?;
-        let Parts { name, mut model, identity, room, tokenizer, sentence, end_ids, mask_id } =
+        let Parts { name, mut model, identity, room, tokenizer, sentence, rerank_form, end_ids, mask_id } =
             Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
         let spec = model.adapter_builder().spec().clone();
@@ -407,6 +418,7 @@ impl Engine {
             tokenizer,
             sentence: sentence.map(Arc::new),
             classifier,
+            rerank_form,
             end_ids,
             inbox,
             loader,
@@ -531,15 +543,17 @@ impl Engine {
                 let hint = hint!["take ", Command::Diffuse, ", or an autoregressive model such as Qwen2.5"];
                 Err(EngineError::request(fact, hint))
             }
-            Objective::Encode => Err(self.only_encodes()),
+            Objective::Encode { .. } => Err(self.only_encodes()),
         }
     }
 
-    /// The error for a request that an encoder cannot answer.
+    /// The error for a request that a model without a head cannot answer.
     fn only_encodes(&self) -> EngineError {
-        let fact = format!("`{}` is an encoder: it predicts no tokens", self.info.architecture);
+        let what =
+            if self.info.objective.is_causal() { "has a classifier and no head" } else { "is an encoder" };
+        let fact = format!("`{}` {what}: it predicts no tokens", self.info.architecture);
         if self.info.classes.is_some() {
-            return EngineError::request(fact, "use it to rerank, or take a generative model");
+            return EngineError::request(fact, "use it to classify or to rerank, or take a generative model");
         }
         EngineError::request(fact, hint!["take ", Command::Embed, ", or a generative model"])
     }

@@ -3,7 +3,6 @@
 use std::sync::mpsc::channel;
 
 use redline_models::activation::ActivationId;
-use redline_models::spec::Objective;
 
 use super::Engine;
 use crate::error::EngineError;
@@ -21,7 +20,7 @@ impl Engine {
     /// every activation to `log`. Requests wait meanwhile. Plans, memory and bits are those of an ordinary request.
     pub fn observe(&self, steps: Vec<Vec<u32>>, log: ActivationLog) -> Result<(), EngineError> {
         // Each step of a model whose rows see later rows is a canvas of its own.
-        let canvases = self.info.objective != Objective::Next;
+        let canvases = !self.info.objective.is_causal();
         let lengths = || steps.iter().map(Vec::len);
         let total = if canvases { lengths().max().unwrap_or(0) } else { lengths().sum() };
         if let Some(empty) = steps.iter().position(Vec::is_empty) {

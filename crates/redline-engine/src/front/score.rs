@@ -65,7 +65,7 @@ impl Engine {
                 let task = MaskedScoreTask::new(job, masks, answer);
                 self.run(task, cancels, timeout_s, queueing, &adapters)
             }
-            Objective::Encode => Err(self.only_encodes()),
+            Objective::Encode { .. } => Err(self.only_encodes()),
         }
     }
 
@@ -74,7 +74,7 @@ impl Engine {
     pub(crate) fn label_tail<'a>(&self, labels: impl IntoIterator<Item = &'a Vec<u32>>) -> usize {
         let longest = labels.into_iter().map(Vec::len).max().unwrap_or(0);
         match self.info.objective {
-            Objective::Next | Objective::Encode => longest.saturating_sub(1),
+            Objective::Next | Objective::Encode { .. } => longest.saturating_sub(1),
             Objective::Masked { .. } => longest,
         }
     }
@@ -83,7 +83,7 @@ impl Engine {
     pub(crate) fn score_limits(&self) -> Limits<'_> {
         let limits = self.limits();
         match self.info.objective {
-            Objective::Next | Objective::Encode => limits,
+            Objective::Next | Objective::Encode { .. } => limits,
             Objective::Masked { .. } => {
                 Limits { context: limits.context.min(Buckets::MOST_TOKENS), ..limits }
             }

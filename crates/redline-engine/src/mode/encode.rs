@@ -23,6 +23,8 @@ use crate::scheduler::{Done, Next, Opening, Origin};
 pub(crate) struct EncodeJob {
     pub(crate) texts: Vec<EncodeText>,
     pub(crate) pooling: Pooling,
+    /// The id that the last token of [`Pooling::Last`] does not have.
+    pub(crate) padding: Option<u32>,
     pub(crate) finish: Finish,
     /// Whether rows see later rows.
     pub(crate) sees_both_sides: bool,
@@ -121,11 +123,15 @@ impl EncodeTask {
 
     /// Positions whose states are pooled.
     fn wanted(&self, text: usize) -> std::ops::Range<usize> {
-        let tokens = self.job.texts[text].ids.len();
+        let ids = &self.job.texts[text].ids;
         match self.job.pooling {
             Pooling::First => 0..1,
-            Pooling::Mean => 0..tokens,
-            Pooling::Last => tokens - 1..tokens,
+            Pooling::Mean => 0..ids.len(),
+            Pooling::Last => {
+                // As in the reference, the first token of a text that is nothing but padding.
+                let last = ids.iter().rposition(|id| Some(*id) != self.job.padding).unwrap_or(0);
+                last..last + 1
+            }
         }
     }
 

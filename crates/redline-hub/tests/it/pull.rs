@@ -2,12 +2,13 @@
 
 use std::fs;
 
+use redline_hub::HubError;
 use redline_weights::Disk;
 use serde_json::json;
 use tempfile::tempdir;
 
 use crate::server::{COMMIT, File, ID, TestHub};
-use crate::{message, model, options, pull, pull_with, resolved};
+use crate::{message, model, options, pull, pull_file, pull_with, resolved};
 
 const LIST: &str = "GET /api/models/org/name/revision/main?blobs=true 0";
 
@@ -92,6 +93,83 @@ fn the_shards_of_the_index_are_downloaded_and_no_others() {
     );
     assert_eq!(message(pull(&hub, cache.path()), &hub), expect);
     assert!(resolved(cache.path()).is_err());
+}
+
+#[test]
+fn the_modules_of_an_embedding_model_come_with_it() {
+    let list =
+        |dense: &str| json!([{"path": ""}, {"path": "1_Pooling"}, {"path": dense}, {"path": "3_Normalize"}]);
+    let files = |dense: &str| {
+        let mut files = model();
+        files.extend([
+            File::small("modules.json", list(dense).to_string().as_bytes()),
+            File::small("config_sentence_transformers.json", b"{}"),
+            File::small("1_Pooling/config.json", b"{\"pooling_mode\": \"cls\"}"),
+            File::small("2_Dense/config.json", b"{ }"),
+            File::large("2_Dense/model.safetensors", b"dense"),
+            File::small("2_Dense/run.py", b"raise SystemExit"),
+            File::small("4_Other/config.json", b"{  }"),
+        ]);
+        files
+    };
+    let (hub, cache) = (TestHub::start(&files("2_Dense")), tempdir().unwrap());
+    let dir = pull(&hub, cache.path()).unwrap();
+    for name in [
+        "modules.json",
+        "config_sentence_transformers.json",
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+    ] {
+        let content = files("2_Dense").into_iter().find(|file| file.name == name).unwrap().content;
+        assert_eq!(fs::read(dir.join(name)).unwrap(), content, "{name}");
+    }
+    assert!(!dir.join("2_Dense/run.py").exists() && !dir.join("4_Other").exists());
+    for hostile in ["../2_Dense", "/2_Dense", "a/../../b", ".", "a\\b"] {
+        let (hub, cache) = (TestHub::start(&files(hostile)), tempdir().unwrap());
+        let expect = format!("`modules.json` names the folder `{hostile}`");
+        assert!(message(pull(&hub, cache.path()), &hub).contains(&expect), "{hostile}");
+        assert!(resolved(cache.path()).is_err(), "{hostile}");
+    }
+}
+
+#[test]
+fn a_model_in_gguf_files_is_chosen_by_name() {
+    let files = [
+        File::small("README.md", b"# Quantised"),
+        File::large("m-Q4_K_M.gguf", b"four"),
+        File::large("big/m-Q8_0-00001-of-00002.gguf", b"eight"),
+        File::large("big/m-Q8_0-00002-of-00002.gguf", b"bits"),
+    ];
+    let hub = TestHub::start(&files);
+    let pulled = |file: Option<&str>| {
+        let cache = tempdir().unwrap();
+        let pulled = pull_file(&options(&hub.endpoint), (ID, file), cache.path(), Disk::default()).0;
+        (pulled, cache)
+    };
+    let (path, cache) = pulled(Some("Q8_0"));
+    let path = path.unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"eight");
+    assert_eq!(fs::read(path.with_file_name("m-Q8_0-00002-of-00002.gguf")).unwrap(), b"bits");
+    let snapshot = resolved(cache.path()).unwrap();
+    assert_eq!(path, snapshot.join("big/m-Q8_0-00001-of-00002.gguf"));
+    assert!(!snapshot.join("m-Q4_K_M.gguf").exists());
+    let (path, cache) = pulled(Some("m-Q4_K_M.gguf"));
+    assert_eq!(path.unwrap(), resolved(cache.path()).unwrap().join("m-Q4_K_M.gguf"));
+    let Err(HubError::Choice { models, .. }) = pulled(None).0 else { panic!("two models") };
+    let models: Vec<_> = models.iter().map(|it| (it.name.as_str(), it.files, it.bytes)).collect();
+    let expect = [("m-Q4_K_M.gguf", 1, Some(4)), ("big/m-Q8_0-00001-of-00002.gguf", 2, Some(9))];
+    assert_eq!(models, expect);
+    // One that is named comes before weights in another format.
+    let mut both = model();
+    both.push(File::large("m.gguf", b"gguf"));
+    let hub = TestHub::start(&both);
+    let pulled = |file: Option<&str>| {
+        let cache = tempdir().unwrap();
+        let path = pull_file(&options(&hub.endpoint), (ID, file), cache.path(), Disk::default()).0.unwrap();
+        (path.ends_with("m.gguf"), cache)
+    };
+    assert!(pulled(Some("m")).0 && !pulled(None).0);
 }
 
 #[test]

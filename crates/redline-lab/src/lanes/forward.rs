@@ -118,7 +118,7 @@ fn checked_row(trials: &Trials<'_>, case: Case) -> Result<Row> {
         (Objective::Next, Wanted::Last) => pass(engine, sequences),
         (Objective::Next, Wanted::All) => prompts(trials.bench, engine, sequences),
         (Objective::Masked { .. }, logits) => canvases(trials.bench, engine, sequences, logits),
-        (Objective::Encode, states) => texts(engine, sequences, states),
+        (Objective::Encode { .. }, states) => texts(engine, sequences, states),
     };
     let (_, expected) = pass(&sequences)?;
     for index in [0, case.batch - 1] {
@@ -217,8 +217,8 @@ fn same(expected: &[Vec<u32>], now: &[Vec<u32>]) -> Result<()> {
 fn work(info: &ModelInfo, case: Case) -> Work {
     let (batch, length) = (case.batch as f64, case.length as f64);
     let keys = match info.objective {
-        Objective::Next => keys_seen(0, case.length),
-        Objective::Masked { .. } | Objective::Encode => length * length,
+        Objective::Next | Objective::Encode { causal: true } => keys_seen(0, case.length),
+        Objective::Masked { .. } | Objective::Encode { causal: false } => length * length,
     };
     let outputs = match case.logits {
         Wanted::Last => batch,

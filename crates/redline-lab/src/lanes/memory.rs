@@ -222,7 +222,7 @@ fn kv_bytes(info: &ModelInfo, case: Case) -> u64 {
 fn activation_bytes(info: &ModelInfo, case: Case) -> u64 {
     let (rows, outputs) = match info.objective {
         Objective::Next => ((case.batch * case.prompt_tokens).min(info.max_chunk), case.batch),
-        Objective::Masked { .. } | Objective::Encode => {
+        Objective::Masked { .. } | Objective::Encode { .. } => {
             let canvas = case.prompt_tokens + case.new_tokens;
             ((case.batch * canvas).min(info.max_chunk.max(canvas)), case.batch * case.new_tokens)
         }

@@ -4,7 +4,7 @@ use redline_weights::{AdapterFiles, BaseModule, Checkpoint, Checksum, ModuleKind
 
 use crate::ModelError;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, HEAD, LinearSpec, Objective};
+use crate::spec::{DecoderSpec, HEAD, LinearSpec};
 
 /// The part of a model that an adapter changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,7 +135,7 @@ pub(super) fn modules_of<'a>(
         }
     }
     // Transformers has a module for a tied head, too; LLaDA's code does not.
-    if with_head && (!spec.tied || spec.head == HEAD) && spec.objective != Objective::Encode {
+    if with_head && (!spec.tied || spec.head == HEAD) && spec.objective.predicts() {
         let path = spec.names(|_| true).full(spec.head);
         let path = path.strip_suffix(".weight").unwrap_or(&path).to_owned();
         let base = BaseModule { path, kind: ModuleKind::Head, inputs: spec.hidden, outputs: spec.vocab };

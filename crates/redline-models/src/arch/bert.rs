@@ -7,6 +7,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, check_eps, check_head_dim, config_error, layers, positive};
+use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::labels;
 use crate::spec::{
@@ -16,10 +18,14 @@ use crate::spec::{
 };
 
 /// In `config.json`: `BertModel`.
-pub const MODEL: Architecture = Architecture { name: "BertModel", model_type: "bert", spec, gguf: None };
+pub const MODEL: Architecture =
+    Architecture { name: "BertModel", model_type: "bert", spec, gguf: Some(GGUF) };
 /// In `config.json`: `BertForSequenceClassification`.
 pub const CLASSIFIER: Architecture =
     Architecture { name: "BertForSequenceClassification", model_type: "bert", spec: classifier, gguf: None };
+
+const GGUF: GgufDialect =
+    GgufDialect { architecture: "bert", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     encoder(config, "bert.", 0)
@@ -30,6 +36,19 @@ fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let mut spec = encoder(config, "bert.", 0)?;
     classify(config, &mut spec, ["pooler.dense", "classifier"])?;
     Ok(spec)
+}
+
+/// RoBERTa and XLM-R have this name, too, without the positions that no token has.
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_encoder()?;
+    keys.copy_numbers(&[("attention.layer_norm_epsilon", "layer_norm_eps")])?;
+    let types = keys.token_types();
+    keys.config().set("type_vocab_size", types);
+    if keys.set_classes()? {
+        keys.require_classifier()?;
+        keys.rename(CLASSIFIER.name, CLASSIFIER.model_type);
+    }
+    Ok(())
 }
 
 /// Tensors of the pooler, which represents no text.
@@ -87,7 +106,8 @@ impl Sizes {
     }
 }
 
-/// The encoder without a head. The first `unused` positions are not those of tokens.
+/// The encoder without a head. The first `unused` positions are not those of tokens; the last of them is that of the padding token,
+/// whose id it is.
 pub(super) fn encoder(
     config: &ConfigFile,
     prefix: &'static str,
@@ -126,13 +146,14 @@ pub(super) fn encoder(
         positions: PositionSpec::Learned(PositionTableSpec {
             name: "embeddings.position_embeddings".into(),
             unused,
+            padding: unused.checked_sub(1).map(|id| id as u32),
         }),
         layers: (0..layers(config, "num_hidden_layers")?).map(|i| sizes.layer(i)).collect(),
         final_norm: None,
         tied: true,
         head: HEAD,
         logits: LogitSpec::default(),
-        objective: Objective::Encode,
+        objective: Objective::Encode { causal: false },
         classifier: None,
         outside: &["classifier."],
         ignored: POOLER,
@@ -166,7 +187,7 @@ pub(super) fn classify(
         layer(dense, spec.hidden, ActivationFunction::Tanh),
         layer(output, labels.len(), ActivationFunction::None),
     ];
-    spec.classifier = Some(ClassifierSpec { pooling: Pooling::First, layers, labels });
+    spec.classifier = Some(ClassifierSpec { pooling: Pooling::First, padding: None, layers, labels });
     spec.ignored = &[POSITION_IDS];
     Ok(())
 }

@@ -13,6 +13,13 @@ use crate::spec::{DecoderSpec, NormKind, NormSpec, NormsSpec};
 /// In `config.json`: `Gemma2ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Gemma2ForCausalLM", model_type: "gemma2", spec, gguf: Some(GGUF) };
+/// In `config.json`: `Gemma2ForSequenceClassification`.
+pub const CLASSIFIER: Architecture = Architecture {
+    name: "Gemma2ForSequenceClassification",
+    model_type: "gemma2",
+    spec: |config| family::classifier(config, spec(config)?),
+    gguf: None,
+};
 
 /// Keys that Gemma 2 and 3 honour.
 pub(super) const KEYS: &[&str] = &[

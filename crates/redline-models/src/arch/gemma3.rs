@@ -15,6 +15,13 @@ use crate::spec::{DecoderSpec, Objective};
 /// In `config.json`: `Gemma3ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Gemma3ForCausalLM", model_type: "gemma3_text", spec, gguf: Some(GGUF) };
+/// In `config.json`: `Gemma3TextForSequenceClassification`.
+pub const CLASSIFIER: Architecture = Architecture {
+    name: "Gemma3TextForSequenceClassification",
+    model_type: "gemma3_text",
+    spec: |config| family::classifier(config, spec(config)?),
+    gguf: None,
+};
 
 /// In `config.json`: `Gemma3TextModel`, an encoder without a head.
 pub const ENCODER: Architecture =
@@ -38,7 +45,7 @@ fn encoder(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     }
     let window = family::sliding_window(config)?.map(|window| window / 2 + 1);
     let spec = layers(config, window)?;
-    Ok(DecoderSpec { tied: true, objective: Objective::Encode, ..spec })
+    Ok(DecoderSpec { tied: true, objective: Objective::Encode { causal: false }, ..spec })
 }
 
 fn layers(config: &ConfigFile, window: Option<usize>) -> Result<DecoderSpec, ModelError> {

@@ -81,7 +81,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         embedding_scale: 1.0,
         token_types: None,
         embedding_norm: None,
-        positions: PositionSpec::Learned(PositionTableSpec { name: "wpe".into(), unused: 0 }),
+        positions: PositionSpec::Learned(PositionTableSpec { name: "wpe".into(), unused: 0, padding: None }),
         layers: (0..layers(config, "n_layer")?).map(layer).collect(),
         final_norm: Some(norm("ln_f".into())),
         tied: config.bool_or("tie_word_embeddings", true)?,

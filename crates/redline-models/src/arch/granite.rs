@@ -17,7 +17,8 @@ pub const ARCHITECTURE: Architecture =
 const GGUF: GgufDialect =
     GgufDialect { architecture: "granite", pairs_rows: true, mlp_norm: MLP_NORM, config: gguf };
 
-const KEYS: &[&str] = &[
+/// Keys that Granite 3 and 4 honour.
+pub(super) const KEYS: &[&str] = &[
     "attention_bias",
     "mlp_bias",
     "rope_scaling",
@@ -30,6 +31,11 @@ const KEYS: &[&str] = &[
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, KEYS)?;
+    decoder(config)
+}
+
+/// The decoder with its factors.
+pub(super) fn decoder(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let bias = config.bool_or("attention_bias", false)?;
     let options = Options {
         qkv_bias: bias,
@@ -56,8 +62,24 @@ fn factor(config: &ConfigFile, key: &str) -> Result<f32, WeightsError> {
     if factor > 0.0 && factor.is_finite() { Ok(factor) } else { Err(config.refuse(key, "a positive number")) }
 }
 
+/// Dense models of Granite 4 have this name, too, with keys of the layers and experts that they do not have.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    const FINETUNED: &str = "rope.scaling.finetuned";
     keys.set_common()?;
+    keys.leave_out(&[
+        "ssm.conv_kernel",
+        "ssm.state_size",
+        "ssm.group_count",
+        "ssm.inner_size",
+        "ssm.time_step_rank",
+    ]);
+    // The switch of the rotation.
+    if keys.opt_bool(FINETUNED)? == Some(false) {
+        return Err(keys.refuse(FINETUNED, "`true`, with which queries and keys are rotated"));
+    }
+    if let Some(inner) = keys.opt_count("expert_shared_feed_forward_length")?.filter(|inner| *inner > 0) {
+        keys.config().set("intermediate_size", inner);
+    }
     keys.set_presence("attention_bias", "blk.0.attn_q.bias");
     keys.set_presence("mlp_bias", "blk.0.ffn_gate.bias");
     keys.copy_numbers(&[

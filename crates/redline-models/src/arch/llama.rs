@@ -2,7 +2,7 @@
 
 use redline_weights::ConfigFile;
 
-use super::Architecture;
+use super::{Architecture, mixtral};
 use crate::ModelError;
 use crate::family::{self, Options};
 use crate::gguf::dialect::{GgufDialect, MLP_NORM};
@@ -13,6 +13,13 @@ use crate::spec::DecoderSpec;
 /// In `config.json`: `LlamaForCausalLM`.
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "LlamaForCausalLM", model_type: "llama", spec, gguf: Some(GGUF) };
+/// In `config.json`: `LlamaForSequenceClassification`.
+pub const CLASSIFIER: Architecture = Architecture {
+    name: "LlamaForSequenceClassification",
+    model_type: "llama",
+    spec: |config| family::classifier(config, spec(config)?),
+    gguf: None,
+};
 
 const GGUF: GgufDialect =
     GgufDialect { architecture: "llama", pairs_rows: true, mlp_norm: MLP_NORM, config: gguf };
@@ -30,8 +37,11 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     family::decoder(config, &options)
 }
 
-/// Mistral's models have this name, too.
+/// Mistral's models have this name, too, and with experts those of Mixtral.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    if keys.opt_count("expert_count")?.is_some_and(|experts| experts > 0) {
+        return mixtral::gguf(keys);
+    }
     keys.set_common()?;
     keys.set_presence("attention_bias", "blk.0.attn_q.bias");
     keys.set_presence("mlp_bias", "blk.0.ffn_gate.bias");

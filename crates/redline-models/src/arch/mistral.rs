@@ -11,6 +11,13 @@ use crate::spec::DecoderSpec;
 /// In `config.json`: `MistralForCausalLM`.
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "MistralForCausalLM", model_type: "mistral", spec, gguf: None };
+/// In `config.json`: `MistralForSequenceClassification`.
+pub const CLASSIFIER: Architecture = Architecture {
+    name: "MistralForSequenceClassification",
+    model_type: "mistral",
+    spec: |config| family::classifier(config, spec(config)?),
+    gguf: None,
+};
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &["sliding_window", "rope_scaling", "rope_parameters"])?;

@@ -6,11 +6,12 @@ use super::Architecture;
 use crate::ModelError;
 use crate::experts::{self, Names};
 use crate::family::{self, Options};
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::{DecoderSpec, FfnSpec};
 
-/// In `config.json`: `MixtralForCausalLM`.
+/// In `config.json`: `MixtralForCausalLM`. llama.cpp stores its models as those of Llama.
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "MixtralForCausalLM", model_type: "mixtral", spec, gguf: None };
 
@@ -37,4 +38,14 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         layer.mlp = FfnSpec::Experts(experts::mixture(i, (spec.hidden, inner), counts, true, NAMES));
     }
     Ok(spec)
+}
+
+/// Files of llama.cpp, which call it `llama`.
+pub(super) fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.rename(ARCHITECTURE.name, ARCHITECTURE.model_type);
+    for (name, key) in [("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")] {
+        let count = keys.count(name)?;
+        keys.config().set(key, count);
+    }
+    keys.set_common()
 }

@@ -14,6 +14,7 @@ pub mod gemma3;
 pub mod gpt2;
 pub mod gpt_oss;
 pub mod granite;
+pub mod granite_hybrid;
 pub mod llada;
 pub mod llama;
 pub mod ministral3;
@@ -50,15 +51,20 @@ pub const ALL: &[Architecture] = &[
     bert::CLASSIFIER,
     dream::ARCHITECTURE,
     gemma2::ARCHITECTURE,
+    gemma2::CLASSIFIER,
     gemma3::ARCHITECTURE,
+    gemma3::CLASSIFIER,
     gemma3::ENCODER,
     gpt2::ARCHITECTURE,
     gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
+    granite_hybrid::ARCHITECTURE,
     llada::ARCHITECTURE,
     llama::ARCHITECTURE,
+    llama::CLASSIFIER,
     ministral3::ARCHITECTURE,
     mistral::ARCHITECTURE,
+    mistral::CLASSIFIER,
     mixtral::ARCHITECTURE,
     modernbert::MODEL,
     modernbert::CLASSIFIER,
@@ -66,8 +72,10 @@ pub const ALL: &[Architecture] = &[
     olmo3::ARCHITECTURE,
     phi3::ARCHITECTURE,
     qwen2::ARCHITECTURE,
+    qwen2::CLASSIFIER,
     qwen2_moe::ARCHITECTURE,
     qwen3::ARCHITECTURE,
+    qwen3::CLASSIFIER,
     qwen3_moe::ARCHITECTURE,
     roberta::MODEL,
     roberta::CLASSIFIER,

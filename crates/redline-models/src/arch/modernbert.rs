@@ -7,6 +7,8 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, check_eps, check_head_dim, config_error, layers, positive};
+use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::labels;
 use crate::rotary::{self, Rules};
@@ -17,7 +19,7 @@ use crate::spec::{
 
 /// In `config.json`: `ModernBertModel`.
 pub const MODEL: Architecture =
-    Architecture { name: "ModernBertModel", model_type: "modernbert", spec, gguf: None };
+    Architecture { name: "ModernBertModel", model_type: "modernbert", spec, gguf: Some(GGUF) };
 /// In `config.json`: `ModernBertForSequenceClassification`.
 pub const CLASSIFIER: Architecture = Architecture {
     name: "ModernBertForSequenceClassification",
@@ -25,6 +27,9 @@ pub const CLASSIFIER: Architecture = Architecture {
     spec: classifier,
     gguf: None,
 };
+
+const GGUF: GgufDialect =
+    GgufDialect { architecture: "modern-bert", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
 
 const KEYS: &[&str] = &["attention_bias", "mlp_bias", "layer_types", "rope_parameters", "rope_scaling"];
 
@@ -93,7 +98,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         tied: true,
         head: HEAD,
         logits: LogitSpec::default(),
-        objective: Objective::Encode,
+        objective: Objective::Encode { causal: false },
         classifier: None,
         outside: &["head.", "classifier."],
         ignored: &[],
@@ -122,8 +127,42 @@ fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         activation: ActivationFunction::None,
         norm: None,
     };
-    spec.classifier = Some(ClassifierSpec { pooling, layers: vec![dense, output], labels });
+    spec.classifier = Some(ClassifierSpec { pooling, padding: None, layers: vec![dense, output], labels });
     Ok(spec)
+}
+
+/// Biases and the activation of the classifier are not stored: the defaults apply, as in llama.cpp.
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_encoder()?;
+    // The reference reads `norm_eps`, which is there under the first name; older files have only the second.
+    keys.copy_numbers(&[
+        ("attention.layer_norm_epsilon", "norm_eps"),
+        ("attention.layer_norm_rms_epsilon", "norm_eps"),
+    ])?;
+    let global = keys.number_or("rope.freq_base", 160_000.0)?;
+    let local = keys.number_or("rope.freq_base_swa", 10_000.0)?;
+    keys.config().set("global_rope_theta", f64::from(global));
+    keys.config().set("local_rope_theta", f64::from(local));
+    keys.leave_out(&["rope.scaling.type", "rope.dimension_count"]);
+    let window = keys.count("attention.sliding_window")?;
+    keys.config().set("local_attention", window);
+    let every = keys.opt_count("attention.sliding_window_pattern")?.unwrap_or(3);
+    keys.config().set("global_attn_every_n_layers", every);
+    if let Some(activation) = keys.opt_text("hidden_activation")? {
+        keys.config().set("hidden_activation", activation);
+    }
+    const POOLING: &str = "classifier.pooling_type";
+    let pooling = match keys.opt_count(POOLING)? {
+        None | Some(1) => "mean",
+        Some(2) => "cls",
+        Some(_) => return Err(keys.refuse(POOLING, "`1` (mean) or `2` (the first token)")),
+    };
+    if keys.set_classes()? {
+        keys.require_classifier()?;
+        keys.config().set("classifier_pooling", pooling);
+        keys.rename(CLASSIFIER.name, CLASSIFIER.model_type);
+    }
+    Ok(())
 }
 
 /// Makes norms by their names.

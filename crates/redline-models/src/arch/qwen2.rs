@@ -13,6 +13,13 @@ use crate::spec::DecoderSpec;
 /// In `config.json`: `Qwen2ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Qwen2ForCausalLM", model_type: "qwen2", spec, gguf: Some(GGUF) };
+/// In `config.json`: `Qwen2ForSequenceClassification`.
+pub const CLASSIFIER: Architecture = Architecture {
+    name: "Qwen2ForSequenceClassification",
+    model_type: "qwen2",
+    spec: |config| family::classifier(config, spec(config)?),
+    gguf: None,
+};
 
 const GGUF: GgufDialect =
     GgufDialect { architecture: "qwen2", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };

@@ -14,6 +14,13 @@ use crate::spec::DecoderSpec;
 /// In `config.json`: `Qwen3ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Qwen3ForCausalLM", model_type: "qwen3", spec, gguf: Some(GGUF) };
+/// In `config.json`: `Qwen3ForSequenceClassification`.
+pub const CLASSIFIER: Architecture = Architecture {
+    name: "Qwen3ForSequenceClassification",
+    model_type: "qwen3",
+    spec: |config| family::classifier(config, spec(config)?),
+    gguf: None,
+};
 
 const GGUF: GgufDialect =
     GgufDialect { architecture: "qwen3", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
@@ -45,5 +52,9 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     keys.set_presence("attention_bias", "blk.0.attn_q.bias");
+    // A reranker: of the head, only the rows of yes and no.
+    if keys.set_classes()? {
+        keys.rename(CLASSIFIER.name, CLASSIFIER.model_type);
+    }
     keys.set_common()
 }

@@ -15,7 +15,7 @@ pub struct Embedding {
     pub scale: f32,
     /// `[types, hidden]`
     pub types: Option<Matrix>,
-    /// `[context, hidden]`
+    /// `[context, hidden]`, and a row for the padding token, if others do not count it.
     pub positions: Option<Matrix>,
     /// Of the sum.
     pub norm: Option<Norm>,
@@ -27,7 +27,7 @@ impl Embedding {
         let x = s.embedding(&self.tokens, s.tokens());
         s.update_embedding(x);
         s.scale(x, self.scale);
-        for (table, ids) in [(&self.types, s.types()), (&self.positions, s.positions())] {
+        for (table, ids) in [(&self.types, s.types()), (&self.positions, s.places())] {
             if let Some(table) = table {
                 let mark = s.mark();
                 let rows = s.embedding(table, ids);

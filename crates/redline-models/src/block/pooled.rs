@@ -8,11 +8,13 @@ use redline_settings::Pooling;
 use super::norm::Norm;
 use crate::step::padded;
 
-/// What an encoder makes of a text: a number for each class.
+/// What a model without a head makes of a text: a number for each class.
 #[derive(Debug)]
 pub struct Classifier {
     /// How the states of a text become the input of the first layer.
     pub pooling: Pooling,
+    /// The id that the last token of [`Pooling::Last`] does not have.
+    pub padding: Option<u32>,
     /// Names of the classes, in the order of the outputs.
     pub labels: Vec<String>,
     /// The layers.

@@ -20,6 +20,24 @@ pub struct GgufDialect {
 pub(crate) const MLP_NORM: &str = "ffn_norm";
 
 impl Keys<'_> {
+    /// Sets the sizes that encoders have.
+    pub(crate) fn set_encoder(&mut self) -> Result<(), ModelError> {
+        self.sees_both_sides();
+        for (name, key) in [
+            ("context_length", "max_position_embeddings"),
+            ("embedding_length", "hidden_size"),
+            ("block_count", "num_hidden_layers"),
+            ("feed_forward_length", "intermediate_size"),
+            ("attention.head_count", "num_attention_heads"),
+        ] {
+            let size = self.count(name)?;
+            self.config().set(key, size);
+        }
+        let vocab = self.vocab()?;
+        self.config().set("vocab_size", vocab);
+        Ok(())
+    }
+
     /// Sets the keys that Llama's family has: sizes, the epsilon of the norms, the rotation, and whether the head is the embedding.
     pub(crate) fn set_common(&mut self) -> Result<(), ModelError> {
         let sizes = [

@@ -35,6 +35,12 @@ impl<'a> Keys<'a> {
         self.gguf.metadata()
     }
 
+    /// Says that the model is one of another architecture, whose files have the same name.
+    pub(crate) fn rename(&mut self, architecture: &str, model_type: &str) {
+        self.config.set("architectures", vec![architecture]);
+        self.config.set("model_type", model_type);
+    }
+
     /// The full name of a key of the architecture, which counts as used.
     fn key(&self, name: &str) -> String {
         let key = format!("{}.{name}", self.architecture);
@@ -69,6 +75,23 @@ impl<'a> Keys<'a> {
         Ok(self.metadata().opt_u32(&key)?)
     }
 
+    /// A boolean, if it is given.
+    pub(crate) fn opt_bool(&self, name: &str) -> Result<Option<bool>, ModelError> {
+        let key = self.key(name);
+        match self.metadata().get(&key) {
+            None => Ok(None),
+            Some(GgufValue::Bool(value)) => Ok(Some(*value)),
+            Some(_) => Err(self.refuse(name, "`true` or `false`")),
+        }
+    }
+
+    /// Accepts keys that do not change the result of this model.
+    pub(crate) fn leave_out(&self, names: &[&str]) {
+        for name in names {
+            self.key(name);
+        }
+    }
+
     /// A number, if it is given.
     pub(crate) fn opt_number(&self, name: &str) -> Result<Option<f32>, ModelError> {
         Ok(self.metadata().opt_f32(&self.key(name))?)
@@ -80,7 +103,7 @@ impl<'a> Keys<'a> {
     }
 
     /// A text, if it is given.
-    pub(super) fn opt_text(&self, name: &str) -> Result<Option<&'a str>, ModelError> {
+    pub(crate) fn opt_text(&self, name: &str) -> Result<Option<&'a str>, ModelError> {
         Ok(self.metadata().opt_string(&self.key(name))?)
     }
 
@@ -145,6 +168,41 @@ impl<'a> Keys<'a> {
             let (tensor, file) = (EMBEDDING.to_owned(), self.gguf.origin().to_owned());
             WeightsError::MissingTensor { tensor, file }
         })?)
+    }
+
+    /// Rows of the embedding of token types.
+    pub(crate) fn token_types(&self) -> usize {
+        self.gguf.tensor(TYPES).map_or(1, GgufTensor::rows)
+    }
+
+    /// Sets the classes, if the file has a classifier. Returns whether it has one.
+    pub(crate) fn set_classes(&mut self) -> Result<bool, ModelError> {
+        let key = self.key("classifier.output_labels");
+        let Some(tensor) = self.gguf.tensor(&format!("{CLASSES}.weight")) else { return Ok(false) };
+        let (count, labels) = (tensor.rows(), self.metadata().strings(&key)?);
+        if labels.len() == count {
+            let mut named = ConfigObject::default();
+            for (id, label) in labels.into_iter().enumerate() {
+                named.set(&id.to_string(), label);
+            }
+            self.config.set("id2label", named);
+        } else {
+            self.config.set("num_labels", count);
+        }
+        Ok(true)
+    }
+
+    /// Refuses a file without the layer of a classifier before the last one.
+    pub(crate) fn require_classifier(&self) -> Result<(), ModelError> {
+        let tensor = format!("{CLASSIFIER}.weight");
+        if self.has(&tensor) {
+            return Ok(());
+        }
+        let fact = format!(
+            "there is `{CLASSES}.weight`, but not `{tensor}`, the layer before it, which llama.cpp's converter leaves out of \
+             `BertForSequenceClassification`; take the checkpoint that the file was made from"
+        );
+        Err(ModelError::Config { fact, file: self.gguf.origin().display().to_string() })
     }
 
     /// Sets a key of `config.json` to whether the file has a tensor.
@@ -214,6 +272,11 @@ impl<'a> Keys<'a> {
 pub(super) const EMBEDDING: &str = "token_embd.weight";
 /// The head, if it is not the embedding.
 pub(super) const HEAD: &str = "output.weight";
+/// The embedding of token types.
+pub(super) const TYPES: &str = "token_types.weight";
+/// The layer of a classifier with an output for each class, and the one before it, up to `.weight`.
+pub(super) const CLASSES: &str = "cls.output";
+pub(super) const CLASSIFIER: &str = "cls";
 
 /// Whether a value is zero, false or empty.
 fn is_zero(value: &GgufValue) -> bool {

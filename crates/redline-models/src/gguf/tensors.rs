@@ -8,14 +8,14 @@ use redline_kernels::{Format, OutOfMemory};
 use redline_weights::{Gguf, GgufFault, GgufParts, GgufTensor, GgufType, WeightsError};
 
 use super::dialect::GgufDialect;
-use super::keys::{EMBEDDING, HEAD};
+use super::keys::{CLASSES, CLASSIFIER, EMBEDDING, HEAD, TYPES};
 use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
 use crate::ModelError;
 use crate::place::Place;
 use crate::quantised::QuantisedTensors;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, ExpertsSpec, FfnSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec,
-    SharedExpertSpec, Slice,
+    AttentionSpec, DecoderSpec, ExpertsSpec, FfnSpec, HeadLayerSpec, LayerSpec, LinearSpec, MlpSpec,
+    NormSpec, SharedExpertSpec, Slice,
 };
 
 /// Tensors that the configuration was made from.
@@ -141,6 +141,12 @@ fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
     if let Some(table) = spec.position_table() {
         places.add(table.parts[0].weight(), "position_embd.weight".to_owned(), None);
     }
+    if let Some(table) = spec.type_table() {
+        places.add(table.parts[0].weight(), TYPES.to_owned(), None);
+    }
+    if let Some(norm) = &spec.embedding_norm {
+        places.add_norm(norm, "token_embd_norm");
+    }
     for (i, layer) in spec.layers.iter().enumerate() {
         places.add_layer(i, layer, dialect);
     }
@@ -150,6 +156,7 @@ fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
     if let Some(head) = spec.head_linear() {
         places.add(head.parts[0].weight(), HEAD.to_owned(), None);
     }
+    places.add_classifier(spec.classifier_layers());
     places.0
 }
 
@@ -171,6 +178,18 @@ impl Places {
         for (part, (name, pairs)) in linear.parts.iter().zip(names) {
             self.add(part.weight(), format!("{name}.weight"), *pairs);
             self.add(part.bias_name(), format!("{name}.bias"), *pairs);
+        }
+    }
+
+    /// The last layer has an output for each class; there may be one before it.
+    fn add_classifier(&mut self, layers: &[HeadLayerSpec]) {
+        let Some((output, before)) = layers.split_last() else { return };
+        self.add_linear(&output.linear, &[(CLASSES.to_owned(), None)]);
+        for layer in before {
+            self.add_linear(&layer.linear, &[(CLASSIFIER.to_owned(), None)]);
+            if let Some(norm) = &layer.norm {
+                self.add_norm(norm, "cls.norm");
+            }
         }
     }
 
@@ -225,8 +244,10 @@ impl Places {
         for (norm, name) in [
             (&attention_norms.before, "attn_norm"),
             (&attention_norms.after, "post_attention_norm"),
+            (&attention_norms.sum, "attn_output_norm"),
             (&mlp_norms.before, dialect.mlp_norm),
             (&mlp_norms.after, "post_ffw_norm"),
+            (&mlp_norms.sum, "layer_output_norm"),
         ] {
             if let Some(norm) = norm {
                 self.add_norm(norm, &block(name));

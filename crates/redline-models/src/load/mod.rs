@@ -278,9 +278,8 @@ impl<B: Blocks> Builder<'_, B> {
         let spec = self.spec;
         let positions = self.unquantised(spec.position_table())?;
         let positions = match (positions, &spec.positions) {
-            (Some(table), PositionSpec::Learned(PositionTableSpec { unused: 1.., .. })) => {
-                let (first, end) = (table.rows() - spec.context, table.rows());
-                Some(table.gather(&(first as u32..end as u32).collect::<Vec<u32>>())?)
+            (Some(table), PositionSpec::Learned(rows @ PositionTableSpec { unused: 1.., .. })) => {
+                Some(table.gather(&rows.kept(spec.context).map(|row| row as u32).collect::<Vec<u32>>())?)
             }
             (positions, _) => positions,
         };
@@ -306,7 +305,9 @@ impl<B: Blocks> Builder<'_, B> {
 
     /// The layers on pooled states, in f32.
     fn classifier(&self) -> Result<Option<Classifier>, ModelError> {
-        let Some(ClassifierSpec { pooling, labels, .. }) = &self.spec.classifier else { return Ok(None) };
+        let Some(ClassifierSpec { pooling, padding, labels, .. }) = &self.spec.classifier else {
+            return Ok(None);
+        };
         let layers = self.spec.classifier_layers().iter().map(|layer| {
             let HeadLayerSpec { linear, activation, norm } = layer;
             let format = unquantised_format(self.formats.of(&linear.parts[0].weight()));
@@ -315,7 +316,7 @@ impl<B: Blocks> Builder<'_, B> {
             Ok(HeadLayer { weights, bias, activation: *activation, norm })
         });
         let layers = PooledLayers::new(layers.collect::<Result<_, ModelError>>()?);
-        Ok(Some(Classifier { pooling: *pooling, labels: labels.clone(), layers }))
+        Ok(Some(Classifier { pooling: *pooling, padding: *padding, labels: labels.clone(), layers }))
     }
 
     /// A matrix of one tensor.

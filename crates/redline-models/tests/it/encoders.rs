@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
-use redline_models::spec::Objective;
+use redline_models::spec::{Objective, Role, TensorSpec};
 use redline_models::{ConvertOptions, LoadOptions, Loader, ModelFiles, arch, convert, sentence};
 use redline_weights::ConfigFile;
 use serde_json::{Map, Value, json};
@@ -26,7 +26,7 @@ fn goldens() -> Vec<PathBuf> {
         .filter(|path| path.is_dir() && !path.ends_with("qwen3-embed-a"))
         .collect();
     dirs.sort();
-    assert!(dirs.len() >= 9, "two of each family, found {dirs:?}");
+    assert!(dirs.len() >= 11, "two of each family, found {dirs:?}");
     dirs
 }
 
@@ -56,7 +56,8 @@ fn states_match_the_reference() {
     for dir in goldens() {
         for (format, most) in [(Format::F32, 1e-9), (Format::Bf16, 1e-4)] {
             let mut bench = Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), 2);
-            assert_eq!(bench.model.facts().objective, Objective::Encode);
+            let causal = dir.display().to_string().contains("-class-");
+            assert_eq!(bench.model.facts().objective, Objective::Encode { causal });
             let (_, texts) = reference(&dir, bench.model.facts().hidden);
             let mut found = (Vec::new(), Vec::new());
             for text in &texts {
@@ -85,7 +86,10 @@ fn classes_match_the_reference() {
             let states = bench.states(&[(sequence, &text.ids, text.second)], None);
             let pooled = match classifier.pooling {
                 redline_settings::Pooling::First => states[0].clone(),
-                redline_settings::Pooling::Last => states[states.len() - 1].clone(),
+                redline_settings::Pooling::Last => {
+                    let last = text.ids.iter().rposition(|id| Some(*id) != classifier.padding);
+                    states[last.unwrap()].clone()
+                }
                 redline_settings::Pooling::Mean => (0..hidden)
                     .map(|i| states.iter().map(|state| state[i]).sum::<f32>() / states.len() as f32)
                     .collect(),
@@ -97,7 +101,7 @@ fn classes_match_the_reference() {
         assert_eq!(found.len(), texts.len() * classifier.labels.len());
         checked += 1;
     }
-    assert!(checked >= 5, "{checked} classifiers");
+    assert!(checked >= 7, "{checked} classifiers");
 }
 
 /// Alone or with other texts, all rows or some, on any tier and number of threads.
@@ -132,6 +136,72 @@ fn a_text_has_the_same_bits_in_any_company() {
             }
         }
     }
+}
+
+/// One function makes them: the decoder of the family, `score` without bias, and no head.
+#[test]
+fn a_classifier_takes_the_place_of_the_head_of_a_decoder() {
+    for (golden, name) in [
+        ("llama-a", "LlamaForSequenceClassification"),
+        ("mistral-a", "MistralForSequenceClassification"),
+        ("qwen2-a", "Qwen2ForSequenceClassification"),
+        ("qwen3-a", "Qwen3ForSequenceClassification"),
+        ("gemma2-a", "Gemma2ForSequenceClassification"),
+        ("gemma3-a", "Gemma3TextForSequenceClassification"),
+    ] {
+        let text = std::fs::read(golden_root().join(golden).join("config.json")).unwrap();
+        let mut config: Map<String, Value> = serde_json::from_slice(&text).unwrap();
+        let read = |config: &Map<String, Value>| {
+            let bytes = serde_json::to_vec(config).unwrap();
+            arch::specification(&ConfigFile::from_bytes("config.json", &bytes).unwrap()).unwrap().1
+        };
+        let decoder = read(&config);
+        config.insert("architectures".to_owned(), json!([name]));
+        config.insert("num_labels".to_owned(), json!(5));
+        config.insert("pad_token_id".to_owned(), json!(3));
+        let spec = read(&config);
+        let expected: Vec<TensorSpec> = decoder
+            .tensors()
+            .into_iter()
+            .filter(|tensor| tensor.name != "lm_head.weight")
+            .chain([TensorSpec {
+                name: "score.weight".to_owned(),
+                shape: vec![5, decoder.hidden],
+                role: Role::Weight,
+                stored: None,
+            }])
+            .collect();
+        assert_eq!(spec.tensors(), expected, "{name}");
+        assert_eq!(spec.names(|_| true).full("score.weight"), "score.weight");
+        assert_eq!(spec.objective, Objective::Encode { causal: true }, "{name}");
+        assert_eq!(spec.classifier.unwrap().padding, Some(3), "{name}");
+    }
+}
+
+/// transformers renames them when it loads a checkpoint.
+#[test]
+fn norms_may_have_their_names_of_tensorflow() {
+    let golden = golden_root().join("encoders/bert-b");
+    let work = tempfile::tempdir().unwrap();
+    std::fs::copy(golden.join("config.json"), work.path().join("config.json")).unwrap();
+    let bytes = std::fs::read(golden.join("model.safetensors")).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let text = std::str::from_utf8(&bytes[8..8 + header]).unwrap();
+    let old = text.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta");
+    assert_ne!(old, text);
+    let mut file = (old.len() as u64).to_le_bytes().to_vec();
+    file.extend(old.bytes().chain(bytes[8 + header..].iter().copied()));
+    std::fs::write(work.path().join("model.safetensors"), file).unwrap();
+    let converted = work.path().join("converted");
+    let options = ConvertOptions { format: Format::F32, outliers: 0.0 };
+    on_team(|exec| convert(exec, work.path(), &converted, options, &mut |_| Ok(()))).unwrap();
+    let states = |dir: &Path| {
+        let mut bench = Bench::new(open(dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
+        let sequence = bench.sequence();
+        bits(&bench.states(&[(sequence, &[1, 2, 3], None)], None))
+    };
+    assert_eq!(states(work.path()), states(&golden));
+    assert_eq!(states(&converted), states(&golden));
 }
 
 #[test]
@@ -297,7 +367,7 @@ fn modules_that_would_change_the_embedding_are_refused_by_name() {
 /// A converted directory has no folders, and the same rules, states and classes.
 #[test]
 fn a_converted_encoder_is_the_same() {
-    for name in ["gemma3-embed-a", "modernbert-a", "bert-b", "xlmr-a"] {
+    for name in ["gemma3-embed-a", "modernbert-a", "bert-b", "xlmr-a", "qwen3-class-a"] {
         let golden = golden_root().join("encoders").join(name);
         let work = tempfile::tempdir().unwrap();
         let to = work.path().join("to");

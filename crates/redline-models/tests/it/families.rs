@@ -25,6 +25,21 @@ fn spec(golden: &str, changes: &Value) -> DecoderSpec {
     changed(golden, changes).unwrap()
 }
 
+/// Layers and experts of Granite 4 that are not supported are refused by name, with their number.
+#[test]
+fn granite_4_has_attention_only() {
+    let refused = |key: &str, value: Value| changed("granite4-b", &json!({ key: value })).err().unwrap();
+    let layers = json!(["mamba", "attention", "mamba"]);
+    let message = refused("layer_types", layers);
+    assert!(message.contains("2 of 3 layers are `mamba`") && message.contains("config.json"), "{message}");
+    assert!(refused("layer_types", json!(["attention"])).contains("1 entries for 3 layers"));
+    let message = refused("num_local_experts", json!(62));
+    assert!(message.contains("num_local_experts") && message.contains("62"), "{message}");
+    assert!(refused("num_local_experts", Value::Null).contains("num_local_experts"));
+    let message = refused("position_embedding_type", json!("alibi"));
+    assert!(message.contains("position_embedding_type") && message.contains("nope"), "{message}");
+}
+
 #[test]
 fn values_that_mean_nothing_are_refused_by_name() {
     let yarn = |changes: Value| {

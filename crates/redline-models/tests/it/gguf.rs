@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
-use redline_models::{ConvertOptions, LoadOptions, ModelFiles, arch, convert_gguf, load};
+use redline_models::block::pooled::Classifier;
+use redline_models::{ConvertOptions, LoadOptions, Model, ModelFiles, arch, convert_gguf, load, sentence};
+use redline_settings::Pooling;
 use redline_weights::Gguf;
 use serde_json::{Value, json};
 
@@ -32,6 +34,7 @@ fn files() -> Vec<(PathBuf, PathBuf)> {
     let mut files: Vec<_> = std::fs::read_dir(golden_root().join("gguf"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
         .map(|path| (path.clone(), golden_root().join(path.file_stem().unwrap())))
         .collect();
     files.sort();
@@ -74,10 +77,106 @@ fn a_gguf_file_gives_the_logits_of_its_checkpoint() {
 #[test]
 fn every_architecture_of_llama_cpp_has_a_file() {
     let named = |name: &str| files().iter().any(|(file, _)| open(file, None).facts().architecture == name);
+    let encoders = || encoders().into_iter().filter(|(_, dir)| !dir.ends_with("bert-b"));
+    let named_encoder =
+        |name: &str| encoders().any(|(file, _)| open(&file, None).facts().architecture == name);
+    let named = |name: &str| named(name) || named_encoder(name);
     for architecture in arch::ALL.iter().filter(|architecture| architecture.gguf.is_some()) {
         assert!(named(architecture.name), "{}", architecture.name);
     }
     assert!(named("Olmo3ForCausalLM"));
+}
+
+/// Every GGUF file of an encoder, with the directory of its checkpoint.
+fn encoders() -> Vec<(PathBuf, PathBuf)> {
+    let names = ["bert-a", "bert-b", "modernbert-a", "modernbert-c", "xlmr-a", "xlmr-b"];
+    let of = |name| {
+        let file = golden_root().join(format!("gguf/encoders/{name}.gguf"));
+        (file, golden_root().join("encoders").join(name))
+    };
+    names.map(of).into()
+}
+
+/// Bits of the states of a text, and of the outputs of the classifier for the first and the last of them.
+fn encoded(path: &Path, tokens: &[u32], second: Option<usize>) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
+    let mut bench = Bench::new(open(path, Some(Format::Bf16)), KvFormat::F32, Simd::best(), 2);
+    let (sequence, classifier) = (bench.sequence(), bench.model.classifier().cloned());
+    let states = bench.states(&[(sequence, tokens, second)], None);
+    let ends = [&states[0], &states[states.len() - 1]];
+    let outputs = |classifier: &Classifier| {
+        let of = |state: &Vec<f32>| on_team(|exec| classifier.layers.apply(exec, state));
+        ends.iter().map(|state| of(state)).collect::<Vec<_>>()
+    };
+    (bits_of(&states), bits_of(&classifier.as_deref().map(outputs).unwrap_or_default()))
+}
+
+fn bits_of(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    rows.iter().map(|row| row.iter().map(|value| value.to_bits()).collect()).collect()
+}
+
+#[test]
+fn a_gguf_file_of_an_encoder_gives_what_its_checkpoint_gives() {
+    for (file, dir) in encoders() {
+        if dir.ends_with("bert-b") {
+            continue;
+        }
+        let types = open(&dir, None).token_types().is_some_and(|types| types > 1);
+        let text = [7, 90, 4, 33, 61, 12, 5, 77, 20];
+        for second in [None, types.then_some(4)] {
+            let (ours, theirs) = (encoded(&file, &text, second), encoded(&dir, &text, second));
+            assert_eq!(ours, theirs, "{}", file.display());
+        }
+        let (file, dir) = (open(&file, None), open(&dir, None));
+        assert_eq!(file.facts().context, dir.facts().context);
+        let pooling = |model: &Model| model.classifier().map(|classifier| classifier.pooling);
+        assert_eq!(pooling(&file), pooling(&dir));
+    }
+    let labels = |name: &str| {
+        let file = golden_root().join(format!("gguf/encoders/{name}.gguf"));
+        open(&file, None).classifier().unwrap().labels.clone()
+    };
+    assert_eq!(labels("modernbert-c"), ["other", "same"]);
+    assert_eq!(labels("xlmr-b"), ["LABEL_0"]);
+}
+
+/// llama.cpp's converter leaves the pooler out of `BertForSequenceClassification`.
+#[test]
+fn a_classifier_without_its_first_layer_is_refused() {
+    let error = ModelFiles::open(&golden_root().join("gguf/encoders/bert-b.gguf")).err().unwrap().to_string();
+    assert!(error.contains("`cls.weight`") && error.contains("bert-b.gguf"), "{error}");
+}
+
+/// Of the head, the file has the rows of yes and no.
+#[test]
+fn a_reranker_of_a_decoder_gives_the_logits_of_yes_and_no() {
+    let file = golden_root().join("gguf/encoders/qwen3-reranker-a.gguf");
+    let dir = golden_root().join("qwen3-a");
+    let prompt = reference(&dir).prompt;
+    let logits = logits(&dir, &prompt);
+    let vocab = logits.len() / prompt.len();
+    let last = &logits[logits.len() - vocab..];
+    let (_, outputs) = encoded(&file, &prompt, None);
+    assert_eq!(outputs[1], [last[7].to_bits(), last[3].to_bits()]);
+    assert_eq!(open(&file, None).classifier().unwrap().labels, ["yes", "no"]);
+}
+
+/// `pooling_type`, and what becomes of it in a converted directory.
+#[test]
+fn a_gguf_file_says_how_its_states_are_pooled() {
+    let pooling = |name: &str| {
+        let gguf = Gguf::open(&golden_root().join(format!("gguf/encoders/{name}.gguf"))).unwrap();
+        let rules = sentence::of_gguf(&gguf).unwrap();
+        let work = tempfile::tempdir().unwrap();
+        let to = work.path().join("to");
+        on_team(|exec| convert_gguf(exec, &gguf, &[], &to, None, &mut |_| Ok(()))).unwrap();
+        let converted = on_team(|exec| sentence::read(exec, &to, 48)).unwrap();
+        assert_eq!(format!("{converted:?}"), format!("{rules:?}"), "{name}");
+        rules.map(|rules| rules.pooling)
+    };
+    assert_eq!(pooling("bert-a"), Some(Pooling::Mean));
+    assert_eq!(pooling("xlmr-a"), Some(Pooling::First));
+    assert_eq!(pooling("xlmr-b"), None);
+    assert_eq!(pooling("qwen3-reranker-a"), None);
 }
 
 /// Files that llama.cpp quantised, with their prompts and logits.

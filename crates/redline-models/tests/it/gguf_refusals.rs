@@ -98,7 +98,7 @@ fn refused((keys, tensors): Change<'_>) -> Option<String> {
 #[test]
 fn keys_that_change_the_result_are_honoured_or_refused_by_name() {
     assert_eq!(refused((&[], &[])), None);
-    let refused: [(Set, &str, &[&str]); 21] = [
+    let refused: [(Set, &str, &[&str]); 22] = [
         (Text("quux"), "general.architecture", &["`quux` is not known"]),
         (Nothing, "general.architecture", &["general.architecture"]),
         (Nothing, "llama.context_length", &["llama.context_length", "missing"]),
@@ -106,7 +106,12 @@ fn keys_that_change_the_result_are_honoured_or_refused_by_name() {
         (Count(0), "llama.attention.head_count", &["head_count"]),
         (Count(3), "llama.attention.head_count", &["a divisor of 32"]),
         (Count(0), "llama.block_count", &["num_hidden_layers"]),
-        (Count(8), "llama.expert_count", &["`llama.expert_count` is 8", "`0`, or no such key"]),
+        (Count(8), "llama.expert_count", &["`llama.expert_used_count`", "missing"]),
+        (
+            Count(8),
+            "llama.leading_dense_block_count",
+            &["leading_dense_block_count` is 8", "`0`, or no such key"],
+        ),
         (Number(5.0), "llama.attention.clamp_kqv", &["clamp_kqv"]),
         (Number(30.0), "llama.final_logit_softcapping", &["final_logit_softcapping"]),
         (Count(4), "llama.attention.sliding_window", &["sliding_window"]),

@@ -213,7 +213,9 @@ impl Bench {
         let mut batch = Batch::default();
         for &(sequence, tokens, second) in texts {
             self.kv.reserve(sequence, tokens.len() - self.kv.tokens(sequence)).unwrap();
-            let attention = AttentionMask::Bidirectional(tokens.len());
+            let causal = self.model.facts().objective.is_causal();
+            let attention =
+                if causal { AttentionMask::Causal } else { AttentionMask::Bidirectional(tokens.len()) };
             batch.push(sequence, 0, tokens, attention, Adapters::default());
             if let Some(second) = second {
                 batch.set_second_text(second);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
-use redline_engine::{EngineError, Objective};
+use redline_engine::EngineError;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -139,8 +139,8 @@ fn reads_text(app: &App) -> Result<(), Fault> {
 /// Refuses a model that only encodes.
 fn writes_text(app: &App) -> Result<(), Fault> {
     let engine = &app.model.engine;
-    match engine.info().objective {
-        Objective::Encode => engine.check_predicts_next().map_err(|error| Fault::of_engine(&error, "model")),
-        _ => Ok(()),
+    if engine.info().objective.predicts() {
+        return Ok(());
     }
+    engine.check_predicts_next().map_err(|error| Fault::of_engine(&error, "model"))
 }

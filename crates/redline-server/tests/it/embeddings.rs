@@ -222,7 +222,8 @@ fn errors_of_embed_have_the_form_and_the_status_of_tei() {
         (r#"{"inputs":"a","dimensions":61}"#.to_owned(), 422),
         (r#"{"inputs":"a","prompt_name":"code"}"#.to_owned(), 422),
         (r#"{"inputs":"a","x":1}"#.to_owned(), 422),
-        (json!({ "inputs": "a rose ".repeat(60) }).to_string(), 422),
+        (json!({ "inputs": "a rose ".repeat(60) }).to_string(), 413),
+        (json!({ "inputs": ["a", "a rose ".repeat(60)] }).to_string(), 413),
         (json!({ "inputs": vec!["a"; 2_049] }).to_string(), 413),
     ] {
         let answer = server.client.post("/embed", &body).unwrap();
@@ -231,6 +232,11 @@ fn errors_of_embed_have_the_form_and_the_status_of_tei() {
         assert_eq!((answer.status, &told["error_type"]), (status, &json!("validation")), "{shown}: {told}");
         assert!(told["error"].is_string() && told.as_object().unwrap().len() == 2, "{told}");
     }
+    let long = json!({ "inputs": "a rose ".repeat(60) }).to_string();
+    let answer = server.client.post("/embed", &long).unwrap();
+    assert!(answer.text().contains("or cut it with `truncate` = true"), "{}", answer.text());
+    let cut = json!({ "inputs": "a rose ".repeat(60), "truncate": true }).to_string();
+    assert_eq!(server.client.post("/embed", &cut).unwrap().status, 200);
     let answer = embedding("bert-a").client.post("/embed", r#"{"inputs":"a"}"#).unwrap();
     assert_eq!((answer.status, &document(&answer)["error_type"]), (501, &json!("backend")));
 }

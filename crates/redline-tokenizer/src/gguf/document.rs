@@ -134,11 +134,22 @@ pub(super) fn around(
             return Err(wrong(entries.place, key, "it is true, but the file names no such token"));
         }
     }
-    Ok(template(entries, bos, eos))
+    let between = match (vocabulary.architecture.as_deref(), bos, eos) {
+        // RoBERTa and XLM-R
+        (Some("bert"), Some(_), Some(eos)) => Some((vec![eos, vocabulary.special.sep.unwrap_or(eos)], 0)),
+        (Some("modern-bert"), Some(_), Some(eos)) => Some((vec![eos], 0)),
+        _ => None,
+    };
+    Ok(template(entries, (bos, eos), between))
 }
 
-/// The post-processor that puts ids around a text, or around each of two texts.
-pub(super) fn template(entries: &Entries<'_>, before: Option<u32>, after: Option<u32>) -> Value {
+/// The post-processor that puts ids before and after a text. Of two texts, it puts them around each, or around both with the ids
+/// `between` them and this type of the second text.
+pub(super) fn template(
+    entries: &Entries<'_>,
+    (before, after): (Option<u32>, Option<u32>),
+    between: Option<(Vec<u32>, u32)>,
+) -> Value {
     if before.or(after).is_none() {
         return Value::Null;
     }
@@ -148,11 +159,20 @@ pub(super) fn template(entries: &Entries<'_>, before: Option<u32>, after: Option
         let (before, after) = (before.map(|id| special(id, kind)), after.map(|id| special(id, kind)));
         before.into_iter().chain([sequence(name, kind)]).chain(after).collect::<Vec<_>>()
     };
-    let tokens = before.into_iter().chain(after).map(|id| {
+    let pair = match &between {
+        None => [text("A", 0), text("B", 1)].concat(),
+        Some((between, kind)) => {
+            let (start, end) = (before.map(|id| special(id, 0)), after.map(|id| special(id, *kind)));
+            let between = between.iter().map(|id| special(*id, 0));
+            let first = start.into_iter().chain([sequence("A", 0)]).chain(between);
+            first.chain([sequence("B", *kind)]).chain(end).collect()
+        }
+    };
+    let between = between.into_iter().flat_map(|(between, _)| between);
+    let tokens = before.into_iter().chain(after).chain(between).map(|id| {
         let token = entries.text(id);
         (token.to_owned(), json!({ "id": token, "ids": [id], "tokens": [token] }))
     });
-    let pair = [text("A", 0), text("B", 1)].concat();
     json!({
         "type": "TemplateProcessing",
         "single": text("A", 0),

@@ -60,8 +60,8 @@ pub(super) fn document<'t>(
     });
     document.pre_tokenizer = json!({ "type": "BertPreTokenizer" });
     let wanted = |wanted: Option<bool>, id: u32| Some(id).filter(|_| wanted != Some(false));
-    document.post_processor =
-        template(entries, wanted(vocabulary.add_bos, cls), wanted(vocabulary.add_eos, sep));
+    let around = (wanted(vocabulary.add_bos, cls), wanted(vocabulary.add_eos, sep));
+    document.post_processor = template(entries, around, Some((vec![sep], 1)));
     document.decoder = json!({ "type": "WordPiece", "prefix": CONTINUED, "cleanup": true });
     Ok(document)
 }

@@ -28,7 +28,7 @@ impl GenerationMode {
     pub fn of(engine: &Engine) -> Self {
         match engine.info().objective {
             // The engine refuses the requests of an encoder, which generates nothing.
-            Objective::Next | Objective::Encode => Self::Autoregressive,
+            Objective::Next | Objective::Encode { .. } => Self::Autoregressive,
             Objective::Masked { .. } => Self::Diffusion,
         }
     }

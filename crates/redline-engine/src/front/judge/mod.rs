@@ -12,6 +12,7 @@ mod encoded;
 mod labels;
 mod order;
 mod own_classes;
+pub(super) mod own_form;
 mod rerank;
 mod template;
 

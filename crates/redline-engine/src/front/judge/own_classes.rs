@@ -62,7 +62,7 @@ pub(super) fn submit(
     check(&request, &classifier)?;
     let mut texts = std::mem::take(&mut request.texts);
     let read = |index: usize, text: &str| encoded_text(engine, &request, index, text);
-    let (texts, failed) = encoded::all(engine, &mut texts, &request.options, read)?;
+    let (texts, failed) = encoded::all(engine, &mut texts, &request.options, None, read)?;
     let indices: Vec<usize> = texts.iter().map(|text| text.index).collect();
     let (threshold, options) = (request.threshold.unwrap_or(0.0), request.options);
     let classes = classifier.labels.iter().cloned().map(Label::Text).collect();
@@ -80,8 +80,7 @@ pub(super) fn submit(
             });
             reply.finish(outcome);
         };
-        let limits = (options.timeout_s, options.queueing);
-        engine.run_classifier(texts, classifier, NOUN, cancels, limits, &options.adapters, Box::new(answer))
+        engine.run_classifier(texts, classifier, NOUN, cancels, options, Box::new(answer))
     })
 }
 

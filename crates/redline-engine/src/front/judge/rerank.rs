@@ -3,6 +3,7 @@
 use redline_settings::{Setting, hint};
 
 use super::order::in_order;
+use super::own_form::RerankForm;
 use super::template::{Frame, Shared};
 use super::{Judged, Judgement, check_threshold, cross_encoder, label_after, some_label};
 use crate::answer::outcome::{Ranked, RerankOutcome};
@@ -28,7 +29,7 @@ impl RerankRequest {
         [&self.yes, &self.no].map(|label| label_after(self.options.template.as_deref(), label)).into()
     }
 
-    fn frame(&self) -> Result<Frame, EngineError> {
+    pub(super) fn frame(&self) -> Result<Frame, EngineError> {
         if self.top_n == Some(0) {
             let hint = hint!["give ", Setting::TopN, " at least 1, or leave it out for all"];
             return Err(EngineError::request("0 documents were asked for", hint));
@@ -89,12 +90,20 @@ impl Engine {
         self.submit_rerank(request, &Cancel::new())?.wait()
     }
 
+    /// The form in which the model was trained to rerank, if its files say so. Requests without a template have it.
+    pub fn rerank_form(&self) -> Option<&RerankForm> {
+        self.rerank_form.as_ref()
+    }
+
     /// Starts to rerank. Other requests may be submitted before this one is finished.
     pub fn submit_rerank(
         &self,
-        request: RerankRequest,
+        mut request: RerankRequest,
         cancel: &Cancel,
     ) -> Result<RerankTicket, EngineError> {
+        if let Some(form) = self.rerank_form() {
+            form.complete(&mut request, self.classifier.is_none());
+        }
         if let Some(classifier) = self.classifier.clone() {
             return cross_encoder::submit(self, request, classifier, cancel);
         }

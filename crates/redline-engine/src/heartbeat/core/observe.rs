@@ -47,9 +47,9 @@ impl Core<ModelMachine> {
         log: &ActivationLog,
     ) -> Result<(), EngineError> {
         let objective = self.machine.model.facts().objective;
-        let whole = objective != Objective::Next;
+        let whole = !objective.is_causal();
         let kind = match objective {
-            Objective::Encode => Head::States,
+            Objective::Encode { .. } => Head::States,
             Objective::Next | Objective::Masked { .. } => Head::Vocabulary { normalise: false },
         };
         let longest = steps.iter().map(Vec::len).max().unwrap_or(0);

@@ -207,3 +207,26 @@ fn word_pieces_have_spaces_before_words() {
     let the = tokenizer.id("the").unwrap();
     assert_eq!(tokenizer.token_bytes(the).unwrap(), b" the");
 }
+
+/// BERT and its kin were trained on pairs in one form, which no key of a file names.
+#[test]
+fn two_texts_are_put_together_as_encoders_were_trained() {
+    let pair = |vocabulary: &GgufVocabulary| {
+        let tokenizer = vocabulary.tokenizer("x.gguf").unwrap();
+        let pair = tokenizer.pair().unwrap().clone();
+        (pair.before, pair.between, pair.after, pair.has_types, pair.first_of_between)
+    };
+    let bert = Small::read("bert").vocabulary();
+    assert_eq!(pair(&bert), (vec![2], vec![3], vec![3], true, 1));
+    let (bos, eos) = (Some(0), Some(1));
+    let mut unigram = Small::read("t5").vocabulary();
+    unigram.architecture = Some("bert".to_owned());
+    unigram.add_bos = Some(true);
+    unigram.special = GgufSpecialIds { bos, eos, ..unigram.special };
+    assert_eq!(pair(&unigram), (vec![0], vec![1, 1], vec![1], false, 2));
+    let mut bytes = Small::read("qwen2").vocabulary();
+    bytes.architecture = Some("modern-bert".to_owned());
+    (bytes.add_bos, bytes.add_eos) = (Some(true), Some(true));
+    bytes.special = GgufSpecialIds { bos, eos, ..bytes.special };
+    assert_eq!(pair(&bytes), (vec![0], vec![1], vec![1], false, 1));
+}

@@ -61,6 +61,7 @@ pub(crate) fn pack_inputs(exec: Exec<'_>, x: Rows<'_>, out: &mut [u32]) {
 }
 
 /// One row as words of swapped pairs; a missing last element is +0.
+#[inline(always)]
 pub(crate) fn pack_row(row: &[f32], out: &mut [u32]) {
     let (pairs, last) = row.as_chunks::<2>();
     for (word, pair) in out.iter_mut().zip(pairs) {

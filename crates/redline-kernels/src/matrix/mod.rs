@@ -27,6 +27,8 @@ pub struct Matrix {
     cols: usize,
     /// By [`Plane`].
     planes: [Buffer<u32>; Plane::ALL.len()],
+    /// The shape of the plane of scales, which is needed for every strip and group.
+    scales: PlaneShape,
     /// Columns kept as bf16, ascending.
     columns: Vec<u32>,
 }
@@ -130,7 +132,8 @@ impl Matrix {
         let outliers = zeros(Plane::Outliers)?;
         let words = words(count(Plane::Words)?)?;
         let planes = [words, scales, minima, sub_scales, sub_minima, outliers];
-        Ok(Self { format, rows, cols, planes, columns })
+        let scales = format.plane(Plane::Scales, cols, columns.len());
+        Ok(Self { format, rows, cols, planes, scales, columns })
     }
 
     /// Output rows.
@@ -201,9 +204,9 @@ impl Matrix {
     /// The scales of a strip from group `first` on.
     #[inline(always)]
     pub(crate) fn scale(&self, strip: usize, first: usize) -> Scale {
-        let shape = self.plane(Plane::Scales);
-        let scales = self.strip(Plane::Scales, strip);
-        match shape.element {
+        let PlaneShape { bytes, element, .. } = self.scales;
+        let scales = &self.planes[Plane::Scales as usize].as_bytes()[strip * bytes..][..bytes];
+        match element {
             Element::F32 => Scale::Output(scales.as_ptr().cast()),
             Element::Bf16 => Scale::Power(scales[first * LANES * 2..].as_ptr().cast()),
             Element::F16 | Element::Byte => Scale::Group(scales[first * LANES * 2..].as_ptr().cast()),

@@ -176,19 +176,17 @@ impl<'a> Block<'a> {
         (tile.segment.first_row + index / self.job.group, head * self.shape().head_dim)
     }
 
-    /// The scaled query of row `r` of a tile, rotated if the format rotates, and padded with zeros.
+    /// Writes the scaled query of row `r` of a tile, rotated if the format rotates, to the first `head_dim` values of `scaled`.
     #[inline(always)]
-    pub(super) fn query<S: Isa>(&self, s: S, tile: &Tile<'_>, r: usize) -> [f32; MAX_HEAD_DIM] {
+    pub(super) fn query<S: Isa>(&self, s: S, tile: &Tile<'_>, r: usize, scaled: &mut [f32; MAX_HEAD_DIM]) {
         let (row, column) = self.place(tile, r);
         let q = &self.job.q.row(row)[column..][..self.shape().head_dim];
-        let mut scaled = [0f32; MAX_HEAD_DIM];
         for (to, x) in scaled.iter_mut().zip(q) {
             *to = x * self.job.shape.scale;
         }
         if self.shape().format.is_rotated() {
             hadamard(s, &mut scaled[..q.len()]);
         }
-        scaled
     }
 
     /// The numbers of the spans of which a row sees any key.

@@ -28,10 +28,12 @@ pub(super) struct Floats<K, V> {
 impl<S: Isa, K: Mac, V: Mac> Products<S> for Floats<K, V> {
     #[inline(always)]
     fn load_queries(&mut self, s: S, block: &Block<'_>) {
+        let mut scaled = [0f32; MAX_HEAD_DIM];
         for t in 0..block.len() {
             let tile = block.tile(t);
             for r in 0..tile.rows {
-                self.load_query(block, t * MOST_ROWS + r, &block.query(s, &tile, r));
+                block.query(s, &tile, r, &mut scaled);
+                self.load_query::<S>(block, t * MOST_ROWS + r, &scaled);
             }
         }
     }
@@ -77,9 +79,10 @@ impl<K: Mac, V: Mac> Floats<K, V> {
         }
     }
 
-    /// Stores a scaled query in the input words of the cache's format, and as f32 if those are pairs.
+    /// Stores a scaled query, padded with zeros, in the input words of the cache's format, and as f32 if those are pairs that the
+    /// tier does not multiply.
     #[inline(always)]
-    fn load_query(&mut self, block: &Block<'_>, row: usize, scaled: &[f32; MAX_HEAD_DIM]) {
+    fn load_query<S: Isa>(&mut self, block: &Block<'_>, row: usize, scaled: &[f32; MAX_HEAD_DIM]) {
         let (shape, steps, dims) = (block.shape(), block.shape().steps(), block.shape().key_dims());
         // SAFETY: a row has at most MAX_HEAD_DIM words and as many values.
         let (words, floats) = unsafe {
@@ -89,7 +92,9 @@ impl<K: Mac, V: Mac> Floats<K, V> {
         };
         if K::SPLIT {
             pack_row(&scaled[..shape.head_dim], words);
-            floats.iter_mut().zip(scaled).for_each(|(to, x)| *to = bf16::widen(bf16::round(*x)));
+            if !S::DOT_BF16 {
+                floats.iter_mut().zip(scaled).for_each(|(to, x)| *to = bf16::widen(bf16::round(*x)));
+            }
         } else {
             words.iter_mut().zip(scaled).for_each(|(word, x)| *word = x.to_bits());
         }

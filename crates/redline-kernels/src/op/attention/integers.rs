@@ -104,11 +104,13 @@ impl<S: Isa, F: IntegerEncoding> Products<S> for Integers<F> {
     #[inline(always)]
     fn load_queries(&mut self, s: S, block: &Block<'_>) {
         let shape = shape_of::<F>(block);
+        let mut scaled = [0f32; MAX_HEAD_DIM];
         for t in 0..block.len() {
             let tile = block.tile(t);
             for r in 0..tile.rows {
                 let mut packed = [0; MAX_HEAD_DIM / 4];
-                let scale = quantise_head(s, &block.query(s, &tile, r), &mut packed);
+                block.query(s, &tile, r, &mut scaled);
+                let scale = quantise_head(s, &scaled[..shape.head_dim], &mut packed);
                 let mut starts = [0; MAX_SCALES];
                 for (start, words) in starts.iter_mut().zip(packed.chunks(shape.scale_dims() / 4)) {
                     let bytes = words.iter().flat_map(|word| word.to_le_bytes());

@@ -3,8 +3,8 @@
 
 use redline_simd::{Isa, LANES};
 
-use super::KvShape;
 use super::encoding::{Encoding, FormatVisitor, Layout};
+use super::{KvShape, MAX_HEAD_DIM};
 use crate::Arithmetic;
 use crate::format::bf16::{self, Bf16Mac, WidenMac};
 
@@ -31,8 +31,10 @@ impl Encoding for Bf16 {
         // SAFETY: keys and values of this slot lie within the head's words.
         unsafe {
             let keys = shape.keys_of(words, slot).add(slot % LANES);
-            for (d, &x) in k.iter().enumerate() {
-                bf16::insert(&mut *keys.add(d / 2 * LANES), d, x);
+            let mut pairs = [0; MAX_HEAD_DIM / 2];
+            bf16::pack_row(k, &mut pairs);
+            for (step, &pair) in pairs[..k.len().div_ceil(2)].iter().enumerate() {
+                keys.add(step * LANES).write(pair);
             }
             for (strip, v) in v.chunks(LANES).enumerate() {
                 let row = shape.values_of(words, strip).cast::<u16>().add(slot * LANES);

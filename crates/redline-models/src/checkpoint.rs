@@ -11,14 +11,14 @@ use crate::ModelError;
 use crate::formats::Formats;
 use crate::place::Place;
 use crate::quantised::QuantisedTensors;
-use crate::spec::{DecoderSpec, Encoding, HEAD, Names, Role, StoredSpec, TensorSpec};
+use crate::spec::{DecoderSpec, HEAD, Names, Role, StoredAs, StoredSpec, TensorSpec};
 
 /// The tensors of a specification in a checkpoint. Names are those of the specification, without the family's prefix.
 pub(crate) struct CheckpointTensors<'a> {
     checkpoint: &'a Checkpoint,
     names: Names,
     /// The parts of other tensors.
-    parts: HashMap<String, (Place, Encoding)>,
+    parts: HashMap<String, (Place, StoredAs)>,
 }
 
 impl<'a> CheckpointTensors<'a> {
@@ -27,24 +27,24 @@ impl<'a> CheckpointTensors<'a> {
         let names = spec.names(|name| checkpoint.info(name).is_some());
         let (mut parts, mut expected) = (HashMap::new(), HashSet::new());
         for TensorSpec { name, shape, stored, .. } in spec.tensors() {
-            let Some(StoredSpec { name: whole, slice, encoding }) = stored else {
+            let Some(StoredSpec { name: whole, slice, stored_as }) = stored else {
                 let name = names.full(&name);
                 checkpoint.require(&name, &shape)?;
                 expected.insert(name);
                 continue;
             };
             let place = Place { name: names.full(&whole), shape, slice: Some(slice), pairs: None };
-            match encoding {
-                Encoding::Floats => {
+            match stored_as {
+                StoredAs::Floats => {
                     checkpoint.require(&place.name, &place.file_shape())?;
                     expected.insert(place.name.clone());
                 }
-                Encoding::Mxfp4 => {
+                StoredAs::Mxfp4 => {
                     checkpoint.require_blocks(&place.name, &place.file_shape())?;
                     expected.extend(Checkpoint::block_tensors(&place.name));
                 }
             }
-            parts.insert(name, (place, encoding));
+            parts.insert(name, (place, stored_as));
         }
         if spec.tied && checkpoint.info(HEAD).is_some() {
             checkpoint.require(HEAD, &[spec.vocab, spec.hidden])?;
@@ -71,8 +71,8 @@ impl<'a> CheckpointTensors<'a> {
     pub(crate) fn name(&self, name: &str) -> String {
         match self.parts.get(name) {
             None => self.names.full(name),
-            Some((place, Encoding::Floats)) => place.name.clone(),
-            Some((place, Encoding::Mxfp4)) => {
+            Some((place, StoredAs::Floats)) => place.name.clone(),
+            Some((place, StoredAs::Mxfp4)) => {
                 let [blocks, _] = Checkpoint::block_tensors(&place.name);
                 blocks
             }
@@ -87,10 +87,10 @@ impl<'a> CheckpointTensors<'a> {
         out: &mut [f32],
         buffer: &mut Vec<u8>,
     ) -> Result<(), ModelError> {
-        let Some((place, encoding)) = self.parts.get(name) else {
+        let Some((place, stored_as)) = self.parts.get(name) else {
             return Ok(self.checkpoint.read_f32_range_with(&self.names.full(name), first, out, buffer)?);
         };
-        if *encoding == Encoding::Mxfp4 {
+        if *stored_as == StoredAs::Mxfp4 {
             return self.read_blocks(place, first, out, buffer);
         }
         let read =
@@ -125,7 +125,7 @@ impl<'a> CheckpointTensors<'a> {
 
     /// Whether a matrix is stored as integers with scales.
     pub(crate) fn is_quantised(&self, name: &str) -> bool {
-        matches!(self.parts.get(name), Some((_, Encoding::Mxfp4)))
+        matches!(self.parts.get(name), Some((_, StoredAs::Mxfp4)))
     }
 
     /// The formats that the matrices are stored in: that of blocks, and of the others bf16 if all are, else f32.

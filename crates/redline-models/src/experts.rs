@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 
 use crate::ModelError;
 use crate::family::{config_error, layers, positive};
-use crate::spec::{ExpertsSpec, LinearSpec, MlpSpec, Orientation};
+use crate::spec::{ExpertsSpec, LinearSpec, MlpSpec, Orientation, StoredAs};
 
 /// Maximum number of experts of a layer, whose names are made before the checkpoint is read.
 const MAX_EXPERTS: usize = 1 << 12;
@@ -40,6 +40,19 @@ pub(crate) fn counts(config: &ConfigFile, keys: &[&str]) -> Result<(usize, usize
         return Err(config_error(config, fact));
     }
     Ok((experts, top_k))
+}
+
+/// How the weights of experts are stored, as `quantization_config` says. All others are floats.
+pub(crate) fn stored_as(config: &ConfigFile) -> Result<StoredAs, ModelError> {
+    const KEYS: [&str; 3] = ["quant_method", "modules_to_not_convert", "dequantize"];
+    let Some(quantisation) = config.object("quantization_config")? else { return Ok(StoredAs::Floats) };
+    if quantisation.opt_str("quant_method")? != Some("mxfp4") {
+        return Err(quantisation.refuse("quant_method", "`mxfp4`").into());
+    }
+    match quantisation.keys().find(|key| !KEYS.contains(key)) {
+        Some(key) => Err(quantisation.refuse(key, "no such key").into()),
+        None => Ok(StoredAs::Mxfp4),
+    }
 }
 
 /// The layers that have experts: every `decoder_sparse_step`th, except for `mlp_only_layers`.

@@ -28,12 +28,12 @@ pub struct StoredSpec {
     /// The part.
     pub slice: Slice,
     /// How the values are stored.
-    pub encoding: Encoding,
+    pub stored_as: StoredAs,
 }
 
 /// How a checkpoint stores values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum StoredAs {
     /// As floats.
     Floats,
     /// As four-bit floats in blocks with scales, in two tensors ([`redline_weights::Checkpoint::require_blocks`]).
@@ -107,7 +107,7 @@ pub struct StackSpec {
     /// The outputs of several projections alternate: the index of this one, and their number.
     pub alternating: (usize, usize),
     /// How the weights are stored.
-    pub encoding: Encoding,
+    pub stored_as: StoredAs,
 }
 
 /// The kind of a normalisation.
@@ -502,7 +502,7 @@ impl DecoderSpec {
     pub fn stores_blocks(&self) -> bool {
         let experts = self.layers.iter().filter_map(|layer| layer.mlp.experts());
         let parts = experts.flat_map(ExpertsSpec::linears).flat_map(|(_, linear)| &linear.parts);
-        parts.filter_map(|part| part.stack.as_ref()).any(|stack| stack.encoding != Encoding::Floats)
+        parts.filter_map(|part| part.stack.as_ref()).any(|stack| stack.stored_as != StoredAs::Floats)
     }
 
     /// Matrices that no integer format holds: tables that are added to every token, and layers on pooled states.
@@ -709,9 +709,9 @@ impl PartSpec {
 }
 
 impl StackSpec {
-    fn stored(&self, name: &str, axis: usize, encoding: Encoding) -> StoredSpec {
+    fn stored(&self, name: &str, axis: usize, stored_as: StoredAs) -> StoredSpec {
         let slice = Slice { stacked: self.expert, alternating: self.alternating, axis };
-        StoredSpec { name: name.to_owned(), slice, encoding }
+        StoredSpec { name: name.to_owned(), slice, stored_as }
     }
 }
 
@@ -760,10 +760,10 @@ impl LinearSpec {
                 Orientation::InOut => ([self.inputs, part.outputs], 1),
             };
             let stack = part.stack.as_ref();
-            let stored = stack.map(|stack| stack.stored(&stack.weight, axis, stack.encoding));
+            let stored = stack.map(|stack| stack.stored(&stack.weight, axis, stack.stored_as));
             all.push(TensorSpec { stored, ..weight(part.weight(), shape) });
             if part.bias {
-                let stored = stack.map(|stack| stack.stored(&stack.bias, 0, Encoding::Floats));
+                let stored = stack.map(|stack| stack.stored(&stack.bias, 0, StoredAs::Floats));
                 all.push(TensorSpec { stored, ..vector(part.bias_name(), part.outputs, Role::Bias) });
             }
         }

@@ -13,7 +13,7 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::{
-    DecoderSpec, Encoding, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, Orientation, PartSpec, StackSpec,
+    DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, Orientation, PartSpec, StackSpec, StoredAs,
 };
 
 /// In `config.json`: `GptOssForCausalLM`.
@@ -57,7 +57,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         inner: family::positive(config, "intermediate_size")?,
         count,
         gating: gating(config)?,
-        encoding: encoding(config)?,
+        stored_as: experts::stored_as(config)?,
     };
     for (i, layer) in spec.layers.iter_mut().enumerate() {
         layer.attention.sinks = Some(format!("layers.{i}.self_attn.sinks"));
@@ -88,32 +88,19 @@ fn gating(config: &ConfigFile) -> Result<Gating, ModelError> {
     Ok(Gating::Clamped { alpha, limit })
 }
 
-/// How the weights of the experts are stored. Everything else is stored as floats.
-fn encoding(config: &ConfigFile) -> Result<Encoding, ModelError> {
-    const KEYS: [&str; 3] = ["quant_method", "modules_to_not_convert", "dequantize"];
-    let Some(quantisation) = config.object("quantization_config")? else { return Ok(Encoding::Floats) };
-    if quantisation.opt_str("quant_method")? != Some("mxfp4") {
-        return Err(quantisation.refuse("quant_method", "`mxfp4`").into());
-    }
-    match quantisation.keys().find(|key| !KEYS.contains(key)) {
-        Some(key) => Err(quantisation.refuse(key, "no such key").into()),
-        None => Ok(Encoding::Mxfp4),
-    }
-}
-
 /// Experts that are stacked in the tensors of a checkpoint.
 struct Stacked {
     hidden: usize,
     inner: usize,
     count: usize,
     gating: Gating,
-    encoding: Encoding,
+    stored_as: StoredAs,
 }
 
 impl Stacked {
     /// The expert of this id. The rows of gate and up alternate. Blocks of four-bit floats are those of outputs, floats those of inputs.
     fn expert(&self, layer: usize, id: usize) -> MlpSpec {
-        let Self { hidden, inner, count, gating, encoding } = *self;
+        let Self { hidden, inner, count, gating, stored_as } = *self;
         let module = format!("layers.{layer}.mlp.experts");
         let part = |name: &str, outputs, tensor: &str, alternating| PartSpec {
             name: format!("{module}.{id}.{name}"),
@@ -124,12 +111,12 @@ impl Stacked {
                 bias: format!("{module}.{tensor}_bias"),
                 expert: (id, count),
                 alternating,
-                encoding,
+                stored_as,
             }),
         };
-        let orientation = match encoding {
-            Encoding::Floats => Orientation::InOut,
-            Encoding::Mxfp4 => Orientation::OutIn,
+        let orientation = match stored_as {
+            StoredAs::Floats => Orientation::InOut,
+            StoredAs::Mxfp4 => Orientation::OutIn,
         };
         let gate_up = [("gate_proj", 0), ("up_proj", 1)];
         let gate_up = gate_up.map(|(name, lane)| part(name, inner, "gate_up_proj", (lane, 2)));

@@ -18,7 +18,7 @@ use crate::convert::{Plan, Progress};
 use crate::formats::Formats;
 use crate::place::Place;
 use crate::random::mix;
-use crate::spec::{DecoderSpec, Encoding, Role, StoredSpec, TensorSpec as Tensor};
+use crate::spec::{DecoderSpec, Role, StoredAs, StoredSpec, TensorSpec as Tensor};
 use crate::tensors::Tensors;
 use crate::{ModelError, packing};
 
@@ -30,8 +30,9 @@ pub use shapes::{SHAPES, Shape, find};
 const CHUNK: usize = 1 << 16;
 
 /// Writes a model of `shape` to `dir`, which must not exist or be empty: a Hugging Face directory, or for integer formats the
-/// result of [`crate::convert()`]. What the shape's checkpoints hold in blocks of integers is in such blocks in any float format. Weights are a pure function of shape, seed and tensor name; `tokenizer_json` is copied
-/// unchanged. `progress` is called again and again; its error ends the work, and nothing is left of it.
+/// result of [`crate::convert()`]. What the shape's checkpoints hold in blocks of integers is in such blocks in any float format. Weights
+/// are a pure function of shape, seed and tensor name; `tokenizer_json` is copied unchanged. `progress` is called again and again; its
+/// error ends the work, and nothing is left of it.
 pub fn write(
     exec: Exec<'_>,
     shape: &Shape,
@@ -140,15 +141,15 @@ enum InFile {
 fn in_file(spec: &DecoderSpec) -> Vec<InFile> {
     let (mut files, mut wholes) = (Vec::new(), BTreeSet::new());
     for tensor in spec.tensors() {
-        let Some(StoredSpec { name, slice, encoding }) = &tensor.stored else {
+        let Some(StoredSpec { name, slice, stored_as }) = &tensor.stored else {
             files.push(InFile::Floats(tensor));
             continue;
         };
         if wholes.insert(name.clone()) {
             let whole = Tensor { name: name.clone(), shape: slice.shape(&tensor.shape), ..tensor.clone() };
-            match encoding {
-                Encoding::Floats => files.push(InFile::Floats(whole)),
-                Encoding::Mxfp4 => files.extend([InFile::Blocks(whole.clone()), InFile::Scales(whole)]),
+            match stored_as {
+                StoredAs::Floats => files.push(InFile::Floats(whole)),
+                StoredAs::Mxfp4 => files.extend([InFile::Blocks(whole.clone()), InFile::Scales(whole)]),
             }
         }
     }
@@ -235,14 +236,14 @@ impl Tensors for Random<'_> {
 impl Random<'_> {
     /// Values `first..` of a tensor that is a part of another one.
     fn fill_part(&self, tensor: &Tensor, stored: &StoredSpec, first: usize, out: &mut [f32]) {
-        let StoredSpec { name, slice, encoding } = stored;
+        let StoredSpec { name, slice, stored_as } = stored;
         let place = Place { shape: tensor.shape.clone(), slice: Some(*slice), ..Place::default() };
         let whole = Tensor { name: name.clone(), shape: place.file_shape(), ..tensor.clone() };
         let blocks = random_blocks(&whole, self.seed);
         let filled = place.read(first, out, |at, to| {
-            match encoding {
-                Encoding::Floats => fill(&whole, self.seed, at, to),
-                Encoding::Mxfp4 => to.iter_mut().zip(at..).for_each(|(to, at)| *to = blocks.value(at)),
+            match stored_as {
+                StoredAs::Floats => fill(&whole, self.seed, at, to),
+                StoredAs::Mxfp4 => to.iter_mut().zip(at..).for_each(|(to, at)| *to = blocks.value(at)),
             }
             Ok::<_, std::convert::Infallible>(())
         });

@@ -2,13 +2,22 @@
 
 use redline_weights::WeightsError;
 
-use crate::gguf::GgufChoice;
-
 /// `Result` with [`HubError`].
 pub(crate) type Result<T, E = HubError> = std::result::Result<T, E>;
 
 /// Longest text of a server in a message.
 const LONGEST: usize = 200;
+
+/// A model of a repository in GGUF files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GgufChoice {
+    /// The path of the file in the repository, or of the first part of a split.
+    pub name: String,
+    /// Number of files.
+    pub files: usize,
+    /// The sum of their lengths, if the hub says them.
+    pub bytes: Option<u64>,
+}
 
 /// Why a model was not downloaded.
 #[derive(Debug, thiserror::Error)]

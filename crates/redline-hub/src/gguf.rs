@@ -2,19 +2,8 @@
 
 use redline_weights::HubId;
 
-use crate::error::{HubError, Result, printable};
+use crate::error::{GgufChoice, HubError, Result, printable};
 use crate::repository::{RemoteFile, Repository};
-
-/// A model of a repository in GGUF files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GgufChoice {
-    /// The path of the file in the repository, or of the first part of a split.
-    pub name: String,
-    /// Number of files.
-    pub files: usize,
-    /// The sum of their lengths, if the hub says them.
-    pub bytes: Option<u64>,
-}
 
 /// The files of one model.
 struct Model<'a> {
@@ -92,7 +81,7 @@ fn named<'m, 'a>(all: &'m [Model<'a>], wanted: &str) -> Vec<&'m Model<'a>> {
 /// The models in the order of the repository. Files whose path leaves the repository count for nothing.
 fn models(repository: &Repository) -> Vec<Model<'_>> {
     let mut all: Vec<(&str, Model<'_>)> = Vec::new();
-    let files = repository.files.iter().filter(|file| file.name.ends_with(".gguf") && is_plain(&file.name));
+    let files = repository.files.iter().filter(|file| is_gguf(&file.name) && is_plain(&file.name));
     for file in files {
         let (stem, count) = split(&file.name).unwrap_or((file.name.as_str(), 1));
         match all.iter_mut().find(|(other, model)| *other == stem && model.count == count) {
@@ -113,6 +102,11 @@ fn split(name: &str) -> Option<(&str, usize)> {
     let (stem, part) = rest.rsplit_once('-')?;
     let (part, count) = (number(part)?, number(count)?);
     (1..=count).contains(&part).then_some((stem, count))
+}
+
+/// Whether a path ends in `.gguf`.
+pub(crate) fn is_gguf(path: &str) -> bool {
+    path.strip_suffix(".gguf").is_some()
 }
 
 fn file_name(path: &str) -> &str {

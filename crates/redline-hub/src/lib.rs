@@ -19,6 +19,5 @@ mod repository;
 mod selection;
 
 pub use client::HubOptions;
-pub use error::HubError;
-pub use gguf::GgufChoice;
+pub use error::{GgufChoice, HubError};
 pub use pull::{Hub, PullEvent};

@@ -145,7 +145,7 @@ impl Pull<'_> {
 
     /// The files of a model in GGUF files, if one is named or the repository has no other weights.
     fn gguf(&self) -> Result<Option<Vec<&RemoteFile>>> {
-        let has_some = self.repository.files.iter().any(|file| file.name.ends_with(".gguf"));
+        let has_some = self.repository.files.iter().any(|file| gguf::is_gguf(&file.name));
         let is_wanted = match self.file {
             Some(_) => true,
             None => has_some && selection::weights(&self.repository, self.id).is_err(),

@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn the_values_of_a_block_keep_their_order() {
-        let bytes: [u8; BYTES] = std::array::from_fn(|i| (2 * i as u8 & 15) | (2 * i as u8 + 1 & 15) << 4);
+        let bytes: [u8; BYTES] =
+            std::array::from_fn(|i| ((2 * i as u8) & 15) | ((2 * i as u8 + 1) & 15) << 4);
         let mut block = vec![127];
         push_as_ggml(&bytes, &mut block);
         let mut values = [0.0; VALUES];

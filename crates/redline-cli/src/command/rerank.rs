@@ -99,7 +99,7 @@ pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Fail
 /// Says that the model's own template is used.
 fn note_form(loaded: &LoadedModel, args: &RerankArgs) {
     let is_used = !args.flags.quiet && !args.flags.has_chat() && args.flags.options().template.is_none();
-    if let Some(form) = loaded.engine.rerank_form().filter(|_| is_used) {
+    if let Some(form) = loaded.engine.rerank_preset().filter(|_| is_used) {
         message::note(&format!(
             "documents are judged in the template that the model was trained with ({}); `--template` replaces it",
             form.source

@@ -29,10 +29,10 @@ use redline_settings::{Command, Pooling, Setting, hint};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
-pub use self::judge::own_form::RerankForm;
+pub use self::judge::preset::RerankPreset;
 
 use self::budget::Room;
-use self::judge::own_form;
+use self::judge::preset;
 use crate::adapters::resident::SequenceAdapters;
 use crate::adapters::source::Directories;
 use crate::adapters::{AdapterLoader, Store};
@@ -133,7 +133,7 @@ pub struct Engine {
     /// What the model makes of a text, if it was trained to classify.
     classifier: Option<Arc<Classifier>>,
     /// How the model was trained to rerank, if its files say so.
-    rerank_form: Option<RerankForm>,
+    rerank_preset: Option<RerankPreset>,
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
     /// Adapters, if the options allow some.
@@ -173,7 +173,7 @@ struct Parts {
     room: Room,
     tokenizer: Option<Tokenizer>,
     sentence: Option<SentenceRules>,
-    rerank_form: Option<RerankForm>,
+    rerank_preset: Option<RerankPreset>,
     end_ids: Vec<u32>,
     mask_id: Option<u32>,
 }
@@ -213,11 +213,11 @@ impl Parts {
                     None => sentence::read(exec, path, model.facts().hidden)?,
                     Some(gguf) => sentence::of_gguf(gguf)?,
                 };
-                let rerank_form = match &vocabulary {
-                    Some(vocabulary) => own_form::of_gguf(vocabulary),
-                    None => own_form::of_directory(path, model.facts().architecture)?,
+                let rerank_preset = match &vocabulary {
+                    Some(vocabulary) => preset::of_gguf(vocabulary),
+                    None => preset::of_directory(path, model.facts().architecture)?,
                 };
-                Ok(Self { name, model, identity, room, tokenizer, sentence, rerank_form, end_ids, mask_id })
+                Ok(Self { name, model, identity, room, tokenizer, sentence, rerank_preset, end_ids, mask_id })
             }
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;
@@ -231,7 +231,7 @@ impl Parts {
                     model: loader.load(exec)?,
                     room,
                     sentence: None,
-                    rerank_form: None,
+                    rerank_preset: None,
                     tokenizer: Some(Tokenizer::from_bytes("tokenizer.json", e.tokenizer)?),
                     end_ids: end_ids(&config, Some(&generation))?,
                     mask_id: mask_id(&config)?,
@@ -370,7 +370,7 @@ impl Engine {
     pub fn load(options: Options) -> Result<Self, EngineError> {
         check(&options)?;
         let simd = options.tier.map_or_else(|| Ok(Simd::best()), Simd::new)?;
-        let Parts { name, mut model, identity, room, tokenizer, sentence, rerank_form, end_ids, mask_id } =
+        let Parts { name, mut model, identity, room, tokenizer, sentence, rerank_preset, end_ids, mask_id } =
             Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
         let spec = model.adapter_builder().spec().clone();
@@ -418,7 +418,7 @@ impl Engine {
             tokenizer,
             sentence: sentence.map(Arc::new),
             classifier,
-            rerank_form,
+            rerank_preset,
             end_ids,
             inbox,
             loader,

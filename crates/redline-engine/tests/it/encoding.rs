@@ -473,7 +473,7 @@ fn qwen3_reranker_has_the_template_of_its_training() {
         (outcome.label_token_ids, ranked.iter().map(|it| it.log_odds.to_bits()).collect::<Vec<_>>())
     };
     let (dir, _work) = named("qwen3-a", "Qwen3-Reranker-tiny");
-    let form = Engine::load(options(&dir)).unwrap().rerank_form().cloned().unwrap();
+    let form = Engine::load(options(&dir)).unwrap().rerank_preset().cloned().unwrap();
     assert!(form.template.starts_with("<|im_start|>system\nJudge whether the Document"));
     assert!(form.template.ends_with("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
     assert!(form.template.contains("<Instruct>: Given a web search query, retrieve relevant passages that"));
@@ -492,10 +492,10 @@ fn qwen3_reranker_has_the_template_of_its_training() {
     assert_eq!(odds(&dir, answers).0, [[5], [11]]);
     // The same weights under another name.
     let (plain, _work) = named("qwen3-a", "mine");
-    assert!(Engine::load(options(&plain)).unwrap().rerank_form().is_none());
+    assert!(Engine::load(options(&plain)).unwrap().rerank_preset().is_none());
     assert_ne!(odds(&plain, ask()).1, own.1);
     let (mistral, _work) = named("mistral-a", "Qwen3-Reranker-tiny");
-    assert!(Engine::load(options(&mistral)).unwrap().rerank_form().is_none());
+    assert!(Engine::load(options(&mistral)).unwrap().rerank_preset().is_none());
     // A cross-encoder of sentence-transformers.
     let write = |name: &str, value: Value| std::fs::write(plain.join(name), value.to_string()).unwrap();
     std::fs::create_dir(plain.join("1_LogitScore")).unwrap();
@@ -512,7 +512,7 @@ fn qwen3_reranker_has_the_template_of_its_training() {
         json!({"model_type": "CrossEncoder", "prompts": prompts, "default_prompt_name": "query"}),
     );
     let engine = Engine::load(options(&plain)).unwrap();
-    let form = engine.rerank_form().unwrap();
+    let form = engine.rerank_preset().unwrap();
     assert!(form.template.contains("<Instruct>: Find\n<Query>: {query}\n"), "{}", form.template);
     assert_eq!(odds(&plain, ask()).0, [[12], [13]]);
 }

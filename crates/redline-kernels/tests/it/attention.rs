@@ -180,7 +180,9 @@ impl Case {
             let max = if top < sink { sink } else { top };
             let (a, b) = (exp(top - max), exp(sink - max));
             sum = 1f32.mul_add(b, sum * a);
-            out.iter_mut().for_each(|out| *out = 0f32.mul_add(b, *out * a));
+            for out in &mut out {
+                *out = 0f32.mul_add(b, *out * a);
+            }
         }
         let out: Vec<f32> = out.iter().map(|o| o / sum).collect();
         if self.format == KvFormat::W4 { rotated(&out) } else { out }

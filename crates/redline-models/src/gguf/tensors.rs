@@ -37,7 +37,7 @@ impl<'a> GgufTensors<'a> {
         let mut found = Self { gguf, places: places(spec, dialect) };
         for expected in spec.tensors() {
             if let Some(place) = found.places.get_mut(&expected.name) {
-                place.shape = expected.shape.clone();
+                place.shape.clone_from(&expected.shape);
             }
             let tensor = found.tensor(&expected.name)?;
             let needed = found.places.get(&expected.name).map(Place::file_shape);

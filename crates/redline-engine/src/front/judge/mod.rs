@@ -12,7 +12,7 @@ mod encoded;
 mod labels;
 mod order;
 mod own_classes;
-pub(super) mod own_form;
+pub(super) mod preset;
 mod rerank;
 mod template;
 

@@ -3,7 +3,7 @@
 use redline_settings::{Setting, hint};
 
 use super::order::in_order;
-use super::own_form::RerankForm;
+use super::preset::RerankPreset;
 use super::template::{Frame, Shared};
 use super::{Judged, Judgement, check_threshold, cross_encoder, label_after, some_label};
 use crate::answer::outcome::{Ranked, RerankOutcome};
@@ -91,8 +91,8 @@ impl Engine {
     }
 
     /// The form in which the model was trained to rerank, if its files say so. Requests without a template have it.
-    pub fn rerank_form(&self) -> Option<&RerankForm> {
-        self.rerank_form.as_ref()
+    pub fn rerank_preset(&self) -> Option<&RerankPreset> {
+        self.rerank_preset.as_ref()
     }
 
     /// Starts to rerank. Other requests may be submitted before this one is finished.
@@ -101,7 +101,7 @@ impl Engine {
         mut request: RerankRequest,
         cancel: &Cancel,
     ) -> Result<RerankTicket, EngineError> {
-        if let Some(form) = self.rerank_form() {
+        if let Some(form) = self.rerank_preset() {
             form.complete(&mut request, self.classifier.is_none());
         }
         if let Some(classifier) = self.classifier.clone() {

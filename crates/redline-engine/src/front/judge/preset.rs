@@ -13,7 +13,7 @@ use crate::request::{Label, RerankRequest};
 
 /// How a model was trained to rerank.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RerankForm {
+pub struct RerankPreset {
     /// A text with `{query}` and `{document}` once each.
     pub template: String,
     /// What the model writes for a relevant document.
@@ -39,7 +39,7 @@ const ARCHITECTURES: [&str; 2] = ["Qwen3ForCausalLM", "Qwen3ForSequenceClassific
 /// Key of the template in a GGUF file.
 const TEMPLATE_NAME: &str = "rerank";
 
-impl RerankForm {
+impl RerankPreset {
     fn new(template: String, source: String) -> Self {
         let text = |text: &str| Label::Text(text.to_owned());
         Self { template, yes: text("yes"), no: text("no"), source }
@@ -66,27 +66,27 @@ impl RerankForm {
 }
 
 /// The form of a model in a directory.
-pub(crate) fn of_directory(dir: &Path, architecture: &str) -> Result<Option<RerankForm>, WeightsError> {
+pub(crate) fn of_directory(dir: &Path, architecture: &str) -> Result<Option<RerankPreset>, WeightsError> {
     if !ARCHITECTURES.contains(&architecture) {
         return Ok(None);
     }
     let form =
-        |instruction: &str, source: &str| RerankForm::new(QWEN3.join(instruction), format!("`{source}`"));
+        |instruction: &str, source: &str| RerankPreset::new(QWEN3.join(instruction), format!("`{source}`"));
     if let Some([yes, no]) = answers(dir)? {
         let id = |id| Label::Ids(vec![i64::from(id)]);
         let instruction = instruction(dir)?;
         let instruction = instruction.as_deref().unwrap_or(INSTRUCTION);
-        return Ok(Some(RerankForm { yes: id(yes), no: id(no), ..form(instruction, MODULES) }));
+        return Ok(Some(RerankPreset { yes: id(yes), no: id(no), ..form(instruction, MODULES) }));
     }
     Ok(name(dir).map(|name| form(INSTRUCTION, &name)))
 }
 
 /// The form that a GGUF file names.
-pub(crate) fn of_gguf(vocabulary: &GgufVocabulary) -> Option<RerankForm> {
+pub(crate) fn of_gguf(vocabulary: &GgufVocabulary) -> Option<RerankPreset> {
     let template = vocabulary.chat_templates.get(TEMPLATE_NAME)?;
     let once = |name: &str| template.matches(name).count() == 1;
     let source = "`tokenizer.chat_template.rerank`".to_owned();
-    ["{query}", "{document}"].into_iter().all(once).then(|| RerankForm::new(template.clone(), source))
+    ["{query}", "{document}"].into_iter().all(once).then(|| RerankPreset::new(template.clone(), source))
 }
 
 /// The name of a checkpoint of Qwen3-Reranker: that of the directory, or of the model in the cache of the hub.

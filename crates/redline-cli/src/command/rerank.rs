@@ -81,7 +81,7 @@ pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Fail
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;
         let (loaded, chat) = args.flags.load(&model, context)?;
-        note_form(&loaded, args);
+        note_preset(&loaded, args);
         let mut rerankings =
             Rerankings { loaded: &loaded, defaults: defaults(args), chat, quiet: args.flags.quiet };
         let interrupt = Interrupt::install()?;
@@ -91,18 +91,18 @@ pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Fail
     }
     let request = request(args)?;
     let (loaded, mut chat) = args.flags.load(&model, context)?;
-    note_form(&loaded, args);
+    note_preset(&loaded, args);
     let options = judge::framed(chat.as_mut(), request.options, RerankRequest::INSTRUCTION)?;
     rerank_once(&loaded, args, RerankRequest { options, ..request })
 }
 
 /// Says that the model's own template is used.
-fn note_form(loaded: &LoadedModel, args: &RerankArgs) {
+fn note_preset(loaded: &LoadedModel, args: &RerankArgs) {
     let is_used = !args.flags.quiet && !args.flags.has_chat() && args.flags.options().template.is_none();
-    if let Some(form) = loaded.engine.rerank_preset().filter(|_| is_used) {
+    if let Some(preset) = loaded.engine.rerank_preset().filter(|_| is_used) {
         message::note(&format!(
             "documents are judged in the template that the model was trained with ({}); `--template` replaces it",
-            form.source
+            preset.source
         ));
     }
 }

@@ -101,8 +101,8 @@ impl Engine {
         mut request: RerankRequest,
         cancel: &Cancel,
     ) -> Result<RerankTicket, EngineError> {
-        if let Some(form) = self.rerank_preset() {
-            form.complete(&mut request, self.classifier.is_none());
+        if let Some(preset) = self.rerank_preset() {
+            preset.complete(&mut request, self.classifier.is_none());
         }
         if let Some(classifier) = self.classifier.clone() {
             return cross_encoder::submit(self, request, classifier, cancel);

@@ -8,7 +8,7 @@ use crate::harness::{commands, redline};
 const FREE: &[&str] =
     &["TEXT", "FILE", "DIR", "PATH", "M", "M2", "SRC", "RUN", "TEMPLATE", "FLAGS", "COMMAND", "NAME=DIR"];
 /// Flags whose value is a name that may be any text: of an engine, of a parameter of cases, of adapters, of a model, and of a prompt.
-const FREE_NAMES: &[&str] = &["engine", "allow-different-param", "use", "model-alias", "prompt-name"];
+const FREE_NAMES: &[&str] = &["file", "engine", "allow-different-param", "use", "model-alias", "prompt-name"];
 
 /// A value that no flag accepts, unless it accepts any text.
 const BAD: &str = "no such value";

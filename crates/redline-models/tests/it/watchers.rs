@@ -98,6 +98,8 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
                 "Ministral3ForCausalLM" => 14,
                 // The second of three layers does not rotate.
                 "SmolLM3ForCausalLM" if layer == 1 => 11,
+                // One of the two checkpoints does not.
+                "GraniteMoeHybridForCausalLM" if dir.ends_with("granite4-a") => 11,
                 _ => 13,
             };
             let of_it = profile.spans().iter().copied().filter(|span| span.layer == Some(layer));

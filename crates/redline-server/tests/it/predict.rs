@@ -77,7 +77,7 @@ fn errors_have_the_form_and_the_status_of_tei() {
     let many: Vec<Value> = (0..2_049).map(|_| json!(["a"])).collect();
     assert_eq!(refusal(&server, &json!({ "inputs": many }).to_string()), (413, "validation".to_owned()));
     let long = "word ".repeat(2_000);
-    assert_eq!(refusal(&server, &json!({ "inputs": long }).to_string()), (422, "validation".to_owned()));
+    assert_eq!(refusal(&server, &json!({ "inputs": long }).to_string()), (413, "validation".to_owned()));
     for direction in ["Left", "Right", "left"] {
         let body = json!({ "inputs": long, "truncate": true, "truncation_direction": direction });
         server.ok("/predict", &body.to_string());

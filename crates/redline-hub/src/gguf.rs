@@ -1,6 +1,8 @@
 //! Models in GGUF files: those that a repository has, and the one that is chosen.
 
-use redline_weights::HubId;
+use std::path::Path;
+
+use redline_weights::{GgufPartName, HubId, is_gguf_name};
 
 use crate::error::{GgufChoice, HubError, Result, printable};
 use crate::repository::{RemoteFile, Repository};
@@ -10,7 +12,7 @@ struct Model<'a> {
     /// The parts in order; at least one.
     parts: Vec<&'a RemoteFile>,
     /// Number of parts that the names promise.
-    count: usize,
+    count: u32,
 }
 
 impl Model<'_> {
@@ -54,7 +56,7 @@ pub(crate) fn chosen<'a>(
         }
         (_, None) => return refuse(format!("there are {} models in GGUF files", found.len()), &all),
     };
-    if model.parts.len() != model.count {
+    if model.parts.len() != model.count as usize {
         let fact =
             format!("`{}` has {} of {} parts", printable(model.name()), model.parts.len(), model.count);
         return refuse(fact, &all);
@@ -83,7 +85,8 @@ fn models(repository: &Repository) -> Vec<Model<'_>> {
     let mut all: Vec<(&str, Model<'_>)> = Vec::new();
     let files = repository.files.iter().filter(|file| is_gguf(&file.name) && is_plain(&file.name));
     for file in files {
-        let (stem, count) = split(&file.name).unwrap_or((file.name.as_str(), 1));
+        let part = GgufPartName::parse(&file.name);
+        let GgufPartName { stem, count } = part.unwrap_or(GgufPartName { stem: &file.name, count: 1 });
         match all.iter_mut().find(|(other, model)| *other == stem && model.count == count) {
             Some((_, model)) => model.parts.push(file),
             None => all.push((stem, Model { parts: vec![file], count })),
@@ -95,18 +98,9 @@ fn models(repository: &Repository) -> Vec<Model<'_>> {
     all.into_iter().map(|(_, model)| model).collect()
 }
 
-/// The name of a part of a split up to its number, and the number of parts: `NAME-00001-of-00003.gguf`.
-fn split(name: &str) -> Option<(&str, usize)> {
-    let number = |text: &str| (text.len() == 5).then(|| text.parse::<usize>().ok()).flatten();
-    let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-    let (stem, part) = rest.rsplit_once('-')?;
-    let (part, count) = (number(part)?, number(count)?);
-    (1..=count).contains(&part).then_some((stem, count))
-}
-
 /// Whether a path ends in `.gguf`.
 pub(crate) fn is_gguf(path: &str) -> bool {
-    path.strip_suffix(".gguf").is_some()
+    is_gguf_name(Path::new(path))
 }
 
 fn file_name(path: &str) -> &str {

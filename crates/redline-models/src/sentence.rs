@@ -33,7 +33,9 @@ pub struct SentenceRules {
 }
 
 /// The list of modules.
-const MODULES: &str = "modules.json";
+pub const MODULES: &str = "modules.json";
+/// The library's own configuration.
+const LIBRARY: &str = "config_sentence_transformers.json";
 /// Files of a module, in a folder of its own.
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -189,8 +191,40 @@ fn read_pooling(config: &Path) -> Result<Pooling, ModelError> {
 
 /// Whether the modules judge pairs of texts, and embed none.
 fn is_cross_encoder(dir: &Path) -> Result<bool, ModelError> {
-    let path = dir.join("config_sentence_transformers.json");
+    let path = dir.join(LIBRARY);
     Ok(path.is_file() && ConfigFile::open(&path)?.opt_str("model_type")? == Some("CrossEncoder"))
+}
+
+/// What a cross-encoder compares: the logits of two tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogitScore {
+    /// Id of the token that the model writes for a relevant document.
+    pub yes: u32,
+    /// Id of the one that it writes for an irrelevant document.
+    pub no: u32,
+    /// The default prompt.
+    pub prompt: Option<String>,
+}
+
+/// Reads what the cross-encoder in a model directory compares; `None` if it is none, or one with a classifier.
+pub fn logit_score(dir: &Path) -> Result<Option<LogitScore>, ModelError> {
+    if !dir.join(MODULES).is_file() || !is_cross_encoder(dir)? {
+        return Ok(None);
+    }
+    for module in ConfigFile::open_list(&dir.join(MODULES))? {
+        if module.str("type")?.rsplit('.').next() != Some("LogitScore") {
+            continue;
+        }
+        let config = ConfigFile::open(&file_of(dir, folder(&module)?, CONFIG))?;
+        let id = |key: &str| match config.ids(key)?[..] {
+            [id] => Ok(id),
+            _ => Err(config.refuse(key, "one id")),
+        };
+        let (mut prompts, default) = read_prompts(dir)?;
+        let prompt = default.and_then(|name| prompts.remove(&name));
+        return Ok(Some(LogitScore { yes: id("true_token_id")?, no: id("false_token_id")?, prompt }));
+    }
+    Ok(None)
 }
 
 /// A dense layer of `width` inputs; `width` becomes its number of outputs.
@@ -257,7 +291,7 @@ fn read_limits(dir: &Path) -> Result<(Option<usize>, bool), ModelError> {
 
 /// The prompts by their names, and the name of the default one.
 fn read_prompts(dir: &Path) -> Result<(BTreeMap<String, String>, Option<String>), ModelError> {
-    let path = dir.join("config_sentence_transformers.json");
+    let path = dir.join(LIBRARY);
     if !path.is_file() {
         return Ok((BTreeMap::new(), None));
     }

@@ -270,15 +270,17 @@ pub struct PositionTableSpec {
     pub name: String,
     /// Number of rows before that of position 0 (RoBERTa: that of the padding token, and those before it).
     pub unused: usize,
-    /// The id of the padding token, if tokens of it have the last of these rows and the others do not count them (RoBERTa).
-    pub padding: Option<u32>,
 }
 
 impl PositionTableSpec {
+    /// The row of the padding token, which has its id: the last one before that of position 0.
+    fn padding(&self) -> Option<usize> {
+        self.unused.checked_sub(1)
+    }
+
     /// The rows that tokens have, in the order in which they are kept: those of positions, of `context`, and that of the padding token.
     pub(crate) fn kept(&self, context: usize) -> impl Iterator<Item = usize> {
-        let padding = self.padding.and(self.unused.checked_sub(1));
-        (self.unused..self.unused + context).chain(padding)
+        (self.unused..self.unused + context).chain(self.padding())
     }
 }
 
@@ -477,13 +479,11 @@ impl DecoderSpec {
         }
     }
 
-    /// The padding token and the row that its tokens have in the table of positions, if others do not count them.
+    /// The id of the padding token and the row that its tokens have in the table of positions as it is kept, if others do not count them.
     pub(crate) fn padding(&self) -> Option<(u32, u32)> {
         match &self.positions {
-            PositionSpec::Learned(table) if table.unused > 0 => {
-                table.padding.map(|id| (id, self.context as u32))
-            }
-            PositionSpec::Learned(_) | PositionSpec::Rotary(_) => None,
+            PositionSpec::Learned(table) => table.padding().map(|id| (id as u32, self.context as u32)),
+            PositionSpec::Rotary(_) => None,
         }
     }
 

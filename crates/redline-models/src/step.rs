@@ -187,7 +187,7 @@ pub struct StepInput<'a> {
     pub tokens: &'a [u32],
     /// Position of each row in its sequence.
     pub positions: &'a [u32],
-    /// Row of each row of the batch in the table of learned positions.
+    /// For each row of the batch, its row in the table of learned positions.
     pub places: &'a [u32],
     /// Token type of each row.
     pub types: &'a [u32],
@@ -246,7 +246,7 @@ impl<'a> Step<'a> {
         self.positions
     }
 
-    /// Row of each row of the batch in the table of learned positions.
+    /// For each row of the batch, its row in the table of learned positions.
     pub fn places(&self) -> &'a [u32] {
         self.places
     }

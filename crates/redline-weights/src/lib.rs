@@ -63,7 +63,8 @@ pub use error::{Result, WeightsError};
 pub use fault::{HeaderFault, IndexFault};
 pub use file::{FileWriter, read_file};
 pub use gguf::{
-    Gguf, GgufArray, GgufFault, GgufMetadata, GgufParts, GgufStrings, GgufTensor, GgufType, GgufValue,
+    Gguf, GgufArray, GgufFault, GgufMetadata, GgufPartName, GgufParts, GgufStrings, GgufTensor, GgufType,
+    GgufValue, is_gguf_name,
 };
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
 pub use hub::{HubFolder, HubId, HubRoots, PartialBlob, cached_model, resolve_model};

@@ -7,7 +7,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, check_eps, check_head_dim, config_error, layers, positive};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::labels;
@@ -24,8 +24,7 @@ pub const MODEL: Architecture =
 pub const CLASSIFIER: Architecture =
     Architecture { name: "BertForSequenceClassification", model_type: "bert", spec: classifier, gguf: None };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "bert", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("bert", gguf);
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     encoder(config, "bert.", 0)
@@ -146,7 +145,6 @@ pub(super) fn encoder(
         positions: PositionSpec::Learned(PositionTableSpec {
             name: "embeddings.position_embeddings".into(),
             unused,
-            padding: unused.checked_sub(1).map(|id| id as u32),
         }),
         layers: (0..layers(config, "num_hidden_layers")?).map(|i| sizes.layer(i)).collect(),
         final_norm: None,

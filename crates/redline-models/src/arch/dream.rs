@@ -6,7 +6,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, Objective};
@@ -15,8 +15,7 @@ use crate::spec::{DecoderSpec, Objective};
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "DreamModel", model_type: "Dream", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "dream", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("dream", gguf);
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // The checkpoints include the reference's code (`auto_map`).

@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Gate, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, NormKind, NormSpec, NormsSpec};
@@ -37,8 +37,7 @@ pub(super) const KEYS: &[&str] = &[
 pub(super) const NEEDED: &[&str] =
     &["num_key_value_heads", "head_dim", "query_pre_attn_scalar", "sliding_window"];
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "gemma2", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("gemma2", gguf);
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, KEYS)?;

@@ -6,7 +6,7 @@ use redline_weights::ConfigFile;
 use super::{Architecture, gemma2};
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
@@ -27,8 +27,7 @@ pub const CLASSIFIER: Architecture = Architecture {
 pub const ENCODER: Architecture =
     Architecture { name: "Gemma3TextModel", model_type: "gemma3_text", spec: encoder, gguf: None };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "gemma3", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("gemma3", gguf);
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, gemma2::KEYS)?;

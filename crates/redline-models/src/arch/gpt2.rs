@@ -6,7 +6,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{
@@ -18,8 +18,7 @@ use crate::spec::{
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "GPT2LMHeadModel", model_type: "gpt2", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "gpt2", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("gpt2", gguf);
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // `reorder_and_upcast_attn` changes where the reference rounds, not what it computes.
@@ -81,7 +80,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         embedding_scale: 1.0,
         token_types: None,
         embedding_norm: None,
-        positions: PositionSpec::Learned(PositionTableSpec { name: "wpe".into(), unused: 0, padding: None }),
+        positions: PositionSpec::Learned(PositionTableSpec { name: "wpe".into(), unused: 0 }),
         layers: (0..layers(config, "n_layer")?).map(layer).collect(),
         final_norm: Some(norm("ln_f".into())),
         tied: config.bool_or("tie_word_embeddings", true)?,

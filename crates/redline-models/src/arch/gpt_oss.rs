@@ -21,7 +21,7 @@ pub const ARCHITECTURE: Architecture =
     Architecture { name: "GptOssForCausalLM", model_type: "gpt_oss", spec, gguf: Some(GGUF) };
 
 const GGUF: GgufDialect =
-    GgufDialect { architecture: "gpt-oss", pairs_rows: false, mlp_norm: "post_attention_norm", config: gguf };
+    GgufDialect { mlp_norm: "post_attention_norm", ..GgufDialect::new("gpt-oss", gguf) };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let honoured = [

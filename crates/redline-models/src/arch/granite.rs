@@ -5,7 +5,7 @@ use redline_weights::{ConfigFile, WeightsError};
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::DecoderSpec;
@@ -14,8 +14,7 @@ use crate::spec::DecoderSpec;
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "GraniteForCausalLM", model_type: "granite", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "granite", pairs_rows: true, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect { pairs_rows: true, ..GgufDialect::new("granite", gguf) };
 
 /// Keys that Granite 3 and 4 honour.
 pub(super) const KEYS: &[&str] = &[

@@ -7,7 +7,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive, require};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::{self, Rules};
@@ -34,8 +34,7 @@ const OFF: &[&str] = &[
 const FIXED: &[(&str, &str)] =
     &[("activation_type", "silu"), ("block_type", "llama"), ("layer_norm_type", "rms")];
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "llada", pairs_rows: true, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect { pairs_rows: true, ..GgufDialect::new("llada", gguf) };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // The checkpoints include the reference's code (`auto_map`).

@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, PositionSpec, QueryGrowth};
@@ -14,8 +14,7 @@ use crate::spec::{DecoderSpec, PositionSpec, QueryGrowth};
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Ministral3ForCausalLM", model_type: "ministral3", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "mistral3", pairs_rows: true, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect { pairs_rows: true, ..GgufDialect::new("mistral3", gguf) };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &["sliding_window", "rope_parameters"])?;

@@ -7,7 +7,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, check_eps, check_head_dim, config_error, layers, positive};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::labels;
@@ -28,8 +28,7 @@ pub const CLASSIFIER: Architecture = Architecture {
     gguf: None,
 };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "modern-bert", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("modern-bert", gguf);
 
 const KEYS: &[&str] = &["attention_bias", "mlp_bias", "layer_types", "rope_parameters", "rope_scaling"];
 

@@ -6,7 +6,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, NormSpec, NormsSpec};
@@ -15,8 +15,7 @@ use crate::spec::{DecoderSpec, NormSpec, NormsSpec};
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Olmo2ForCausalLM", model_type: "olmo2", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "olmo2", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("olmo2", gguf);
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &["attention_bias", "rope_scaling", "rope_parameters"])?;

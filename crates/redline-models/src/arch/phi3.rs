@@ -6,7 +6,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
@@ -16,8 +16,7 @@ use crate::spec::DecoderSpec;
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Phi3ForCausalLM", model_type: "phi3", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "phi3", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("phi3", gguf);
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // The checkpoints include the reference's code (`auto_map`).

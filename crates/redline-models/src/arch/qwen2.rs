@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::DecoderSpec;
@@ -21,8 +21,7 @@ pub const CLASSIFIER: Architecture = Architecture {
     gguf: None,
 };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "qwen2", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("qwen2", gguf);
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(

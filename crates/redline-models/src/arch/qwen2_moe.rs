@@ -6,7 +6,7 @@ use super::Architecture;
 use crate::ModelError;
 use crate::experts::{self, Names};
 use crate::family::{self, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, SharedExpertSpec};
@@ -15,8 +15,7 @@ use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, SharedExpertSpe
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Qwen2MoeForCausalLM", model_type: "qwen2_moe", spec, gguf: Some(GGUF) };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "qwen2moe", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("qwen2moe", gguf);
 
 /// The names of tensors in Qwen's mixtures of experts.
 pub(super) const NAMES: Names = Names { module: "mlp", gate: "gate_proj", up: "up_proj", down: "down_proj" };

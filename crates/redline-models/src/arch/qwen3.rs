@@ -6,7 +6,7 @@ use super::Architecture;
 use super::qwen2::windows;
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::DecoderSpec;
@@ -22,8 +22,7 @@ pub const CLASSIFIER: Architecture = Architecture {
     gguf: None,
 };
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "qwen3", pairs_rows: false, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect::new("qwen3", gguf);
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(

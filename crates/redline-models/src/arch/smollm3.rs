@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options, config_error};
-use crate::gguf::dialect::{GgufDialect, MLP_NORM};
+use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
@@ -27,8 +27,7 @@ const KEYS: &[&str] = &[
     "no_rope_layer_interval",
 ];
 
-const GGUF: GgufDialect =
-    GgufDialect { architecture: "smollm3", pairs_rows: true, mlp_norm: MLP_NORM, config: gguf };
+const GGUF: GgufDialect = GgufDialect { pairs_rows: true, ..GgufDialect::new("smollm3", gguf) };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, KEYS)?;

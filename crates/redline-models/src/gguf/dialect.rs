@@ -16,8 +16,15 @@ pub struct GgufDialect {
     pub(crate) config: fn(&mut Keys<'_>) -> Result<(), ModelError>,
 }
 
-/// [`GgufDialect::mlp_norm`] of most architectures.
-pub(crate) const MLP_NORM: &str = "ffn_norm";
+impl GgufDialect {
+    /// The dialect of most architectures: rows in order, and llama.cpp's usual names.
+    pub(crate) const fn new(
+        architecture: &'static str,
+        config: fn(&mut Keys<'_>) -> Result<(), ModelError>,
+    ) -> Self {
+        Self { architecture, pairs_rows: false, mlp_norm: "ffn_norm", config }
+    }
+}
 
 impl Keys<'_> {
     /// Sets the sizes that encoders have.

@@ -6,6 +6,46 @@ use redline_weights::ConfigFile;
 use crate::spec::DecoderSpec;
 use crate::{ModelError, arch};
 
+/// The configuration of gpt-oss-20b with a number of layers.
+macro_rules! gpt_oss {
+    ($layers:literal) => {
+        concat!(
+            r#""architectures": ["GptOssForCausalLM"],
+  "model_type": "gpt_oss",
+  "vocab_size": 201088,
+  "max_position_embeddings": 131072,
+  "initial_context_length": 4096,
+  "hidden_size": 2880,
+  "intermediate_size": 2880,
+  "num_hidden_layers": "#,
+            $layers,
+            r#",
+  "num_attention_heads": 64,
+  "num_key_value_heads": 8,
+  "head_dim": 64,
+  "hidden_act": "silu",
+  "rms_norm_eps": 1e-05,
+  "rope_theta": 150000,
+  "rope_scaling": {
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "factor": 32.0,
+    "original_max_position_embeddings": 4096,
+    "rope_type": "yarn",
+    "truncate": false
+  },
+  "attention_bias": true,
+  "sliding_window": 128,
+  "num_local_experts": 32,
+  "experts_per_token": 4,
+  "num_experts_per_tok": 4,
+  "swiglu_limit": 7.0,
+  "tie_word_embeddings": false,
+  "quantization_config": { "quant_method": "mxfp4" }"#
+        )
+    };
+}
+
 /// A model's shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -559,78 +599,8 @@ pub const SHAPES: &[Shape] = &[
   "num_experts_per_tok": 2,
   "tie_word_embeddings": false"#,
     },
-    Shape {
-        name: "gpt-oss-20b",
-        vocab: 201088,
-        eos: 1,
-        format: Format::Bf16,
-        config: r#""architectures": ["GptOssForCausalLM"],
-  "model_type": "gpt_oss",
-  "vocab_size": 201088,
-  "max_position_embeddings": 131072,
-  "initial_context_length": 4096,
-  "hidden_size": 2880,
-  "intermediate_size": 2880,
-  "num_hidden_layers": 24,
-  "num_attention_heads": 64,
-  "num_key_value_heads": 8,
-  "head_dim": 64,
-  "hidden_act": "silu",
-  "rms_norm_eps": 1e-05,
-  "rope_theta": 150000,
-  "rope_scaling": {
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "factor": 32.0,
-    "original_max_position_embeddings": 4096,
-    "rope_type": "yarn",
-    "truncate": false
-  },
-  "attention_bias": true,
-  "sliding_window": 128,
-  "num_local_experts": 32,
-  "experts_per_token": 4,
-  "num_experts_per_tok": 4,
-  "swiglu_limit": 7.0,
-  "tie_word_embeddings": false,
-  "quantization_config": { "quant_method": "mxfp4" }"#,
-    },
-    Shape {
-        name: "gpt-oss-6b",
-        vocab: 201088,
-        eos: 1,
-        format: Format::Bf16,
-        config: r#""architectures": ["GptOssForCausalLM"],
-  "model_type": "gpt_oss",
-  "vocab_size": 201088,
-  "max_position_embeddings": 131072,
-  "initial_context_length": 4096,
-  "hidden_size": 2880,
-  "intermediate_size": 2880,
-  "num_hidden_layers": 6,
-  "num_attention_heads": 64,
-  "num_key_value_heads": 8,
-  "head_dim": 64,
-  "hidden_act": "silu",
-  "rms_norm_eps": 1e-05,
-  "rope_theta": 150000,
-  "rope_scaling": {
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "factor": 32.0,
-    "original_max_position_embeddings": 4096,
-    "rope_type": "yarn",
-    "truncate": false
-  },
-  "attention_bias": true,
-  "sliding_window": 128,
-  "num_local_experts": 32,
-  "experts_per_token": 4,
-  "num_experts_per_tok": 4,
-  "swiglu_limit": 7.0,
-  "tie_word_embeddings": false,
-  "quantization_config": { "quant_method": "mxfp4" }"#,
-    },
+    Shape { name: "gpt-oss-20b", vocab: 201088, eos: 1, format: Format::Bf16, config: gpt_oss!(24) },
+    Shape { name: "gpt-oss-6b", vocab: 201088, eos: 1, format: Format::Bf16, config: gpt_oss!(6) },
     Shape {
         name: "bge-small",
         vocab: 30522,

@@ -37,6 +37,7 @@ use header::{Header, MAGIC};
 pub use integers::GgufParts;
 pub use metadata::GgufMetadata;
 use parts::Opened;
+pub use parts::{GgufPartName, is_gguf_name};
 pub use strings::GgufStrings;
 pub use tensor::GgufTensor;
 pub use value::{GgufArray, GgufValue};
@@ -66,7 +67,7 @@ impl Gguf {
         }
         let mut first = [0; MAGIC.len()];
         path.is_file()
-            && (parts::is_named(path)
+            && (is_gguf_name(path)
                 || File::open(path)
                     .is_ok_and(|mut file| file.read_exact(&mut first).is_ok() && first == MAGIC))
     }

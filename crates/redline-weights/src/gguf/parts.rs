@@ -26,14 +26,17 @@ const TENSORS_KEY: &str = "split.tensors.count";
 pub(super) type Opened = (Shard, Vec<GgufTensor>);
 
 /// The name of a part of a split.
-struct PartName<'a> {
-    stem: &'a str,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GgufPartName<'a> {
+    /// What all parts begin with.
+    pub stem: &'a str,
     /// Number of parts.
-    count: u32,
+    pub count: u32,
 }
 
-impl<'a> PartName<'a> {
-    fn parse(name: &'a str) -> Option<Self> {
+impl<'a> GgufPartName<'a> {
+    /// Reads a name; `None` if it is not that of a part.
+    pub fn parse(name: &'a str) -> Option<Self> {
         let (rest, count) = name.strip_suffix(END)?.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;
         let parse = |digits: &str| {
@@ -57,11 +60,12 @@ impl<'a> PartName<'a> {
 
 /// Whether a directory holds GGUF files.
 pub(super) fn are_in(dir: &Path) -> bool {
-    fs::read_dir(dir).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|it| is_named(&it.path()))))
+    fs::read_dir(dir)
+        .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|it| is_gguf_name(&it.path()))))
 }
 
 /// Whether a path ends like that of a GGUF file.
-pub(super) fn is_named(path: &Path) -> bool {
+pub fn is_gguf_name(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == &END[1..])
 }
 
@@ -72,8 +76,8 @@ pub(super) fn in_directory(dir: &Path) -> Result<PathBuf> {
     let mut models = BTreeSet::new();
     for entry in fs::read_dir(dir).map_err(list())? {
         let path = entry.map_err(list())?.path();
-        if is_named(&path) {
-            let first = PartName::of(&path).map(|part| path.with_file_name(part.part(1)));
+        if is_gguf_name(&path) {
+            let first = GgufPartName::of(&path).map(|part| path.with_file_name(part.part(1)));
             models.insert(first.unwrap_or(path));
         }
     }
@@ -88,7 +92,7 @@ pub(super) fn in_directory(dir: &Path) -> Result<PathBuf> {
 
 /// Opens the file at `path`, or all parts of the split to which it belongs. Returns the metadata of the first.
 pub(super) fn open(path: &Path) -> Result<(GgufMetadata, Vec<Opened>)> {
-    let Some(name) = PartName::of(path) else {
+    let Some(name) = GgufPartName::of(path) else {
         let shard = Shard::open(path)?;
         let Header { metadata, tensors } = Header::read(&shard)?;
         check_whole(&metadata)?;
@@ -174,7 +178,7 @@ mod tests {
 
     #[test]
     fn names_of_parts() {
-        let parse = |name: &str| PartName::parse(name).map(|part| part.part(1));
+        let parse = |name: &str| GgufPartName::parse(name).map(|part| part.part(1));
         assert_eq!(parse("a-b-00002-of-00013.gguf").as_deref(), Some("a-b-00001-of-00013.gguf"));
         assert_eq!(parse("-00001-of-00001.gguf").as_deref(), Some("-00001-of-00001.gguf"));
         for other in [

@@ -1,4 +1,4 @@
-//! The form in which a model was trained to rerank, if its files say so: Qwen3-Reranker.
+//! The template and the answers with which a model was trained to rerank, if its files say so: Qwen3-Reranker.
 //!
 //! Its `config.json` is that of any Qwen3. What tells it apart: a cross-encoder of sentence-transformers that compares the logits of two
 //! tokens (`LogitScore`), the name of the model, or in a GGUF file a chat template of the name `rerank`. Models that others trained from
@@ -6,8 +6,9 @@
 
 use std::path::Path;
 
+use redline_models::ModelError;
+use redline_models::sentence::{self, LogitScore};
 use redline_tokenizer::GgufVocabulary;
-use redline_weights::{ConfigFile, WeightsError};
 
 use crate::request::{Label, RerankRequest};
 
@@ -45,7 +46,7 @@ impl RerankPreset {
         Self { template, yes: text("yes"), no: text("no"), source }
     }
 
-    /// Puts the form into a request without a template of its own. Labels are replaced if they are the defaults and the model writes
+    /// Puts the preset into a request without a template of its own. Labels are replaced if they are the defaults and the model writes
     /// some.
     pub(super) fn complete(&self, request: &mut RerankRequest, writes: bool) {
         if request.options.template.is_some() {
@@ -65,23 +66,25 @@ impl RerankPreset {
     }
 }
 
-/// The form of a model in a directory.
-pub(crate) fn of_directory(dir: &Path, architecture: &str) -> Result<Option<RerankPreset>, WeightsError> {
+/// The preset of a model in a directory.
+pub(crate) fn of_directory(dir: &Path, architecture: &str) -> Result<Option<RerankPreset>, ModelError> {
     if !ARCHITECTURES.contains(&architecture) {
         return Ok(None);
     }
-    let form =
+    let preset =
         |instruction: &str, source: &str| RerankPreset::new(QWEN3.join(instruction), format!("`{source}`"));
-    if let Some([yes, no]) = answers(dir)? {
+    if let Some(LogitScore { yes, no, prompt }) = sentence::logit_score(dir)? {
         let id = |id| Label::Ids(vec![i64::from(id)]);
-        let instruction = instruction(dir)?;
-        let instruction = instruction.as_deref().unwrap_or(INSTRUCTION);
-        return Ok(Some(RerankPreset { yes: id(yes), no: id(no), ..form(instruction, MODULES) }));
+        // Braces would be placeholders of the template.
+        let instruction =
+            prompt.as_deref().map(str::trim).filter(|it| !it.is_empty() && !it.contains(['{', '}']));
+        let preset = preset(instruction.unwrap_or(INSTRUCTION), sentence::MODULES);
+        return Ok(Some(RerankPreset { yes: id(yes), no: id(no), ..preset }));
     }
-    Ok(name(dir).map(|name| form(INSTRUCTION, &name)))
+    Ok(name(dir).map(|name| preset(INSTRUCTION, &name)))
 }
 
-/// The form that a GGUF file names.
+/// The preset that a GGUF file names.
 pub(crate) fn of_gguf(vocabulary: &GgufVocabulary) -> Option<RerankPreset> {
     let template = vocabulary.chat_templates.get(TEMPLATE_NAME)?;
     let once = |name: &str| template.matches(name).count() == 1;
@@ -99,58 +102,6 @@ fn name(dir: &Path) -> Option<String> {
         snapshots.parent()?.file_name()?.to_str()?.strip_prefix("models--")?.rsplit("--").next()
     };
     own.filter(is_one).or_else(|| cached().filter(is_one)).map(str::to_owned)
-}
-
-const MODULES: &str = "modules.json";
-
-/// The ids of yes and no that a cross-encoder of sentence-transformers compares.
-fn answers(dir: &Path) -> Result<Option<[u32; 2]>, WeightsError> {
-    let path = dir.join(MODULES);
-    if !is_cross_encoder(dir)? || !path.is_file() {
-        return Ok(None);
-    }
-    for module in ConfigFile::open_list(&path)? {
-        if module.str("type")?.rsplit('.').next() != Some("LogitScore") {
-            continue;
-        }
-        let folder = module.opt_str("path")?.unwrap_or_default();
-        let is_plain = !folder.is_empty() && !folder.contains(['/', '\\']) && folder != "..";
-        if !is_plain {
-            return Err(module.refuse("path", "the name of a folder"));
-        }
-        // A converted directory has no folders.
-        let flat = dir.join(format!("{folder}.config.json"));
-        let file = if flat.is_file() { flat } else { dir.join(folder).join("config.json") };
-        let config = ConfigFile::open(&file)?;
-        let id = |key: &str| match config.ids(key)?[..] {
-            [id] => Ok(id),
-            _ => Err(config.refuse(key, "one id")),
-        };
-        return Ok(Some([id("true_token_id")?, id("false_token_id")?]));
-    }
-    Ok(None)
-}
-
-fn is_cross_encoder(dir: &Path) -> Result<bool, WeightsError> {
-    Ok(sentence_transformers(dir)?
-        .is_some_and(|config| matches!(config.opt_str("model_type"), Ok(Some("CrossEncoder")))))
-}
-
-/// The default prompt, which is the instruction.
-fn instruction(dir: &Path) -> Result<Option<String>, WeightsError> {
-    let Some(config) = sentence_transformers(dir)? else { return Ok(None) };
-    let (Some(name), Some(prompts)) = (config.opt_str("default_prompt_name")?, config.object("prompts")?)
-    else {
-        return Ok(None);
-    };
-    // Braces would be placeholders of the template.
-    let prompt = prompts.opt_str(name)?.map(str::trim).filter(|prompt| !prompt.is_empty());
-    Ok(prompt.filter(|prompt| !prompt.contains(['{', '}'])).map(str::to_owned))
-}
-
-fn sentence_transformers(dir: &Path) -> Result<Option<ConfigFile>, WeightsError> {
-    let path = dir.join("config_sentence_transformers.json");
-    if path.is_file() { ConfigFile::open(&path).map(Some) } else { Ok(None) }
 }
 
 #[cfg(test)]
@@ -187,7 +138,7 @@ mod tests {
             of_gguf(&GgufVocabulary { chat_templates, ..GgufVocabulary::default() })
         };
         assert_eq!(
-            of("{query} {document}:").map(|form| form.template).as_deref(),
+            of("{query} {document}:").map(|preset| preset.template).as_deref(),
             Some("{query} {document}:")
         );
         assert_eq!(of("{query} {query} {document}"), None);

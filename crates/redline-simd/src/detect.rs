@@ -67,22 +67,30 @@ impl Tier {
     }
 }
 
-/// Defines two functions from one list of features: one that names the features that this machine lacks, and one that runs a
-/// kernel with all of them.
-#[cfg(target_arch = "x86_64")]
+/// Defines a way to run a kernel with all features of a list, and a function that names those that this machine lacks.
+///
+/// The way is a method that every type has, not a function: the compiler generates the code of a method in the unit of its
+/// type's module, but that of all instances of a function in one unit. Kernels of different modules are compiled at once.
 macro_rules! entry {
-    ($enter:ident, $missing:ident, $isa:expr, $($feature:tt),+) => {
+    ($way:ident, $missing:ident, $isa:expr $(, $feature:tt)*) => {
+        #[allow(unused_mut)]
         fn $missing() -> Vec<&'static str> {
             let mut missing = Vec::new();
-            $(if !std::arch::is_x86_feature_detected!($feature) { missing.push($feature); })+
+            $(if !std::arch::is_x86_feature_detected!($feature) { missing.push($feature); })*
             missing
         }
 
-        /// # Safety
-        /// The machine has every feature of the list.
-        $(#[target_feature(enable = $feature)])+
-        unsafe fn $enter<K: Kernel>(kernel: K) -> K::Output {
-            kernel.run($isa)
+        trait $way<K: Kernel> {
+            /// # Safety
+            /// The machine has every feature of the list.
+            unsafe fn run(kernel: K) -> K::Output;
+        }
+
+        impl<K: Kernel, Home> $way<K> for Home {
+            $(#[target_feature(enable = $feature)])*
+            unsafe fn run(kernel: K) -> K::Output {
+                kernel.run($isa)
+            }
         }
     };
 }
@@ -90,19 +98,21 @@ macro_rules! entry {
 /// As `entry`, for AVX-512 and further features.
 #[cfg(target_arch = "x86_64")]
 macro_rules! avx512_entry {
-    ($enter:ident, $missing:ident, $isa:expr $(, $more:tt)*) => {
+    ($way:ident, $missing:ident, $isa:expr $(, $more:tt)*) => {
         entry!(
-            $enter, $missing, $isa,
+            $way, $missing, $isa,
             "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx2", "fma", "f16c" $(, $more)*
         );
     };
 }
 
+// Other architectures have the instruction for a multiply-add.
+entry!(OnScalar, missing_scalar, Scalar::<{ cfg!(not(target_arch = "x86_64")) }>::new());
 #[cfg(target_arch = "x86_64")]
-entry!(enter_scalar_fma, missing_scalar_fma, Scalar::new(), "fma", "avx");
+entry!(OnScalarFma, missing_scalar_fma, Scalar::<true>::new(), "fma", "avx");
 #[cfg(target_arch = "x86_64")]
 entry!(
-    enter_avx2,
+    OnAvx2,
     missing_avx2,
     // SAFETY: the contract of the entry function is that of the constructor.
     unsafe { Avx2::<false>::new() },
@@ -112,7 +122,7 @@ entry!(
 );
 #[cfg(target_arch = "x86_64")]
 entry!(
-    enter_avx2_vnni,
+    OnAvx2Vnni,
     missing_avx2_vnni,
     // SAFETY: as above.
     unsafe { Avx2::<true>::new() },
@@ -123,14 +133,14 @@ entry!(
 );
 #[cfg(target_arch = "x86_64")]
 avx512_entry!(
-    enter_avx512,
+    OnAvx512,
     missing_avx512,
     // SAFETY: as above.
     unsafe { Avx512::<false>::new() }
 );
 #[cfg(target_arch = "x86_64")]
 avx512_entry!(
-    enter_avx512_bf16,
+    OnAvx512Bf16,
     missing_avx512_bf16,
     // SAFETY: as above.
     unsafe { Avx512::<true>::new() },
@@ -140,7 +150,7 @@ avx512_entry!(
 #[cfg(target_arch = "x86_64")]
 fn missing_features(tier: Tier) -> Vec<&'static str> {
     match tier {
-        Tier::Scalar => Vec::new(),
+        Tier::Scalar => missing_scalar(),
         Tier::Avx2 => missing_avx2(),
         Tier::Avx512 => missing_avx512(),
         Tier::Amx => [missing_avx512(), amx::missing()].concat(),
@@ -150,7 +160,7 @@ fn missing_features(tier: Tier) -> Vec<&'static str> {
 #[cfg(not(target_arch = "x86_64"))]
 fn missing_features(tier: Tier) -> Vec<&'static str> {
     match tier {
-        Tier::Scalar => Vec::new(),
+        Tier::Scalar => missing_scalar(),
         Tier::Avx2 | Tier::Avx512 | Tier::Amx => vec!["x86-64"],
     }
 }
@@ -251,44 +261,43 @@ impl Simd {
     /// Runs `kernel` with this tier's instructions.
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        match self.path {
-            Path::Scalar => kernel.run(Scalar::new()),
+        self.run_in::<K, K>(kernel)
+    }
+
+    /// As [`Simd::run`], for kernels with many instances: the code is generated in the unit of the module of `Home`.
+    #[inline]
+    pub fn run_in<Home, K: Kernel>(self, kernel: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self.path == Path::Avx512Bf16 {
             // SAFETY: a `Simd` with this path is only made after the features were detected.
-            #[cfg(target_arch = "x86_64")]
-            Path::ScalarFma => unsafe { enter_scalar_fma(kernel) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Path::Avx2 => unsafe { enter_avx2(kernel) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Path::Avx2Vnni => unsafe { enter_avx2_vnni(kernel) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Path::Avx512 => unsafe { enter_avx512(kernel) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Path::Avx512Bf16 => unsafe { enter_avx512_bf16(kernel) },
+            return unsafe { <Home as OnAvx512Bf16<K>>::run(kernel) };
         }
+        self.run_common_in::<Home, K>(kernel)
     }
 
     /// As [`Simd::run`], for kernels that gain nothing from the optional instructions of a tier; avoids copies of their code.
     /// The bits are the same.
     #[inline]
     pub fn run_common<K: Kernel>(self, kernel: K) -> K::Output {
-        match self.path {
-            // SAFETY: a `Simd` with this path is only made after the features were detected.
-            #[cfg(target_arch = "x86_64")]
-            Path::ScalarFma => unsafe { enter_scalar_fma(kernel) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Path::Avx2 => unsafe { enter_avx2(kernel) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Path::Avx2Vnni => unsafe { enter_avx2_vnni(kernel) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Path::Avx512 | Path::Avx512Bf16 => unsafe { enter_avx512(kernel) },
-            Path::Scalar => kernel.run(Scalar::new()),
+        self.run_common_in::<K, K>(kernel)
+    }
+
+    /// [`Simd::run_common`] in the unit of the module of `Home`.
+    #[inline]
+    pub fn run_common_in<Home, K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: a `Simd` with this path is only made after the features were detected.
+        unsafe {
+            match self.path {
+                Path::Scalar => <Home as OnScalar<K>>::run(kernel),
+                #[cfg(target_arch = "x86_64")]
+                Path::ScalarFma => <Home as OnScalarFma<K>>::run(kernel),
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx2 => <Home as OnAvx2<K>>::run(kernel),
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx2Vnni => <Home as OnAvx2Vnni<K>>::run(kernel),
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx512 | Path::Avx512Bf16 => <Home as OnAvx512<K>>::run(kernel),
+            }
         }
     }
 
@@ -344,7 +353,7 @@ fn bf16_dot_is_sequential() -> bool {
     static VERDICT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     // SAFETY: called only after `avx512bf16` and the features of the tier were detected.
     *VERDICT.get_or_init(|| unsafe {
-        enter_avx512_bf16(crate::probe::Bf16Dot) == enter_avx512(crate::probe::Bf16Dot)
+        <() as OnAvx512Bf16<_>>::run(crate::probe::Bf16Dot) == <() as OnAvx512<_>>::run(crate::probe::Bf16Dot)
     })
 }
 

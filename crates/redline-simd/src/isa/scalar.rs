@@ -1,12 +1,15 @@
 //! The scalar tier: arrays of sixteen lanes, for any machine. Other tiers are compared with it.
+//!
+//! What takes many instructions per lane is not inlined: a call costs little beside it, while copies in every kernel would take
+//! most of the time of a build.
 
 use super::{Isa, LANES};
 
-/// Sixteen lanes in an array.
+/// Sixteen lanes in an array. `FMA`: the machine has an instruction for a multiply-add, otherwise it is a call for each lane.
 #[derive(Clone, Copy, Debug)]
-pub struct Scalar(());
+pub struct Scalar<const FMA: bool>(());
 
-impl Scalar {
+impl<const FMA: bool> Scalar<FMA> {
     pub(crate) fn new() -> Self {
         Self(())
     }
@@ -19,6 +22,27 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
         *lane = f(i);
     }
     out
+}
+
+/// As [`Isa::fma`], on machines that have no instruction for it.
+#[inline(never)]
+fn multiply_add(a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
+    each(|i| a[i].mul_add(b[i], c[i]))
+}
+
+#[inline(never)]
+fn round_all(values: [f32; LANES]) -> [u32; LANES] {
+    values.map(|x| x.round_ties_even() as i32 as u32)
+}
+
+#[inline(never)]
+fn widen_all(halves: [u16; LANES]) -> [f32; LANES] {
+    halves.map(widen_f16)
+}
+
+#[inline(never)]
+fn narrow_all(values: [f32; LANES]) -> [u16; LANES] {
+    values.map(narrow_f16)
 }
 
 /// The f32 of the same value (IEEE binary16).
@@ -65,11 +89,11 @@ fn dot_bytes(acc: &mut [u32; LANES], w: [u32; LANES], x: u32) {
 }
 
 // SAFETY: plain Rust, available everywhere.
-unsafe impl Isa for Scalar {
+unsafe impl<const FMA: bool> Isa for Scalar<FMA> {
     type F = [f32; LANES];
     type W = [u32; LANES];
     const TILE_STRIPS: usize = 1;
-    const DOT_ROWS: usize = 4;
+    const DOT_ROWS: usize = 2;
     const DOT_CHAINS: usize = 1;
     const DOT_BF16: bool = false;
     const DOT_U8_OFFSET: bool = true;
@@ -91,7 +115,7 @@ unsafe impl Isa for Scalar {
     }
     #[inline(always)]
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        each(|i| a[i].mul_add(b[i], c[i]))
+        if FMA { each(|i| a[i].mul_add(b[i], c[i])) } else { multiply_add(a, b, c) }
     }
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
@@ -157,12 +181,12 @@ unsafe impl Isa for Scalar {
     unsafe fn load_f16(self, p: *const u16) -> Self::F {
         // SAFETY: 32 readable bytes by contract.
         let halves = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
-        each(|i| widen_f16(halves[i]))
+        widen_all(halves)
     }
     #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
         // SAFETY: 32 writable bytes by contract.
-        unsafe { p.cast::<[u16; LANES]>().write_unaligned(v.map(narrow_f16)) }
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(narrow_all(v)) }
     }
     #[inline(always)]
     fn to_float(self, v: Self::W) -> Self::F {
@@ -170,7 +194,7 @@ unsafe impl Isa for Scalar {
     }
     #[inline(always)]
     fn to_nearest(self, v: Self::F) -> Self::W {
-        v.map(|x| x.round_ties_even() as i32 as u32)
+        round_all(v)
     }
     #[inline(always)]
     fn max_magnitude(self, m: Self::W, x: Self::F) -> Self::W {
@@ -188,7 +212,7 @@ unsafe impl Isa for Scalar {
         }
         out
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn dot_u8<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[Self::W; R]; C],
@@ -204,7 +228,7 @@ unsafe impl Isa for Scalar {
             }
         }
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn dot_u4<const K: usize, const R: usize, const C: usize>(
         self,
         acc: &mut [[Self::W; R]; C],
@@ -223,7 +247,7 @@ unsafe impl Isa for Scalar {
             }
         }
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn dot_table<const R: usize, const C: usize>(
         self,
         acc: &mut [[Self::W; R]; C],
@@ -269,7 +293,7 @@ unsafe impl Isa for Scalar {
     fn pack_shorts(self, v: Self::W) -> [[u32; 2]; LANES / 4] {
         std::array::from_fn(|i| [v[4 * i] | v[4 * i + 1] << 16, v[4 * i + 2] | v[4 * i + 3] << 16])
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn dot_shorts<const R: usize>(
         self,
         acc: &mut [[Self::W; 2]; R],
@@ -293,7 +317,7 @@ unsafe impl Isa for Scalar {
             }
         }
     }
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn dot_shorts_u4<const R: usize, const HIGH: bool>(
         self,
         acc: &mut [[Self::W; 2]; R],

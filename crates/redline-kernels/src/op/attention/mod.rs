@@ -19,6 +19,8 @@ mod integers;
 mod page;
 mod split;
 
+use std::marker::PhantomData;
+
 use redline_simd::{Isa, Kernel, Simd};
 
 use self::block::{BLOCK_TILES, Block, Part, Tile, Values};
@@ -138,53 +140,52 @@ struct Work<'a> {
 }
 
 fn run(simd: Simd, work: Work<'_>) {
-    let [of_keys, _] = work.block.shape().format.arithmetics();
-    if of_keys == Arithmetic::Bf16 { simd.run(OverBf16(work)) } else { simd.run_common(OverOther(work)) }
+    work.block.shape().format.visit(RunOn { simd, work });
 }
 
-/// Work over bf16 keys, for which tiers have instructions of their own.
-struct OverBf16<'a>(Work<'a>);
-
-impl Kernel for OverBf16<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        self.0.block.shape().format.visit(WorkOn::<_, true> { work: self.0, s });
-    }
-}
-
-/// Work over another format.
-struct OverOther<'a>(Work<'a>);
-
-impl Kernel for OverOther<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        self.0.block.shape().format.visit(WorkOn::<_, false> { work: self.0, s });
-    }
-}
-
-/// Work on a tier, over bf16 keys only or over all others.
-struct WorkOn<'a, S, const BF16: bool> {
+/// Work that runs on a tier when the products of its format are known.
+struct RunOn<'a> {
+    simd: Simd,
     work: Work<'a>,
-    s: S,
 }
 
-impl<S: Isa, const BF16: bool> FormatVisitor for WorkOn<'_, S, BF16> {
+impl FormatVisitor for RunOn<'_> {
+    type Output = ();
+    fn floats<K: Mac, V: Mac>(self) {
+        let over = OverFloats::<K, V> { work: self.work, products: PhantomData };
+        // Tiers have instructions of their own for pairs.
+        if K::SPLIT { self.simd.run_in::<K, _>(over) } else { self.simd.run_common_in::<K, _>(over) }
+    }
+    fn integers<F: IntegerEncoding>(self) {
+        self.simd.run_common_in::<F, _>(OverIntegers::<F> { work: self.work, products: PhantomData });
+    }
+}
+
+/// Work over keys and values that are floats.
+struct OverFloats<'a, K, V> {
+    work: Work<'a>,
+    products: PhantomData<(K, V)>,
+}
+
+impl<K: Mac, V: Mac> Kernel for OverFloats<'_, K, V> {
     type Output = ();
     #[inline(always)]
-    fn floats<K: Mac, V: Mac>(self) {
-        let Work { block, part } = self.work;
-        if K::SPLIT == BF16 {
-            block.run_with(self.s, &mut Floats::<K, V>::new(), part);
-        }
+    fn run<S: Isa>(self, s: S) {
+        self.work.block.run_with(s, &mut Floats::<K, V>::new(), self.work.part);
     }
+}
+
+/// Work over keys and values that are integers.
+struct OverIntegers<'a, F> {
+    work: Work<'a>,
+    products: PhantomData<F>,
+}
+
+impl<F: IntegerEncoding> Kernel for OverIntegers<'_, F> {
+    type Output = ();
     #[inline(always)]
-    fn integers<F: IntegerEncoding>(self) {
-        let Work { block, part } = self.work;
-        if !BF16 {
-            block.run_with(self.s, &mut Integers::<F>::new(), part);
-        }
+    fn run<S: Isa>(self, s: S) {
+        self.work.block.run_with(s, &mut Integers::<F>::new(), self.work.part);
     }
 }
 

@@ -82,7 +82,7 @@ macro_rules! by_rows {
         match $tile.job.layout.tile($tile.tile).len() {
             $($rows => {
                 let tile = $name::<$format, $rows> { tile: $tile, format: PhantomData };
-                tile.tile.job.simd.run_common(tile)
+                tile.tile.job.simd.run_common_in::<$format, _>(tile)
             })*
             rows => unreachable!("a tile of {} has no {rows} rows", $tile.job.matrix.format()),
         }

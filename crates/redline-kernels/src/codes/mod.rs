@@ -1,6 +1,17 @@
 //! How values are stored in the words of a strip, and the dot products of a block: the part of an integer tile that depends on it.
+//! Types that tiles are instantiated for lie in files of their own: the compiler generates the code of each file at the same time.
+
+mod minima;
+mod sub_bytes;
+mod sub_nibbles;
+mod table;
 
 use redline_simd::{Isa, LANES, widen_f16};
+
+pub(crate) use self::minima::WithMinima;
+pub(crate) use self::sub_bytes::SubBytes;
+pub(crate) use self::sub_nibbles::SubNibbles;
+pub(crate) use self::table::{DOUBLE_E2M1, E2m1, NON_LINEAR, NonLinear, SubTable};
 
 /// Number of k that integer kernels process at a time; rows of integer formats are padded to a multiple of it.
 pub(crate) const BLOCK: usize = 32;
@@ -152,104 +163,3 @@ pub(crate) const fn block_words(weights: usize) -> usize {
 
 /// Maximum number of rows of tiles whose values need more registers than a sum each.
 pub(crate) const FEWER_ROWS: usize = 8;
-
-/// Integers with an own minimum per block.
-pub(crate) struct WithMinima<I>(I);
-
-impl<I: Integer> Integer for WithMinima<I> {
-    const BLOCK_WORDS: usize = I::BLOCK_WORDS;
-    const FAR_ROWS: usize = I::FAR_ROWS;
-    const ROWS: usize = FEWER_ROWS;
-    const MINIMA: bool = true;
-    #[inline(always)]
-    unsafe fn dot<S: Isa, const R: usize, const C: usize>(
-        s: S,
-        acc: &mut [[S::W; R]; C],
-        w: *const u32,
-        x: *const u32,
-    ) {
-        // SAFETY: by contract.
-        unsafe { I::dot(s, acc, w, x) }
-    }
-}
-
-/// The integers of `iq4_nl` and `iq4_xs`.
-pub(crate) static NON_LINEAR: [i8; 16] =
-    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-/// Twice the values of the four-bit floats (E2M1) of `mxfp4`. Both zeros are +0.
-pub(crate) static DOUBLE_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-
-/// Half bytes that are indices of integers.
-pub(crate) trait Table: 'static {
-    /// The integers.
-    const INTEGERS: &'static [i8; 16];
-}
-
-/// Indices into [`NON_LINEAR`].
-pub(crate) struct NonLinear;
-/// Indices into [`DOUBLE_E2M1`].
-pub(crate) struct E2m1;
-
-impl Table for NonLinear {
-    const INTEGERS: &'static [i8; 16] = &NON_LINEAR;
-}
-
-impl Table for E2m1 {
-    const INTEGERS: &'static [i8; 16] = &DOUBLE_E2M1;
-}
-
-impl<T: Table> Integer for T {
-    const BLOCK_WORDS: usize = block_words(8);
-    const FAR_ROWS: usize = 3;
-    const ROWS: usize = FEWER_ROWS;
-    #[inline(always)]
-    unsafe fn dot<S: Isa, const R: usize, const C: usize>(
-        s: S,
-        acc: &mut [[S::W; R]; C],
-        w: *const u32,
-        x: *const u32,
-    ) {
-        // SAFETY: a block of weights and its inputs, by contract.
-        unsafe { s.dot_table(acc, w, x, T::INTEGERS) }
-    }
-}
-
-/// Bytes with a scale per `K` k.
-pub(crate) struct SubBytes<const K: usize>;
-/// Half bytes with a scale per `K` k.
-pub(crate) struct SubNibbles<const K: usize>;
-/// Indices into [`NON_LINEAR`] with a scale per 32 k.
-pub(crate) struct SubTable;
-
-impl<const K: usize> SubScaled for SubBytes<K> {
-    const SUB: usize = K;
-    const SUB_WORDS: usize = K / 4 * LANES;
-    const FAR_ROWS: usize = 4;
-    #[inline(always)]
-    unsafe fn dot<S: Isa, const R: usize>(s: S, acc: &mut [S::W; R], w: *const u32, x: *const u32) {
-        // SAFETY: a sub-group of weights and its inputs, by contract.
-        unsafe { s.dot_u8::<K, R, 1>(std::array::from_mut(acc), w, x) }
-    }
-}
-
-impl<const K: usize> SubScaled for SubNibbles<K> {
-    const SUB: usize = K;
-    const SUB_WORDS: usize = K / 8 * LANES;
-    const FAR_ROWS: usize = 3;
-    #[inline(always)]
-    unsafe fn dot<S: Isa, const R: usize>(s: S, acc: &mut [S::W; R], w: *const u32, x: *const u32) {
-        // SAFETY: a sub-group of weights and its inputs, by contract.
-        unsafe { s.dot_u4::<K, R, 1>(std::array::from_mut(acc), w, x) }
-    }
-}
-
-impl SubScaled for SubTable {
-    const SUB: usize = BLOCK;
-    const SUB_WORDS: usize = block_words(8);
-    const FAR_ROWS: usize = 3;
-    #[inline(always)]
-    unsafe fn dot<S: Isa, const R: usize>(s: S, acc: &mut [S::W; R], w: *const u32, x: *const u32) {
-        // SAFETY: a sub-group of weights and its inputs, by contract.
-        unsafe { NonLinear::dot::<S, R, 1>(s, std::array::from_mut(acc), w, x) }
-    }
-}

@@ -220,13 +220,12 @@ impl TileUnit {
 /// The tile features that this machine lacks.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn missing() -> Vec<&'static str> {
-    use core::arch::x86_64::{__cpuid, __cpuid_count};
     const TILE: u32 = 1 << 24;
     const INT8: u32 = 1 << 25;
-    let edx = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).edx } else { 0 };
+    let features = features();
     let mut missing = Vec::new();
     for (bit, name) in [(TILE, "amx-tile"), (INT8, "amx-int8")] {
-        if edx & bit == 0 {
+        if features & bit == 0 {
             missing.push(name);
         }
     }
@@ -234,6 +233,14 @@ pub(crate) fn missing() -> Vec<&'static str> {
         missing.push("the system's permission for tile registers");
     }
     missing
+}
+
+/// The word of features with those of tiles, read once: in a virtual machine, a read takes tens of microseconds.
+#[cfg(target_arch = "x86_64")]
+fn features() -> u32 {
+    use core::arch::x86_64::{__cpuid, __cpuid_count};
+    static FEATURES: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    *FEATURES.get_or_init(|| if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).edx } else { 0 })
 }
 
 /// Requests the tile registers from the system, once per process. Linux requires this because they add a kilobyte per register

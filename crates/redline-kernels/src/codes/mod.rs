@@ -77,12 +77,9 @@ impl Codes {
     /// The word that holds these integers, or indices, of one lane: as many as a word holds.
     #[inline(always)]
     pub(crate) fn pack(self, codes: &[i8]) -> u32 {
-        let byte = |code: &i8| u32::from(code.cast_unsigned());
         match self {
-            Self::Bytes => {
-                codes.iter().rev().fold(0, |word, code| word << 8 | byte(code)) ^ (0x0101_0101 * BYTE_OFFSET)
-            }
-            Self::Nibbles { offset } => pack_nibbles(codes, offset as i8),
+            Self::Bytes => four_bytes(codes) ^ (0x0101_0101 * BYTE_OFFSET),
+            Self::Nibbles { offset } => pack_nibbles(codes, offset),
             Self::Table(_) => pack_nibbles(codes, 0),
             Self::F32 | Self::Bf16 | Self::F16 => unreachable!("floats have no codes"),
         }
@@ -104,10 +101,18 @@ impl Codes {
     }
 }
 
+/// The first four codes, the first in the lowest byte.
 #[inline(always)]
-fn pack_nibbles(codes: &[i8], offset: i8) -> u32 {
-    let nibble = |code: i8| u32::from(code.wrapping_add(offset).cast_unsigned() & 15);
-    codes.iter().enumerate().fold(0, |word, (k, &code)| word | nibble(code) << nibble_shift(k))
+fn four_bytes(codes: &[i8]) -> u32 {
+    u32::from_le_bytes([0, 1, 2, 3].map(|k| codes[k].cast_unsigned()))
+}
+
+/// Eight codes plus an offset, of which four bits are kept; no byte overflows into the next.
+#[inline(always)]
+fn pack_nibbles(codes: &[i8], offset: u32) -> u32 {
+    const LOW: u32 = 0x0f0f_0f0f;
+    let low = |codes: &[i8]| ((four_bytes(codes) & LOW) + 0x0101_0101 * offset) & LOW;
+    low(&codes[..4]) | low(&codes[4..]) << 4
 }
 
 /// Dot products of one block: the part of an integer tile that depends on the format.

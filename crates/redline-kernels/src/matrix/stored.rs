@@ -110,8 +110,12 @@ impl Matrix {
 fn pack_row(matrix: &Matrix, row: &QuantisedRow<'_>, lane: usize, planes: &mut StripPlanes) {
     let [words, scales, minima, sub_scales, sub_minima, _] = planes;
     let codes = matrix.format.codes();
-    for (step, codes_of_word) in row.codes.chunks_exact(codes.k_per_step()).enumerate() {
-        words[step * LANES + lane] = codes.pack(codes_of_word);
+    let words = words.iter_mut().skip(lane).step_by(LANES);
+    // The number of codes of a word is known in each loop.
+    if codes.k_per_step() == 4 {
+        words.zip(row.codes.as_chunks::<4>().0).for_each(|(word, of_word)| *word = codes.pack(of_word));
+    } else {
+        words.zip(row.codes.as_chunks::<8>().0).for_each(|(word, of_word)| *word = codes.pack(of_word));
     }
     let powers = matrix.plane(Plane::Scales).element == Element::Bf16;
     for (group, &scale) in row.scales.iter().enumerate() {

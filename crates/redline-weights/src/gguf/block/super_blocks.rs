@@ -51,19 +51,35 @@ pub(super) const Q6_K: Block = Block {
     contents: Contents::Integers(Integers { sub_groups: 16, ..Integers::new(q6_k) }),
 };
 
-/// Two bits of value `i`: byte `j` of each 32 bytes holds the values `j`, `32 + j`, `64 + j` and `96 + j` of 128.
-fn two_bits(bytes: &[u8], i: usize) -> u8 {
-    bytes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3
+/// Reads two bits of each value: byte `j` of each 32 bytes holds the values `j`, `32 + j`, `64 + j` and `96 + j` of 128.
+fn two_bits(bytes: &[u8], codes: &mut [i8]) {
+    for (bytes, codes) in bytes.as_chunks::<32>().0.iter().zip(codes.as_chunks_mut::<128>().0) {
+        for (part, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            for (code, byte) in codes.iter_mut().zip(bytes) {
+                *code = (byte >> (2 * part) & 3).cast_signed();
+            }
+        }
+    }
 }
 
-/// Four bits of value `i`: byte `j` of each 32 bytes holds the values `j` and `32 + j` of 64.
-fn nibble(bytes: &[u8], i: usize) -> u8 {
-    bytes[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15
+/// Reads four bits of each value: byte `j` of each `N` bytes holds the values `j` and `N + j` of `2 N`.
+fn nibbles<const N: usize>(bytes: &[u8], codes: &mut [i8]) {
+    for (bytes, codes) in bytes.as_chunks::<N>().0.iter().zip(codes.chunks_exact_mut(2 * N)) {
+        let (first, second) = codes.split_at_mut(N);
+        for ((first, second), byte) in first.iter_mut().zip(second).zip(bytes) {
+            *first = (byte & 15).cast_signed();
+            *second = (byte >> 4).cast_signed();
+        }
+    }
 }
 
-/// One bit of value `i`: bit `k` of byte `j` of 32 belongs to the value `32 k + j`.
-fn one_bit(bytes: &[u8], i: usize) -> u8 {
-    bytes[i % 32] >> (i / 32) & 1
+/// Adds one bit, worth `worth`, to each value: bit `k` of byte `j` of 32 belongs to the value `32 k + j`.
+fn add_bit(bytes: &[u8], worth: i8, codes: &mut [i8]) {
+    for (k, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        for (code, byte) in codes.iter_mut().zip(bytes) {
+            *code += (byte >> k & 1).cast_signed() * worth;
+        }
+    }
 }
 
 /// Stores the factors `d` and, if it is stored, `dmin`.
@@ -82,9 +98,7 @@ fn q2_k(block: &[u8], mut to: Numbers<'_>) {
         to.sub_scales[group] = (byte & 15).cast_signed();
         to.sub_minima[group] = byte >> 4;
     }
-    for (i, code) in to.codes.iter_mut().enumerate() {
-        *code = two_bits(&block[16..80], i).cast_signed();
-    }
+    two_bits(&block[16..80], to.codes);
 }
 
 /// `[third bits: 32][two bits: 64][scales: 12][d: 2]`, without offsets; 4 is subtracted from values whose third bit is not
@@ -97,9 +111,9 @@ fn q3_k(block: &[u8], to: Numbers<'_>) {
         let high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
         *scale = (low | high << 4).cast_signed() - 32;
     }
-    for (i, code) in to.codes.iter_mut().enumerate() {
-        *code = two_bits(pairs, i).cast_signed() - 4 * (1 - one_bit(third, i).cast_signed());
-    }
+    two_bits(pairs, to.codes);
+    add_bit(third, 4, to.codes);
+    to.codes.iter_mut().for_each(|code| *code -= 4);
 }
 
 /// Scales and offsets of the values `32 group ..`, six bits each, from twelve bytes: the lower six bits of a byte for groups 0 to 3.
@@ -118,31 +132,28 @@ fn scales_and_offsets(packed: &[u8], to: &mut Numbers<'_>) {
 fn q4_k(block: &[u8], mut to: Numbers<'_>) {
     factors(block, 0, 2, &mut to);
     scales_and_offsets(&block[4..16], &mut to);
-    for (i, code) in to.codes.iter_mut().enumerate() {
-        *code = nibble(&block[16..], i).cast_signed();
-    }
+    nibbles::<32>(&block[16..], to.codes);
 }
 
 /// `[d: 2][dmin: 2][scales and offsets: 12][fifth bits: 32][nibbles: 128]`.
 fn q5_k(block: &[u8], mut to: Numbers<'_>) {
     factors(block, 0, 2, &mut to);
     scales_and_offsets(&block[4..16], &mut to);
-    let (fifth, nibbles) = (&block[16..48], &block[48..]);
-    for (i, code) in to.codes.iter_mut().enumerate() {
-        *code = (nibble(nibbles, i) | one_bit(fifth, i) << 4).cast_signed();
-    }
+    nibbles::<32>(&block[48..], to.codes);
+    add_bit(&block[16..48], 16, to.codes);
 }
 
 /// `[nibbles: 128][upper two bits: 64][signed scales: 16][d: 2]`, without offsets; 32 is subtracted from the six bits. Byte `j`
 /// of each 64 nibble bytes holds the values `j` and `64 + j` of 128.
 fn q6_k(block: &[u8], to: Numbers<'_>) {
     *to.scale = half(block, 208);
-    let (nibbles, upper) = (&block[..128], &block[128..192]);
     for (scale, &byte) in to.sub_scales[..16].iter_mut().zip(&block[192..208]) {
         *scale = byte.cast_signed();
     }
-    for (i, code) in to.codes.iter_mut().enumerate() {
-        let low = nibbles[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-        *code = (low | two_bits(upper, i) << 4).cast_signed() - 32;
+    let mut upper = [0; 256];
+    two_bits(&block[128..192], &mut upper);
+    nibbles::<64>(&block[..128], to.codes);
+    for (code, upper) in to.codes.iter_mut().zip(upper) {
+        *code += upper * 16 - 32;
     }
 }

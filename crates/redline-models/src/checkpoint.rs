@@ -33,7 +33,7 @@ impl<'a> CheckpointTensors<'a> {
                 expected.insert(name);
                 continue;
             };
-            let place = Place { name: names.full(&whole), shape, slice: Some(slice), pairs: None };
+            let place = Place { name: names.full(&whole), shape, slice: Some(slice), ..Place::default() };
             match stored_as {
                 StoredAs::Floats => {
                     checkpoint.require(&place.name, &place.file_shape())?;

@@ -37,15 +37,19 @@ fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-/// RoBERTa and XLM-R have this name, too, without the positions that no token has.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    gguf_of(keys, &CLASSIFIER)
+}
+
+/// RoBERTa and XLM-R have the same keys and tensors.
+pub(super) fn gguf_of(keys: &mut Keys<'_>, classifier: &Architecture) -> Result<(), ModelError> {
     keys.set_encoder()?;
     keys.copy_numbers(&[("attention.layer_norm_epsilon", "layer_norm_eps")])?;
     let types = keys.token_types();
     keys.config().set("type_vocab_size", types);
     if keys.set_classes()? {
         keys.require_classifier()?;
-        keys.rename(CLASSIFIER.name, CLASSIFIER.model_type);
+        keys.rename(classifier.name, classifier.model_type);
     }
     Ok(())
 }

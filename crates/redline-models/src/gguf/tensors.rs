@@ -15,7 +15,7 @@ use crate::place::Place;
 use crate::quantised::QuantisedTensors;
 use crate::spec::{
     AttentionSpec, DecoderSpec, ExpertsSpec, FfnSpec, HeadLayerSpec, LayerSpec, LinearSpec, MlpSpec,
-    NormSpec, SharedExpertSpec, Slice,
+    NormSpec, PositionSpec, PositionTableSpec, SharedExpertSpec, Slice,
 };
 
 /// Tensors that the configuration was made from.
@@ -85,6 +85,9 @@ impl<'a> GgufTensors<'a> {
     /// The format that holds the values of a matrix as they are stored.
     pub(crate) fn stored_format(&self, name: &str) -> Format {
         let ggml_type = self.tensor(name).ok().map(|tensor| tensor.ggml_type);
+        if self.places.get(name).is_some_and(|place| place.left_out > 0) {
+            return Format::F32;
+        }
         match ggml_type {
             Some(GgufType::Bf16) => Format::Bf16,
             ggml_type => ggml_type.and_then(|it| Format::stored(it.name())).unwrap_or(Format::F32),
@@ -138,8 +141,9 @@ impl QuantisedTensors for GgufTensors<'_> {
 fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
     let mut places = Places::default();
     places.add(format!("{}.weight", spec.embedding), EMBEDDING.to_owned(), None);
-    if let Some(table) = spec.position_table() {
-        places.add(table.parts[0].weight(), "position_embd.weight".to_owned(), None);
+    if let PositionSpec::Learned(PositionTableSpec { name, unused }) = &spec.positions {
+        let place = Place { name: "position_embd.weight".to_owned(), left_out: *unused, ..Place::default() };
+        places.0.insert(format!("{name}.weight"), place);
     }
     if let Some(table) = spec.type_table() {
         places.add(table.parts[0].weight(), TYPES.to_owned(), None);

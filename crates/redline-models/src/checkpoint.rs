@@ -50,9 +50,7 @@ impl<'a> CheckpointTensors<'a> {
             checkpoint.require(HEAD, &[spec.vocab, spec.hidden])?;
             expected.insert(HEAD.to_owned());
         }
-        let unexpected = checkpoint
-            .names()
-            .filter(|n| !expected.contains(*n) && !spec.ignored.iter().any(|end| n.ends_with(end)));
+        let unexpected = checkpoint.names().filter(|n| !expected.contains(*n) && !spec.ignores(n));
         ModelError::refuse_unexpected(unexpected, checkpoint.origin())?;
         Ok(Self { checkpoint, names, parts })
     }

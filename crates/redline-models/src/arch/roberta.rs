@@ -12,6 +12,8 @@ use crate::spec::DecoderSpec;
 /// In `config.json`: `RobertaModel`.
 pub const MODEL: Architecture =
     Architecture { name: "RobertaModel", model_type: "roberta", spec, gguf: Some(GGUF) };
+/// In `config.json`: `RobertaForMaskedLM`, whose head is not used.
+pub const MASKED: Architecture = Architecture { name: "RobertaForMaskedLM", gguf: None, ..MODEL };
 /// In `config.json`: `RobertaForSequenceClassification`.
 pub const CLASSIFIER: Architecture = Architecture {
     name: "RobertaForSequenceClassification",

@@ -10,6 +10,8 @@ pub const MODEL: Architecture = Architecture {
     spec: roberta::spec,
     gguf: Some(GGUF),
 };
+/// In `config.json`: `XLMRobertaForMaskedLM`, whose head is not used.
+pub const MASKED: Architecture = Architecture { name: "XLMRobertaForMaskedLM", gguf: None, ..MODEL };
 /// In `config.json`: `XLMRobertaForSequenceClassification`.
 pub const CLASSIFIER: Architecture = Architecture {
     name: "XLMRobertaForSequenceClassification",

@@ -52,10 +52,13 @@ fn reference(dir: &Path, hidden: usize) -> (Values, Vec<Text>) {
     (values, texts)
 }
 
+/// Formats of weights, with the largest NMSE.
+const EXACT_AND_ROUNDED: [(Format, f64); 2] = [(Format::F32, 1e-9), (Format::Bf16, 1e-4)];
+
 #[test]
 fn states_match_the_reference() {
     for dir in goldens() {
-        for (format, most) in [(Format::F32, 1e-9), (Format::Bf16, 1e-4)] {
+        for (format, most) in EXACT_AND_ROUNDED {
             let mut bench = Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), 2);
             let causal = dir.display().to_string().contains("-class-");
             assert_eq!(bench.model.facts().objective, Objective::Encode { causal });
@@ -72,15 +75,16 @@ fn states_match_the_reference() {
     }
 }
 
-/// Pooled by hand, then through the layers of the head.
+/// Pooled by hand, then through the layers of the head. Keys and values are f32: as bf16, they change a dozen logits of Gemma 2 more
+/// than rounded weights do (NMSE 1.4e-4).
 #[test]
 fn classes_match_the_reference() {
     let mut checked = 0;
-    for dir in goldens() {
-        let mut bench = Bench::new(open(&dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
+    for (dir, (format, most)) in goldens().iter().flat_map(|dir| EXACT_AND_ROUNDED.map(|each| (dir, each))) {
+        let mut bench = Bench::new(open(dir, Some(format)), KvFormat::F32, Simd::best(), 2);
         let Some(classifier) = bench.model.classifier().cloned() else { continue };
         let hidden = bench.model.facts().hidden;
-        let (values, texts) = reference(&dir, hidden);
+        let (values, texts) = reference(dir, hidden);
         let mut found = Vec::new();
         for text in &texts {
             let sequence = bench.sequence();
@@ -98,11 +102,11 @@ fn classes_match_the_reference() {
             found.extend(on_team(|exec| classifier.layers.apply(exec, &pooled)));
         }
         let error = nmse(&found, &values.floats("logits"));
-        assert!(error <= 1e-9, "{}: NMSE {error:e}", dir.display());
+        assert!(error <= most, "{}: NMSE {error:e} in {format}", dir.display());
         assert_eq!(found.len(), texts.len() * classifier.labels.len());
         checked += 1;
     }
-    assert!(checked >= 7, "{checked} classifiers");
+    assert!(checked >= 14, "{checked} classifiers");
 }
 
 /// Alone or with other texts, all rows or some, on any tier and number of threads.

@@ -13,7 +13,7 @@ pub(crate) struct Place {
     pub(crate) slice: Option<Slice>,
     /// The number of values of a head whose rows are stored in pairs that are rotated together.
     pub(crate) pairs: Option<usize>,
-    /// The number of first rows of the specification that the file leaves out. They are zero.
+    /// The number of first rows of the specification that the file leaves out. They are zero; such a tensor is read as values.
     pub(crate) left_out: usize,
 }
 

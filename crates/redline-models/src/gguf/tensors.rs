@@ -85,9 +85,6 @@ impl<'a> GgufTensors<'a> {
     /// The format that holds the values of a matrix as they are stored.
     pub(crate) fn stored_format(&self, name: &str) -> Format {
         let ggml_type = self.tensor(name).ok().map(|tensor| tensor.ggml_type);
-        if self.places.get(name).is_some_and(|place| place.left_out > 0) {
-            return Format::F32;
-        }
         match ggml_type {
             Some(GgufType::Bf16) => Format::Bf16,
             ggml_type => ggml_type.and_then(|it| Format::stored(it.name())).unwrap_or(Format::F32),

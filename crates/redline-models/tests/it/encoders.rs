@@ -242,7 +242,9 @@ fn a_checkpoint_that_fills_masks_is_the_encoder_without_its_head() {
             rewrite(&golden, &to, |config, tensors| {
                 config["architectures"] = json!([architecture]);
                 tensors.retain(|tensor| !tensor.name.starts_with("pooler."));
-                tensors.iter_mut().for_each(|tensor| tensor.name.insert_str(0, prefix));
+                for tensor in tensors.iter_mut() {
+                    tensor.name.insert_str(0, prefix);
+                }
                 tensors.extend(head.iter().map(|name| Tensor::ones(name, &[3])));
             });
             to

@@ -1,7 +1,7 @@
 """Small tokenizers for models with random weights: `tokenizer.json` and `tokenizer_config.json`."""
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from tokenizers.trainers import BpeTrainer, WordPieceTrainer
+from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
 TEXT = """\
@@ -15,13 +15,19 @@ QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L
 
 
 def word_piece(size):
-    """BERT's tokenizer."""
+    """BERT's tokenizer. Its trainer breaks ties at random, so the vocabulary is put together here: characters, endings, frequent words."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    words = [word for word, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(TEXT.lower())]
+    letters = sorted(set("".join(words)))
+    ends = [f"##{end}" for end in [*(letter for letter in letters if letter.isalpha()), "ed", "ing", "ness"]]
+    frequent = sorted((word for word in set(words) if len(word) > 1), key=lambda word: (-words.count(word), word))
+    vocabulary = (special + letters + ends + frequent)[:size]
+    vocab = {token: id for id, token in enumerate(vocabulary)}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.train_from_iterator([TEXT], WordPieceTrainer(vocab_size=size, special_tokens=special, show_progress=False))
+    tokenizer.add_special_tokens(special)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )

@@ -6,17 +6,22 @@
 llama.cpp is that of the source distribution of llama-cpp-python 0.3.36 (`vendor/llama.cpp`). Its converter needs the packages `gguf` 0.19.0
 and `sentencepiece` besides those of requirements.txt. Golden checkpoints become `gguf/NAME.gguf` without a tokenizer; all matrices are bf16.
 
+Encoders become `gguf/encoders/NAME.gguf`. Those with a tokenizer (vocabularies.py) have it in the folder `gguf/encoders/NAME` too, and
+`gguf/encoders/Qwen3-Reranker-tiny` is a whole checkpoint: both forms of a model must answer alike.
+
 The second command makes a Llama with random weights and quantises it: `quantized/q4_k_m.gguf` as users of llama.cpp do, and
 `quantized/mixed.gguf` with another type in almost every tensor. Beside them are a prompt and its logits by transformers, which converts all
 weights to f32.
 """
 
+import contextlib
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 # One checkpoint of each family that has a name in llama.cpp, and those in which a key matters that the first lacks.
@@ -47,18 +52,25 @@ NAMES = [
     "qwen3moe-a",
     "smollm3-a",
 ]
-# Encoders, with other values of their configurations where the converter needs them. Each becomes `gguf/encoders/NAME.gguf`.
+# Encoders, with other values of their configurations where the converter needs them.
 ENCODERS = {
     "bert-a": {},
     "bert-b": {},  # without the pooler, which is refused
     "modernbert-a": {},
     "modernbert-c": {"id2label": {"0": "other", "1": "same"}},
+    "roberta-a": {},
+    "roberta-b": {},
     "xlmr-a": {},
     "xlmr-b": {},
 }
+# Their tokenizers in vocabularies.py, and the rules that split text into words there, which the converter knows by a digest.
+TOKENIZERS = {"bert-a": ("word_piece", "jina-v2-en"), "roberta-b": ("roberta", "roberta-bpe")}
+# Without a tokenizer: the kind of it, by which the files of RoBERTa and XLM-R are told apart from those of BERT.
+KINDS = {"roberta": "gpt2", "xlm-roberta": "t5"}
 # A reranker of a decoder: the ids of yes and no, whose rows of the head are its classifier.
 RERANKER, YES, NO = "qwen3-a", 7, 3
-
+# One with a tokenizer, in which yes and no are tokens.
+READING_RERANKER = "Qwen3-Reranker-tiny"
 
 
 def prepared(source, folder, name=None, changes=()):
@@ -86,6 +98,56 @@ def find_answers(model_class):
         self.is_tied_embeddings = self.hparams.get("tie_word_embeddings", False)
 
     model_class._find_rerank_config = find
+
+
+def set_kind(model):
+    """Writes the kind of the tokenizer and the padding token, as the converter does for a model that has a tokenizer."""
+    kind = KINDS.get(model.hparams["model_type"])
+    if kind:
+        model.gguf_writer.add_tokenizer_model(kind)
+        model.gguf_writer.add_pad_token_id(model.hparams["pad_token_id"])
+
+
+def knows_words(rule):
+    """Tells the converter which rule splits text into words."""
+
+    def prepare(model_class):
+        model_class.get_vocab_base_pre = lambda self, tokenizer: rule
+
+    return prepare
+
+
+def save_tokenizer(name, size, target):
+    import vocabularies
+
+    tokenizer = getattr(vocabularies, name)(size)
+    tokenizer.save_pretrained(target)
+
+
+def random_reranker(folder):
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(5)
+    config = Qwen3Config(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        vocab_size=420,
+        max_position_embeddings=1024,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
+    )
+    model = Qwen3ForCausalLM(config)
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            noise = torch.randn_like(values)
+            values.copy_(1 + 0.1 * noise if "norm" in name else 0.25 * noise)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
 
 
 def all_attention(model_class):
@@ -185,15 +247,16 @@ def main():
     import gguf
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
 
-    def convert(source, target, file_type, set_vocabulary, prepare=lambda model_class: None):
+    def convert(source, target, file_type, set_vocabulary=None, prepare=lambda model_class: None):
         config = ModelBase.load_hparams(source, False)
         model_class = get_model_class(get_model_architecture(config, ModelType.TEXT))
-        for each in all_classes(ModelBase):
-            each.set_vocab = set_vocabulary
-        prepare(model_class)
         # Eager, because the converter's lazy tensors do not support every version of torch.
         file_type = getattr(gguf.LlamaFileType, file_type)
-        model_class(source, file_type, target, model_name=target.stem, eager=True).write()
+        with contextlib.ExitStack() as changes:
+            for each in all_classes(ModelBase) if set_vocabulary else []:
+                changes.enter_context(mock.patch.object(each, "set_vocab", set_vocabulary, create=True))
+            prepare(model_class)
+            model_class(source, file_type, target, model_name=target.stem, eager=True).write()
 
     if "--quantized" in sys.argv:
         return quantized(convert, sys.argv[-1])
@@ -204,13 +267,25 @@ def main():
             convert(source, HERE / "gguf" / f"{name}.gguf", "MOSTLY_BF16", lambda self: None, all_attention)
     if sys.argv[2:]:
         return
+    encoders = HERE / "gguf" / "encoders"
     for name, changes in ENCODERS.items():
         with tempfile.TemporaryDirectory() as folder:
-            source = prepared(HERE / "encoders" / name, folder, changes=changes)
-            convert(source, HERE / "gguf" / "encoders" / f"{name}.gguf", "MOSTLY_BF16", lambda self: None)
+            source, target = prepared(HERE / "encoders" / name, folder, changes=changes), encoders / f"{name}.gguf"
+            if name not in TOKENIZERS:
+                convert(source, target, "MOSTLY_BF16", set_kind)
+                continue
+            tokenizer, rule = TOKENIZERS[name]
+            size = json.loads((source / "config.json").read_text())["vocab_size"]
+            save_tokenizer(tokenizer, size, encoders / name)
+            shutil.copytree(encoders / name, source, dirs_exist_ok=True)
+            convert(source, target, "MOSTLY_BF16", prepare=knows_words(rule))
+    random_reranker(encoders / READING_RERANKER)
+    save_tokenizer("qwen", 420, encoders / READING_RERANKER)
+    target = encoders / f"{READING_RERANKER}.gguf"
+    convert(encoders / READING_RERANKER, target, "MOSTLY_BF16", prepare=knows_words("qwen2"))
     with tempfile.TemporaryDirectory() as folder:
         source = prepared(HERE / RERANKER, folder, name="Qwen3-Reranker-tiny")
-        target = HERE / "gguf" / "encoders" / "qwen3-reranker-a.gguf"
+        target = encoders / "qwen3-reranker-a.gguf"
         convert(source, target, "MOSTLY_BF16", lambda self: None, find_answers)
 
 

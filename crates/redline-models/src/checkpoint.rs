@@ -33,7 +33,7 @@ impl<'a> CheckpointTensors<'a> {
                 expected.insert(name);
                 continue;
             };
-            let place = Place { name: names.full(&whole), shape, slice: Some(slice), pairs: None };
+            let place = Place { name: names.full(&whole), shape, slice: Some(slice), ..Place::default() };
             match stored_as {
                 StoredAs::Floats => {
                     checkpoint.require(&place.name, &place.file_shape())?;
@@ -50,9 +50,7 @@ impl<'a> CheckpointTensors<'a> {
             checkpoint.require(HEAD, &[spec.vocab, spec.hidden])?;
             expected.insert(HEAD.to_owned());
         }
-        let unexpected = checkpoint
-            .names()
-            .filter(|n| !expected.contains(*n) && !spec.ignored.iter().any(|end| n.ends_with(end)));
+        let unexpected = checkpoint.names().filter(|n| !expected.contains(*n) && !spec.ignores(n));
         ModelError::refuse_unexpected(unexpected, checkpoint.origin())?;
         Ok(Self { checkpoint, names, parts })
     }

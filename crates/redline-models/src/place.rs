@@ -13,12 +13,18 @@ pub(crate) struct Place {
     pub(crate) slice: Option<Slice>,
     /// The number of values of a head whose rows are stored in pairs that are rotated together.
     pub(crate) pairs: Option<usize>,
+    /// The number of first rows of the specification that the file leaves out. They are zero; such a tensor is read as values.
+    pub(crate) left_out: usize,
 }
 
 impl Place {
     /// The shape of the tensor in the file.
     pub(crate) fn file_shape(&self) -> Vec<usize> {
-        self.slice.map_or_else(|| self.shape.clone(), |slice| slice.shape(&self.shape))
+        let mut shape = self.slice.map_or_else(|| self.shape.clone(), |slice| slice.shape(&self.shape));
+        if let Some(rows) = shape.first_mut() {
+            *rows = rows.saturating_sub(self.left_out);
+        }
+        shape
     }
 
     /// Length of a row. A vector is one row, or in pairs one column.
@@ -60,7 +66,13 @@ impl Place {
         let ((index, _), (lane, step)) =
             self.slice.map_or(((0, 1), (0, 1)), |slice| (slice.stacked, slice.alternating));
         if step == 1 && self.keeps_order() {
-            return read(index * elements + first, out);
+            let left_out = self.left_out * columns;
+            let (zeros, stored) = out.split_at_mut(left_out.saturating_sub(first).min(out.len()));
+            zeros.fill(0.0);
+            return match stored {
+                [] => Ok(()),
+                stored => read(index * elements + first + zeros.len() - left_out, stored),
+            };
         }
         // The outputs of a vector are its columns.
         let outputs_are_rows =
@@ -132,6 +144,29 @@ mod tests {
                 for end in first..=whole.len() {
                     assert_eq!(read(shape, axis, first, end - first), whole[first..end], "{shape:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_are_left_out_are_zero() {
+        let place = Place { shape: vec![5, 3], left_out: 2, ..Place::default() };
+        assert_eq!(place.file_shape(), [3, 3]);
+        let read = |first: usize, count: usize| {
+            let mut out = vec![-1.0; count];
+            let taken = place.read(first, &mut out, |at, to| {
+                assert!(!to.is_empty() && at + to.len() <= 9, "{at} and {}", to.len());
+                to.iter_mut().zip(at + 1..).for_each(|(to, at)| *to = at as f32);
+                Ok::<_, ()>(())
+            });
+            taken.unwrap();
+            out.into_iter().map(|x| x as usize).collect::<Vec<_>>()
+        };
+        let whole = read(0, 15);
+        assert_eq!(whole, [0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        for first in 0..15 {
+            for end in first + 1..=15 {
+                assert_eq!(read(first, end - first), whole[first..end]);
             }
         }
     }

@@ -429,7 +429,7 @@ pub struct DecoderSpec {
     pub classifier: Option<ClassifierSpec>,
     /// Beginnings of names that never have the prefix.
     pub outside: &'static [&'static str],
-    /// Suffixes of names of unused tensors in checkpoints.
+    /// Names of unused tensors in checkpoints: their ends, or their beginnings, which have a dot at the end.
     pub ignored: &'static [&'static str],
 }
 
@@ -462,6 +462,11 @@ impl DecoderSpec {
             }
         }
         all
+    }
+
+    /// Whether a tensor of a checkpoint is unused.
+    pub(crate) fn ignores(&self, name: &str) -> bool {
+        self.ignored.iter().any(|part| name.ends_with(part) || part.ends_with('.') && name.starts_with(part))
     }
 
     /// The token embedding as a layer: `[vocab, hidden]`.

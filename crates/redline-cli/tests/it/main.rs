@@ -21,6 +21,7 @@ mod diffuse;
 mod doctor;
 #[cfg(unix)]
 mod durability;
+mod encoders;
 mod environment;
 mod examples;
 mod exchange;

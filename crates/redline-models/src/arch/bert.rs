@@ -20,6 +20,8 @@ use crate::spec::{
 /// In `config.json`: `BertModel`.
 pub const MODEL: Architecture =
     Architecture { name: "BertModel", model_type: "bert", spec, gguf: Some(GGUF) };
+/// In `config.json`: `BertForMaskedLM`, whose head is not used.
+pub const MASKED: Architecture = Architecture { name: "BertForMaskedLM", gguf: None, ..MODEL };
 /// In `config.json`: `BertForSequenceClassification`.
 pub const CLASSIFIER: Architecture =
     Architecture { name: "BertForSequenceClassification", model_type: "bert", spec: classifier, gguf: None };
@@ -37,21 +39,32 @@ fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     Ok(spec)
 }
 
-/// RoBERTa and XLM-R have this name, too, without the positions that no token has.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    gguf_of(keys, &CLASSIFIER)
+}
+
+/// RoBERTa and XLM-R have the same keys and tensors.
+pub(super) fn gguf_of(keys: &mut Keys<'_>, classifier: &Architecture) -> Result<(), ModelError> {
     keys.set_encoder()?;
     keys.copy_numbers(&[("attention.layer_norm_epsilon", "layer_norm_eps")])?;
     let types = keys.token_types();
     keys.config().set("type_vocab_size", types);
     if keys.set_classes()? {
         keys.require_classifier()?;
-        keys.rename(CLASSIFIER.name, CLASSIFIER.model_type);
+        keys.rename(classifier.name, classifier.model_type);
     }
     Ok(())
 }
 
-/// Tensors of the pooler, which represents no text.
-const POOLER: &[&str] = &["pooler.dense.weight", "pooler.dense.bias", POSITION_IDS];
+/// Tensors that represent no text: the pooler, and what the models were trained with (BERT, then RoBERTa).
+const UNUSED: &[&str] = &[
+    "pooler.dense.weight",
+    "pooler.dense.bias",
+    POSITION_IDS,
+    "cls.predictions.",
+    "cls.seq_relationship.",
+    "lm_head.",
+];
 /// A buffer in old checkpoints.
 const POSITION_IDS: &str = "embeddings.position_ids";
 
@@ -154,7 +167,7 @@ pub(super) fn encoder(
         objective: Objective::Encode { causal: false },
         classifier: None,
         outside: &["classifier."],
-        ignored: POOLER,
+        ignored: UNUSED,
     })
 }
 

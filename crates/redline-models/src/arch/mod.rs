@@ -48,6 +48,7 @@ pub struct Architecture {
 /// All architectures.
 pub const ALL: &[Architecture] = &[
     bert::MODEL,
+    bert::MASKED,
     bert::CLASSIFIER,
     dream::ARCHITECTURE,
     gemma2::ARCHITECTURE,
@@ -67,6 +68,7 @@ pub const ALL: &[Architecture] = &[
     mistral::CLASSIFIER,
     mixtral::ARCHITECTURE,
     modernbert::MODEL,
+    modernbert::MASKED,
     modernbert::CLASSIFIER,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,
@@ -78,9 +80,11 @@ pub const ALL: &[Architecture] = &[
     qwen3::CLASSIFIER,
     qwen3_moe::ARCHITECTURE,
     roberta::MODEL,
+    roberta::MASKED,
     roberta::CLASSIFIER,
     smollm3::ARCHITECTURE,
     xlm_roberta::MODEL,
+    xlm_roberta::MASKED,
     xlm_roberta::CLASSIFIER,
 ];
 

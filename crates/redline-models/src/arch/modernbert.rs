@@ -20,6 +20,8 @@ use crate::spec::{
 /// In `config.json`: `ModernBertModel`.
 pub const MODEL: Architecture =
     Architecture { name: "ModernBertModel", model_type: "modernbert", spec, gguf: Some(GGUF) };
+/// In `config.json`: `ModernBertForMaskedLM`, whose head is not used.
+pub const MASKED: Architecture = Architecture { name: "ModernBertForMaskedLM", gguf: None, ..MODEL };
 /// In `config.json`: `ModernBertForSequenceClassification`.
 pub const CLASSIFIER: Architecture = Architecture {
     name: "ModernBertForSequenceClassification",
@@ -100,7 +102,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         objective: Objective::Encode { causal: false },
         classifier: None,
         outside: &["head.", "classifier."],
-        ignored: &[],
+        // The head of a model that fills masks.
+        ignored: &["head.", "decoder."],
     })
 }
 
@@ -127,6 +130,7 @@ fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         norm: None,
     };
     spec.classifier = Some(ClassifierSpec { pooling, padding: None, layers: vec![dense, output], labels });
+    spec.ignored = &[];
     Ok(spec)
 }
 

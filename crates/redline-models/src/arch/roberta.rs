@@ -5,11 +5,15 @@ use redline_weights::ConfigFile;
 use super::{Architecture, bert};
 use crate::ModelError;
 use crate::family::config_error;
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `RobertaModel`.
 pub const MODEL: Architecture =
-    Architecture { name: "RobertaModel", model_type: "roberta", spec, gguf: None };
+    Architecture { name: "RobertaModel", model_type: "roberta", spec, gguf: Some(GGUF) };
+/// In `config.json`: `RobertaForMaskedLM`, whose head is not used.
+pub const MASKED: Architecture = Architecture { name: "RobertaForMaskedLM", gguf: None, ..MODEL };
 /// In `config.json`: `RobertaForSequenceClassification`.
 pub const CLASSIFIER: Architecture = Architecture {
     name: "RobertaForSequenceClassification",
@@ -17,6 +21,21 @@ pub const CLASSIFIER: Architecture = Architecture {
     spec: classifier,
     gguf: None,
 };
+
+const GGUF: GgufDialect =
+    GgufDialect { tokenizer: Some("gpt2"), ..GgufDialect::new("bert", |keys| gguf_of(keys, &CLASSIFIER)) };
+
+/// Those of BERT. Files leave out the positions that no token but padding has.
+pub(super) fn gguf_of(keys: &mut Keys<'_>, classifier: &Architecture) -> Result<(), ModelError> {
+    bert::gguf_of(keys, classifier)?;
+    let (padding, positions) = (keys.padding()?, keys.count("context_length")?);
+    let Some(rows) = positions.checked_add(padding + 1) else {
+        return Err(keys.refuse("context_length", format!("less than 2^32 - {}", padding + 1)));
+    };
+    keys.config().set("pad_token_id", padding);
+    keys.config().set("max_position_embeddings", rows);
+    Ok(())
+}
 
 /// The encoder without a head.
 pub(super) fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {

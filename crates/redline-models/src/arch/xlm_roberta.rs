@@ -1,14 +1,26 @@
 //! XLM-R (Conneau et al. 2019): RoBERTa for a hundred languages.
 
 use super::{Architecture, roberta};
+use crate::gguf::dialect::GgufDialect;
 
 /// In `config.json`: `XLMRobertaModel`.
-pub const MODEL: Architecture =
-    Architecture { name: "XLMRobertaModel", model_type: "xlm-roberta", spec: roberta::spec, gguf: None };
+pub const MODEL: Architecture = Architecture {
+    name: "XLMRobertaModel",
+    model_type: "xlm-roberta",
+    spec: roberta::spec,
+    gguf: Some(GGUF),
+};
+/// In `config.json`: `XLMRobertaForMaskedLM`, whose head is not used.
+pub const MASKED: Architecture = Architecture { name: "XLMRobertaForMaskedLM", gguf: None, ..MODEL };
 /// In `config.json`: `XLMRobertaForSequenceClassification`.
 pub const CLASSIFIER: Architecture = Architecture {
     name: "XLMRobertaForSequenceClassification",
     model_type: "xlm-roberta",
     spec: roberta::classifier,
     gguf: None,
+};
+
+const GGUF: GgufDialect = GgufDialect {
+    tokenizer: Some("t5"),
+    ..GgufDialect::new("bert", |keys| roberta::gguf_of(keys, &CLASSIFIER))
 };

@@ -8,6 +8,8 @@ use crate::ModelError;
 pub struct GgufDialect {
     /// `general.architecture`
     pub architecture: &'static str,
+    /// `tokenizer.ggml.model`, if it tells the models apart from others whose files name the same architecture.
+    pub tokenizer: Option<&'static str>,
     /// Whether the rows of queries and keys are stored in pairs that are rotated together.
     pub pairs_rows: bool,
     /// The name of the norm before the feed-forward part.
@@ -22,7 +24,7 @@ impl GgufDialect {
         architecture: &'static str,
         config: fn(&mut Keys<'_>) -> Result<(), ModelError>,
     ) -> Self {
-        Self { architecture, pairs_rows: false, mlp_norm: "ffn_norm", config }
+        Self { architecture, tokenizer: None, pairs_rows: false, mlp_norm: "ffn_norm", config }
     }
 }
 

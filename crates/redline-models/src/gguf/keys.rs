@@ -170,6 +170,16 @@ impl<'a> Keys<'a> {
         })?)
     }
 
+    /// The id of the padding token; 1, which most models of RoBERTa's family have, if it is not given.
+    pub(crate) fn padding(&self) -> Result<u32, ModelError> {
+        const PADDING: &str = "tokenizer.ggml.padding_token_id";
+        let (id, vocab) = (self.metadata().u32_or(PADDING, 1)?, self.vocab()?);
+        if (id as usize) < vocab {
+            return Ok(id);
+        }
+        Err(self.metadata().refuse(PADDING, format!("an id below {vocab}, the number of tokens")).into())
+    }
+
     /// Rows of the embedding of token types.
     pub(crate) fn token_types(&self) -> usize {
         self.gguf.tensor(TYPES).map_or(1, GgufTensor::rows)

@@ -26,6 +26,8 @@ use keys::Keys;
 const ARCHITECTURE: &str = "general.architecture";
 /// The mask token of a diffusion model.
 const MASK: &str = "tokenizer.ggml.mask_token_id";
+/// The key that names the kind of the tokenizer.
+const TOKENIZER: &str = "tokenizer.ggml.model";
 
 /// The `config.json` that says the same as the metadata of a file, as its bytes.
 ///
@@ -53,12 +55,14 @@ pub fn config(gguf: &Gguf) -> Result<ConfigFile, ModelError> {
 
 /// The architecture that the metadata name, and how its files are made.
 pub(crate) fn find(gguf: &Gguf) -> Result<(&'static Architecture, GgufDialect), ModelError> {
-    let name = gguf.metadata().string(ARCHITECTURE)?;
+    let (name, tokenizer) = (gguf.metadata().string(ARCHITECTURE)?, gguf.metadata().opt_string(TOKENIZER)?);
     let dialects = || ALL.iter().filter_map(|architecture| Some((architecture, architecture.gguf?)));
-    let found = dialects().find(|(_, dialect)| dialect.architecture == name);
-    found.ok_or_else(|| ModelError::UnknownArchitecture {
+    let with = |tokenizer: Option<&str>| {
+        dialects().find(|(_, dialect)| dialect.architecture == name && dialect.tokenizer == tokenizer)
+    };
+    with(tokenizer).or_else(|| with(None)).ok_or_else(|| ModelError::UnknownArchitecture {
         name: name.to_owned(),
         file: gguf.origin().display().to_string(),
-        known: dialects().map(|(_, dialect)| dialect.architecture).collect(),
+        known: dialects().filter(|(_, it)| it.tokenizer.is_none()).map(|(_, it)| it.architecture).collect(),
     })
 }

@@ -15,7 +15,7 @@ use crate::place::Place;
 use crate::quantised::QuantisedTensors;
 use crate::spec::{
     AttentionSpec, DecoderSpec, ExpertsSpec, FfnSpec, HeadLayerSpec, LayerSpec, LinearSpec, MlpSpec,
-    NormSpec, SharedExpertSpec, Slice,
+    NormSpec, PositionSpec, PositionTableSpec, SharedExpertSpec, Slice,
 };
 
 /// Tensors that the configuration was made from.
@@ -138,8 +138,9 @@ impl QuantisedTensors for GgufTensors<'_> {
 fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
     let mut places = Places::default();
     places.add(format!("{}.weight", spec.embedding), EMBEDDING.to_owned(), None);
-    if let Some(table) = spec.position_table() {
-        places.add(table.parts[0].weight(), "position_embd.weight".to_owned(), None);
+    if let PositionSpec::Learned(PositionTableSpec { name, unused }) = &spec.positions {
+        let place = Place { name: "position_embd.weight".to_owned(), left_out: *unused, ..Place::default() };
+        places.0.insert(format!("{name}.weight"), place);
     }
     if let Some(table) = spec.type_table() {
         places.add(table.parts[0].weight(), TYPES.to_owned(), None);

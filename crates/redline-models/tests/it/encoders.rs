@@ -10,6 +10,7 @@ use redline_weights::ConfigFile;
 use serde_json::{Map, Value, json};
 
 use crate::reference::{Bench, Values, bits, golden_root, kv, nmse, on_team, open};
+use crate::rewritten::{Tensor, rewrite};
 
 /// A text with its results by the reference.
 struct Text {
@@ -51,10 +52,13 @@ fn reference(dir: &Path, hidden: usize) -> (Values, Vec<Text>) {
     (values, texts)
 }
 
+/// Formats of weights, with the largest NMSE.
+const EXACT_AND_ROUNDED: [(Format, f64); 2] = [(Format::F32, 1e-9), (Format::Bf16, 1e-4)];
+
 #[test]
 fn states_match_the_reference() {
     for dir in goldens() {
-        for (format, most) in [(Format::F32, 1e-9), (Format::Bf16, 1e-4)] {
+        for (format, most) in EXACT_AND_ROUNDED {
             let mut bench = Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), 2);
             let causal = dir.display().to_string().contains("-class-");
             assert_eq!(bench.model.facts().objective, Objective::Encode { causal });
@@ -71,15 +75,16 @@ fn states_match_the_reference() {
     }
 }
 
-/// Pooled by hand, then through the layers of the head.
+/// Pooled by hand, then through the layers of the head. Keys and values are f32: as bf16, they change a dozen logits of Gemma 2 more
+/// than rounded weights do (NMSE 1.4e-4).
 #[test]
 fn classes_match_the_reference() {
     let mut checked = 0;
-    for dir in goldens() {
-        let mut bench = Bench::new(open(&dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
+    for (dir, (format, most)) in goldens().iter().flat_map(|dir| EXACT_AND_ROUNDED.map(|each| (dir, each))) {
+        let mut bench = Bench::new(open(dir, Some(format)), KvFormat::F32, Simd::best(), 2);
         let Some(classifier) = bench.model.classifier().cloned() else { continue };
         let hidden = bench.model.facts().hidden;
-        let (values, texts) = reference(&dir, hidden);
+        let (values, texts) = reference(dir, hidden);
         let mut found = Vec::new();
         for text in &texts {
             let sequence = bench.sequence();
@@ -97,11 +102,11 @@ fn classes_match_the_reference() {
             found.extend(on_team(|exec| classifier.layers.apply(exec, &pooled)));
         }
         let error = nmse(&found, &values.floats("logits"));
-        assert!(error <= 1e-9, "{}: NMSE {error:e}", dir.display());
+        assert!(error <= most, "{}: NMSE {error:e} in {format}", dir.display());
         assert_eq!(found.len(), texts.len() * classifier.labels.len());
         checked += 1;
     }
-    assert!(checked >= 7, "{checked} classifiers");
+    assert!(checked >= 14, "{checked} classifiers");
 }
 
 /// Alone or with other texts, all rows or some, on any tier and number of threads.
@@ -202,6 +207,61 @@ fn norms_may_have_their_names_of_tensorflow() {
     };
     assert_eq!(states(work.path()), states(&golden));
     assert_eq!(states(&converted), states(&golden));
+}
+
+/// sentence-transformers loads such checkpoints without their head too. The names are those that transformers writes.
+#[test]
+fn a_checkpoint_that_fills_masks_is_the_encoder_without_its_head() {
+    let transform = |start: &str, norm: &str| {
+        ["dense.weight", "dense.bias", &format!("{norm}.weight"), &format!("{norm}.bias")]
+            .map(|name| format!("{start}{name}"))
+    };
+    let bert = transform("cls.predictions.transform.", "LayerNorm").into_iter().chain(
+        [
+            "predictions.bias",
+            "predictions.decoder.weight",
+            "predictions.decoder.bias",
+            "seq_relationship.weight",
+        ]
+        .map(|name| format!("cls.{name}")),
+    );
+    let roberta = || {
+        let more = ["bias", "decoder.weight", "decoder.bias"].map(|name| format!("lm_head.{name}"));
+        transform("lm_head.", "layer_norm").into_iter().chain(more).collect()
+    };
+    let modernbert = ["head.dense.weight", "head.norm.weight", "decoder.weight", "decoder.bias"];
+    for (golden, architecture, prefix, head) in [
+        ("bert-a", "BertForMaskedLM", "bert.", bert.collect::<Vec<_>>()),
+        ("roberta-b", "RobertaForMaskedLM", "roberta.", roberta()),
+        ("xlmr-a", "XLMRobertaForMaskedLM", "roberta.", roberta()),
+        ("modernbert-a", "ModernBertForMaskedLM", "model.", modernbert.map(str::to_owned).to_vec()),
+    ] {
+        let (golden, work) = (golden_root().join("encoders").join(golden), tempfile::tempdir().unwrap());
+        let write = |name: &str, head: &[String]| {
+            let to = work.path().join(name);
+            rewrite(&golden, &to, |config, tensors| {
+                config["architectures"] = json!([architecture]);
+                tensors.retain(|tensor| !tensor.name.starts_with("pooler."));
+                for tensor in tensors.iter_mut() {
+                    tensor.name.insert_str(0, prefix);
+                }
+                tensors.extend(head.iter().map(|name| Tensor::ones(name, &[3])));
+            });
+            to
+        };
+        let filler = write("filler", &head);
+        let (_, texts) = reference(&golden, open(&golden, None).facts().hidden);
+        let states = |dir: &Path| {
+            let mut bench = Bench::new(open(dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
+            assert_eq!(bench.model.facts().objective, Objective::Encode { causal: false });
+            let sequence = bench.sequence();
+            bits(&bench.states(&[(sequence, &texts[0].ids, texts[0].second)], None))
+        };
+        assert_eq!(states(&filler), states(&golden), "{architecture}");
+        let other = ModelFiles::open(&write("other", &["other.weight".to_owned()])).unwrap();
+        let error = Loader::new(other.config(), other.weights(), LoadOptions::default()).err().unwrap();
+        assert!(error.to_string().contains("`other.weight`"), "{error}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use redline_weights::Gguf;
 use serde_json::{Value, json};
 
 use crate::reference::{Bench, golden_root, nmse, on_team, open, reference, reference_in};
+use crate::rewritten::{Tensor, rewrite};
 
 /// Checkpoints that have something which GGUF files cannot say, with the values that all files of their family stand for.
 fn told(name: &str) -> Vec<(&'static str, Value)> {
@@ -20,6 +21,7 @@ fn told(name: &str) -> Vec<(&'static str, Value)> {
         "gemma3-b" => vec![("sliding_window_pattern", json!(6))],
         "gpt-oss-a" | "gpt-oss-b" => vec![("swiglu_limit", json!(7.0))],
         "mistral-a" => vec![("sliding_window", Value::Null)],
+        "roberta-a" => vec![("hidden_act", json!("gelu"))],
         "smollm3-a" => vec![
             ("layer_types", Value::Null),
             ("no_rope_layers", Value::Null),
@@ -89,7 +91,8 @@ fn every_architecture_of_llama_cpp_has_a_file() {
 
 /// Every GGUF file of an encoder, with the directory of its checkpoint.
 fn encoders() -> Vec<(PathBuf, PathBuf)> {
-    let names = ["bert-a", "bert-b", "modernbert-a", "modernbert-c", "xlmr-a", "xlmr-b"];
+    let names =
+        ["bert-a", "bert-b", "modernbert-a", "modernbert-c", "roberta-a", "roberta-b", "xlmr-a", "xlmr-b"];
     let of = |name| {
         let file = golden_root().join(format!("gguf/encoders/{name}.gguf"));
         (file, golden_root().join("encoders").join(name))
@@ -114,19 +117,42 @@ fn bits_of(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
     rows.iter().map(|row| row.iter().map(|value| value.to_bits()).collect()).collect()
 }
 
+/// The directory of an encoder as its file stands for it: with values that the file cannot say, and with a zero position for padding
+/// tokens, which the files of RoBERTa and XLM-R leave out. Training leaves it zero.
+fn stands_for(dir: &Path, to: &Path) {
+    rewrite(dir, to, |config, tensors| {
+        for (key, value) in told(dir.file_name().unwrap().to_str().unwrap()) {
+            config[key] = value;
+        }
+        let table = tensors.iter_mut().find(|it| it.name.ends_with("position_embeddings.weight"));
+        let Some(Tensor { shape, values, .. }) = table.filter(|_| config["model_type"] != "bert") else {
+            return;
+        };
+        let padding = config["pad_token_id"].as_u64().unwrap() as usize;
+        let row = &mut values[padding * shape[1]..][..shape[1]];
+        assert!(row.iter().all(|value| *value != 0.0));
+        row.fill(0.0);
+    });
+}
+
 #[test]
 fn a_gguf_file_of_an_encoder_gives_what_its_checkpoint_gives() {
     for (file, dir) in encoders() {
         if dir.ends_with("bert-b") {
             continue;
         }
+        let work = tempfile::tempdir().unwrap();
+        let same = work.path().join("same");
+        stands_for(&dir, &same);
         let types = open(&dir, None).token_types().is_some_and(|types| types > 1);
-        let text = [7, 90, 4, 33, 61, 12, 5, 77, 20];
+        // 1 is the padding token of RoBERTa and XLM-R, 0 that of BERT.
+        let text = [7, 90, 4, 33, 1, 61, 12, 0, 5, 1, 77, 20];
         for second in [None, types.then_some(4)] {
-            let (ours, theirs) = (encoded(&file, &text, second), encoded(&dir, &text, second));
+            let (ours, theirs) = (encoded(&file, &text, second), encoded(&same, &text, second));
             assert_eq!(ours, theirs, "{}", file.display());
         }
         let (file, dir) = (open(&file, None), open(&dir, None));
+        assert_eq!(file.facts().architecture, dir.facts().architecture);
         assert_eq!(file.facts().context, dir.facts().context);
         let pooling = |model: &Model| model.classifier().map(|classifier| classifier.pooling);
         assert_eq!(pooling(&file), pooling(&dir));
@@ -136,6 +162,7 @@ fn a_gguf_file_of_an_encoder_gives_what_its_checkpoint_gives() {
         open(&file, None).classifier().unwrap().labels.clone()
     };
     assert_eq!(labels("modernbert-c"), ["other", "same"]);
+    assert_eq!(labels("roberta-a"), ["anger", "joy", "optimism", "sadness"]);
     assert_eq!(labels("xlmr-b"), ["LABEL_0"]);
 }
 
@@ -169,12 +196,20 @@ fn a_gguf_file_says_how_its_states_are_pooled() {
         let work = tempfile::tempdir().unwrap();
         let to = work.path().join("to");
         on_team(|exec| convert_gguf(exec, &gguf, &[], &to, None, &mut |_| Ok(()))).unwrap();
+        // The values of all tensors, and the positions of RoBERTa that the file leaves out.
+        let states = |path: &Path| {
+            let mut bench = Bench::new(open(path, None), KvFormat::F32, Simd::best(), 2);
+            let sequence = bench.sequence();
+            bits_of(&bench.states(&[(sequence, &[7, 1, 90, 0, 1, 4], None)], None))
+        };
+        assert_eq!(states(&to), states(gguf.origin()), "{name}");
         let converted = on_team(|exec| sentence::read(exec, &to, 48)).unwrap();
         assert_eq!(format!("{converted:?}"), format!("{rules:?}"), "{name}");
         rules.map(|rules| rules.pooling)
     };
     assert_eq!(pooling("bert-a"), Some(Pooling::Mean));
     assert_eq!(pooling("xlmr-a"), Some(Pooling::First));
+    assert_eq!(pooling("roberta-b"), Some(Pooling::Mean));
     assert_eq!(pooling("xlmr-b"), None);
     assert_eq!(pooling("qwen3-reranker-a"), None);
 }

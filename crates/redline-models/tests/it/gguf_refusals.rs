@@ -236,3 +236,26 @@ fn experts_are_one_tensor_of_each_layer() {
     let message = refused((&more, &tensors)).unwrap();
     assert!(message.contains("`num_experts_per_tok` 5 is more than `num_experts` 4"), "{message}");
 }
+
+/// A file of RoBERTa names its padding token, whose position it leaves out.
+#[test]
+fn a_padding_token_beyond_the_vocabulary_is_refused() {
+    let refused = |padding: u32, context: u32| {
+        let keys = [
+            ("general.architecture", Text("bert")),
+            ("bert.context_length", Count(context)),
+            ("bert.embedding_length", Count(32)),
+            ("bert.block_count", Count(1)),
+            ("bert.feed_forward_length", Count(48)),
+            ("bert.attention.head_count", Count(2)),
+            ("tokenizer.ggml.model", Text("gpt2")),
+            ("tokenizer.ggml.padding_token_id", Count(padding)),
+        ];
+        self::refused((&keys, &[])).unwrap()
+    };
+    let message = refused(24, 16);
+    assert!(message.contains("tokenizer.ggml.padding_token_id") && message.contains("below 24"), "{message}");
+    assert!(refused(23, u32::MAX - 23).contains("bert.context_length"));
+    // Other tensors are those of Llama.
+    assert!(refused(23, 16).contains("position_embd.weight"));
+}

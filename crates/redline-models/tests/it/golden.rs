@@ -10,6 +10,7 @@ use redline_models::{LoadOptions, Loader, Weights, arch, load};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 
 use crate::reference::{Bench, argmax, golden_root, goldens, masked_goldens, nmse, on_team, open, reference};
+use crate::rewritten::{Tensor, rewrite};
 
 #[test]
 fn f32_logits_match_the_reference() {
@@ -120,25 +121,7 @@ fn a_decoding_step_reads_everything_but_tables_that_are_no_head() {
 
 /// Writes llama-b with one more tensor, as some old checkpoints have.
 fn with_tensor(name: &str, to: &Path) {
-    let dir = golden_root().join("llama-b");
-    let checkpoint = Checkpoint::open(&dir).unwrap();
-    let names: Vec<&str> = checkpoint.names().collect();
-    let shape = |name: &str| checkpoint.info(name).unwrap().shape.clone();
-    let mut tensors: Vec<TensorDeclaration> =
-        names.iter().map(|&name| TensorDeclaration::new(name, Dtype::F32, shape(name))).collect();
-    tensors.push(TensorDeclaration::new(name, Dtype::F32, [10]));
-    let mut writer = DirWriter::create(to).unwrap();
-    writer.write("config.json", &std::fs::read(dir.join("config.json")).unwrap()).unwrap();
-    let written = writer.safetensors("model.safetensors", &tensors, |out| {
-        for name in names {
-            let mut values = vec![0.0; checkpoint.info(name).unwrap().elements()];
-            checkpoint.read_f32(name, &mut values)?;
-            out.write_f32(&values)?;
-        }
-        out.write_f32(&[1.0; 10])
-    });
-    written.unwrap();
-    writer.finish().unwrap();
+    rewrite(&golden_root().join("llama-b"), to, |_, tensors| tensors.push(Tensor::ones(name, &[10])));
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod packed_adapters;
 mod positions;
 mod reference;
 mod refusals;
+mod rewritten;
 mod stored;
 mod synth;
 mod watchers;

@@ -33,7 +33,8 @@ const ENCODERS: &[&str] =
 
 /// Whether an architecture is an encoder.
 fn encodes(name: &str) -> bool {
-    ENCODERS.contains(&name) || name.ends_with("ForSequenceClassification")
+    let ends = ["ForSequenceClassification", "ForMaskedLM"];
+    ENCODERS.contains(&name) || ends.iter().any(|end| name.ends_with(end))
 }
 
 /// Every golden checkpoint of an autoregressive model.

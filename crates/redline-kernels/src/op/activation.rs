@@ -3,9 +3,10 @@
 //! `gelu_new(x) = 0.5 x (1 + tanh u) = x / (1 + exp(-2u))`, `u = sqrt(2/pi) (x + 0.044715 x^3)`; `silu(x) = x / (1 + exp(-x))`:
 //! the second forms have no cancellation. True divisions, exp of [`super::exp`].
 //!
-//! `gelu(x) = x Phi(x) = max(x, 0) - |x| Phi(-|x|)` (Hendrycks and Gimpel 2016), with `Phi(-z sqrt 2) = erfc(z) / 2`. For
-//! `t = 1 / (1 + z / 2)`, `ln(erfc(z) exp(z^2) / t)` is smooth in t; here it is a polynomial P of degree 9, fitted to it for z up to
-//! 14.5 (error 6e-8): `e = exp(fma(x^2, -1/2, P(t)))`, `h = 1/2 t * e`, `fma(-|x|, h, max(x, 0))`. An infinite x gives NaN.
+//! `gelu(x) = x Phi(x) = max(x, 0) - |x| Phi(-|x|)` (Hendrycks and Gimpel 2016). `ln(2 Phi(-m)) + m^2 / 2` is smooth in m; here it is a
+//! polynomial P of degree 10, fitted to it for m up to 5.5 (error 2e-7) and kept at its last value beyond, where Phi(-m) is below 2e-8.
+//! For `m = |x|`: `e = exp(fma(x^2, -1/2, P(min(m, 5.5))))`, `fma(-m, 1/2 e, max(x, 0))`. There is no division: a tile of rows waited
+//! for it. An infinite x gives NaN.
 //!
 //! Clamped SwiGLU (gpt-oss), with `g = min(gate, limit)` and `u = max(min(up, limit), -limit)`: `(g / (exp(-(alpha * g)) + 1)) * (u + 1)`,
 //! one rounding for each operation. A NaN stays one.
@@ -85,34 +86,34 @@ fn relu<S: Isa>(s: S, x: S::F) -> S::F {
     s.select_lt(x, zero, zero, x)
 }
 
-/// 1 / (2 sqrt 2): from a magnitude to half of z.
-const HALF_Z: f32 = 0.353_553_4;
-/// P, from the power 9 to the power 0.
-const LN_ERFC: [f32; 10] = [
-    1.622_848_4e-1,
-    -7.749_134e-1,
-    1.376_900_9,
-    -9.872_243_4e-1,
-    1.582_343_9e-1,
-    -1.240_078e-1,
-    7.658_687e-2,
-    3.780_212e-1,
-    9.996_121e-1,
-    -1.265_494_7,
+/// The magnitude up to which P is fitted.
+const FITTED: f32 = 5.5;
+/// P, from the power 10 to the power 0.
+const LN_TAIL: [f32; 11] = [
+    -1.245_006_2e-8,
+    3.951_477_4e-7,
+    -5.375_522e-6,
+    3.952_381_3e-5,
+    -1.456_343_9e-4,
+    -1.039_827_55e-4,
+    4.947_283e-3,
+    -3.644_189e-2,
+    1.817_233e-1,
+    -7.978_881_6e-1,
+    1.271_995_7e-8,
 ];
 
 #[inline(always)]
 fn gelu<S: Isa>(s: S, x: S::F) -> S::F {
-    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    let (zero, most) = (s.splat(0.0), s.splat(FITTED));
     let magnitude = s.select_lt(x, zero, s.neg(x), x);
-    let t = s.div(one, s.fma(magnitude, s.splat(HALF_Z), one));
-    let mut p = s.splat(LN_ERFC[0]);
-    for coefficient in &LN_ERFC[1..] {
-        p = s.fma(p, t, s.splat(*coefficient));
+    let near = s.select_lt(magnitude, most, magnitude, most);
+    let mut p = s.splat(LN_TAIL[0]);
+    for coefficient in &LN_TAIL[1..] {
+        p = s.fma(p, near, s.splat(*coefficient));
     }
     let e = exp(s, s.fma(s.mul(x, x), s.splat(-0.5), p));
-    let h = s.mul(s.mul(s.splat(0.5), t), e);
-    s.fma(s.neg(magnitude), h, relu(s, x))
+    s.fma(s.neg(magnitude), s.mul(s.splat(0.5), e), relu(s, x))
 }
 
 /// `out[r][i] = function(x[r][i]) * x[r][width + i]`, or what `gating` says, where `x` holds gate and up side by side, `[rows, 2 * width]`.

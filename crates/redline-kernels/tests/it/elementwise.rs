@@ -160,11 +160,12 @@ fn clamped_gates_follow_their_order_everywhere() {
 
 /// GELU, from its definition in `op/activation.rs`.
 fn gelu(x: f32) -> f32 {
-    let t = 1.0 / x.abs().mul_add(0.353_553_4, 1.0);
-    let p = [1.376_900_9f32, -9.872_243_4e-1, 1.582_343_9e-1, -1.240_078e-1, 7.658_687e-2, 3.780_212e-1];
-    let p = p.iter().fold(t.mul_add(1.622_848_4e-1, -7.749_134e-1), |acc, c| acc.mul_add(t, *c));
-    let p = p.mul_add(t, 9.996_121e-1).mul_add(t, -1.265_494_7);
-    let h = 0.5 * t * exp((x * x).mul_add(-0.5, p));
+    let m = if x.abs() < 5.5 { x.abs() } else { 5.5 };
+    let p =
+        [-5.375_522e-6f32, 3.952_381_3e-5, -1.456_343_9e-4, -1.039_827_55e-4, 4.947_283e-3, -3.644_189e-2];
+    let p = p.iter().fold(m.mul_add(-1.245_006_2e-8, 3.951_477_4e-7), |acc, c| acc.mul_add(m, *c));
+    let p = p.mul_add(m, 1.817_233e-1).mul_add(m, -7.978_881_6e-1).mul_add(m, 1.271_995_7e-8);
+    let h = 0.5 * exp((x * x).mul_add(-0.5, p));
     (-x.abs()).mul_add(h, if x < 0.0 { 0.0 } else { x })
 }
 

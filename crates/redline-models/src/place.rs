@@ -13,7 +13,8 @@ pub(crate) struct Place {
     pub(crate) slice: Option<Slice>,
     /// The number of values of a head whose rows are stored in pairs that are rotated together.
     pub(crate) pairs: Option<usize>,
-    /// The number of first rows of the specification that the file leaves out. They are zero; such a tensor is read as values.
+    /// Number of first rows of the specification that the file leaves out; they are zero. Only a table that is read as values, in the order
+    /// of the file, can lack some.
     pub(crate) left_out: usize,
 }
 
@@ -37,6 +38,7 @@ impl Place {
 
     /// The row of the tensor in the file, counted over all that are stacked there, that holds row `row`; outputs are rows.
     pub(crate) fn row(&self, row: usize) -> usize {
+        assert!(self.left_out == 0, "`{}` has rows that the file leaves out", self.name);
         let row = self.pairs.map_or(row, |head_dim| paired_row(row, head_dim));
         let rows = self.shape.first().copied().unwrap_or(1);
         self.slice.map_or(row, |Slice { stacked: (index, _), alternating: (lane, step), .. }| {
@@ -74,6 +76,7 @@ impl Place {
                 stored => read(index * elements + first + zeros.len() - left_out, stored),
             };
         }
+        assert!(self.left_out == 0, "`{}` has rows that the file leaves out", self.name);
         // The outputs of a vector are its columns.
         let outputs_are_rows =
             self.pairs.is_some() || self.shape.len() > 1 && self.slice.is_some_and(|slice| slice.axis == 0);
@@ -160,7 +163,7 @@ mod tests {
                 Ok::<_, ()>(())
             });
             taken.unwrap();
-            out.into_iter().map(|x| x as usize).collect::<Vec<_>>()
+            out.into_iter().map(|x| x as i32).collect::<Vec<_>>()
         };
         let whole = read(0, 15);
         assert_eq!(whole, [0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);

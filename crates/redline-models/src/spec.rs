@@ -429,7 +429,7 @@ pub struct DecoderSpec {
     pub classifier: Option<ClassifierSpec>,
     /// Beginnings of names that never have the prefix.
     pub outside: &'static [&'static str],
-    /// Names of unused tensors in checkpoints: their ends, or their beginnings, which have a dot at the end.
+    /// Unused tensors in checkpoints: suffixes of names; an entry that ends in a dot is a prefix.
     pub ignored: &'static [&'static str],
 }
 

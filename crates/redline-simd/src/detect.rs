@@ -67,10 +67,10 @@ impl Tier {
     }
 }
 
-/// Defines a way to run a kernel with all features of a list, and a function that names those that this machine lacks.
+/// Defines a trait that runs a kernel with all features of a list, and a function that names those that this machine lacks.
 ///
-/// The way is a method that every type has, not a function: the compiler generates the code of a method in the unit of its
-/// type's module, but that of all instances of a function in one unit. Kernels of different modules are compiled at once.
+/// Every type has the trait, because the compiler generates the code of a method in the codegen unit of its type's module, but
+/// that of all instances of a function in one: kernels of different modules are compiled in parallel.
 macro_rules! entry {
     ($way:ident, $missing:ident, $isa:expr $(, $feature:tt)*) => {
         #[allow(unused_mut)]
@@ -106,7 +106,7 @@ macro_rules! avx512_entry {
     };
 }
 
-// Other architectures have the instruction for a multiply-add.
+// Most other architectures have an instruction for a multiply-add; on the rest, each is a call.
 entry!(OnScalar, missing_scalar, Scalar::<{ cfg!(not(target_arch = "x86_64")) }>::new());
 #[cfg(target_arch = "x86_64")]
 entry!(OnScalarFma, missing_scalar_fma, Scalar::<true>::new(), "fma", "avx");
@@ -264,7 +264,7 @@ impl Simd {
         self.run_in::<K, K>(kernel)
     }
 
-    /// As [`Simd::run`], for kernels with many instances: the code is generated in the unit of the module of `Home`.
+    /// As [`Simd::run`], for kernels with many instances; `Home` is the type whose module gets the code.
     #[inline]
     pub fn run_in<Home, K: Kernel>(self, kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
@@ -282,7 +282,7 @@ impl Simd {
         self.run_common_in::<K, K>(kernel)
     }
 
-    /// [`Simd::run_common`] in the unit of the module of `Home`.
+    /// As [`Simd::run_common`]; `Home` is the type whose module gets the code.
     #[inline]
     pub fn run_common_in<Home, K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: a `Simd` with this path is only made after the features were detected.
@@ -385,9 +385,18 @@ mod tests {
     #[test]
     fn a_tier_is_entered_as_asked() {
         for simd in Simd::variants() {
-            let entered = simd.run(NameOf).to_lowercase();
             let vectors = if simd.tier() == Tier::Amx { Tier::Avx512 } else { simd.tier() };
-            assert!(entered.contains(vectors.name()), "{} entered {entered}", simd.name());
+            let name = simd.name();
+            let optional = name.contains('+') || cfg!(not(target_arch = "x86_64"));
+            let type_of = |optional: bool| format!("::{}<{optional}>", vectors.name());
+            let entered = |kernel_ran_as: &str| kernel_ran_as.to_lowercase();
+            let (own, common) = (entered(simd.run(NameOf)), entered(simd.run_common(NameOf)));
+            assert!(own.ends_with(&type_of(optional)), "{name} entered {own}");
+            assert_eq!(own, entered(simd.run_in::<Tier, _>(NameOf)));
+            // Only the instructions for bf16 are left out.
+            let kept = optional && vectors != Tier::Avx512;
+            assert!(common.ends_with(&type_of(kept)), "{name} entered {common}");
+            assert_eq!(common, entered(simd.run_common_in::<Tier, _>(NameOf)));
         }
     }
 }

@@ -1,5 +1,5 @@
 //! How values are stored in the words of a strip, and the dot products of a block: the part of an integer tile that depends on it.
-//! Types that tiles are instantiated for lie in files of their own: the compiler generates the code of each file at the same time.
+//! Types that tiles are instantiated for lie in files of their own: these are separate codegen units, compiled in parallel.
 
 mod minima;
 mod sub_bytes;

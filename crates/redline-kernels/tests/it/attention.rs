@@ -279,14 +279,9 @@ fn capped(x: f32, cap: f32) -> f32 {
     ((1.0 - e) / (1.0 + e)).copysign(u) * cap
 }
 
-thread_local! {
-    /// The plainest variant: finding them all takes longer than a value.
-    static SCALAR: Simd = Simd::variants()[0];
-}
-
 fn exp(x: f32) -> f32 {
     let mut v = [x];
-    exp_in_place(SCALAR.with(|scalar| *scalar), &mut v);
+    exp_in_place(Simd::variants()[0], &mut v);
     v[0]
 }
 

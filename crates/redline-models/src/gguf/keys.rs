@@ -170,10 +170,10 @@ impl<'a> Keys<'a> {
         })?)
     }
 
-    /// The id of the padding token; 1, which most models of RoBERTa's family have, if it is not given.
+    /// The id of the padding token. Files of RoBERTa's family leave out the positions up to it; without an id, the converter keeps them.
     pub(crate) fn padding(&self) -> Result<u32, ModelError> {
         const PADDING: &str = "tokenizer.ggml.padding_token_id";
-        let (id, vocab) = (self.metadata().u32_or(PADDING, 1)?, self.vocab()?);
+        let (id, vocab) = (self.metadata().u32(PADDING)?, self.vocab()?);
         if (id as usize) < vocab {
             return Ok(id);
         }

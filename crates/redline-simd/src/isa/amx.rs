@@ -235,7 +235,7 @@ pub(crate) fn missing() -> Vec<&'static str> {
     missing
 }
 
-/// The word of features with those of tiles, read once: in a virtual machine, a read takes tens of microseconds.
+/// EDX of CPUID leaf 7, which has the bits of AMX; read once, because CPUID traps in a virtual machine.
 #[cfg(target_arch = "x86_64")]
 fn features() -> u32 {
     use core::arch::x86_64::{__cpuid, __cpuid_count};

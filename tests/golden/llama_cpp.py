@@ -124,6 +124,17 @@ def save_tokenizer(name, size, target):
     tokenizer.save_pretrained(target)
 
 
+def set_random(model, scale, embedding=None):
+    """Sets norms to values around one, and all other parameters to noise of this scale; the embedding may have its own."""
+    import torch
+
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            noise = torch.randn_like(values)
+            factor = embedding if embedding and "embed" in name else scale
+            values.copy_(1 + 0.1 * noise if "norm" in name else factor * noise)
+
+
 def random_reranker(folder):
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -142,10 +153,7 @@ def random_reranker(folder):
         tie_word_embeddings=True,
     )
     model = Qwen3ForCausalLM(config)
-    with torch.no_grad():
-        for name, values in model.named_parameters():
-            noise = torch.randn_like(values)
-            values.copy_(1 + 0.1 * noise if "norm" in name else 0.25 * noise)
+    set_random(model, 0.25)
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
 
@@ -197,10 +205,7 @@ def random_llama(folder):
         tie_word_embeddings=False,
     )
     model = LlamaForCausalLM(config)
-    with torch.no_grad():
-        for name, values in model.named_parameters():
-            noise = torch.randn_like(values)
-            values.copy_(1 + 0.1 * noise if "norm" in name else noise if "embed" in name else 0.08 * noise)
+    set_random(model, 0.08, embedding=1)
     model.save_pretrained(folder)
 
 

@@ -72,21 +72,19 @@ impl Tier {
 /// Every type has the trait, because the compiler generates the code of a method in the codegen unit of its type's module, but
 /// that of all instances of a function in one: kernels of different modules are compiled in parallel.
 macro_rules! entry {
-    ($way:ident, $missing:ident, $isa:expr $(, $feature:tt)*) => {
-        #[allow(unused_mut)]
+    ($tier_trait:ident, $missing:ident, $isa:expr $(, $feature:tt)*) => {
         fn $missing() -> Vec<&'static str> {
-            let mut missing = Vec::new();
-            $(if !std::arch::is_x86_feature_detected!($feature) { missing.push($feature); })*
-            missing
+            let features: &[(&str, bool)] = &[$(($feature, std::arch::is_x86_feature_detected!($feature))),*];
+            features.iter().filter(|(_, present)| !present).map(|(feature, _)| *feature).collect()
         }
 
-        trait $way<K: Kernel> {
+        trait $tier_trait<K: Kernel> {
             /// # Safety
             /// The machine has every feature of the list.
             unsafe fn run(kernel: K) -> K::Output;
         }
 
-        impl<K: Kernel, Home> $way<K> for Home {
+        impl<K: Kernel, Home> $tier_trait<K> for Home {
             $(#[target_feature(enable = $feature)])*
             unsafe fn run(kernel: K) -> K::Output {
                 kernel.run($isa)
@@ -98,9 +96,9 @@ macro_rules! entry {
 /// As `entry`, for AVX-512 and further features.
 #[cfg(target_arch = "x86_64")]
 macro_rules! avx512_entry {
-    ($way:ident, $missing:ident, $isa:expr $(, $more:tt)*) => {
+    ($tier_trait:ident, $missing:ident, $isa:expr $(, $more:tt)*) => {
         entry!(
-            $way, $missing, $isa,
+            $tier_trait, $missing, $isa,
             "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx2", "fma", "f16c" $(, $more)*
         );
     };
@@ -389,14 +387,13 @@ mod tests {
             let name = simd.name();
             let optional = name.contains('+') || cfg!(not(target_arch = "x86_64"));
             let type_of = |optional: bool| format!("::{}<{optional}>", vectors.name());
-            let entered = |kernel_ran_as: &str| kernel_ran_as.to_lowercase();
-            let (own, common) = (entered(simd.run(NameOf)), entered(simd.run_common(NameOf)));
+            let (own, common) = (simd.run(NameOf).to_lowercase(), simd.run_common(NameOf).to_lowercase());
             assert!(own.ends_with(&type_of(optional)), "{name} entered {own}");
-            assert_eq!(own, entered(simd.run_in::<Tier, _>(NameOf)));
+            assert_eq!(own, simd.run_in::<Tier, _>(NameOf).to_lowercase());
             // Only the instructions for bf16 are left out.
             let kept = optional && vectors != Tier::Avx512;
             assert!(common.ends_with(&type_of(kept)), "{name} entered {common}");
-            assert_eq!(common, entered(simd.run_common_in::<Tier, _>(NameOf)));
+            assert_eq!(common, simd.run_common_in::<Tier, _>(NameOf).to_lowercase());
         }
     }
 }

@@ -111,8 +111,8 @@ fn pack_row(matrix: &Matrix, row: &QuantisedRow<'_>, lane: usize, planes: &mut S
     let [words, scales, minima, sub_scales, sub_minima, _] = planes;
     let codes = matrix.format.codes();
     let words = words.iter_mut().skip(lane).step_by(LANES);
-    // Constant chunk sizes let the compiler vectorise `pack`.
     debug_assert_eq!(words.len(), row.codes.len() / codes.k_per_step());
+    // Constant chunk sizes let the compiler vectorise `pack`.
     if codes.k_per_step() == 4 {
         words.zip(row.codes.as_chunks::<4>().0).for_each(|(word, of_word)| *word = codes.pack(of_word));
     } else {

@@ -5,8 +5,8 @@
 //!
 //! `gelu(x) = x Phi(x) = max(x, 0) - |x| Phi(-|x|)` (Hendrycks and Gimpel 2016). `ln(2 Phi(-m)) + m^2 / 2` is smooth in m; here it is a
 //! polynomial P of degree 10, fitted to it for m up to 5.5 (error 2e-7) and constant beyond, where Phi(-m) is below 2e-8. For `m = |x|`:
-//! `e = exp(fma(x^2, -1/2, P(min(m, 5.5))))`, `fma(-m, 1/2 e, max(x, 0))`. No division, whose latency a tile would wait for. The absolute
-//! error is at most 2.4e-7, or 7.3e-8 of a larger |x|. An infinite x gives NaN.
+//! `e = exp(fma(x^2, -1/2, P(min(m, 5.5))))`, `fma(-m, 1/2 e, max(x, 0))`, without a division. The error is at most 2.4e-7, and 7.3e-8
+//! times |x| where |x| is above 1. An infinite x gives NaN.
 //!
 //! Clamped SwiGLU (gpt-oss), with `g = min(gate, limit)` and `u = max(min(up, limit), -limit)`: `(g / (exp(-(alpha * g)) + 1)) * (u + 1)`,
 //! one rounding for each operation. A NaN stays one.

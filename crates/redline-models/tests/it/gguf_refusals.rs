@@ -239,8 +239,8 @@ fn experts_are_one_tensor_of_each_layer() {
 
 /// A file of RoBERTa names its padding token, whose position it leaves out.
 #[test]
-fn a_padding_token_beyond_the_vocabulary_is_refused() {
-    let refused = |padding: u32, context: u32| {
+fn a_padding_token_that_is_missing_or_beyond_the_vocabulary_is_refused() {
+    let refused = |padding: Set, context: u32| {
         let keys = [
             ("general.architecture", Text("bert")),
             ("bert.context_length", Count(context)),
@@ -249,13 +249,15 @@ fn a_padding_token_beyond_the_vocabulary_is_refused() {
             ("bert.feed_forward_length", Count(48)),
             ("bert.attention.head_count", Count(2)),
             ("tokenizer.ggml.model", Text("gpt2")),
-            ("tokenizer.ggml.padding_token_id", Count(padding)),
+            ("tokenizer.ggml.padding_token_id", padding),
         ];
         self::refused((&keys, &[])).unwrap()
     };
-    let message = refused(24, 16);
-    assert!(message.contains("tokenizer.ggml.padding_token_id") && message.contains("below 24"), "{message}");
-    assert!(refused(23, u32::MAX - 23).contains("bert.context_length"));
+    for (padding, said) in [(Count(24), "below 24"), (Nothing, "")] {
+        let message = refused(padding, 16);
+        assert!(message.contains("tokenizer.ggml.padding_token_id") && message.contains(said), "{message}");
+    }
+    assert!(refused(Count(23), u32::MAX - 23).contains("bert.context_length"));
     // Other tensors are those of Llama.
-    assert!(refused(23, 16).contains("position_embd.weight"));
+    assert!(refused(Count(23), 16).contains("position_embd.weight"));
 }

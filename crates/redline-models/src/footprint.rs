@@ -4,13 +4,15 @@ use redline_kernels::Format;
 use redline_kernels::matrix::MatrixShape;
 use redline_kernels::op::attention;
 use redline_kernels::op::kv::{KvFormat, KvShape};
-use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
+use redline_kernels::op::linear::{
+    MAX_PARTS, each_scratch_words, lora_scratch_words, runs_each, scratch_words,
+};
 
 use crate::adapter::resident::AdapterLimits;
 use crate::formats::Formats;
 use crate::plan::Site;
 use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, NormKind, NormSpec};
-use crate::step::{ArenaSize, padded};
+use crate::step::{ArenaSize, MOST_ROWS, padded};
 
 /// The sizes of a model's weights, activations, keys and values.
 #[derive(Clone, Debug)]
@@ -49,6 +51,8 @@ struct ExpertsFootprint {
     shapes: Vec<MatrixShape>,
     /// Number of values of activations for each row: if all rows go to one expert, it has them all.
     width: usize,
+    /// The same for each choice of experts that run side by side, whose inputs are not copied.
+    chosen_width: usize,
     /// Number of experts of a row.
     top_k: usize,
 }
@@ -64,12 +68,18 @@ impl ExpertsFootprint {
         let of =
             |mlp: &MlpSpec| padded(mlp.up.outputs()) + padded(mlp.down.inputs) + padded(mlp.down.outputs());
         let hidden = padded(spec.router.inputs);
-        // An expert's rows are copied, those of the shared expert are all.
-        let chosen = spec.experts.iter().map(|expert| hidden + of(expert));
+        let chosen_width = spec.experts.iter().map(of).max().unwrap_or(0);
+        // The rows of an expert that runs alone are copied, those of the shared expert are all.
         let shared = spec.shared.iter().map(|shared| padded(shared.gate.outputs()) + of(&shared.mlp));
-        let largest = chosen.chain(shared).max().unwrap_or(0);
+        let largest = shared.chain([hidden + chosen_width]).max().unwrap_or(0);
         // Also the outputs of the router, and the sum.
-        Self { shapes, width: padded(spec.router.outputs()) + hidden + largest, top_k: spec.top_k }
+        let width = padded(spec.router.outputs()) + hidden + largest;
+        Self { shapes, width, chosen_width, top_k: spec.top_k }
+    }
+
+    /// Maximum number of choices of experts that run side by side, in a pass of `rows` rows.
+    fn side_by_side(&self, rows: usize) -> usize {
+        rows.saturating_mul(self.top_k).min(MOST_ROWS)
     }
 }
 
@@ -170,7 +180,7 @@ impl Footprint {
         widest = widest.max(hidden + padded(rank));
         let mut words = linear_words(self.head, outputs);
         words = words.max(scratch_words(MatrixShape { cols: rank, rows: self.hidden, ..self.head }, rows));
-        let mut choices = 0;
+        let (mut choices, mut side_by_side) = (0, 0);
         for layer in &self.layers {
             // The results of norms and linear layers, of attention and of the gate. The last two are the inputs of linear layers,
             // and no other input has memory of its own.
@@ -182,16 +192,24 @@ impl Footprint {
             });
             let experts = layer.experts.as_ref();
             let of_experts = experts.map_or(0, |experts| experts.width);
+            let of_choices = experts.map_or(0, |experts| experts.side_by_side(rows) * experts.chosen_width);
+            side_by_side = side_by_side.max(of_choices);
             choices = choices.max(experts.map_or(0, |experts| experts.top_k));
             widest = widest.max(layer.norms * hidden + linears.sum::<usize>() + of_experts);
             words = words.max(attention::scratch_words(layer.head_dim));
+            if let Some(experts) = experts {
+                let side_by_side = experts.shapes.iter().filter(|shape| runs_each(**shape));
+                let each = side_by_side.map(|shape| each_scratch_words(*shape, experts.side_by_side(rows)));
+                words = words.max(each.max().unwrap_or(0));
+            }
             let of_experts = experts.into_iter().flat_map(|experts| &experts.shapes);
             for shape in layer.linears.iter().flat_map(|(_, shapes)| shapes).chain(of_experts) {
                 words = words.max(linear_words(*shape, rows));
             }
         }
         let logits = outputs * (2 * hidden + padded(self.output));
-        ArenaSize { values: rows * (hidden + widest) + logits, words, choices: rows * choices }
+        let values = rows * (hidden + widest) + side_by_side + logits;
+        ArenaSize { values, words, choices: rows * choices }
     }
 
     /// The shapes of the keys and values of every layer, in a given format.
@@ -228,4 +246,30 @@ fn norm_bytes(norm: &NormSpec) -> u64 {
 
 fn vector_bytes(len: usize) -> u64 {
     (len * size_of::<f32>()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_weights::ConfigFile;
+
+    use super::*;
+    use crate::arch;
+
+    /// A pass of one row has as many rows of inputs of experts as these are; with wide ones, they need the most scratch memory.
+    #[test]
+    fn a_row_needs_memory_for_all_of_its_experts() {
+        let json = r#"{"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 40, "max_position_embeddings": 512, "hidden_act": "silu",
+            "hidden_size": 16, "intermediate_size": 16, "moe_intermediate_size": 65536, "num_experts": 200, "num_experts_per_tok": 100,
+            "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16, "rms_norm_eps": 1e-5,
+            "rope_theta": 10000.0, "norm_topk_prob": true, "tie_word_embeddings": false}"#;
+        let config = ConfigFile::from_bytes("config.json", json.as_bytes()).unwrap();
+        let spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
+        let format = Format::W8 { group: 128 };
+        let formats = Formats::one(&spec, format);
+        let footprint = Footprint::new(&spec, &formats, |_, _| 0);
+        let down = MatrixShape { format, rows: 16, cols: 65536, outliers: 0 };
+        for (rows, choices) in [(1, 64), (2, 64)] {
+            assert_eq!(footprint.arena_size(rows, 0).words, each_scratch_words(down, choices), "{rows} rows");
+        }
+    }
 }

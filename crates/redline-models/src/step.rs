@@ -9,7 +9,7 @@ use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted, choose, gate as gate_rows, gather};
 use redline_kernels::op::kv::{CheckedSegments, KvPages, Segment};
-use redline_kernels::op::linear::{Epilogue, LoraRows, Variant, linear};
+use redline_kernels::op::linear::{Epilogue, LayerRows, LoraRows, MOST_LAYERS, Variant, linear, linear_each};
 use redline_kernels::op::norm::rms_norm_heads;
 use redline_kernels::op::rope::rope;
 use redline_kernels::op::scale::scale;
@@ -64,15 +64,36 @@ pub fn padded(width: usize) -> usize {
     width.next_multiple_of(16)
 }
 
-/// The rows that go to one expert, ascending.
+/// Maximum number of rows of an expert that runs beside others. With more, it alone has enough work for many threads.
+const FEW_ROWS: usize = 16;
+/// Maximum number of rows of experts that run side by side.
+pub(crate) const MOST_ROWS: usize = 64;
+
+/// The rows that go to one expert, ascending, or to several experts, which follow each other.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertRows {
-    /// The expert.
-    pub expert: usize,
+    /// The expert, if it runs alone.
+    only: Option<usize>,
     /// Index of the first choice in the arena.
     first: usize,
     /// Index after the last one.
     end: usize,
+}
+
+impl ExpertRows {
+    /// The expert, if it runs alone. Others run side by side, even if only one of them has rows.
+    pub fn only_expert(self) -> Option<usize> {
+        self.only
+    }
+}
+
+/// Where layers of several experts find the inputs of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputsOf {
+    /// In the row that the choice names.
+    Choices,
+    /// In a row for each choice.
+    Rows,
 }
 
 /// Memory for the activations of one pass.
@@ -492,13 +513,64 @@ impl<'a> Step<'a> {
         self.end(timed);
     }
 
-    /// The rows of the next expert that has some, after those of another one, or the first ones, among `choices` choices.
-    pub fn next_expert(&self, before: Option<ExpertRows>, choices: usize) -> Option<ExpertRows> {
+    /// The rows of the next experts that have some, after those of others, or the first ones, among `choices` choices: the rows of one
+    /// expert, or with `side_by_side`, if these are few, also those of experts that follow and have few.
+    pub fn next_experts(
+        &self,
+        before: Option<ExpertRows>,
+        choices: usize,
+        side_by_side: bool,
+    ) -> Option<ExpertRows> {
         let first = before.map_or(0, |rows| rows.end);
-        let expert = self.arena.choices[first..choices].first()?.expert;
-        let end =
-            first + self.arena.choices[first..choices].partition_point(|choice| choice.expert == expert);
-        Some(ExpertRows { expert: expert as usize, first, end })
+        let mut experts = self.arena.choices[first..choices].chunk_by(|a, b| a.expert == b.expert);
+        let of_first = experts.next()?;
+        let alone =
+            ExpertRows { only: Some(of_first[0].expert as usize), first, end: first + of_first.len() };
+        // A device has its part of every layer, not some of the layers.
+        if !side_by_side || of_first.len() > FEW_ROWS || self.exec.team.devices() > 1 {
+            return Some(alone);
+        }
+        let mut rows = of_first.len();
+        for of_next in experts.take(MOST_LAYERS - 1) {
+            if of_next.len() > FEW_ROWS || rows + of_next.len() > MOST_ROWS {
+                break;
+            }
+            rows += of_next.len();
+        }
+        Some(ExpertRows { only: None, first, end: first + rows })
+    }
+
+    /// The outputs of the layer of each expert of `rows`, side by side: a row for each choice. The layers have one shape.
+    pub fn linear_each<'l>(
+        &mut self,
+        x: Act,
+        rows: ExpertRows,
+        inputs: InputsOf,
+        layer: impl Fn(usize) -> &'l Linear,
+    ) -> Act {
+        let count = rows.end - rows.first;
+        let first = layer(self.arena.choices[rows.first].expert as usize);
+        let (matrix, activation) = (&first.matrices()[0], first.activation());
+        let y = self.alloc(count, first.outputs());
+        let timed = self.begin(|| Operation {
+            name: "linear_each",
+            ..Operation::linear(first.site(), count, matrix, Variant::Dot)
+        });
+        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
+        let choices = &self.arena.choices[rows.first..rows.end];
+        let mut layers = [LayerRows { matrix, bias: None, rows: 0 }; MOST_LAYERS];
+        let mut experts = 0;
+        for rows in choices.chunk_by(|a, b| a.expert == b.expert) {
+            let layer = layer(rows[0].expert as usize);
+            layers[experts] =
+                LayerRows { matrix: &layer.matrices()[0], bias: layer.bias(), rows: rows.len() };
+            experts += 1;
+        }
+        let choices = (inputs == InputsOf::Choices).then_some(choices);
+        let words = &mut self.arena.words;
+        linear_each(self.exec, &layers[..experts], from, choices, &mut to, activation, words);
+        self.end(timed);
+        y
     }
 
     /// Sends every row to one expert, with the sigmoid of its value in `x`, `[rows, 1]`, as weight.
@@ -507,7 +579,7 @@ impl<'a> Step<'a> {
         let Arena { values, choices, .. } = &mut *self.arena;
         gate_rows(self.exec, Rows::new(&values[x.range()], x.rows, x.width, x.stride), choices);
         self.end(timed);
-        ExpertRows { expert: 0, first: 0, end: x.rows }
+        ExpertRows { only: Some(0), first: 0, end: x.rows }
     }
 
     /// The rows of an expert: `x` itself if these are all, otherwise a copy.

@@ -8,6 +8,7 @@
 //! row independent of the other rows.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, Simd};
 
@@ -123,41 +124,48 @@ pub fn gather(exec: Exec<'_>, choices: &[Choice], x: Rows<'_>, y: &mut RowsMut<'
     });
 }
 
-/// `out[choices[i].row] += choices[i].weight * y[i]`, one rounding per element. The rows of the choices ascend.
+/// Number of products from which on threads share the sum of rows.
+const SHARED_PRODUCTS: usize = 1 << 15;
+
+/// `out[choices[i].row] += choices[i].weight * y[i]`, one rounding per element, in the order of the choices.
 pub fn add_weighted(exec: Exec<'_>, choices: &[Choice], y: Rows<'_>, out: &mut RowsMut<'_>) {
     assert!(y.width == out.width && y.rows == choices.len(), "a row of {} values for each choice", out.width);
-    assert!(choices.is_sorted_by(|a, b| a.row < b.row), "rows that ascend");
-    assert!(choices.last().is_none_or(|last| (last.row as usize) < out.rows), "rows below {}", out.rows);
+    assert!(choices.iter().all(|choice| (choice.row as usize) < out.rows), "rows below {}", out.rows);
     let (width, stride) = (out.width, out.stride);
-    let to = Disjoint::new(out.data);
-    exec.team.split(choices.len(), 1, 16, |range| {
-        for i in range {
-            let Choice { row, weight, .. } = choices[i];
-            // SAFETY: the rows of the choices differ, so each is written by the one member that owns the choice.
-            let out = unsafe { std::slice::from_raw_parts_mut(to.get().add(row as usize * stride), width) };
-            exec.simd.run(AddWeighted { out, y: y.row(i), weight });
-        }
+    let out = Disjoint::new(out.data);
+    // Several choices may name one row, so members own columns.
+    let least = SHARED_PRODUCTS / (choices.len() * LANES).max(1);
+    exec.team.split(width.div_ceil(LANES), 1, least, |strips| {
+        let columns = strips.start * LANES..width.min(strips.end * LANES);
+        exec.simd.run(AddWeighted { choices, y, out, stride, columns });
     });
 }
 
+/// Some columns of all rows.
 struct AddWeighted<'a> {
-    out: &'a mut [f32],
-    y: &'a [f32],
-    weight: f32,
+    choices: &'a [Choice],
+    y: Rows<'a>,
+    out: Disjoint<f32>,
+    /// Distance between the starts of rows of `out`.
+    stride: usize,
+    columns: Range<usize>,
 }
 
 impl Kernel for AddWeighted<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let weight = s.splat(self.weight);
-        for at in (0..self.out.len()).step_by(LANES) {
-            let n = (self.out.len() - at).min(LANES);
-            // SAFETY: both rows have the same length; `n` lanes remain from `at`.
-            unsafe {
-                let out = s.load_partial(self.out.as_ptr().add(at), n);
-                let y = s.load_partial(self.y.as_ptr().add(at), n);
-                s.store_partial(self.out.as_mut_ptr().add(at), s.fma(y, weight, out), n);
+        for (i, choice) in self.choices.iter().enumerate() {
+            let weight = s.splat(choice.weight);
+            let y = self.y.row(i);
+            for at in self.columns.clone().step_by(LANES) {
+                let n = (self.columns.end - at).min(LANES);
+                // SAFETY: the row exists, and this member owns its columns; `n` of them remain from `at`.
+                unsafe {
+                    let out = self.out.get().add(choice.row as usize * self.stride + at);
+                    let y = s.load_partial(y.as_ptr().add(at), n);
+                    s.store_partial(out, s.fma(y, weight, s.load_partial(out, n)), n);
+                }
             }
         }
     }

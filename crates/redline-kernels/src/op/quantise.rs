@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
-use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS};
+use redline_simd::{Isa, Kernel, LANES, Simd, TILE_BYTES, TILE_ROWS};
 
+use super::experts::Choice;
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Format, INPUT_GROUP, Minima};
 use crate::threads::Disjoint;
@@ -154,15 +155,53 @@ pub(crate) fn quantise(
     let out = Disjoint::new(out);
     let least = if layout.rows >= 8 { 2 } else { usize::MAX };
     exec.team.split(layout.tiles() * layout.groups(), 1, least, |units| {
-        exec.simd.run_common(Groups { layout, format, x, skip, out, units });
+        exec.simd.run_common(Groups { layout, format, x: Inputs::All(x), skip, out, units });
     });
+}
+
+/// Quantises rows on the calling thread, which alone writes `out`: room for the whole layout.
+pub(crate) fn quantise_some(
+    simd: Simd,
+    layout: InputLayout,
+    format: Format,
+    x: Inputs<'_>,
+    out: Disjoint<u32>,
+) {
+    let units = 0..layout.tiles() * layout.groups();
+    simd.run_common(Groups { layout, format, x, skip: &[], out, units });
+}
+
+/// Rows of inputs: all of some, or those that choices name.
+#[derive(Clone, Copy)]
+pub(crate) enum Inputs<'a> {
+    All(Rows<'a>),
+    Chosen(Rows<'a>, &'a [Choice]),
+}
+
+impl<'a> Inputs<'a> {
+    /// Row `r`.
+    #[inline(always)]
+    fn row(self, r: usize) -> &'a [f32] {
+        match self {
+            Self::All(x) => x.row(r),
+            Self::Chosen(x, choices) => x.row(choices[r].row as usize),
+        }
+    }
+
+    /// Whether both name the same rows of the same inputs.
+    pub(crate) fn same(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Chosen(_, a), Self::Chosen(_, b)) => a.iter().map(|a| a.row).eq(b.iter().map(|b| b.row)),
+            _ => false,
+        }
+    }
 }
 
 /// Some groups of some tiles: unit u is group `u % groups` of tile `u / groups`.
 pub(crate) struct Groups<'a> {
     pub(crate) layout: InputLayout,
     pub(crate) format: Format,
-    pub(crate) x: Rows<'a>,
+    pub(crate) x: Inputs<'a>,
     pub(crate) skip: &'a [u32],
     /// Room for the whole layout.
     pub(crate) out: Disjoint<u32>,

@@ -178,9 +178,9 @@ impl Packed<'_> {
     }
 }
 
-fn on_one_thread(f: impl FnOnce(Exec<'_>)) {
+pub(crate) fn on_one_thread<T>(f: impl FnOnce(Exec<'_>) -> T) -> T {
     let team = Team::new(1).unwrap();
-    f(Exec { simd: Simd::best(), team: &team });
+    f(Exec { simd: Simd::best(), team: &team })
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod linear;
 mod lora;
 mod probe;
 mod refusals;
+mod side_by_side;
 mod stored;
 mod values;
 mod vocabulary;

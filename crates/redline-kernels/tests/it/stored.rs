@@ -8,6 +8,7 @@ use redline_kernels::op::linear::{
 };
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut};
 
+use crate::linear::on_one_thread;
 use crate::values::{Random, everywhere, same, widen_f16};
 
 /// What is known of a format: its smallest and largest integer, number of k of a scale, of a sub-scale (0: none), and whether it
@@ -246,6 +247,16 @@ impl Case {
         linear(exec, matrix, x, &mut out, Epilogue::default(), variant, &mut scratch);
         y.chunks(stride).flat_map(|row| row[..outputs].to_vec()).collect()
     }
+}
+
+/// For each format, matrices of this shape.
+pub(crate) fn matrices(count: u64, k: usize, outputs: usize) -> Vec<Vec<Matrix>> {
+    let of = |facts: Facts| {
+        let facts = |_| self::facts().remove(position(&facts));
+        let cases = (0..count).map(|seed| Case::new(facts(seed), (0, k, outputs), seed, false));
+        cases.map(|case| on_one_thread(|exec| case.matrix(exec))).collect()
+    };
+    facts().into_iter().map(of).collect()
 }
 
 #[test]

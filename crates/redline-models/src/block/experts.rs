@@ -1,5 +1,7 @@
 //! A mixture of experts (Shazeer et al. 2017; Fedus et al. 2021).
 
+use redline_kernels::op::linear::runs_each;
+
 use super::linear::Linear;
 use super::mlp::Mlp;
 use crate::activation::ActivationName as Name;
@@ -12,6 +14,8 @@ pub struct Experts {
     pub router: Linear,
     /// The experts.
     pub experts: Vec<Mlp>,
+    /// Whether experts of few rows run side by side ([`side_by_side`]).
+    pub side_by_side: bool,
     /// Number of experts of a row.
     pub top_k: usize,
     /// Whether the weights of a row's experts are divided by their sum.
@@ -30,21 +34,27 @@ pub struct SharedExpert {
 }
 
 impl Experts {
-    /// `sum of weight * expert(x)` over the experts of each row by ascending id, then the shared expert. Experts run one after the other,
-    /// each on all of its rows.
+    /// `sum of weight * expert(x)` over the experts of each row by ascending id, then the shared expert. Every expert runs on all of its
+    /// rows: alone if they are many, otherwise beside others, so that threads have enough to share.
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
         let logits = s.linear(x, &self.router);
         s.show(Name::Router, logits);
         s.choose(logits, self.top_k, self.normalise);
         let output = s.zeros(x.rows(), x.width());
-        let mut next = s.next_expert(None, x.rows() * self.top_k);
+        let choices = x.rows() * self.top_k;
+        let mut next = s.next_experts(None, choices, self.side_by_side);
         while let Some(rows) = next {
             let mark = s.mark();
-            let h = s.rows_of(x, rows);
-            let y = self.experts[rows.expert].apply(h, s);
+            let y = match rows.only_expert() {
+                Some(expert) => {
+                    let h = s.rows_of(x, rows);
+                    self.experts[expert].apply(h, s)
+                }
+                None => Mlp::apply_each(&self.experts, x, rows, s),
+            };
             s.add_weighted(output, y, rows);
             s.release(mark);
-            next = s.next_expert(next, x.rows() * self.top_k);
+            next = s.next_experts(next, choices, self.side_by_side);
         }
         if let Some(SharedExpert { gate, mlp }) = &self.shared {
             let mark = s.mark();
@@ -77,4 +87,12 @@ impl Experts {
         let count = self.experts.len();
         self.routed(size) / count * (count - self.top_k)
     }
+}
+
+/// Whether experts can run side by side: if all have the same shapes, each layer in one format, which is that of integers.
+pub fn side_by_side(experts: &[Mlp]) -> bool {
+    let shapes = |mlp: &Mlp| Some([mlp.up.only_matrix()?.shape(), mlp.down.only_matrix()?.shape()]);
+    let first = experts.first().and_then(shapes);
+    first.is_some_and(|shapes| shapes.into_iter().all(runs_each))
+        && experts.iter().all(|mlp| shapes(mlp) == first)
 }

@@ -11,7 +11,7 @@ pub enum Ffn {
     /// The same for every row.
     Dense(Mlp),
     /// A mixture of experts.
-    Experts(Experts),
+    Experts(Box<Experts>),
 }
 
 impl Ffn {

@@ -4,7 +4,7 @@ use redline_kernels::op::activation::Gating;
 
 use super::linear::Linear;
 use crate::activation::ActivationName as Name;
-use crate::step::{Act, Step};
+use crate::step::{Act, ExpertRows, InputsOf, Step};
 
 /// `down(f(up(x)))`, or with a gate such as `down(f(gate(x)) * up(x))` (Shazeer 2020).
 #[derive(Debug)]
@@ -40,6 +40,15 @@ impl Mlp {
             h = s.gate(gating, h);
         }
         s.linear(h, &self.down)
+    }
+
+    /// What the experts of some rows return, side by side: a row for each choice. The experts have the same shapes.
+    pub fn apply_each(experts: &[Self], x: Act, rows: ExpertRows, s: &mut Step<'_>) -> Act {
+        let mut h = s.linear_each(x, rows, InputsOf::Choices, |expert| &experts[expert].up);
+        if let Some(gating) = experts.first().and_then(|expert| expert.gate) {
+            h = s.gate(gating, h);
+        }
+        s.linear_each(h, rows, InputsOf::Rows, |expert| &experts[expert].down)
     }
 
     /// The linear layers, in the order of the forward pass.

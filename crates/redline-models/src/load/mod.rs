@@ -18,7 +18,7 @@ use crate::activation::ActivationName as Name;
 use crate::block::attention::Attention;
 use crate::block::decoder::{Decoder, Layer, Norms};
 use crate::block::embedding::Embedding;
-use crate::block::experts::{Experts, SharedExpert};
+use crate::block::experts::{Experts, SharedExpert, side_by_side};
 use crate::block::ffn::Ffn;
 use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
@@ -421,9 +421,11 @@ impl<B: Blocks> Builder<'_, B> {
             Some(shared) => Some(SharedExpert { gate: router(&shared.gate)?, mlp: self.mlp(&shared.mlp)? }),
             None => None,
         };
+        let experts = spec.experts.iter().map(|expert| self.mlp(expert)).collect::<Result<Vec<_>, _>>()?;
         Ok(Experts {
             router: router(&spec.router)?,
-            experts: spec.experts.iter().map(|expert| self.mlp(expert)).collect::<Result<_, _>>()?,
+            side_by_side: side_by_side(&experts),
+            experts,
             top_k: spec.top_k,
             normalise: spec.normalise,
             shared,
@@ -433,7 +435,7 @@ impl<B: Blocks> Builder<'_, B> {
     fn ffn(&self, spec: &FfnSpec) -> Result<Ffn, ModelError> {
         Ok(match spec {
             FfnSpec::Dense(mlp) => Ffn::Dense(self.mlp(mlp)?),
-            FfnSpec::Experts(experts) => Ffn::Experts(self.experts(experts)?),
+            FfnSpec::Experts(experts) => Ffn::Experts(Box::new(self.experts(experts)?)),
         })
     }
 

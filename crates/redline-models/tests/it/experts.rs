@@ -2,14 +2,16 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use redline_kernels::op::activation::Gating;
 use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::kv::KvFormat;
-use redline_kernels::{Format, Matrix, Simd};
+use redline_kernels::{Format, Matrix, Simd, Stopwatch};
 use redline_models::activation::{Activation, ActivationId, ActivationName};
 use redline_models::adapter;
 use redline_models::plan::Site;
+use redline_models::profile::Profile;
 use redline_models::spec::{
     DecoderSpec, ExpertsSpec, LayerSpec, LinearSpec, MlpSpec, PartSpec, SharedExpertSpec,
 };
@@ -169,6 +171,51 @@ fn the_arena_holds_an_expert_with_all_rows_but_one() {
             let tokens: Vec<[u32; 1]> = (0..100).map(|i| [if i == 40 { 7 } else { 100 }]).collect();
             let parts: Vec<_> = tokens.iter().map(|token| (bench.sequence(), &token[..])).collect();
             bench.exact_pass(&parts);
+        }
+    }
+}
+
+/// Experts that run side by side need memory for all of their rows.
+#[test]
+fn the_arena_holds_experts_side_by_side() {
+    for golden in GOLDENS {
+        for format in [Format::W8 { group: 32 }, Format::W4 { group: 32 }] {
+            for count in [1, 2, 9, 33] {
+                let model = open(&golden_root().join(golden), Some(format));
+                let mut bench = Bench::new(model, KvFormat::Bf16, Simd::best(), 2);
+                let tokens: Vec<u32> = (0..count).map(|i| i * 5 % 131).collect();
+                let sequence = bench.sequence();
+                bench.exact_pass(&[(sequence, &tokens)]);
+            }
+        }
+    }
+}
+
+/// With several devices, experts run one after the other.
+#[test]
+fn experts_side_by_side_have_the_bits_of_experts_in_turn() {
+    for golden in GOLDENS {
+        for format in [Format::W8 { group: 0 }, Format::W8 { group: 32 }, Format::W4 { group: 64 }] {
+            let runs = [1, 2].map(|devices| {
+                let model = open(&golden_root().join(golden), Some(format));
+                let mut bench = Bench::new(model, KvFormat::Bf16, Simd::best(), 2).on_devices(devices);
+                let (mut logits, mut layers) = (Vec::new(), 0);
+                for count in [1, 2, 7, 40] {
+                    let tokens: Vec<u32> = (0..count).map(|i| (i * 17 + count) % 131).collect();
+                    let clock = Arc::new(|| 0);
+                    let mut profile = Profile::new(Arc::new(Stopwatch::new(clock, 2, 10_000)), 10_000);
+                    profile.begin_pass();
+                    let watchers = Watchers { profile: Some(&mut profile), ..Watchers::default() };
+                    let sequence = bench.sequence();
+                    logits.extend(bench.watched_pass(&[(sequence, &tokens)], watchers));
+                    let operations = profile.spans().iter().filter_map(|span| span.operation);
+                    layers += operations.filter(|operation| operation.name == "linear_each").count();
+                }
+                (bits(&logits), layers)
+            });
+            let [(together, layers), (in_turn, none)] = runs;
+            assert!(layers > 0 && none == 0, "{golden} {format}: {layers} and {none} layers side by side");
+            assert!(together == in_turn, "{golden} {format}");
         }
     }
 }

@@ -146,6 +146,11 @@ impl Bench {
         Self { model, kv, arena, team: Team::new(threads).unwrap(), simd }
     }
 
+    /// The same with a team of two members on as many logical devices.
+    pub(crate) fn on_devices(self, devices: usize) -> Self {
+        Self { team: Team::with_devices(2, devices).unwrap(), ..self }
+    }
+
     pub(crate) fn sequence(&mut self) -> SeqId {
         self.kv.create()
     }

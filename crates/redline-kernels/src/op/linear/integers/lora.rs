@@ -12,7 +12,7 @@ use crate::dot::INPUT_WORDS;
 use crate::format::{Codes, Format, INPUT_GROUP, Minima};
 use crate::op::linear::Outputs;
 use crate::op::linear::lora::{Areas, Finish, Gains, LoraPart, LoraRows, Room, Span, common, most_parts};
-use crate::op::quantise::{Arrangement, Groups, InputLayout};
+use crate::op::quantise::{Arrangement, Groups, InputLayout, Inputs};
 use crate::threads::{Disjoint, Distribution};
 use crate::{Exec, Matrix, Rows};
 
@@ -271,7 +271,7 @@ fn pack(areas: &Areas<'_>, job: Job<'_>, tiles: Range<usize>, (lora, part): (usi
             }
         }
         let layout = packed_layout(up.cols(), run.len(), in_tiles);
-        let x = Rows::new(sums, run.len(), up.cols(), area.stride);
+        let x = Inputs::All(Rows::new(sums, run.len(), up.cols(), area.stride));
         let out = Disjoint::at(packed);
         job.simd.run_common(Groups {
             layout,

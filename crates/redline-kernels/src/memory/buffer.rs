@@ -1,159 +1,17 @@
-//! Memory: aligned buffers (on huge pages if available) and the counting allocator.
-//!
-//! All uses of `mmap`, `madvise` and `GlobalAlloc` in the project are in this file. Both sources of memory update the same
-//! counters, so the peak that the engine reports is measured, not estimated.
+//! Aligned buffers.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::Layout;
 use std::fmt;
 use std::fs::File;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Buffers of at least this many bytes get a separate mapping with advice to use huge pages.
-const MAP_FROM: usize = 1 << 20;
-const HUGE_PAGE: usize = 2 << 20;
-const ALIGN: usize = 64;
-
-static CURRENT: AtomicU64 = AtomicU64::new(0);
-static PEAK: AtomicU64 = AtomicU64::new(0);
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-static COUNTING: AtomicBool = AtomicBool::new(false);
-
-fn count_up(bytes: usize) {
-    ALLOCATIONS.fetch_add(1, Relaxed);
-    let now = CURRENT.fetch_add(bytes as u64, Relaxed) + bytes as u64;
-    PEAK.fetch_max(now, Relaxed);
-}
-
-fn count_down(bytes: usize) {
-    CURRENT.fetch_sub(bytes as u64, Relaxed);
-}
-
-/// Bytes currently allocated: by buffers, and by everything else if [`CountingAllocator`] is installed.
-pub fn current_bytes() -> u64 {
-    CURRENT.load(Relaxed)
-}
-
-/// Number of allocations so far, by any thread; `None` if the counting allocator is not installed.
-pub fn allocations() -> Option<u64> {
-    COUNTING.load(Relaxed).then(|| ALLOCATIONS.load(Relaxed))
-}
-
-/// Largest value of [`current_bytes`] since [`reset_peak`]; `None` if the counting allocator is not installed.
-pub fn peak_bytes() -> Option<u64> {
-    COUNTING.load(Relaxed).then(|| PEAK.load(Relaxed))
-}
-
-/// Resets [`peak_bytes`] to the current value.
-pub fn reset_peak() {
-    PEAK.store(CURRENT.load(Relaxed), Relaxed);
-}
-
-/// Counters of meters: the low half counts active ones, the high half all that were started.
-#[derive(Debug)]
-struct Meters(AtomicU64);
-
-static METERS: Meters = Meters(AtomicU64::new(0));
-
-/// Measures the peak memory of one piece of work, such as a request. The counters belong to the whole process, so the peak is
-/// available only if no other meter was active at the same time, in any thread or engine.
-#[derive(Debug)]
-pub struct PeakMeter {
-    meters: &'static Meters,
-    number: u64,
-    first: bool,
-}
-
-impl Meters {
-    const STEP: u64 = 1 << 32;
-
-    fn begin(&'static self) -> PeakMeter {
-        let before = self.0.fetch_add(Self::STEP + 1, SeqCst);
-        let number = before.wrapping_add(Self::STEP) / Self::STEP;
-        PeakMeter { meters: self, number, first: before % Self::STEP == 0 }
-    }
-}
-
-impl PeakMeter {
-    /// Starts to measure; dropping the meter ends the measurement.
-    pub fn begin() -> Self {
-        let meter = METERS.begin();
-        if meter.first {
-            reset_peak();
-        }
-        meter
-    }
-
-    /// Whether no other meter ran since this one began.
-    fn is_alone(&self) -> bool {
-        self.first && self.meters.0.load(SeqCst) / Meters::STEP == self.number
-    }
-
-    /// Peak of allocated bytes in the process since the meter started; `None` if allocations are not counted or another meter
-    /// was active meanwhile.
-    pub fn peak_bytes(&self) -> Option<u64> {
-        if self.is_alone() { peak_bytes() } else { None }
-    }
-}
-
-impl Drop for PeakMeter {
-    fn drop(&mut self) {
-        self.meters.0.fetch_sub(1, SeqCst);
-    }
-}
-
-/// The system allocator with counters. A binary installs it with `#[global_allocator]`.
-#[derive(Debug)]
-pub struct CountingAllocator;
-
-// SAFETY: every call goes to the system allocator with the arguments unchanged.
-#[allow(clippy::undocumented_unsafe_blocks)]
-unsafe impl GlobalAlloc for CountingAllocator {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let p = unsafe { System.alloc(layout) };
-        if !p.is_null() {
-            COUNTING.store(true, Relaxed);
-            count_up(layout.size());
-        }
-        p
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let p = unsafe { System.alloc_zeroed(layout) };
-        if !p.is_null() {
-            count_up(layout.size());
-        }
-        p
-    }
-    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(p, layout) };
-        count_down(layout.size());
-    }
-    unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        let q = unsafe { System.realloc(p, layout, new_size) };
-        if !q.is_null() {
-            count_up(new_size);
-            count_down(layout.size());
-        }
-        q
-    }
-}
-
-/// The operating system refused memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfMemory {
-    /// The requested number of bytes.
-    pub bytes: usize,
-}
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the system refused {} bytes of memory", self.bytes)
-    }
-}
-
-impl std::error::Error for OutOfMemory {}
+#[cfg(target_os = "linux")]
+use super::range::{self, Piece};
+use super::{ALIGN, OutOfMemory, count_down};
+#[cfg(target_os = "linux")]
+use super::{HUGE_PAGE, count_up, map_pages};
 
 mod sealed {
     /// Types for which every bit pattern is valid, zero included.
@@ -185,12 +43,24 @@ pub struct FileBytes<'a> {
     pub bytes: usize,
 }
 
-/// An array, aligned to 64 bytes; large ones are mapped and advised to use huge pages.
+/// An array, aligned to 64 bytes, on huge pages unless it is small.
 pub struct Buffer<T: Plain> {
     start: NonNull<T>,
     len: usize,
-    mapping: Option<Mapping>,
+    place: Place,
     owns: PhantomData<T>,
+}
+
+/// Where a buffer lies.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+enum Place {
+    /// In memory of the allocator; nowhere if the buffer is empty.
+    Heap,
+    /// In a mapping of its own.
+    Own(Mapping),
+    /// In a range with others.
+    #[cfg(target_os = "linux")]
+    Shared(Piece),
 }
 
 /// The mapping that holds a buffer.
@@ -203,6 +73,12 @@ struct Mapping {
     counted: bool,
 }
 
+/// Buffers of at least this many bytes share ranges on huge pages.
+#[cfg(target_os = "linux")]
+const SHARE_FROM: usize = 8 << 10;
+/// Buffers of at least this many bytes get a mapping of their own if they do not share one.
+const MAP_FROM: usize = 1 << 20;
+
 // SAFETY: a buffer owns its memory; `T` is plain data.
 unsafe impl<T: Plain> Send for Buffer<T> {}
 // SAFETY: as above; shared access only reads.
@@ -214,11 +90,20 @@ impl<T: Plain> Buffer<T> {
         Self::zeroed_on(len, Pages::Huge)
     }
 
-    /// `len` zeros on the given kind of pages; below 1 MiB the allocator decides.
+    /// `len` zeros on the given kind of pages; of small buffers, the allocator decides.
     pub fn zeroed_on(len: usize, pages: Pages) -> Result<Self, OutOfMemory> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })?;
         if bytes == 0 {
-            return Ok(Self { start: NonNull::dangling(), len, mapping: None, owns: PhantomData });
+            return Ok(Self { start: NonNull::dangling(), len, place: Place::Heap, owns: PhantomData });
+        }
+        #[cfg(target_os = "linux")]
+        if pages == Pages::Huge
+            && (SHARE_FROM..=range::LARGEST).contains(&bytes)
+            && let Some((start, piece)) = range::take(bytes)
+        {
+            count_up(bytes);
+            let place = Place::Shared(piece);
+            return Ok(Self { start: start.cast(), len, place, owns: PhantomData });
         }
         if bytes >= MAP_FROM
             && let Some(buffer) = Self::mapped(len, bytes, pages)?
@@ -228,7 +113,7 @@ impl<T: Plain> Buffer<T> {
         let layout = Layout::from_size_align(bytes, ALIGN).map_err(|_| OutOfMemory { bytes })?;
         // SAFETY: the layout has a size above zero.
         let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(OutOfMemory { bytes })?;
-        Ok(Self { start: start.cast(), len, mapping: None, owns: PhantomData })
+        Ok(Self { start: start.cast(), len, place: Place::Heap, owns: PhantomData })
     }
 
     /// The values copied into a new buffer.
@@ -241,21 +126,7 @@ impl<T: Plain> Buffer<T> {
     #[cfg(target_os = "linux")]
     fn mapped(len: usize, bytes: usize, pages: Pages) -> Result<Option<Self>, OutOfMemory> {
         let whole = bytes.checked_add(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                whole,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(OutOfMemory { bytes });
-        }
-        let base = base.cast::<u8>();
+        let base = map_pages(whole).ok_or(OutOfMemory { bytes })?;
         let skip = base.align_offset(HUGE_PAGE);
         let advice = match pages {
             Pages::Huge => libc::MADV_HUGEPAGE,
@@ -263,14 +134,12 @@ impl<T: Plain> Buffer<T> {
         };
         // SAFETY: `skip + bytes <= whole`; advice cannot change contents. Its failure only costs speed.
         let start = unsafe {
-            libc::madvise(base.add(skip).cast(), bytes, advice);
+            libc::madvise(base.add(skip).as_ptr().cast(), bytes, advice);
             base.add(skip)
         };
         count_up(bytes);
-        // SAFETY: a successful mapping is not null.
-        let (start, base) = unsafe { (NonNull::new_unchecked(start.cast()), NonNull::new_unchecked(base)) };
-        let mapping = Some(Mapping { base, whole, counted: true });
-        Ok(Some(Self { start, len, mapping, owns: PhantomData }))
+        let place = Place::Own(Mapping { base, whole, counted: true });
+        Ok(Some(Self { start: start.cast(), len, place, owns: PhantomData }))
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -305,9 +174,9 @@ impl<T: Plain> Buffer<T> {
         };
         let base = map(std::ptr::null_mut(), whole, libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)?;
         // From here on, the mapping is undone when the buffer is dropped.
-        let mapping = Mapping { base, whole, counted: false };
+        let place = Place::Own(Mapping { base, whole, counted: false });
         let len = whole / size_of::<T>();
-        let buffer = Self { start: base.cast(), len, mapping: Some(mapping), owns: PhantomData };
+        let buffer = Self { start: base.cast(), len, place, owns: PhantomData };
         let mut at = 0;
         for FileBytes { file, offset, bytes } in stretches {
             // SAFETY: the stretches together are as long as the mapping.
@@ -355,9 +224,11 @@ impl<T: Plain> Drop for Buffer<T> {
         if bytes == 0 {
             return;
         }
-        match &self.mapping {
+        match &self.place {
             #[cfg(target_os = "linux")]
-            Some(mapping) => {
+            Place::Shared(piece) => count_down(piece.bytes()),
+            #[cfg(target_os = "linux")]
+            Place::Own(mapping) => {
                 // SAFETY: the mapping was made for this buffer and nothing else refers to it.
                 unsafe { libc::munmap(mapping.base.as_ptr().cast(), mapping.whole) };
                 if mapping.counted {
@@ -365,8 +236,8 @@ impl<T: Plain> Drop for Buffer<T> {
                 }
             }
             #[cfg(not(target_os = "linux"))]
-            Some(_) => {}
-            None => {
+            Place::Own(_) => {}
+            Place::Heap => {
                 let layout = Layout::from_size_align(bytes, ALIGN).expect("the layout it was made with");
                 // SAFETY: allocated in `zeroed` with this layout.
                 unsafe { std::alloc::dealloc(self.start.as_ptr().cast(), layout) }
@@ -398,6 +269,7 @@ impl<T: Plain> fmt::Debug for Buffer<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::current_bytes;
     use super::*;
 
     #[test]
@@ -488,25 +360,6 @@ mod tests {
         let has = |flags: &[String], flag: &str| flags.iter().any(|f| f == flag);
         assert!(!has(&small, "hg") && !has(&huge, "nh"));
         assert_eq!(has(&huge, "hg"), has(&small, "nh"));
-    }
-
-    #[test]
-    fn only_meters_that_ran_alone_measure() {
-        static METERS: Meters = Meters(AtomicU64::new(0));
-        let alone = |meter: &PeakMeter| meter.is_alone();
-        let first = METERS.begin();
-        assert!(alone(&first));
-        drop(first);
-        // Two meters overlap: neither measures, even after the other has ended.
-        let (second, third) = (METERS.begin(), METERS.begin());
-        assert!(!alone(&second) && !alone(&third));
-        drop(second);
-        assert!(!alone(&third));
-        let fourth = METERS.begin();
-        drop(third);
-        assert!(!alone(&fourth));
-        drop(fourth);
-        assert!(alone(&METERS.begin()));
     }
 
     #[test]

@@ -1,0 +1,192 @@
+//! Memory: aligned buffers (on huge pages if available) and the counting allocator.
+//!
+//! All uses of `mmap`, `madvise` and `GlobalAlloc` in the project are in this folder. Both sources of memory update the same
+//! counters, so the peak that the engine reports is measured, not estimated.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fmt;
+#[cfg(target_os = "linux")]
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+mod buffer;
+#[cfg(target_os = "linux")]
+mod range;
+
+pub use self::buffer::{Buffer, FileBytes, Pages, Plain};
+
+const HUGE_PAGE: usize = 2 << 20;
+const ALIGN: usize = 64;
+
+static CURRENT: AtomicU64 = AtomicU64::new(0);
+static PEAK: AtomicU64 = AtomicU64::new(0);
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static COUNTING: AtomicBool = AtomicBool::new(false);
+
+fn count_up(bytes: usize) {
+    ALLOCATIONS.fetch_add(1, Relaxed);
+    let now = CURRENT.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+    PEAK.fetch_max(now, Relaxed);
+}
+
+fn count_down(bytes: usize) {
+    CURRENT.fetch_sub(bytes as u64, Relaxed);
+}
+
+/// Bytes currently allocated: by buffers, and by everything else if [`CountingAllocator`] is installed.
+pub fn current_bytes() -> u64 {
+    CURRENT.load(Relaxed)
+}
+
+/// Number of allocations so far, by any thread; `None` if the counting allocator is not installed.
+pub fn allocations() -> Option<u64> {
+    COUNTING.load(Relaxed).then(|| ALLOCATIONS.load(Relaxed))
+}
+
+/// Largest value of [`current_bytes`] since [`reset_peak`]; `None` if the counting allocator is not installed.
+pub fn peak_bytes() -> Option<u64> {
+    COUNTING.load(Relaxed).then(|| PEAK.load(Relaxed))
+}
+
+/// Resets [`peak_bytes`] to the current value.
+pub fn reset_peak() {
+    PEAK.store(CURRENT.load(Relaxed), Relaxed);
+}
+
+/// Counters of meters: the low half counts active ones, the high half all that were started.
+#[derive(Debug)]
+struct Meters(AtomicU64);
+
+static METERS: Meters = Meters(AtomicU64::new(0));
+
+/// Measures the peak memory of one piece of work, such as a request. The counters belong to the whole process, so the peak is
+/// available only if no other meter was active at the same time, in any thread or engine.
+#[derive(Debug)]
+pub struct PeakMeter {
+    meters: &'static Meters,
+    number: u64,
+    first: bool,
+}
+
+impl Meters {
+    const STEP: u64 = 1 << 32;
+
+    fn begin(&'static self) -> PeakMeter {
+        let before = self.0.fetch_add(Self::STEP + 1, SeqCst);
+        let number = before.wrapping_add(Self::STEP) / Self::STEP;
+        PeakMeter { meters: self, number, first: before % Self::STEP == 0 }
+    }
+}
+
+impl PeakMeter {
+    /// Starts to measure; dropping the meter ends the measurement.
+    pub fn begin() -> Self {
+        let meter = METERS.begin();
+        if meter.first {
+            reset_peak();
+        }
+        meter
+    }
+
+    /// Whether no other meter ran since this one began.
+    fn is_alone(&self) -> bool {
+        self.first && self.meters.0.load(SeqCst) / Meters::STEP == self.number
+    }
+
+    /// Peak of allocated bytes in the process since the meter started; `None` if allocations are not counted or another meter
+    /// was active meanwhile.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        if self.is_alone() { peak_bytes() } else { None }
+    }
+}
+
+impl Drop for PeakMeter {
+    fn drop(&mut self) {
+        self.meters.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// The system allocator with counters. A binary installs it with `#[global_allocator]`.
+#[derive(Debug)]
+pub struct CountingAllocator;
+
+// SAFETY: every call goes to the system allocator with the arguments unchanged.
+#[allow(clippy::undocumented_unsafe_blocks)]
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let p = unsafe { System.alloc(layout) };
+        if !p.is_null() {
+            COUNTING.store(true, Relaxed);
+            count_up(layout.size());
+        }
+        p
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let p = unsafe { System.alloc_zeroed(layout) };
+        if !p.is_null() {
+            count_up(layout.size());
+        }
+        p
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(p, layout) };
+        count_down(layout.size());
+    }
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let q = unsafe { System.realloc(p, layout, new_size) };
+        if !q.is_null() {
+            count_up(new_size);
+            count_down(layout.size());
+        }
+        q
+    }
+}
+
+/// The operating system refused memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// The requested number of bytes.
+    pub bytes: usize,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the system refused {} bytes of memory", self.bytes)
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
+
+/// Maps anonymous memory, all zeros, at an address of the kernel's choice.
+#[cfg(target_os = "linux")]
+fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, which changes none that exists.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
+    if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_meters_that_ran_alone_measure() {
+        static METERS: Meters = Meters(AtomicU64::new(0));
+        let alone = |meter: &PeakMeter| meter.is_alone();
+        let first = METERS.begin();
+        assert!(alone(&first));
+        drop(first);
+        // Two meters overlap: neither measures, even after the other has ended.
+        let (second, third) = (METERS.begin(), METERS.begin());
+        assert!(!alone(&second) && !alone(&third));
+        drop(second);
+        assert!(!alone(&third));
+        let fourth = METERS.begin();
+        drop(third);
+        assert!(!alone(&fourth));
+        drop(fourth);
+        assert!(alone(&METERS.begin()));
+    }
+}

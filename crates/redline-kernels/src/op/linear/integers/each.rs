@@ -1,0 +1,164 @@
+//! Several layers of one shape side by side, each on rows of its own: experts of a mixture. As separate layers, each would be too
+//! small for many threads, and all threads would wait at its end.
+
+use redline_simd::{LANES, Simd, TILE_BYTES};
+
+use super::tile::tile_rows;
+use super::{Job, dot_layout, part};
+use crate::matrix::MatrixShape;
+use crate::op::activation::ActivationFunction;
+use crate::op::experts::Choice;
+use crate::op::linear::{Epilogue, Outputs, Variant};
+use crate::op::quantise::{InputLayout, Inputs, quantise_some};
+use crate::threads::Disjoint;
+use crate::{Exec, Matrix, Rows, RowsMut};
+
+/// Maximum number of layers that run side by side.
+pub const MOST_LAYERS: usize = 32;
+/// Number of rows from which on their quantisation is shared out.
+const SHARED_ROWS: usize = 8;
+
+/// One of several layers, and how many rows it has.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerRows<'a> {
+    /// The weights.
+    pub matrix: &'a Matrix,
+    /// Added to every row; has at least as many values as the strips have outputs.
+    pub bias: Option<&'a [f32]>,
+    /// Number of rows, at least one.
+    pub rows: usize,
+}
+
+/// Whether [`linear_each`] runs layers of this shape.
+pub fn runs_each(shape: MatrixShape) -> bool {
+    shape.format.is_integer() && shape.outliers == 0
+}
+
+/// Number of scratch words that [`linear_each`] needs for layers of this shape with `rows` rows in all.
+pub fn each_scratch_words(shape: MatrixShape, rows: usize) -> usize {
+    dot_layout(shape, rows, 1).words() + rows.min(MOST_LAYERS) * LANES
+}
+
+/// `y[r] = activation(W x[r] + b)`, where the first rows belong to the first layer, the next to the second, and so on. With `choices`,
+/// one for each row, the input of row r is not `x[r]` but `x[choices[r].row]`. Every row has the bits that [`super::super::linear`]
+/// gives it.
+///
+/// There are 1 to [`MOST_LAYERS`] layers, all of one shape, for which [`runs_each`] is true. Rows of `y` are written up to the next
+/// multiple of 16 outputs. `scratch` holds at least [`each_scratch_words`] words.
+pub fn linear_each(
+    exec: Exec<'_>,
+    layers: &[LayerRows<'_>],
+    x: Rows<'_>,
+    choices: Option<&[Choice]>,
+    y: &mut RowsMut<'_>,
+    activation: ActivationFunction,
+    scratch: &mut [u32],
+) {
+    let first = layers[0].matrix;
+    check(layers, x, choices, y);
+    assert!(
+        scratch.len() >= each_scratch_words(first.shape(), y.rows),
+        "scratch of {} words for {} rows",
+        scratch.len(),
+        y.rows
+    );
+    let mut inputs = [Inputs::All(x); MOST_LAYERS];
+    let mut places = [0; MOST_LAYERS];
+    let (mut row, mut end) = (0, 0usize);
+    for (i, layer) in layers.iter().enumerate() {
+        inputs[i] = match choices {
+            Some(choices) => Inputs::Chosen(x, &choices[row..row + layer.rows]),
+            None => Inputs::All(x.some(row..row + layer.rows)),
+        };
+        // The same inputs as those of the layer before: with a single row in the pass, all experts have it.
+        places[i] =
+            if i > 0 && inputs[i].same(inputs[i - 1]) { places[i - 1] } else { end.next_multiple_of(LANES) };
+        end = end.max(places[i] + layout(exec.simd, layer).words());
+        row += layer.rows;
+    }
+    // Inputs start at a cache line.
+    let line = scratch.as_ptr().align_offset(TILE_BYTES).min(LANES);
+    let words = &mut scratch[line..line + end];
+    quantise_each(exec, layers, &inputs, &places, words);
+    let words = &*words;
+    let mut row = 0;
+    let jobs: [Option<Job<'_>>; MOST_LAYERS] = std::array::from_fn(|i| {
+        let layer = layers.get(i)?;
+        let layout = layout(exec.simd, layer);
+        let epilogue = Epilogue { loras: &[], bias: layer.bias, activation };
+        let of_layer = Disjoint::at(y.data[row * y.stride..].as_mut_ptr());
+        row += layer.rows;
+        Some(Job {
+            simd: exec.simd,
+            matrix: layer.matrix,
+            layout,
+            summed_k: layout.summed_k,
+            inputs: &words[places[i]..],
+            starts: None,
+            apart: &[],
+            outputs: Outputs { y: of_layer, stride: y.stride, epilogue },
+            resume: false,
+            areas: None,
+        })
+    });
+    let strips = first.strips();
+    let distribution = Variant::Dot.distribution(first, y.rows.div_ceil(layers.len()));
+    exec.team.split_strips(layers.len() * strips, 1, distribution, |items| {
+        let mut item = items.start;
+        while item < items.end {
+            let (layer, strip) = (item / strips, item % strips);
+            let end = items.end.min((layer + 1) * strips);
+            if let Some(job) = jobs[layer] {
+                part(job, strip..strip + end - item);
+            }
+            item = end;
+        }
+    });
+}
+
+fn layout(simd: Simd, layer: &LayerRows<'_>) -> InputLayout {
+    dot_layout(layer.matrix.shape(), layer.rows, tile_rows(simd, layer.matrix.format()))
+}
+
+/// Quantises the inputs of every layer, unless they are those of the layer before.
+fn quantise_each(
+    exec: Exec<'_>,
+    layers: &[LayerRows<'_>],
+    inputs: &[Inputs<'_>],
+    places: &[usize],
+    words: &mut [u32],
+) {
+    let rows: usize = layers.iter().map(|layer| layer.rows).sum();
+    let out = Disjoint::new(words);
+    let least = if rows >= SHARED_ROWS { 2 } else { usize::MAX };
+    exec.team.split(layers.len(), 1, least, |range| {
+        for i in range.filter(|&i| i == 0 || places[i] != places[i - 1]) {
+            let layout = layout(exec.simd, &layers[i]);
+            let out = Disjoint::at(out.get().wrapping_add(places[i]));
+            quantise_some(exec.simd, layout, layers[i].matrix.format(), inputs[i], out);
+        }
+    });
+}
+
+/// Panics if the arguments of [`linear_each`] do not belong together.
+fn check(layers: &[LayerRows<'_>], x: Rows<'_>, choices: Option<&[Choice]>, y: &RowsMut<'_>) {
+    assert!(layers.len() <= MOST_LAYERS, "{} layers", layers.len());
+    let shape = layers[0].matrix.shape();
+    assert!(runs_each(shape), "integers without outliers, not {}", shape.format);
+    let padded = layers[0].matrix.strips() * LANES;
+    for layer in layers {
+        assert_eq!(layer.matrix.shape(), shape, "shapes of layers");
+        assert!(layer.rows > 0 && layer.bias.is_none_or(|bias| bias.len() >= padded), "rows and a bias");
+    }
+    assert!(x.width == shape.cols && x.width > 0, "{} inputs per row for {}", x.width, shape.cols);
+    assert_eq!(layers.iter().map(|layer| layer.rows).sum::<usize>(), y.rows, "rows");
+    match choices {
+        None => assert_eq!(x.rows, y.rows, "rows"),
+        Some(choices) => {
+            assert_eq!(choices.len(), y.rows, "choices");
+            assert!(choices.iter().all(|choice| (choice.row as usize) < x.rows), "rows below {}", x.rows);
+        }
+    }
+    assert!((y.rows - 1) * y.stride + padded <= y.data.len(), "outputs need {padded} values a row");
+    assert!(y.stride >= padded || y.rows <= 1, "stride {} holds {padded} outputs", y.stride);
+}

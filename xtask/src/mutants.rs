@@ -16,7 +16,7 @@ use crate::tools::Tool;
 const MUTANTS: Tool = Tool { name: "cargo-mutants", version: "27.1.0" };
 
 /// The crates that are mutated.
-const PACKAGES: &[&str] = &["redline-engine", "redline-kernels", "redline-lab"];
+const PACKAGES: &[&str] = &["redline-engine", "redline-system", "redline-kernels", "redline-lab"];
 
 /// Mutants per night, and the time after which the remaining ones are postponed.
 const OF_A_NIGHT: usize = 60;

@@ -10,30 +10,20 @@ mod descriptor;
 mod dot;
 pub mod format;
 pub mod matrix;
-pub mod memory;
 pub mod op;
-pub mod start;
 mod sub_dot;
-pub mod threads;
 mod tile;
 
 pub use arithmetic::Arithmetic;
 pub use format::Format;
 pub use matrix::Matrix;
-pub use memory::{Buffer, FileBytes, OutOfMemory, Pages};
 pub use redline_simd::{
     Simd, Tier, Unavailable, processor, set_default_float_environment, vector_extensions,
 };
-pub use threads::{ClockFn, Participation, Stopwatch, Team, bind_to_cpus, usable_cpus, with_team};
-
-/// The instructions and the threads that operations run on.
-#[derive(Clone, Copy, Debug)]
-pub struct Exec<'a> {
-    /// The tier.
-    pub simd: Simd,
-    /// The threads.
-    pub team: &'a Team,
-}
+pub use redline_system::{
+    Buffer, ClockFn, Exec, FileBytes, OutOfMemory, Pages, Participation, Stopwatch, Team, bind_to_cpus,
+    memory, start, threads, usable_cpus, with_team,
+};
 
 /// Rows of f32: `[rows, width]`, where each row begins `stride >= width` values after the previous one. The fields are checked
 /// once, at construction, and kernels rely on them.

@@ -6,7 +6,8 @@ use super::tree::{Findings, Tree};
 const EDGES: &[(&str, &[&str])] = &[
     ("redline-settings", &[]),
     ("redline-simd", &[]),
-    ("redline-kernels", &["redline-simd"]),
+    ("redline-system", &["redline-simd"]),
+    ("redline-kernels", &["redline-simd", "redline-system"]),
     ("redline-weights", &["redline-settings"]),
     ("redline-hub", &["redline-weights"]),
     ("redline-tokenizer", &[]),

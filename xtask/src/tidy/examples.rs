@@ -17,11 +17,11 @@ const GENERATED: &[&str] = &["lines", "width", "bytes"];
 const EXAMPLES: &[Example] = &[
     Example {
         check: "edges",
-        tree: "//- crates/redline-kernels/Cargo.toml\n[dependencies]\nredline-simd.workspace = true\nlibc = \"0.2\"
+        tree: "//- crates/redline-kernels/Cargo.toml\n[dependencies]\nredline-simd.workspace = true\nredline-system.workspace = true\nlibc = \"0.2\"
 redline-engine.workspace = true\n[dev-dependencies]\nredline-lab.workspace = true\n",
         expect: &[
-            "crates/redline-kernels/Cargo.toml:4: `redline-kernels` may not import `redline-engine`; it may import redline-simd",
-            "crates/redline-kernels/Cargo.toml:6: the tests of `redline-kernels` may not import `redline-lab`; it may import redline-simd",
+            "crates/redline-kernels/Cargo.toml:5: `redline-kernels` may not import `redline-engine`; it may import redline-simd, redline-system",
+            "crates/redline-kernels/Cargo.toml:7: the tests of `redline-kernels` may not import `redline-lab`; it may import redline-simd, redline-system",
         ],
     },
     Example {
@@ -73,7 +73,7 @@ redline-settings.workspace = true\nredline-weights.workspace = true\n",
 //- crates/redline-kernels/src/lib.rs\nunsafe fn h() {}
 //- crates/redline-engine/src/lib.rs\n#![forbid(unsafe_code)]\nconst A: &str = \"unsafe\";\n",
         expect: &[
-            "crates/redline-models/src/lib.rs:2: `unsafe` outside redline-simd and redline-kernels",
+            "crates/redline-models/src/lib.rs:2: `unsafe` outside redline-simd, redline-system and redline-kernels",
             "crates/redline-models/src/lib.rs: `#![forbid(unsafe_code)]` is missing",
         ],
     },
@@ -82,7 +82,7 @@ redline-settings.workspace = true\nredline-weights.workspace = true\n",
         tree: "//- crates/redline-weights/src/map.rs\nunsafe { mmap() }
 //- crates/redline-weights/src/lib.rs\n#![deny(unsafe_code)]
 //- crates/redline-weights/src/read.rs\nunsafe { mmap() }\n",
-        expect: &["crates/redline-weights/src/read.rs:1: `unsafe` outside redline-simd and redline-kernels"],
+        expect: &["crates/redline-weights/src/read.rs:1: `unsafe` outside redline-simd, redline-system and redline-kernels"],
     },
     Example {
         check: "clock",

@@ -7,7 +7,7 @@ use super::tree::{Findings, Tree};
 const PRODUCT: &[&str] = &["crates/", "bindings/"];
 
 /// The crates that may use unsafe code.
-const UNSAFE: &[&str] = &["crates/redline-simd/", "crates/redline-kernels/"];
+const UNSAFE: &[&str] = &["crates/redline-simd/", "crates/redline-system/", "crates/redline-kernels/"];
 
 /// The one file of redline-weights that may map memory.
 const MAP: &str = "crates/redline-weights/src/map.rs";
@@ -50,7 +50,7 @@ pub(super) fn unsafe_code(tree: &Tree) -> Findings {
                 findings.broken(
                     source.path,
                     source.line(at),
-                    "`unsafe` outside redline-simd and redline-kernels",
+                    "`unsafe` outside redline-simd, redline-system and redline-kernels",
                 );
             }
         }
@@ -152,6 +152,7 @@ pub(super) fn writes(tree: &Tree) -> Findings {
 const LIBRARIES: &[&str] = &[
     "crates/redline-settings/src/",
     "crates/redline-simd/src/",
+    "crates/redline-system/src/",
     "crates/redline-kernels/src/",
     "crates/redline-weights/src/",
     "crates/redline-hub/src/",

@@ -106,32 +106,3 @@ impl Widened for WidenMac {
         unsafe { s.load_bf16(p.cast()) }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rounding_is_to_nearest_even_and_flushes_tiny_values() {
-        let one = 1.0f32.to_bits();
-        assert_eq!(round(f32::from_bits(one + 0x7fff)), 0x3f80);
-        assert_eq!(round(f32::from_bits(one + 0x8000)), 0x3f80, "a tie goes to even");
-        assert_eq!(round(f32::from_bits(one + 0x8001)), 0x3f81);
-        assert_eq!(round(f32::from_bits(one + 0x18000)), 0x3f82, "a tie goes to even");
-        assert_eq!(round(2f32.powi(-55)), (127 - 55) << 7);
-        assert_eq!(round(-(2f32.powi(-56))), 0);
-        assert_eq!(round(f32::MAX), 0x7f80, "rounds up to infinity");
-        assert_eq!(round(f32::NEG_INFINITY), 0xff80);
-        assert_eq!(round(f32::from_bits(0xff80_0001)), 0xffc0);
-        for half in 0..=u16::MAX {
-            let value = widen(half);
-            if value.is_nan() {
-                assert!(widen(round(value)).is_nan());
-            } else if value.abs() >= 2f32.powi(-55) {
-                assert_eq!(round(value), half);
-            } else {
-                assert_eq!(round(value), 0);
-            }
-        }
-    }
-}

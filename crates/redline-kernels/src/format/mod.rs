@@ -324,27 +324,3 @@ impl<W: Widened> Mac for W {
         s.fma(w, x, acc)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_group_that_is_not_the_default_is_shown() {
-        let shown: Vec<String> = Format::ALL.iter().map(Format::to_string).collect();
-        assert_eq!(shown, ["f32", "bf16", "w8", "w4"]);
-        let with = |format: Format, group| format.with_group(group).unwrap().to_string();
-        assert_eq!((with(w8::FORMAT, 0), with(w8::FORMAT, 128)), ("w8g0".into(), "w8".into()));
-        assert_eq!((with(w4::FORMAT, 32), with(w4::FORMAT, 64)), ("w4g32".into(), "w4".into()));
-    }
-
-    #[test]
-    fn the_largest_weight_takes_the_largest_integer_and_scale() {
-        assert_eq!(float32::FORMAT.largest(), f32::MAX);
-        assert_eq!(bf16::FORMAT.largest().to_bits(), f32::MAX.to_bits() & 0xffff_0000);
-        assert_eq!(w8::FORMAT.largest(), 127.0 * 65504.0);
-        for &group in w4::FORMAT.groups() {
-            assert_eq!(w4::FORMAT.with_group(group).unwrap().largest(), 7.0 * 65504.0);
-        }
-    }
-}

@@ -39,29 +39,3 @@ fn largest(values: &[f32]) -> (f32, bool) {
     let first = |a: f32, b: f32| if b > a { b } else { a };
     (max.into_iter().fold(f32::NEG_INFINITY, first), nan.contains(&true))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::argmax;
-
-    #[test]
-    fn the_lowest_index_among_equals_and_none_of_nan() {
-        assert_eq!(argmax(&[1.0, 3.0, 3.0]), Some(1));
-        assert_eq!(argmax(&[f32::NEG_INFINITY, -1.0]), Some(1));
-        assert_eq!(argmax(&[-0.0, 0.0]), Some(0));
-        assert_eq!(argmax(&[1.0, f32::NAN, 3.0]), None);
-        assert_eq!(argmax(&[f32::NEG_INFINITY; 2]), None);
-        assert_eq!(argmax(&[0.0, f32::INFINITY]), None);
-        assert_eq!(argmax(&[]), None);
-        for n in [1, 15, 17, 255, 256, 257, 1000] {
-            for at in [0, n / 2, n - 1] {
-                let mut row: Vec<f32> = (0..n).map(|i| -((i * 7 % 13) as f32)).collect();
-                row[at] = 5.0;
-                row[n - 1] = 5.0;
-                assert_eq!(argmax(&row), Some(at as u32), "{n} values");
-                row[n / 3] = f32::NAN;
-                assert_eq!(argmax(&row), None);
-            }
-        }
-    }
-}

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
-use redline_kernels::op::attention::{AttentionShape, SPAN, attention, scratch_words};
+use redline_kernels::op::attention::{AttentionShape, SPAN, attention, scratch_words, thread_bytes};
 use redline_kernels::op::exp::exp_in_place;
-use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment};
+use redline_kernels::op::kv::{
+    AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment,
+};
 use redline_kernels::{Exec, Rows, RowsMut, Simd, Team};
 
 use crate::values::{Random, bf16, everywhere, same};
@@ -625,4 +627,18 @@ fn a_later_nan_does_not_reach_earlier_rows() {
     let got = case.run(exec, &data, 40);
     assert!(same(&got[..33 * 64], &clean[..33 * 64]));
     assert!(got[33 * 64..].iter().any(|x| x.is_nan()));
+}
+
+#[test]
+fn a_thread_holds_a_block() {
+    const BLOCK_ROWS: usize = 64;
+    const TILE_ROWS: usize = 8;
+    const SCALES: usize = MAX_HEAD_DIM / 32;
+    // Values of a span, merged values; queries, queries of pairs, logits; a page of keys and of values.
+    let floats = 4 * (2 * BLOCK_ROWS * MAX_HEAD_DIM + 2 * BLOCK_ROWS * MAX_HEAD_DIM + BLOCK_ROWS * SPAN)
+        + 4 * 2 * PAGE_TOKENS * MAX_HEAD_DIM;
+    assert_eq!(thread_bytes(KvFormat::F16), floats);
+    // Queries of a byte with a scale and sums, logits of a tile, weights of two bytes for each group of dimensions.
+    let integers = BLOCK_ROWS * (MAX_HEAD_DIM + 4 + 4 * SCALES) + TILE_ROWS * SPAN * (4 + 2 * SCALES);
+    assert_eq!(thread_bytes(KvFormat::W8), 4 * 2 * BLOCK_ROWS * MAX_HEAD_DIM + integers);
 }

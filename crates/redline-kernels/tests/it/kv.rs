@@ -1,9 +1,12 @@
 //! Pages of keys and values: batches that may not be stored in parallel, and layers of different shapes.
 
 use redline_kernels::op::attention::{AttentionShape, attention};
-use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment, page_bytes};
+use redline_kernels::op::kv::{
+    AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment, page_bytes,
+};
 use redline_kernels::{Exec, Rows, RowsMut};
 
+use crate::linear::on_one_thread;
 use crate::values::{Random, everywhere, same};
 
 const SMALL: KvShape = KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 };
@@ -168,4 +171,132 @@ fn keys_beyond_the_pages_are_refused() {
 fn a_page_that_is_just_full_is_enough() {
     let keys = AttentionMask::Bidirectional(PAGE_TOKENS);
     pages(1).check(&[Segment { attention: keys, ..segment(&[0], 0, 0, PAGE_TOKENS) }]);
+}
+
+#[test]
+fn a_token_takes_the_bytes_of_its_format() {
+    let token = |format, head_dim| page_bytes(&[KvShape { format, kv_heads: 1, head_dim }]) / PAGE_TOKENS;
+    let bytes = |format| token(format, 64);
+    assert_eq!(
+        KvFormat::ALL.iter().map(|&format| bytes(format)).collect::<Vec<_>>(),
+        [512, 256, 256, 136, 72]
+    );
+    // Dimensions are padded: keys to the step, or to 32 for integers; values to sixteen.
+    let formats = KvFormat::ALL.iter().filter(|format| format.holds(17));
+    let padded = formats.map(|&format| token(format, 17));
+    assert_eq!(padded.collect::<Vec<_>>(), [4 * 17 + 4 * 32, 2 * 18 + 2 * 32, 2 * 17 + 2 * 32, 32 + 32 + 8]);
+    assert_eq!([8, 16, 32, 128].map(|dim| token(KvFormat::W4, dim)), [36, 36, 36, 144]);
+}
+
+#[test]
+fn names_of_formats_are_read_back() {
+    for &format in KvFormat::ALL {
+        assert_eq!(KvFormat::parse(format.name()), Some(format));
+    }
+    assert_eq!(KvFormat::parse("w3"), None);
+}
+
+#[test]
+fn a_format_that_rotates_heads_holds_powers_of_two() {
+    let held = |format: KvFormat| (1..=512).filter(move |&dim| format.holds(dim));
+    assert_eq!(held(KvFormat::W4).collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 128, 256]);
+    assert_eq!(held(KvFormat::W8).count(), MAX_HEAD_DIM);
+}
+
+const SHAPE: KvShape = KvShape { format: KvFormat::Bf16, kv_heads: 1, head_dim: 16 };
+
+#[test]
+fn memory_grows_in_pieces_and_stays_below_the_limit() {
+    const LARGEST: usize = 16 << 20;
+    let mut kv = KvPages::new(&[SHAPE], 101);
+    let page = kv.page_bytes();
+    for count in 1..=101 {
+        assert_eq!(kv.grow().unwrap() as usize, count - 1);
+        let memory = kv.pieces().sum::<usize>() / page;
+        assert!((count..=(count - 1) + (count / 2).max(1)).contains(&memory), "{memory} for {count}");
+    }
+    assert_eq!(kv.pieces().sum::<usize>(), 101 * page);
+    assert!(kv.pieces().count() < 15, "{} pieces", kv.pieces().count());
+    // A piece is limited, but always holds a page.
+    let large = KvShape { head_dim: MAX_HEAD_DIM, kv_heads: 90, ..SHAPE };
+    let mut kv = KvPages::new(&[large; 3], usize::MAX);
+    assert!(kv.page_bytes() > LARGEST);
+    for count in 1..5 {
+        kv.grow().unwrap();
+        assert_eq!(kv.pieces().count(), count);
+    }
+    let mut kv = KvPages::new(&[SHAPE; 300], usize::MAX);
+    let page = kv.page_bytes();
+    while kv.len() * page < 5 * LARGEST {
+        kv.grow().unwrap();
+    }
+    assert!(kv.pieces().all(|bytes| bytes <= LARGEST));
+    assert_eq!(kv.pieces().last(), Some(LARGEST / page * page));
+}
+
+/// The words of a page.
+fn words(kv: &KvPages, page: u32) -> Vec<u32> {
+    let mut bytes = Vec::new();
+    kv.export(page, &mut bytes);
+    bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+#[test]
+fn the_first_tokens_of_a_page_are_copied_and_no_strip_after_them() {
+    for &format in KvFormat::ALL {
+        for tokens in [0, 1, 3, 16, 29, PAGE_TOKENS] {
+            let dims = [16, if format.holds(33) { 33 } else { 64 }];
+            let shapes = dims.map(|head_dim| KvShape { format, kv_heads: 2, head_dim });
+            let mut kv = KvPages::new(&shapes, 2);
+            let (from, to) = (kv.grow().unwrap(), kv.grow().unwrap());
+            for (layer, shape) in shapes.into_iter().enumerate() {
+                let width = 2 * shape.head_dim;
+                let x: Vec<f32> =
+                    (0..tokens).flat_map(|slot| (0..width).map(move |d| (1 + d + slot) as f32)).collect();
+                let x = Rows::new(&x, tokens, width, width);
+                let pages = [from];
+                let segments = [segment(&pages, 0, 0, tokens)];
+                on_one_thread(|exec| {
+                    let checked = kv.check(&segments);
+                    kv.store(exec, layer, checked, x, x);
+                });
+            }
+            // All that was written is copied, and the rest of both pages is zero.
+            kv.copy(from, to, tokens);
+            assert_eq!(words(&kv, from), words(&kv, to), "{tokens} tokens of {format:?}");
+            assert_eq!(words(&kv, to).iter().all(|&word| word == 0), tokens == 0);
+            kv.poison(from, 0);
+            let before = words(&kv, to);
+            kv.copy(from, to, tokens);
+            let copied = words(&kv, to).iter().zip(&before).filter(|(a, b)| a != b).count();
+            assert!(copied <= before.len() * tokens.next_multiple_of(16) / PAGE_TOKENS);
+        }
+    }
+}
+
+#[test]
+fn pages_are_apart_and_are_copied_within_and_between_pieces() {
+    let mut kv = KvPages::new(&[SHAPE], 40);
+    for page in 0..40u32 {
+        let before = kv.pieces().count();
+        kv.grow().unwrap();
+        // The last two pages lie in one piece, the first one in another.
+        assert!(page != 39 || (before > 1 && kv.pieces().count() == before));
+        assert!(words(&kv, page).iter().all(|&word| word == 0));
+        let bytes = page.to_le_bytes().repeat(kv.page_bytes() / 4);
+        kv.import(page, &bytes);
+    }
+    kv.copy(38, 39, PAGE_TOKENS);
+    kv.copy(0, 37, PAGE_TOKENS);
+    kv.copy(36, 1, PAGE_TOKENS);
+    kv.copy(5, 5, PAGE_TOKENS);
+    for page in 0..40 {
+        let expected = match page {
+            39 => 38,
+            37 => 0,
+            1 => 36,
+            _ => page,
+        };
+        assert!(words(&kv, page).iter().all(|&word| word == expected), "page {page}");
+    }
 }

@@ -3,11 +3,13 @@
 mod attention;
 mod elementwise;
 mod experts;
+mod formats;
 mod kv;
 mod linear;
 mod lora;
 mod probe;
 mod refusals;
+mod scalars;
 mod side_by_side;
 mod stored;
 mod values;

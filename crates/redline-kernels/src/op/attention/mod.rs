@@ -229,21 +229,3 @@ impl Job<'_> {
         (segment.rows * self.group).div_ceil(self.tile_rows)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::block::{MOST_ROWS, ROWS};
-    use super::*;
-    use crate::op::kv::{MAX_HEAD_DIM, MAX_SCALES, PAGE_TOKENS};
-
-    #[test]
-    fn a_thread_holds_a_block() {
-        // Values of a span, merged values; queries, queries of pairs, logits; a page of keys and of values.
-        let floats = 4 * (2 * ROWS * MAX_HEAD_DIM + 2 * ROWS * MAX_HEAD_DIM + ROWS * SPAN)
-            + 4 * 2 * PAGE_TOKENS * MAX_HEAD_DIM;
-        assert_eq!(thread_bytes(KvFormat::F16), floats);
-        // Queries of a byte with a scale and sums, logits of a tile, weights of two bytes for each group of dimensions.
-        let integers = ROWS * (MAX_HEAD_DIM + 4 + 4 * MAX_SCALES) + MOST_ROWS * SPAN * (4 + 2 * MAX_SCALES);
-        assert_eq!(thread_bytes(KvFormat::W8), 4 * 2 * ROWS * MAX_HEAD_DIM + integers);
-    }
-}

@@ -189,6 +189,11 @@ impl KvPages {
         (self.pages.len() / 2).min(most).min(self.limit - self.pages.len()).max(1)
     }
 
+    /// Number of bytes of each piece of memory that holds pages.
+    pub fn pieces(&self) -> impl Iterator<Item = usize> {
+        self.slabs.iter().map(Buffer::bytes)
+    }
+
     /// The words of a page.
     fn words(&self, page: u32) -> &[u32] {
         let Place { slab, start } = self.pages[page as usize];
@@ -381,119 +386,5 @@ pub(crate) fn assert_segments(segments: &[Segment<'_>]) {
         let end = segment.start.checked_add(segment.rows).expect("positions of a sequence");
         assert!(end <= segment.keys(), "rows up to {end} see {} keys", segment.keys());
         assert!(segment.keys() <= segment.pages.len() * PAGE_TOKENS, "pages for every key");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SHAPE: KvShape = KvShape { format: KvFormat::Bf16, kv_heads: 1, head_dim: 16 };
-
-    fn pages_of_memory(kv: &KvPages) -> usize {
-        kv.slabs.iter().map(|slab| slab.len() / kv.page_words).sum()
-    }
-
-    #[test]
-    fn memory_grows_in_slabs_and_stays_below_the_limit() {
-        let mut kv = KvPages::new(&[SHAPE], 101);
-        for count in 1..=101 {
-            assert_eq!(kv.grow().unwrap() as usize, count - 1);
-            let memory = pages_of_memory(&kv);
-            assert!((count..=(count - 1) + (count / 2).max(1)).contains(&memory), "{memory} for {count}");
-        }
-        assert_eq!(pages_of_memory(&kv), 101);
-        assert!(kv.slabs.len() < 15, "{} slabs", kv.slabs.len());
-        // A slab is limited, but always holds a page.
-        let large = KvShape { head_dim: MAX_HEAD_DIM, kv_heads: 90, ..SHAPE };
-        let mut kv = KvPages::new(&[large; 3], usize::MAX);
-        let page = kv.page_words * size_of::<u32>();
-        assert!(page > SLAB_BYTES);
-        for count in 1..5 {
-            kv.grow().unwrap();
-            assert_eq!(kv.slabs.len(), count);
-        }
-        let mut kv = KvPages::new(&[SHAPE; 300], usize::MAX);
-        let page = kv.page_words * size_of::<u32>();
-        while kv.len() * page < 5 * SLAB_BYTES {
-            kv.grow().unwrap();
-        }
-        assert!(kv.slabs.iter().all(|slab| slab.len() * size_of::<u32>() <= SLAB_BYTES));
-        assert_eq!(kv.slabs.last().unwrap().len(), SLAB_BYTES / page * kv.page_words);
-    }
-
-    #[test]
-    fn the_first_tokens_of_a_page_are_copied_and_no_strip_after_them() {
-        let simd = Simd::best();
-        for &format in KvFormat::ALL {
-            for tokens in [0, 1, 3, 16, 29, PAGE_TOKENS] {
-                let dims = [16, if format.holds(33) { 33 } else { 64 }];
-                let shapes = dims.map(|head_dim| KvShape { format, kv_heads: 2, head_dim });
-                let mut kv = KvPages::new(&shapes, 2);
-                let (from, to) = (kv.grow().unwrap(), kv.grow().unwrap());
-                for (layer, shape) in shapes.into_iter().enumerate() {
-                    for head in 0..shape.kv_heads {
-                        let Place { slab, start } = kv.pages[from as usize];
-                        let at = start + kv.layers[layer].start + head * shape.head_words();
-                        let head = &mut kv.slabs[slab][at..][..shape.head_words()];
-                        for slot in 0..tokens {
-                            let x: Vec<f32> = (0..shape.head_dim).map(|d| (1 + d + slot) as f32).collect();
-                            simd.run_common(Written { shape, head, slot, x: &x });
-                        }
-                    }
-                }
-                // All that was written is copied, and the rest of both pages is zero.
-                kv.copy(from, to, tokens);
-                assert_eq!(kv.words(from), kv.words(to), "{tokens} tokens of {format:?}");
-                kv.poison(from, 0);
-                let before = kv.words(to).to_vec();
-                kv.copy(from, to, tokens);
-                let copied = kv.words(to).iter().zip(&before).filter(|(a, b)| a != b).count();
-                assert!(copied <= kv.page_words * tokens.next_multiple_of(LANES) / PAGE_TOKENS);
-            }
-        }
-    }
-
-    /// Writes a token.
-    struct Written<'a> {
-        shape: KvShape,
-        head: &'a mut [u32],
-        slot: usize,
-        x: &'a [f32],
-    }
-
-    impl Kernel for Written<'_> {
-        type Output = ();
-        fn run<S: Isa>(self, s: S) {
-            // SAFETY: the words of one head, borrowed mutably.
-            unsafe { write_token(s, self.shape, self.head.as_mut_ptr(), self.slot, self.x, self.x) };
-        }
-    }
-
-    #[test]
-    fn pages_are_apart_and_are_copied_within_and_between_slabs() {
-        let mut kv = KvPages::new(&[SHAPE], 40);
-        for page in 0..40 {
-            kv.grow().unwrap();
-            let Place { slab, start } = kv.pages[page];
-            let words = kv.page_words;
-            assert!(kv.slabs[slab][start..][..words].iter().all(|&word| word == 0));
-            kv.slabs[slab][start..][..words].fill(page as u32);
-        }
-        let slab = |page: u32| kv.pages[page as usize].slab;
-        assert!(slab(38) == slab(39) && slab(0) != slab(39));
-        kv.copy(38, 39, PAGE_TOKENS);
-        kv.copy(0, 37, PAGE_TOKENS);
-        kv.copy(36, 1, PAGE_TOKENS);
-        kv.copy(5, 5, PAGE_TOKENS);
-        for page in 0..40 {
-            let expected = match page {
-                39 => 38,
-                37 => 0,
-                1 => 36,
-                _ => page,
-            };
-            assert!(kv.words(page).iter().all(|&word| word == expected), "page {page}");
-        }
     }
 }

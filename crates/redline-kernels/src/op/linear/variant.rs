@@ -118,38 +118,3 @@ impl Variant {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Format;
-
-    #[test]
-    fn candidates_depend_on_rows_threads_and_size() {
-        // The scalar tier has no tile registers.
-        let simd = Simd::variants()[0];
-        let names = |format: &str, rows: usize, threads: usize| -> Vec<&'static str> {
-            let matrix = Matrix::zeroed(Format::parse(format).unwrap(), 16, 256).unwrap();
-            let candidates = Variant::candidates(simd, &matrix, rows, threads);
-            candidates.into_iter().map(Variant::name).collect()
-        };
-        assert_eq!(names("w8", 8, 1), ["dot"]);
-        assert_eq!(names("w8", 9, 1), ["dot", "dot-half"]);
-        assert_eq!(names("w8", 8, 2), ["dot", "dot-alone"]);
-        assert_eq!(names("w8", 9, 2), ["dot", "dot-half", "dot-alone"]);
-        assert_eq!(names("f32", 6, 1), ["blocked"]);
-        assert_eq!(names("f32", 7, 1), ["blocked", "deep"]);
-        assert_eq!(names("f32", 6, 2), ["blocked", "blocked-alone"]);
-        // 16 KiB of weights for each of 64 rows is the most for one thread.
-        assert_eq!(names("f32", 64, 2), ["blocked", "deep", "blocked-alone"]);
-        assert_eq!(names("f32", 65, 2), ["blocked", "deep"]);
-    }
-
-    #[test]
-    fn names_lead_back() {
-        for &variant in Variant::ALL {
-            assert_eq!(Variant::parse(variant.name()), Some(variant));
-        }
-        assert_eq!(Variant::parse("fastest"), None);
-    }
-}

@@ -196,7 +196,7 @@ impl<T: Plain> Buffer<T> {
     }
 
     /// The address, for writing disjoint elements from several threads while no thread reads them.
-    pub(crate) fn as_mut_ptr_shared(&self) -> *mut T {
+    pub fn as_mut_ptr_shared(&self) -> *mut T {
         self.start.as_ptr()
     }
 

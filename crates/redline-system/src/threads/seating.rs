@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// How members are placed in logical devices.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seating {
+pub struct Seating {
     members: usize,
     devices: usize,
 }
@@ -15,7 +15,7 @@ impl Seating {
     }
 
     /// The devices of a member: a place in one device, or several devices alone.
-    pub(crate) fn of(self, member: usize) -> impl Iterator<Item = Seat> {
+    pub fn of(self, member: usize) -> impl Iterator<Item = Seat> {
         let Self { members, devices } = self;
         let own = if devices > members {
             share(devices, 1, member, members)
@@ -33,18 +33,18 @@ impl Seating {
 
 /// A member's place in a logical device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub struct Seat {
     device: usize,
     devices: usize,
     /// The member's number in the device.
-    pub(crate) index: usize,
+    pub index: usize,
     /// Number of members of the device.
-    pub(crate) members: usize,
+    pub members: usize,
 }
 
 impl Seat {
     /// The part of `0..items` that belongs to its device, in whole units (the last may be cut).
-    pub(crate) fn shard(self, items: usize, unit: usize) -> Range<usize> {
+    pub fn shard(self, items: usize, unit: usize) -> Range<usize> {
         share(items, unit, self.device, self.devices)
     }
 

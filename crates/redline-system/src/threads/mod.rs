@@ -24,7 +24,7 @@ use self::claims::Claims;
 pub use self::cpu::{bind_to_cpus, usable_cpus};
 use self::region::Regions;
 pub use self::seating::share;
-pub(crate) use self::seating::{Seat, Seating};
+pub use self::seating::{Seat, Seating};
 pub use self::stopwatch::{ClockFn, Stopwatch, UNLABELLED, WorkSpan};
 use crate::Exec;
 
@@ -176,13 +176,13 @@ impl Team {
     }
 
     /// The placement of members in devices.
-    pub(crate) fn seating(&self) -> Seating {
+    pub fn seating(&self) -> Seating {
         Seating::new(self.size(), self.devices)
     }
 
     /// Runs `f(range)` over `0..items`, the strips of a linear layer, split into contiguous ranges of whole `unit`s: first over
     /// the devices, if there are several, and then over the members of each.
-    pub(crate) fn split_strips(
+    pub fn split_strips(
         &self,
         items: usize,
         unit: usize,
@@ -300,14 +300,17 @@ impl Participation {
 
 /// How the strips of a linear layer are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Distribution {
+pub enum Distribution {
     /// The calling thread computes all of them.
     Alone,
     /// Every member has one range, which one member computes.
     Static,
     /// Every member has one range, in pieces of at least this many items; a member that is done takes pieces of others
     /// ([`Claims`]).
-    Stealing { least: usize },
+    Stealing {
+        /// Number of items.
+        least: usize,
+    },
 }
 
 /// Runs work with a team of `threads` on a separate thread, because the caller's thread may have a changed rounding mode. The
@@ -340,7 +343,7 @@ impl Drop for Team {
 
 /// A pointer that team members may share to write disjoint elements.
 #[derive(Clone, Copy)]
-pub(crate) struct Disjoint<T>(*mut T);
+pub struct Disjoint<T>(*mut T);
 
 // SAFETY: users write disjoint elements only, as checked at each use of a `Disjoint`.
 unsafe impl<T: Send> Send for Disjoint<T> {}
@@ -348,17 +351,20 @@ unsafe impl<T: Send> Send for Disjoint<T> {}
 unsafe impl<T: Send> Sync for Disjoint<T> {}
 
 impl<T> Disjoint<T> {
-    pub(crate) fn new(slice: &mut [T]) -> Self {
+    /// The elements of a slice.
+    pub fn new(slice: &mut [T]) -> Self {
         Self(slice.as_mut_ptr())
     }
-    pub(crate) fn at(first: *mut T) -> Self {
+    /// The elements from an address on.
+    pub fn at(first: *mut T) -> Self {
         Self(first)
     }
-    pub(crate) fn get(self) -> *mut T {
+    /// The address of the first element.
+    pub fn get(self) -> *mut T {
         self.0
     }
     /// The same memory with elements of another type.
-    pub(crate) fn cast<U>(self) -> Disjoint<U> {
+    pub fn cast<U>(self) -> Disjoint<U> {
         Disjoint(self.0.cast())
     }
 }

@@ -297,10 +297,13 @@ pub const ALL: [Arch; 2] = [gpt2::ARCH, mistral::ARCH];
     },
     Example {
         check: "test-binaries",
-        tree: "//- crates/a/tests/slow.rs\n//- crates/a/tests/it/x.rs\n//- crates/b/tests/it/main.rs\n",
+        tree: "//- crates/a/tests/slow.rs\n//- crates/a/tests/it/x.rs\n//- crates/b/tests/it/main.rs
+//- crates/b/Cargo.toml\n[lib]\ntest = false\n//- crates/b/src/lib.rs\n//! #[test]\n#[test]\nfn b() {}
+//- crates/a/Cargo.toml\n[lib]\n//- crates/a/src/lib.rs\n#[test]\nfn a() {}\n",
         expect: &[
             "crates/a/tests/slow.rs: stands beside `tests/it/`: one test binary per crate",
             "crates/a/tests/it/main.rs: is missing",
+            "crates/b/src/lib.rs:2: a unit test that nobody runs: `Cargo.toml` turns them off",
         ],
     },
 ];

@@ -83,7 +83,8 @@ fn is_file_of_code(name: &str) -> bool {
     ends && name.chars().all(plain) && (!name.contains(' ') || name.contains('<'))
 }
 
-/// One binary of integration tests per crate: `tests/it/main.rs`.
+/// One binary of integration tests per crate: `tests/it/main.rs`. A library whose manifest turns unit tests off has none, since nobody
+/// would run them.
 pub(super) fn test_binaries(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let mut folders: Vec<String> = tree.crates().iter().map(|name| format!("crates/{name}/tests/")).collect();
@@ -97,6 +98,22 @@ pub(super) fn test_binaries(tree: &Tree) -> Findings {
         let main = format!("{it}main.rs");
         if tree.file(&main).is_none() {
             findings.broken(&main, 0, "is missing");
+        }
+    }
+    for name in tree.crates() {
+        let manifest = tree.file(&format!("crates/{name}/Cargo.toml"));
+        if !manifest.is_some_and(|file| file.text.contains("[lib]\ntest = false")) {
+            continue;
+        }
+        let sources = format!("crates/{name}/src/");
+        for file in tree.files.iter().filter(|file| file.path.starts_with(&sources)) {
+            if let Some(line) = file.text.lines().position(|line| line.trim() == "#[test]") {
+                findings.broken(
+                    &file.path,
+                    line + 1,
+                    "a unit test that nobody runs: `Cargo.toml` turns them off",
+                );
+            }
         }
     }
     if findings.seen == 0 {

@@ -106,6 +106,39 @@ mod tests {
         ("bincode", "another format"),
     ];
 
+    /// The packages of this project in a lock file, each with what it depends on.
+    fn own_packages(lock: &str) -> Vec<(String, Vec<String>)> {
+        let text = std::fs::read_to_string(crate::root().join(lock)).expect("a lock file");
+        let name =
+            |line: &str| line.trim().trim_matches([',', '"']).split(' ').next().unwrap_or("").to_owned();
+        let of = |package: &str| {
+            let package_name = package.lines().find_map(|line| line.strip_prefix("name = ")).map(name)?;
+            let dependencies = package.split_once("dependencies = [").map_or("", |(_, after)| after);
+            let dependencies = dependencies.lines().filter(|line| line.starts_with(' ')).map(name);
+            Some((package_name, dependencies.collect())).filter(|(name, _)| name.starts_with("redline-"))
+        };
+        text.split("[[package]]").filter_map(of).collect()
+    }
+
+    /// What cannot be built with `--locked` is noticed here, not in the night.
+    #[test]
+    fn lock_files_beside_the_workspace_know_its_packages() {
+        let [workspace, beside @ ..] = locks();
+        let known = own_packages(&workspace);
+        assert!(known.iter().any(|(name, all)| name == "redline-models" && all.len() > 3), "{known:?}");
+        for lock in beside {
+            for (name, dependencies) in own_packages(&lock) {
+                let Some((_, here)) = known.iter().find(|(known, _)| *known == name) else { continue };
+                // The lock file of the workspace lists what tests need, too.
+                let unknown: Vec<_> = dependencies.iter().filter(|one| !here.contains(one)).collect();
+                assert!(unknown.is_empty(), "{lock}: `{name}` no longer depends on {unknown:?}");
+                let own = here.iter().filter(|one| one.starts_with("redline-"));
+                let missing: Vec<_> = own.filter(|one| !dependencies.contains(one)).collect();
+                assert!(missing.is_empty(), "{lock}: `{name}` lacks {missing:?}");
+            }
+        }
+    }
+
     /// All packages in the lock files, for every platform, from cargo without network access.
     fn packages() -> Vec<Value> {
         let mut all = Vec::new();

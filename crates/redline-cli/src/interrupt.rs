@@ -9,7 +9,7 @@ use std::{io, process};
 
 use redline_engine::Cancel;
 #[cfg(unix)]
-use redline_kernels::start::ignores_hangup;
+use redline_system::start::ignores_hangup;
 use redline_weights::Disk;
 
 use crate::message::{Failure, INTERRUPTED};

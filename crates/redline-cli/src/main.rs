@@ -30,7 +30,7 @@ mod writing;
 
 use std::process::ExitCode;
 
-use redline_kernels::memory::CountingAllocator;
+use redline_system::memory::CountingAllocator;
 
 /// Counts allocated memory, so that requests can report how much they needed.
 #[global_allocator]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use redline_kernels::start::stdout_was_open;
+use redline_system::start::stdout_was_open;
 use redline_weights::write_file;
 use serde::Serialize;
 

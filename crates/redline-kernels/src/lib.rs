@@ -22,8 +22,9 @@ pub use redline_simd::{
 };
 pub use redline_system::{
     Buffer, ClockFn, Exec, FileBytes, OutOfMemory, Pages, Participation, Stopwatch, Team, bind_to_cpus,
-    memory, start, threads, usable_cpus, with_team,
+    usable_cpus, with_team,
 };
+use redline_system::{memory, threads};
 
 /// Rows of f32: `[rows, width]`, where each row begins `stride >= width` values after the previous one. The fields are checked
 /// once, at construction, and kernels rely on them.

@@ -15,8 +15,8 @@ use redline_engine::{
     AdapterChoice, AdapterInfo, AdapterOptions, Cancel, Engine, GenerateRequest, Label, LongLabels, Options,
     Prompt, ScoreRequest, Source,
 };
-use redline_kernels::memory::{CountingAllocator, current_bytes};
 use redline_lab::Clock;
+use redline_system::memory::{CountingAllocator, current_bytes};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -11,10 +11,10 @@ use std::process::ExitCode;
 use redline_engine::{
     Cancel, Engine, EngineUse, GenerateRequest, Label, LongLabels, Options, Prompt, ScoreRequest, Source,
 };
-use redline_kernels::memory::{CountingAllocator, current_bytes};
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_lab::Clock;
 use redline_models::random::{STEP, mix};
+use redline_system::memory::{CountingAllocator, current_bytes};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

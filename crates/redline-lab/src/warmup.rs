@@ -3,7 +3,7 @@
 //! A fixed number of warm-up runs would be a guess. The system or the engine counts new plans, page faults and allocated
 //! memory; warm-up ends when these counters are flat, but not before the requested number of runs.
 
-use redline_kernels::memory::current_bytes;
+use redline_system::memory::current_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::Clock;

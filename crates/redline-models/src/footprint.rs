@@ -5,7 +5,7 @@ use redline_kernels::matrix::MatrixShape;
 use redline_kernels::op::attention;
 use redline_kernels::op::kv::{KvFormat, KvShape};
 use redline_kernels::op::linear::{
-    MAX_PARTS, each_scratch_words, lora_scratch_words, runs_each, scratch_words,
+    MAX_PARTS, can_group, grouped_scratch_words, lora_scratch_words, scratch_words,
 };
 
 use crate::adapter::resident::AdapterLimits;
@@ -49,18 +49,27 @@ struct LayerFootprint {
 struct ExpertsFootprint {
     /// The shapes that matrices have, each once.
     shapes: Vec<MatrixShape>,
-    /// Number of values of activations for each row: if all rows go to one expert, it has them all.
-    width: usize,
-    /// The same for each choice of experts that run side by side, whose inputs are not copied.
-    chosen_width: usize,
+    /// Whether experts may run in groups.
+    can_group: bool,
+    /// For each row, number of values of the router's outputs and of the sum.
+    kept: usize,
+    /// For each row of an expert that runs alone, or of the shared one, number of values of activations. One may have all rows.
+    alone: usize,
+    /// For each choice in a group, whose inputs are not copied, number of values of activations.
+    grouped: usize,
     /// Number of experts of a row.
     top_k: usize,
 }
 
 impl ExpertsFootprint {
-    fn new(spec: &ExpertsSpec, all: impl Iterator<Item = MatrixShape>) -> Self {
+    fn new(spec: &ExpertsSpec, shapes_of: impl Fn(&LinearSpec) -> Vec<MatrixShape>) -> Self {
+        let of_experts: Vec<MatrixShape> =
+            spec.experts.iter().flat_map(|mlp| [&mlp.up, &mlp.down]).flat_map(&shapes_of).collect();
+        let can_group = of_experts.iter().copied().all(can_group);
+        let shared = spec.shared.iter().flat_map(|shared| [&shared.gate, &shared.mlp.up, &shared.mlp.down]);
+        let others = shared.chain([&spec.router]).flat_map(&shapes_of);
         let mut shapes = Vec::new();
-        for shape in all {
+        for shape in of_experts.into_iter().chain(others) {
             if !shapes.contains(&shape) {
                 shapes.push(shape);
             }
@@ -68,18 +77,29 @@ impl ExpertsFootprint {
         let of =
             |mlp: &MlpSpec| padded(mlp.up.outputs()) + padded(mlp.down.inputs) + padded(mlp.down.outputs());
         let hidden = padded(spec.router.inputs);
-        let chosen_width = spec.experts.iter().map(of).max().unwrap_or(0);
+        let grouped = spec.experts.iter().map(of).max().unwrap_or(0);
         // The rows of an expert that runs alone are copied, those of the shared expert are all.
         let shared = spec.shared.iter().map(|shared| padded(shared.gate.outputs()) + of(&shared.mlp));
-        let largest = shared.chain([hidden + chosen_width]).max().unwrap_or(0);
-        // Also the outputs of the router, and the sum.
-        let width = padded(spec.router.outputs()) + hidden + largest;
-        Self { shapes, width, chosen_width, top_k: spec.top_k }
+        let alone = shared.chain([hidden + grouped]).max().unwrap_or(0);
+        let kept = padded(spec.router.outputs()) + hidden;
+        Self { shapes, can_group, kept, alone, grouped, top_k: spec.top_k }
     }
 
-    /// Maximum number of choices of experts that run side by side, in a pass of `rows` rows.
-    fn side_by_side(&self, rows: usize) -> usize {
-        rows.saturating_mul(self.top_k).min(MOST_ROWS)
+    /// Maximum number of choices in a group of experts, in a pass of `rows` rows.
+    fn most_grouped(&self, rows: usize) -> usize {
+        if self.can_group { rows.saturating_mul(self.top_k).min(MOST_ROWS) } else { 0 }
+    }
+
+    /// Number of values of activations in a pass of `rows` rows.
+    fn values(&self, rows: usize) -> usize {
+        rows * self.kept + (rows * self.alone).max(self.most_grouped(rows) * self.grouped)
+    }
+
+    /// Number of words of packed inputs of a group, in a pass of `rows` rows.
+    fn words(&self, rows: usize) -> usize {
+        let choices = self.most_grouped(rows);
+        let shapes = self.shapes.iter().filter(|shape| can_group(**shape));
+        shapes.map(|shape| grouped_scratch_words(*shape, choices)).max().unwrap_or(0)
     }
 }
 
@@ -133,7 +153,7 @@ impl Footprint {
             weights = matrices.chain(biases).chain(norms).chain(sinks).fold(weights, u64::saturating_add);
             let (kv_heads, head_dim) = (layer.attention.kv_heads, layer.attention.head_dim);
             let experts = layer.mlp.experts();
-            let experts = experts.map(|experts| ExpertsFootprint::new(experts, of_experts.into_iter()));
+            let experts = experts.map(|experts| ExpertsFootprint::new(experts, shapes));
             // Norms of sums are computed in place.
             let norms = [&layer.attention_norms, &layer.mlp_norms];
             let norms = norms.into_iter().flat_map(|norms| norms.before.iter().chain(&norms.after)).count();
@@ -171,16 +191,15 @@ impl Footprint {
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
     pub fn arena_size(&self, rows: usize, outputs: usize) -> ArenaSize {
         let hidden = padded(self.hidden);
-        let mut widest = hidden;
         let AdapterLimits { rank, uses } = self.adapters;
         let linear_words = |shape, rows| {
             scratch_words(shape, rows) + lora_scratch_words(shape, rows, MAX_PARTS * padded(rank), uses)
         };
         // The embedding, and an adapter's update of it.
-        widest = widest.max(hidden + padded(rank));
+        let mut values = rows * (hidden + padded(rank));
         let mut words = linear_words(self.head, outputs);
         words = words.max(scratch_words(MatrixShape { cols: rank, rows: self.hidden, ..self.head }, rows));
-        let (mut choices, mut side_by_side) = (0, 0);
+        let mut choices = 0;
         for layer in &self.layers {
             // The results of norms and linear layers, of attention and of the gate. The last two are the inputs of linear layers,
             // and no other input has memory of its own.
@@ -190,26 +209,19 @@ impl Footprint {
                 let cols = shapes.first().map_or(0, |shape| shape.cols);
                 padded(rows) + if own_input(*site) { padded(cols) } else { 0 }
             });
+            let of_every_row = rows * (layer.norms * hidden + linears.sum::<usize>());
             let experts = layer.experts.as_ref();
-            let of_experts = experts.map_or(0, |experts| experts.width);
-            let of_choices = experts.map_or(0, |experts| experts.side_by_side(rows) * experts.chosen_width);
-            side_by_side = side_by_side.max(of_choices);
+            values = values.max(of_every_row + experts.map_or(0, |experts| experts.values(rows)));
             choices = choices.max(experts.map_or(0, |experts| experts.top_k));
-            widest = widest.max(layer.norms * hidden + linears.sum::<usize>() + of_experts);
             words = words.max(attention::scratch_words(layer.head_dim));
-            if let Some(experts) = experts {
-                let side_by_side = experts.shapes.iter().filter(|shape| runs_each(**shape));
-                let each = side_by_side.map(|shape| each_scratch_words(*shape, experts.side_by_side(rows)));
-                words = words.max(each.max().unwrap_or(0));
-            }
+            words = words.max(experts.map_or(0, |experts| experts.words(rows)));
             let of_experts = experts.into_iter().flat_map(|experts| &experts.shapes);
             for shape in layer.linears.iter().flat_map(|(_, shapes)| shapes).chain(of_experts) {
                 words = words.max(linear_words(*shape, rows));
             }
         }
         let logits = outputs * (2 * hidden + padded(self.output));
-        let values = rows * (hidden + widest) + side_by_side + logits;
-        ArenaSize { values, words, choices: rows * choices }
+        ArenaSize { values: rows * hidden + values + logits, words, choices: rows * choices }
     }
 
     /// The shapes of the keys and values of every layer, in a given format.
@@ -255,21 +267,31 @@ mod tests {
     use super::*;
     use crate::arch;
 
-    /// A pass of one row has as many rows of inputs of experts as these are; with wide ones, they need the most scratch memory.
+    /// A pass of one row has as many rows of inputs of experts as these are; with wide ones, they need the most memory.
     #[test]
     fn a_row_needs_memory_for_all_of_its_experts() {
         let json = r#"{"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 40, "max_position_embeddings": 512, "hidden_act": "silu",
-            "hidden_size": 16, "intermediate_size": 16, "moe_intermediate_size": 65536, "num_experts": 200, "num_experts_per_tok": 100,
+            "hidden_size": 16, "intermediate_size": 16, "moe_intermediate_size": 65536, "num_experts": 200, "num_experts_per_tok": 20,
             "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16, "rms_norm_eps": 1e-5,
             "rope_theta": 10000.0, "norm_topk_prob": true, "tie_word_embeddings": false}"#;
         let config = ConfigFile::from_bytes("config.json", json.as_bytes()).unwrap();
         let spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
+        let of = |format, rows| {
+            let formats = Formats::one(&spec, format);
+            Footprint::new(&spec, &formats, |_, _| 0).arena_size(rows, 0)
+        };
         let format = Format::W8 { group: 128 };
-        let formats = Formats::one(&spec, format);
-        let footprint = Footprint::new(&spec, &formats, |_, _| 0);
         let down = MatrixShape { format, rows: 16, cols: 65536, outliers: 0 };
-        for (rows, choices) in [(1, 64), (2, 64)] {
-            assert_eq!(footprint.arena_size(rows, 0).words, each_scratch_words(down, choices), "{rows} rows");
+        // Gate and up, hidden values, outputs.
+        let chosen = 3 * 65536 + 16;
+        for (rows, choices) in [(1, 20), (2, 40), (4, 64), (5, 64)] {
+            let size = of(format, rows);
+            assert_eq!(size.words, grouped_scratch_words(down, choices), "{rows} rows");
+            // The residual stream, two norms, queries, keys and values, attention and its output; router and sum.
+            let others = rows * (3 * 16 + 48 + 16 + 16 + 208 + 16);
+            assert_eq!(size.values, others + choices * chosen, "{rows} rows");
+            // Experts of floats run alone, on copies of their rows.
+            assert_eq!(of(Format::F32, rows).values, others + rows * (16 + chosen), "{rows} rows");
         }
     }
 }

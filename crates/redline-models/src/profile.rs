@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use redline_kernels::op::linear::Variant;
-use redline_kernels::threads::{UNLABELLED, WorkSpan};
 use redline_kernels::{Format, Matrix, Stopwatch};
+use redline_system::threads::{UNLABELLED, WorkSpan};
 
 use crate::plan::Site;
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Operation {
-    /// Its name: that of its file in redline-kernels, if it has one.
+    /// Its name: that of its file in redline-kernels, if it has one; `linear_grouped` for the layers of several experts.
     pub name: &'static str,
     /// The site of a linear layer.
     pub site: Option<Site>,

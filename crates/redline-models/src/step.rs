@@ -9,7 +9,9 @@ use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted, choose, gate as gate_rows, gather};
 use redline_kernels::op::kv::{CheckedSegments, KvPages, Segment};
-use redline_kernels::op::linear::{Epilogue, LayerRows, LoraRows, MOST_LAYERS, Variant, linear, linear_each};
+use redline_kernels::op::linear::{
+    Epilogue, LayerRows, LoraRows, MOST_LAYERS, Variant, linear, linear_grouped,
+};
 use redline_kernels::op::norm::rms_norm_heads;
 use redline_kernels::op::rope::rope;
 use redline_kernels::op::scale::scale;
@@ -64,12 +66,12 @@ pub fn padded(width: usize) -> usize {
     width.next_multiple_of(16)
 }
 
-/// Maximum number of rows of an expert that runs beside others. With more, it alone has enough work for many threads.
+/// Maximum number of rows of an expert in a group. With more, it alone has enough work for many threads.
 const FEW_ROWS: usize = 16;
-/// Maximum number of rows of experts that run side by side.
+/// Maximum number of rows of a group of experts.
 pub(crate) const MOST_ROWS: usize = 64;
 
-/// The rows that go to one expert, ascending, or to several experts, which follow each other.
+/// The rows that go to one expert, ascending, or to a group of experts, which follow each other.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertRows {
     /// The expert, if it runs alone.
@@ -81,13 +83,13 @@ pub struct ExpertRows {
 }
 
 impl ExpertRows {
-    /// The expert, if it runs alone. Others run side by side, even if only one of them has rows.
+    /// The expert, if it runs alone; `None` for a group, which may hold a single expert.
     pub fn only_expert(self) -> Option<usize> {
         self.only
     }
 }
 
-/// Where layers of several experts find the inputs of a row.
+/// Where the layers of a group find the inputs of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputsOf {
     /// In the row that the choice names.
@@ -513,13 +515,13 @@ impl<'a> Step<'a> {
         self.end(timed);
     }
 
-    /// The rows of the next experts that have some, after those of others, or the first ones, among `choices` choices: the rows of one
-    /// expert, or with `side_by_side`, if these are few, also those of experts that follow and have few.
+    /// The rows of the next experts after `before`, or of the first ones, among `choices` choices: of one expert, or with `grouped` of
+    /// several that follow each other and have few rows each.
     pub fn next_experts(
         &self,
         before: Option<ExpertRows>,
         choices: usize,
-        side_by_side: bool,
+        grouped: bool,
     ) -> Option<ExpertRows> {
         let first = before.map_or(0, |rows| rows.end);
         let mut experts = self.arena.choices[first..choices].chunk_by(|a, b| a.expert == b.expert);
@@ -527,7 +529,7 @@ impl<'a> Step<'a> {
         let alone =
             ExpertRows { only: Some(of_first[0].expert as usize), first, end: first + of_first.len() };
         // A device has its part of every layer, not some of the layers.
-        if !side_by_side || of_first.len() > FEW_ROWS || self.exec.team.devices() > 1 {
+        if !grouped || of_first.len() > FEW_ROWS || self.exec.team.devices() > 1 {
             return Some(alone);
         }
         let mut rows = of_first.len();
@@ -540,8 +542,8 @@ impl<'a> Step<'a> {
         Some(ExpertRows { only: None, first, end: first + rows })
     }
 
-    /// The outputs of the layer of each expert of `rows`, side by side: a row for each choice. The layers have one shape.
-    pub fn linear_each<'l>(
+    /// The outputs of the layers of a group of experts, computed together: a row for each choice. The layers have one shape.
+    pub fn linear_grouped<'l>(
         &mut self,
         x: Act,
         rows: ExpertRows,
@@ -553,7 +555,7 @@ impl<'a> Step<'a> {
         let (matrix, activation) = (&first.matrices()[0], first.activation());
         let y = self.alloc(count, first.outputs());
         let timed = self.begin(|| Operation {
-            name: "linear_each",
+            name: "linear_grouped",
             ..Operation::linear(first.site(), count, matrix, Variant::Dot)
         });
         let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
@@ -568,7 +570,7 @@ impl<'a> Step<'a> {
         }
         let choices = (inputs == InputsOf::Choices).then_some(choices);
         let words = &mut self.arena.words;
-        linear_each(self.exec, &layers[..experts], from, choices, &mut to, activation, words);
+        linear_grouped(self.exec, &layers[..experts], from, choices, &mut to, activation, words);
         self.end(timed);
         y
     }

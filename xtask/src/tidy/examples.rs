@@ -34,7 +34,7 @@ redline-engine.workspace = true\n[dev-dependencies]\nredline-lab.workspace = tru
     Example {
         check: "edges",
         tree: "//- crates/redline-models/Cargo.toml\n[dependencies]\nredline-kernels.workspace = true
-redline-settings.workspace = true\n[dev-dependencies]\nredline-weights.workspace = true\n",
+redline-system.workspace = true\nredline-settings.workspace = true\n[dev-dependencies]\nredline-weights.workspace = true\n",
         expect: &[
             "crates/redline-models/Cargo.toml: `redline-models` does not use `redline-weights`: take the edge out of EDGES",
         ],
@@ -42,7 +42,7 @@ redline-settings.workspace = true\n[dev-dependencies]\nredline-weights.workspace
     Example {
         check: "edges",
         tree: "//- crates/redline-models/Cargo.toml\n[dependencies]\nredline-kernels.workspace = true
-redline-settings.workspace = true\nredline-weights.workspace = true\n",
+redline-system.workspace = true\nredline-settings.workspace = true\nredline-weights.workspace = true\n",
         expect: &[],
     },
     Example {
@@ -298,7 +298,7 @@ pub const ALL: [Arch; 2] = [gpt2::ARCH, mistral::ARCH];
     Example {
         check: "test-binaries",
         tree: "//- crates/a/tests/slow.rs\n//- crates/a/tests/it/x.rs\n//- crates/b/tests/it/main.rs
-//- crates/b/Cargo.toml\n[lib]\ntest = false\n//- crates/b/src/lib.rs\n//! #[test]\n#[test]\nfn b() {}
+//- crates/b/Cargo.toml\n[lib]\nname = \"b\"\ntest = false\n//- crates/b/src/lib.rs\n//! #[test]\n#[test]\nfn b() {}
 //- crates/a/Cargo.toml\n[lib]\n//- crates/a/src/lib.rs\n#[test]\nfn a() {}\n",
         expect: &[
             "crates/a/tests/slow.rs: stands beside `tests/it/`: one test binary per crate",

@@ -102,7 +102,7 @@ pub(super) fn test_binaries(tree: &Tree) -> Findings {
     }
     for name in tree.crates() {
         let manifest = tree.file(&format!("crates/{name}/Cargo.toml"));
-        if !manifest.is_some_and(|file| file.text.contains("[lib]\ntest = false")) {
+        if !manifest.is_some_and(|file| turns_unit_tests_off(&file.text)) {
             continue;
         }
         let sources = format!("crates/{name}/src/");
@@ -120,6 +120,12 @@ pub(super) fn test_binaries(tree: &Tree) -> Findings {
         findings.absent.push("crates/*/tests/".to_string());
     }
     findings
+}
+
+/// Whether a manifest has `test = false` in the table of its library.
+fn turns_unit_tests_off(manifest: &str) -> bool {
+    let mut lines = manifest.lines().map(str::trim).skip_while(|line| *line != "[lib]").skip(1);
+    lines.by_ref().take_while(|line| !line.starts_with('[')).any(|line| line.replace(' ', "") == "test=false")
 }
 
 #[cfg(test)]

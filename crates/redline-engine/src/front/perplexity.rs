@@ -2,8 +2,8 @@
 
 use std::sync::mpsc::channel;
 
-use redline_kernels::memory::PeakMeter;
 use redline_models::adapter::Adapters;
+use redline_system::memory::PeakMeter;
 
 use super::Engine;
 use crate::answer::outcome::{ComparisonOutcome, Divergence, PerplexityOutcome};

@@ -38,4 +38,4 @@ mod windows;
 
 /// Counts what the process allocates, as the binary does.
 #[global_allocator]
-static ALLOCATOR: redline_kernels::memory::CountingAllocator = redline_kernels::memory::CountingAllocator;
+static ALLOCATOR: redline_system::memory::CountingAllocator = redline_system::memory::CountingAllocator;

@@ -8,8 +8,8 @@ use redline_engine::{
     Cancel, DiffuseRequest, Engine, EngineUse, GenerateRequest, Objective, Options, PerplexityRequest,
     PrefixCacheSize,
 };
-use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
+use redline_system::memory::{current_bytes, peak_bytes, reset_peak};
 
 use crate::alone::in_own_process;
 use crate::mixture::{AnyRequest, Dice};

@@ -4,8 +4,8 @@
 //! the result. With m the largest logit, the weight of a chosen expert is `exp(logit - m) / sum`, where the sum goes over all experts,
 //! or over the chosen ones only, in one chain by ascending id.
 //! [`gate`]: the weight `1 / (1 + exp(-x))` for every row.
-//! [`add_weighted`]: `out[row] = fma(y, weight, out[row])`. Called for one expert after another, by ascending id, it makes the sum of a
-//! row independent of the other rows.
+//! [`add_weighted`]: `out[row] = fma(y, weight, out[row])`. With the choices by ascending expert, the sum of a row
+//! does not depend on other rows.
 
 use std::cmp::Ordering;
 use std::ops::Range;

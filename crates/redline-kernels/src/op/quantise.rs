@@ -159,15 +159,15 @@ pub(crate) fn quantise(
     });
 }
 
-/// Quantises rows on the calling thread, which alone writes `out`: room for the whole layout.
-pub(crate) fn quantise_some(
+/// Quantises some units ([`Groups`]) on the calling thread, which alone writes these. `out` has room for the whole layout.
+pub(crate) fn quantise_units(
     simd: Simd,
     layout: InputLayout,
     format: Format,
     x: Inputs<'_>,
     out: Disjoint<u32>,
+    units: Range<usize>,
 ) {
-    let units = 0..layout.tiles() * layout.groups();
     simd.run_common(Groups { layout, format, x, skip: &[], out, units });
 }
 
@@ -188,7 +188,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Whether both name the same rows of the same inputs.
+    /// Whether both choose the same rows. They choose from the same ones.
     pub(crate) fn same(self, other: Self) -> bool {
         match (self, other) {
             (Self::Chosen(_, a), Self::Chosen(_, b)) => a.iter().map(|a| a.row).eq(b.iter().map(|b| b.row)),

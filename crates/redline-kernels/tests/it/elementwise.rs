@@ -1,7 +1,8 @@
-//! Norms, gates, rotation, addition, scaling, soft caps.
+//! Norms, gates, rotation, addition, scaling, soft caps, the exponential function.
 
 use redline_kernels::op::activation::{ActivationFunction, Gating, gate};
 use redline_kernels::op::add::add;
+use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::op::norm::{layer_norm, layer_norm_in_place, rms_norm, rms_norm_heads};
 use redline_kernels::op::rope::{RopeTable, rope};
@@ -450,4 +451,34 @@ fn a_partial_rotation_covers_the_first_dimensions() {
         rope(exec, &table, &positions, &mut RowsMut::new(&mut y, 20, width, width), head_dim, 2);
         assert!(same(&y, &want), "{name}");
     });
+}
+
+#[test]
+fn exp_is_accurate_and_alike_on_every_variant() {
+    let mut x = -87.5f32;
+    let mut inputs = vec![0.0, -0.0, 1.0, -87.0, -87.1, 88.0, 100.0, f32::NEG_INFINITY, f32::INFINITY, 1e-40];
+    while x < 88.0 {
+        inputs.push(x);
+        x += 0.0137;
+    }
+    let mut reference: Option<Vec<u32>> = None;
+    for simd in Simd::variants() {
+        let mut values = inputs.clone();
+        exp_in_place(simd, &mut values);
+        assert_eq!(values[0], 1.0);
+        assert_eq!(values[1], 1.0);
+        assert_eq!(values[7].to_bits(), 0, "exp(-inf) is +0");
+        for (&x, &y) in inputs.iter().zip(&values) {
+            if (-87.0..=88.0).contains(&x) {
+                let truth = libm::exp(f64::from(x));
+                let ulp = f64::from(f32::from_bits((truth as f32).to_bits() + 1)) - f64::from(truth as f32);
+                assert!((f64::from(y) - truth).abs() <= 2.0 * ulp, "exp({x}) = {y}, not {truth}");
+            }
+        }
+        let bits: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();
+        assert_eq!(reference.get_or_insert_with(|| bits.clone()), &bits, "{}", simd.name());
+        let mut nan = [f32::NAN];
+        exp_in_place(simd, &mut nan);
+        assert!(nan[0].is_nan());
+    }
 }

@@ -91,6 +91,27 @@ fn gates_are_sigmoids() {
     });
 }
 
+/// Wide enough that threads share the columns. Every row has several choices.
+#[test]
+fn choices_of_one_row_are_added_in_their_order() {
+    const WIDTH: usize = 1033;
+    let mut random = Random(11);
+    let (out, y) = (random.awkward(8 * WIDTH), random.awkward(64 * WIDTH));
+    let choices: Vec<Choice> =
+        (0..64).map(|i| Choice { expert: i / 8, row: i * 5 % 8, weight: random.value() }).collect();
+    let mut want = out.clone();
+    for (choice, y) in choices.iter().zip(y.chunks(WIDTH)) {
+        let out = &mut want[choice.row as usize * WIDTH..][..WIDTH];
+        out.iter_mut().zip(y).for_each(|(out, y)| *out = y.mul_add(choice.weight, *out));
+    }
+    everywhere(|exec, name| {
+        let mut sum = out.clone();
+        let y = Rows::new(&y, 64, WIDTH, WIDTH);
+        add_weighted(exec, &choices, y, &mut RowsMut::new(&mut sum, 8, WIDTH, WIDTH));
+        assert!(same(&sum, &want), "{name}");
+    });
+}
+
 #[test]
 fn rows_are_gathered_and_their_results_added_with_one_rounding() {
     let mut random = Random(3);

@@ -206,32 +206,32 @@ fn a_format_that_rotates_heads_holds_powers_of_two() {
 const SHAPE: KvShape = KvShape { format: KvFormat::Bf16, kv_heads: 1, head_dim: 16 };
 
 #[test]
-fn memory_grows_in_pieces_and_stays_below_the_limit() {
+fn memory_grows_in_slabs_and_stays_below_the_limit() {
     const LARGEST: usize = 16 << 20;
     let mut kv = KvPages::new(&[SHAPE], 101);
     let page = kv.page_bytes();
     for count in 1..=101 {
         assert_eq!(kv.grow().unwrap() as usize, count - 1);
-        let memory = kv.pieces().sum::<usize>() / page;
+        let memory = kv.slab_bytes().sum::<usize>() / page;
         assert!((count..=(count - 1) + (count / 2).max(1)).contains(&memory), "{memory} for {count}");
     }
-    assert_eq!(kv.pieces().sum::<usize>(), 101 * page);
-    assert!(kv.pieces().count() < 15, "{} pieces", kv.pieces().count());
-    // A piece is limited, but always holds a page.
+    assert_eq!(kv.slab_bytes().sum::<usize>(), 101 * page);
+    assert!(kv.slab_bytes().count() < 15, "{} slabs", kv.slab_bytes().count());
+    // A slab is limited, but always holds a page.
     let large = KvShape { head_dim: MAX_HEAD_DIM, kv_heads: 90, ..SHAPE };
     let mut kv = KvPages::new(&[large; 3], usize::MAX);
     assert!(kv.page_bytes() > LARGEST);
     for count in 1..5 {
         kv.grow().unwrap();
-        assert_eq!(kv.pieces().count(), count);
+        assert_eq!(kv.slab_bytes().count(), count);
     }
     let mut kv = KvPages::new(&[SHAPE; 300], usize::MAX);
     let page = kv.page_bytes();
     while kv.len() * page < 5 * LARGEST {
         kv.grow().unwrap();
     }
-    assert!(kv.pieces().all(|bytes| bytes <= LARGEST));
-    assert_eq!(kv.pieces().last(), Some(LARGEST / page * page));
+    assert!(kv.slab_bytes().all(|bytes| bytes <= LARGEST));
+    assert_eq!(kv.slab_bytes().last(), Some(LARGEST / page * page));
 }
 
 /// The words of a page.
@@ -275,13 +275,13 @@ fn the_first_tokens_of_a_page_are_copied_and_no_strip_after_them() {
 }
 
 #[test]
-fn pages_are_apart_and_are_copied_within_and_between_pieces() {
+fn pages_are_apart_and_are_copied_within_and_between_slabs() {
     let mut kv = KvPages::new(&[SHAPE], 40);
     for page in 0..40u32 {
-        let before = kv.pieces().count();
+        let before = kv.slab_bytes().count();
         kv.grow().unwrap();
-        // The last two pages lie in one piece, the first one in another.
-        assert!(page != 39 || (before > 1 && kv.pieces().count() == before));
+        // The last two pages lie in one slab, the first one in another.
+        assert!(page != 39 || (before > 1 && kv.slab_bytes().count() == before));
         assert!(words(&kv, page).iter().all(|&word| word == 0));
         let bytes = page.to_le_bytes().repeat(kv.page_bytes() / 4);
         kv.import(page, &bytes);

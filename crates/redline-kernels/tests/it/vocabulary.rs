@@ -1,6 +1,7 @@
-//! Log-sum-exp and summaries of rows as wide as a vocabulary: their documented order to the bit, and their accuracy.
+//! Log-sum-exp, summaries and the largest value of rows as wide as a vocabulary: their documented order to the bit, and their accuracy.
 
 use redline_kernels::Rows;
+use redline_kernels::op::argmax::argmax;
 use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::op::summary::{LogitSummary, summaries};
 
@@ -185,5 +186,26 @@ fn a_summary_tells_the_largest_two_and_how_sure_the_choice_is() {
             summaries(exec, Rows::new(&x, 4, width, width), &mut out);
             assert!(!out[0].is_finite() && out[1].is_finite(), "width {width} on {name}");
         });
+    }
+}
+
+#[test]
+fn the_lowest_index_among_equals_and_none_of_nan() {
+    assert_eq!(argmax(&[1.0, 3.0, 3.0]), Some(1));
+    assert_eq!(argmax(&[f32::NEG_INFINITY, -1.0]), Some(1));
+    assert_eq!(argmax(&[-0.0, 0.0]), Some(0));
+    assert_eq!(argmax(&[1.0, f32::NAN, 3.0]), None);
+    assert_eq!(argmax(&[f32::NEG_INFINITY; 2]), None);
+    assert_eq!(argmax(&[0.0, f32::INFINITY]), None);
+    assert_eq!(argmax(&[]), None);
+    for n in [1, 15, 17, 255, 256, 257, 1000] {
+        for at in [0, n / 2, n - 1] {
+            let mut row: Vec<f32> = (0..n).map(|i| -((i * 7 % 13) as f32)).collect();
+            row[at] = 5.0;
+            row[n - 1] = 5.0;
+            assert_eq!(argmax(&row), Some(at as u32), "{n} values");
+            row[n / 3] = f32::NAN;
+            assert_eq!(argmax(&row), None);
+        }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redline_engine::{Cancel, DiffuseRequest, Engine, MAX_BATCH, ModelInfo, Objective};
-use redline_kernels::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
+use redline_system::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 
 use super::prelude::*;
 use crate::bench::requests::{batch_request, diffuse};

@@ -1,6 +1,6 @@
 //! A mixture of experts (Shazeer et al. 2017; Fedus et al. 2021).
 
-use redline_kernels::op::linear::runs_each;
+use redline_kernels::op::linear::can_group;
 
 use super::linear::Linear;
 use super::mlp::Mlp;
@@ -14,8 +14,8 @@ pub struct Experts {
     pub router: Linear,
     /// The experts.
     pub experts: Vec<Mlp>,
-    /// Whether experts of few rows run side by side ([`side_by_side`]).
-    pub side_by_side: bool,
+    /// Whether experts of few rows run in groups ([`can_be_grouped`]).
+    pub grouped: bool,
     /// Number of experts of a row.
     pub top_k: usize,
     /// Whether the weights of a row's experts are divided by their sum.
@@ -42,7 +42,7 @@ impl Experts {
         s.choose(logits, self.top_k, self.normalise);
         let output = s.zeros(x.rows(), x.width());
         let choices = x.rows() * self.top_k;
-        let mut next = s.next_experts(None, choices, self.side_by_side);
+        let mut next = s.next_experts(None, choices, self.grouped);
         while let Some(rows) = next {
             let mark = s.mark();
             let y = match rows.only_expert() {
@@ -50,11 +50,11 @@ impl Experts {
                     let h = s.rows_of(x, rows);
                     self.experts[expert].apply(h, s)
                 }
-                None => Mlp::apply_each(&self.experts, x, rows, s),
+                None => Mlp::apply_grouped(&self.experts, x, rows, s),
             };
             s.add_weighted(output, y, rows);
             s.release(mark);
-            next = s.next_experts(next, choices, self.side_by_side);
+            next = s.next_experts(next, choices, self.grouped);
         }
         if let Some(SharedExpert { gate, mlp }) = &self.shared {
             let mark = s.mark();
@@ -89,10 +89,10 @@ impl Experts {
     }
 }
 
-/// Whether experts can run side by side: if all have the same shapes, each layer in one format, which is that of integers.
-pub fn side_by_side(experts: &[Mlp]) -> bool {
+/// Whether experts can run in groups: if all have the same shapes, and each layer is one matrix of integers without outlier columns.
+pub fn can_be_grouped(experts: &[Mlp]) -> bool {
     let shapes = |mlp: &Mlp| Some([mlp.up.only_matrix()?.shape(), mlp.down.only_matrix()?.shape()]);
     let first = experts.first().and_then(shapes);
-    first.is_some_and(|shapes| shapes.into_iter().all(runs_each))
+    first.is_some_and(|shapes| shapes.into_iter().all(can_group))
         && experts.iter().all(|mlp| shapes(mlp) == first)
 }

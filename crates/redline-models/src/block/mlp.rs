@@ -42,13 +42,13 @@ impl Mlp {
         s.linear(h, &self.down)
     }
 
-    /// What the experts of some rows return, side by side: a row for each choice. The experts have the same shapes.
-    pub fn apply_each(experts: &[Self], x: Act, rows: ExpertRows, s: &mut Step<'_>) -> Act {
-        let mut h = s.linear_each(x, rows, InputsOf::Choices, |expert| &experts[expert].up);
+    /// What a group of experts returns: a row for each choice. The experts have the same shapes.
+    pub fn apply_grouped(experts: &[Self], x: Act, rows: ExpertRows, s: &mut Step<'_>) -> Act {
+        let mut h = s.linear_grouped(x, rows, InputsOf::Choices, |expert| &experts[expert].up);
         if let Some(gating) = experts.first().and_then(|expert| expert.gate) {
             h = s.gate(gating, h);
         }
-        s.linear_each(h, rows, InputsOf::Rows, |expert| &experts[expert].down)
+        s.linear_grouped(h, rows, InputsOf::Rows, |expert| &experts[expert].down)
     }
 
     /// The linear layers, in the order of the forward pass.

@@ -18,7 +18,7 @@ use crate::activation::ActivationName as Name;
 use crate::block::attention::Attention;
 use crate::block::decoder::{Decoder, Layer, Norms};
 use crate::block::embedding::Embedding;
-use crate::block::experts::{Experts, SharedExpert, side_by_side};
+use crate::block::experts::{Experts, SharedExpert, can_be_grouped};
 use crate::block::ffn::Ffn;
 use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
@@ -424,7 +424,7 @@ impl<B: Blocks> Builder<'_, B> {
         let experts = spec.experts.iter().map(|expert| self.mlp(expert)).collect::<Result<Vec<_>, _>>()?;
         Ok(Experts {
             router: router(&spec.router)?,
-            side_by_side: side_by_side(&experts),
+            grouped: can_be_grouped(&experts),
             experts,
             top_k: spec.top_k,
             normalise: spec.normalise,

@@ -1,4 +1,4 @@
-//! Models whose layers have different shapes of keys and values.
+//! Models of made-up shapes: layers with different keys and values, rows with many experts.
 
 use std::sync::Arc;
 
@@ -77,19 +77,17 @@ fn llama(kv_heads: &[usize]) -> DecoderSpec {
     spec
 }
 
-fn build(exec: Exec<'_>, kv_heads: &[usize]) -> Model {
-    let spec = llama(kv_heads);
-    let formats = Formats::one(&spec, Format::F32);
+fn build(exec: Exec<'_>, spec: DecoderSpec, format: Format) -> Model {
+    let formats = Formats::one(&spec, format);
     let builder = Builder { spec: &spec, from: MadeUp(exec), formats: &formats };
     let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>().unwrap();
     let parts = builder.assemble(pieces).unwrap();
     let footprint = Footprint::new(&spec, &formats, |_, _| 0);
-    model(spec, "LlamaForCausalLM", &formats, parts, footprint)
+    model(spec, "made up", &formats, parts, footprint)
 }
 
 /// Bits of the logits of every token, run in pieces of `piece` tokens.
-fn logits(exec: Exec<'_>, kv_heads: &[usize], format: KvFormat, piece: usize) -> Vec<u32> {
-    let mut model = build(exec, kv_heads);
+fn logits(exec: Exec<'_>, mut model: Model, format: KvFormat, piece: usize) -> Vec<u32> {
     model.reserve_positions(512).unwrap();
     let mut kv = KvCache::new(&model.kv_shapes(format), usize::MAX);
     let mut arena = Arena::new(model.arena_size(piece, piece)).unwrap();
@@ -110,16 +108,40 @@ fn logits(exec: Exec<'_>, kv_heads: &[usize], format: KvFormat, piece: usize) ->
     all
 }
 
+/// A row goes to more experts than a group can hold. With two devices, they run one after the other.
+#[test]
+fn a_row_may_go_to_more_experts_than_a_group_holds() {
+    let json = format!(
+        r#"{{"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 40, "max_position_embeddings": 512, "hidden_act": "silu",
+            "hidden_size": {HIDDEN}, "intermediate_size": 24, "moe_intermediate_size": 32, "num_experts": 80, "num_experts_per_tok": 70,
+            "num_hidden_layers": 2, "num_attention_heads": {HEADS}, "num_key_value_heads": {HEADS}, "head_dim": {HEAD_DIM},
+            "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "norm_topk_prob": true, "tie_word_embeddings": false}}"#
+    );
+    let config = ConfigFile::from_bytes("config.json", json.as_bytes()).unwrap();
+    let all = [1, 2].map(|devices| {
+        let team = Team::with_devices(2, devices).unwrap();
+        let exec = Exec { simd: Simd::best(), team: &team };
+        let of = |piece| {
+            let spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
+            logits(exec, build(exec, spec, Format::W8 { group: 32 }), KvFormat::Bf16, piece)
+        };
+        assert!(of(1) == of(40), "{devices} devices");
+        of(1)
+    });
+    assert!(all[0] == all[1] && all[0].iter().all(|bits| f32::from_bits(*bits).is_finite()));
+}
+
 #[test]
 fn layers_may_have_different_numbers_of_kv_heads() {
     let team = Team::new(2).unwrap();
     let exec = Exec { simd: Simd::best(), team: &team };
     for &format in KvFormat::ALL {
-        let alike = logits(exec, &[4, 4, 4], format, 150);
+        let of = |kv_heads: &[usize]| build(exec, llama(kv_heads), Format::F32);
+        let alike = logits(exec, of(&[4, 4, 4]), format, 150);
         assert!(alike.iter().all(|bits| f32::from_bits(*bits).is_finite()));
         for piece in [150, 40, 1] {
-            assert!(logits(exec, &[4, 1, 2], format, piece) == alike, "{format:?} in pieces of {piece}");
-            assert!(logits(exec, &[1, 4, 4], format, piece) == alike, "{format:?} in pieces of {piece}");
+            assert!(logits(exec, of(&[4, 1, 2]), format, piece) == alike, "{format:?} in pieces of {piece}");
+            assert!(logits(exec, of(&[1, 4, 4]), format, piece) == alike, "{format:?} in pieces of {piece}");
         }
     }
 }
@@ -128,7 +150,7 @@ fn layers_may_have_different_numbers_of_kv_heads() {
 fn every_layer_has_its_own_share_of_a_page() {
     let team = Team::new(1).unwrap();
     let exec = Exec { simd: Simd::best(), team: &team };
-    let shapes = build(exec, &[4, 1, 2]).kv_shapes(KvFormat::F32);
+    let shapes = build(exec, llama(&[4, 1, 2]), Format::F32).kv_shapes(KvFormat::F32);
     assert_eq!(shapes.iter().map(|shape| shape.kv_heads).collect::<Vec<_>>(), [4, 1, 2]);
     // Keys of 8 dimensions, and values padded to 16.
     assert_eq!(page_bytes(&shapes), (4 + 1 + 2) * PAGE_TOKENS * (8 + 16) * 4);
@@ -137,7 +159,7 @@ fn every_layer_has_its_own_share_of_a_page() {
 #[test]
 fn a_model_has_a_window_if_all_of_its_layers_have_one() {
     let team = Team::new(1).unwrap();
-    let mut model = build(Exec { simd: Simd::best(), team: &team }, &[4, 4, 4]);
+    let mut model = build(Exec { simd: Simd::best(), team: &team }, llama(&[4, 4, 4]), Format::F32);
     let mut window_of = |windows: [Option<usize>; 3]| {
         for (layer, window) in Arc::get_mut(&mut model.decoder).unwrap().layers.iter_mut().zip(windows) {
             layer.attention.shape.window = window;

@@ -297,7 +297,7 @@ fn forge(dir: &Path, change: impl FnOnce(&mut Value)) {
 }
 
 #[test]
-fn projections_side_by_side_keep_the_same_columns_apart() {
+fn projections_grouped_keep_the_same_columns_apart() {
     let work = tempfile::tempdir().unwrap();
     let to = work.path().join("to");
     let golden = golden_root().join("llama-b");

@@ -175,9 +175,9 @@ fn the_arena_holds_an_expert_with_all_rows_but_one() {
     }
 }
 
-/// Experts that run side by side need memory for all of their rows.
+/// A group of experts needs memory for all of its rows.
 #[test]
-fn the_arena_holds_experts_side_by_side() {
+fn the_arena_holds_a_group_of_experts() {
     for golden in GOLDENS {
         for format in [Format::W8 { group: 32 }, Format::W4 { group: 32 }] {
             for count in [1, 2, 9, 33] {
@@ -193,7 +193,7 @@ fn the_arena_holds_experts_side_by_side() {
 
 /// With several devices, experts run one after the other.
 #[test]
-fn experts_side_by_side_have_the_bits_of_experts_in_turn() {
+fn grouped_experts_have_the_bits_of_experts_in_turn() {
     for golden in GOLDENS {
         for format in [Format::W8 { group: 0 }, Format::W8 { group: 32 }, Format::W4 { group: 64 }] {
             let runs = [1, 2].map(|devices| {
@@ -209,12 +209,12 @@ fn experts_side_by_side_have_the_bits_of_experts_in_turn() {
                     let sequence = bench.sequence();
                     logits.extend(bench.watched_pass(&[(sequence, &tokens)], watchers));
                     let operations = profile.spans().iter().filter_map(|span| span.operation);
-                    layers += operations.filter(|operation| operation.name == "linear_each").count();
+                    layers += operations.filter(|operation| operation.name == "linear_grouped").count();
                 }
                 (bits(&logits), layers)
             });
             let [(together, layers), (in_turn, none)] = runs;
-            assert!(layers > 0 && none == 0, "{golden} {format}: {layers} and {none} layers side by side");
+            assert!(layers > 0 && none == 0, "{golden} {format}: {layers} and {none} grouped layers");
             assert!(together == in_turn, "{golden} {format}");
         }
     }

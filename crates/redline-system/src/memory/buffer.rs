@@ -9,9 +9,9 @@ use std::ptr::NonNull;
 
 #[cfg(target_os = "linux")]
 use super::range::{self, Piece};
-use super::{ALIGN, OutOfMemory, count_down};
+use super::{ALIGN, OutOfMemory};
 #[cfg(target_os = "linux")]
-use super::{HUGE_PAGE, count_up, map_pages};
+use super::{HUGE_PAGE, count_down, count_up, map_pages};
 
 mod sealed {
     /// Types for which every bit pattern is valid, zero included.
@@ -60,7 +60,7 @@ enum Place {
     Own(Mapping),
     /// In a range with others.
     #[cfg(target_os = "linux")]
-    Shared(Piece),
+    Shared(#[expect(dead_code, reason = "its end is what counts")] Piece),
 }
 
 /// The mapping that holds a buffer.
@@ -73,7 +73,7 @@ struct Mapping {
     counted: bool,
 }
 
-/// Buffers of at least this many bytes share ranges on huge pages.
+/// Buffers of at least this many bytes share ranges on huge pages, up to [`range::LARGEST`].
 #[cfg(target_os = "linux")]
 const SHARE_FROM: usize = 8 << 10;
 /// Buffers of at least this many bytes get a mapping of their own if they do not share one.
@@ -90,7 +90,7 @@ impl<T: Plain> Buffer<T> {
         Self::zeroed_on(len, Pages::Huge)
     }
 
-    /// `len` zeros on the given kind of pages; of small buffers, the allocator decides.
+    /// `len` zeros on the given kind of pages. Below 8 KiB of huge pages, and below 1 MiB of small ones, the allocator decides.
     pub fn zeroed_on(len: usize, pages: Pages) -> Result<Self, OutOfMemory> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })?;
         if bytes == 0 {
@@ -226,7 +226,7 @@ impl<T: Plain> Drop for Buffer<T> {
         }
         match &self.place {
             #[cfg(target_os = "linux")]
-            Place::Shared(piece) => count_down(piece.bytes()),
+            Place::Shared(_) => count_down(bytes),
             #[cfg(target_os = "linux")]
             Place::Own(mapping) => {
                 // SAFETY: the mapping was made for this buffer and nothing else refers to it.
@@ -269,12 +269,13 @@ impl<T: Plain> fmt::Debug for Buffer<T> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
     use super::super::current_bytes;
     use super::*;
 
     #[test]
     fn buffers_are_zeroed_aligned_and_writable() {
-        for len in [0usize, 1, 63, 1000, MAP_FROM / 4, MAP_FROM] {
+        for len in [0usize, 1, 63, 1000, 1 << 14, MAP_FROM, (32 << 20) / 4 + 1] {
             let mut b = Buffer::<f32>::zeroed(len).unwrap();
             assert_eq!(b.len(), len);
             assert!(b.iter().all(|&x| x == 0.0));
@@ -350,16 +351,19 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn small_pages_are_asked_for_where_they_are_wanted() {
-        let [huge, small] = [Pages::Huge, Pages::Small].map(|pages| {
-            let buffer = Buffer::<u32>::zeroed_on(MAP_FROM, pages).unwrap();
-            assert!(buffer.len() == MAP_FROM && buffer.iter().all(|&word| word == 0));
-            flags(buffer.as_ptr() as usize)
-        });
-        // A kernel without huge pages records neither flag.
-        let (Some(huge), Some(small)) = (huge, small) else { return };
-        let has = |flags: &[String], flag: &str| flags.iter().any(|f| f == flag);
-        assert!(!has(&small, "hg") && !has(&huge, "nh"));
-        assert_eq!(has(&huge, "hg"), has(&small, "nh"));
+        // Those in a range, those in a mapping of their own.
+        for len in [MAP_FROM, range::LARGEST] {
+            let [huge, small] = [Pages::Huge, Pages::Small].map(|pages| {
+                let buffer = Buffer::<u32>::zeroed_on(len, pages).unwrap();
+                assert!(buffer.len() == len && buffer.iter().all(|&word| word == 0));
+                flags(buffer.as_ptr() as usize)
+            });
+            // A kernel without huge pages records neither flag.
+            let (Some(huge), Some(small)) = (huge, small) else { return };
+            let has = |flags: &[String], flag: &str| flags.iter().any(|f| f == flag);
+            assert!(!has(&small, "hg") && !has(&huge, "nh"));
+            assert_eq!(has(&huge, "hg"), has(&small, "nh"));
+        }
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl std::error::Error for OutOfMemory {}
 #[cfg(target_os = "linux")]
 fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new mapping, which changes none that exists.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
     if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()) }

@@ -1,7 +1,7 @@
 //! Ranges of addresses on huge pages that buffers share.
 //!
-//! A buffer of some hundred kilobytes fills no huge page of its own. On ordinary pages, its weights are read slower than those of a large
-//! buffer: the processor looks up an address for every 4 KiB, and stops to fetch ahead there. So buffers follow each other in a range.
+//! A buffer of some hundred kilobytes fills no huge page of its own. On ordinary pages, it is read slower than a large buffer: the
+//! processor looks up an address for every 4 KiB, and stops to fetch ahead there. So buffers follow each other in a range.
 //! Its addresses are used once; a page returns to the system when the last buffer on it is dropped, and all of them with the range.
 
 use std::ops;
@@ -36,14 +36,6 @@ unsafe impl Sync for Range {}
 pub(super) struct Piece {
     range: Arc<Range>,
     pages: ops::Range<usize>,
-    bytes: usize,
-}
-
-impl Piece {
-    /// Number of bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
 }
 
 /// The range that new buffers come from.
@@ -82,7 +74,7 @@ impl Open {
         range.release(first / HUGE_PAGE..self.used / HUGE_PAGE);
         // SAFETY: the range holds `end` bytes from its start on.
         let start = unsafe { range.start.add(first) };
-        Some((start, Piece { range: Arc::clone(range), pages, bytes }))
+        Some((start, Piece { range: Arc::clone(range), pages }))
     }
 }
 
@@ -155,7 +147,8 @@ mod tests {
 
     /// Whether each page has memory.
     fn resident(range: &Range) -> Vec<bool> {
-        let of_page = HUGE_PAGE / 4096;
+        // SAFETY: reads a constant of the system.
+        let of_page = HUGE_PAGE / usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
         let mut pages = vec![0u8; range.holders.len() * of_page];
         // SAFETY: the range is mapped, and the array has a byte for each of its ordinary pages.
         let status = unsafe { libc::mincore(range.start.as_ptr().cast(), range.bytes(), pages.as_mut_ptr()) };

@@ -442,6 +442,37 @@ mod tests {
     }
 
     #[test]
+    fn strips_are_covered_once_in_whole_units_however_they_are_shared_out() {
+        let all = [
+            Distribution::Alone,
+            Distribution::Static,
+            Distribution::Stealing { least: 1 },
+            Distribution::Stealing { least: 7 },
+            Distribution::Stealing { least: usize::MAX },
+        ];
+        for (members, devices) in [(1, 1), (3, 1), (3, 2), (2, 5), (1, 3)] {
+            let team = Team::with_devices(members, devices).unwrap();
+            for distribution in all {
+                for (items, unit) in [(0, 1), (1, 1), (100, 1), (100, 8), (513, 4)] {
+                    let counts: Vec<AtomicUsize> = (0..items).map(|_| AtomicUsize::new(0)).collect();
+                    team.split_strips(items, unit, distribution, |piece| {
+                        let whole = |at: usize| at.is_multiple_of(unit) || at == items;
+                        assert!(
+                            whole(piece.start) && whole(piece.end),
+                            "{piece:?} of {items}, units of {unit}"
+                        );
+                        piece.for_each(|item| _ = counts[item].fetch_add(1, Ordering::Relaxed));
+                    });
+                    assert!(
+                        counts.into_iter().all(|count| count.into_inner() == 1),
+                        "{items} items, {members} members, {devices} devices, {distribution:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn members_that_arrive_in_time_are_counted() {
         let team = Team::new(3).unwrap();
         let entered = AtomicUsize::new(0);

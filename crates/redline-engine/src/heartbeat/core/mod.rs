@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use redline_kernels::memory::PeakMeter;
 use redline_models::adapter::Adapters;
 use redline_models::model::Batch;
+use redline_system::memory::PeakMeter;
 
 use self::line::Line;
 pub(crate) use self::observe::ObserveJob;

@@ -2,11 +2,11 @@
 
 use std::sync::mpsc::Sender;
 
-use redline_kernels::memory::PeakMeter;
 use redline_kernels::op::kv::AttentionMask;
 use redline_models::adapter::Adapters;
 use redline_models::kv::SeqId;
 use redline_models::spec::Objective;
+use redline_system::memory::PeakMeter;
 
 use super::Core;
 use crate::error::EngineError;

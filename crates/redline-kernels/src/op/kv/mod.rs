@@ -189,8 +189,8 @@ impl KvPages {
         (self.pages.len() / 2).min(most).min(self.limit - self.pages.len()).max(1)
     }
 
-    /// Number of bytes of each piece of memory that holds pages.
-    pub fn pieces(&self) -> impl Iterator<Item = usize> {
+    /// Number of bytes of each slab, a piece of memory that holds pages. Tests watch memory grow.
+    pub fn slab_bytes(&self) -> impl Iterator<Item = usize> {
         self.slabs.iter().map(Buffer::bytes)
     }
 

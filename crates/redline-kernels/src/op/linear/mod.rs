@@ -14,7 +14,7 @@ mod variant;
 
 use redline_simd::{Isa, LANES};
 
-pub use self::integers::each::{LayerRows, MOST_LAYERS, each_scratch_words, linear_each, runs_each};
+pub use self::integers::grouped::{LayerRows, MOST_LAYERS, can_group, grouped_scratch_words, linear_grouped};
 pub use self::lora::{Lora, LoraPart, LoraRows, MAX_PARTS, lora_scratch_words};
 pub use self::variant::Variant;
 use super::activation::{ActivationFunction, apply};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use redline_engine::{Buckets, Cancel, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, PlanPolicy};
-use redline_kernels::memory::current_bytes;
+use redline_system::memory::current_bytes;
 use tempfile::TempDir;
 
 use super::{GOOD, LANE, grade_of_calls, grade_of_precompilation};

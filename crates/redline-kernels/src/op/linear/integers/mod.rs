@@ -1,7 +1,7 @@
 //! Linear layers with integer weights: with vector dot products, or for many rows with tile registers if the tier has them.
 //! Both follow the same order.
 
-pub(super) mod each;
+pub(super) mod grouped;
 mod lora;
 mod tile;
 mod tiles;

@@ -111,7 +111,7 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
         let (block, group) = (k.start / BLOCK, k.start / job.summed_k);
         let blocks = k.len().div_ceil(BLOCK);
         for strip in strips {
-            // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, blocks and strips; the strips
+            // SAFETY: `linear` or `linear_grouped` checked that inputs, weights and outputs hold these rows, blocks and strips; the strips
             // belong to this member.
             unsafe {
                 let x = inputs.as_ptr();
@@ -169,7 +169,7 @@ impl<I: SubScaled, const R: usize> Kernel for SubTileOfRows<'_, I, R> {
         let words = matrix.words();
         for strip in strips {
             let w = words[(strip * (layout.k / I::SUB) + sub) * I::SUB_WORDS..].as_ptr();
-            // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, groups and strips; the strips
+            // SAFETY: `linear` or `linear_grouped` checked that inputs, weights and outputs hold these rows, groups and strips; the strips
             // belong to this member.
             unsafe {
                 let x = inputs.as_ptr();

@@ -1,5 +1,5 @@
-//! Several layers of one shape side by side, each on rows of its own: experts of a mixture. As separate layers, each would be too
-//! small for many threads, and all threads would wait at its end.
+//! Grouped linear layers (a grouped GEMM): several of one shape, each on rows of its own, such as experts of a mixture. As separate
+//! layers, each would be too small for many threads, and all threads would wait at its end.
 
 use redline_simd::{LANES, Simd, TILE_BYTES};
 
@@ -9,11 +9,11 @@ use crate::matrix::MatrixShape;
 use crate::op::activation::ActivationFunction;
 use crate::op::experts::Choice;
 use crate::op::linear::{Epilogue, Outputs, Variant};
-use crate::op::quantise::{InputLayout, Inputs, quantise_some};
+use crate::op::quantise::{InputLayout, Inputs, quantise_units};
 use crate::threads::Disjoint;
 use crate::{Exec, Matrix, Rows, RowsMut};
 
-/// Maximum number of layers that run side by side.
+/// Maximum number of layers in a group.
 pub const MOST_LAYERS: usize = 32;
 /// Number of rows from which on their quantisation is shared out.
 const SHARED_ROWS: usize = 8;
@@ -29,13 +29,13 @@ pub struct LayerRows<'a> {
     pub rows: usize,
 }
 
-/// Whether [`linear_each`] runs layers of this shape.
-pub fn runs_each(shape: MatrixShape) -> bool {
+/// Whether [`linear_grouped`] runs layers of this shape.
+pub fn can_group(shape: MatrixShape) -> bool {
     shape.format.is_integer() && shape.outliers == 0
 }
 
-/// Number of scratch words that [`linear_each`] needs for layers of this shape with `rows` rows in all.
-pub fn each_scratch_words(shape: MatrixShape, rows: usize) -> usize {
+/// Number of scratch words that [`linear_grouped`] needs for layers of this shape with `rows` rows in all.
+pub fn grouped_scratch_words(shape: MatrixShape, rows: usize) -> usize {
     dot_layout(shape, rows, 1).words() + rows.min(MOST_LAYERS) * LANES
 }
 
@@ -43,9 +43,9 @@ pub fn each_scratch_words(shape: MatrixShape, rows: usize) -> usize {
 /// one for each row, the input of row r is not `x[r]` but `x[choices[r].row]`. Every row has the bits that [`super::super::linear`]
 /// gives it.
 ///
-/// There are 1 to [`MOST_LAYERS`] layers, all of one shape, for which [`runs_each`] is true. Rows of `y` are written up to the next
-/// multiple of 16 outputs. `scratch` holds at least [`each_scratch_words`] words.
-pub fn linear_each(
+/// There are 1 to [`MOST_LAYERS`] layers, all of one shape, for which [`can_group`] is true. Rows of `y` are written up to the next
+/// multiple of 16 outputs. `scratch` holds at least [`grouped_scratch_words`] words.
+pub fn linear_grouped(
     exec: Exec<'_>,
     layers: &[LayerRows<'_>],
     x: Rows<'_>,
@@ -57,7 +57,7 @@ pub fn linear_each(
     let first = layers[0].matrix;
     check(layers, x, choices, y);
     assert!(
-        scratch.len() >= each_scratch_words(first.shape(), y.rows),
+        scratch.len() >= grouped_scratch_words(first.shape(), y.rows),
         "scratch of {} words for {} rows",
         scratch.len(),
         y.rows
@@ -81,12 +81,13 @@ pub fn linear_each(
     let words = &mut scratch[line..line + end];
     quantise_each(exec, layers, &inputs, &places, words);
     let words = &*words;
+    let outputs = Disjoint::new(y.data);
     let mut row = 0;
     let jobs: [Option<Job<'_>>; MOST_LAYERS] = std::array::from_fn(|i| {
         let layer = layers.get(i)?;
         let layout = layout(exec.simd, layer);
         let epilogue = Epilogue { loras: &[], bias: layer.bias, activation };
-        let of_layer = Disjoint::at(y.data[row * y.stride..].as_mut_ptr());
+        let of_layer = Disjoint::at(outputs.get().wrapping_add(row * y.stride));
         row += layer.rows;
         Some(Job {
             simd: exec.simd,
@@ -128,23 +129,33 @@ fn quantise_each(
     places: &[usize],
     words: &mut [u32],
 ) {
-    let rows: usize = layers.iter().map(|layer| layer.rows).sum();
+    let distinct = || (0..layers.len()).filter(|&i| i == 0 || places[i] != places[i - 1]);
+    let units_of = |layout: InputLayout| layout.tiles() * layout.groups();
+    let rows: usize = distinct().map(|i| layers[i].rows).sum();
+    let units: usize = distinct().map(|i| units_of(layout(exec.simd, &layers[i]))).sum();
     let out = Disjoint::new(words);
     let least = if rows >= SHARED_ROWS { 2 } else { usize::MAX };
-    exec.team.split(layers.len(), 1, least, |range| {
-        for i in range.filter(|&i| i == 0 || places[i] != places[i - 1]) {
+    exec.team.split(units, 1, least, |own| {
+        let mut first = 0;
+        for i in distinct() {
             let layout = layout(exec.simd, &layers[i]);
-            let out = Disjoint::at(out.get().wrapping_add(places[i]));
-            quantise_some(exec.simd, layout, layers[i].matrix.format(), inputs[i], out);
+            let end = first + units_of(layout);
+            let some = own.start.max(first)..own.end.min(end);
+            if !some.is_empty() {
+                let out = Disjoint::at(out.get().wrapping_add(places[i]));
+                let units = some.start - first..some.end - first;
+                quantise_units(exec.simd, layout, layers[i].matrix.format(), inputs[i], out, units);
+            }
+            first = end;
         }
     });
 }
 
-/// Panics if the arguments of [`linear_each`] do not belong together.
+/// Panics if the arguments of [`linear_grouped`] do not belong together.
 fn check(layers: &[LayerRows<'_>], x: Rows<'_>, choices: Option<&[Choice]>, y: &RowsMut<'_>) {
     assert!(layers.len() <= MOST_LAYERS, "{} layers", layers.len());
     let shape = layers[0].matrix.shape();
-    assert!(runs_each(shape), "integers without outliers, not {}", shape.format);
+    assert!(can_group(shape), "integers without outliers, not {}", shape.format);
     let padded = layers[0].matrix.strips() * LANES;
     for layer in layers {
         assert_eq!(layer.matrix.shape(), shape, "shapes of layers");

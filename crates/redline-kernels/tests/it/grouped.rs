@@ -1,9 +1,9 @@
-//! Layers that run side by side give each row the bits of the layer alone.
+//! Grouped layers give each row the bits of its layer alone.
 
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::experts::Choice;
 use redline_kernels::op::linear::{
-    Epilogue, LayerRows, MOST_LAYERS, Variant, each_scratch_words, linear, linear_each, runs_each,
+    Epilogue, LayerRows, MOST_LAYERS, Variant, can_group, grouped_scratch_words, linear, linear_grouped,
     scratch_words,
 };
 use redline_kernels::{Exec, Matrix, Rows, RowsMut};
@@ -62,20 +62,20 @@ impl<'a> Layers<'a> {
         all
     }
 
-    fn side_by_side(&self, exec: Exec<'_>, x: Rows<'_>, choices: Option<&[Choice]>) -> Vec<f32> {
+    fn together(&self, exec: Exec<'_>, x: Rows<'_>, choices: Option<&[Choice]>) -> Vec<f32> {
         let rows = self.choices.len();
         let layers: Vec<LayerRows<'_>> = (self.matrices.iter().zip(&self.biases).zip(self.rows()))
             .map(|((matrix, bias), rows)| LayerRows { matrix, bias: Some(bias), rows })
             .collect();
         let mut y = vec![f32::NAN; rows * STRIDE];
-        let mut scratch = vec![u32::MAX; each_scratch_words(self.matrices[0].shape(), rows)];
+        let mut scratch = vec![u32::MAX; grouped_scratch_words(self.matrices[0].shape(), rows)];
         let mut out = RowsMut::new(&mut y, rows, OUTPUTS, STRIDE);
-        linear_each(exec, &layers, x, choices, &mut out, ActivationFunction::Silu, &mut scratch);
+        linear_grouped(exec, &layers, x, choices, &mut out, ActivationFunction::Silu, &mut scratch);
         y.chunks(STRIDE).flat_map(|row| row[..OUTPUTS].to_vec()).collect()
     }
 }
 
-/// For each integer format that floats are quantised to, as many matrices as can run side by side.
+/// For each integer format that floats are quantised to, as many matrices as a group can have.
 fn quantised() -> Vec<Vec<Matrix>> {
     let formats = formats().into_iter().filter(|format| format.is_integer());
     let seeds = 0..MOST_LAYERS as u64;
@@ -103,7 +103,7 @@ fn rows_have_the_bits_of_their_layer_alone() {
             everywhere(|exec, tier| {
                 let want = want.get_or_insert_with(|| layers.in_turn(exec, &x));
                 let from = Rows::new(&x, ROWS, K, K);
-                let chosen = layers.side_by_side(exec, from, Some(&layers.choices));
+                let chosen = layers.together(exec, from, Some(&layers.choices));
                 assert!(same(&chosen, want), "{name} on {tier}");
                 // A row of inputs for each row of results, in rows that are longer.
                 let copied: Vec<f32> = layers
@@ -115,7 +115,7 @@ fn rows_have_the_bits_of_their_layer_alone() {
                     })
                     .collect();
                 let copied = Rows::new(&copied, layers.choices.len(), K, K + 3);
-                let own = layers.side_by_side(exec, copied, None);
+                let own = layers.together(exec, copied, None);
                 assert!(same(&own, want), "{name}, rows of their own, on {tier}");
             });
         }
@@ -126,9 +126,9 @@ fn rows_have_the_bits_of_their_layer_alone() {
 fn floats_and_layers_with_outliers_run_alone() {
     for format in formats() {
         let case = Case::new(format, 1, K, OUTPUTS, 1);
-        assert_eq!(runs_each(case.matrix().shape()), format.is_integer(), "{format}");
+        assert_eq!(can_group(case.matrix().shape()), format.is_integer(), "{format}");
         if format.is_integer() {
-            assert!(!runs_each(case.with_outliers().matrix().shape()), "{format}");
+            assert!(!can_group(case.with_outliers().matrix().shape()), "{format}");
         }
     }
 }

@@ -306,7 +306,7 @@ pub enum Distribution {
     /// Every member has one range, which one member computes.
     Static,
     /// Every member has one range, in pieces of at least this many items; a member that is done takes pieces of others
-    /// ([`Claims`]).
+    /// (`threads/claims.rs`).
     Stealing {
         /// Number of items.
         least: usize,

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use redline_simd::{Isa, Kernel, LANES, Simd, TILE_BYTES, TILE_ROWS};
+use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS};
 
 use super::experts::Choice;
 use crate::dot::INPUT_WORDS;
@@ -157,18 +157,6 @@ pub(crate) fn quantise(
     exec.team.split(layout.tiles() * layout.groups(), 1, least, |units| {
         exec.simd.run_common(Groups { layout, format, x: Inputs::All(x), skip, out, units });
     });
-}
-
-/// Quantises some units ([`Groups`]) on the calling thread, which alone writes these. `out` has room for the whole layout.
-pub(crate) fn quantise_units(
-    simd: Simd,
-    layout: InputLayout,
-    format: Format,
-    x: Inputs<'_>,
-    out: Disjoint<u32>,
-    units: Range<usize>,
-) {
-    simd.run_common(Groups { layout, format, x, skip: &[], out, units });
 }
 
 /// Rows of inputs: all of some, or those that choices name.

@@ -6,13 +6,18 @@ use redline_kernels::op::activation::{ActivationFunction, Gating, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
+use redline_kernels::op::experts::{Choice, add_weighted};
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, Segment};
-use redline_kernels::op::linear::{Epilogue, Variant, linear};
+use redline_kernels::op::linear::{
+    Epilogue, LayerRows, Variant, grouped_scratch_words, linear, linear_grouped,
+};
 use redline_kernels::op::norm::{layer_norm, layer_norm_in_place, rms_norm, rms_norm_heads};
 use redline_kernels::op::rope::{RopeTable, rope};
 use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::op::summary::{LogitSummary, summaries};
-use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
+use redline_kernels::{Format, Matrix, Rows, RowsMut};
+
+use crate::linear::on_one_thread;
 
 /// Calls `call`, which must panic with a message that contains `expected`.
 fn refused<T>(expected: &str, call: impl FnOnce() -> T) {
@@ -20,11 +25,6 @@ fn refused<T>(expected: &str, call: impl FnOnce() -> T) {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap();
     assert!(message.contains(expected), "expected {expected:?} in {message:?}");
-}
-
-fn on_one_thread(f: impl FnOnce(Exec<'_>)) {
-    let team = Team::new(1).unwrap();
-    f(Exec { simd: Simd::best(), team: &team });
 }
 
 /// Rows of `width` values, one after the other.
@@ -105,6 +105,41 @@ fn outputs_bias_and_scratch_have_room_for_whole_strips() {
     refused("a bias of 32 values", || on("f32", 64, 32, 31, 4, 0));
     refused("5 inputs per row for 4", || on("f32", 64, 32, 32, 5, 0));
     refused("scratch of 3 words", || on("bf16", 64, 32, 32, 4, 3));
+}
+
+#[test]
+fn a_group_has_layers_of_one_shape_and_a_row_for_each_choice() {
+    let w8 = Format::parse("w8").unwrap();
+    let (matrix, other) = (Matrix::zeroed(w8, 16, 128).unwrap(), Matrix::zeroed(w8, 16, 256).unwrap());
+    let floats = Matrix::zeroed(Format::F32, 16, 128).unwrap();
+    let apart = Matrix::with_outliers(w8, 16, 128, vec![3]).unwrap();
+    let on = |layers: &[(&Matrix, usize)], chosen: &[u32], short: usize| {
+        let layers: Vec<LayerRows<'_>> =
+            layers.iter().map(|&(matrix, rows)| LayerRows { matrix, bias: None, rows }).collect();
+        let choices: Vec<Choice> = chosen.iter().map(|&row| Choice { expert: 0, row, weight: 1.0 }).collect();
+        let (x, mut y) = (vec![0.0; 2 * 128], vec![0.0; 3 * 16]);
+        let mut scratch = vec![0; grouped_scratch_words(matrix.shape(), 3) - short];
+        let (x, mut y) = (rows(&x, 128), rows_mut(&mut y, 16));
+        let function = ActivationFunction::None;
+        on_one_thread(|exec| {
+            linear_grouped(exec, &layers, x, Some(&choices), &mut y, function, &mut scratch);
+        });
+    };
+    on(&[(&matrix, 2), (&matrix, 1)], &[0, 1, 1], 0);
+    refused("shapes of layers", || on(&[(&matrix, 2), (&other, 1)], &[0, 1, 1], 0));
+    refused("integers without outliers, not f32", || on(&[(&floats, 3)], &[0, 1, 1], 0));
+    refused("integers without outliers, not w8", || on(&[(&apart, 3)], &[0, 1, 1], 0));
+    refused("a layer without rows", || on(&[(&matrix, 3), (&matrix, 0)], &[0, 1, 1], 0));
+    refused("rows", || on(&[(&matrix, 2)], &[0, 1, 1], 0));
+    refused("choices", || on(&[(&matrix, 3)], &[0, 1], 0));
+    refused("rows below 2", || on(&[(&matrix, 3)], &[0, 1, 2], 0));
+    refused("words for 3 rows", || on(&[(&matrix, 3)], &[0, 1, 1], 1));
+    refused("33 layers", || on(&[(&matrix, 1); 33], &[0; 33], 0));
+    let choices = [Choice { expert: 0, row: 2, weight: 1.0 }];
+    let (y, mut out) = (vec![0.0; 4], vec![0.0; 8]);
+    on_one_thread(|exec| {
+        refused("rows below 2", || add_weighted(exec, &choices, rows(&y, 4), &mut rows_mut(&mut out, 4)));
+    });
 }
 
 #[test]

@@ -8,10 +8,12 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 #[cfg(target_os = "linux")]
-use super::range::{self, Piece};
-use super::{ALIGN, OutOfMemory};
+use super::count_down;
 #[cfg(target_os = "linux")]
-use super::{HUGE_PAGE, count_down, count_up, map_pages};
+use super::mapping::Mapping;
+#[cfg(target_os = "linux")]
+use super::range::{self, Piece};
+use super::{ALIGN, OutOfMemory, Pages, count_up};
 
 mod sealed {
     /// Types for which every bit pattern is valid, zero included.
@@ -22,15 +24,6 @@ mod sealed {
     impl Plain for f32 {}
 }
 pub use sealed::Plain;
-
-/// The kind of pages that a large buffer requests. The system may provide others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pages {
-    /// Huge ones.
-    Huge,
-    /// The ordinary ones.
-    Small,
-}
 
 /// Some consecutive bytes of a file.
 #[derive(Clone, Copy, Debug)]
@@ -52,31 +45,22 @@ pub struct Buffer<T: Plain> {
 }
 
 /// Where a buffer lies.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 enum Place {
     /// In memory of the allocator; nowhere if the buffer is empty.
     Heap,
-    /// In a mapping of its own.
-    Own(Mapping),
+    /// In a mapping of its own, which the counters include or not.
+    #[cfg(target_os = "linux")]
+    Own { _mapping: Mapping, counted: bool },
     /// In a range with others.
     #[cfg(target_os = "linux")]
-    Shared(#[expect(dead_code, reason = "its end is what counts")] Piece),
-}
-
-/// The mapping that holds a buffer.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-struct Mapping {
-    base: NonNull<u8>,
-    /// Its length.
-    whole: usize,
-    /// Whether the counters include the buffer.
-    counted: bool,
+    Shared { _piece: Piece },
 }
 
 /// Buffers of at least this many bytes share ranges on huge pages, up to [`range::LARGEST`].
 #[cfg(target_os = "linux")]
 const SHARE_FROM: usize = 8 << 10;
 /// Buffers of at least this many bytes get a mapping of their own if they do not share one.
+#[cfg(target_os = "linux")]
 const MAP_FROM: usize = 1 << 20;
 
 // SAFETY: a buffer owns its memory; `T` is plain data.
@@ -96,19 +80,9 @@ impl<T: Plain> Buffer<T> {
         if bytes == 0 {
             return Ok(Self { start: NonNull::dangling(), len, place: Place::Heap, owns: PhantomData });
         }
-        #[cfg(target_os = "linux")]
-        if pages == Pages::Huge
-            && (SHARE_FROM..=range::LARGEST).contains(&bytes)
-            && let Some((start, piece)) = range::take(bytes)
-        {
+        if let Some((start, place)) = place_on(pages, bytes)? {
             count_up(bytes);
-            let place = Place::Shared(piece);
             return Ok(Self { start: start.cast(), len, place, owns: PhantomData });
-        }
-        if bytes >= MAP_FROM
-            && let Some(buffer) = Self::mapped(len, bytes, pages)?
-        {
-            return Ok(buffer);
         }
         let layout = Layout::from_size_align(bytes, ALIGN).map_err(|_| OutOfMemory { bytes })?;
         // SAFETY: the layout has a size above zero.
@@ -121,31 +95,6 @@ impl<T: Plain> Buffer<T> {
         let mut buffer = Self::zeroed(values.len())?;
         buffer.copy_from_slice(values);
         Ok(buffer)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn mapped(len: usize, bytes: usize, pages: Pages) -> Result<Option<Self>, OutOfMemory> {
-        let whole = bytes.checked_add(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
-        let base = map_pages(whole).ok_or(OutOfMemory { bytes })?;
-        let skip = base.align_offset(HUGE_PAGE);
-        let advice = match pages {
-            Pages::Huge => libc::MADV_HUGEPAGE,
-            Pages::Small => libc::MADV_NOHUGEPAGE,
-        };
-        // SAFETY: `skip + bytes <= whole`; advice cannot change contents. Its failure only costs speed.
-        let start = unsafe {
-            libc::madvise(base.add(skip).as_ptr().cast(), bytes, advice);
-            base.add(skip)
-        };
-        count_up(bytes);
-        let place = Place::Own(Mapping { base, whole, counted: true });
-        Ok(Some(Self { start: start.cast(), len, place, owns: PhantomData }))
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    #[allow(clippy::unnecessary_wraps)]
-    fn mapped(_len: usize, _bytes: usize, _pages: Pages) -> Result<Option<Self>, OutOfMemory> {
-        Ok(None)
     }
 
     /// The contents of some stretches of files, one after the other, mapped instead of copied: the memory is that of the
@@ -174,7 +123,8 @@ impl<T: Plain> Buffer<T> {
         };
         let base = map(std::ptr::null_mut(), whole, libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)?;
         // From here on, the mapping is undone when the buffer is dropped.
-        let place = Place::Own(Mapping { base, whole, counted: false });
+        // SAFETY: made above for this buffer.
+        let place = Place::Own { _mapping: unsafe { Mapping::owning(base, whole) }, counted: false };
         let len = whole / size_of::<T>();
         let buffer = Self { start: base.cast(), len, place, owns: PhantomData };
         let mut at = 0;
@@ -218,6 +168,29 @@ impl<T: Plain> Buffer<T> {
     }
 }
 
+/// Zeros on the given kind of pages; `None` if the buffer is so small that the allocator decides.
+#[cfg(target_os = "linux")]
+fn place_on(pages: Pages, bytes: usize) -> Result<Option<(NonNull<u8>, Place)>, OutOfMemory> {
+    if pages == Pages::Huge
+        && (SHARE_FROM..=range::LARGEST).contains(&bytes)
+        && let Some((start, piece)) = range::take(bytes)
+    {
+        return Ok(Some((start, Place::Shared { _piece: piece })));
+    }
+    if bytes < MAP_FROM {
+        return Ok(None);
+    }
+    let (mapping, start) = Mapping::zeros(bytes, pages).ok_or(OutOfMemory { bytes })?;
+    Ok(Some((start, Place::Own { _mapping: mapping, counted: true })))
+}
+
+/// Pages are asked for on Linux only.
+#[cfg(not(target_os = "linux"))]
+#[allow(clippy::unnecessary_wraps)]
+fn place_on(_pages: Pages, _bytes: usize) -> Result<Option<(NonNull<u8>, Place)>, OutOfMemory> {
+    Ok(None)
+}
+
 impl<T: Plain> Drop for Buffer<T> {
     fn drop(&mut self) {
         let bytes = self.bytes();
@@ -226,17 +199,9 @@ impl<T: Plain> Drop for Buffer<T> {
         }
         match &self.place {
             #[cfg(target_os = "linux")]
-            Place::Shared(_) => count_down(bytes),
+            Place::Own { counted: false, .. } => {}
             #[cfg(target_os = "linux")]
-            Place::Own(mapping) => {
-                // SAFETY: the mapping was made for this buffer and nothing else refers to it.
-                unsafe { libc::munmap(mapping.base.as_ptr().cast(), mapping.whole) };
-                if mapping.counted {
-                    count_down(bytes);
-                }
-            }
-            #[cfg(not(target_os = "linux"))]
-            Place::Own(_) => {}
+            Place::Own { .. } | Place::Shared { .. } => count_down(bytes),
             Place::Heap => {
                 let layout = Layout::from_size_align(bytes, ALIGN).expect("the layout it was made with");
                 // SAFETY: allocated in `zeroed` with this layout.
@@ -275,7 +240,7 @@ mod tests {
 
     #[test]
     fn buffers_are_zeroed_aligned_and_writable() {
-        for len in [0usize, 1, 63, 1000, 1 << 14, MAP_FROM, (32 << 20) / 4 + 1] {
+        for len in [0usize, 1, 63, 1000, 1 << 14, 1 << 20, (32 << 20) / 4 + 1] {
             let mut b = Buffer::<f32>::zeroed(len).unwrap();
             assert_eq!(b.len(), len);
             assert!(b.iter().all(|&x| x == 0.0));

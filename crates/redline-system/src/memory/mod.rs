@@ -5,16 +5,17 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
-#[cfg(target_os = "linux")]
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 mod buffer;
 #[cfg(target_os = "linux")]
+mod mapping;
+#[cfg(target_os = "linux")]
 mod range;
 
-pub use self::buffer::{Buffer, FileBytes, Pages, Plain};
+pub use self::buffer::{Buffer, FileBytes, Plain};
 
+#[cfg(target_os = "linux")]
 const HUGE_PAGE: usize = 2 << 20;
 const ALIGN: usize = 64;
 
@@ -157,14 +158,13 @@ impl fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// Maps anonymous memory, all zeros, at an address of the kernel's choice.
-#[cfg(target_os = "linux")]
-fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping, which changes none that exists.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
-    if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()) }
+/// The kind of pages that a large buffer requests. The system may provide others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pages {
+    /// Huge ones.
+    Huge,
+    /// The ordinary ones.
+    Small,
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{ALIGN, HUGE_PAGE, map_pages};
+use super::mapping::Mapping;
+use super::{ALIGN, HUGE_PAGE, Pages};
 
 /// Number of bytes of a range. They are reserved, but take memory only when they are written.
 const RANGE: usize = 256 << 20;
@@ -18,9 +19,8 @@ pub(super) const LARGEST: usize = 32 << 20;
 
 /// Addresses that were asked to be on huge pages.
 struct Range {
-    /// The mapping.
-    base: NonNull<u8>,
-    whole: usize,
+    /// Undone with the range.
+    _mapping: Mapping,
     /// The first huge page in it.
     start: NonNull<u8>,
     /// For each huge page, the number of its buffers, and one more while others may follow.
@@ -92,17 +92,9 @@ impl Drop for Piece {
 
 impl Range {
     fn new(bytes: usize) -> Option<Self> {
-        let whole = bytes + HUGE_PAGE;
-        let base = map_pages(whole)?;
-        let skip = base.align_offset(HUGE_PAGE);
-        // SAFETY: `skip + bytes <= whole`; advice cannot change contents. Its failure only costs speed.
-        let start = unsafe {
-            let start = base.add(skip);
-            libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
-            start
-        };
+        let (mapping, start) = Mapping::zeros(bytes, Pages::Huge)?;
         let holders = (0..bytes / HUGE_PAGE).map(|_| AtomicU32::new(1)).collect();
-        Some(Self { base, whole, start, holders })
+        Some(Self { _mapping: mapping, start, holders })
     }
 
     fn bytes(&self) -> usize {
@@ -131,13 +123,6 @@ impl Range {
                 libc::madvise(first.as_ptr().cast(), pages.len() * HUGE_PAGE, libc::MADV_DONTNEED);
             }
         }
-    }
-}
-
-impl Drop for Range {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made for this range, and nothing else refers to it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.whole) };
     }
 }
 

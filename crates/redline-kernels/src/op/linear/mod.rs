@@ -54,15 +54,8 @@ pub fn linear(
     variant: Variant,
     scratch: &mut [u32],
 ) {
-    let padded = w.strips() * LANES;
-    assert!(x.width == w.cols() && x.width > 0, "{} inputs per row for {}", x.width, w.cols());
     assert_eq!(x.rows, y.rows, "rows");
-    assert!(
-        y.rows == 0 || (y.rows - 1) * y.stride + padded <= y.data.len(),
-        "outputs need {padded} values a row"
-    );
-    assert!(y.stride >= padded || y.rows <= 1, "stride {} holds {padded} outputs", y.stride);
-    assert!(epilogue.bias.is_none_or(|b| b.len() >= padded), "a bias of {padded} values");
+    check(w, x, y, epilogue.bias);
     assert!(scratch.len() >= scratch_words(w.shape(), x.rows), "scratch of {} words", scratch.len());
     if x.rows == 0 {
         return;
@@ -75,6 +68,18 @@ pub fn linear(
     } else {
         floats::run(exec, w, x, outputs, loras, variant, scratch);
     }
+}
+
+/// Panics unless rows of `x` are inputs of a layer with these weights, and `y` and the bias hold whole strips.
+fn check(w: &Matrix, x: Rows<'_>, y: &RowsMut<'_>, bias: Option<&[f32]>) {
+    let padded = w.strips() * LANES;
+    assert!(x.width == w.cols() && x.width > 0, "{} inputs per row for {}", x.width, w.cols());
+    assert!(
+        y.rows == 0 || (y.rows - 1) * y.stride + padded <= y.data.len(),
+        "outputs need {padded} values a row"
+    );
+    assert!(y.stride >= padded || y.rows <= 1, "stride {} holds {padded} outputs", y.stride);
+    assert!(bias.is_none_or(|b| b.len() >= padded), "a bias of {padded} values");
 }
 
 /// The destination of results.

@@ -1,15 +1,15 @@
 //! Grouped linear layers (a grouped GEMM): several of one shape, each on rows of its own, such as experts of a mixture. As separate
 //! layers, each would be too small for many threads, and all threads would wait at its end.
 
-use redline_simd::{LANES, Simd, TILE_BYTES};
+use redline_simd::{LANES, Simd};
 
 use super::tile::tile_rows;
-use super::{Job, dot_layout, part};
+use super::{Job, dot_layout, from_cache_line, part};
 use crate::matrix::MatrixShape;
 use crate::op::activation::ActivationFunction;
 use crate::op::experts::Choice;
-use crate::op::linear::{Epilogue, Outputs, Variant};
-use crate::op::quantise::{InputLayout, Inputs, quantise_units};
+use crate::op::linear::{self, Epilogue, Outputs, Variant};
+use crate::op::quantise::{Groups, InputLayout, Inputs};
 use crate::threads::Disjoint;
 use crate::{Exec, Matrix, Rows, RowsMut};
 
@@ -40,7 +40,7 @@ pub fn grouped_scratch_words(shape: MatrixShape, rows: usize) -> usize {
 }
 
 /// `y[r] = activation(W x[r] + b)`, where the first rows belong to the first layer, the next to the second, and so on. With `choices`,
-/// one for each row, the input of row r is not `x[r]` but `x[choices[r].row]`. Every row has the bits that [`super::super::linear`]
+/// one for each row, the input of row r is not `x[r]` but `x[choices[r].row]`. Every row has the bits that [`linear`](linear::linear)
 /// gives it.
 ///
 /// There are 1 to [`MOST_LAYERS`] layers, all of one shape, for which [`can_group`] is true. Rows of `y` are written up to the next
@@ -76,9 +76,7 @@ pub fn linear_grouped(
         end = end.max(places[i] + layout(exec.simd, layer).words());
         row += layer.rows;
     }
-    // Inputs start at a cache line.
-    let line = scratch.as_ptr().align_offset(TILE_BYTES).min(LANES);
-    let words = &mut scratch[line..line + end];
+    let words = &mut from_cache_line(scratch)[..end];
     quantise_each(exec, layers, &inputs, &places, words);
     let words = &*words;
     let outputs = Disjoint::new(y.data);
@@ -89,18 +87,8 @@ pub fn linear_grouped(
         let epilogue = Epilogue { loras: &[], bias: layer.bias, activation };
         let of_layer = Disjoint::at(outputs.get().wrapping_add(row * y.stride));
         row += layer.rows;
-        Some(Job {
-            simd: exec.simd,
-            matrix: layer.matrix,
-            layout,
-            summed_k: layout.summed_k,
-            inputs: &words[places[i]..],
-            starts: None,
-            apart: &[],
-            outputs: Outputs { y: of_layer, stride: y.stride, epilogue },
-            resume: false,
-            areas: None,
-        })
+        let outputs = Outputs { y: of_layer, stride: y.stride, epilogue };
+        Some(Job::new(exec.simd, layer.matrix, layout, &words[places[i]..], outputs))
     });
     let strips = first.strips();
     let distribution = Variant::Dot.distribution(first, y.rows.div_ceil(layers.len()));
@@ -144,7 +132,8 @@ fn quantise_each(
             if !some.is_empty() {
                 let out = Disjoint::at(out.get().wrapping_add(places[i]));
                 let units = some.start - first..some.end - first;
-                quantise_units(exec.simd, layout, layers[i].matrix.format(), inputs[i], out, units);
+                let (format, x) = (layers[i].matrix.format(), inputs[i]);
+                exec.simd.run_common(Groups { layout, format, x, skip: &[], out, units });
             }
             first = end;
         }
@@ -156,12 +145,11 @@ fn check(layers: &[LayerRows<'_>], x: Rows<'_>, choices: Option<&[Choice]>, y: &
     assert!(layers.len() <= MOST_LAYERS, "{} layers", layers.len());
     let shape = layers[0].matrix.shape();
     assert!(can_group(shape), "integers without outliers, not {}", shape.format);
-    let padded = layers[0].matrix.strips() * LANES;
     for layer in layers {
         assert_eq!(layer.matrix.shape(), shape, "shapes of layers");
-        assert!(layer.rows > 0 && layer.bias.is_none_or(|bias| bias.len() >= padded), "rows and a bias");
+        assert!(layer.rows > 0, "a layer without rows");
+        linear::check(layer.matrix, x, y, layer.bias);
     }
-    assert!(x.width == shape.cols && x.width > 0, "{} inputs per row for {}", x.width, shape.cols);
     assert_eq!(layers.iter().map(|layer| layer.rows).sum::<usize>(), y.rows, "rows");
     match choices {
         None => assert_eq!(x.rows, y.rows, "rows"),
@@ -170,6 +158,4 @@ fn check(layers: &[LayerRows<'_>], x: Rows<'_>, choices: Option<&[Choice]>, y: &
             assert!(choices.iter().all(|choice| (choice.row as usize) < x.rows), "rows below {}", x.rows);
         }
     }
-    assert!((y.rows - 1) * y.stride + padded <= y.data.len(), "outputs need {padded} values a row");
-    assert!(y.stride >= padded || y.rows <= 1, "stride {} holds {padded} outputs", y.stride);
 }

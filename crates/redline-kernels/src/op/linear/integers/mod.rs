@@ -55,26 +55,12 @@ pub(super) fn run(
     };
     let apart = scratch.len() - x.rows * w.outliers().map_or(0, |outliers| outliers.steps());
     let (inputs, apart) = scratch.split_at_mut(apart);
-    // Inputs start at a cache line, so that no vector of them crosses two lines.
-    let line = inputs.as_ptr().align_offset(TILE_BYTES).min(LANES);
-    let inputs = &mut inputs[line..];
+    let inputs = from_cache_line(inputs);
     quantise(exec, layout, w.format(), x, w.outlier_columns(), inputs);
     if let Some(outliers) = w.outliers() {
         gather(x, &outliers, apart);
     }
-    let (simd, summed_k) = (exec.simd, layout.summed_k);
-    let job = Job {
-        simd,
-        matrix: w,
-        layout,
-        summed_k,
-        inputs,
-        starts: None,
-        apart,
-        outputs,
-        resume: false,
-        areas: None,
-    };
+    let job = Job { apart, ..Job::new(exec.simd, w, layout, inputs, outputs) };
     let run = |job| match tiles {
         Some(tiles) => tiles::run(exec, tiles, variant, job),
         None => {
@@ -90,6 +76,12 @@ pub(super) fn run(
         let areas = lora::shrink(exec, tiles, job, loras, rest);
         run(Job { areas: Some(&areas), ..job });
     }
+}
+
+/// The words from a cache line on, so that no vector of inputs crosses two lines. At most sixteen are left out.
+fn from_cache_line(words: &mut [u32]) -> &mut [u32] {
+    let line = words.as_ptr().align_offset(TILE_BYTES).min(LANES);
+    &mut words[line..]
 }
 
 /// The inputs of the outlier columns as pairs of bf16, `[rows][steps]`.
@@ -122,6 +114,31 @@ struct Job<'a> {
     resume: bool,
     /// Updates, whose inputs have been computed.
     areas: Option<&'a Areas<'a>>,
+}
+
+impl<'a> Job<'a> {
+    /// A whole layer without outlier columns and updates.
+    fn new(
+        simd: Simd,
+        matrix: &'a Matrix,
+        layout: InputLayout,
+        inputs: &'a [u32],
+        outputs: Outputs<'a>,
+    ) -> Self {
+        let summed_k = layout.summed_k;
+        Self {
+            simd,
+            matrix,
+            layout,
+            summed_k,
+            inputs,
+            starts: None,
+            apart: &[],
+            outputs,
+            resume: false,
+            areas: None,
+        }
+    }
 }
 
 /// Bytes of a tile's inputs that stay in the first-level cache while strips pass over them.

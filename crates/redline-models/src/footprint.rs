@@ -190,6 +190,17 @@ impl Footprint {
 
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
     pub fn arena_size(&self, rows: usize, outputs: usize) -> ArenaSize {
+        let size = self.size(rows, outputs);
+        let of_spans = self.layers.iter().map(|layer| attention::scratch_words(layer.head_dim)).max();
+        ArenaSize { words: size.words.max(of_spans.unwrap_or(0)), ..size }
+    }
+
+    /// Memory for up to `rows` tokens of a pass, without logits, that one thread runs: it divides no spans of attention among several.
+    pub(crate) fn part_size(&self, rows: usize) -> ArenaSize {
+        self.size(rows, 0)
+    }
+
+    fn size(&self, rows: usize, outputs: usize) -> ArenaSize {
         let hidden = padded(self.hidden);
         let AdapterLimits { rank, uses } = self.adapters;
         let linear_words = |shape, rows| {
@@ -213,7 +224,6 @@ impl Footprint {
             let experts = layer.experts.as_ref();
             values = values.max(of_every_row + experts.map_or(0, |experts| experts.values(rows)));
             choices = choices.max(experts.map_or(0, |experts| experts.top_k));
-            words = words.max(attention::scratch_words(layer.head_dim));
             words = words.max(experts.map_or(0, |experts| experts.words(rows)));
             let of_experts = experts.into_iter().flat_map(|experts| &experts.shapes);
             for shape in layer.linears.iter().flat_map(|(_, shapes)| shapes).chain(of_experts) {

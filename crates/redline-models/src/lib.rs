@@ -24,6 +24,7 @@ mod labels;
 mod load;
 pub mod model;
 mod packing;
+mod pass;
 mod place;
 pub mod plan;
 pub mod profile;

@@ -1,16 +1,16 @@
-//! A loaded model: the decoder, its head, and how a batch runs through them.
+//! A loaded model: the decoder and its head. How a batch runs through them, `pass.rs` says.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use redline_kernels::op::attention::AttentionShape;
-use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape, Segment};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape};
 use redline_kernels::op::linear::Variant;
-use redline_kernels::{Buffer, Exec, Format, Matrix, OutOfMemory};
+use redline_kernels::{Buffer, Format, Matrix, OutOfMemory};
 
 use crate::activation::{ActivationId, ActivationName};
 use crate::adapter::AdapterBuilder;
-use crate::adapter::resident::{AdapterLimits, AdapterRows, Adapters, HeadUpdates, loras_of, of_wanted};
+use crate::adapter::resident::{AdapterLimits, Adapters, HeadUpdates, loras_of};
 use crate::block::decoder::{Decoder, Layer};
 use crate::block::ffn::Ffn;
 use crate::block::linear::Linear;
@@ -18,10 +18,10 @@ use crate::block::norm::Norm;
 use crate::block::pooled::Classifier;
 use crate::block::rotation::Rotation;
 use crate::footprint::Footprint;
-use crate::kv::{KvCache, SeqId};
-use crate::plan::{Plan, Site};
+use crate::kv::SeqId;
+use crate::plan::Site;
 use crate::spec::{DecoderSpec, LogitSpec, Objective};
-use crate::step::{Act, Arena, ArenaSize, Step, StepInput, Wanted, Watchers};
+use crate::step::{Act, ArenaSize, Step};
 
 /// Some rows of the head.
 #[derive(Debug)]
@@ -112,8 +112,8 @@ pub struct BatchPart {
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     tokens: Vec<u32>,
-    positions: Vec<u32>,
-    types: Vec<u32>,
+    pub(crate) positions: Vec<u32>,
+    pub(crate) types: Vec<u32>,
     parts: Vec<BatchPart>,
 }
 
@@ -142,7 +142,7 @@ impl Batch {
 
     /// The row of each token in a table of learned positions that counts no tokens `padding`, which have the row `row`. Sequences
     /// are whole.
-    fn places(&self, (padding, row): (u32, u32)) -> Vec<u32> {
+    pub(crate) fn places(&self, (padding, row): (u32, u32)) -> Vec<u32> {
         let mut places = Vec::with_capacity(self.tokens.len());
         for part in &self.parts {
             let mut next = 0;
@@ -343,72 +343,6 @@ impl Model {
         self.rotations.iter().map(|rotation| rotation.table.computed()).max().unwrap_or(0)
     }
 
-    /// Runs a batch, passes the last residual stream of the rows `wanted` (ascending) to `read` together with the pass, and
-    /// records the tokens as stored. If the pass is watched, all rows run to the end, and the residual stream holds all of
-    /// them. Room must be reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
-    pub fn run<T>(
-        &mut self,
-        exec: Exec<'_>,
-        arena: &mut Arena,
-        kv: &mut KvCache,
-        (batch, wanted): (&Batch, &[usize]),
-        plan: Option<&Plan>,
-        watchers: Watchers<'_>,
-        read: impl FnOnce(&Self, Act, &mut Step<'_>) -> T,
-    ) -> T {
-        // Earlier positions of a sequence were computed when they ran, so at most the rows of this pass are new.
-        if let Some(last) = batch.positions.iter().max() {
-            for rotation in &mut self.rotations {
-                rotation.table.compute(*last as usize + 1);
-            }
-        }
-        let model = &*self;
-        let (pages, tables) = kv.split();
-        let mut segments = Vec::with_capacity(batch.parts.len());
-        let mut adapters = Vec::new();
-        let mut first_row = 0;
-        for part in &batch.parts {
-            let BatchPart { sequence, start, tokens: rows, attention, adapters: uses } = part;
-            let (start, rows) = (*start, *rows);
-            segments.push(Segment {
-                pages: tables.of(*sequence),
-                start,
-                first_row,
-                rows,
-                attention: *attention,
-            });
-            if !uses.is_empty() {
-                adapters.push(AdapterRows { rows: first_row..first_row + rows, uses });
-            }
-            first_row += rows;
-        }
-        let last = self.decoder.layers.last();
-        let narrowed =
-            narrowed(&segments, wanted, last.is_some_and(|it| it.attention.shape.window.is_some()));
-        let wanted_adapters = of_wanted(&adapters, wanted);
-        let segments = pages.check(&segments);
-        let places = model.spec.padding().map(|padding| batch.places(padding));
-        let input = StepInput {
-            tokens: &batch.tokens,
-            positions: &batch.positions,
-            places: places.as_deref().unwrap_or(&batch.positions),
-            types: &batch.types,
-            segments,
-            wanted: Wanted { rows: wanted, segments: &narrowed, adapters: &wanted_adapters },
-            adapters: &adapters,
-            kv: pages,
-            plan,
-            watchers,
-        };
-        let mut step = Step::new(exec, arena, &model.rotations, input);
-        let x = model.decoder.forward(&mut step);
-        let out = read(model, x, &mut step);
-        for part in &batch.parts {
-            kv.store(part.sequence, part.start + part.tokens);
-        }
-        out
-    }
-
     /// The final states of the rows `rows` of `x`, `[rows, hidden]`.
     pub fn states(&self, x: Act, rows: &[usize], s: &mut Step<'_>) -> Act {
         let x = s.gather(x, rows);
@@ -451,33 +385,6 @@ impl Model {
         s.show(ActivationName::Logits, logits);
         logits
     }
-}
-
-/// Segments for the rows `wanted` (ascending) only, with row numbers counted among them, for a layer with or without a window.
-fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize], has_window: bool) -> Vec<Segment<'a>> {
-    let mut all: Vec<Segment<'a>> = Vec::new();
-    let mut rest = wanted;
-    let mut first_row = 0;
-    for segment in segments {
-        let count = rest.partition_point(|row| *row < segment.first_row + segment.rows);
-        let (own, later) = rest.split_at(count);
-        rest = later;
-        let runs: Vec<&[usize]> = match segment.attention {
-            // What these rows see does not depend on their positions.
-            AttentionMask::Bidirectional(_) if !has_window => own.chunks(own.len().max(1)).collect(),
-            _ => own.chunk_by(|a, b| a + 1 == *b).collect(),
-        };
-        for run in runs {
-            let rows = run.len();
-            let start = match segment.attention {
-                AttentionMask::Bidirectional(keys) if !has_window => keys - rows,
-                _ => segment.start + run[0] - segment.first_row,
-            };
-            all.push(Segment { start, first_row, rows, ..*segment });
-            first_row += rows;
-        }
-    }
-    all
 }
 
 impl Model {

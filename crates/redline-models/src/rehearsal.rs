@@ -6,7 +6,7 @@ use redline_kernels::{Exec, Matrix, Rows, RowsMut};
 use crate::block::linear::Linear;
 use crate::model::Model;
 use crate::plan::{Plan, Site};
-use crate::step::{Arena, padded};
+use crate::step::{Arena, ArenaPart, padded};
 
 impl Model {
     /// The weights at a site in the given layer, modulo the number of layers; none without layers.
@@ -50,7 +50,7 @@ impl Model {
     ) {
         for matrix in self.matrices_at(site, layer) {
             let (width, outputs) = (padded(matrix.cols()), padded(matrix.rows()));
-            let (values, words) = arena.parts();
+            let ArenaPart { values, words, .. } = arena.whole();
             let (x, y) = values.split_at_mut(rows * width);
             for (i, value) in x.iter_mut().enumerate() {
                 *value = (i % 127) as f32 / 64.0 - 1.0;

@@ -5,10 +5,10 @@
 
 use redline_kernels::op::activation::{Gating, gate};
 use redline_kernels::op::add::add;
-use redline_kernels::op::attention::{AttentionShape, attention};
+use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted, choose, gate as gate_rows, gather};
-use redline_kernels::op::kv::{CheckedSegments, KvPages, Segment};
+use redline_kernels::op::kv::{PartPages, Segment};
 use redline_kernels::op::linear::{
     Epilogue, LayerRows, LoraRows, MOST_LAYERS, Variant, linear, linear_grouped,
 };
@@ -145,9 +145,36 @@ impl Arena {
         self.choices.fill(Choice { expert: u32::MAX, row: u32::MAX, weight: f32::NAN });
     }
 
-    /// The values and the words.
-    pub(crate) fn parts(&mut self) -> (&mut [f32], &mut [u32]) {
-        (&mut self.values, &mut self.words)
+    /// All of it.
+    pub(crate) fn whole(&mut self) -> ArenaPart<'_> {
+        let Self { values, words, choices } = self;
+        ArenaPart { values, words, choices }
+    }
+}
+
+/// A part of an [`Arena`].
+#[derive(Debug)]
+pub(crate) struct ArenaPart<'a> {
+    pub(crate) values: &'a mut [f32],
+    pub(crate) words: &'a mut [u32],
+    choices: &'a mut [Choice],
+}
+
+impl ArenaPart<'_> {
+    /// The same part, for a shorter time.
+    pub(crate) fn borrow(&mut self) -> ArenaPart<'_> {
+        let Self { values, words, choices } = self;
+        ArenaPart { values, words, choices }
+    }
+
+    /// Cuts off a part of this size, and leaves the rest; `None` if there is not enough memory.
+    pub(crate) fn take(&mut self, size: ArenaSize) -> Option<Self> {
+        /// Values and words of a cache line.
+        const LINE: usize = 16;
+        let values = self.values.split_off_mut(..size.values.next_multiple_of(LINE))?;
+        let words = self.words.split_off_mut(..size.words.next_multiple_of(LINE))?;
+        let choices = self.choices.split_off_mut(..size.choices)?;
+        Some(Self { values, words, choices })
     }
 }
 
@@ -162,26 +189,32 @@ pub struct Watchers<'a> {
     pub profile: Option<&'a mut Profile>,
 }
 
+impl Watchers<'_> {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        let Self { observations, activations, profile } = self;
+        observations.is_none() && activations.is_none() && profile.is_none()
+    }
+}
+
 /// One pass: the batch, its keys and values, and the memory for its activations.
 pub struct Step<'a> {
     exec: Exec<'a>,
-    arena: &'a mut Arena,
+    arena: ArenaPart<'a>,
     /// Number of values of the arena that are allocated.
     used: usize,
     tokens: &'a [u32],
     positions: &'a [u32],
     places: &'a [u32],
     types: &'a [u32],
-    /// Segments whose keys and values are stored: the whole batch.
-    stored: CheckedSegments<'a>,
-    /// Segments whose queries attend: the same, or in the last layer only the wanted rows ([`Step::narrow`]).
+    /// Segments whose queries attend: those that are stored, or in the last layer only the wanted rows ([`Step::narrow`]).
     segments: &'a [Segment<'a>],
     wanted: Wanted<'a>,
     /// Adapters of the rows that layers run on: those of the whole batch, or in the end of the wanted rows.
     adapters: &'a [AdapterRows<'a>],
     /// Updates of the current layer.
     loras: Vec<LoraRows<'a>>,
-    kv: &'a mut KvPages,
+    kv: PartPages<'a>,
     rotations: &'a [Rotation],
     plan: Option<&'a Plan>,
     /// The current layer.
@@ -214,14 +247,12 @@ pub struct StepInput<'a> {
     pub places: &'a [u32],
     /// Token type of each row.
     pub types: &'a [u32],
-    /// The segments of the batch; every row belongs to exactly one.
-    pub segments: CheckedSegments<'a>,
     /// The rows that are needed after the last layer.
     pub wanted: Wanted<'a>,
     /// The adapters of rows that have some, in the order of the rows.
     pub(crate) adapters: &'a [AdapterRows<'a>],
-    /// Keys and values.
-    pub kv: &'a mut KvPages,
+    /// The segments of the batch, of which every row belongs to exactly one, and their keys and values.
+    pub kv: PartPages<'a>,
     /// The plan for linear layers; a layer that it does not cover runs in the estimated variant.
     pub plan: Option<&'a Plan>,
     /// Observers of the pass.
@@ -231,12 +262,11 @@ pub struct StepInput<'a> {
 impl<'a> Step<'a> {
     pub(crate) fn new(
         exec: Exec<'a>,
-        arena: &'a mut Arena,
+        arena: ArenaPart<'a>,
         rotations: &'a [Rotation],
         input: StepInput<'a>,
     ) -> Self {
-        let StepInput { tokens, positions, places, types, segments, wanted, adapters, kv, plan, watchers } =
-            input;
+        let StepInput { tokens, positions, places, types, wanted, adapters, kv, plan, watchers } = input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
         Self {
             exec,
@@ -246,8 +276,7 @@ impl<'a> Step<'a> {
             positions,
             places,
             types,
-            stored: segments,
-            segments: segments.get(),
+            segments: kv.segments(),
             wanted,
             adapters,
             loras: Vec::with_capacity(adapters.iter().map(|part| part.uses.len()).sum()),
@@ -308,7 +337,7 @@ impl<'a> Step<'a> {
     }
 
     /// Borrows `from` for reading, and `to` with its padding for writing. They must not overlap.
-    fn input_and_output(values: &mut Buffer<f32>, from: Act, to: Act) -> (Rows<'_>, RowsMut<'_>) {
+    fn input_and_output(values: &mut [f32], from: Act, to: Act) -> (Rows<'_>, RowsMut<'_>) {
         // Linear layers write whole strips.
         let last = to.rows.saturating_sub(1) * to.stride + padded(to.width);
         let whole = to.start..to.start + last;
@@ -402,7 +431,7 @@ impl<'a> Step<'a> {
                     (0..rows.len()).for_each(|r| t.row(r).iter_mut().for_each(|t| *t *= scale));
                 }
                 let update = self.head(t, up, None, &[]);
-                let (from, mut to) = Self::input_and_output(&mut self.arena.values, update, x);
+                let (from, mut to) = Self::input_and_output(self.arena.values, update, x);
                 add(self.exec, &mut to, from, 1.0);
                 for (r, gains) in (0..rows.len()).filter_map(|r| Some((r, gains.as_ref()?))) {
                     to.row(r).iter_mut().zip(gains.iter()).for_each(|(x, gain)| *x *= gain);
@@ -423,8 +452,8 @@ impl<'a> Step<'a> {
     ) {
         let variant = variant.unwrap_or_else(|| Variant::estimate(self.exec.simd, matrix, x.rows));
         let timed = self.begin(|| Operation::linear(site, x.rows, matrix, variant));
-        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
-        linear(self.exec, matrix, from, &mut to, epilogue, variant, &mut self.arena.words);
+        let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
+        linear(self.exec, matrix, from, &mut to, epilogue, variant, self.arena.words);
         self.end(timed);
     }
 
@@ -432,7 +461,7 @@ impl<'a> Step<'a> {
     pub fn norm(&mut self, x: Act, norm: &Norm) -> Act {
         let y = self.alloc(x.rows, x.width);
         let timed = self.begin(|| Operation::of("norm", x.rows, x.width));
-        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
+        let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
         norm.apply(self.exec, from, &mut to);
         self.end(timed);
         self.show(norm.name, y);
@@ -469,7 +498,7 @@ impl<'a> Step<'a> {
     /// `x += factor * a`.
     pub fn add_to(&mut self, x: Act, a: Act, factor: f32) {
         let timed = self.begin(|| Operation::of("add", x.rows, x.width));
-        let (from, mut to) = Self::input_and_output(&mut self.arena.values, a, x);
+        let (from, mut to) = Self::input_and_output(self.arena.values, a, x);
         add(self.exec, &mut to, from, factor);
         self.end(timed);
     }
@@ -496,7 +525,7 @@ impl<'a> Step<'a> {
     pub fn gate(&mut self, gating: Gating, gate_up: Act) -> Act {
         let y = self.alloc(gate_up.rows, gate_up.width / 2);
         let timed = self.begin(|| Operation::of("gate", y.rows, y.width));
-        let (from, mut to) = Self::input_and_output(&mut self.arena.values, gate_up, y);
+        let (from, mut to) = Self::input_and_output(self.arena.values, gate_up, y);
         gate(self.exec, gating, from, &mut to);
         self.end(timed);
         y
@@ -507,7 +536,7 @@ impl<'a> Step<'a> {
     pub fn choose(&mut self, logits: Act, top_k: usize, normalise: bool) {
         let (exec, rows) = (self.exec, logits.rows);
         let timed = self.begin(|| Operation::of("experts", rows, logits.width));
-        let Arena { values, choices, .. } = &mut *self.arena;
+        let ArenaPart { values, choices, .. } = &mut self.arena;
         let mut logits = RowsMut::new(&mut values[logits.range()], rows, logits.width, logits.stride);
         let choices = &mut choices[..rows * top_k];
         choose(exec, &mut logits, top_k, normalise, choices);
@@ -558,7 +587,7 @@ impl<'a> Step<'a> {
             name: "linear_grouped",
             ..Operation::linear(first.site(), count, matrix, Variant::Dot)
         });
-        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
+        let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
         let choices = &self.arena.choices[rows.first..rows.end];
         let mut layers = [LayerRows { matrix, bias: None, rows: 0 }; MOST_LAYERS];
         let mut experts = 0;
@@ -569,7 +598,7 @@ impl<'a> Step<'a> {
             experts += 1;
         }
         let choices = (inputs == InputsOf::Choices).then_some(choices);
-        let words = &mut self.arena.words;
+        let words = &mut *self.arena.words;
         linear_grouped(self.exec, &layers[..experts], from, choices, &mut to, activation, words);
         self.end(timed);
         y
@@ -578,7 +607,7 @@ impl<'a> Step<'a> {
     /// Sends every row to one expert, with the sigmoid of its value in `x`, `[rows, 1]`, as weight.
     pub fn gate_rows(&mut self, x: Act) -> ExpertRows {
         let timed = self.begin(|| Operation::of("experts", x.rows, 1));
-        let Arena { values, choices, .. } = &mut *self.arena;
+        let ArenaPart { values, choices, .. } = &mut self.arena;
         gate_rows(self.exec, Rows::new(&values[x.range()], x.rows, x.width, x.stride), choices);
         self.end(timed);
         ExpertRows { only: Some(0), first: 0, end: x.rows }
@@ -592,7 +621,7 @@ impl<'a> Step<'a> {
         }
         let y = self.alloc(count, x.width);
         let timed = self.begin(|| Operation::of("gather", count, x.width));
-        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
+        let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
         gather(self.exec, &self.arena.choices[rows.first..rows.end], from, &mut to);
         self.end(timed);
         y
@@ -601,7 +630,7 @@ impl<'a> Step<'a> {
     /// `out[row] += weight * y` for the rows of an expert.
     pub fn add_weighted(&mut self, out: Act, y: Act, rows: ExpertRows) {
         let timed = self.begin(|| Operation::of("add", y.rows, y.width));
-        let (from, mut to) = Self::input_and_output(&mut self.arena.values, y, out);
+        let (from, mut to) = Self::input_and_output(self.arena.values, y, out);
         add_weighted(self.exec, &self.arena.choices[rows.first..rows.end], from, &mut to);
         self.end(timed);
     }
@@ -638,7 +667,7 @@ impl<'a> Step<'a> {
         let timed = self.begin(|| Operation::of("kv_store", k.rows, k.width + v.width));
         let values = &self.arena.values;
         let rows = |x: Act| Rows::new(&values[x.range()], x.rows, x.width, x.stride);
-        self.kv.store(self.exec, layer, self.stored, rows(k), rows(v));
+        self.kv.store(self.exec, layer, rows(k), rows(v));
         self.end(timed);
     }
 
@@ -650,8 +679,8 @@ impl<'a> Step<'a> {
             let keys = segments.iter().map(|segment| segment.start + segment.rows).max();
             Operation { k: keys, ..Operation::of("attention", q.rows, q.width) }
         });
-        let (from, mut to) = Self::input_and_output(&mut self.arena.values, q, y);
-        attention(self.exec, shape, self.kv, layer, segments, from, &mut to, &mut self.arena.words);
+        let (from, mut to) = Self::input_and_output(self.arena.values, q, y);
+        self.kv.attention(self.exec, (layer, shape), segments, from, &mut to, self.arena.words);
         self.end(timed);
         y
     }
@@ -707,6 +736,12 @@ impl<'a> Step<'a> {
         (Act { rows: rows.len(), ..x }, Act { rows: rows.len(), ..q })
     }
 
+    /// The residual stream of the wanted rows, `[wanted rows, width]`, that parts of the batch have left at the start of the arena.
+    pub(crate) fn left_by_parts(&mut self, width: usize) -> Act {
+        (self.segments, self.adapters) = (self.wanted.segments, self.wanted.adapters);
+        self.alloc(self.wanted.rows.len(), width)
+    }
+
     /// The given rows of `x`, in that order: a view of `x` if they are consecutive, otherwise a copy.
     pub fn gather(&mut self, x: Act, rows: &[usize]) -> Act {
         if let Some(first) =
@@ -717,7 +752,7 @@ impl<'a> Step<'a> {
         }
         let y = self.alloc(rows.len(), x.width);
         let timed = self.begin(|| Operation::of("gather", rows.len(), x.width));
-        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
+        let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
         for (i, &r) in rows.iter().enumerate() {
             to.row(i).copy_from_slice(from.row(r));
         }

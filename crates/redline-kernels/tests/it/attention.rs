@@ -205,8 +205,7 @@ impl Case {
             let segments =
                 [Segment { pages: &pages, start, first_row: 0, rows, attention: AttentionMask::Causal }];
             let part = |x, width: usize| Rows::new(&(x as &Vec<f32>)[start * width..], rows, width, width);
-            let checked = kv.check(&segments);
-            kv.store(exec, 1, checked, part(&data.k, kv_width), part(&data.v, kv_width));
+            kv.of_batch(&segments).store(exec, 1, part(&data.k, kv_width), part(&data.v, kv_width));
             let mut to = RowsMut::new(&mut out[start * q_width..], rows, q_width, q_width);
             // Different amounts: too little to divide spans, windows of several sizes, enough for all.
             let mut scratch = vec![u32::MAX; scratch_words(self.head_dim) >> (2 * (start % 5))];
@@ -388,8 +387,7 @@ fn rows_of_a_canvas_see_every_key_of_their_window() {
                 }];
                 let part =
                     |x, width: usize| Rows::new(&(x as &Vec<f32>)[start * width..], rows, width, width);
-                let checked = kv.check(&segments);
-                kv.store(exec, 0, checked, part(&data.k, kv_width), part(&data.v, kv_width));
+                kv.of_batch(&segments).store(exec, 0, part(&data.k, kv_width), part(&data.v, kv_width));
                 let mut out = vec![f32::NAN; rows * q_width];
                 let mut to = RowsMut::new(&mut out, rows, q_width, q_width);
                 let mut scratch = vec![u32::MAX; scratch_words(case.head_dim) >> (start % 3)];
@@ -483,8 +481,12 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
     let stem: Vec<u32> = (0..5).map(|_| kv.grow().unwrap()).collect();
     let whole =
         [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64, attention: AttentionMask::Causal }];
-    let checked = kv.check(&whole);
-    kv.store(exec, 0, checked, rows_of(&data.k, 0, 5 * 64, kv_width), rows_of(&data.v, 0, 5 * 64, kv_width));
+    kv.of_batch(&whole).store(
+        exec,
+        0,
+        rows_of(&data.k, 0, 5 * 64, kv_width),
+        rows_of(&data.v, 0, 5 * 64, kv_width),
+    );
     // Each sequence continues with tokens of its own, one of them from the middle of the stem.
     let lengths = [1usize, 9, 4, 7, 1, 2, 1, 1, 1, 1, 1, 1];
     let tables: Vec<Vec<u32>> =
@@ -500,8 +502,7 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
         rows_of(&data.v, 5 * 64, first_row, kv_width),
         rows_of(&data.q, 5 * 64, first_row, q_width),
     );
-    let checked = kv.check(&segments);
-    kv.store(exec, 0, checked, k, v);
+    kv.of_batch(&segments).store(exec, 0, k, v);
     let run = |segments: &[Segment<'_>]| {
         let mut out = vec![f32::NAN; first_row * q_width];
         attention(
@@ -577,8 +578,8 @@ fn the_spans_of_few_rows_are_merged_in_order() {
                 };
                 let whole = [whole];
                 let part = |x| Rows::new(x as &Vec<f32>, case.tokens, case.head_dim, case.head_dim);
-                let checked = kv.check(&whole);
-                kv.store(Exec { simd, team: &teams[0] }, 0, checked, part(&data.k), part(&data.v));
+                let exec = Exec { simd, team: &teams[0] };
+                kv.of_batch(&whole).store(exec, 0, part(&data.k), part(&data.v));
                 let mut segments = Vec::new();
                 for (end, rows) in ends {
                     let attention = if bidirectional { keys(end) } else { AttentionMask::Causal };

@@ -26,13 +26,13 @@ fn segment(pages: &[u32], start: usize, first_row: usize, rows: usize) -> Segmen
 #[test]
 #[should_panic(expected = "page 1 is written twice in one batch")]
 fn two_segments_may_not_write_the_same_page() {
-    pages(2).check(&[segment(&[0, 1], 64, 0, 3), segment(&[0, 1], 70, 3, 2)]);
+    pages(2).of_batch(&[segment(&[0, 1], 64, 0, 3), segment(&[0, 1], 70, 3, 2)]);
 }
 
 #[test]
 #[should_panic(expected = "page 2 is written twice in one batch")]
 fn a_segment_may_not_write_a_page_twice() {
-    pages(3).check(&[segment(&[0, 2, 1, 2], 64, 0, 3 * PAGE_TOKENS)]);
+    pages(3).of_batch(&[segment(&[0, 2, 1, 2], 64, 0, 3 * PAGE_TOKENS)]);
 }
 
 #[test]
@@ -47,26 +47,62 @@ fn pages_that_are_only_read_may_be_shared() {
         segment(&[0, 3], 64, 65, 1),
     ];
     for _ in 0..3 {
-        assert_eq!(kv.check(&segments).get().len(), segments.len());
+        assert_eq!(kv.of_batch(&segments).segments().len(), segments.len());
     }
+}
+
+/// Both read page 0, which neither writes.
+#[test]
+fn parts_that_run_at_the_same_time_write_and_read_their_own_pages() {
+    let mut kv = pages(4);
+    let [one, two] = [[0, 1], [0, 2]];
+    let parts = [[segment(&one, 64, 0, 3)], [segment(&two, 64, 0, 3)]];
+    for _ in 0..2 {
+        let found = kv.of_parts(parts.iter().map(|part| &part[..])).expect("separate pages");
+        assert_eq!(found.iter().map(|part| part.segments().len()).collect::<Vec<_>>(), [1, 1]);
+    }
+    // Two rows of one page; and a page that one writes and the other reads.
+    for (start, pages) in [(70, [0, 1]), (64, [1, 3])] {
+        let parts = [[segment(&one, 64, 0, 3)], [segment(&pages, start, 0, 3)]];
+        assert!(kv.of_parts(parts.iter().map(|part| &part[..])).is_none(), "{pages:?}");
+        let parts = [&parts[1][..], &parts[0][..]];
+        assert!(kv.of_parts(parts).is_none(), "{pages:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "pages that another part writes")]
+fn a_part_may_not_attend_to_the_pages_of_another() {
+    let mut kv = pages(2);
+    let shape = kv.shape(0);
+    let parts = [[segment(&[0], 0, 0, 3)], [segment(&[1], 0, 0, 3)]];
+    let width = shape.kv_heads * shape.head_dim;
+    let (q, mut out) = (vec![0.0; 3 * width], vec![0.0; 3 * width]);
+    let attention =
+        AttentionShape { heads: shape.kv_heads, scale: 1.0, window: None, softcap: None, sinks: None };
+    let found = kv.of_parts(parts.iter().map(|part| &part[..])).expect("separate pages");
+    on_one_thread(|exec| {
+        let mut to = RowsMut::new(&mut out, 3, width, width);
+        found[0].attention(exec, (0, attention), &parts[1], Rows::new(&q, 3, width, width), &mut to, &mut []);
+    });
 }
 
 #[test]
 #[should_panic(expected = "segments follow each other without overlap")]
 fn segments_may_not_overlap() {
-    pages(2).check(&[segment(&[0], 0, 0, 3), segment(&[1], 0, 2, 3)]);
+    pages(2).of_batch(&[segment(&[0], 0, 0, 3), segment(&[1], 0, 2, 3)]);
 }
 
 #[test]
 #[should_panic(expected = "rows of the batch")]
 fn rows_that_pass_the_largest_number_are_refused() {
-    pages(1).check(&[segment(&[0], 0, 5, usize::MAX - 2)]);
+    pages(1).of_batch(&[segment(&[0], 0, 5, usize::MAX - 2)]);
 }
 
 #[test]
 #[should_panic(expected = "positions of a sequence")]
 fn positions_that_pass_the_largest_number_are_refused() {
-    pages(1).check(&[segment(&[0], usize::MAX - 2, 0, 5)]);
+    pages(1).of_batch(&[segment(&[0], usize::MAX - 2, 0, 5)]);
 }
 
 #[test]
@@ -97,9 +133,8 @@ impl Layer {
     fn store(&self, exec: Exec<'_>, kv: &mut KvPages, layer: usize, table: &[u32]) {
         let width = self.shape.kv_heads * self.shape.head_dim;
         let segments = [segment(table, 0, 0, TOKENS)];
-        let checked = kv.check(&segments);
         let rows = |values| Rows::new(values, TOKENS, width, width);
-        kv.store(exec, layer, checked, rows(&self.k), rows(&self.v));
+        kv.of_batch(&segments).store(exec, layer, rows(&self.k), rows(&self.v));
     }
 
     fn attend(&self, exec: Exec<'_>, kv: &KvPages, layer: usize, table: &[u32]) -> Vec<f32> {
@@ -157,20 +192,20 @@ fn heads_that_a_format_does_not_hold_are_refused() {
 #[should_panic(expected = "rows up to 3 see 2 keys")]
 fn rows_that_do_not_see_themselves_are_refused() {
     let canvas = Segment { attention: AttentionMask::Bidirectional(2), ..segment(&[0], 0, 0, 3) };
-    pages(1).check(&[canvas]);
+    pages(1).of_batch(&[canvas]);
 }
 
 #[test]
 #[should_panic(expected = "pages for every key")]
 fn keys_beyond_the_pages_are_refused() {
     let keys = AttentionMask::Bidirectional(PAGE_TOKENS + 1);
-    pages(2).check(&[Segment { attention: keys, ..segment(&[0], 0, 0, 3) }]);
+    pages(2).of_batch(&[Segment { attention: keys, ..segment(&[0], 0, 0, 3) }]);
 }
 
 #[test]
 fn a_page_that_is_just_full_is_enough() {
     let keys = AttentionMask::Bidirectional(PAGE_TOKENS);
-    pages(1).check(&[Segment { attention: keys, ..segment(&[0], 0, 0, PAGE_TOKENS) }]);
+    pages(1).of_batch(&[Segment { attention: keys, ..segment(&[0], 0, 0, PAGE_TOKENS) }]);
 }
 
 #[test]
@@ -257,8 +292,7 @@ fn the_first_tokens_of_a_page_are_copied_and_no_strip_after_them() {
                 let pages = [from];
                 let segments = [segment(&pages, 0, 0, tokens)];
                 on_one_thread(|exec| {
-                    let checked = kv.check(&segments);
-                    kv.store(exec, layer, checked, x, x);
+                    kv.of_batch(&segments).store(exec, layer, x, x);
                 });
             }
             // All that was written is copied, and the rest of both pages is zero.

@@ -71,8 +71,7 @@ impl Cache {
     ) {
         let pages = &self.copies[0][sequence];
         let segments = [Segment { pages, start, first_row: 0, rows, attention: AttentionMask::Causal }];
-        let checked = self.kv.check(&segments);
-        self.kv.store(exec, 0, checked, k, v);
+        self.kv.of_batch(&segments).store(exec, 0, k, v);
     }
 
     /// Copies the first copy to the others.

@@ -1,6 +1,7 @@
 //! Encoders: states and classes, compared with transformers in f32; the same bits in any company and on any tier.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
@@ -107,6 +108,46 @@ fn classes_match_the_reference() {
         checked += 1;
     }
     assert!(checked >= 14, "{checked} classifiers");
+}
+
+/// A batch with rows enough is cut into parts, each of which one thread runs: one piece of work, and those that follow.
+#[test]
+fn a_text_has_the_same_bits_in_a_part_of_a_batch() {
+    for dir in goldens() {
+        for format in [Format::F32, Format::parse("w8").unwrap()] {
+            let new = |threads| Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), threads);
+            let (mut whole, mut parts) = (new(1), new(2));
+            let pieces = parts.count_pieces();
+            let (_, texts) = reference(&dir, whole.model.facts().hidden);
+            // No two alike: shorter ones, and with the token that pads RoBERTa's texts in another place.
+            let mut texts: Vec<_> =
+                texts.iter().cycle().take(80).map(|it| (it.ids.clone(), it.second)).collect();
+            let mut rows = 0;
+            for (i, (ids, second)) in texts.iter_mut().enumerate() {
+                ids.truncate(ids.len().saturating_sub(i % 5).max(1));
+                let place = i % ids.len();
+                ids[place] = 1;
+                *second = second.filter(|second| *second < ids.len());
+                rows += ids.len();
+            }
+            while rows > 200 {
+                rows -= texts.pop().map_or(0, |(ids, _)| ids.len());
+            }
+            // All rows, some, and none of the last sequences.
+            for wanted in
+                [None, Some((0..rows).step_by(3).collect()), Some(vec![0, 7, 50])] as [Option<Vec<_>>; 3]
+            {
+                let [expected, found] = [&mut whole, &mut parts].map(|bench| {
+                    let texts = texts.iter().map(|(ids, second)| (bench.sequence(), &ids[..], *second));
+                    let texts: Vec<_> = texts.collect();
+                    bits(&bench.states(&texts, wanted.as_deref()))
+                });
+                assert!(found == expected, "{} in {format}", dir.display());
+                let count = pieces.swap(0, Ordering::Relaxed);
+                assert!(count < 5, "{} in {format}: {count} pieces of work", dir.display());
+            }
+        }
+    }
 }
 
 /// Alone or with other texts, all rows or some, on any tier and number of threads.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use redline_kernels::op::kv::{AttentionMask, KvFormat};
 use redline_kernels::{Exec, Format, Simd, Stopwatch, Team};
@@ -149,6 +150,13 @@ impl Bench {
     /// The same with a team of two members on as many logical devices.
     pub(crate) fn on_devices(self, devices: usize) -> Self {
         Self { team: Team::with_devices(2, devices).unwrap(), ..self }
+    }
+
+    /// Counts pieces of work from now on.
+    pub(crate) fn count_pieces(&mut self) -> Arc<AtomicU64> {
+        let pieces = Arc::default();
+        self.team.set_progress(Arc::clone(&pieces));
+        pieces
     }
 
     pub(crate) fn sequence(&mut self) -> SeqId {

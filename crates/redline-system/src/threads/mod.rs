@@ -71,6 +71,11 @@ impl Team {
         Self::start(size, devices, None)
     }
 
+    /// A team of the calling thread, on one device. Nothing is started.
+    pub fn single() -> Self {
+        Self::of(0, 1)
+    }
+
     /// Creates a team like [`Team::with_devices`] whose member `i`, the calling thread included, runs on logical CPU `cpus[i]` only.
     /// After an error the calling thread may be bound.
     pub fn bound(size: usize, devices: usize, cpus: &[u32]) -> io::Result<Self> {
@@ -90,19 +95,7 @@ impl Team {
                 }
             },
         };
-        let regions = Arc::new(Regions::new(helpers));
-        let mut team = Self {
-            regions,
-            workers: Vec::with_capacity(helpers),
-            devices: devices.max(1),
-            claims: Claims::new(helpers + 1),
-            stopwatch: None,
-            clock: None,
-            progress: None,
-            slept_ns: Cell::new(0),
-            requested: Cell::new(0),
-            last_read: Cell::new((0, 0)),
-        };
+        let mut team = Self::of(helpers, devices.max(1));
         for index in 0..helpers {
             bind(index + 1)?;
             let regions = Arc::clone(&team.regions);
@@ -115,6 +108,22 @@ impl Team {
         }
         bind(0)?;
         Ok(team)
+    }
+
+    /// A team whose helpers have not been started.
+    fn of(helpers: usize, devices: usize) -> Self {
+        Self {
+            regions: Arc::new(Regions::new(helpers)),
+            workers: Vec::with_capacity(helpers),
+            devices,
+            claims: Claims::new(helpers + 1),
+            stopwatch: None,
+            clock: None,
+            progress: None,
+            slept_ns: Cell::new(0),
+            requested: Cell::new(0),
+            last_read: Cell::new((0, 0)),
+        }
     }
 
     /// Records work from now on. This costs a branch without a stopwatch, and two clock readings per member and region with

@@ -29,7 +29,7 @@ use self::integers::{IntegerRows, Integers};
 use self::split::Split;
 pub use self::split::scratch_words;
 use super::kv::{
-    FormatVisitor, IntegerEncoding, KvFormat, KvPages, KvShape, Segment, assert_segments, rows_of,
+    FormatVisitor, IntegerEncoding, KvFormat, KvPages, KvShape, PartPages, Segment, assert_segments, rows_of,
 };
 use crate::format::Mac;
 use crate::threads::Disjoint;
@@ -112,6 +112,24 @@ pub fn attention(
             }
         }
     });
+}
+
+impl PartPages<'_> {
+    /// [`attention`] over the pages of a part.
+    ///
+    /// # Panics
+    /// Also if another part writes a page of these segments.
+    pub fn attention(
+        &self,
+        exec: Exec<'_>,
+        (layer, shape): (usize, AttentionShape<'_>),
+        segments: &[Segment<'_>],
+        q: Rows<'_>,
+        out: &mut RowsMut<'_>,
+        scratch: &mut [u32],
+    ) {
+        attention(exec, shape, self.read(segments), layer, segments, q, out, scratch);
+    }
 }
 
 /// Assigns blocks in turn to the members of a device.

@@ -62,7 +62,7 @@ pub struct KvPages {
     slabs: Vec<Buffer<u32>>,
     /// Where each page is.
     pages: Vec<Place>,
-    /// For every page, the number of the last check in which it was written ([`KvPages::check`]).
+    /// For every page, the number of the last check in which it was written: each part of each pass has one.
     written_in: Vec<u64>,
     /// Number of checks so far.
     checks: u64,
@@ -103,14 +103,64 @@ impl Segment<'_> {
     }
 }
 
-/// Segments of a batch that passed [`KvPages::check`]: their rows may be stored by several threads at once.
-#[derive(Clone, Copy, Debug)]
-pub struct CheckedSegments<'a>(&'a [Segment<'a>]);
+/// The pages of a part of a batch, during a pass: those that it writes, which no other part reads or writes, and those that no part
+/// writes. So parts may run on different threads.
+#[derive(Debug)]
+pub struct PartPages<'a> {
+    pages: &'a KvPages,
+    segments: &'a [Segment<'a>],
+    /// Number of the last check of an earlier pass.
+    before: u64,
+    /// Number of this part's check.
+    own: u64,
+    /// Whether there are other parts.
+    shared: bool,
+}
 
-impl<'a> CheckedSegments<'a> {
-    /// The segments.
-    pub fn get(self) -> &'a [Segment<'a>] {
-        self.0
+impl<'a> PartPages<'a> {
+    /// The segments of the part, whose rows may be stored.
+    pub fn segments(&self) -> &'a [Segment<'a>] {
+        self.segments
+    }
+
+    /// Stores the keys and values of all rows of the part; row r of `k` and `v` is `[kv_heads * head_dim]`.
+    pub fn store(&mut self, exec: Exec<'_>, layer: usize, k: Rows<'_>, v: Rows<'_>) {
+        let (pages, segments) = (self.pages, self.segments);
+        let shape = pages.shape(layer);
+        assert!(
+            k.width == shape.kv_heads * shape.head_dim && v.width == k.width,
+            "keys and values of every head"
+        );
+        assert!(k.rows == v.rows && rows_of(segments) <= k.rows, "rows of the batch");
+        exec.team.split(rows_of(segments), 1, 8, |rows| {
+            let before = segments.partition_point(|segment| segment.first_row + segment.rows <= rows.start);
+            for segment in segments[before..].iter().take_while(|segment| segment.first_row < rows.end) {
+                let end = rows.end - segment.first_row;
+                let rows = rows.start.saturating_sub(segment.first_row)..end.min(segment.rows);
+                exec.simd.run_common(Stored { pages, layer, segment, k, v, rows });
+            }
+        });
+    }
+
+    /// The pages, to read those of `segments`.
+    ///
+    /// # Panics
+    /// If another part writes one of them.
+    pub(crate) fn read(&self, segments: &[Segment<'_>]) -> &KvPages {
+        if self.shared {
+            assert_segments(segments);
+            assert!(segments.iter().all(|segment| self.may_read(segment)), "pages that another part writes");
+        }
+        self.pages
+    }
+
+    /// Whether no other part writes a page of the segment.
+    fn may_read(&self, segment: &Segment<'_>) -> bool {
+        segment.pages[..segment.keys().div_ceil(PAGE_TOKENS)].iter().all(|&page| {
+            // A page that was given back has a number that no page has, and is not read.
+            let last = self.pages.written_in.get(page as usize).copied().unwrap_or_default();
+            last <= self.before || last == self.own
+        })
     }
 }
 
@@ -269,12 +319,37 @@ impl KvPages {
         &self.words(page)[start + head * words..][..words]
     }
 
-    /// Checks, once per pass, that the rows of a batch can be stored in parallel: segments are consecutive, and no page is
-    /// written twice, neither by one segment nor by two. Takes time proportional to the number of written pages.
+    /// The pages of a batch during a pass. Its rows may be stored by several threads at once, because segments are consecutive, and no
+    /// page is written twice, neither by one segment nor by two. Takes time proportional to the number of written pages.
     ///
     /// # Panics
     /// If that does not hold, or a page does not exist.
-    pub fn check<'a>(&mut self, segments: &'a [Segment<'a>]) -> CheckedSegments<'a> {
+    pub fn of_batch<'a>(&'a mut self, segments: &'a [Segment<'a>]) -> PartPages<'a> {
+        let before = self.checks;
+        let own = self.check(segments);
+        PartPages { pages: self, segments, before, own, shared: false }
+    }
+
+    /// The pages of parts of a batch that run at the same time, each as in [`KvPages::of_batch`], its rows counted from its first one;
+    /// `None` if a part reads what another writes. Takes time proportional to the number of pages.
+    ///
+    /// # Panics
+    /// As in [`KvPages::of_batch`].
+    pub fn of_parts<'a>(
+        &'a mut self,
+        parts: impl IntoIterator<Item = &'a [Segment<'a>]>,
+    ) -> Option<Vec<PartPages<'a>>> {
+        let before = self.checks;
+        let checked: Vec<_> = parts.into_iter().map(|segments| (segments, self.check(segments))).collect();
+        let pages = &*self;
+        let part = |(segments, own)| PartPages { pages, segments, before, own, shared: true };
+        let parts: Vec<_> = checked.into_iter().map(part).collect();
+        let separate = parts.iter().all(|part| part.segments.iter().all(|segment| part.may_read(segment)));
+        separate.then_some(parts)
+    }
+
+    /// Checks segments of a pass, and returns the number of that check.
+    fn check(&mut self, segments: &[Segment<'_>]) -> u64 {
         assert_segments(segments);
         self.checks += 1;
         for segment in segments.iter().filter(|segment| segment.rows > 0) {
@@ -284,33 +359,7 @@ impl KvPages {
                 assert!(last != self.checks, "page {page} is written twice in one batch");
             }
         }
-        CheckedSegments(segments)
-    }
-
-    /// Stores the keys and values of all rows of a batch; row r of `k` and `v` is `[kv_heads * head_dim]`.
-    pub fn store(
-        &mut self,
-        exec: Exec<'_>,
-        layer: usize,
-        segments: CheckedSegments<'_>,
-        k: Rows<'_>,
-        v: Rows<'_>,
-    ) {
-        let shape = self.shape(layer);
-        assert!(
-            k.width == shape.kv_heads * shape.head_dim && v.width == k.width,
-            "keys and values of every head"
-        );
-        assert!(k.rows == v.rows && rows_of(segments.get()) <= k.rows, "rows of the batch");
-        let segments = segments.get();
-        exec.team.split(rows_of(segments), 1, 8, |rows| {
-            let before = segments.partition_point(|segment| segment.first_row + segment.rows <= rows.start);
-            for segment in segments[before..].iter().take_while(|segment| segment.first_row < rows.end) {
-                let end = rows.end - segment.first_row;
-                let rows = rows.start.saturating_sub(segment.first_row)..end.min(segment.rows);
-                exec.simd.run_common(Stored { pages: self, layer, segment, k, v, rows });
-            }
-        });
+        self.checks
     }
 }
 
@@ -359,9 +408,9 @@ impl Kernel for Stored<'_> {
                 let page = pages.pages[segment.pages[position / PAGE_TOKENS] as usize];
                 let row = segment.first_row + r;
                 let (k, v) = (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]);
-                // SAFETY: the head lies within the page; the caller of `KvPages::store` excludes readers; a token's words are
-                // written by the one member that owns its row, and `KvPages::check` made sure that no two rows of the batch
-                // are the same token of the same page.
+                // SAFETY: the head lies within the page; `PartPages` excludes readers: it is borrowed mutably, and no other part
+                // reads its pages; a token's words are written by the one member that owns its row, and `KvPages::check`
+                // made sure that no two rows of the batch are the same token of the same page.
                 unsafe {
                     let words = pages.slabs[page.slab].as_mut_ptr_shared().add(page.start + at);
                     write_token(s, shape, words, position % PAGE_TOKENS, k, v);

@@ -192,11 +192,14 @@ impl Footprint {
     pub fn arena_size(&self, rows: usize, outputs: usize) -> ArenaSize {
         let size = self.size(rows, outputs);
         let of_spans = self.layers.iter().map(|layer| attention::scratch_words(layer.head_dim)).max();
-        ArenaSize { words: size.words.max(of_spans.unwrap_or(0)), ..size }
+        // The results of micro-batches, of which encoders may want every row.
+        let results = if self.shares_keys { rows * padded(self.hidden) } else { 0 };
+        let values = size.values + results;
+        ArenaSize { values, words: size.words.max(of_spans.unwrap_or(0)), ..size }
     }
 
-    /// Memory for up to `rows` tokens of a pass, without logits, that one thread runs: it divides no spans of attention among several.
-    pub(crate) fn part_size(&self, rows: usize) -> ArenaSize {
+    /// Memory for a micro-batch of up to `rows` tokens, without logits. One thread runs it, which needs no scratch for spans.
+    pub(crate) fn micro_batch_size(&self, rows: usize) -> ArenaSize {
         self.size(rows, 0)
     }
 

@@ -1,4 +1,4 @@
-//! A loaded model: the decoder and its head. How a batch runs through them, `pass.rs` says.
+//! A loaded model: the decoder and its head. `pass.rs` runs batches through them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

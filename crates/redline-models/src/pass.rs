@@ -1,37 +1,41 @@
-//! How a batch runs through the layers: on all threads together, or cut into parts, each of which one thread runs from the embedding to
-//! the end.
+//! How a batch runs through the layers: on all threads together, or cut into micro-batches, each of which one thread runs from the
+//! embedding to the last layer.
 //!
 //! Together, threads divide every operation, and wait for each other after it. That is best for few rows and for large layers, whose
-//! weights are then read once for all rows. Parts need no waiting, and their activations stay in the caches of one core; but every part
-//! reads all weights. Batches of encoders are cut if they have rows enough and the weights of a layer are small (`docs/performance.md` has
-//! the measurements, and says why decoders are not cut). No row notices.
+//! weights are then read once for all rows. Micro-batches need no waiting, and their activations stay in the caches of one core; but each
+//! of them reads all weights. So batches of encoders are cut if they have enough rows and the weights of a layer are small
+//! (`docs/performance.md` has the measurements, and says why decoders are not cut). Results have the same bits.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use redline_kernels::op::kv::{AttentionMask, PartPages, Segment};
+use redline_kernels::op::kv::{AttentionMask, PassPages, Segment};
 use redline_kernels::{Exec, Team};
 
 use crate::adapter::resident::{AdapterRows, of_wanted};
+use crate::block::decoder::Layer;
 use crate::block::linear::Linear;
 use crate::kv::{KvCache, PageTables};
 use crate::model::{Batch, BatchPart, Model};
 use crate::plan::Plan;
+use crate::spec::Objective;
 use crate::step::{Act, Arena, ArenaPart, Step, StepInput, Wanted, Watchers, padded};
 
 /// Maximum bytes of the weights of a layer in batches that are cut.
 const MOST_LAYER_BYTES: usize = 16 << 20;
-/// Minimum number of rows of a part, on average.
+/// Minimum number of rows of a micro-batch, on average.
 const LEAST_ROWS: usize = 48;
-/// The number of rows whose computation takes as long as what reading all weights adds to it.
+/// The cost of reading all weights once more, in rows.
 const READING_ROWS: f64 = 2.0;
-/// How much more than its share of the rows a thread may run, as a fraction of it.
+/// The share of the largest micro-batch that counts as time: its thread may be late, and nobody can take its work over.
+const RISK: f64 = 0.1;
+/// Maximum excess of a thread's rows over an equal share, as a fraction of that.
 const IMBALANCE: f64 = 0.1;
 
-/// A part of a batch: consecutive sequences, or all of them.
-struct Part<'a> {
+/// Consecutive sequences of a batch.
+struct MicroBatch<'a> {
     /// Its rows in the batch.
     rows: Range<usize>,
     /// Its segments, the rows counted from its first one, as everywhere below.
@@ -42,8 +46,8 @@ struct Part<'a> {
     wanted_adapters: Vec<AdapterRows<'a>>,
 }
 
-impl<'a> Part<'a> {
-    /// The sequences `parts` of a batch, from row `first_row` on. `wanted` are rows of the batch, of which the part takes its own.
+impl<'a> MicroBatch<'a> {
+    /// The sequences `parts` of a batch, from row `first_row` on. `wanted` are rows of the batch, of which it takes its own.
     fn new(
         parts: &'a [BatchPart],
         tables: PageTables<'a>,
@@ -72,12 +76,12 @@ impl<'a> Part<'a> {
         Self { rows, segments, adapters, wanted, wanted_segments, wanted_adapters }
     }
 
-    /// The input of the part's pass.
+    /// The input of its pass.
     fn input<'b>(
         &'b self,
         batch: &'b Batch,
         places: &'b [u32],
-        kv: PartPages<'b>,
+        kv: PassPages<'b>,
         plan: Option<&'b Plan>,
         watchers: Watchers<'b>,
     ) -> StepInput<'b> {
@@ -125,26 +129,32 @@ impl Model {
         let places = model.spec.padding().map(|padding| batch.places(padding));
         let places = places.as_deref().unwrap_or(&batch.positions);
         let (pages, tables) = kv.split();
-        let part = |parts, first_row| Part::new(parts, tables, first_row, wanted, has_window);
+        let of = |parts, first_row| MicroBatch::new(parts, tables, first_row, wanted, has_window);
 
         let mut first_row = 0;
-        let cuts =
-            if watchers.is_empty() { model.cuts(exec.team, arena, batch, wanted.len()) } else { Vec::new() };
-        let cuts = cuts.into_iter().map(|range| {
-            let part = part(&batch.parts()[range], first_row);
-            first_row = part.rows.end;
-            part
+        let can_cut = watchers.is_empty() && model.can_cut(exec.team);
+        let cuts = if can_cut { model.cuts(exec.team, arena, batch, wanted.len()) } else { Vec::new() };
+        let micro_batches = cuts.into_iter().map(|range| {
+            let micro_batch = of(&batch.parts()[range], first_row);
+            first_row = micro_batch.rows.end;
+            micro_batch
         });
-        let parts: Vec<Part<'_>> = cuts.collect();
-        let apart = !parts.is_empty()
-            && pages
-                .of_parts(parts.iter().map(|part| &part.segments[..]))
-                .is_some_and(|pages| model.run_parts(exec, arena, (batch, places, plan), &parts, pages));
+        let micro_batches: Vec<MicroBatch<'_>> = micro_batches.collect();
+        let separate = pages.of_micro_batches(micro_batches.iter().map(|it| &it.segments[..]));
+        let separate = separate.filter(|pages| !pages.is_empty());
+        let was_cut = separate.is_some();
+        if let Some(pages) = separate {
+            model.run_micro_batches(exec, arena, (batch, places), &micro_batches, pages);
+        }
 
-        let whole = part(batch.parts(), 0);
+        let whole = of(batch.parts(), 0);
         let input = whole.input(batch, places, pages.of_batch(&whole.segments), plan, watchers);
         let mut step = Step::new(exec, arena.whole(), &model.rotations, input);
-        let x = if apart { step.left_by_parts(model.facts.hidden) } else { model.decoder.forward(&mut step) };
+        let x = if was_cut {
+            step.results_of_micro_batches(model.facts.hidden)
+        } else {
+            model.decoder.forward(&mut step)
+        };
         let out = read(model, x, &mut step);
         for part in batch.parts() {
             kv.store(part.sequence, part.start + part.tokens);
@@ -152,19 +162,23 @@ impl Model {
         out
     }
 
-    /// Where to cut a batch: ranges of its sequences; none if it is better not cut.
-    fn cuts(&self, team: &Team, arena: &mut Arena, batch: &Batch, wanted: usize) -> Vec<Range<usize>> {
-        let bytes = self.decoder.layers.first().map_or(0, |it| it.linears().map(Linear::bytes).sum());
-        let may_be = !self.facts.objective.predicts() && bytes <= MOST_LAYER_BYTES;
-        if !may_be || team.size() == 1 || team.devices() > 1 {
-            return Vec::new();
-        }
-        let rows: Vec<usize> = batch.parts().iter().map(|part| part.tokens).collect();
-        let mut fits = |rows| self.divide(arena, team.size(), wanted, rows).is_some();
-        cut(&rows, team.size(), &mut fits)
+    /// Whether batches may be cut at all. Logical devices divide every operation.
+    fn can_cut(&self, team: &Team) -> bool {
+        let bytes = |layer: &Layer| layer.linears().map(Linear::bytes).sum::<usize>();
+        team.size() > 1
+            && team.devices() == 1
+            && self.facts.objective == Objective::Encode { causal: false }
+            && self.decoder.layers.first().is_some_and(|layer| bytes(layer) <= MOST_LAYER_BYTES)
     }
 
-    /// Divides the arena: values for the residual streams of the wanted rows, and for each thread what parts of up to `rows` rows need.
+    /// Where to cut a batch: ranges of its sequences; none if it is better not cut.
+    fn cuts(&self, team: &Team, arena: &mut Arena, batch: &Batch, wanted: usize) -> Vec<Range<usize>> {
+        let rows: Vec<usize> = batch.parts().iter().map(|part| part.tokens).collect();
+        cut(&rows, team.size(), |rows| self.divide(arena, team.size(), wanted, rows).is_some())
+    }
+
+    /// Divides the arena: values for the residual streams of the wanted rows, and for each thread what micro-batches of up to `rows` rows
+    /// need.
     /// `None` if it does not hold that.
     fn divide<'a>(
         &self,
@@ -173,45 +187,47 @@ impl Model {
         wanted: usize,
         rows: usize,
     ) -> Option<(&'a mut [f32], Vec<ArenaPart<'a>>)> {
-        let size = self.footprint.part_size(rows);
+        let size = self.footprint.micro_batch_size(rows);
         let mut arena = arena.whole();
         let results = arena.values.split_off_mut(..wanted * padded(self.facts.hidden))?;
         Some((results, (0..threads).map(|_| arena.take(size)).collect::<Option<_>>()?))
     }
 
-    /// Runs the parts of a batch, each on one thread, and leaves the residual streams of the wanted rows at the start of the arena.
-    /// Returns false, having done nothing, if it does not hold what all threads need.
-    fn run_parts(
+    /// Runs micro-batches, each on one thread, and leaves the residual streams of the wanted rows at the start of the arena, which holds
+    /// what they need.
+    fn run_micro_batches(
         &self,
         exec: Exec<'_>,
         arena: &mut Arena,
-        (batch, places, plan): (&Batch, &[u32], Option<&Plan>),
-        parts: &[Part<'_>],
-        pages: Vec<PartPages<'_>>,
-    ) -> bool {
+        (batch, places): (&Batch, &[u32]),
+        micro_batches: &[MicroBatch<'_>],
+        pages: Vec<PassPages<'_>>,
+    ) {
         let stride = padded(self.facts.hidden);
-        let most = parts.iter().map(|part| part.rows.len()).max().unwrap_or(0);
-        let wanted = parts.iter().map(|part| part.wanted.len()).sum();
-        let Some((mut results, arenas)) = self.divide(arena, exec.team.size(), wanted, most) else {
-            return false;
-        };
+        let most = micro_batches.iter().map(|it| it.rows.len()).max().unwrap_or(0);
+        let wanted = micro_batches.iter().map(|it| it.wanted.len()).sum();
+        let (mut results, arenas) =
+            self.divide(arena, exec.team.size(), wanted, most).expect("the memory of which `cuts` made sure");
         let arenas: Vec<_> = arenas.into_iter().map(Mutex::new).collect();
-        let work = parts.iter().zip(pages).map(|(part, pages)| {
-            let results = results.split_off_mut(..part.wanted.len() * stride).unwrap_or_default();
-            (part.rows.len(), Mutex::new(Some((part, pages, results))))
+        let work = micro_batches.iter().zip(pages).map(|(it, pages)| {
+            let results =
+                results.split_off_mut(..it.wanted.len() * stride).expect("room for all wanted rows");
+            (it.rows.len(), Mutex::new(Some((it, pages, results))))
         });
         let mut work: Vec<_> = work.collect();
         // The largest first: the last ones then end at almost the same time.
         work.sort_by_key(|(rows, _)| Reverse(*rows));
-        let (simd, next) = (exec.simd, AtomicUsize::new(0));
-        exec.team.run(|thread| {
+        let (simd, next, progress) = (exec.simd, AtomicUsize::new(0), exec.team.progress());
+        exec.team.run_long(|thread| {
             let mut arena = arenas[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            let team = Team::single();
-            while let Some((_, part)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let part = part.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let Some((part, pages, results)) = part else { continue };
-                let input = part.input(batch, places, pages, plan, Watchers::default());
-                let mut step = Step::new(Exec { simd, team: &team }, arena.borrow(), &self.rotations, input);
+            let team = Team::single(progress.clone());
+            while let Some((_, it)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let it = it.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let Some((it, pages, results)) = it else { continue };
+                // Plans are measured with all threads.
+                let input = it.input(batch, places, pages, None, Watchers::default());
+                let exec = Exec { simd, team: &team };
+                let mut step = Step::new(exec, arena.reborrow(), &self.rotations, input);
                 let x = self.decoder.forward(&mut step);
                 let x = step.read(x);
                 for (row, to) in results.chunks_exact_mut(stride).enumerate() {
@@ -219,33 +235,31 @@ impl Model {
                 }
             }
         });
-        true
     }
 }
 
 /// Where to cut a batch of sequences of so many rows for `members` threads: ranges of sequences, in the order of the batch; none if
-/// threads would have too little work, or too different amounts of it. `fits` says whether parts of up to so many rows have the memory
-/// that they need.
+/// threads would have too little work, or too different amounts of it. `fits` says whether micro-batches of up to so many rows have the
+/// memory that they need.
 fn cut(rows: &[usize], members: usize, mut fits: impl FnMut(usize) -> bool) -> Vec<Range<usize>> {
     let all: usize = rows.iter().sum();
     let most = rows.len().min(all / LEAST_ROWS);
-    let rows_of = |part: &Range<usize>| rows[part.clone()].iter().sum::<usize>();
-    let divided = (members..=most).step_by(members.max(1)).map(|count| in_parts(rows, count));
-    let fitting = divided.filter(|parts| fits(parts.iter().map(rows_of).max().unwrap_or(0)));
-    let candidates = fitting.map(|parts| {
-        // Every part reads all weights.
-        let time =
-            longest(rows, &parts, members) as f64 * (1.0 + READING_ROWS * parts.len() as f64 / all as f64);
-        (parts, time)
+    let share = all as f64 / members as f64;
+    let candidates = (members..=most).step_by(members.max(1)).filter_map(|count| {
+        let ranges = in_ranges(rows, count);
+        let sizes: Vec<usize> = ranges.iter().map(|range| rows[range.clone()].iter().sum()).collect();
+        let (longest, largest) = (longest(&sizes, members) as f64, sizes.iter().max().copied()?);
+        let works =
+            sizes.iter().all(|size| *size > 0) && longest <= share * (1.0 + IMBALANCE) && fits(largest);
+        let reading = READING_ROWS * ranges.len() as f64 / members as f64;
+        works.then_some((ranges, longest + reading + RISK * largest as f64))
     });
-    let best = candidates.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(parts, _)| parts);
-    let most = all as f64 / members as f64 * (1.0 + IMBALANCE);
-    best.filter(|parts| longest(rows, parts, members) as f64 <= most).unwrap_or_default()
+    candidates.min_by(|(_, a), (_, b)| a.total_cmp(b)).map_or_else(Vec::new, |(ranges, _)| ranges)
 }
 
-/// The largest number of rows that a thread runs, if each takes the largest part that is left when it is done with another.
-fn longest(rows: &[usize], parts: &[Range<usize>], members: usize) -> usize {
-    let mut sizes: Vec<usize> = parts.iter().map(|part| rows[part.clone()].iter().sum()).collect();
+/// The largest number of rows that a thread runs, if each takes the largest micro-batch that is left when it is done with another.
+fn longest(sizes: &[usize], members: usize) -> usize {
+    let mut sizes = sizes.to_vec();
     sizes.sort_unstable_by_key(|size| Reverse(*size));
     let mut loads = vec![0; members];
     for size in sizes {
@@ -256,23 +270,23 @@ fn longest(rows: &[usize], parts: &[Range<usize>], members: usize) -> usize {
     loads.into_iter().max().unwrap_or(0)
 }
 
-/// At most `count` ranges of sequences of almost equal size: cut i lies where it is nearest to i parts of all rows.
-fn in_parts(rows: &[usize], count: usize) -> Vec<Range<usize>> {
+/// At most `count` ranges of sequences of almost equal size: cut i lies where it is nearest to i equal shares of all rows.
+fn in_ranges(rows: &[usize], count: usize) -> Vec<Range<usize>> {
     let all: usize = rows.iter().sum();
-    let mut parts: Vec<Range<usize>> = Vec::with_capacity(count);
+    let mut ranges: Vec<Range<usize>> = Vec::with_capacity(count);
     let (mut first, mut before) = (0, 0);
     for (i, rows) in rows.iter().enumerate() {
         let after = before + rows;
-        let next = all * (parts.len() + 1) / count;
-        // The sequence belongs to the next part if the cut before it is nearer.
+        let next = all * (ranges.len() + 1) / count;
+        // The sequence belongs to the next range if the cut before it is nearer.
         if first < i && next.abs_diff(before) < next.abs_diff(after) {
-            parts.push(first..i);
+            ranges.push(first..i);
             first = i;
         }
         before = after;
     }
-    parts.push(first..rows.len());
-    parts
+    ranges.push(first..rows.len());
+    ranges
 }
 
 /// Segments for the rows `wanted` (ascending) only, with row numbers counted among them, for a layer with or without a window.
@@ -306,44 +320,52 @@ fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize], has_window: bool) ->
 mod tests {
     use super::*;
 
-    /// Parts of any size fit.
+    /// Micro-batches of any size fit.
     fn fit(_: usize) -> bool {
         true
     }
 
     #[test]
-    fn parts_are_of_almost_equal_size() {
-        assert_eq!(in_parts(&[50; 10], 2), [0..5, 5..10]);
-        assert_eq!(in_parts(&[50; 10], 4), [0..3, 3..5, 5..8, 8..10]);
-        assert_eq!(in_parts(&[100, 10, 10, 100], 2), [0..2, 2..4]);
-        assert_eq!(in_parts(&[7, 500], 2), [0..1, 1..2]);
-        assert_eq!(in_parts(&[500, 7], 2), [0..1, 1..2]);
-        assert_eq!(in_parts(&[1, 1, 500, 1], 4), [0..2, 2..3, 3..4]);
+    fn ranges_are_of_almost_equal_size() {
+        assert_eq!(in_ranges(&[50; 10], 2), [0..5, 5..10]);
+        assert_eq!(in_ranges(&[50; 10], 4), [0..3, 3..5, 5..8, 8..10]);
+        assert_eq!(in_ranges(&[100, 10, 10, 100], 2), [0..2, 2..4]);
+        assert_eq!(in_ranges(&[7, 500], 2), [0..1, 1..2]);
+        assert_eq!(in_ranges(&[500, 7], 2), [0..1, 1..2]);
+        assert_eq!(in_ranges(&[1, 1, 500, 1], 4), [0..2, 2..3, 3..4]);
     }
 
     #[test]
     fn threads_have_almost_equal_shares() {
-        assert_eq!(cut(&[128; 4], 2, fit), [0..2, 2..4]);
-        assert_eq!(cut(&[128; 4], 2, |rows| rows < 200), [0..1, 1..2, 2..3, 3..4]);
-        assert_eq!(cut(&[50; 10], 2, fit), [0..5, 5..10]);
+        assert_eq!(longest(&[90, 90, 110, 130], 2), 220);
+        // More than one for each thread: a late thread holds little.
+        assert_eq!(cut(&[128; 4], 2, fit), [0..1, 1..2, 2..3, 3..4]);
         assert_eq!(cut(&[50; 4], 4, fit), [0..1, 1..2, 2..3, 3..4]);
-        // Two parts would be of 250 and 170 rows.
+        // Two would be of 250 and 170 rows.
         let rows = [90, 90, 70, 40, 80, 50];
-        assert_eq!(longest(&rows, &[0..1, 1..2, 2..4, 4..6], 2), 220);
         assert_eq!(cut(&rows, 2, fit), [0..1, 1..2, 2..3, 3..4, 4..5, 5..6]);
+        // The only ones that fit.
+        assert_eq!(cut(&[50; 16], 2, |largest| largest <= 100).len(), 8);
+        assert!(cut(&[50; 16], 2, |_| false).is_empty());
         for members in 1..9 {
             let rows: Vec<usize> = (0..60).map(|i| 20 + i * 37 % 90).collect();
-            let parts = cut(&rows, members, fit);
-            assert!(parts.iter().cloned().flatten().eq(0..rows.len()), "{parts:?}");
-            assert!(parts.len() >= members && parts.iter().all(|part| !part.is_empty()), "{parts:?}");
+            let ranges = cut(&rows, members, fit);
+            assert!(ranges.iter().cloned().flatten().eq(0..rows.len()), "{ranges:?}");
+            assert!(ranges.len() >= members && ranges.iter().all(|range| !range.is_empty()), "{ranges:?}");
         }
     }
 
     #[test]
     fn a_batch_that_cannot_be_divided_well_is_not_cut() {
-        for (rows, members) in
-            [(&[1; 64][..], 2), (&[500], 2), (&[400, 112], 2), (&[128; 3], 2), (&[128; 4], 16), (&[], 2)]
-        {
+        for (rows, members) in [
+            (&[1; 64][..], 2),
+            (&[500], 2),
+            (&[400, 112], 2),
+            (&[128; 3], 2),
+            (&[128; 4], 16),
+            (&[0, 100, 100, 0], 4),
+            (&[], 2),
+        ] {
             assert!(cut(rows, members, fit).is_empty(), "{rows:?}");
         }
     }

@@ -8,7 +8,7 @@ use redline_kernels::op::add::add;
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted, choose, gate as gate_rows, gather};
-use redline_kernels::op::kv::{PartPages, Segment};
+use redline_kernels::op::kv::{PassPages, Segment};
 use redline_kernels::op::linear::{
     Epilogue, LayerRows, LoraRows, MOST_LAYERS, Variant, linear, linear_grouped,
 };
@@ -162,7 +162,7 @@ pub(crate) struct ArenaPart<'a> {
 
 impl ArenaPart<'_> {
     /// The same part, for a shorter time.
-    pub(crate) fn borrow(&mut self) -> ArenaPart<'_> {
+    pub(crate) fn reborrow(&mut self) -> ArenaPart<'_> {
         let Self { values, words, choices } = self;
         ArenaPart { values, words, choices }
     }
@@ -197,7 +197,7 @@ impl Watchers<'_> {
     }
 }
 
-/// One pass: the batch, its keys and values, and the memory for its activations.
+/// One pass over a batch or a micro-batch: its tokens, its keys and values, and the memory for its activations.
 pub struct Step<'a> {
     exec: Exec<'a>,
     arena: ArenaPart<'a>,
@@ -214,7 +214,7 @@ pub struct Step<'a> {
     adapters: &'a [AdapterRows<'a>],
     /// Updates of the current layer.
     loras: Vec<LoraRows<'a>>,
-    kv: PartPages<'a>,
+    kv: PassPages<'a>,
     rotations: &'a [Rotation],
     plan: Option<&'a Plan>,
     /// The current layer.
@@ -252,7 +252,7 @@ pub struct StepInput<'a> {
     /// The adapters of rows that have some, in the order of the rows.
     pub(crate) adapters: &'a [AdapterRows<'a>],
     /// The segments of the batch, of which every row belongs to exactly one, and their keys and values.
-    pub kv: PartPages<'a>,
+    pub kv: PassPages<'a>,
     /// The plan for linear layers; a layer that it does not cover runs in the estimated variant.
     pub plan: Option<&'a Plan>,
     /// Observers of the pass.
@@ -736,8 +736,8 @@ impl<'a> Step<'a> {
         (Act { rows: rows.len(), ..x }, Act { rows: rows.len(), ..q })
     }
 
-    /// The residual stream of the wanted rows, `[wanted rows, width]`, that parts of the batch have left at the start of the arena.
-    pub(crate) fn left_by_parts(&mut self, width: usize) -> Act {
+    /// The residual stream of the wanted rows, `[wanted rows, width]`, that micro-batches have left at the start of the arena.
+    pub(crate) fn results_of_micro_batches(&mut self, width: usize) -> Act {
         (self.segments, self.adapters) = (self.wanted.segments, self.wanted.adapters);
         self.alloc(self.wanted.rows.len(), width)
     }

@@ -6,7 +6,7 @@
 //! `gelu(x) = x Phi(x) = max(x, 0) - |x| Phi(-|x|)` (Hendrycks and Gimpel 2016). The fourth root of Phi(-m) is smooth and falls from 0.84
 //! almost linearly; here it is `(6.25 - m) Q(m)`, 0 from 6.25 on, with a polynomial Q of degree 9 that makes the largest error of the
 //! result small (2.5e-8 before rounding). For `t = max(-|x|, -6.25)`: `p = (t + 6.25) * Q`, `p4 = (p * p) * (p * p)`, `fma(-|x|, p4,
-//! max(x, 0))`: a multiplication and 9 fma for Q, no exp and no division. The error is at most 2.7e-7, and 1.6e-7 times |x| where |x| is
+//! max(x, 0))`: 9 fma for Q, no exp and no division. The error is at most 2.7e-7, and 1.6e-7 times |x| where |x| is
 //! above 1. An infinite x gives NaN.
 //!
 //! Clamped SwiGLU (gpt-oss), with `g = min(gate, limit)` and `u = max(min(up, limit), -limit)`: `(g / (exp(-(alpha * g)) + 1)) * (u + 1)`,
@@ -96,7 +96,7 @@ const ROOT_TAIL: [f32; 10] = [
     -3.712_845_5e-5,
     -7.940_546_5e-5,
     4.863_382_5e-4,
-    6.639_672_2e-4,
+    6.639_672e-4,
     -8.887_811e-3,
     5.309_096e-3,
     1.345_433_3e-1,

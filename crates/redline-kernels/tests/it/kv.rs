@@ -53,37 +53,44 @@ fn pages_that_are_only_read_may_be_shared() {
 
 /// Both read page 0, which neither writes.
 #[test]
-fn parts_that_run_at_the_same_time_write_and_read_their_own_pages() {
+fn micro_batches_write_and_read_their_own_pages() {
     let mut kv = pages(4);
     let [one, two] = [[0, 1], [0, 2]];
-    let parts = [[segment(&one, 64, 0, 3)], [segment(&two, 64, 0, 3)]];
+    let batches = [[segment(&one, 64, 0, 3)], [segment(&two, 64, 0, 3)]];
     for _ in 0..2 {
-        let found = kv.of_parts(parts.iter().map(|part| &part[..])).expect("separate pages");
-        assert_eq!(found.iter().map(|part| part.segments().len()).collect::<Vec<_>>(), [1, 1]);
+        let found = kv.of_micro_batches(batches.iter().map(|it| &it[..])).expect("separate pages");
+        assert_eq!(found.iter().map(|it| it.segments().len()).collect::<Vec<_>>(), [1, 1]);
     }
     // Two rows of one page; and a page that one writes and the other reads.
     for (start, pages) in [(70, [0, 1]), (64, [1, 3])] {
-        let parts = [[segment(&one, 64, 0, 3)], [segment(&pages, start, 0, 3)]];
-        assert!(kv.of_parts(parts.iter().map(|part| &part[..])).is_none(), "{pages:?}");
-        let parts = [&parts[1][..], &parts[0][..]];
-        assert!(kv.of_parts(parts).is_none(), "{pages:?}");
+        let batches = [[segment(&one, 64, 0, 3)], [segment(&pages, start, 0, 3)]];
+        assert!(kv.of_micro_batches(batches.iter().map(|it| &it[..])).is_none(), "{pages:?}");
+        let batches = [&batches[1][..], &batches[0][..]];
+        assert!(kv.of_micro_batches(batches).is_none(), "{pages:?}");
     }
 }
 
 #[test]
-#[should_panic(expected = "pages that another part writes")]
-fn a_part_may_not_attend_to_the_pages_of_another() {
+#[should_panic(expected = "pages that another micro-batch writes")]
+fn a_micro_batch_may_not_attend_to_the_pages_of_another() {
     let mut kv = pages(2);
     let shape = kv.shape(0);
-    let parts = [[segment(&[0], 0, 0, 3)], [segment(&[1], 0, 0, 3)]];
+    let batches = [[segment(&[0], 0, 0, 3)], [segment(&[1], 0, 0, 3)]];
     let width = shape.kv_heads * shape.head_dim;
     let (q, mut out) = (vec![0.0; 3 * width], vec![0.0; 3 * width]);
     let attention =
         AttentionShape { heads: shape.kv_heads, scale: 1.0, window: None, softcap: None, sinks: None };
-    let found = kv.of_parts(parts.iter().map(|part| &part[..])).expect("separate pages");
+    let found = kv.of_micro_batches(batches.iter().map(|it| &it[..])).expect("separate pages");
     on_one_thread(|exec| {
         let mut to = RowsMut::new(&mut out, 3, width, width);
-        found[0].attention(exec, (0, attention), &parts[1], Rows::new(&q, 3, width, width), &mut to, &mut []);
+        found[0].attention(
+            exec,
+            (0, attention),
+            &batches[1],
+            Rows::new(&q, 3, width, width),
+            &mut to,
+            &mut [],
+        );
     });
 }
 

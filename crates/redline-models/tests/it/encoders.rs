@@ -1,7 +1,6 @@
 //! Encoders: states and classes, compared with transformers in f32; the same bits in any company and on any tier.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
@@ -110,15 +109,15 @@ fn classes_match_the_reference() {
     assert!(checked >= 14, "{checked} classifiers");
 }
 
-/// A batch with rows enough is cut into parts, each of which one thread runs: one piece of work, and those that follow.
+/// A batch with enough rows is cut into micro-batches, each of which one thread runs: all layers are one region. Decoders with a classifier
+/// and logical devices are not cut.
 #[test]
-fn a_text_has_the_same_bits_in_a_part_of_a_batch() {
+fn a_text_has_the_same_bits_in_a_micro_batch() {
     for dir in goldens() {
         for format in [Format::F32, Format::parse("w8").unwrap()] {
             let new = |threads| Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), threads);
-            let (mut whole, mut parts) = (new(1), new(2));
-            let pieces = parts.count_pieces();
-            let (_, texts) = reference(&dir, whole.model.facts().hidden);
+            let mut benches = [new(1), new(2), new(3), new(2).on_devices(2)];
+            let (_, texts) = reference(&dir, benches[0].model.facts().hidden);
             // No two alike: shorter ones, and with the token that pads RoBERTa's texts in another place.
             let mut texts: Vec<_> =
                 texts.iter().cycle().take(80).map(|it| (it.ids.clone(), it.second)).collect();
@@ -137,14 +136,18 @@ fn a_text_has_the_same_bits_in_a_part_of_a_batch() {
             for wanted in
                 [None, Some((0..rows).step_by(3).collect()), Some(vec![0, 7, 50])] as [Option<Vec<_>>; 3]
             {
-                let [expected, found] = [&mut whole, &mut parts].map(|bench| {
+                let found = benches.each_mut().map(|bench| {
                     let texts = texts.iter().map(|(ids, second)| (bench.sequence(), &ids[..], *second));
                     let texts: Vec<_> = texts.collect();
-                    bits(&bench.states(&texts, wanted.as_deref()))
+                    (bits(&bench.states(&texts, wanted.as_deref())), bench.regions())
                 });
-                assert!(found == expected, "{} in {format}", dir.display());
-                let count = pieces.swap(0, Ordering::Relaxed);
-                assert!(count < 5, "{} in {format}: {count} pieces of work", dir.display());
+                let [alone, two, three, devices] = found;
+                let name = format!("{} in {format}", dir.display());
+                assert!([&two.0, &three.0, &devices.0].iter().all(|found| **found == alone.0), "{name}");
+                if !name.contains("-class-") {
+                    assert!(two.1 < 5, "{name}: {} regions", two.1);
+                    assert!(devices.1 > 10, "{name}: {} regions", devices.1);
+                }
             }
         }
     }

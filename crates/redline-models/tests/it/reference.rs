@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use redline_kernels::op::kv::{AttentionMask, KvFormat};
 use redline_kernels::{Exec, Format, Simd, Stopwatch, Team};
@@ -152,11 +151,9 @@ impl Bench {
         Self { team: Team::with_devices(2, devices).unwrap(), ..self }
     }
 
-    /// Counts pieces of work from now on.
-    pub(crate) fn count_pieces(&mut self) -> Arc<AtomicU64> {
-        let pieces = Arc::default();
-        self.team.set_progress(Arc::clone(&pieces));
-        pieces
+    /// Number of regions that more than one thread could enter since the last call, times the other threads.
+    pub(crate) fn regions(&mut self) -> u64 {
+        self.team.take_participation().requested
     }
 
     pub(crate) fn sequence(&mut self) -> SeqId {

@@ -65,7 +65,7 @@ const MAP_FROM: usize = 1 << 20;
 
 // SAFETY: a buffer owns its memory; `T` is plain data.
 unsafe impl<T: Plain> Send for Buffer<T> {}
-// SAFETY: as above; shared access only reads.
+// SAFETY: as above; shared access reads, or through `as_mut_ptr_shared` writes elements that no other thread uses.
 unsafe impl<T: Plain> Sync for Buffer<T> {}
 
 impl<T: Plain> Buffer<T> {
@@ -145,7 +145,7 @@ impl<T: Plain> Buffer<T> {
         None
     }
 
-    /// The address, for writing disjoint elements from several threads while no thread reads them.
+    /// The address, for writing disjoint elements from several threads, while no other thread uses these and no reference covers them.
     pub fn as_mut_ptr_shared(&self) -> *mut T {
         self.start.as_ptr()
     }

@@ -71,9 +71,11 @@ impl Team {
         Self::start(size, devices, None)
     }
 
-    /// A team of the calling thread, on one device. Nothing is started.
-    pub fn single() -> Self {
-        Self::of(0, 1)
+    /// A team of the calling thread, on one device, that counts its pieces of work with `progress`. Nothing is started.
+    pub fn single(progress: Option<Arc<AtomicU64>>) -> Self {
+        let mut team = Self::of(0, 1);
+        team.progress = progress;
+        team
     }
 
     /// Creates a team like [`Team::with_devices`] whose member `i`, the calling thread included, runs on logical CPU `cpus[i]` only.
@@ -137,16 +139,20 @@ impl Team {
         self.clock = Some(clock);
     }
 
-    /// Increases this number before each piece of work that the team runs, so that other threads can see its progress. The
-    /// team is its only writer.
+    /// Increases this number before each piece of work that the team runs, so that other threads can see its progress.
     pub fn set_progress(&mut self, progress: Arc<AtomicU64>) {
         self.progress = Some(progress);
+    }
+
+    /// What counts pieces of work.
+    pub fn progress(&self) -> Option<Arc<AtomicU64>> {
+        self.progress.clone()
     }
 
     /// Counts a piece of work.
     fn count(&self) {
         if let Some(progress) = &self.progress {
-            progress.store(progress.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            progress.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -220,6 +226,14 @@ impl Team {
                 }
             }
         });
+    }
+
+    /// As [`Team::run`], for calls that take long: that the leader sleeps until other members are done with theirs is no sign of a
+    /// busy machine, and [`Team::take_slept_ns`] does not count it.
+    pub fn run_long(&self, f: impl Fn(usize) + Sync) {
+        let slept = self.slept_ns.get();
+        self.run(f);
+        self.slept_ns.set(slept);
     }
 
     /// Calls `f(member)` once for every working member, and returns when all calls are done. Each runs on the member's own

@@ -63,7 +63,8 @@ impl<'a> Read<'a> {
     fn new(block: &'a Block<'a>, tile: usize, start: usize, seen: &'a Seen) -> Self {
         let segment = block.tile(tile).segment;
         let words = |page: usize| {
-            let id = segment.pages.get(start / PAGE_TOKENS + page)?;
+            // Later pages may be those of a writer.
+            let id = segment.pages[..segment.keys().div_ceil(PAGE_TOKENS)].get(start / PAGE_TOKENS + page)?;
             Some(block.job.kv.head(*id, block.job.layer, block.kv_head))
         };
         let pages = std::array::from_fn(|page| seen.slots(page).and_then(|_| words(page)));

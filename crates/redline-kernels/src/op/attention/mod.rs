@@ -29,7 +29,7 @@ use self::integers::{IntegerRows, Integers};
 use self::split::Split;
 pub use self::split::scratch_words;
 use super::kv::{
-    FormatVisitor, IntegerEncoding, KvFormat, KvPages, KvShape, PartPages, Segment, assert_segments, rows_of,
+    FormatVisitor, IntegerEncoding, KvFormat, KvPages, KvShape, PassPages, Segment, assert_segments, rows_of,
 };
 use crate::format::Mac;
 use crate::threads::Disjoint;
@@ -114,11 +114,11 @@ pub fn attention(
     });
 }
 
-impl PartPages<'_> {
-    /// [`attention`] over the pages of a part.
+impl PassPages<'_> {
+    /// [`attention`] over these pages.
     ///
     /// # Panics
-    /// Also if another part writes a page of these segments.
+    /// Also if another micro-batch writes a page of these segments.
     pub fn attention(
         &self,
         exec: Exec<'_>,

@@ -62,7 +62,7 @@ pub struct KvPages {
     slabs: Vec<Buffer<u32>>,
     /// Where each page is.
     pages: Vec<Place>,
-    /// For every page, the number of the last check in which it was written: each part of each pass has one.
+    /// For every page, the number of the last check in which it was written. Every micro-batch of every pass is one check.
     written_in: Vec<u64>,
     /// Number of checks so far.
     checks: u64,
@@ -103,27 +103,27 @@ impl Segment<'_> {
     }
 }
 
-/// The pages of a part of a batch, during a pass: those that it writes, which no other part reads or writes, and those that no part
-/// writes. So parts may run on different threads.
+/// The pages of a batch during a pass, or of one of the micro-batches that it is cut into: those that it writes, which no other
+/// micro-batch reads or writes, and those that none writes. So micro-batches may run on different threads.
 #[derive(Debug)]
-pub struct PartPages<'a> {
+pub struct PassPages<'a> {
     pages: &'a KvPages,
     segments: &'a [Segment<'a>],
-    /// Number of the last check of an earlier pass.
+    /// Number of the last check before those of this batch.
     before: u64,
-    /// Number of this part's check.
+    /// Number of the check of these pages.
     own: u64,
-    /// Whether there are other parts.
+    /// Whether there are other micro-batches.
     shared: bool,
 }
 
-impl<'a> PartPages<'a> {
-    /// The segments of the part, whose rows may be stored.
+impl<'a> PassPages<'a> {
+    /// The segments whose rows may be stored.
     pub fn segments(&self) -> &'a [Segment<'a>] {
         self.segments
     }
 
-    /// Stores the keys and values of all rows of the part; row r of `k` and `v` is `[kv_heads * head_dim]`.
+    /// Stores the keys and values of all their rows; row r of `k` and `v` is `[kv_heads * head_dim]`.
     pub fn store(&mut self, exec: Exec<'_>, layer: usize, k: Rows<'_>, v: Rows<'_>) {
         let (pages, segments) = (self.pages, self.segments);
         let shape = pages.shape(layer);
@@ -145,16 +145,19 @@ impl<'a> PartPages<'a> {
     /// The pages, to read those of `segments`.
     ///
     /// # Panics
-    /// If another part writes one of them.
+    /// If another micro-batch writes one of them.
     pub(crate) fn read(&self, segments: &[Segment<'_>]) -> &KvPages {
         if self.shared {
             assert_segments(segments);
-            assert!(segments.iter().all(|segment| self.may_read(segment)), "pages that another part writes");
+            assert!(
+                segments.iter().all(|segment| self.may_read(segment)),
+                "pages that another micro-batch writes"
+            );
         }
         self.pages
     }
 
-    /// Whether no other part writes a page of the segment.
+    /// Whether no other micro-batch writes a page of the segment.
     fn may_read(&self, segment: &Segment<'_>) -> bool {
         segment.pages[..segment.keys().div_ceil(PAGE_TOKENS)].iter().all(|&page| {
             // A page that was given back has a number that no page has, and is not read.
@@ -312,11 +315,22 @@ impl KvPages {
         }
     }
 
-    /// The words of one head of one layer in one page: keys first.
+    /// The words of one head of one layer in one page: keys first. During a pass, only pages that no other micro-batch writes.
     pub(crate) fn head(&self, page: u32, layer: usize, head: usize) -> &[u32] {
         let KvLayer { shape, start } = self.layers[layer];
-        let words = shape.head_words();
-        &self.words(page)[start + head * words..][..words]
+        let (words, place) = (shape.head_words(), self.pages[page as usize]);
+        let first = start + head * words;
+        assert!(
+            head < shape.kv_heads && first + words <= self.page_words,
+            "head {head} of {}",
+            shape.kv_heads
+        );
+        // SAFETY: the head lies within its page, and the page within the slab. Other micro-batches write other pages of the slab, so
+        // the reference covers the head alone; that no one writes this page meanwhile, `PassPages::may_read` made sure.
+        unsafe {
+            let slab = self.slabs[place.slab].as_mut_ptr_shared();
+            std::slice::from_raw_parts(slab.add(place.start + first), words)
+        }
     }
 
     /// The pages of a batch during a pass. Its rows may be stored by several threads at once, because segments are consecutive, and no
@@ -324,28 +338,29 @@ impl KvPages {
     ///
     /// # Panics
     /// If that does not hold, or a page does not exist.
-    pub fn of_batch<'a>(&'a mut self, segments: &'a [Segment<'a>]) -> PartPages<'a> {
+    pub fn of_batch<'a>(&'a mut self, segments: &'a [Segment<'a>]) -> PassPages<'a> {
         let before = self.checks;
         let own = self.check(segments);
-        PartPages { pages: self, segments, before, own, shared: false }
+        PassPages { pages: self, segments, before, own, shared: false }
     }
 
-    /// The pages of parts of a batch that run at the same time, each as in [`KvPages::of_batch`], its rows counted from its first one;
-    /// `None` if a part reads what another writes. Takes time proportional to the number of pages.
+    /// The pages of micro-batches that run at the same time, each as in [`KvPages::of_batch`], its rows counted from its first one;
+    /// `None` if one reads what another writes. Takes time proportional to the number of pages.
     ///
     /// # Panics
     /// As in [`KvPages::of_batch`].
-    pub fn of_parts<'a>(
+    pub fn of_micro_batches<'a>(
         &'a mut self,
-        parts: impl IntoIterator<Item = &'a [Segment<'a>]>,
-    ) -> Option<Vec<PartPages<'a>>> {
+        micro_batches: impl IntoIterator<Item = &'a [Segment<'a>]>,
+    ) -> Option<Vec<PassPages<'a>>> {
         let before = self.checks;
-        let checked: Vec<_> = parts.into_iter().map(|segments| (segments, self.check(segments))).collect();
+        let checked = micro_batches.into_iter().map(|segments| (segments, self.check(segments)));
+        let checked: Vec<_> = checked.collect();
         let pages = &*self;
-        let part = |(segments, own)| PartPages { pages, segments, before, own, shared: true };
-        let parts: Vec<_> = checked.into_iter().map(part).collect();
-        let separate = parts.iter().all(|part| part.segments.iter().all(|segment| part.may_read(segment)));
-        separate.then_some(parts)
+        let of = |(segments, own)| PassPages { pages, segments, before, own, shared: true };
+        let all: Vec<_> = checked.into_iter().map(of).collect();
+        let separate = all.iter().all(|it| it.segments.iter().all(|segment| it.may_read(segment)));
+        separate.then_some(all)
     }
 
     /// Checks segments of a pass, and returns the number of that check.
@@ -408,8 +423,8 @@ impl Kernel for Stored<'_> {
                 let page = pages.pages[segment.pages[position / PAGE_TOKENS] as usize];
                 let row = segment.first_row + r;
                 let (k, v) = (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]);
-                // SAFETY: the head lies within the page; `PartPages` excludes readers: it is borrowed mutably, and no other part
-                // reads its pages; a token's words are written by the one member that owns its row, and `KvPages::check`
+                // SAFETY: the head lies within the page; `PassPages` excludes readers: it is borrowed mutably, and no other
+                // micro-batch reads its pages; a token's words are written by the one member that owns its row, and `KvPages::check`
                 // made sure that no two rows of the batch are the same token of the same page.
                 unsafe {
                     let words = pages.slabs[page.slab].as_mut_ptr_shared().add(page.start + at);

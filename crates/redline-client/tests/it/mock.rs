@@ -78,6 +78,24 @@ impl Mock {
     }
 }
 
+/// A request, which ends before the last bytes of its answer are sent: the client may send the next one as soon as it has these.
+struct Running<'a>(&'a Mutex<Seen>);
+
+impl<'a> Running<'a> {
+    fn begin(seen: &'a Mutex<Seen>) -> Self {
+        let mut now = seen.lock().unwrap();
+        now.running += 1;
+        now.most_running = now.most_running.max(now.running);
+        Self(seen)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().running -= 1;
+    }
+}
+
 /// Answers the requests of a connection until it ends.
 fn serve(stream: TcpStream, script: &Script, seen: &Mutex<Seen>) {
     stream.set_nodelay(true).unwrap();
@@ -99,17 +117,13 @@ fn serve(stream: TcpStream, script: &Script, seen: &Mutex<Seen>) {
             seen.heads.push(head.clone());
             if head.starts_with("POST") {
                 seen.bodies.push(body.clone());
-                seen.running += 1;
-                seen.most_running = seen.most_running.max(seen.running);
             }
             seen.bodies.len()
         };
         let kept = if head.starts_with("GET") {
             whole(&mut stream, 200, r#"{"object":"list","data":[{"id":"mock-model"}]}"#)
         } else {
-            let kept = answer(&mut stream, script, &head, &body, number);
-            seen.lock().unwrap().running -= 1;
-            kept
+            answer(&mut stream, script, &head, &body, (number, Running::begin(seen)))
         };
         if !kept {
             return;
@@ -133,8 +147,15 @@ fn number_of(body: &str, name: &str) -> Option<usize> {
     digits.parse().ok()
 }
 
-fn answer(stream: &mut BufReader<TcpStream>, script: &Script, head: &str, body: &str, number: usize) -> bool {
+fn answer(
+    stream: &mut BufReader<TcpStream>,
+    script: &Script,
+    head: &str,
+    body: &str,
+    (number, running): (usize, Running<'_>),
+) -> bool {
     if let Some(field) = script.unknown.iter().find(|field| body.contains(&format!("\"{field}\":"))) {
+        drop(running);
         return whole(
             stream,
             400,
@@ -145,6 +166,7 @@ fn answer(stream: &mut BufReader<TcpStream>, script: &Script, head: &str, body: 
     }
     let fails = script.fails_every > 0 && number > script.spared && number % script.fails_every == 0;
     if fails && !script.breaks_off {
+        drop(running);
         return whole(stream, script.failure, r#"{"error":{"message":"the mock fails"}}"#);
     }
     let streams = body.contains("\"stream\":true");
@@ -152,6 +174,7 @@ fn answer(stream: &mut BufReader<TcpStream>, script: &Script, head: &str, body: 
         thread::sleep(script.first);
     }
     if !head.contains("/completions") {
+        drop(running);
         return whole(stream, 200, r#"{"scores":[[0.5,0.5]],"usage":{"prompt_tokens":3}}"#);
     }
     let tokens = if script.tokens > 0 { script.tokens } else { number_of(body, "max_tokens").unwrap() };
@@ -171,6 +194,7 @@ fn answer(stream: &mut BufReader<TcpStream>, script: &Script, head: &str, body: 
         } else {
             format!(r#"{{"text":"{}"}}"#, text(0, tokens))
         };
+        drop(running);
         return whole(stream, 200, &format!(r#"{{"choices":[{choice}],"usage":{}}}"#, usage(tokens)));
     }
     let each = body.contains("continuous_usage_stats");
@@ -207,5 +231,6 @@ fn answer(stream: &mut BufReader<TcpStream>, script: &Script, head: &str, body: 
     let finished = send(r#"{"choices":[{"delta":{},"text":"","finish_reason":"length"}]}"#);
     let counted =
         !body.contains("stream_options") || send(&format!(r#"{{"choices":[],"usage":{}}}"#, usage(tokens)));
+    drop(running);
     finished && counted && send("[DONE]") && stream.get_mut().write_all(b"0\r\n\r\n").is_ok()
 }

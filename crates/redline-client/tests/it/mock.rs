@@ -27,6 +27,13 @@ pub(crate) struct Script {
     pub(crate) breaks_off: bool,
 }
 
+impl Script {
+    /// Whether a request fails, or its stream.
+    fn fails(&self, number: usize) -> bool {
+        self.fails_every > 0 && number > self.spared && number % self.fails_every == 0
+    }
+}
+
 /// A running server. Its threads end with the process.
 pub(crate) struct Mock {
     pub(crate) address: String,
@@ -147,6 +154,17 @@ fn number_of(body: &str, name: &str) -> Option<usize> {
     digits.parse().ok()
 }
 
+/// The status and the document with which a request is refused, if it is.
+fn refusal(script: &Script, body: &str, number: usize) -> Option<(u16, String)> {
+    let unknown = script.unknown.iter().find(|field| body.contains(&format!("\"{field}\":")));
+    if let Some(field) = unknown {
+        let message = format!("`{field}` is not known, but `stream`, `stream_options` and `ignore_eos` are");
+        return Some((400, format!(r#"{{"error":{{"message":"{message}","param":"{field}"}}}}"#)));
+    }
+    let refused = script.fails(number) && !script.breaks_off;
+    refused.then(|| (script.failure, r#"{"error":{"message":"the mock fails"}}"#.to_owned()))
+}
+
 fn answer(
     stream: &mut BufReader<TcpStream>,
     script: &Script,
@@ -154,21 +172,11 @@ fn answer(
     body: &str,
     (number, running): (usize, Running<'_>),
 ) -> bool {
-    if let Some(field) = script.unknown.iter().find(|field| body.contains(&format!("\"{field}\":"))) {
+    if let Some((status, document)) = refusal(script, body, number) {
         drop(running);
-        return whole(
-            stream,
-            400,
-            &format!(
-                r#"{{"error":{{"message":"`{field}` is not known, but `stream`, `stream_options` and `ignore_eos` are","param":"{field}"}}}}"#
-            ),
-        );
+        return whole(stream, status, &document);
     }
-    let fails = script.fails_every > 0 && number > script.spared && number % script.fails_every == 0;
-    if fails && !script.breaks_off {
-        drop(running);
-        return whole(stream, script.failure, r#"{"error":{"message":"the mock fails"}}"#);
-    }
+    let fails = script.fails(number);
     let streams = body.contains("\"stream\":true");
     if !streams {
         thread::sleep(script.first);

@@ -63,7 +63,7 @@ impl<'a> Read<'a> {
     fn new(block: &'a Block<'a>, tile: usize, start: usize, seen: &'a Seen) -> Self {
         let segment = block.tile(tile).segment;
         let words = |page: usize| {
-            // Later pages may be those of a writer.
+            // Only pages with keys: another micro-batch may write those after them.
             let id = segment.pages[..segment.keys().div_ceil(PAGE_TOKENS)].get(start / PAGE_TOKENS + page)?;
             Some(block.job.kv.head(*id, block.job.layer, block.kv_head))
         };

@@ -326,7 +326,7 @@ impl KvPages {
             shape.kv_heads
         );
         // SAFETY: the head lies within its page, and the page within the slab. Other micro-batches write other pages of the slab, so
-        // the reference covers the head alone; that no one writes this page meanwhile, `PassPages::may_read` made sure.
+        // the reference covers the head alone. `PassPages::may_read` made sure that none writes this page meanwhile.
         unsafe {
             let slab = self.slabs[place.slab].as_mut_ptr_shared();
             std::slice::from_raw_parts(slab.add(place.start + first), words)

@@ -2,15 +2,15 @@
 //! Types that tiles are instantiated for lie in files of their own: these are separate codegen units, compiled in parallel.
 
 mod minima;
-mod sub_bytes;
 mod sub_nibbles;
+mod sub_split;
 mod table;
 
 use redline_simd::{Isa, LANES, widen_f16};
 
 pub(crate) use self::minima::WithMinima;
-pub(crate) use self::sub_bytes::SubBytes;
 pub(crate) use self::sub_nibbles::SubNibbles;
+pub(crate) use self::sub_split::SubSplit;
 pub(crate) use self::table::{DOUBLE_E2M1, E2m1, NON_LINEAR, NonLinear, SubTable};
 
 /// Number of k that integer kernels process at a time; rows of integer formats are padded to a multiple of it.
@@ -34,6 +34,14 @@ pub(crate) enum Codes {
     },
     /// As `Nibbles`; each is the index of an integer.
     Table(&'static [i8; 16]),
+    /// As `Nibbles`, with one or two more bits of each integer. Those of `32 / high` k are a word after the words of these k: byte j holds
+    /// the bits of k = 4 i + j from bit `high * i` on.
+    Split {
+        /// Number of bits.
+        high: usize,
+        /// What is added to integers.
+        offset: u32,
+    },
 }
 
 /// Offset of stored bytes.
@@ -45,13 +53,21 @@ fn nibble_shift(k: usize) -> usize {
 }
 
 impl Codes {
-    /// Number of elements of k in one word of a lane, and of f16 in one half.
+    /// Number of elements of k in one word of a lane, and of f16 in one half. Split integers have other words too.
     pub(crate) fn k_per_step(self) -> usize {
         match self {
             Self::F32 | Self::F16 => 1,
             Self::Bf16 => 2,
             Self::Bytes => 4,
-            Self::Nibbles { .. } | Self::Table(_) => 8,
+            Self::Nibbles { .. } | Self::Table(_) | Self::Split { .. } => 8,
+        }
+    }
+
+    /// Number of steps for `k` elements, of which integers are whole blocks.
+    pub(crate) fn steps(self, k: usize) -> usize {
+        match self {
+            Self::Split { high, .. } => k / 8 + k / 32 * high,
+            _ => k.div_ceil(self.k_per_step()),
         }
     }
 
@@ -71,6 +87,37 @@ impl Codes {
             Self::Bytes => ((words[at] >> (k % 4 * 8) & 0xff) as i32 - BYTE_OFFSET as i32) as f32,
             Self::Nibbles { offset } => ((words[at] >> nibble_shift(k) & 15) as i32 - offset as i32) as f32,
             Self::Table(table) => f32::from(table[(words[at] >> nibble_shift(k) & 15) as usize]),
+            Self::Split { high, offset } => {
+                let (block, k) = (k / (32 / high), k % (32 / high));
+                let word = |i: usize| words[(block * (4 / high + 1) + i) * LANES + lane];
+                let more = word(4 / high) >> (k % 4 * 8 + k / 4 * high) & ((1 << high) - 1);
+                ((word(k / 8) >> nibble_shift(k) & 15 | more << 4) as i32 - offset as i32) as f32
+            }
+        }
+    }
+
+    /// The words of `32 / high` split integers of one lane: half bytes, and after them the other bits.
+    #[inline(always)]
+    pub(crate) fn pack_split<'w>(
+        (high, offset): (usize, u32),
+        codes: &[i8],
+        mut words: impl Iterator<Item = &'w mut u32>,
+    ) {
+        let mut more = 0;
+        for (i, codes) in codes.chunks_exact(8).enumerate() {
+            let whole = [0, 1].map(|half| {
+                let bytes = four_bytes(&codes[half * 4..]).to_le_bytes();
+                u32::from_le_bytes(bytes.map(|byte| byte.wrapping_add(offset as u8)))
+            });
+            if let Some(word) = words.next() {
+                *word = whole[0] & LOW | (whole[1] & LOW) << 4;
+            }
+            for (half, bytes) in whole.into_iter().enumerate() {
+                more |= ((bytes >> 4) & (0x0101_0101 * ((1 << high) - 1))) << (high * (2 * i + half));
+            }
+        }
+        if let Some(word) = words.next() {
+            *word = more;
         }
     }
 
@@ -81,6 +128,7 @@ impl Codes {
             Self::Bytes => four_bytes(codes) ^ (0x0101_0101 * BYTE_OFFSET),
             Self::Nibbles { offset } => pack_nibbles(codes, offset),
             Self::Table(_) => pack_nibbles(codes, 0),
+            Self::Split { .. } => unreachable!("split integers take several words"),
             Self::F32 | Self::Bf16 | Self::F16 => unreachable!("floats have no codes"),
         }
     }
@@ -96,10 +144,13 @@ impl Codes {
                     0
                 }
             }
-            Self::Nibbles { offset } => offset as i32,
+            Self::Nibbles { offset } | Self::Split { offset, .. } => offset as i32,
         }
     }
 }
+
+/// The low half of every byte of a word.
+const LOW: u32 = 0x0f0f_0f0f;
 
 /// The first four codes, the first in the lowest byte.
 #[inline(always)]
@@ -110,7 +161,6 @@ fn four_bytes(codes: &[i8]) -> u32 {
 /// Eight codes plus an offset, of which four bits are kept; no byte overflows into the next.
 #[inline(always)]
 fn pack_nibbles(codes: &[i8], offset: u32) -> u32 {
-    const LOW: u32 = 0x0f0f_0f0f;
     let low = |codes: &[i8]| ((four_bytes(codes) & LOW) + 0x0101_0101 * offset) & LOW;
     low(&codes[..4]) | low(&codes[4..]) << 4
 }

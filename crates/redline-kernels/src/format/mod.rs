@@ -26,7 +26,7 @@ use redline_simd::{Isa, LANES};
 
 use crate::Arithmetic;
 pub(crate) use crate::codes::{
-    BLOCK, Codes, E2m1, FEWER_ROWS, Integer, NonLinear, Signed, SubBytes, SubNibbles, SubScaled, SubTable,
+    BLOCK, Codes, E2m1, FEWER_ROWS, Integer, NonLinear, Signed, SubNibbles, SubScaled, SubSplit, SubTable,
     WithMinima,
 };
 pub(crate) use crate::descriptor::{Descriptor, Minima, Scaling};
@@ -236,7 +236,7 @@ impl Format {
     /// Number of steps for `k` elements: of the words that inputs are packed in, for floats.
     pub fn steps(self, k: usize) -> usize {
         let padded = if self.is_integer() { k.next_multiple_of(BLOCK) } else { k };
-        padded.div_ceil(self.codes().k_per_step())
+        self.codes().steps(padded)
     }
 
     /// Number of weight groups for `k` elements, each with an own scale; 0 without scales.

@@ -223,7 +223,7 @@ impl Strip {
                         let [first, second] = [0, 1].map(|k| u32::from(bf16::round(lanes[k][lane])));
                         first << 16 | second
                     }
-                    Codes::Bytes | Codes::Nibbles { .. } | Codes::Table(_) => {
+                    Codes::Bytes | Codes::Nibbles { .. } | Codes::Table(_) | Codes::Split { .. } => {
                         let mut integers = [0; 8];
                         for (integer, lanes) in integers.iter_mut().zip(&lanes[..per_step]) {
                             *integer = lanes[lane] as i8;

@@ -7,7 +7,7 @@ use redline_simd::LANES;
 use super::pack::StripPlanes;
 use super::{Element, Matrix, Plane, planes::QUAD};
 use crate::Exec;
-use crate::format::{BLOCK, Format, Minima, Scaling};
+use crate::format::{BLOCK, Codes, Format, Minima, Scaling};
 
 /// Rows of integers and scales, sixteen at most.
 #[derive(Debug)]
@@ -110,10 +110,14 @@ impl Matrix {
 fn pack_row(matrix: &Matrix, row: &QuantisedRow<'_>, lane: usize, planes: &mut StripPlanes) {
     let [words, scales, minima, sub_scales, sub_minima, _] = planes;
     let codes = matrix.format.codes();
-    let words = words.iter_mut().skip(lane).step_by(LANES);
-    debug_assert_eq!(words.len(), row.codes.len() / codes.k_per_step());
+    let mut words = words.iter_mut().skip(lane).step_by(LANES);
+    debug_assert_eq!(words.len(), codes.steps(row.codes.len()));
     // Constant chunk sizes let the compiler vectorise `pack`.
-    if codes.k_per_step() == 4 {
+    if let Codes::Split { high, offset } = codes {
+        for of_block in row.codes.chunks_exact(32 / high) {
+            Codes::pack_split((high, offset), of_block, &mut words);
+        }
+    } else if codes.k_per_step() == 4 {
         words.zip(row.codes.as_chunks::<4>().0).for_each(|(word, of_word)| *word = codes.pack(of_word));
     } else {
         words.zip(row.codes.as_chunks::<8>().0).for_each(|(word, of_word)| *word = codes.pack(of_word));

@@ -8,12 +8,12 @@ use core::arch::x86_64::{
     _mm256_cmp_ps, _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
     _mm256_cvtps_epi32, _mm256_cvtps_ph, _mm256_div_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
     _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
-    _mm256_max_epu32, _mm256_max_ps, _mm256_mul_ps, _mm256_mullo_epi32, _mm256_packs_epi16,
+    _mm256_max_epu32, _mm256_max_ps, _mm256_mul_ps, _mm256_mullo_epi32, _mm256_or_si256, _mm256_packs_epi16,
     _mm256_packs_epi32, _mm256_permute_ps, _mm256_permute2f128_ps, _mm256_permute4x64_epi64,
     _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps,
-    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srai_epi32,
-    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps,
-    _mm256_xor_ps, _mm256_xor_si256,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_sllv_epi32,
+    _mm256_srai_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_srlv_epi32, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_sub_ps, _mm256_xor_ps, _mm256_xor_si256,
 };
 
 use super::{Isa, LANES, ODD};
@@ -394,6 +394,50 @@ unsafe impl<const VNNI: bool> Isa for Avx2<VNNI> {
                 let acc = &mut acc[0][r];
                 acc.0 = _mm256_add_epi32(acc.0, _mm256_madd_epi16(sums[r].0, ones));
                 acc.1 = _mm256_add_epi32(acc.1, _mm256_madd_epi16(sums[r].1, ones));
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_split<const HIGH: usize, const R: usize>(
+        self,
+        acc: &mut [W; R],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        unsafe {
+            let low = _mm256_set1_epi32(0x0f0f_0f0f);
+            let mask = _mm256_set1_epi32(0x1010_1010 * ((1 << HIGH) - 1));
+            let more = self.load_words(w.add(4 / HIGH * LANES));
+            let weights = |i: usize, half: __m256i, more: __m256i| {
+                let half = if i % 2 == 0 { half } else { _mm256_srli_epi16::<4>(half) };
+                let at = (HIGH * i) as i32;
+                let more = if at < 4 {
+                    _mm256_sllv_epi32(more, _mm256_set1_epi32(4 - at))
+                } else {
+                    _mm256_srlv_epi32(more, _mm256_set1_epi32(at - 4))
+                };
+                _mm256_or_si256(_mm256_and_si256(half, low), _mm256_and_si256(more, mask))
+            };
+            let ones = _mm256_set1_epi16(1);
+            for i in 0..4 / HIGH {
+                let half = self.load_words(w.add(i * LANES));
+                let [a, b] =
+                    [2 * i, 2 * i + 1].map(|i| W(weights(i, half.0, more.0), weights(i, half.1, more.1)));
+                if VNNI {
+                    add_rows(acc, a, x.add(2 * i * R));
+                    add_rows(acc, b, x.add((2 * i + 1) * R));
+                    continue;
+                }
+                // Two sums of `maddubs` stay in 16 bits: 2 * 2 * 63 * 127 = 32004.
+                for r in 0..R {
+                    let [xa, xb] = [2 * i, 2 * i + 1].map(|i| _mm256_set1_epi32(*x.add(i * R + r) as i32));
+                    let sum = |a, b| {
+                        let sums = _mm256_add_epi16(_mm256_maddubs_epi16(a, xa), _mm256_maddubs_epi16(b, xb));
+                        _mm256_madd_epi16(sums, ones)
+                    };
+                    acc[r].0 = _mm256_add_epi32(acc[r].0, sum(a.0, b.0));
+                    acc[r].1 = _mm256_add_epi32(acc[r].1, sum(a.1, b.1));
+                }
             }
         }
     }

@@ -8,10 +8,10 @@ use core::arch::x86_64::{
     _mm512_cvtps_ph, _mm512_div_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32,
     _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_blend_ps, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_max_ps, _mm512_mul_ps, _mm512_mullo_epi32,
-    _mm512_permute_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_reduce_max_ps,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4, _mm512_slli_epi32,
-    _mm512_srai_epi32, _mm512_srli_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
-    _mm512_sub_ps, _mm512_xor_ps, _mm512_xor_si512,
+    _mm512_or_si512, _mm512_permute_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32,
+    _mm512_reduce_max_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4,
+    _mm512_slli_epi32, _mm512_sllv_epi32, _mm512_srai_epi32, _mm512_srli_epi16, _mm512_srli_epi32,
+    _mm512_srlv_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps, _mm512_xor_ps, _mm512_xor_si512,
 };
 
 use super::{Isa, LANES, ODD, largest_ascending};
@@ -228,6 +228,35 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
                 for r in 0..R {
                     let x = _mm512_set1_epi32(*x.add((2 * i + 1) * R + r) as i32);
                     acc[(2 * i + 1) % C][r] = _mm512_dpbusd_epi32(acc[(2 * i + 1) % C][r], high, x);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_split<const HIGH: usize, const R: usize>(
+        self,
+        acc: &mut [__m512i; R],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        unsafe {
+            let low = _mm512_set1_epi32(0x0f0f_0f0f);
+            let mask = _mm512_set1_epi32(0x1010_1010 * ((1 << HIGH) - 1));
+            let more = self.load_words(w.add(4 / HIGH * LANES));
+            for i in 0..8 / HIGH {
+                let half = self.load_words(w.add(i / 2 * LANES));
+                let half = if i % 2 == 0 { half } else { _mm512_srli_epi16::<4>(half) };
+                // The bits of this vector to the high half of each byte; the compiler knows the distances.
+                let at = (HIGH * i) as i32;
+                let more = if at < 4 {
+                    _mm512_sllv_epi32(more, _mm512_set1_epi32(4 - at))
+                } else {
+                    _mm512_srlv_epi32(more, _mm512_set1_epi32(at - 4))
+                };
+                let weights = _mm512_or_si512(_mm512_and_si512(half, low), _mm512_and_si512(more, mask));
+                for r in 0..R {
+                    acc[r] =
+                        _mm512_dpbusd_epi32(acc[r], weights, _mm512_set1_epi32(*x.add(i * R + r) as i32));
                 }
             }
         }

@@ -163,6 +163,16 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
         w: *const u32,
         x: *const u32,
     );
+    /// As [`Isa::dot_u4`] over `32 / HIGH` k, with `HIGH` more bits of each weight, 1 or 2, in one more word: byte j holds those of
+    /// k = 4 i + j from bit `HIGH * i` on. The weights are used as stored, up to 31 or 63, on every tier.
+    /// # Safety
+    /// `w` is valid for reading `16 * (4 / HIGH + 1)` words, `x` for `8 / HIGH * R`; `R <= DOT_ROWS`.
+    unsafe fn dot_split<const HIGH: usize, const R: usize>(
+        self,
+        acc: &mut [Self::W; R],
+        w: *const u32,
+        x: *const u32,
+    );
     /// As [`Isa::dot_u4`] over 32 k, with the entry of `table` that each 4-bit weight names, plus 128 where
     /// [`Isa::DOT_U8_OFFSET`] says so. No entry is -128.
     /// # Safety

@@ -247,6 +247,28 @@ unsafe impl<const FMA: bool> Isa for Scalar<FMA> {
             }
         }
     }
+    #[inline(always)]
+    unsafe fn dot_split<const HIGH: usize, const R: usize>(
+        self,
+        acc: &mut [Self::W; R],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        // SAFETY: the vectors and inputs of the contract.
+        unsafe {
+            let more = self.load_words(w.add(4 / HIGH * LANES));
+            for i in 0..8 / HIGH {
+                let half = self.load_words(w.add(i / 2 * LANES)).map(|w| w >> (i % 2 * 4) & 0x0f0f_0f0f);
+                let mut weights = half;
+                for (weight, more) in weights.iter_mut().zip(more) {
+                    *weight |= (more >> (HIGH * i) & (0x0101_0101 * ((1 << HIGH) - 1))) << 4;
+                }
+                for (r, acc) in acc.iter_mut().enumerate() {
+                    dot_bytes(acc, weights, *x.add(i * R + r));
+                }
+            }
+        }
+    }
     #[inline(never)]
     unsafe fn dot_table<const R: usize, const C: usize>(
         self,

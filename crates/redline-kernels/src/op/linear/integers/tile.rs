@@ -10,8 +10,8 @@ use crate::dot::{DotArgs, INPUT_WORDS, dot_tile};
 use crate::format::w4::W4;
 use crate::format::w8::W8;
 use crate::format::{
-    BLOCK, Codes, E2m1, FEWER_ROWS, Format, INPUT_GROUP, Integer, NonLinear, Scaling, SubBytes, SubNibbles,
-    SubScaled, SubTable, WithMinima,
+    BLOCK, Codes, E2m1, FEWER_ROWS, Format, INPUT_GROUP, Integer, NonLinear, Scaling, SubNibbles, SubScaled,
+    SubSplit, SubTable, WithMinima,
 };
 use crate::matrix::Plane;
 use crate::op::quantise::Places;
@@ -63,13 +63,15 @@ pub(super) fn run_tile(tile: Tile<'_>) {
         (Scaling::Blocks { .. }, Codes::Nibbles { .. }) => run_sized::<WithMinima<W4>>(tile),
         (Scaling::Blocks { bf16: false, .. }, Codes::Table(_)) => run_sized::<NonLinear>(tile),
         (Scaling::Blocks { bf16: true, .. }, Codes::Table(_)) => run_sized::<E2m1>(tile),
-        (Scaling::Super { sub: 16, .. }, Codes::Bytes) => run_sub_sized::<SubBytes<16>>(tile),
-        (Scaling::Super { .. }, Codes::Bytes) => run_sub_sized::<SubBytes<32>>(tile),
+        (Scaling::Super { .. }, Codes::Split { high: 2, .. }) => run_sub_sized::<SubSplit<2>>(tile),
+        (Scaling::Super { .. }, Codes::Split { .. }) => run_sub_sized::<SubSplit<1>>(tile),
         (Scaling::Super { sub: 16, .. }, Codes::Nibbles { .. }) => run_sub_sized::<SubNibbles<16>>(tile),
         (Scaling::Super { .. }, Codes::Nibbles { .. }) => run_sub_sized::<SubNibbles<32>>(tile),
         (Scaling::Super { .. }, Codes::Table(_)) => run_sub_sized::<SubTable>(tile),
         (Scaling::None, _)
         | (_, Codes::F32 | Codes::F16 | Codes::Bf16)
+        | (Scaling::Super { .. }, Codes::Bytes)
+        | (Scaling::Chosen | Scaling::Blocks { .. }, Codes::Split { .. })
         | (Scaling::Chosen, Codes::Table(_)) => {
             unreachable!("`linear` runs {format} elsewhere")
         }

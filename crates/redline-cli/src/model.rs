@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use clap::Args;
 use redline_api::LoadedModel;
 use redline_engine::{
-    AdapterOptions, Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize,
+    AdapterOptions, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize,
     PrefixDir, Source, TraceLog,
 };
 use redline_kernels::op::kv::KvFormat;
@@ -420,7 +420,7 @@ impl Backend {
             Some(PlanSetup { policy, cache, tokens, rows }) => PlanOptions {
                 policy: *policy,
                 cache: cache.clone(),
-                buckets: Buckets::new(tokens, rows, self.plans.buckets.max_chunk()),
+                buckets: self.plans.buckets.with_sizes(tokens, rows),
                 tells_misses: self.plans.tells_misses,
                 log: self.plans.log,
             },

@@ -27,7 +27,8 @@ pub(crate) struct PlanFlags {
     /// Numbers of sequences that decode together, and of rows of logits, that have a plan; default: 1,2,4,8,16,32,64,128,256
     #[arg(long, value_name = "N,..", value_parser = value::sizes)]
     plan_rows: Option<Sizes>,
-    /// Maximum number of tokens in a pass; default 512 [env: REDLINE_MAX_CHUNK]
+    /// Maximum number of tokens in a pass; default 512, and for small encoders 512 per thread, as far as 8192 and --memory allow
+    /// [env: REDLINE_MAX_CHUNK]
     #[arg(long, value_name = "N", value_parser = value::chunk)]
     max_chunk: Option<usize>,
     /// Report every pass that had no plan, and how its key differs from the stored ones: on (also without a value) or off [env:
@@ -72,7 +73,10 @@ impl PlanFlags {
         Ok(PlanOptions {
             policy: named.unwrap_or_default(),
             cache,
-            buckets: Buckets::new(tokens, rows, max_chunk.unwrap_or(Buckets::MAX_CHUNK)),
+            buckets: match max_chunk {
+                Some(max_chunk) => Buckets::new(tokens, rows, max_chunk),
+                None => Buckets::automatic(tokens, rows),
+            },
             tells_misses: loud.unwrap_or(false),
             log: Arc::new(say),
         })

@@ -14,6 +14,9 @@ use crate::plan::Site;
 use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, NormKind, NormSpec};
 use crate::step::{ArenaSize, MOST_ROWS, padded};
 
+/// Maximum bytes of the weights of a layer in batches that are cut into micro-batches, each of which reads them.
+const MOST_LAYER_BYTES: u64 = 16 << 20;
+
 /// The sizes of a model's weights, activations, keys and values.
 #[derive(Clone, Debug)]
 pub struct Footprint {
@@ -175,6 +178,15 @@ impl Footprint {
     /// Bytes of the weights in memory.
     pub fn weight_bytes(&self) -> u64 {
         self.weights
+    }
+
+    /// Whether batches are cut into micro-batches if they have enough rows for the threads: those of encoders with small layers.
+    pub fn cuts_batches(&self) -> bool {
+        let bytes = |layer: &LayerFootprint| -> u64 {
+            layer.linears.iter().flat_map(|(_, shapes)| shapes).map(|shape| shape.bytes()).sum()
+        };
+        self.shares_keys
+            && self.layers.first().is_some_and(|it| it.experts.is_none() && bytes(it) <= MOST_LAYER_BYTES)
     }
 
     /// The head, or the embedding if the head is tied to it.

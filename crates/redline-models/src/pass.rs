@@ -15,16 +15,11 @@ use redline_kernels::op::kv::{AttentionMask, PassPages, Segment};
 use redline_kernels::{Exec, Team};
 
 use crate::adapter::resident::{AdapterRows, of_wanted};
-use crate::block::decoder::Layer;
-use crate::block::linear::Linear;
 use crate::kv::{KvCache, PageTables};
 use crate::model::{Batch, BatchPart, Model};
 use crate::plan::Plan;
-use crate::spec::Objective;
 use crate::step::{Act, Arena, ArenaPart, Step, StepInput, Wanted, Watchers, padded};
 
-/// Maximum bytes of the weights of a layer in batches that are cut.
-const MOST_LAYER_BYTES: usize = 16 << 20;
 /// Minimum number of rows of a micro-batch, on average.
 const LEAST_ROWS: usize = 48;
 /// The cost of reading all weights once more, in rows.
@@ -164,11 +159,7 @@ impl Model {
 
     /// Whether batches may be cut at all. Logical devices divide every operation.
     fn can_cut(&self, team: &Team) -> bool {
-        let bytes = |layer: &Layer| layer.linears().map(Linear::bytes).sum::<usize>();
-        team.size() > 1
-            && team.devices() == 1
-            && self.facts.objective == Objective::Encode { causal: false }
-            && self.decoder.layers.first().is_some_and(|layer| bytes(layer) <= MOST_LAYER_BYTES)
+        team.size() > 1 && team.devices() == 1 && self.footprint.cuts_batches()
     }
 
     /// Where to cut a batch: ranges of its sequences; none if it is better not cut.

@@ -4,14 +4,14 @@ use std::fmt;
 
 use redline_kernels::Format;
 use redline_kernels::op::kv::{KvFormat, KvShape, PAGE_TOKENS, page_bytes};
-use redline_models::Loader;
+use redline_models::{Footprint, Loader};
 use redline_settings::{Setting, hint};
 
 use super::Engine;
 use crate::error::EngineError;
 use crate::memory::pages::disk::PAGES_IN_FLIGHT;
 use crate::options::Options;
-use crate::plan::OUTPUT_ROWS;
+use crate::plan::{Buckets, OUTPUT_ROWS};
 
 /// The room of a model that is about to be loaded: how long sequences may be, and the memory that they share.
 pub(super) struct Room {
@@ -21,7 +21,12 @@ pub(super) struct Room {
     pub(super) budget: Budget,
     /// Maximum number of pages of keys and values; `None` without a limit.
     pub(super) pages: Option<usize>,
+    /// The sizes of passes.
+    pub(super) buckets: Buckets,
 }
+
+/// The part of a memory budget that the activations of passes larger than [`Buckets::MAX_CHUNK`] may take: one of so many.
+const RAISED_PART: u64 = 16;
 
 impl Room {
     /// Computes the room from the sizes of the model. It is an error if the options leave too little.
@@ -33,10 +38,13 @@ impl Room {
         let shapes = footprint.kv_shapes(kv_format);
         check_heads(&shapes)?;
         let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
+        let fits =
+            |tokens| options.memory.is_none_or(|memory| arena(tokens, OUTPUT_ROWS) <= memory / RAISED_PART);
+        let buckets = buckets(&footprint, options, fits);
         let budget = Budget {
             weights: footprint.weight_bytes(),
             adapters: options.adapters.map_or(0, |adapters| adapters.memory),
-            activations: arena(options.plans.buckets.max_chunk(), OUTPUT_ROWS),
+            activations: arena(buckets.max_chunk(), OUTPUT_ROWS),
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
             page: page_bytes(&shapes) as u64,
@@ -44,8 +52,21 @@ impl Room {
             in_one_pass: !loader.objective().is_causal(),
         };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
-        Ok(Self { context, kv_format, budget, pages })
+        Ok(Self { context, kv_format, budget, pages, buckets })
     }
+}
+
+/// The sizes of passes. If nobody chose the largest one, a model whose batches are cut into micro-batches gets passes with enough of
+/// them for all threads, as far as `fits` says that the memory allows.
+fn buckets(footprint: &Footprint, options: &Options, fits: impl Fn(usize) -> bool) -> Buckets {
+    let Options { threads, tp, ref plans, .. } = *options;
+    if !plans.buckets.is_automatic() || tp > 1 || !footprint.cuts_batches() {
+        return plans.buckets.clone();
+    }
+    let most = Buckets::MAX_CHUNK.saturating_mul(threads).min(Buckets::MOST_TOKENS);
+    let halves = std::iter::successors(Some(most), |tokens| Some(tokens / 2));
+    let raised = halves.take_while(|tokens| *tokens > Buckets::MAX_CHUNK).find(|tokens| fits(*tokens));
+    plans.buckets.with_max_chunk(raised.unwrap_or(Buckets::MAX_CHUNK))
 }
 
 /// Refuses a format of keys and values that cannot hold the model's heads.

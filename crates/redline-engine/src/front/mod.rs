@@ -46,7 +46,7 @@ use crate::heartbeat::runner::{Inbox, Job, Runner, Saving};
 use crate::heartbeat::task::Task;
 use crate::memory::pages::PageIndex;
 use crate::options::{Options, Source};
-use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
+use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry, PlanOptions};
 use crate::request::{AdapterChoice, Queueing};
 use crate::vocabulary::vocabulary;
 
@@ -328,7 +328,7 @@ fn info(
     options: &Options,
     simd: Simd,
 ) -> ModelInfo {
-    let Room { context, kv_format, budget, pages } = room;
+    let Room { context, kv_format, budget, pages, buckets } = room;
     let (facts, page_bytes) = (model.facts(), budget.page);
     ModelInfo {
         name,
@@ -354,7 +354,7 @@ fn info(
         hidden: facts.hidden,
         threads: options.threads,
         tp: options.tp,
-        max_chunk: options.plans.buckets.max_chunk(),
+        max_chunk: buckets.max_chunk(),
         tier: simd.tier(),
         format: facts.format,
         kv_format: *kv_format,
@@ -378,7 +378,7 @@ impl Engine {
         let (cpus, free_cpus) = cpus(&options)?;
         let classifier = model.classifier().cloned();
         let info = info((name, mask_id), &model, sentence.as_ref(), &room, &options, simd);
-        let Room { kv_format, budget, pages, .. } = room;
+        let Room { kv_format, budget, pages, buckets, .. } = room;
         let (activations, window) = (model.activations(), model.window());
         let (counters, gauges) = (Arc::<Counters>::default(), Arc::<Gauges>::default());
         let saving = identity.zip(options.prefix_dir).map(|(identity, dir)| {
@@ -395,7 +395,7 @@ impl Engine {
             adaptive_threads: options.adaptive_threads,
             cpus,
             devices: options.tp,
-            plans: options.plans,
+            plans: PlanOptions { buckets, ..options.plans },
             counters: counters.clone(),
             gauges: gauges.clone(),
             most_kept: options.prefix_cache.map(|size| size.pages(budget.page)),

@@ -68,6 +68,10 @@ pub struct Buckets {
     pass: Vec<usize>,
     /// Ascending; the last is the maximum number of rows of logits that are evaluated at a time.
     logits: Vec<usize>,
+    /// The sizes that were asked for, of tokens and of rows, also those above the largest pass.
+    asked: [Vec<usize>; 2],
+    /// Whether the engine may raise the largest pass.
+    automatic: bool,
 }
 
 impl Buckets {
@@ -75,7 +79,7 @@ impl Buckets {
     pub const TOKENS: &[usize] = &[64, 128, 256, 512, 1024, 2048, 4096, 8192];
     /// Default sizes for decoding sequences and for rows of logits.
     pub const ROWS: &[usize] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
-    /// Default for the maximum number of tokens in a pass.
+    /// Default for the maximum number of tokens in a pass; of encoders whose batches are cut into micro-batches, for each thread.
     pub const MAX_CHUNK: usize = 512;
     /// Upper bound of the maximum number of tokens in a pass.
     pub const MOST_TOKENS: usize = 8192;
@@ -95,7 +99,31 @@ impl Buckets {
         Self {
             pass: sizes(&mut tokens.iter().chain(rows).copied(), max_chunk),
             logits: sizes(&mut rows.iter().copied(), OUTPUT_ROWS.min(max_chunk)),
+            asked: [tokens.to_vec(), rows.to_vec()],
+            automatic: false,
         }
+    }
+
+    /// Creates the buckets from `tokens` and `rows`. The largest pass has [`Buckets::MAX_CHUNK`] tokens, unless the engine, which
+    /// knows the model, the threads and the memory, takes a larger one.
+    pub fn automatic(tokens: &[usize], rows: &[usize]) -> Self {
+        Self { automatic: true, ..Self::new(tokens, rows, Self::MAX_CHUNK) }
+    }
+
+    /// The buckets of other sizes, with the same largest pass.
+    pub fn with_sizes(&self, tokens: &[usize], rows: &[usize]) -> Self {
+        Self { automatic: self.automatic, ..Self::new(tokens, rows, self.max_chunk()) }
+    }
+
+    /// Whether the engine may raise the largest pass.
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.automatic
+    }
+
+    /// The same sizes with a largest pass of `max_chunk` tokens.
+    pub(crate) fn with_max_chunk(&self, max_chunk: usize) -> Self {
+        let [tokens, rows] = &self.asked;
+        Self::new(tokens, rows, max_chunk)
     }
 
     /// Maximum number of tokens in a pass.
@@ -123,7 +151,7 @@ impl Buckets {
 
 impl Default for Buckets {
     fn default() -> Self {
-        Self::new(Self::TOKENS, Self::ROWS, Self::MAX_CHUNK)
+        Self::automatic(Self::TOKENS, Self::ROWS)
     }
 }
 
@@ -150,6 +178,18 @@ mod tests {
         assert_eq!(sizes, [1, 2, 64, 100, 1, 2, 64]);
         assert_eq!(Buckets::new(&[], &[], 7).all().len(), 2);
         assert_eq!(Buckets::new(&[], &[5, 5, 0], 3).of(BucketMode::Logits, 2).size, 3);
+    }
+
+    #[test]
+    fn a_larger_largest_pass_takes_in_the_sizes_below_it() {
+        let buckets = Buckets::automatic(&[64, 1024, 2048], &[1, 600]);
+        assert_eq!(buckets.pass, [1, 64, 512]);
+        let raised = buckets.with_max_chunk(1500);
+        assert_eq!((&raised.pass[..], &raised.logits[..]), (&[1, 64, 600, 1024, 1500][..], &[1, 64][..]));
+        assert!(
+            buckets.is_automatic() && buckets.with_sizes(&[7], &[]).is_automatic() && !raised.is_automatic()
+        );
+        assert_eq!(raised.with_sizes(&[7], &[]), Buckets::new(&[7], &[], 1500));
     }
 
     /// A canvas runs in one pass, however long it is.

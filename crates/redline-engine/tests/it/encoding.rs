@@ -110,6 +110,34 @@ fn an_embedding_has_the_same_bits_however_it_is_computed() {
     }
 }
 
+/// Passes of encoders have room for the micro-batches of all threads, unless a user, the memory or the devices say otherwise.
+#[test]
+fn the_largest_pass_of_an_encoder_grows_with_the_threads() {
+    let load = |name: &str, change: &dyn Fn(&mut Options)| {
+        let mut options = Options { threads: 5, ..options(&golden_dir(name)) };
+        change(&mut options);
+        Engine::load(options).unwrap()
+    };
+    let most = |name: &str, change: &dyn Fn(&mut Options)| load(name, change).info().max_chunk;
+    let encoder = EMBEDDERS[0];
+    assert_eq!(most(encoder, &|_| {}), 2560);
+    assert_eq!(most(encoder, &|options| options.threads = 1), 512);
+    assert_eq!(most(encoder, &|options| options.threads = 40), 8192);
+    assert_eq!(most(encoder, &|options| (options.threads, options.tp) = (4, 2)), 512);
+    let chosen = |options: &mut Options| options.plans.buckets = Buckets::new(&[64], &[1], 512);
+    assert_eq!(most(encoder, &chosen), 512);
+    assert_eq!(most("qwen3-embed-a", &|_| {}), 512);
+
+    let bytes = load(encoder, &|_| {}).info().activation_bytes;
+    let with_memory = |memory| load(encoder, &move |options| options.memory = Some(memory));
+    assert_eq!(with_memory(16 * bytes).info().max_chunk, 2560);
+    let halved = with_memory(16 * bytes - 1);
+    assert_eq!(halved.info().max_chunk, 1280);
+    assert!(halved.info().activation_bytes <= bytes * 6 / 10);
+    assert_eq!(with_memory(5 * bytes).info().max_chunk, 640);
+    assert_eq!(with_memory(3 * bytes).info().max_chunk, 512);
+}
+
 #[test]
 fn a_decoder_embeds_by_the_pooling_that_is_asked_for() {
     let engine = demo();

@@ -1,10 +1,5 @@
-//! Passes the commit and the compiler version to the binary, if git and rustc report them, and compresses the weights of the
-//! embedded models.
+//! Passes the commit and the compiler version to the binary, if git and rustc report them.
 
-#[path = "src/demo_model/planes.rs"]
-mod planes;
-
-use std::error::Error;
 use std::path::Path;
 use std::process::Command;
 
@@ -13,10 +8,7 @@ const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
 /// The paths that make up the binary, relative to the repository root.
 const BUILT: &[&str] = &["crates", "models", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 
-/// The models in the binary.
-const EMBEDDED: &[&str] = &["demo", "demo-diffusion"];
-
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() {
     let root = Path::new(PACKAGE).join("../..");
     let git = |arguments: &[&str]| said(Command::new("git").arg("-C").arg(&root).args(arguments));
     tell("REDLINE_BUILT_BY", said(Command::new("rustc").arg("--version")));
@@ -33,15 +25,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("cargo:rerun-if-changed={}", path.display());
         }
     }
-
-    for model in EMBEDDED {
-        let weights = root.join("models").join(model).join("model.safetensors");
-        println!("cargo:rerun-if-changed={}", weights.display());
-        let packed =
-            planes::pack(&std::fs::read(&weights).map_err(|e| format!("{}: {e}", weights.display()))?);
-        std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join(format!("{model}.planes")), packed)?;
-    }
-    Ok(())
 }
 
 /// Returns the standard output of a program, if it succeeded.

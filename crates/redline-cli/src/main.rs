@@ -4,7 +4,6 @@
 
 mod adapters;
 mod command;
-mod demo_model;
 mod display;
 mod env;
 mod help;

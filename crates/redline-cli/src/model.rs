@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use clap::Args;
 use redline_api::LoadedModel;
 use redline_engine::{
-    AdapterOptions, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize,
-    PrefixDir, Source, TraceLog,
+    AdapterOptions, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize, PrefixDir,
+    Source, TraceLog,
 };
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
@@ -17,7 +17,6 @@ use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
 use crate::adapters::{self, AdapterFlags, LoadedAdapters, Named};
-use crate::demo_model;
 use crate::env::{self, Environment, or_else};
 use crate::message::{self, Failure};
 use crate::plan::PlanFlags;
@@ -236,7 +235,7 @@ impl ModelName {
     }
 
     fn find(&self, environment: Environment) -> Result<Source, Failure> {
-        if let Some(embedded) = demo_model::EMBEDDED.iter().find(|embedded| embedded.name == self.name) {
+        if let Some(embedded) = redline_demo::EMBEDDED.iter().find(|embedded| embedded.name == self.name) {
             return Ok(Source::Embedded(**embedded));
         }
         let failed = |error: WeightsError| Failure::advised(&error, error.hint());

@@ -7,7 +7,6 @@ use redline_engine::{EngineError, Source, vocabulary};
 use redline_tokenizer::{Encoder, GgufVocabulary, Tokenizer, TokenizerError};
 use redline_weights::{Gguf, Infq};
 
-use crate::demo_model;
 use crate::env::Environment;
 use crate::message::Failure;
 use crate::model::{ModelFlag, ModelName};
@@ -50,7 +49,7 @@ impl TokenizerFlags {
     pub(crate) fn or_demo(&self, environment: Environment) -> Result<TokenizerSource, Failure> {
         match &self.tokenizer {
             Some(path) => TokenizerSource::file(path),
-            None => TokenizerSource::of_model(&self.model.or(demo_model::NAME, environment)?, environment),
+            None => TokenizerSource::of_model(&self.model.or(redline_demo::NAME, environment)?, environment),
         }
     }
 }

@@ -27,6 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-api", &["redline-engine", "redline-wire", "redline-tokenizer", "redline-settings"]),
     ("redline-server", &["redline-api", "redline-engine", "redline-wire"]),
     ("redline-client", &[]),
+    ("redline-demo", &["redline-engine"]),
     (
         "redline-lab",
         &[
@@ -45,6 +46,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-lab",
             "redline-server",
             "redline-client",
+            "redline-demo",
             "redline-api",
             "redline-wire",
             "redline-engine",
@@ -65,8 +67,8 @@ const TEST_EDGES: &[(&str, &[&str])] = &[("redline-server", &["redline-client"])
 /// Crates whose JSON is public, and xtask, which reads answers like any client.
 const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-server", "redline-cli", "xtask"];
 
-/// Crates that read JSON: files on disk, and answers of a hub.
-const READERS: &[&str] = &["redline-weights", "redline-tokenizer", "redline-hub"];
+/// Crates that read JSON: files on disk or in the binary, and answers of a hub.
+const READERS: &[&str] = &["redline-weights", "redline-tokenizer", "redline-hub", "redline-demo"];
 
 /// Packages that open connections.
 const NETWORK: &[&str] = &[

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_demo::Question;
 use redline_engine::{
     BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, Engine, GenerateOutcome, GenerateRequest, Label,
     Prompt, Sampling, ScoreRequest, Ticket,
@@ -10,7 +11,6 @@ use redline_engine::{
 use redline_lab::{Machine, limits};
 
 use super::Context;
-use crate::demo_model::{self, Question};
 use crate::message::Failure;
 use crate::model::{MachineFlags, ModelName};
 use crate::output::{self, Stream};
@@ -46,7 +46,7 @@ pub(super) fn run(args: &DemoArgs, context: &Context) -> Result<ExitCode, Failur
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let clock = context.clock.as_fn();
     let start = clock();
-    let engine = settings.clone().load(&ModelName::embedded(demo_model::NAME), context.environment)?.engine;
+    let engine = settings.clone().load(&ModelName::embedded(redline_demo::NAME), context.environment)?.engine;
     let load_s = (clock() - start) as f64 / 1e9;
     output::piece(&introduction(&engine, load_s))?;
     score(&engine)?;
@@ -56,7 +56,7 @@ pub(super) fn run(args: &DemoArgs, context: &Context) -> Result<ExitCode, Failur
         .map_err(|error| Failure::failed(error.to_string(), None))?;
     output::piece(&speed(&engine, &outcome, bandwidth))?;
     drop(engine);
-    let diffusion = ModelName::embedded(demo_model::DIFFUSION.name);
+    let diffusion = ModelName::embedded(redline_demo::DIFFUSION.name);
     fill_masks(&settings.load(&diffusion, context.environment)?.engine)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -81,7 +81,7 @@ fn introduction(engine: &Engine, load_s: f64) -> String {
 /// Scores which word comes next in text that the model was not trained on.
 fn score(engine: &Engine) -> Result<(), Failure> {
     output::piece("\nScore: which word comes next? (text the model was never trained on)\n")?;
-    let questions = demo_model::questions();
+    let questions = redline_demo::questions();
     let chosen = &questions[..QUESTIONS.min(questions.len())];
     let (mut right, mut seconds) = (0, 0.0);
     for (at, question) in chosen.iter().enumerate() {
@@ -189,7 +189,7 @@ fn fill_masks(engine: &Engine) -> Result<(), Failure> {
 
 /// The first words of the held-out text.
 fn beginning() -> String {
-    demo_model::HELD_OUT.split_whitespace().take(PROMPT_WORDS).collect::<Vec<_>>().join(" ")
+    redline_demo::HELD_OUT.split_whitespace().take(PROMPT_WORDS).collect::<Vec<_>>().join(" ")
 }
 
 /// Breaks streamed text into indented lines.

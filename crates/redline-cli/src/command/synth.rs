@@ -14,7 +14,6 @@ use tempfile::TempDir;
 
 use super::Context;
 use super::directory::DirectoryArgs;
-use crate::demo_model;
 use crate::env;
 use crate::interrupt::Interrupt;
 use crate::message::{self, Failure};
@@ -95,7 +94,7 @@ fn write(
     context: &Context,
     cancel: &Cancel,
 ) -> Result<bool, Failure> {
-    let tokenizer = padded(demo_model::TOKENIZER, shape.vocab)
+    let tokenizer = padded(redline_demo::TOKENIZER, shape.vocab)
         .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
     let threads = model::threads(None, context.environment)?;
     let mut going = |_| if cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(()) };

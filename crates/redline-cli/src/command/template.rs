@@ -216,7 +216,7 @@ impl Prompts {
     /// Prompts of a model without a template, which stay as they are.
     #[cfg(test)]
     pub(super) fn unformatted() -> Self {
-        let source = redline_engine::Source::Embedded(*crate::demo_model::EMBEDDED[0]);
+        let source = redline_engine::Source::Embedded(*redline_demo::EMBEDDED[0]);
         let chat = Chat::open("test", &source, ChatOptions::default());
         Self { chat, template_of: String::new(), notes: Cell::new(false) }
     }

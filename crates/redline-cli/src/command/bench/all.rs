@@ -10,7 +10,6 @@ use redline_lab::run::DOCUMENT;
 use redline_weights::Disk;
 
 use crate::command::Context;
-use crate::demo_model;
 use crate::env;
 use crate::message::{self, FAILED, Failure};
 use crate::output;
@@ -189,7 +188,7 @@ impl AllArgs {
             LaneFunction::Model(_) | LaneFunction::Text(_) | LaneFunction::Server(_) => self.model.as_deref(),
             // The two kinds of lane need different models, so this kind always runs the embedded one that fills
             // masks.
-            LaneFunction::Masked(_) => Some(demo_model::DIFFUSION.name),
+            LaneFunction::Masked(_) => Some(redline_demo::DIFFUSION.name),
         };
         add("--model", model.map(AsRef::as_ref));
         let device = self.device.as_deref().filter(|_| !matches!(lane.run, LaneFunction::Text(_)));

@@ -26,7 +26,6 @@ use redline_models::synth::Shape;
 use super::Context;
 use super::compare::EXIT_CODES;
 use super::synth::{self, Made};
-use crate::demo_model;
 use crate::env;
 use crate::message::{self, Failure};
 use crate::model::{self, Backend, BackendFlags, ModelFlag, ModelName, TierFlags};
@@ -193,11 +192,11 @@ impl LaneArgs {
             subject: match lane.run {
                 LaneFunction::Machine(run) => Subject::Machine(run, TierFlags::from_arg_matches(matches)?),
                 LaneFunction::Model(run) => {
-                    Subject::Model(run, demo_model::NAME, Box::new(ModelArgs::from_arg_matches(matches)?))
+                    Subject::Model(run, redline_demo::NAME, Box::new(ModelArgs::from_arg_matches(matches)?))
                 }
                 LaneFunction::Masked(run) => Subject::Model(
                     run,
-                    demo_model::DIFFUSION.name,
+                    redline_demo::DIFFUSION.name,
                     Box::new(ModelArgs::from_arg_matches(matches)?),
                 ),
                 LaneFunction::Text(run) => Subject::Text(run, TokenizerFlags::from_arg_matches(matches)?),
@@ -330,7 +329,7 @@ impl Subject {
             Self::Server(run, servers, flags) => {
                 let running = servers.running()?;
                 let model =
-                    running.is_empty().then(|| flags.resolve(demo_model::NAME, context)).transpose()?;
+                    running.is_empty().then(|| flags.resolve(redline_demo::NAME, context)).transpose()?;
                 let (headers, asked) = (servers.headers()?, flags.model.model.clone());
                 Resolved::Server(*run, Box::new(ResolvedServers { running, headers, asked, model }))
             }
@@ -369,16 +368,16 @@ impl ResolvedModel {
         let load_judge = |threads| {
             let setup = Setup::new(threads);
             let backend = self.backend.clone().for_lane(&setup);
-            Engine::load(backend.options(Source::Embedded(demo_model::MODEL), (&setup).into()))
+            Engine::load(backend.options(Source::Embedded(redline_demo::MODEL), (&setup).into()))
         };
-        let knows = *self.name == *demo_model::DIFFUSION.name;
-        let judge = knows.then_some(Judge { load: &load_judge, text: demo_model::HELD_OUT });
+        let knows = *self.name == *redline_demo::DIFFUSION.name;
+        let judge = knows.then_some(Judge { load: &load_judge, text: redline_demo::HELD_OUT });
         let model = BenchModel {
             load: &|setup| self.load(&setup),
             packed_bytes: self.packed_bytes,
             plan_cache: self.plan_cache.clone(),
             kv_format: self.backend.kv_format(),
-            text: demo_model::HELD_OUT,
+            text: redline_demo::HELD_OUT,
             judge,
         };
         run(bench, &model, values)

@@ -136,11 +136,10 @@ impl<'a> Frames<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo_model;
 
     #[test]
     fn a_character_of_several_tokens_stands_at_the_last_of_them() {
-        let tokenizer = Tokenizer::from_bytes("tokenizer.json", demo_model::TOKENIZER).unwrap();
+        let tokenizer = Tokenizer::from_bytes("tokenizer.json", redline_demo::TOKENIZER).unwrap();
         let crab = tokenizer.encode("\u{1f980}", false).unwrap();
         let [first, .., last] = crab[..] else { panic!("one token: {crab:?}") };
         let shown = |tokens: &[Option<u32>]| texts(Some(&tokenizer), tokens);
@@ -156,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_special_token_is_shown_as_written() {
-        let tokenizer = Tokenizer::from_bytes("tokenizer.json", demo_model::TOKENIZER).unwrap();
+        let tokenizer = Tokenizer::from_bytes("tokenizer.json", redline_demo::TOKENIZER).unwrap();
         let eos = tokenizer.encode("<|eos|>", false).unwrap();
         assert_eq!(texts(Some(&tokenizer), &[Some(eos[0])]), [Some("<|eos|>".to_owned())]);
     }

@@ -1,5 +1,7 @@
-//! The small models embedded in the binary, with their texts. They are statics, because a constant of this size may be in the
-//! binary several times. The build script compresses the weights.
+//! The small models that are embedded in the binary and in the Python package, with their texts. They are statics, because a constant of
+//! this size may be in a binary several times. The build script compresses the weights.
+
+#![forbid(unsafe_code)]
 
 mod planes;
 
@@ -9,29 +11,29 @@ use redline_engine::Embedded;
 use serde::Deserialize;
 
 /// The name of the demo model in `--model`.
-pub(crate) const NAME: &str = "demo";
+pub const NAME: &str = "demo";
 /// The tokenizer of the demo model, also used by models with random weights.
-pub(crate) static TOKENIZER: &[u8] = include_bytes!("../../../../models/demo/tokenizer.json");
+pub static TOKENIZER: &[u8] = include_bytes!("../../../models/demo/tokenizer.json");
 /// Text that the demo model was not trained on.
-pub(crate) static HELD_OUT: &str = include_str!("../../../../models/demo/held-out.txt");
+pub static HELD_OUT: &str = include_str!("../../../models/demo/held-out.txt");
 
-static CLOZE: &str = include_str!("../../../../models/demo/cloze.jsonl");
+static CLOZE: &str = include_str!("../../../models/demo/cloze.jsonl");
 
 /// The demo model.
-pub(crate) static MODEL: Embedded = Embedded {
+pub static MODEL: Embedded = Embedded {
     name: NAME,
-    config: include_bytes!("../../../../models/demo/config.json"),
-    generation_config: include_bytes!("../../../../models/demo/generation_config.json"),
+    config: include_bytes!("../../../models/demo/config.json"),
+    generation_config: include_bytes!("../../../models/demo/generation_config.json"),
     tokenizer: TOKENIZER,
     weights: || &WEIGHTS,
 };
 
 /// The model that fills masks, with the same shape and training texts.
-pub(crate) static DIFFUSION: Embedded = Embedded {
+pub static DIFFUSION: Embedded = Embedded {
     name: "demo-diffusion",
-    config: include_bytes!("../../../../models/demo-diffusion/config.json"),
-    generation_config: include_bytes!("../../../../models/demo-diffusion/generation_config.json"),
-    tokenizer: include_bytes!("../../../../models/demo-diffusion/tokenizer.json"),
+    config: include_bytes!("../../../models/demo-diffusion/config.json"),
+    generation_config: include_bytes!("../../../models/demo-diffusion/generation_config.json"),
+    tokenizer: include_bytes!("../../../models/demo-diffusion/tokenizer.json"),
     weights: || &DIFFUSION_WEIGHTS,
 };
 
@@ -46,21 +48,21 @@ fn unpacked(packed: &[u8]) -> Vec<u8> {
 }
 
 /// All embedded models.
-pub(crate) static EMBEDDED: &[&Embedded] = &[&MODEL, &DIFFUSION];
+pub static EMBEDDED: &[&Embedded] = &[&MODEL, &DIFFUSION];
 
 /// A question about held-out text: which word comes next?
 #[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Question {
+pub struct Question {
     /// The text before the word.
-    pub(crate) context: String,
+    pub context: String,
     /// The candidate words.
-    pub(crate) choices: Vec<String>,
+    pub choices: Vec<String>,
     /// The index of the correct candidate.
-    pub(crate) answer: usize,
+    pub answer: usize,
 }
 
 /// Parses the questions.
-pub(crate) fn questions() -> Vec<Question> {
+pub fn questions() -> Vec<Question> {
     CLOZE.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 

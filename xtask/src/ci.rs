@@ -6,6 +6,7 @@ use anyhow::Context;
 
 use crate::Failure;
 use crate::process::Call;
+use crate::python;
 
 /// One step of `cargo xtask ci`: a call of cargo.
 struct Step {
@@ -13,6 +14,9 @@ struct Step {
     arguments: &'static [&'static str],
     environment: Option<(&'static str, &'static str)>,
 }
+
+/// The step that needs Python.
+const PYTHON: &str = "python";
 
 /// All steps, the quick ones first.
 const STEPS: &[Step] = &[
@@ -50,6 +54,11 @@ const STEPS: &[Step] = &[
         ],
         environment: None,
     },
+    Step {
+        name: PYTHON,
+        arguments: &["run", "--quiet", "--locked", "-p", "xtask", "python"],
+        environment: None,
+    },
 ];
 
 /// `cargo xtask test`: runs all tests of the workspace.
@@ -70,6 +79,12 @@ pub(crate) fn ci(_: &[String]) -> Result<(), Failure> {
     let start = Instant::now();
     for step in STEPS {
         eprintln!("==> {}", step.name);
+        if step.name == PYTHON && !python::is_there() {
+            eprintln!(
+                "==> {PYTHON} SKIPPED: `python3` is not there, is older than 3.11, or has no `venv` with pip"
+            );
+            continue;
+        }
         let begin = Instant::now();
         call(step).run().with_context(|| format!("step `{}` failed", step.name))?;
         eprintln!("==> {} passed in {:.1} s", step.name, begin.elapsed().as_secs_f64());

@@ -50,7 +50,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "ci",
         arguments: "",
-        about: "what must pass before a change lands: formatting, tidy, clippy, tests, docs, demo",
+        about: "what must pass before a change lands: formatting, tidy, clippy, tests, docs, demo, Python",
         run: ci::ci,
     },
     Command {
@@ -130,6 +130,12 @@ const COMMANDS: &[Command] = &[
         arguments: "[--target TRIPLE]",
         about: "a release in target/dist: a static binary with licences, completions and manual pages as tar.gz, and SHA256SUMS",
         run: dist::dist,
+    },
+    Command {
+        name: "python",
+        arguments: "[--venv DIR] [ARGS...]",
+        about: "the Python package: build the wheel, install it into a fresh virtual environment, test it (ARGS go to pytest)",
+        run: python::bindings,
     },
     Command {
         name: "golden",

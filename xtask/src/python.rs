@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -115,6 +116,17 @@ pub(crate) fn page(arguments: &[String]) -> Result<(), Failure> {
     with_redline(&script, arguments)
 }
 
+/// `cargo xtask python`: the Python package, built, installed into a fresh virtual environment and tested.
+pub(crate) fn bindings(arguments: &[String]) -> Result<(), Failure> {
+    let script = Script {
+        venv: ".venv-python",
+        requirements: "bindings/python/requirements.txt",
+        environment: None,
+        file: "bindings/python/check.py",
+    };
+    with_redline(&script, arguments)
+}
+
 /// `cargo xtask stress`: the server under overload and faults. The script needs no package.
 pub(crate) fn stress(arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
@@ -140,6 +152,12 @@ fn build(arguments: &[String]) -> Result<(), Failure> {
         crate::ci::cargo().args(["build", "--locked", "--release", "--package", "redline-cli"]).run()?;
     }
     Ok(())
+}
+
+/// Whether there is a Python that can make virtual environments.
+pub(crate) fn is_there() -> bool {
+    let check = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))";
+    Command::new("python3").args(["-c", check]).status().is_ok_and(|status| status.success())
 }
 
 /// Removes `--venv DIR` from the arguments. All others, and everything after `--`, go to the script.

@@ -368,26 +368,7 @@ pub(crate) fn prefix_cache(text: &str) -> Result<PrefixCache, BadValue> {
 
 /// Parses a size: a number with a binary unit (`8GiB`, `8G`), a decimal unit (`8GB`) or none, which means bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, BadValue> {
-    let hint = "a size such as 8GiB (binary), 8GB (decimal) or a number of bytes";
-    let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
-    let (number, unit) = text.split_at(digits);
-    let lower = unit.trim().to_ascii_lowercase();
-    let with_prefix = |(prefix, power)| match lower.strip_prefix(prefix)? {
-        "" | "i" | "ib" => Some(1024f64.powi(power)),
-        "b" => Some(1000f64.powi(power)),
-        _ => None,
-    };
-    let factor = match lower.as_str() {
-        "" | "b" => Some(1.0),
-        _ => "kmgtpe".chars().zip(1..).find_map(with_prefix),
-    };
-    let Some(factor) = factor else { return bad(format!("no unit `{unit}`"), hint) };
-    match number.parse::<f64>() {
-        // Sizes below a byte, and of 2^63 bytes and more, are rejected.
-        Ok(n) if (1.0..2f64.powi(63)).contains(&(n * factor)) => Ok((n * factor) as u64),
-        Ok(_) => bad("out of range", "a size such as 8GiB, of at least one byte"),
-        Err(_) => bad(format!("`{text}` is not a size"), hint),
-    }
+    redline_engine::settings::bytes(text).or_else(|error| bad(error.to_string(), error.hint()))
 }
 
 /// Parses a temperature.

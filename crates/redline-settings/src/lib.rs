@@ -1,5 +1,5 @@
-//! What callers can set: the names of settings and commands, the values of those settings that are a choice, and hints that
-//! name them.
+//! What callers can set: the names of settings and commands, the values of those settings that are a choice or a size, and hints
+//! that name them.
 //!
 //! Every front end, the JSON types and the engine share these, so that each is typed once.
 
@@ -8,6 +8,7 @@
 mod choice;
 mod hint;
 mod setting;
+mod size;
 
 pub use choice::{
     Algorithm, BlockCache, FinishReason, LabelEnd, LongLabels, Named, PlanPolicy, Pooling, Tokenization,
@@ -15,3 +16,4 @@ pub use choice::{
 };
 pub use hint::{FieldNames, Hint, Spelling, Word};
 pub use setting::{Command, Setting};
+pub use size::{BadSize, bytes};

@@ -58,6 +58,19 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-system",
         ],
     ),
+    (
+        "redline-python",
+        &[
+            "redline-api",
+            "redline-demo",
+            "redline-engine",
+            "redline-lab",
+            "redline-settings",
+            "redline-tokenizer",
+            "redline-weights",
+            "redline-wire",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
@@ -65,7 +78,8 @@ const EDGES: &[(&str, &[&str])] = &[
 const TEST_EDGES: &[(&str, &[&str])] = &[("redline-server", &["redline-client"])];
 
 /// Crates whose JSON is public, and xtask, which reads answers like any client.
-const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-server", "redline-cli", "xtask"];
+const SERDE: &[&str] =
+    &["redline-wire", "redline-lab", "redline-server", "redline-cli", "redline-python", "xtask"];
 
 /// Crates that read JSON: files on disk or in the binary, and answers of a hub.
 const READERS: &[&str] = &["redline-weights", "redline-tokenizer", "redline-hub", "redline-demo"];

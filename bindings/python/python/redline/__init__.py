@@ -1,0 +1,20 @@
+"""Redline: an inference engine for language models on CPUs.
+
+>>> import redline
+>>> engine = redline.Engine("demo")
+>>> scores = engine.score("The king is ", ["old.", "young."], label_token_ids=[5, 9])
+"""
+
+from .engine import Engine, Piece, Tokenizer
+from .errors import LoadError, RedlineError, RequestCancelled, RequestError, RequestTimeout
+
+__all__ = [
+    "Engine",
+    "LoadError",
+    "Piece",
+    "RedlineError",
+    "RequestCancelled",
+    "RequestError",
+    "RequestTimeout",
+    "Tokenizer",
+]

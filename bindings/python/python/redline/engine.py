@@ -1,0 +1,340 @@
+"""The engine: a loaded model that answers requests."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _redline
+from ._redline import Tokenizer
+from .errors import RequestError
+
+__all__ = ["Engine", "Piece", "Tokenizer"]
+
+Prompt = str | Sequence[int] | npt.NDArray[np.integer]
+"""A text, or its token ids."""
+Label = str | int | Sequence[int]
+Floats = npt.NDArray[np.float32]
+
+
+class Piece(NamedTuple):
+    """A piece of a generation that is streamed."""
+
+    text: str
+    """The text that has become final; often empty, because characters of several tokens are held back."""
+    token_id: int | None
+    """The token, or ``None`` if the continuation was cut short after its last one."""
+    continuation: int
+    """Which of several continuations it belongs to, from 0 on."""
+    finish_reason: str | None
+    """In the last piece of a continuation: ``"stop"`` or ``"length"``."""
+
+
+def _plain(value: object) -> object:
+    """What `json` does not know: arrays and numbers of numpy, paths."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{type(value).__name__} is no part of a request")
+
+
+def _json(fields: Mapping[str, object]) -> str:
+    """The fields that are given, as JSON."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    try:
+        text = json.dumps(given, default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    except ValueError as error:
+        raise RequestError(f"a number is not finite: {error}", "give finite numbers, or leave them out") from None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        near = text[max(0, error.start - 20) : error.start]
+        fact = f"a text is not valid Unicode: half of a surrogate pair after {near!r}"
+        raise RequestError(fact, 'decode bytes with `errors="replace"`') from None
+    return text
+
+
+class Engine:
+    """A model, loaded and ready.
+
+    Args:
+        model: a directory, a GGUF file, a Hugging Face id in the local cache, ``"demo"``, or ``"demo-diffusion"``.
+        format: format of weights, ``"f32"``, ``"bf16"``, ``"w8"`` or ``"w4"``; default: the model's own.
+        group: number of inputs that share a scale, for ``w8`` and ``w4``.
+        outliers: share of the input columns of every layer that ``w8`` and ``w4`` keep as bf16.
+        threads: threads of every pass; default: up to one per physical core, fewer while other processes keep cores busy.
+        tp_size: number of logical devices, from 1 to 8.
+        isa: ``"auto"``, ``"scalar"``, ``"avx2"``, ``"avx512"`` or ``"amx"``.
+        kv_format: format of keys and values.
+        memory: bytes for weights, activations, keys and values, as a number or such as ``"8GiB"``; default: 80 % of what is free.
+        max_context: tokens of the longest sequence; default: the model's.
+        max_chunk: tokens of the largest pass.
+        mmap: map the weights of a converted model instead of copying them.
+        prefix_cache: keep keys and values of finished requests for later ones that begin with the same tokens.
+        adapters: directories of LoRA adapters by name; requests choose by ``adapter``.
+        chat: put prompts into the model's chat template.
+        chat_template: a file with a template to use instead of the model's.
+        queue: most requests that wait or run at a time.
+
+    Raises:
+        LoadError: if the model cannot be loaded.
+
+    An engine may be used by several threads. It is a context manager, and is pickled as its arguments: whoever unpickles it loads
+    the model. A process that is forked after the model was loaded must load its own.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        group: int | None = None,
+        outliers: float = 0.0,
+        threads: int | None = None,
+        tp_size: int = 1,
+        isa: str = "auto",
+        kv_format: str | None = None,
+        memory: int | str | None = None,
+        max_context: int | None = None,
+        max_chunk: int | None = None,
+        mmap: bool = False,
+        prefix_cache: bool = True,
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        chat: bool = False,
+        chat_template: str | os.PathLike[str] | None = None,
+        queue: int | None = None,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        arguments["model"] = os.fspath(model)
+        self._arguments = arguments
+        places = {
+            "hub_cache": os.environ.get("HF_HUB_CACHE") or None,
+            "hf_home": os.environ.get("HF_HOME") or None,
+            "xdg_cache": os.environ.get("XDG_CACHE_HOME") or None,
+            "home": os.environ.get("HOME") or None,
+        }
+        self._engine = _redline.Engine(_json({**arguments, **places}))
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load, (type(self), self._arguments)
+
+    def __repr__(self) -> str:
+        defaults = {name: one.default for name, one in inspect.signature(type(self).__init__).parameters.items()}
+        given = [f"{name}={value!r}" for name, value in self._arguments.items() if value != defaults[name]]
+        return f"Engine({', '.join(given)})"
+
+    def close(self) -> None:
+        """Frees the model when its last request has ended. Later requests raise ``RuntimeError``."""
+        self._engine.close()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Facts about the model and how it runs: its name, sizes, formats, kernels and threads."""
+        return self._engine.info()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer: ``encode(text)`` gives ids, ``decode(ids)`` a text."""
+        return self._engine.tokenizer()
+
+    def score(
+        self,
+        query: Prompt,
+        items: str | Sequence[Prompt],
+        label_token_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
+        apply_softmax: bool = False,
+        item_first: bool = False,
+        *,
+        labels: Sequence[str] | None = None,
+        **options: Any,
+    ) -> list[list[float] | None]:
+        """The probability of each label as the next token after query and item.
+
+        Args:
+            query: what all items share: a text, or token ids.
+            items: the items; each gets a row.
+            label_token_ids: the labels as token ids.
+            apply_softmax: divide by the sum over the labels, instead of over the whole vocabulary.
+            item_first: put the item before the query.
+            labels: labels as texts, each of one token; they precede ``label_token_ids``.
+            options: what else a line of ``redline score`` may say, such as ``truncate="left"``, ``item_errors=True``,
+                ``long_labels="mean"``, ``adapter="name"`` or ``timeout_s=10``.
+
+        Returns:
+            ``scores[item][label]``, in the order of the request; ``None`` for items that failed, with ``item_errors``.
+        """
+        fields = _score_fields(query, items, label_token_ids, apply_softmax, item_first, labels, options)
+        scores: list[list[float] | None] = self._answer("score", fields)["scores"]
+        return scores
+
+    async def score_async(
+        self,
+        query: Prompt,
+        items: str | Sequence[Prompt],
+        label_token_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
+        apply_softmax: bool = False,
+        item_first: bool = False,
+        *,
+        labels: Sequence[str] | None = None,
+        **options: Any,
+    ) -> list[list[float] | None]:
+        """As :meth:`score`, awaited. Requests that wait together run in common passes."""
+        fields = _score_fields(query, items, label_token_ids, apply_softmax, item_first, labels, options)
+        scores: list[list[float] | None] = (await self._answer_async("score", fields))["scores"]
+        return scores
+
+    def score_array(
+        self,
+        query: Prompt,
+        items: str | Sequence[Prompt],
+        label_token_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
+        apply_softmax: bool = False,
+        item_first: bool = False,
+        *,
+        labels: Sequence[str] | None = None,
+        **options: Any,
+    ) -> Floats:
+        """As :meth:`score`, as a float32 array of shape ``(items, labels)``; rows of items that failed are NaN."""
+        fields = _score_fields(query, items, label_token_ids, apply_softmax, item_first, labels, options)
+        scores: Floats = self._answer("score_array", fields)
+        return scores
+
+    def classify(
+        self, texts: str | Sequence[str], classes: Sequence[str] | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        """The probability of each class for each text.
+
+        Args:
+            texts: the texts.
+            classes: the classes; models with a classifier have their own.
+            options: what else a line of ``redline classify`` may say, such as ``template``, ``threshold``, ``calibrate``.
+
+        Returns:
+            For each text a dictionary with ``class`` (``None`` below the threshold), ``probabilities`` in the order of the classes,
+            ``margin`` between the best two, ``prompt_tokens`` and ``truncated``.
+        """
+        results: list[dict[str, Any]] = self._answer("classify", {"text": texts, "classes": classes, **options})["results"]
+        return results
+
+    def rerank(self, query: str, documents: str | Sequence[str], **options: Any) -> list[dict[str, Any]]:
+        """Documents by their relevance to a query, the most relevant first.
+
+        Args:
+            query: the query.
+            documents: the documents.
+            options: what else a line of ``redline rerank`` may say, such as ``top_n``, ``threshold``, ``template``, ``yes``, ``no``.
+
+        Returns:
+            For each document a dictionary with its ``index`` in ``documents``, ``relevance``, ``prompt_tokens`` and ``truncated``.
+        """
+        results: list[dict[str, Any]] = self._answer("rerank", {"query": query, "documents": documents, **options})["results"]
+        return results
+
+    def embed(self, texts: str | Sequence[str], **options: Any) -> Floats:
+        """A vector for each text, as the model's files say, or by ``pooling``.
+
+        Args:
+            texts: the texts.
+            options: what else a line of ``redline embed`` may say: ``pooling`` (``"cls"``, ``"mean"``, ``"last"``), ``normalize``,
+                ``dimensions``, ``prompt_name``, ``truncate``.
+
+        Returns:
+            A float32 array of shape ``(texts, dimensions)``.
+        """
+        vectors: Floats = self._answer("embed_array", {"text": texts, **options})
+        return vectors
+
+    def generate(self, prompt: Prompt | None = None, max_new_tokens: int = 128, **options: Any) -> dict[str, Any]:
+        """Continues a prompt.
+
+        Args:
+            prompt: a text or token ids; or give ``messages``, a conversation for the chat template.
+            max_new_tokens: the most new tokens.
+            options: what else a line of ``redline generate`` may say: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``seed``,
+                ``stop``, ``n``, ``logprobs``, ``adapter``, ``timeout_s``, ...
+
+        Returns:
+            The answer as ``redline generate --json`` prints it: ``choices`` with ``text``, ``token_ids`` and ``finish_reason``,
+            ``usage`` and ``meta``.
+        """
+        fields = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
+        answer: dict[str, Any] = self._answer("generate", fields)
+        return answer
+
+    async def generate_async(
+        self, prompt: Prompt | None = None, max_new_tokens: int = 128, **options: Any
+    ) -> dict[str, Any]:
+        """As :meth:`generate`, awaited."""
+        fields = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
+        answer: dict[str, Any] = await self._answer_async("generate", fields)
+        return answer
+
+    def stream(self, prompt: Prompt | None = None, max_new_tokens: int = 128, **options: Any) -> Iterator[Piece]:
+        """As :meth:`generate`, token by token. The request is cancelled if the iterator is dropped before its end."""
+        fields = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
+        ticket = self._engine.submit("stream", _json(fields))
+        return _pieces(ticket)
+
+    def _answer(self, kind: str, fields: Mapping[str, object]) -> Any:
+        return self._engine.submit(kind, _json(fields)).wait()
+
+    async def _answer_async(self, kind: str, fields: Mapping[str, object]) -> Any:
+        ticket = self._engine.submit(kind, _json(fields))
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def tell() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        ticket.call_when_done(lambda: loop.is_closed() or loop.call_soon_threadsafe(tell))
+        try:
+            await done
+        except asyncio.CancelledError:
+            ticket.cancel()
+            raise
+        return ticket.wait()
+
+
+def _score_fields(
+    query: Prompt,
+    items: str | Sequence[Prompt],
+    label_token_ids: Sequence[int] | npt.NDArray[np.integer] | None,
+    apply_softmax: bool,
+    item_first: bool,
+    labels: Sequence[str] | None,
+    options: Mapping[str, Any],
+) -> dict[str, object]:
+    return {
+        "query": query,
+        "items": items,
+        "labels": labels,
+        "label_token_ids": label_token_ids,
+        "apply_softmax": apply_softmax,
+        "item_first": item_first,
+        **options,
+    }
+
+
+def _pieces(ticket: _redline.Ticket) -> Iterator[Piece]:
+    while (piece := ticket.next_piece()) is not None:
+        yield Piece(piece["text"], piece["token_id"], piece["continuation"], piece["finish_reason"])
+    ticket.wait()
+
+
+def _load(engine: type[Engine], arguments: dict[str, Any]) -> Engine:
+    return engine(**arguments)

@@ -1,0 +1,240 @@
+//! Requests of every kind: from JSON to the engine, and from its outcome to Python.
+
+use std::convert::Infallible;
+use std::sync::{Arc, PoisonError};
+
+use numpy::{PyArray1, PyArrayMethods as _};
+use pyo3::prelude::*;
+use pythonize::pythonize;
+use redline_api::generate::{GenerateDefaults, RequestEcho, SamplingDefaults};
+use redline_api::{classify, embed, generate, rerank, score};
+use redline_engine::{
+    Cancel, ClassifyRequest, EmbedRequest, EncodeOutcome, FinishReason, GeneratedPiece, JudgeOptions,
+    Penalties, Prompt, RerankRequest, ScoreOutcome, ScoreRequest,
+};
+use redline_wire::{ClassifyLine, EmbedLine, GenerateLine, RerankLine, ScoreLine};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::engine::Loaded;
+use crate::error::{Class, Fault};
+use crate::ticket::Ticket;
+
+/// Reads JSON. An error names the argument.
+pub(crate) fn parse<T: DeserializeOwned>(json: &str, class: Class) -> Result<T, Fault> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let message = error.inner().to_string();
+        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(fact, _)| fact);
+        let place = if path == "." { String::new() } else { format!("`{path}`: ") };
+        Fault::new(class, format!("{place}{message}"), "`help(redline.Engine)` lists the arguments")
+    })
+}
+
+/// Submits the request of `json`, of a kind with the name of its method.
+pub(crate) fn submit(loaded: Arc<Loaded>, kind: &str, json: &str) -> Result<Ticket, Fault> {
+    match kind {
+        "score" => score_with(loaded, json, |py, loaded, outcome| {
+            to_python(py, &score::answer(&loaded.model, outcome))
+        }),
+        "score_array" => score_with(loaded, json, |py, _, outcome| score_array(py, outcome)),
+        "classify" => submit_classify(loaded, json),
+        "rerank" => submit_rerank(loaded, json),
+        "embed" => embed_with(loaded, json, |py, loaded, outcome| {
+            to_python(py, &embed::answer(&loaded.model, outcome))
+        }),
+        "embed_array" => embed_with(loaded, json, |py, _, outcome: EncodeOutcome| {
+            let width = outcome.texts.first().map_or(0, |text| text.values.len());
+            let rows = outcome.texts.len();
+            array(py, outcome.texts.into_iter().flat_map(|text| text.values).collect(), [rows, width])
+        }),
+        "generate" => submit_generate(loaded, json, false),
+        "stream" => submit_generate(loaded, json, true),
+        _ => Err(Fault::new(Class::Request, format!("no request is called `{kind}`"), "this is a bug")),
+    }
+}
+
+/// An answer as Python objects: dictionaries, lists and numbers.
+fn to_python(py: Python<'_>, answer: &impl Serialize) -> PyResult<Py<PyAny>> {
+    Ok(pythonize(py, answer)?.unbind())
+}
+
+/// A matrix of numpy that takes the memory of `values`.
+fn array(py: Python<'_>, values: Vec<f32>, shape: [usize; 2]) -> PyResult<Py<PyAny>> {
+    Ok(PyArray1::from_vec(py, values).reshape(shape)?.into_any().unbind())
+}
+
+type OfOutcome<O> = fn(Python<'_>, &Loaded, O) -> PyResult<Py<PyAny>>;
+
+fn no_piece(_: Python<'_>, never: Infallible) -> PyResult<Py<PyAny>> {
+    match never {}
+}
+
+fn score_with(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<ScoreOutcome>) -> Result<Ticket, Fault> {
+    let mut line: ScoreLine = parse(json, Class::Request)?;
+    let keys = line.take_chat_keys();
+    let query = loaded.chat.prompt("query", line.query.take(), keys)?;
+    let defaults = ScoreRequest::new(Prompt::Text(String::new()), Vec::new(), Vec::new());
+    let request = score::request(line, query, &defaults)?;
+    let ticket = loaded.model.engine.submit_score(request, &Cancel::new())?;
+    Ok(Ticket::receive(loaded, ticket, answer, no_piece))
+}
+
+/// The scores as a matrix; rows of items that failed are NaN.
+fn score_array(py: Python<'_>, outcome: ScoreOutcome) -> PyResult<Py<PyAny>> {
+    let width = outcome.items.iter().flatten().map(|item| item.scores.len()).next();
+    let width = width.unwrap_or(outcome.label_token_ids.len());
+    let rows = outcome.items.len();
+    let mut values = Vec::with_capacity(rows * width);
+    for item in outcome.items {
+        match item {
+            Ok(item) => values.extend(item.scores),
+            Err(_) => values.extend(std::iter::repeat_n(f32::NAN, width)),
+        }
+    }
+    array(py, values, [rows, width])
+}
+
+/// The options with the model's chat template around the instruction, if prompts are formatted.
+fn framed(loaded: &Loaded, options: JudgeOptions, instruction: &str) -> Result<JudgeOptions, Fault> {
+    match &loaded.frames {
+        Some(frames) => {
+            let mut frames = frames.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(frames.apply(options, instruction)?)
+        }
+        None => Ok(options),
+    }
+}
+
+fn submit_classify(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
+    let line: ClassifyLine = parse(json, Class::Request)?;
+    let mut request = classify::request(line, &ClassifyRequest::new(Vec::new(), Vec::new()));
+    if loaded.model.engine.info().classes.is_none() {
+        request.options = framed(&loaded, request.options, ClassifyRequest::INSTRUCTION)?;
+    }
+    let ticket = loaded.model.engine.submit_classify(request, &Cancel::new())?;
+    let answer: OfOutcome<_> = |py, loaded, outcome| to_python(py, &classify::answer(&loaded.model, outcome));
+    Ok(Ticket::receive(loaded, ticket, answer, no_piece))
+}
+
+fn submit_rerank(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
+    let line: RerankLine = parse(json, Class::Request)?;
+    let mut request = rerank::request(line, &RerankRequest::new(String::new(), Vec::new()))?;
+    if loaded.model.engine.info().classes.is_none() {
+        request.options = framed(&loaded, request.options, RerankRequest::INSTRUCTION)?;
+    }
+    let ticket = loaded.model.engine.submit_rerank(request, &Cancel::new())?;
+    let answer: OfOutcome<_> = |py, loaded, outcome| to_python(py, &rerank::answer(&loaded.model, outcome));
+    Ok(Ticket::receive(loaded, ticket, answer, no_piece))
+}
+
+fn embed_with(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<EncodeOutcome>) -> Result<Ticket, Fault> {
+    let line: EmbedLine = parse(json, Class::Request)?;
+    let request = embed::request(line, &EmbedRequest::new(Vec::new()));
+    let ticket = loaded.model.engine.submit_embed(request, &Cancel::new())?;
+    Ok(Ticket::receive(loaded, ticket, answer, no_piece))
+}
+
+/// The values of arguments that a generation leaves out: those of the command line.
+fn generate_defaults() -> GenerateDefaults {
+    GenerateDefaults {
+        max_new_tokens: GenerateDefaults::MAX_NEW_TOKENS,
+        sampling: SamplingDefaults::default(),
+        penalties: Penalties::default(),
+        logit_bias: Vec::new(),
+        n: 1,
+        best_of: None,
+        stop: Vec::new(),
+        ignore_eos: false,
+        logprobs: None,
+        prompt_logprobs: None,
+        prompt_logprobs_from: 0,
+        kv_cache: true,
+        adapters: Vec::new(),
+        timeout_s: None,
+    }
+}
+
+fn submit_generate(loaded: Arc<Loaded>, json: &str, streams: bool) -> Result<Ticket, Fault> {
+    let mut line: GenerateLine = parse(json, Class::Request)?;
+    let keys = line.take_chat_keys();
+    let prompt = loaded.chat.prompt("prompt", line.prompt.take(), keys)?;
+    let mut request = generate::request(line, prompt, &generate_defaults());
+    let engine = &loaded.model.engine;
+    request.stop_ids.extend(loaded.chat.stop_id(&request.prompt, request.ignore_eos, engine));
+    let echo = RequestEcho::of(&request);
+    let ticket = engine.submit_generate(request, &Cancel::new())?;
+    let ticket = if streams { ticket } else { ticket.outcome_only() };
+    let answer = move |py: Python<'_>, loaded: &Loaded, outcome| {
+        to_python(py, &generate::answer(&loaded.model, echo, outcome))
+    };
+    Ok(Ticket::receive(loaded, ticket, answer, |py, piece| to_python(py, &PieceOfText::new(piece))))
+}
+
+/// A token of a stream.
+#[derive(Serialize)]
+struct PieceOfText {
+    continuation: usize,
+    token_id: Option<u32>,
+    text: String,
+    finish_reason: Option<&'static str>,
+}
+
+impl PieceOfText {
+    fn new(piece: GeneratedPiece) -> Self {
+        Self {
+            continuation: piece.continuation,
+            token_id: piece.token_id,
+            text: piece.text,
+            finish_reason: piece.finish_reason.map(FinishReason::name),
+        }
+    }
+}
+
+/// Facts about a model.
+#[derive(Serialize)]
+struct Info<'a> {
+    name: &'a str,
+    architecture: &'a str,
+    parameters: u64,
+    weight_bytes: u64,
+    format: String,
+    kv_format: &'static str,
+    kernel_path: &'a str,
+    context: usize,
+    vocab_size: usize,
+    layers: usize,
+    hidden_size: usize,
+    embedding_width: usize,
+    classes: Option<Vec<String>>,
+    threads: usize,
+    tp_size: usize,
+    adapters: Vec<String>,
+}
+
+pub(crate) fn info(py: Python<'_>, loaded: &Loaded) -> PyResult<Py<PyAny>> {
+    let info = loaded.model.engine.info();
+    let adapters = loaded.model.engine.adapters();
+    to_python(
+        py,
+        &Info {
+            name: &loaded.model.name,
+            architecture: &info.architecture,
+            parameters: info.parameters,
+            weight_bytes: info.weight_bytes,
+            format: info.format.to_string(),
+            kv_format: info.kv_format.name(),
+            kernel_path: &info.kernel_path,
+            context: info.context,
+            vocab_size: info.vocab,
+            layers: info.layers,
+            hidden_size: info.hidden,
+            embedding_width: info.embedding_width,
+            classes: info.classes.clone(),
+            threads: info.threads,
+            tp_size: info.tp,
+            adapters: adapters.into_iter().map(|adapter| adapter.name.clone()).collect(),
+        },
+    )
+}

@@ -1,0 +1,337 @@
+"""The engine as people call it from Python."""
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import redline
+
+QUERY = "The king is "
+ITEMS = ["old.", "young.", "not here."]
+LABELS = [5, 9, 272]
+
+
+def run(script, *arguments, **options):
+    """Runs Python in a process of its own."""
+    return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120, **options)
+
+
+def test_scores_are_a_row_for_each_item(engine):
+    scores = engine.score(QUERY, ITEMS, LABELS)
+    assert [len(row) for row in scores] == [3, 3, 3]
+    assert all(0 < p < 1 for row in scores for p in row)
+    normalised = engine.score(QUERY, ITEMS, LABELS, apply_softmax=True)
+    assert [sum(row) for row in normalised] == pytest.approx([1, 1, 1])
+    assert engine.score(QUERY, "old.", LABELS) == scores[:1]
+    assert engine.score(QUERY, [], LABELS) == [] and engine.score_array(QUERY, [], LABELS).shape == (0, 3)
+    assert engine.score("old.", [QUERY], LABELS, item_first=True) != engine.score("old.", [QUERY], LABELS)
+
+
+def test_texts_and_ids_and_arrays_are_one(engine):
+    encode = engine.tokenizer.encode
+    query = encode(QUERY, add_special_tokens=True)
+    items = [encode(item, add_special_tokens=False) for item in ITEMS]
+    want = engine.score(QUERY, ITEMS, LABELS, tokenization="separate")
+    assert engine.score(query, items, LABELS, tokenization="separate") == want
+    arrays = [np.array(item, dtype=np.uint16) for item in items]
+    assert engine.score(np.array(query), arrays, np.array(LABELS, dtype=np.int32), tokenization="separate") == want
+    texts = [engine.tokenizer.decode([label]) for label in LABELS[1:]]
+    assert engine.score(QUERY, ITEMS, labels=texts) == [row[1:] for row in engine.score(QUERY, ITEMS, LABELS)]
+
+
+def test_an_array_has_the_same_bits(engine):
+    array = engine.score_array(QUERY, ITEMS, LABELS)
+    assert (array.dtype, array.shape) == (np.float32, (3, 3))
+    assert array.astype(float).tolist() == engine.score(QUERY, ITEMS, LABELS)
+
+
+def test_an_item_that_fails_leaves_the_others(engine):
+    items = ["old.", "a " * 900, "young."]
+    scores = engine.score(QUERY, items, LABELS, item_errors=True)
+    assert scores[1] is None and len(scores[0]) == len(scores[2]) == 3
+    array = engine.score_array(QUERY, items, LABELS, item_errors=True)
+    assert np.isnan(array[1]).all() and not np.isnan(array[[0, 2]]).any()
+    with pytest.raises(redline.RequestError, match="512"):
+        engine.score(QUERY, items, LABELS)
+
+
+@pytest.mark.parametrize("arguments", [{"threads": 1}, {"threads": 3}, {"isa": "scalar"}, {"tp_size": 2}, {"prefix_cache": False}])
+def test_bits_depend_on_no_argument_of_the_machine(engine, words, arguments):
+    items = [" ".join(words[at : at + 9]) for at in range(0, 200, 10)]
+    with redline.Engine("demo", **arguments) as other:
+        assert (other.score_array("", items, LABELS) == engine.score_array("", items, LABELS)).all()
+        assert other.generate(QUERY, 20)["choices"] == engine.generate(QUERY, 20)["choices"]
+        assert (other.embed(items, pooling="mean") == engine.embed(items, pooling="mean")).all()
+
+
+@pytest.mark.skipif("REDLINE" not in os.environ, reason="REDLINE names no binary to compare with")
+def test_answers_are_those_of_the_command_line(engine, words):
+    def lines(command, fields):
+        call = [os.environ["REDLINE"], command, "--model", "demo", "--quiet", "--jsonl", "-"]
+        given = "".join(json.dumps(one) + "\n" for one in fields)
+        answers = subprocess.run(call, input=given, capture_output=True, text=True, check=True).stdout
+        return [json.loads(line) for line in answers.splitlines()]
+
+    fields = [{"query": " ".join(words[at : at + 8]), "items": words[at + 8 : at + 12], "label_token_ids": LABELS} for at in range(40)]
+    for one, answer in zip(fields, lines("score", fields), strict=True):
+        assert np.array_equal(np.float32(answer["scores"]), engine.score_array(**one))
+    prompts = [{"prompt": " ".join(words[at : at + 5]), "max_new_tokens": 9, "temperature": 0.7, "seed": at} for at in range(9)]
+    for one, answer in zip(prompts, lines("generate", prompts), strict=True):
+        assert answer["choices"][0]["token_ids"] == engine.generate(**one)["choices"][0]["token_ids"]
+    texts = [{"text": " ".join(words[:n]), "pooling": "mean"} for n in (3, 30)]
+    for one, answer in zip(texts, lines("embed", texts), strict=True):
+        assert np.array_equal(np.float32(answer["embeddings"]), engine.embed(one["text"], pooling="mean"))
+    judged = {"text": "What a day!", "classes": [" good", " bad"], "template": "{text} It was"}
+    (answer,) = lines("classify", [judged])
+    (mine,) = engine.classify("What a day!", [" good", " bad"], template="{text} It was")
+    assert np.float32(mine["probabilities"]).tolist() == np.float32(answer["results"][0]["probabilities"]).tolist()
+    (answer,) = lines("rerank", [{"query": "king", "documents": ITEMS}])
+    assert [found["index"] for found in answer["results"]] == [found["index"] for found in engine.rerank("king", ITEMS)]
+
+
+def test_texts_get_a_class_and_documents_an_order(engine):
+    results = engine.classify(["What a day!", "No."], [" good", " bad"])
+    assert [set(one) >= {"class", "probabilities", "margin"} for one in results] == [True, True]
+    assert all(sum(one["probabilities"]) == pytest.approx(1) for one in results)
+    ranked = engine.rerank("king", ITEMS, top_n=2)
+    assert len(ranked) == 2 and ranked[0]["relevance"] >= ranked[1]["relevance"]
+
+
+def test_a_vector_has_length_one(engine):
+    vectors = engine.embed(["a", "A longer text."], pooling="mean")
+    assert (vectors.dtype, vectors.shape) == (np.float32, (2, 256))
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1], abs=1e-6)
+    assert engine.embed("a", pooling="mean", dimensions=64).shape == (1, 64)
+
+
+def test_the_pieces_of_a_stream_make_up_the_text(engine):
+    choice = engine.generate(QUERY, 24, seed=3, temperature=0.8)["choices"][0]
+    pieces = list(engine.stream(QUERY, 24, seed=3, temperature=0.8))
+    assert "".join(piece.text for piece in pieces) == choice["text"]
+    assert [piece.token_id for piece in pieces] == choice["token_ids"]
+    assert [piece.finish_reason for piece in pieces] == [None] * (len(pieces) - 1) + [choice["finish_reason"]]
+    left = engine.stream(QUERY, 400)
+    assert next(left).text != ""
+    del left
+    with pytest.raises(redline.RequestError, match="context"):
+        list(engine.stream(QUERY, 4000))
+
+
+def test_the_tokenizer_goes_both_ways(engine):
+    tokenizer = engine.tokenizer
+    ids = tokenizer.encode("In the beginning")
+    assert tokenizer.decode(ids) == "In the beginning" and ids[1:] == tokenizer.encode("In the beginning", False)
+    with pytest.raises(redline.RequestError, match="4096"):
+        tokenizer.decode([4096])
+
+
+def test_an_adapter_is_chosen_by_name(engine):
+    places = {"jargon": ROOT / "models/demo-adapter/jargon"}
+    with redline.Engine("demo", adapters=places) as adapted:
+        assert adapted.info["adapters"] == ["jargon"]
+        base = engine.score(QUERY, ITEMS, LABELS)
+        assert adapted.score(QUERY, ITEMS, LABELS, adapter="base") == base
+        assert adapted.score(QUERY, ITEMS, LABELS, adapter="jargon") != base
+        with pytest.raises(redline.RequestError) as caught:
+            adapted.score(QUERY, ITEMS, LABELS, adapter="law")
+        assert "law" in caught.value.fact and "jargon" in caught.value.hint
+    with pytest.raises(redline.LoadError, match="nowhere"):
+        redline.Engine("demo", adapters={"a": "/nowhere"})
+
+
+def test_a_template_formats_prompts_and_conversations(engine, tmp_path):
+    file = tmp_path / "t.jinja"
+    file.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:")
+    with redline.Engine("demo", chat=True, chat_template=file) as chat:
+        prompt = engine.tokenizer.encode("user: Hello\nassistant:", add_special_tokens=False)
+        want = engine.generate(prompt, 8)["choices"][0]["text"]
+        assert chat.generate("Hello", 8)["choices"][0]["text"] == want
+        conversation = [{"role": "user", "content": "Hello"}]
+        assert chat.generate(messages=conversation, max_new_tokens=8)["choices"][0]["text"] == want
+
+
+BAD = [
+    (lambda e: e.score(QUERY, ITEMS), "no label given", "`labels` or `label_token_ids`"),
+    (lambda e: e.score(QUERY, ITEMS, [1.5]), "`label_token_ids[0]`: invalid type: floating point", None),
+    (lambda e: e.score(QUERY, ITEMS, np.array([1.0])), "expected a token id", None),
+    (lambda e: e.score(QUERY, ITEMS, np.array([[1, 2], [3, 4]])), "label [1, 2] is 2 tokens", None),
+    (lambda e: e.score(QUERY, ITEMS, []), "0 labels", None),
+    (lambda e: e.score(QUERY, np.ones((2, 3)), LABELS), "`items[0][0]`: invalid type: floating point", None),
+    (lambda e: e.score(QUERY, [None], LABELS), "`items[0]`: invalid type: null", None),
+    (lambda e: e.score(None, ITEMS, LABELS), "neither `query` nor `messages`", None),
+    (lambda e: e.score("\ud800", ITEMS, LABELS), "not valid Unicode", None),
+    (lambda e: e.score(QUERY, ITEMS, LABELS, bogus=1), "unknown field `bogus`", None),
+    (lambda e: e.generate(QUERY, temperature=float("nan")), "not finite", None),
+    (lambda e: e.generate("a " * 9000), "context of 512", "shorten the prompt"),
+    (lambda e: e.generate(), "neither `prompt` nor `messages`", None),
+    (lambda e: e.embed("a"), "does not say how", '`pooling="mean"`'),
+    (lambda e: e.classify("a"), "0 classes", None),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD)))
+def test_a_bad_request_says_what_is_wrong(engine, number):
+    call, fact, hint = BAD[number]
+    with pytest.raises(redline.RequestError) as caught:
+        call(engine)
+    assert fact in caught.value.fact, caught.value.fact
+    assert isinstance(caught.value, ValueError)
+    assert str(caught.value) == f"{caught.value.fact}\nhint: {caught.value.hint}"
+    if hint is not None:
+        assert hint in caught.value.hint, caught.value.hint
+    assert engine.score(QUERY, ITEMS, LABELS)
+
+
+def test_what_is_no_part_of_a_request_is_named(engine):
+    with pytest.raises(TypeError, match="object is no part of a request"):
+        engine.score(QUERY, [object()], LABELS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fact", "hint"),
+    [
+        ({"model": "no-such-model"}, "`no-such-model` was not found", "redline pull no-such-model"),
+        ({"format": "w9"}, "`w9` is no format of weights", "w8"),
+        ({"format": "w8", "group": 7}, "w8 has no group of 7", "32"),
+        ({"group": 32}, "`group=32` without", "`format="),
+        ({"kv_format": "x"}, "`x` is no format of keys", "bf16"),
+        ({"isa": "mmx"}, "`mmx` is no instruction set", "scalar"),
+        ({"memory": "8X"}, "no unit `X`", "8GiB"),
+        ({"memory": 1000}, "memory budget of 0 MiB", "`memory="),
+        ({"threads": 0}, "0 threads", None),
+        ({"threads": -1}, "`threads`: invalid value: integer `-1`", None),
+        ({"tp_size": 9}, "9 logical devices", None),
+        ({"max_context": 4096}, "exceeds the model's own 512", "`max_context`"),
+        ({"chat": True}, "no chat template", '`chat_template="FILE"`'),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_says_why(arguments, fact, hint):
+    with pytest.raises((redline.LoadError, redline.RequestError)) as caught:
+        redline.Engine(**{"model": "demo", **arguments})
+    assert fact in caught.value.fact, caught.value.fact
+    if hint is not None:
+        assert hint in caught.value.hint, caught.value.hint
+
+
+def test_a_request_has_a_time_limit(engine):
+    with pytest.raises(redline.RequestTimeout) as caught:
+        engine.generate(QUERY, timeout_s=1e-9)
+    assert isinstance(caught.value, TimeoutError)
+
+
+def test_awaited_requests_have_the_same_bits(engine):
+    async def together():
+        scores = [engine.score_async(QUERY, [item], LABELS) for item in ITEMS * 5]
+        texts = [engine.generate_async(QUERY, 5, seed=seed, temperature=1) for seed in range(4)]
+        return await asyncio.gather(*scores, *texts)
+
+    answers = asyncio.run(together())
+    assert [row for rows in answers[:15] for row in rows] == engine.score(QUERY, ITEMS * 5, LABELS)
+    want = [engine.generate(QUERY, 5, seed=seed, temperature=1)["choices"] for seed in range(4)]
+    assert [answer["choices"] for answer in answers[15:]] == want
+
+
+def test_an_awaited_request_can_be_given_up(engine):
+    async def give_up():
+        task = asyncio.ensure_future(engine.score_async(QUERY, ["a b c d e f g h"] * 100_000, LABELS))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(give_up())
+    assert engine.score(QUERY, ITEMS, LABELS)
+
+
+def test_other_threads_run_while_one_waits(engine, words):
+    items = [" ".join(words[at % 9000 : at % 9000 + 8]) for at in range(20_000)]
+    waits = threading.Thread(target=engine.score_array, args=(QUERY, items, LABELS))
+    waits.start()
+    # With the interpreter's lock held, this thread would run only when the other has its answer.
+    counted = 0
+    while waits.is_alive() and counted < 100:
+        counted += 1
+    assert counted == 100
+    waits.join()
+
+
+def test_an_engine_is_pickled_as_its_arguments(engine):
+    again = pickle.loads(pickle.dumps(redline.Engine("demo", format="w8", threads=1)))
+    assert repr(again) == "Engine(model='demo', format='w8', threads=1)"
+    assert again.info["format"].startswith("w8") and again.info["threads"] == 1
+    assert again.score(QUERY, ITEMS, LABELS) != engine.score(QUERY, ITEMS, LABELS)
+
+
+def test_a_closed_engine_says_so():
+    with redline.Engine("demo") as engine:
+        tokenizer = engine.tokenizer
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.score(QUERY, ITEMS, LABELS)
+    engine.close()
+    assert tokenizer.encode("a")
+
+
+def test_ctrl_c_reaches_a_call_that_waits():
+    script = """if True:
+        import redline
+        engine = redline.Engine("demo")
+        print("ready", flush=True)
+        try:
+            engine.score_array("a", ["b c d e f g h i " + str(n) for n in range(1_000_000)], [5])
+        except KeyboardInterrupt:
+            print("interrupted", len(engine.score("a", ["b"], [5])))
+    """
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=120)[0] == "interrupted 1\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
+def test_a_forked_process_is_told_to_load_its_own():
+    script = """if True:
+        import os, sys, redline
+        engine = redline.Engine("demo")
+        child = os.fork()
+        if child == 0:
+            try:
+                engine.score("a", ["b"], [5])
+            except redline.RedlineError as error:
+                print(error, flush=True)
+                own = redline.Engine("demo")
+                print(own.score("a", ["b"], [5]), flush=True)
+                sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        print(engine.score("a", ["b"], [5]))
+    """
+    ended = run(script)
+    assert ended.returncode == 0, ended.stderr
+    said = ended.stdout.splitlines()
+    assert "a forked process has none of the engine's threads" in said[0] and said[1].startswith("hint: load the model")
+    assert said[2] == said[3]
+
+
+def test_nothing_but_numpy_is_imported():
+    script = "import sys, numpy; before = set(sys.modules); import redline; print(*{m.split('.')[0] for m in set(sys.modules) - before})"
+    imported = set(run(script).stdout.split())
+    assert imported <= {*sys.stdlib_module_names, "numpy", "redline"}, imported
+
+
+def test_the_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "docs/python.md").read_text()
+    blocks = [block.split("```")[0] for block in text.split("```python\n")[1:]]
+    assert len(blocks) >= 5
+    variables = {}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), variables)

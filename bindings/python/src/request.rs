@@ -7,14 +7,16 @@ use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 use pythonize::pythonize;
 use redline_api::generate::{GenerateDefaults, RequestEcho, SamplingDefaults};
-use redline_api::{classify, embed, generate, rerank, score};
+use redline_api::{classify, diffuse, embed, generate, perplexity, rerank, score};
 use redline_engine::{
-    Cancel, ClassifyRequest, EmbedRequest, EncodeOutcome, FinishReason, GeneratedPiece, JudgeOptions,
-    Penalties, Prompt, RerankRequest, ScoreOutcome, ScoreRequest,
+    Cancel, ClassifyRequest, DiffuseRequest, EmbedRequest, EncodeOutcome, FinishReason, GeneratedPiece,
+    JudgeOptions, Penalties, PerplexityRequest, Prompt, RerankRequest, ScoreOutcome, ScoreRequest,
 };
-use redline_wire::{ClassifyLine, EmbedLine, GenerateLine, RerankLine, ScoreLine};
-use serde::Serialize;
+use redline_wire::{
+    AdapterNames, ClassifyLine, DiffuseLine, EmbedLine, GenerateLine, RerankLine, ScoreLine, TextOrIds,
+};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::Loaded;
 use crate::error::{Class, Fault};
@@ -51,6 +53,8 @@ pub(crate) fn submit(loaded: Arc<Loaded>, kind: &str, json: &str) -> Result<Tick
         }),
         "generate" => submit_generate(loaded, json, false),
         "stream" => submit_generate(loaded, json, true),
+        "diffuse" => submit_diffuse(loaded, json),
+        "perplexity" => begin_perplexity(loaded, json),
         _ => Err(Fault::new(Class::Request, format!("no request is called `{kind}`"), "this is a bug")),
     }
 }
@@ -190,6 +194,47 @@ impl PieceOfText {
             finish_reason: piece.finish_reason.map(FinishReason::name),
         }
     }
+}
+
+fn submit_diffuse(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
+    let mut line: DiffuseLine = parse(json, Class::Request)?;
+    let keys = line.take_chat_keys();
+    let prompt = loaded.chat.prompt("prompt", line.prompt.take(), keys)?;
+    let defaults = DiffuseRequest::new(Prompt::Text(String::new()), diffuse::MAX_NEW_TOKENS);
+    let mut request = diffuse::request(line, prompt, &defaults);
+    let engine = &loaded.model.engine;
+    request.stop_ids.extend(loaded.chat.stop_id(&request.prompt, request.ignore_eos, engine));
+    let echo = diffuse::RequestEcho::of(&request, true);
+    let ticket = engine.submit_diffuse(request, &Cancel::new())?.outcome_only();
+    let answer = move |py: Python<'_>, loaded: &Loaded, outcome| {
+        to_python(py, &diffuse::answer(&loaded.model, echo, &outcome))
+    };
+    Ok(Ticket::receive(loaded, ticket, answer, |py, _| Ok(py.None())))
+}
+
+/// A text whose perplexity is asked for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PerplexityLine {
+    text: TextOrIds,
+    window: Option<usize>,
+    adapter: Option<AdapterNames>,
+}
+
+fn begin_perplexity(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
+    let line: PerplexityLine = parse(json, Class::Request)?;
+    let text = match line.text {
+        TextOrIds::Text(text) => Prompt::Text(text),
+        TextOrIds::Ids(ids) => Prompt::Ids(ids),
+    };
+    let adapters = redline_api::adapters(line.adapter, &[]);
+    let request = PerplexityRequest { text, window: line.window, adapters };
+    Ticket::compute(loaded, move |loaded, cancel| {
+        let outcome = loaded.model.engine.perplexity(request, cancel)?;
+        Ok(Box::new(move |py: Python<'_>, loaded: &Loaded| {
+            to_python(py, &perplexity::answer(&loaded.model, &outcome))
+        }))
+    })
 }
 
 /// Facts about a model.

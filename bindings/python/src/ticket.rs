@@ -1,15 +1,17 @@
 //! Requests under way.
 
 use std::collections::VecDeque;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use redline_engine::{Cancel, Event};
+use redline_engine::{Cancel, EngineError, Event};
 
-use crate::engine::Loaded;
-use crate::error::Fault;
+use crate::engine::{Loaded, Notifier};
+use crate::error::{Class, Fault};
 
 /// How often a waiting call looks whether Python received a signal, such as that of Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
@@ -40,6 +42,19 @@ impl Slot {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The request has ended.
+    fn end(&self, outcome: Result<Answer, Fault>, notifier: &Notifier) {
+        let mut state = self.lock();
+        state.ended = true;
+        state.outcome = Some(outcome);
+        let then = state.then.take();
+        drop(state);
+        self.changed.notify_all();
+        if let Some(then) = then {
+            notifier.tell(then);
+        }
+    }
 }
 
 /// A request under way. Dropping it cancels the request.
@@ -67,29 +82,41 @@ impl Ticket {
         let slot = Arc::new(Slot { state: Mutex::default(), changed: Condvar::new() });
         let (to, mut answer, piece) = (slot.clone(), Some(answer), Arc::new(piece));
         let notifier = loaded.notifier.clone();
-        let cancel = ticket.send_to(move |event| {
-            let mut state = to.lock();
-            match event {
-                Event::Progress(progress) => {
-                    let piece = piece.clone();
-                    state.pieces.push_back(Box::new(move |py| piece(py, progress)));
-                }
-                Event::Done(outcome) => {
-                    state.ended = true;
-                    state.outcome = answer.take().map(|answer| {
-                        let outcome = outcome.map_err(Fault::from)?;
-                        Ok(Box::new(move |py: Python<'_>, loaded: &Loaded| answer(py, loaded, outcome))
-                            as Answer)
-                    });
-                    if let Some(then) = state.then.take() {
-                        notifier.tell(then);
-                    }
-                }
+        let cancel = ticket.send_to(move |event| match event {
+            Event::Progress(progress) => {
+                let piece = piece.clone();
+                to.lock().pieces.push_back(Box::new(move |py| piece(py, progress)));
+                to.changed.notify_all();
             }
-            drop(state);
-            to.changed.notify_all();
+            Event::Done(outcome) => {
+                let Some(answer) = answer.take() else { return };
+                let outcome = outcome.map_err(Fault::from).map(|outcome| {
+                    Box::new(move |py: Python<'_>, loaded: &Loaded| answer(py, loaded, outcome)) as Answer
+                });
+                to.end(outcome, &notifier);
+            }
         });
         Self { slot, loaded, cancel }
+    }
+
+    /// Runs what no ticket of the engine stands for on a thread of its own.
+    pub(crate) fn compute(
+        loaded: Arc<Loaded>,
+        run: impl FnOnce(&Loaded, &Cancel) -> Result<Answer, Fault> + Send + 'static,
+    ) -> Result<Self, Fault> {
+        let slot = Arc::new(Slot { state: Mutex::default(), changed: Condvar::new() });
+        let cancel = Cancel::new();
+        let (to, with, until) = (slot.clone(), loaded.clone(), cancel.clone());
+        let started = thread::Builder::new().name("redline-call".to_owned()).spawn(move || {
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| run(&with, &until)));
+            let outcome = outcome.unwrap_or_else(|_| Err(EngineError::Stopped.into()));
+            to.end(outcome, &with.notifier);
+        });
+        started.map_err(|error| {
+            let fact = format!("a thread could not be started: {error}");
+            Fault::new(Class::Other, fact, "end other processes, or allow more threads")
+        })?;
+        Ok(Self { slot, loaded, cancel })
     }
 
     /// Waits until `ready` finds something. Other threads of Python run meanwhile.

@@ -94,6 +94,9 @@ def test_answers_are_those_of_the_command_line(engine, words):
     (answer,) = lines("classify", [judged])
     (mine,) = engine.classify("What a day!", [" good", " bad"], template="{text} It was")
     assert np.float32(mine["probabilities"]).tolist() == np.float32(answer["results"][0]["probabilities"]).tolist()
+    call = [os.environ["REDLINE"], "perplexity", "--model", "demo", "--json", "--quiet", "--text", " ".join(words[:700])]
+    said = json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
+    assert said["perplexity"] == engine.perplexity(" ".join(words[:700]))["perplexity"]
     (answer,) = lines("rerank", [{"query": "king", "documents": ITEMS}])
     assert [found["index"] for found in answer["results"]] == [found["index"] for found in engine.rerank("king", ITEMS)]
 
@@ -124,6 +127,27 @@ def test_the_pieces_of_a_stream_make_up_the_text(engine):
     del left
     with pytest.raises(redline.RequestError, match="context"):
         list(engine.stream(QUERY, 4000))
+
+
+def test_a_model_that_fills_masks():
+    with redline.Engine("demo-diffusion") as model:
+        answer = model.diffuse("In the beginning", 12, steps=6, seed=1)
+        (choice,) = answer["choices"]
+        assert len(choice["token_ids"]) == 12 and len(choice["passes"]) == 6
+        positions = [at for one in choice["passes"] for at in one["positions"]]
+        assert len(positions) == len(set(positions)) == 12
+        with pytest.raises(redline.RequestError) as caught:
+            model.generate("In the beginning")
+        assert "`Engine.diffuse`" in caught.value.hint
+
+
+def test_perplexity_is_that_of_the_text(engine, words):
+    text = " ".join(words[:900])
+    answer = engine.perplexity(text)
+    assert answer["perplexity"]["value"] == pytest.approx(np.exp(answer["nll"]["value"]))
+    assert answer["tokens"] > 900 and answer["nll"]["value"] < engine.perplexity(text, window=64)["nll"]["value"]
+    with pytest.raises(redline.RequestError, match="window"):
+        engine.perplexity(text, window=1)
 
 
 def test_the_tokenizer_goes_both_ways(engine):
@@ -157,6 +181,12 @@ def test_a_template_formats_prompts_and_conversations(engine, tmp_path):
         assert chat.generate("Hello", 8)["choices"][0]["text"] == want
         conversation = [{"role": "user", "content": "Hello"}]
         assert chat.generate(messages=conversation, max_new_tokens=8)["choices"][0]["text"] == want
+
+
+def test_a_bad_request_of_a_model_that_fills_masks(engine):
+    with pytest.raises(redline.RequestError) as caught:
+        engine.diffuse("In the beginning")
+    assert "Dream" in caught.value.hint, caught.value.hint
 
 
 BAD = [

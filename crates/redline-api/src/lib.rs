@@ -23,6 +23,7 @@ pub mod rerank;
 pub mod score;
 pub mod tokenize;
 
+pub use adapter::adapters;
 pub use chat::{Chat, ChatOptions};
 pub use error::ApiError;
 pub use judge::ChatFrames;

@@ -289,6 +289,40 @@ class Engine:
         ticket = self._engine.submit("stream", _json(fields))
         return _pieces(ticket)
 
+    def diffuse(self, prompt: Prompt | None = None, max_new_tokens: int = 128, **options: Any) -> dict[str, Any]:
+        """Fills masks, with a model that does, such as ``"demo-diffusion"``.
+
+        Args:
+            prompt: a text, which may have masks of its own, or token ids; or give ``messages``.
+            max_new_tokens: number of masks after the prompt.
+            options: what else a line of ``redline diffuse`` may say: ``steps``, ``algorithm``, ``block_length``, ``threshold``,
+                ``cache``, ``temperature``, ``seed``, ``stop``, ...
+
+        Returns:
+            The answer as ``redline diffuse --json --trace`` prints it: ``choices`` with ``text``, ``token_ids`` and the ``passes``,
+            each with the positions that it filled; ``usage`` and ``meta``.
+        """
+        fields = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
+        answer: dict[str, Any] = self._answer("diffuse", fields)
+        return answer
+
+    def perplexity(
+        self, text: Prompt, window: int | None = None, *, adapter: str | Sequence[Any] | None = None
+    ) -> dict[str, Any]:
+        """How well the model predicts a text.
+
+        Args:
+            text: the text, or its token ids. It is cut into windows that do not overlap.
+            window: tokens of a window; default: 512, or the context if that is shorter.
+            adapter: the adapter, or several.
+
+        Returns:
+            A dictionary with ``perplexity`` and ``nll`` (nats per token), each with ``value`` and ``standard_error``; ``tokens``
+            and ``meta``.
+        """
+        answer: dict[str, Any] = self._answer("perplexity", {"text": text, "window": window, "adapter": adapter})
+        return answer
+
     def _answer(self, kind: str, fields: Mapping[str, object]) -> Any:
         return self._engine.submit(kind, _json(fields)).wait()
 

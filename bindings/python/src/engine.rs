@@ -1,18 +1,20 @@
 //! A loaded model.
 
-use std::process;
-use std::sync::mpsc::{self, Sender};
+use std::ops::Deref;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::{mem, thread};
+use std::{mem, process, thread};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use redline_api::{Chat, ChatFrames, LoadedModel};
+use redline_engine::EngineError;
 
-use crate::error::{Class, Fault};
+use crate::error::{Class, Fault, MORE_THREADS};
 use crate::options::LoadOptions;
 use crate::request;
-use crate::ticket::Ticket;
+use crate::ticket::{LOOK, Ticket};
 use crate::tokenizer::Tokenizer;
 
 /// A loaded model, shared by the engine, its requests and its tokenizer.
@@ -63,7 +65,8 @@ impl Notifier {
         let (sender, functions) = mpsc::channel::<Py<PyAny>>();
         thread::Builder::new().name("redline-python".to_owned()).spawn(move || {
             for function in functions {
-                let called = Python::try_attach(|py| {
+                let called = Python::try_attach(move |py| {
+                    let function = function;
                     if let Err(error) = function.call0(py) {
                         error.write_unraisable(py, Some(function.bind(py)));
                     }
@@ -84,18 +87,43 @@ impl Notifier {
     }
 }
 
+/// A loaded model as long as some object of Python has it.
+pub(crate) struct Shared(Option<Arc<Loaded>>);
+
+impl Shared {
+    pub(crate) fn new(loaded: Arc<Loaded>) -> Self {
+        Self(Some(loaded))
+    }
+}
+
+impl Deref for Shared {
+    type Target = Arc<Loaded>;
+
+    fn deref(&self) -> &Arc<Loaded> {
+        self.0.as_ref().expect("a model that is there until this is dropped")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The last one waits for the engine's thread. Other threads of Python run meanwhile.
+        let loaded = self.0.take();
+        Python::try_attach(move |py| py.detach(move || drop(loaded)));
+    }
+}
+
 /// A loaded model.
 #[pyclass(frozen, module = "redline._redline")]
 pub(crate) struct Engine {
-    loaded: Mutex<Option<Arc<Loaded>>>,
+    loaded: Mutex<Option<Shared>>,
 }
 
 impl Engine {
     fn loaded(&self) -> PyResult<Arc<Loaded>> {
-        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let loaded = loaded.ok_or_else(|| PyRuntimeError::new_err("the engine is closed"))?;
+        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = loaded.as_ref().ok_or_else(|| PyRuntimeError::new_err("the engine is closed"))?;
         loaded.check_process()?;
-        Ok(loaded)
+        Ok(Arc::clone(loaded))
     }
 }
 
@@ -106,9 +134,9 @@ fn load(options: LoadOptions) -> Result<Loaded, Fault> {
     let formats_prompts = chat_options.formats_prompts;
     let (name, options) = options.resolve()?;
     let chat = Chat::open(&name, &options.source, chat_options);
-    let engine = redline_engine::Engine::load(options).map_err(|error| Fault::of_loading(&error))?;
+    let engine = redline_engine::Engine::load(options)?;
     for (adapter, dir) in adapters {
-        engine.load_adapter(&adapter, dir.as_ref(), None).map_err(|error| Fault::of_loading(&error))?;
+        engine.load_adapter(&adapter, dir.as_ref(), None)?;
     }
     let frames = if formats_prompts {
         chat.check()?;
@@ -117,7 +145,7 @@ fn load(options: LoadOptions) -> Result<Loaded, Fault> {
         None
     };
     let notifier = Notifier::start().map_err(|error| {
-        Fault::new(Class::Load, format!("a thread could not be started: {error}"), "end other processes")
+        Fault::new(Class::Load, format!("a thread could not be started: {error}"), MORE_THREADS)
     })?;
     let model = Arc::new(LoadedModel { name, engine });
     Ok(Loaded { model, chat, frames, notifier, process: process::id() })
@@ -129,8 +157,26 @@ impl Engine {
     #[new]
     fn new(py: Python<'_>, options: &str) -> PyResult<Self> {
         let options = request::parse(options, Class::Load)?;
-        let loaded = py.detach(|| load(options))?;
-        Ok(Self { loaded: Mutex::new(Some(Arc::new(loaded))) })
+        // On a thread of its own, so that this one can look for signals. After Ctrl-C, what was loaded is dropped.
+        let (sender, mut receiver) = mpsc::sync_channel(1);
+        let started = thread::Builder::new().name("redline-load".to_owned()).spawn(move || {
+            let loaded = panic::catch_unwind(AssertUnwindSafe(|| load(options)));
+            let _ = sender.send(loaded.unwrap_or_else(|_| Err(EngineError::Stopped.into())));
+        });
+        started.map_err(|error| {
+            Fault::new(Class::Load, format!("a thread could not be started: {error}"), MORE_THREADS)
+        })?;
+        loop {
+            let receiver = &mut receiver;
+            match py.detach(move || receiver.recv_timeout(LOOK)) {
+                Ok(loaded) => {
+                    let loaded = Arc::new(loaded.map_err(Fault::while_loading)?);
+                    return Ok(Self { loaded: Mutex::new(Some(Shared::new(loaded))) });
+                }
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                Err(RecvTimeoutError::Disconnected) => return Err(Fault::from(EngineError::Stopped).into()),
+            }
+        }
     }
 
     /// Submits a request; `json` has the form of a line of the command line.
@@ -147,12 +193,12 @@ impl Engine {
 
     /// The tokenizer.
     fn tokenizer(&self) -> PyResult<Tokenizer> {
-        Ok(Tokenizer { loaded: self.loaded()? })
+        Ok(Tokenizer { loaded: Shared::new(self.loaded()?) })
     }
 
     /// Frees the model when its last request has ended.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self) {
         let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(loaded));
+        drop(loaded);
     }
 }

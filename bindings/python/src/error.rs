@@ -17,8 +17,7 @@ pub(crate) enum Class {
     Request,
     /// The request took too long.
     Timeout,
-    /// The request was cancelled.
-    Cancelled,
+
     /// Anything else.
     Other,
 }
@@ -29,24 +28,26 @@ impl Class {
             Self::Load => "LoadError",
             Self::Request => "RequestError",
             Self::Timeout => "RequestTimeout",
-            Self::Cancelled => "RequestCancelled",
+
             Self::Other => "RedlineError",
         }
     }
 
-    /// The class of an engine's error, while a model is loaded or while it runs requests.
-    fn of(error: &EngineError, loading: bool) -> Self {
+    /// The class of an engine's error.
+    fn of(error: &EngineError) -> Self {
         match error {
-            _ if loading => Self::Load,
             EngineError::Request { .. } | EngineError::NoAdapter { .. } | EngineError::NoTokenizer(_) => {
                 Self::Request
             }
             EngineError::Late { .. } | EngineError::Expired { .. } => Self::Timeout,
-            EngineError::Cancelled => Self::Cancelled,
+
             _ => Self::Other,
         }
     }
 }
+
+/// The hint of a thread that could not be started.
+pub(crate) const MORE_THREADS: &str = "allow more threads (`ulimit -u`, or the limit of the container)";
 
 /// An error on its way to Python.
 #[derive(Clone, Debug)]
@@ -66,15 +67,15 @@ impl Fault {
         Self { class, fact: error.to_string(), hint: hint.map(|hint| hint.spelled(&Arguments)) }
     }
 
-    /// An error of loading a model.
-    pub(crate) fn of_loading(error: &EngineError) -> Self {
-        Self::advised(Class::of(error, true), error, error.hint())
+    /// The error, of loading a model.
+    pub(crate) fn while_loading(self) -> Self {
+        Self { class: Class::Load, ..self }
     }
 }
 
 impl From<EngineError> for Fault {
     fn from(error: EngineError) -> Self {
-        Self::advised(Class::of(&error, false), &error, error.hint())
+        Self::advised(Class::of(&error), &error, error.hint())
     }
 }
 
@@ -112,6 +113,7 @@ impl Spelling for Arguments {
             Setting::Labels => return "`labels` or `label_token_ids`".to_owned(),
             Setting::Tier => "isa",
             Setting::Chat => return "`chat=True`".to_owned(),
+            Setting::PlanPolicy => return "`--plan-policy` of the command line".to_owned(),
             other => other.name(),
         };
         match value {
@@ -123,7 +125,9 @@ impl Spelling for Arguments {
 
     fn command(&self, command: Command, argument: Option<&str>) -> String {
         match (command, argument) {
-            (Command::Diffuse | Command::Embed, None) => format!("`Engine.{}`", command.name()),
+            (Command::Diffuse | Command::Embed | Command::Generate, None) => {
+                format!("`Engine.{}`", command.name())
+            }
             (_, Some(argument)) => format!("`redline {} {argument}` on the command line", command.name()),
             (_, None) => format!("`redline {}` on the command line", command.name()),
         }

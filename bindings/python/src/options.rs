@@ -34,6 +34,7 @@ pub(crate) struct LoadOptions {
     /// Directories by the names of adapters.
     #[serde(default)]
     pub(crate) adapters: BTreeMap<String, String>,
+    adapter_memory: Option<Size>,
     #[serde(default)]
     chat: bool,
     chat_template: Option<PathBuf>,
@@ -47,11 +48,25 @@ pub(crate) struct LoadOptions {
 
 /// A number of bytes.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number of bytes, or a text such as \"8GiB\"")]
 enum Size {
     Bytes(u64),
     Text(String),
 }
+
+impl Size {
+    /// The size of an argument.
+    fn bytes(&self, argument: &str) -> Result<u64, Fault> {
+        match self {
+            Self::Bytes(number) => Ok(*number),
+            Self::Text(text) => bytes(text)
+                .map_err(|error| Fault::new(Class::Load, format!("`{argument}`: {error}"), error.hint())),
+        }
+    }
+}
+
+/// Most requests that wait or run, unless an argument says how many. Programs of Python often submit all that they have.
+const QUEUE: usize = 1 << 16;
 
 impl LoadOptions {
     /// The chat template, and what is put into it.
@@ -69,6 +84,13 @@ impl LoadOptions {
             Source::Embedded(embedded) => embedded.name.to_owned(),
         };
         let machine = Machine::here();
+        let memory = match &self.memory {
+            Some(given) => Some(given.bytes("memory")?),
+            None => machine.known_free_bytes().map(|free| free / 5 * 4),
+        };
+        let defaults = AdapterOptions::default();
+        let most = memory.map_or(defaults.memory, |memory| defaults.memory.min(memory / 4));
+        let adapter_memory = self.adapter_memory.as_ref().map(|it| it.bytes("adapter_memory")).transpose()?;
         let mut options = Options {
             format: self.weight_format()?,
             outliers: self.outliers,
@@ -79,20 +101,16 @@ impl LoadOptions {
             tp: self.tp_size.unwrap_or(1),
             max_context: self.max_context,
             mmap: self.mmap,
-            memory: match self.memory {
-                Some(Size::Bytes(bytes)) => Some(bytes),
-                Some(Size::Text(text)) => Some(size(&text)?),
-                None => machine.known_free_bytes().map(|free| free / 5 * 4),
-            },
-            adapters: (!self.adapters.is_empty()).then(AdapterOptions::default),
+            memory,
+            adapters: (!self.adapters.is_empty())
+                .then_some(AdapterOptions { memory: adapter_memory.unwrap_or(most), ..defaults }),
+            queue: self.queue.unwrap_or(QUEUE),
             ..Options::new(source)
         };
         if let Some(max_chunk) = self.max_chunk {
             options.plans.buckets = Buckets::new(Buckets::TOKENS, Buckets::ROWS, max_chunk);
         }
-        if let Some(queue) = self.queue {
-            options.queue = queue;
-        }
+
         options.prefix_cache = self.prefix_cache.unwrap_or(true).then_some(PrefixCacheSize::Automatic);
         Ok((name, options))
     }
@@ -156,8 +174,4 @@ fn tier(name: &str) -> Result<Option<Tier>, Fault> {
 
 fn unknown(what: &str, name: &str, names: &[&str]) -> Fault {
     Fault::new(Class::Load, format!("`{name}` is no {what}"), format!("one of {}", names.join(", ")))
-}
-
-fn size(text: &str) -> Result<u64, Fault> {
-    bytes(text).map_err(|error| Fault::new(Class::Load, format!("`memory`: {error}"), error.hint()))
 }

@@ -30,7 +30,7 @@ pub(crate) fn parse<T: DeserializeOwned>(json: &str, class: Class) -> Result<T, 
         let message = error.inner().to_string();
         let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(fact, _)| fact);
         let place = if path == "." { String::new() } else { format!("`{path}`: ") };
-        Fault::new(class, format!("{place}{message}"), "`help(redline.Engine)` lists the arguments")
+        Fault::new(class, format!("{place}{message}"), "`help(redline.Engine)` explains the arguments")
     })
 }
 
@@ -87,8 +87,16 @@ fn score_with(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<ScoreOutcome>) 
 
 /// The scores as a matrix; rows of items that failed are NaN.
 fn score_array(py: Python<'_>, outcome: ScoreOutcome) -> PyResult<Py<PyAny>> {
-    let width = outcome.items.iter().flatten().map(|item| item.scores.len()).next();
-    let width = width.unwrap_or(outcome.label_token_ids.len());
+    let widths = outcome.item_label_token_ids.iter().flatten().map(Vec::len);
+    let width = widths.clone().next().unwrap_or(outcome.label_token_ids.len());
+    if let Some(other) = widths.into_iter().find(|other| *other != width) {
+        return Err(Fault::new(
+            Class::Request,
+            format!("rows of {width} and of {other} labels make no array"),
+            "`Engine.score` returns lists, which may have different lengths",
+        )
+        .into());
+    }
     let rows = outcome.items.len();
     let mut values = Vec::with_capacity(rows * width);
     for item in outcome.items {
@@ -167,6 +175,13 @@ fn submit_generate(loaded: Arc<Loaded>, json: &str, streams: bool) -> Result<Tic
     let mut request = generate::request(line, prompt, &generate_defaults());
     let engine = &loaded.model.engine;
     request.stop_ids.extend(loaded.chat.stop_id(&request.prompt, request.ignore_eos, engine));
+    if let Some(best_of) = request.best_of.filter(|best_of| streams && *best_of > request.n) {
+        return Err(Fault::new(
+            Class::Request,
+            format!("the best {} of {best_of} continuations are known at their end only", request.n),
+            "call `Engine.generate`, or leave out `best_of`",
+        ));
+    }
     let echo = RequestEcho::of(&request);
     let ticket = engine.submit_generate(request, &Cancel::new())?;
     let ticket = if streams { ticket } else { ticket.outcome_only() };

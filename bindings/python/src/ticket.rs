@@ -10,11 +10,11 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use redline_engine::{Cancel, EngineError, Event};
 
-use crate::engine::{Loaded, Notifier};
-use crate::error::{Class, Fault};
+use crate::engine::{Loaded, Notifier, Shared};
+use crate::error::{Class, Fault, MORE_THREADS};
 
 /// How often a waiting call looks whether Python received a signal, such as that of Ctrl-C.
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// Makes the Python object of an answer.
 pub(crate) type Answer = Box<dyn FnOnce(Python<'_>, &Loaded) -> PyResult<Py<PyAny>> + Send>;
@@ -61,7 +61,7 @@ impl Slot {
 #[pyclass(frozen, module = "redline._redline")]
 pub(crate) struct Ticket {
     slot: Arc<Slot>,
-    loaded: Arc<Loaded>,
+    loaded: Shared,
     cancel: Cancel,
 }
 
@@ -96,7 +96,7 @@ impl Ticket {
                 to.end(outcome, &notifier);
             }
         });
-        Self { slot, loaded, cancel }
+        Self { slot, loaded: Shared::new(loaded), cancel }
     }
 
     /// Runs what no ticket of the engine stands for on a thread of its own.
@@ -114,9 +114,9 @@ impl Ticket {
         });
         started.map_err(|error| {
             let fact = format!("a thread could not be started: {error}");
-            Fault::new(Class::Other, fact, "end other processes, or allow more threads")
+            Fault::new(Class::Other, fact, MORE_THREADS)
         })?;
-        Ok(Self { slot, loaded, cancel })
+        Ok(Self { slot, loaded: Shared::new(loaded), cancel })
     }
 
     /// Waits until `ready` finds something. Other threads of Python run meanwhile.

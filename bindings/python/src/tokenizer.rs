@@ -1,16 +1,14 @@
 //! The tokenizer of a loaded model.
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 
-use crate::engine::Loaded;
+use crate::engine::Shared;
 use crate::error::{Class, Fault};
 
 /// The tokenizer of a loaded model.
 #[pyclass(frozen, module = "redline._redline")]
 pub(crate) struct Tokenizer {
-    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) loaded: Shared,
 }
 
 impl Tokenizer {

@@ -6,14 +6,13 @@
 """
 
 from .engine import Engine, Piece, Tokenizer
-from .errors import LoadError, RedlineError, RequestCancelled, RequestError, RequestTimeout
+from .errors import LoadError, RedlineError, RequestError, RequestTimeout
 
 __all__ = [
     "Engine",
     "LoadError",
     "Piece",
     "RedlineError",
-    "RequestCancelled",
     "RequestError",
     "RequestTimeout",
     "Tokenizer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import os
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from . import _redline
 from ._redline import Tokenizer
-from .errors import RequestError
+from .errors import LoadError, RedlineError, RequestError
 
 __all__ = ["Engine", "Piece", "Tokenizer"]
 
@@ -22,6 +23,9 @@ Prompt = str | Sequence[int] | npt.NDArray[np.integer]
 """A text, or its token ids."""
 Label = str | int | Sequence[int]
 Floats = npt.NDArray[np.float32]
+
+
+_KINDS = ("score", "classify", "rerank", "embed", "generate", "diffuse", "perplexity")
 
 
 class Piece(NamedTuple):
@@ -46,19 +50,21 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is no part of a request")
 
 
-def _json(fields: Mapping[str, object]) -> str:
+def _json(fields: Mapping[str, object], error: type[RedlineError] = RequestError) -> str:
     """The fields that are given, as JSON."""
     given = {name: value for name, value in fields.items() if value is not None}
     try:
         text = json.dumps(given, default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    except ValueError as error:
-        raise RequestError(f"a number is not finite: {error}", "give finite numbers, or leave them out") from None
+    except (ValueError, RecursionError) as cause:
+        if "JSON compliant" in str(cause):
+            raise error("a number is not finite", "give finite numbers, or leave them out") from None
+        raise error(f"the arguments are no JSON: {cause}") from None
     try:
         text.encode()
-    except UnicodeEncodeError as error:
-        near = text[max(0, error.start - 20) : error.start]
+    except UnicodeEncodeError as cause:
+        near = text[max(0, cause.start - 20) : cause.start]
         fact = f"a text is not valid Unicode: half of a surrogate pair after {near!r}"
-        raise RequestError(fact, 'decode bytes with `errors="replace"`') from None
+        raise error(fact, 'decode bytes with `errors="replace"`') from None
     return text
 
 
@@ -80,9 +86,10 @@ class Engine:
         mmap: map the weights of a converted model instead of copying them.
         prefix_cache: keep keys and values of finished requests for later ones that begin with the same tokens.
         adapters: directories of LoRA adapters by name; requests choose by ``adapter``.
+        adapter_memory: bytes for adapters in memory; default: 1 GiB, or a quarter of ``memory`` if that is less.
         chat: put prompts into the model's chat template.
         chat_template: a file with a template to use instead of the model's.
-        queue: most requests that wait or run at a time.
+        queue: most requests that wait or run at a time; one more raises ``RedlineError``. Default: 65,536.
 
     Raises:
         LoadError: if the model cannot be loaded.
@@ -108,12 +115,31 @@ class Engine:
         mmap: bool = False,
         prefix_cache: bool = True,
         adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        adapter_memory: int | str | None = None,
         chat: bool = False,
         chat_template: str | os.PathLike[str] | None = None,
         queue: int | None = None,
     ) -> None:
-        arguments = {name: value for name, value in locals().items() if name != "self"}
-        arguments["model"] = os.fspath(model)
+        arguments = dict(
+            model=os.fspath(model),
+            format=format,
+            group=group,
+            outliers=outliers,
+            threads=threads,
+            tp_size=tp_size,
+            isa=isa,
+            kv_format=kv_format,
+            memory=memory,
+            max_context=max_context,
+            max_chunk=max_chunk,
+            mmap=mmap,
+            prefix_cache=prefix_cache,
+            adapters=adapters,
+            adapter_memory=adapter_memory,
+            chat=chat,
+            chat_template=chat_template,
+            queue=queue,
+        )
         self._arguments = arguments
         places = {
             "hub_cache": os.environ.get("HF_HUB_CACHE") or None,
@@ -121,7 +147,7 @@ class Engine:
             "xdg_cache": os.environ.get("XDG_CACHE_HOME") or None,
             "home": os.environ.get("HOME") or None,
         }
-        self._engine = _redline.Engine(_json({**arguments, **places}))
+        self._engine = _redline.Engine(_json({**arguments, **places}, LoadError))
 
     def __enter__(self) -> Engine:
         return self
@@ -133,7 +159,7 @@ class Engine:
         return _load, (type(self), self._arguments)
 
     def __repr__(self) -> str:
-        defaults = {name: one.default for name, one in inspect.signature(type(self).__init__).parameters.items()}
+        defaults = {name: one.default for name, one in inspect.signature(Engine.__init__).parameters.items()}
         given = [f"{name}={value!r}" for name, value in self._arguments.items() if value != defaults[name]]
         return f"Engine({', '.join(given)})"
 
@@ -176,6 +202,7 @@ class Engine:
 
         Returns:
             ``scores[item][label]``, in the order of the request; ``None`` for items that failed, with ``item_errors``.
+            :meth:`answer` gives what else there is to know, such as why an item failed.
         """
         fields = _score_fields(query, items, label_token_ids, apply_softmax, item_first, labels, options)
         scores: list[list[float] | None] = self._answer("score", fields)["scores"]
@@ -212,6 +239,22 @@ class Engine:
         fields = _score_fields(query, items, label_token_ids, apply_softmax, item_first, labels, options)
         scores: Floats = self._answer("score_array", fields)
         return scores
+
+    def answer(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The whole answer to a request, as the command of that name prints it with ``--json``.
+
+        Args:
+            kind: ``"score"``, ``"classify"``, ``"rerank"``, ``"embed"``, ``"generate"``, ``"diffuse"`` or ``"perplexity"``.
+            fields: what a line of ``--jsonl`` may say.
+
+        Returns:
+            A dictionary, with the numbers of tokens in ``usage``, and details such as log-probabilities, the reasons of items that
+            failed, and times in ``meta``.
+        """
+        if kind not in _KINDS:
+            raise RequestError(f"no request is called {kind!r}", f"one of {', '.join(_KINDS)}")
+        answer: dict[str, Any] = self._answer(kind, fields)
+        return answer
 
     def classify(
         self, texts: str | Sequence[str], classes: Sequence[str] | None = None, **options: Any
@@ -335,7 +378,12 @@ class Engine:
             if not done.done():
                 done.set_result(None)
 
-        ticket.call_when_done(lambda: loop.is_closed() or loop.call_soon_threadsafe(tell))
+        def tell_loop() -> None:
+            # The loop may have been closed while the request ran.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(tell)
+
+        ticket.call_when_done(tell_loop)
         try:
             await done
         except asyncio.CancelledError:

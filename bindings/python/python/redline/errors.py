@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = [
     "LoadError",
     "RedlineError",
-    "RequestCancelled",
     "RequestError",
     "RequestTimeout",
 ]
@@ -36,9 +35,6 @@ class RequestError(RedlineError, ValueError):
     """The request is invalid. Nothing was computed."""
 
 
-class RequestTimeout(RedlineError, TimeoutError):
+class RequestTimeout(RedlineError):
     """The request was not finished within its ``timeout_s``."""
 
-
-class RequestCancelled(RedlineError):
-    """The request was cancelled."""

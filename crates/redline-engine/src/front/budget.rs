@@ -38,19 +38,25 @@ impl Room {
         let shapes = footprint.kv_shapes(kv_format);
         check_heads(&shapes)?;
         let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
-        let fits =
-            |tokens| options.memory.is_none_or(|memory| arena(tokens, OUTPUT_ROWS) <= memory / RAISED_PART);
-        let buckets = buckets(&footprint, options, fits);
-        let budget = Budget {
+        let budget = |tokens| Budget {
             weights: footprint.weight_bytes(),
             adapters: options.adapters.map_or(0, |adapters| adapters.memory),
-            activations: arena(buckets.max_chunk(), OUTPUT_ROWS),
+            activations: arena(tokens, OUTPUT_ROWS),
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
             page: page_bytes(&shapes) as u64,
             pages_in_flight: if options.disk().is_some() { PAGES_IN_FLIGHT } else { 0 },
             in_one_pass: !loader.objective().is_causal(),
         };
+        let fits = |tokens| {
+            let budget = budget(tokens);
+            options.memory.is_none_or(|memory| {
+                budget.activations <= memory / RAISED_PART
+                    && budget.pages(memory, options.max_context).is_ok()
+            })
+        };
+        let buckets = buckets(&footprint, options, fits);
+        let budget = budget(buckets.max_chunk());
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
         Ok(Self { context, kv_format, budget, pages, buckets })
     }

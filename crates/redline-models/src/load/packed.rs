@@ -89,6 +89,14 @@ impl<'a> Packed<'a> {
         if *found == needed {
             return Ok(found);
         }
+        if (&found.encoding, &found.shape, found.parts.len())
+            == (&needed.encoding, &needed.shape, needed.parts.len())
+        {
+            return Err(self.damaged(format!(
+                "`{}` is {format}, but laid out as in another version; convert the original model again",
+                found.name
+            )));
+        }
         Err(self.damaged(format!(
             "`{}` is {} {:?} in {} parts, but {format} {:?} in {} is needed",
             found.name,

@@ -59,7 +59,7 @@ def main():
     call(fresh / "bin/python", "-c", TEN_LINES)
 
     call(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel)
-    call(sys.executable, "-m", "mypy", "--strict", "--cache-dir", ROOT / "target/mypy", HERE / "python/redline")
+    call(sys.executable, "-m", "mypy", "--config-file", HERE / "pyproject.toml", "--cache-dir", ROOT / "target/mypy", HERE / "python/redline")
     call(sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / "tests", *further, REDLINE=str(options.redline))
 
 

@@ -7,6 +7,8 @@ import pytest
 import redline
 
 ROOT = pathlib.Path(__file__).parents[3]
+# These run in processes of their own (`test_seed.py`).
+collect_ignore = ["seed"]
 
 
 @pytest.fixture(scope="session")

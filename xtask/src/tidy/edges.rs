@@ -206,7 +206,10 @@ fn manifests(tree: &Tree) -> Vec<(&str, &str, Vec<Dependency>)> {
     let mut found = Vec::new();
     for file in &tree.files {
         let Some(folder) = file.path.strip_suffix("/Cargo.toml") else { continue };
-        let name = folder.strip_prefix("crates/").unwrap_or(folder);
+        let name = match folder {
+            "bindings/python" => "redline-python",
+            _ => folder.strip_prefix("crates/").unwrap_or(folder),
+        };
         if !name.contains('/') && (name != folder || name == "xtask") {
             found.push((name, file.path.as_str(), dependencies(&file.text)));
         }

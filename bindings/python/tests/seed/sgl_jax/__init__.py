@@ -1,0 +1,1 @@
+"""What the score seed's files import (docs/seeds.md), over Redline."""

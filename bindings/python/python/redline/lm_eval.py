@@ -7,7 +7,7 @@ Log-likelihoods have the same bits whatever the batch, so `batch_size` changes n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -26,6 +26,53 @@ _AT_A_TIME = 4096
 """Most requests that are submitted before the first of them is waited for."""
 
 
+class _Parts:
+    """A context and its continuation as requests of the engine.
+
+    One pass over a prompt tells the probability of every token, and which is the most probable. A prompt leaves room for a new
+    token, so where both fill the context, the last one or two tokens are a label. The very last one may follow a whole context.
+    """
+
+    def __init__(self, ids: list[int], continuation: int, max_length: int, rolling: bool) -> None:
+        self.ids = ids[-(max_length + 1) :]
+        self.first = len(self.ids) - continuation
+        self.split = max(self.first, min(len(self.ids), max_length - 1))
+        self.reads = self.split < max_length
+        """Whether the tokens before `split` are a prompt that leaves room."""
+        self.asks_last = not rolling and len(self.ids) > max_length
+        """Whether all tokens are compared with the last one."""
+        self.count = self.reads + (self.split < len(self.ids)) + self.asks_last
+
+    def requests(self, vocab: int) -> Iterable[tuple[str, dict[str, object]]]:
+        head, tail = self.ids[: self.split], self.ids[self.split :]
+        score: dict[str, object] = {"items": [[]], "tokenization": "separate"}
+        if self.reads:
+            given = {"prompt": head, "max_new_tokens": 1, "temperature": 0, "ignore_eos": True}
+            read = {"prompt_logprobs": 1, "prompt_logprobs_from": self.first} if self.first < self.split else {}
+            yield "generate", {**given, **read}
+        if tail:
+            yield "score", {**score, "query": head, "label_token_ids": [tail], "long_labels": "sum"}
+        if self.asks_last:
+            yield "score", {**score, "query": self.ids[:-1], "label_token_ids": list(range(vocab))}
+
+    def read(self, answers: Iterator[dict[str, Any]]) -> tuple[float, bool]:
+        """The log-likelihood of the continuation, and whether its tokens are the most probable ones."""
+        logprob, greedy = 0.0, True
+        if self.reads:
+            choice = next(answers)["choices"][0]
+            positions = choice["prompt_logprobs"][self.first :] if self.first < self.split else []
+            logprob = sum(at["logprob"] for at in positions)
+            greedy = all(at["top"][0]["id"] == at["id"] for at in positions)
+            if self.split < len(self.ids):
+                greedy = greedy and choice["token_ids"][0] == self.ids[self.split]
+        if self.split < len(self.ids):
+            logprob += next(answers)["meta"]["logprobs"][0][0]
+        if self.asks_last:
+            (scores,) = next(answers)["scores"]
+            greedy = greedy and scores.index(max(scores)) == self.ids[-1]
+        return logprob, greedy
+
+
 @register_model("redline")
 class RedlineLM(TemplateLM):
     """A model that Redline runs.
@@ -37,7 +84,7 @@ class RedlineLM(TemplateLM):
         prefix_token_id: the token before texts without a context; default: what the tokenizer puts before a text, or else the
             token that ends one.
         batch_size, max_batch_size: not used; the engine chooses.
-        device: ``"cpu"`` or nothing.
+        device: not used; the harness gives one even if nobody asked for it.
         engine: further arguments of :class:`redline.Engine`, such as ``format="w8"``.
     """
 
@@ -53,8 +100,6 @@ class RedlineLM(TemplateLM):
         **engine: Any,
     ) -> None:
         super().__init__()
-        if device not in (None, "", "cpu"):
-            raise RequestError(f"the device {device!r} is not there", "leave it out, or give `cpu`")
         self.engine = Engine(model, **engine)
         info = self.engine.info
         before = self.engine.tokenizer.encode("")
@@ -63,6 +108,7 @@ class RedlineLM(TemplateLM):
         self.max_length: int = max_length or info["context"]
         self.max_gen_toks = max_gen_toks
         self._name: str = info["name"]
+        self._vocab: int = info["vocab_size"]
 
     @property
     def eot_token_id(self) -> int:
@@ -88,42 +134,10 @@ class RedlineLM(TemplateLM):
         rolling: bool = False,
         **_: Any,
     ) -> list[tuple[float, bool]]:
-        def fields() -> Iterable[tuple[str, dict[str, object]]]:
-            for _, context, continuation in requests:
-                ids = (context + continuation)[-(self.max_length + 1) :]
-                first = len(ids) - len(continuation)
-                if len(ids) < self.max_length:
-                    # One pass tells the probability of every token, and which is the most probable.
-                    given = {"prompt": ids, "prompt_logprobs": 1, "prompt_logprobs_from": first, "max_new_tokens": 1}
-                    yield "generate", {**given, "ignore_eos": True}
-                    continue
-                # The last token follows a whole context, so it is not part of a prompt.
-                label = {"query": ids[:first], "items": [[]], "label_token_ids": [continuation], "long_labels": "sum"}
-                yield "score", {**label, "tokenization": "separate"}
-                if not rolling:
-                    room = self.max_length - first
-                    given = {"prompt": ids[:first], "max_new_tokens": min(len(continuation), room), "temperature": 0}
-                    yield "generate", {**given, "ignore_eos": True}
-
-        answers = iter(self._answers(fields(), len(requests), disable_tqdm))
-        found = []
-        for _, context, continuation in requests:
-            answer = next(answers)
-            if answer["object"] == "scoring":
-                logprob = answer["meta"]["logprobs"][0][0]
-                greedy = False if rolling else self._is_greedy(continuation, next(answers))
-                found.append((logprob, greedy))
-                continue
-            positions = answer["choices"][0]["prompt_logprobs"][-len(continuation) :]
-            logprob = sum(at["logprob"] for at in positions)
-            found.append((logprob, all(at["top"][0]["id"] == at["id"] for at in positions)))
-        return found
-
-    @staticmethod
-    def _is_greedy(continuation: list[int], answer: dict[str, Any]) -> bool:
-        """Whether the most probable tokens are those; the last one of a whole context was not generated and counts."""
-        ids = answer["choices"][0]["token_ids"]
-        return bool(ids == continuation[: len(ids)])
+        parts = [_Parts(context + continuation, len(continuation), self.max_length, rolling) for _, context, continuation in requests]
+        asked = (one for part in parts for one in part.requests(self._vocab))
+        answers = iter(self._answers(asked, sum(part.count for part in parts), disable_tqdm))
+        return [part.read(answers) for part in parts]
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
         windows: list[tuple[Any, list[int], list[int]]] = []

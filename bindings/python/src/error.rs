@@ -17,7 +17,6 @@ pub(crate) enum Class {
     Request,
     /// The request took too long.
     Timeout,
-
     /// Anything else.
     Other,
 }
@@ -28,7 +27,6 @@ impl Class {
             Self::Load => "LoadError",
             Self::Request => "RequestError",
             Self::Timeout => "RequestTimeout",
-
             Self::Other => "RedlineError",
         }
     }
@@ -40,7 +38,6 @@ impl Class {
                 Self::Request
             }
             EngineError::Late { .. } | EngineError::Expired { .. } => Self::Timeout,
-
             _ => Self::Other,
         }
     }

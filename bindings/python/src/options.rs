@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use redline_api::ChatOptions;
-use redline_engine::{AdapterOptions, Buckets, Format, KvFormat, Options, PrefixCacheSize, Source, Tier};
+use redline_engine::{
+    AdapterOptions, Buckets, Format, KvFormat, Options, PlanOptions, PrefixCacheSize, Source, Tier,
+};
 use redline_lab::Machine;
 use redline_settings::bytes;
 use redline_weights::{HubRoots, resolve_model};
@@ -86,12 +88,17 @@ impl LoadOptions {
         let machine = Machine::here();
         let memory = match &self.memory {
             Some(given) => Some(given.bytes("memory")?),
-            None => machine.known_free_bytes().map(|free| free / 5 * 4),
+            None => machine.default_memory_bytes(),
         };
-        let defaults = AdapterOptions::default();
-        let most = memory.map_or(defaults.memory, |memory| defaults.memory.min(memory / 4));
-        let adapter_memory = self.adapter_memory.as_ref().map(|it| it.bytes("adapter_memory")).transpose()?;
-        let mut options = Options {
+        let mut adapters = AdapterOptions::within(memory);
+        if let Some(given) = &self.adapter_memory {
+            adapters.memory = given.bytes("adapter_memory")?;
+        }
+        let buckets = match self.max_chunk {
+            Some(max_chunk) => Buckets::new(Buckets::TOKENS, Buckets::ROWS, max_chunk),
+            None => Buckets::default(),
+        };
+        let options = Options {
             format: self.weight_format()?,
             outliers: self.outliers,
             kv_format: self.kv_format.as_deref().map(kv_format).transpose()?,
@@ -102,16 +109,12 @@ impl LoadOptions {
             max_context: self.max_context,
             mmap: self.mmap,
             memory,
-            adapters: (!self.adapters.is_empty())
-                .then_some(AdapterOptions { memory: adapter_memory.unwrap_or(most), ..defaults }),
+            adapters: (!self.adapters.is_empty()).then_some(adapters),
             queue: self.queue.unwrap_or(QUEUE),
+            plans: PlanOptions { buckets, ..PlanOptions::default() },
+            prefix_cache: self.prefix_cache.unwrap_or(true).then_some(PrefixCacheSize::Automatic),
             ..Options::new(source)
         };
-        if let Some(max_chunk) = self.max_chunk {
-            options.plans.buckets = Buckets::new(Buckets::TOKENS, Buckets::ROWS, max_chunk);
-        }
-
-        options.prefix_cache = self.prefix_cache.unwrap_or(true).then_some(PrefixCacheSize::Automatic);
         Ok((name, options))
     }
 

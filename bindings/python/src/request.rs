@@ -238,10 +238,7 @@ struct PerplexityLine {
 
 fn begin_perplexity(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
     let line: PerplexityLine = parse(json, Class::Request)?;
-    let text = match line.text {
-        TextOrIds::Text(text) => Prompt::Text(text),
-        TextOrIds::Ids(ids) => Prompt::Ids(ids),
-    };
+    let text = redline_api::prompt(line.text);
     let adapters = redline_api::adapters(line.adapter, &[]);
     let request = PerplexityRequest { text, window: line.window, adapters };
     Ticket::compute(loaded, move |loaded, cancel| {

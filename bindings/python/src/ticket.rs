@@ -17,9 +17,9 @@ use crate::error::{Class, Fault, MORE_THREADS};
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// Makes the Python object of an answer.
-pub(crate) type Answer = Box<dyn FnOnce(Python<'_>, &Loaded) -> PyResult<Py<PyAny>> + Send>;
+type Answer = Box<dyn FnOnce(Python<'_>, &Loaded) -> PyResult<Py<PyAny>> + Send>;
 /// Makes the Python object of a piece of an answer.
-pub(crate) type Piece = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+type Piece = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
 /// What has come of a request.
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct State {
 }
 
 /// A request under way, between the engine's thread and those of Python.
-pub(crate) struct Slot {
+struct Slot {
     state: Mutex<State>,
     changed: Condvar,
 }

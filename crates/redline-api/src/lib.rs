@@ -28,3 +28,4 @@ pub use chat::{Chat, ChatOptions};
 pub use error::ApiError;
 pub use judge::ChatFrames;
 pub use model::LoadedModel;
+pub use prompt::prompt;

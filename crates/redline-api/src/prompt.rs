@@ -4,7 +4,7 @@ use redline_engine::Prompt;
 use redline_wire::TextOrIds;
 
 /// Converts text or ids to the engine's prompt.
-pub(crate) fn prompt(from: TextOrIds) -> Prompt {
+pub fn prompt(from: TextOrIds) -> Prompt {
     match from {
         TextOrIds::Text(text) => Prompt::Text(text),
         TextOrIds::Ids(ids) => Prompt::Ids(ids),

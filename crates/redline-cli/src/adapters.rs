@@ -148,9 +148,10 @@ impl LoadedAdapters {
         if self.named().next().is_none() && !later {
             return None;
         }
-        let options = AdapterOptions::default();
-        let part = || budget().map_or(options.memory, |budget| options.memory.min(budget / 4));
-        Some(AdapterOptions { memory: self.adapter_memory.unwrap_or_else(part), ..options })
+        Some(match self.adapter_memory {
+            Some(memory) => AdapterOptions { memory, ..AdapterOptions::default() },
+            None => AdapterOptions::within(budget()),
+        })
     }
 }
 

@@ -287,7 +287,7 @@ impl Settings {
 
 /// The default memory budget, of the memory that is free now.
 fn free_memory() -> Option<u64> {
-    Machine::here().known_free_bytes().map(|free| free / 5 * 4)
+    Machine::here().default_memory_bytes()
 }
 
 /// The number of threads: from the flag or the environment, or one per physical core that this process may use.

@@ -102,6 +102,14 @@ pub struct AdapterOptions {
     pub threads: usize,
 }
 
+impl AdapterOptions {
+    /// The default, but at most a quarter of a memory budget, if there is one.
+    pub fn within(budget: Option<u64>) -> Self {
+        let default = Self::default();
+        Self { memory: budget.map_or(default.memory, |budget| default.memory.min(budget / 4)), ..default }
+    }
+}
+
 impl Default for AdapterOptions {
     /// 1 GiB, rank 64, 4 adapters for a request, one thread.
     fn default() -> Self {

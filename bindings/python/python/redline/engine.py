@@ -21,9 +21,7 @@ __all__ = ["Engine", "Piece", "Tokenizer"]
 
 Prompt = str | Sequence[int] | npt.NDArray[np.integer]
 """A text, or its token ids."""
-Label = str | int | Sequence[int]
 Floats = npt.NDArray[np.float32]
-
 
 _KINDS = ("score", "classify", "rerank", "embed", "generate", "diffuse", "perplexity")
 

@@ -99,6 +99,11 @@ impl Machine {
         self.usable.cores.or(self.usable.cpus).unwrap_or(1).max(1)
     }
 
+    /// The default memory budget of an engine: 80 % of what is free now; `None` if that is unknown.
+    pub fn default_memory_bytes(&self) -> Option<u64> {
+        self.known_free_bytes().map(|free| free / 5 * 4)
+    }
+
     /// Size of all last-level caches together, in bytes.
     pub fn last_level_cache(&self) -> Option<u64> {
         let last = self.last_cache()?;

@@ -30,7 +30,7 @@ struct Options {
 }
 
 /// `cargo xtask golden`: autoregressive models, models that fill masks, label scores of the latter, sampled continuations, chat
-/// templates, adapters, and encoders.
+/// templates, adapters, encoders, and tables.
 pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
     for file in [
@@ -41,6 +41,7 @@ pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
         "tests/golden/chat.py",
         "tests/golden/adapters.py",
         "tests/golden/encoders.py",
+        "tests/golden/tables.py",
     ] {
         let requirements = "tests/golden/requirements.txt";
         let script = Script { venv: ".venv-golden", requirements, environment: None, file };

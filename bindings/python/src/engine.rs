@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use redline_api::{Chat, ChatFrames, LoadedModel};
 use redline_engine::EngineError;
 
+use crate::batch;
 use crate::error::{Class, Fault, MORE_THREADS};
 use crate::options::LoadOptions;
 use crate::request;
@@ -183,6 +184,18 @@ impl Engine {
     fn submit(&self, py: Python<'_>, kind: &str, json: &str) -> PyResult<Ticket> {
         let loaded = self.loaded()?;
         Ok(py.detach(|| request::submit(loaded, kind, json))?)
+    }
+
+    /// Answers the rows of tables in files; `json` says what is asked and where they are. The ticket's pieces say how far the work is.
+    fn batch(&self, py: Python<'_>, json: &str) -> PyResult<Ticket> {
+        let loaded = self.loaded()?;
+        Ok(py.detach(|| batch::files(loaded, json))?)
+    }
+
+    /// Answers the rows of a table, an Arrow stream; the ticket's answer is an Arrow file.
+    fn rows(&self, py: Python<'_>, json: &str, table: Vec<u8>) -> PyResult<Ticket> {
+        let loaded = self.loaded()?;
+        Ok(py.detach(|| batch::rows(loaded, json, table))?)
     }
 
     /// Facts about the model and how it runs, as a dictionary.

@@ -110,6 +110,13 @@ impl Spelling for Arguments {
             Setting::Labels => return "`labels` or `label_token_ids`".to_owned(),
             Setting::Tier => "isa",
             Setting::Chat => return "`chat=True`".to_owned(),
+            Setting::Columns => {
+                let pair = value.and_then(|value| value.split_once('='));
+                return match pair {
+                    Some((key, column)) => format!("`columns={{\"{key}\": \"{column}\"}}`"),
+                    None => "`columns`".to_owned(),
+                };
+            }
             Setting::PlanPolicy => return "`--plan-policy` of the command line".to_owned(),
             other => other.name(),
         };

@@ -2,6 +2,7 @@
 //! command line reads, and gives answers as Python objects. The package beside it (`python/redline`) has the functions that
 //! people call, with their types and documentation.
 
+mod batch;
 mod engine;
 mod error;
 mod options;

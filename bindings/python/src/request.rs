@@ -6,11 +6,11 @@ use std::sync::{Arc, PoisonError};
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 use pythonize::pythonize;
-use redline_api::generate::{GenerateDefaults, RequestEcho, SamplingDefaults};
+use redline_api::generate::{GenerateDefaults, RequestEcho};
 use redline_api::{classify, diffuse, embed, generate, perplexity, rerank, score};
 use redline_engine::{
     Cancel, ClassifyRequest, DiffuseRequest, EmbedRequest, EncodeOutcome, FinishReason, GeneratedPiece,
-    JudgeOptions, Penalties, PerplexityRequest, Prompt, RerankRequest, ScoreOutcome, ScoreRequest,
+    JudgeOptions, PerplexityRequest, Prompt, RerankRequest, ScoreOutcome, ScoreRequest,
 };
 use redline_wire::{
     AdapterNames, ClassifyLine, DiffuseLine, EmbedLine, GenerateLine, RerankLine, ScoreLine, TextOrIds,
@@ -60,7 +60,7 @@ pub(crate) fn submit(loaded: Arc<Loaded>, kind: &str, json: &str) -> Result<Tick
 }
 
 /// An answer as Python objects: dictionaries, lists and numbers.
-fn to_python(py: Python<'_>, answer: &impl Serialize) -> PyResult<Py<PyAny>> {
+pub(crate) fn to_python(py: Python<'_>, answer: &impl Serialize) -> PyResult<Py<PyAny>> {
     Ok(pythonize(py, answer)?.unbind())
 }
 
@@ -148,31 +148,11 @@ fn embed_with(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<EncodeOutcome>)
     Ok(Ticket::receive(loaded, ticket, answer, no_piece))
 }
 
-/// The values of arguments that a generation leaves out: those of the command line.
-fn generate_defaults() -> GenerateDefaults {
-    GenerateDefaults {
-        max_new_tokens: GenerateDefaults::MAX_NEW_TOKENS,
-        sampling: SamplingDefaults::default(),
-        penalties: Penalties::default(),
-        logit_bias: Vec::new(),
-        n: 1,
-        best_of: None,
-        stop: Vec::new(),
-        ignore_eos: false,
-        logprobs: None,
-        prompt_logprobs: None,
-        prompt_logprobs_from: 0,
-        kv_cache: true,
-        adapters: Vec::new(),
-        timeout_s: None,
-    }
-}
-
 fn submit_generate(loaded: Arc<Loaded>, json: &str, streams: bool) -> Result<Ticket, Fault> {
     let mut line: GenerateLine = parse(json, Class::Request)?;
     let keys = line.take_chat_keys();
     let prompt = loaded.chat.prompt("prompt", line.prompt.take(), keys)?;
-    let mut request = generate::request(line, prompt, &generate_defaults());
+    let mut request = generate::request(line, prompt, &GenerateDefaults::default());
     let engine = &loaded.model.engine;
     request.stop_ids.extend(loaded.chat.stop_id(&request.prompt, request.ignore_eos, engine));
     if let Some(best_of) = request.best_of.filter(|best_of| streams && *best_of > request.n) {
@@ -241,7 +221,7 @@ fn begin_perplexity(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
     let text = redline_api::prompt(line.text);
     let adapters = redline_api::adapters(line.adapter, &[]);
     let request = PerplexityRequest { text, window: line.window, adapters };
-    Ticket::compute(loaded, move |loaded, cancel| {
+    Ticket::compute(loaded, move |loaded, cancel, _| {
         let outcome = loaded.model.engine.perplexity(request, cancel)?;
         Ok(Box::new(move |py: Python<'_>, loaded: &Loaded| {
             to_python(py, &perplexity::answer(&loaded.model, &outcome))

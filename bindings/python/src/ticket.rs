@@ -57,6 +57,20 @@ impl Slot {
     }
 }
 
+/// Where work says how far it is.
+pub(crate) struct Report(Arc<Slot>);
+
+impl Report {
+    /// Shows this instead of what was shown before and not looked at.
+    pub(crate) fn show(&self, piece: impl FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static) {
+        let mut state = self.0.lock();
+        state.pieces.clear();
+        state.pieces.push_back(Box::new(piece));
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
 /// A request under way. Dropping it cancels the request.
 #[pyclass(frozen, module = "redline._redline")]
 pub(crate) struct Ticket {
@@ -99,16 +113,17 @@ impl Ticket {
         Self { slot, loaded: Shared::new(loaded), cancel }
     }
 
-    /// Runs what no ticket of the engine stands for on a thread of its own.
+    /// Runs what no ticket of the engine stands for on a thread of its own, which may say how far it is.
     pub(crate) fn compute(
         loaded: Arc<Loaded>,
-        run: impl FnOnce(&Loaded, &Cancel) -> Result<Answer, Fault> + Send + 'static,
+        run: impl FnOnce(&Loaded, &Cancel, &Report) -> Result<Answer, Fault> + Send + 'static,
     ) -> Result<Self, Fault> {
         let slot = Arc::new(Slot { state: Mutex::default(), changed: Condvar::new() });
         let cancel = Cancel::new();
         let (to, with, until) = (slot.clone(), loaded.clone(), cancel.clone());
+        let report = Report(slot.clone());
         let started = thread::Builder::new().name("redline-call".to_owned()).spawn(move || {
-            let outcome = panic::catch_unwind(AssertUnwindSafe(|| run(&with, &until)));
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| run(&with, &until, &report)));
             let outcome = outcome.unwrap_or_else(|_| Err(EngineError::Stopped.into()));
             to.end(outcome, &with.notifier);
         });

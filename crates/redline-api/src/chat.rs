@@ -81,6 +81,11 @@ impl Chat {
         self.template.is_ok() && !self.options.formats_prompts
     }
 
+    /// Whether prompts that are text are formatted.
+    pub fn formats_prompts(&self) -> bool {
+        self.options.formats_prompts
+    }
+
     /// Removes the system message from the options and returns it.
     pub fn take_system(&mut self) -> Option<String> {
         self.options.system.take()

@@ -78,6 +78,28 @@ impl SamplingDefaults {
     }
 }
 
+impl Default for GenerateDefaults {
+    /// One greedy continuation of at most [`Self::MAX_NEW_TOKENS`] tokens.
+    fn default() -> Self {
+        Self {
+            max_new_tokens: Self::MAX_NEW_TOKENS,
+            sampling: SamplingDefaults::default(),
+            penalties: Penalties::default(),
+            logit_bias: Vec::new(),
+            n: 1,
+            best_of: None,
+            stop: Vec::new(),
+            ignore_eos: false,
+            logprobs: None,
+            prompt_logprobs: None,
+            prompt_logprobs_from: 0,
+            kv_cache: true,
+            adapters: Vec::new(),
+            timeout_s: None,
+        }
+    }
+}
+
 impl GenerateDefaults {
     /// Default maximum number of new tokens.
     pub const MAX_NEW_TOKENS: usize = 128;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use redline_batch::{BadShard, Shard};
 use redline_engine::settings::Named;
 use redline_engine::{Buckets, GenerateRequest, MAX_DEVICES, PrefixCacheSize};
 use redline_kernels::op::kv::KvFormat;
@@ -125,6 +126,31 @@ pub(crate) fn template_argument(text: &str) -> Result<(String, ChatValue), BadVa
         }
         _ => bad(format!("`{text}` has no name and value"), "such as `enable_thinking=false`"),
     }
+}
+
+/// Parses a key of a request and its value for all rows; a value that is not JSON is text.
+pub(crate) fn key_value(text: &str) -> Result<(String, serde_json::Value), BadValue> {
+    let (key, value) = pair(text, "such as `max_new_tokens=64` or `classes=[\"good\",\"bad\"]`")?;
+    Ok((key, serde_json::from_str(&value).unwrap_or(serde_json::Value::String(value))))
+}
+
+/// Parses a key of a request and the column that gives its values.
+pub(crate) fn key_column(text: &str) -> Result<(String, String), BadValue> {
+    pair(text, "such as `text=review`: the key of the request, then the name of the column")
+}
+
+fn pair(text: &str, hint: &'static str) -> Result<(String, String), BadValue> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => bad(format!("`{text}` has no key and value"), hint),
+    }
+}
+
+/// Parses `I/N`, one of N shards.
+pub(crate) fn shard(text: &str) -> Result<Shard, BadValue> {
+    text.parse().or_else(|error: BadShard| {
+        bad(error.to_string(), "from 1/N to N/N: the first of four workers has 1/4")
+    })
 }
 
 /// Parses the name of a format of keys and values.

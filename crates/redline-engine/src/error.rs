@@ -128,6 +128,15 @@ impl EngineError {
         }
     }
 
+    /// Whether the request alone is the cause, so that it would fail in the same way on every machine, whatever else it does.
+    pub fn is_certain(&self) -> bool {
+        match self {
+            Self::Request { hint, .. } => !hint.as_ref().is_some_and(|hint| hint.names(Setting::Memory)),
+            Self::Tokenizer(_) | Self::NonFinite(_) => true,
+            _ => false,
+        }
+    }
+
     /// Advice to the caller, if there is any.
     pub fn hint(&self) -> Option<Hint> {
         match self {
@@ -197,6 +206,16 @@ pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lack_of_memory_is_not_the_fault_of_the_request_alone() {
+        let refused = |hint: Hint| EngineError::request("too long", hint).is_certain();
+        assert!(refused(hint!["shorten it, or choose an end to cut with ", Setting::Truncate.to("left")]));
+        assert!(!refused(hint!["give more ", Setting::Memory, ", or shorten it"]));
+        assert!(!refused(hint!["give ", Setting::Memory.to("8MiB")]));
+        assert!(EngineError::NonFinite("a label".to_owned()).is_certain());
+        assert!(!EngineError::KvFull { tokens: 1 }.is_certain());
+    }
 
     #[test]
     fn room_is_told_in_tokens_and_lateness_with_what_there_was() {

@@ -38,7 +38,7 @@ pub use answer::ticket::{
 pub use cancel::Cancel;
 pub use clock::monotonic_clock;
 pub use error::EngineError;
-pub use front::{Engine, MAX_DEVICES, ModelInfo, RerankPreset};
+pub use front::{Engine, MAX_DEVICES, ModelIdentity, ModelInfo, RerankPreset};
 pub use gauges::{
     AdapterGauges, EngineGauges, Histogram, HistogramCounts, PageGauges, PassKind, PassTotals, Pulse,
     PulseState, RequestEnd, RequestGauges,

@@ -19,8 +19,12 @@ pub enum Setting {
     Chat,
     /// A file with the chat template to use instead of the model's.
     ChatTemplate,
+    /// The columns of a table that give values to requests.
+    Columns,
     /// Weight format.
     Format,
+    /// The columns of a table that its results repeat.
+    Keep,
     /// Format of keys and values.
     KvFormat,
     /// Whether the end of a label is scored.
@@ -45,6 +49,8 @@ pub enum Setting {
     PlanPolicy,
     /// How the states of a text become its embedding.
     Pooling,
+    /// What the names of new columns begin with.
+    Prefix,
     /// The query of a request to rerank.
     Query,
     /// Steps of a diffusion.
@@ -74,7 +80,9 @@ impl Setting {
         Self::Calibrate,
         Self::Chat,
         Self::ChatTemplate,
+        Self::Columns,
         Self::Format,
+        Self::Keep,
         Self::KvFormat,
         Self::LabelEnd,
         Self::Labels,
@@ -87,6 +95,7 @@ impl Setting {
         Self::Outliers,
         Self::PlanPolicy,
         Self::Pooling,
+        Self::Prefix,
         Self::Query,
         Self::Steps,
         Self::Temperature,
@@ -108,7 +117,9 @@ impl Setting {
             Self::Calibrate => "calibrate",
             Self::Chat => "chat",
             Self::ChatTemplate => "chat_template",
+            Self::Columns => "columns",
             Self::Format => "format",
+            Self::Keep => "keep",
             Self::KvFormat => "kv_format",
             Self::LabelEnd => "label_end",
             Self::Labels => "labels",
@@ -121,6 +132,7 @@ impl Setting {
             Self::Outliers => "outliers",
             Self::PlanPolicy => "plan_policy",
             Self::Pooling => "pooling",
+            Self::Prefix => "prefix",
             Self::Query => "query",
             Self::Steps => "steps",
             Self::Temperature => "temperature",

@@ -131,6 +131,12 @@ impl Disk {
         Ok(DiskFile { disk: self.clone(), path: path.to_owned(), file })
     }
 
+    /// Opens a file to lock it, and creates it if it does not exist.
+    pub fn lock_file(&self, path: &Path) -> io::Result<File> {
+        self.announce(|| FileOperation::AppendFile(path.to_owned()))?;
+        File::options().read(true).append(true).create(true).open(path)
+    }
+
     /// Writes to an existing path that is not a regular file: a pipe, a device.
     pub(crate) fn write_through(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.announce(|| FileOperation::Write(path.to_owned(), bytes.len()))?;

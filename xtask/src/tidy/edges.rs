@@ -25,6 +25,11 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("redline-api", &["redline-engine", "redline-wire", "redline-tokenizer", "redline-settings"]),
+    ("zstd", &[]),
+    (
+        "redline-batch",
+        &["redline-api", "redline-engine", "redline-settings", "redline-weights", "redline-wire"],
+    ),
     ("redline-server", &["redline-api", "redline-engine", "redline-wire"]),
     ("redline-client", &[]),
     ("redline-demo", &["redline-engine"]),
@@ -47,6 +52,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-server",
             "redline-client",
             "redline-demo",
+            "redline-batch",
             "redline-api",
             "redline-wire",
             "redline-engine",
@@ -62,6 +68,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "redline-python",
         &[
             "redline-api",
+            "redline-batch",
             "redline-demo",
             "redline-engine",
             "redline-lab",
@@ -75,11 +82,19 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Additional crates that the tests of a crate may import.
-const TEST_EDGES: &[(&str, &[&str])] = &[("redline-server", &["redline-client"])];
+const TEST_EDGES: &[(&str, &[&str])] =
+    &[("redline-server", &["redline-client"]), ("redline-batch", &["redline-demo"])];
 
 /// Crates whose JSON is public, and xtask, which reads answers like any client.
-const SERDE: &[&str] =
-    &["redline-wire", "redline-lab", "redline-server", "redline-cli", "redline-python", "xtask"];
+const SERDE: &[&str] = &[
+    "redline-wire",
+    "redline-batch",
+    "redline-lab",
+    "redline-server",
+    "redline-cli",
+    "redline-python",
+    "xtask",
+];
 
 /// Crates that read JSON: files on disk or in the binary, and answers of a hub.
 const READERS: &[&str] = &["redline-weights", "redline-tokenizer", "redline-hub", "redline-demo"];

@@ -5,6 +5,7 @@
 >>> scores = engine.score("The king is ", ["old.", "young."], label_token_ids=[5, 9])
 """
 
+from . import offline
 from .engine import Engine, Piece, Tokenizer
 from .errors import LoadError, RedlineError, RequestError, RequestTimeout
 
@@ -16,4 +17,5 @@ __all__ = [
     "RequestError",
     "RequestTimeout",
     "Tokenizer",
+    "offline",
 ]

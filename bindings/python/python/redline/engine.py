@@ -254,6 +254,13 @@ class Engine:
         answer: dict[str, Any] = self._answer(kind, fields)
         return answer
 
+    async def answer_async(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """As :meth:`answer`, awaited. Requests that wait together run in common passes."""
+        if kind not in _KINDS:
+            raise RequestError(f"no request is called {kind!r}", f"one of {', '.join(_KINDS)}")
+        answer: dict[str, Any] = await self._answer_async(kind, fields)
+        return answer
+
     def classify(
         self, texts: str | Sequence[str], classes: Sequence[str] | None = None, **options: Any
     ) -> list[dict[str, Any]]:
@@ -271,6 +278,14 @@ class Engine:
         results: list[dict[str, Any]] = self._answer("classify", {"text": texts, "classes": classes, **options})["results"]
         return results
 
+    async def classify_async(
+        self, texts: str | Sequence[str], classes: Sequence[str] | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        """As :meth:`classify`, awaited."""
+        fields = {"text": texts, "classes": classes, **options}
+        results: list[dict[str, Any]] = (await self._answer_async("classify", fields))["results"]
+        return results
+
     def rerank(self, query: str, documents: str | Sequence[str], **options: Any) -> list[dict[str, Any]]:
         """Documents by their relevance to a query, the most relevant first.
 
@@ -285,6 +300,12 @@ class Engine:
         results: list[dict[str, Any]] = self._answer("rerank", {"query": query, "documents": documents, **options})["results"]
         return results
 
+    async def rerank_async(self, query: str, documents: str | Sequence[str], **options: Any) -> list[dict[str, Any]]:
+        """As :meth:`rerank`, awaited."""
+        fields = {"query": query, "documents": documents, **options}
+        results: list[dict[str, Any]] = (await self._answer_async("rerank", fields))["results"]
+        return results
+
     def embed(self, texts: str | Sequence[str], **options: Any) -> Floats:
         """A vector for each text, as the model's files say, or by ``pooling``.
 
@@ -297,6 +318,11 @@ class Engine:
             A float32 array of shape ``(texts, dimensions)``.
         """
         vectors: Floats = self._answer("embed_array", {"text": texts, **options})
+        return vectors
+
+    async def embed_async(self, texts: str | Sequence[str], **options: Any) -> Floats:
+        """As :meth:`embed`, awaited."""
+        vectors: Floats = await self._answer_async("embed_array", {"text": texts, **options})
         return vectors
 
     def generate(self, prompt: Prompt | None = None, max_new_tokens: int = 128, **options: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 //! The commands, one file each, with their flags.
 
 mod adapter;
+mod batch;
 mod bench;
 mod chat;
 mod classify;
@@ -73,6 +74,8 @@ enum Command {
     Embed(Box<embed::EmbedArgs>),
     /// Continue a prompt
     Generate(Box<generate::GenerateArgs>),
+    /// Answer the rows of tables, with any number of workers
+    Batch(Box<batch::BatchArgs>),
     /// Converse with a model that has a chat template
     Chat(Box<chat::ChatArgs>),
     /// Fill masks after a prompt, or in it, with a diffusion model
@@ -166,6 +169,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Rerank(args) => rerank::run(&args, &context),
         Command::Embed(args) => embed::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
+        Command::Batch(args) => batch::run(&args, &context),
         Command::Chat(args) => chat::run(&args, &context),
         Command::Diffuse(args) => diffuse::run(&args, &context),
         Command::Serve(args) => serve::run(&args, &context),

@@ -43,6 +43,14 @@ echo '{"prompt": "To be"}' |
     redline generate --model demo --jsonl - --max-new-tokens 8"#,
     ),
     (
+        "batch",
+        r#"printf '{"text": "%s"}\n' "I loved it" "Never again" > reviews.jsonl
+redline batch classify --model demo --input reviews.jsonl --output classes \
+    --set 'classes=["good","bad"]'
+redline batch generate --model demo --input reviews.jsonl --output texts \
+    --column prompt=text --set max_new_tokens=8 --shard 1/2"#,
+    ),
+    (
         "chat",
         r#"printf 'Hello\n/exit\n' | redline chat --model demo --max-new-tokens 8 \
     --chat-template tests/golden/chat/qwen-3.jinja

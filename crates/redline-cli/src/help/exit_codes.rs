@@ -25,6 +25,9 @@ const REQUESTS: &str = "Exit codes: 0 done; 1 failed, also if only one line of -
 const LONG: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 130 interrupted by Ctrl-C.";
 /// Commands that check one thing against another.
 const FITS: &str = "Exit codes: 0 done; 1 failed, also if the adapter does not fit the model; 2 wrong usage.";
+/// Work on tables.
+const TABLES: &str =
+    "Exit codes: 0 done; 1 failed, also if only one row did; 2 wrong usage; 130 interrupted by Ctrl-C.";
 /// The server.
 const SERVER: &str = "Exit codes: 0 ended by SIGTERM or Ctrl-C; 1 failed; 2 wrong usage; 130 ended by a second signal before all \
     requests were answered.";
@@ -38,6 +41,7 @@ pub(super) fn section(path: &str) -> String {
     let text = match path.split(' ').next().unwrap_or_default() {
         "" => TABLE,
         "score" | "classify" | "rerank" | "generate" | "diffuse" | "tokenize" => REQUESTS,
+        "batch" => TABLES,
         "chat" | "perplexity" | "convert" | "synth" => LONG,
         "adapter" if path == "adapter merge" => LONG,
         "adapter" => FITS,

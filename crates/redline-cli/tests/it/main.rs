@@ -5,6 +5,7 @@ mod adapter_convert;
 mod adapters;
 mod attention_lanes;
 mod bad_input;
+mod batch;
 mod bench;
 mod broken_models;
 mod browser;

@@ -263,6 +263,11 @@ impl Store {
         self.state().entries.iter().map(|(name, entry)| entry.info(name)).collect()
     }
 
+    /// The names of all adapters, each with a checksum over what was read.
+    pub(crate) fn checksums(&self) -> Vec<(String, Checksum)> {
+        self.state().entries.iter().map(|(name, entry)| (name.clone(), entry.identity)).collect()
+    }
+
     /// The adapters that a request names, of which those that were evicted are read again. Those stay in memory for the request, even
     /// if other threads evict them meanwhile.
     pub(crate) fn resolve_all(&self, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use redline_models::adapter;
 use redline_settings::{Setting, hint};
+use redline_weights::Checksum;
 
 use super::Engine;
 use crate::adapters::{AdapterInfo, AdapterLoader};
@@ -36,6 +37,11 @@ impl Engine {
     /// The published adapters, by name.
     pub fn adapters(&self) -> Vec<AdapterInfo> {
         self.loader.as_ref().map_or_else(Vec::new, |loader| loader.store().list())
+    }
+
+    /// The names of the published adapters, each with a checksum over its weights.
+    pub fn adapter_checksums(&self) -> Vec<(String, Checksum)> {
+        self.loader.as_ref().map_or_else(Vec::new, |loader| loader.store().checksums())
     }
 
     /// Writes a PEFT directory with random values for all linear layers of the model's layers, to measure with. `dir` must not exist

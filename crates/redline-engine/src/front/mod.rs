@@ -6,6 +6,7 @@ pub(crate) mod budget;
 mod diffuse;
 mod encode;
 mod generate;
+mod identity;
 mod judge;
 mod observe;
 mod perplexity;
@@ -29,9 +30,11 @@ use redline_settings::{Command, Pooling, Setting, hint};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
+pub use self::identity::ModelIdentity;
 pub use self::judge::preset::RerankPreset;
 
 use self::budget::Room;
+use self::identity::{Origin, of_pages};
 use self::judge::preset;
 use crate::adapters::resident::SequenceAdapters;
 use crate::adapters::source::Directories;
@@ -136,6 +139,8 @@ pub struct Engine {
     rerank_preset: Option<RerankPreset>,
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
+    /// What its identity is computed of.
+    origin: Origin,
     /// Adapters, if the options allow some.
     loader: Option<AdapterLoader>,
     /// What adapters with random values are made for.
@@ -200,7 +205,7 @@ impl Parts {
                 let mask_id = mask_id(files.config())?;
                 let loader = Loader::new(files.config(), files.weights(), load_options)?;
                 let room = Room::new(&loader, options)?;
-                let identity = identity(&loader, &room, options)?;
+                let identity = of_pages(&loader, &room, options)?;
                 let tokenizer = || match (&vocabulary, files.gguf()) {
                     (Some(vocabulary), _) => Ok(Some(vocabulary.tokenizer(&place)?)),
                     (None, Some(_)) => Ok(None),
@@ -227,7 +232,7 @@ impl Parts {
                 let room = Room::new(&loader, options)?;
                 Ok(Self {
                     name: e.name.into(),
-                    identity: identity(&loader, &room, options)?,
+                    identity: of_pages(&loader, &room, options)?,
                     model: loader.load(exec)?,
                     room,
                     sentence: None,
@@ -239,19 +244,6 @@ impl Parts {
             }
         }
     }
-}
-
-/// Changes whenever keys and values of equal tokens get other bits, or another place in a page.
-const PAGE_REVISION: u32 = 1;
-
-/// What all keys and values are computed with, if they are to outlive the process.
-fn identity(loader: &Loader<'_>, room: &Room, options: &Options) -> Result<Option<String>, EngineError> {
-    if options.disk().is_none() {
-        return Ok(None);
-    }
-    let version = env!("CARGO_PKG_VERSION");
-    let format = room.kv_format.name();
-    Ok(Some(format!("redline {version} revision {PAGE_REVISION} kv-{format} {}", loader.identity()?)))
 }
 
 /// The directory with the checkpoint that the model was read from; `None` if it was converted, by Redline or to GGUF, or is part of
@@ -370,6 +362,7 @@ impl Engine {
     pub fn load(options: Options) -> Result<Self, EngineError> {
         check(&options)?;
         let simd = options.tier.map_or_else(|| Ok(Simd::best()), Simd::new)?;
+        let origin = Origin::new(&options);
         let Parts { name, mut model, identity, room, tokenizer, sentence, rerank_preset, end_ids, mask_id } =
             Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
@@ -421,6 +414,7 @@ impl Engine {
             rerank_preset,
             end_ids,
             inbox,
+            origin,
             loader,
             spec,
             simd,

@@ -12,6 +12,7 @@ mod facts;
 mod files;
 mod gauges;
 mod generation;
+mod identity;
 mod invariance;
 mod judging;
 mod likelihood;

@@ -1,0 +1,128 @@
+//! Values of answers, and the columns that hold them.
+
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+use arrow_array::builder::{Float32Builder, Int64Builder, ListBuilder, StringBuilder, UInt32Builder};
+use arrow_schema::{DataType, Field, FieldRef};
+use serde::Serialize;
+
+/// A column of the results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    /// Its name, with the prefix that the request gives.
+    pub(crate) name: String,
+    pub(crate) holds: Holds,
+}
+
+/// What a column holds. Every value may be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    Text,
+    Number,
+    Count,
+    Numbers,
+    /// A list of numbers for each of several items.
+    Lists,
+    Ids,
+}
+
+/// A value of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Cell {
+    Text(String),
+    Number(f32),
+    Count(usize),
+    Numbers(Vec<f32>),
+    Lists(Vec<Vec<f32>>),
+    Ids(Vec<u32>),
+    /// There is none, such as the class of a text below the threshold.
+    None,
+}
+
+impl Holds {
+    /// The type of the column in Arrow.
+    pub(crate) fn arrow(self) -> DataType {
+        match self {
+            Self::Text => DataType::Utf8,
+            Self::Number => DataType::Float32,
+            Self::Count => DataType::Int64,
+            Self::Numbers => DataType::List(element(DataType::Float32)),
+            Self::Lists => DataType::List(element(DataType::List(element(DataType::Float32)))),
+            Self::Ids => DataType::List(element(DataType::UInt32)),
+        }
+    }
+
+    /// The values as an array. Cells of another kind count as missing.
+    pub(crate) fn array<'a>(self, cells: impl Iterator<Item = &'a Cell>) -> ArrayRef {
+        match self {
+            Self::Text => {
+                let mut to = StringBuilder::new();
+                for cell in cells {
+                    to.append_option(if let Cell::Text(text) = cell { Some(text) } else { None });
+                }
+                Arc::new(to.finish())
+            }
+            Self::Number => {
+                let mut to = Float32Builder::new();
+                for cell in cells {
+                    to.append_option(if let Cell::Number(n) = cell { Some(*n) } else { None });
+                }
+                Arc::new(to.finish())
+            }
+            Self::Count => {
+                let mut to = Int64Builder::new();
+                for cell in cells {
+                    to.append_option(if let Cell::Count(n) = cell { i64::try_from(*n).ok() } else { None });
+                }
+                Arc::new(to.finish())
+            }
+            Self::Numbers => {
+                let mut to = ListBuilder::new(Float32Builder::new()).with_field(element(DataType::Float32));
+                for cell in cells {
+                    if let Cell::Numbers(numbers) = cell {
+                        to.values().append_slice(numbers);
+                    }
+                    to.append(matches!(cell, Cell::Numbers(_)));
+                }
+                Arc::new(to.finish())
+            }
+            Self::Lists => {
+                let inner = ListBuilder::new(Float32Builder::new()).with_field(element(DataType::Float32));
+                let mut to =
+                    ListBuilder::new(inner).with_field(element(DataType::List(element(DataType::Float32))));
+                for cell in cells {
+                    if let Cell::Lists(lists) = cell {
+                        for numbers in lists {
+                            to.values().values().append_slice(numbers);
+                            to.values().append(true);
+                        }
+                    }
+                    to.append(matches!(cell, Cell::Lists(_)));
+                }
+                Arc::new(to.finish())
+            }
+            Self::Ids => {
+                let mut to = ListBuilder::new(UInt32Builder::new()).with_field(element(DataType::UInt32));
+                for cell in cells {
+                    if let Cell::Ids(ids) = cell {
+                        to.values().append_slice(ids);
+                    }
+                    to.append(matches!(cell, Cell::Ids(_)));
+                }
+                Arc::new(to.finish())
+            }
+        }
+    }
+}
+
+/// The field of the elements of a list.
+fn element(of: DataType) -> FieldRef {
+    Arc::new(Field::new_list_field(of, true))
+}
+
+/// The number of values that are there.
+pub(crate) fn present(of: &dyn arrow_array::Array) -> u64 {
+    (of.len() - of.logical_null_count()) as u64
+}

@@ -1,0 +1,40 @@
+//! `embed`: a vector for a text.
+
+use redline_api::{ApiError, embed};
+use redline_engine::{Cancel, EmbedRequest};
+use redline_wire::EmbedLine;
+use serde_json::Value;
+
+use super::{BatchModel, Done, Kind, TextKey, deliver, parse};
+use crate::cell::{Cell, Holds};
+
+/// Embeds the text of a row.
+pub(super) struct Embed;
+
+impl Kind for Embed {
+    fn name(&self) -> &'static str {
+        "embed"
+    }
+
+    fn texts(&self) -> &'static [TextKey] {
+        &[TextKey { names: &["text"], is_optional: false }]
+    }
+
+    fn refused(&self) -> &'static [&'static str] {
+        &["texts"]
+    }
+
+    fn columns(&self, _: bool) -> Vec<(&'static str, Holds)> {
+        vec![("embedding", Holds::Numbers), ("prompt_tokens", Holds::Count)]
+    }
+
+    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError> {
+        let line: EmbedLine = parse(row)?;
+        let request = embed::request(line, &EmbedRequest::new(Vec::new()));
+        let ticket = on.model.engine.submit_embed(request, &Cancel::new())?;
+        Ok(deliver(ticket, done, |outcome| match outcome.texts.into_iter().next() {
+            Some(text) => vec![Cell::Numbers(text.values), Cell::Count(text.prompt_tokens)],
+            None => Vec::new(),
+        }))
+    }
+}

@@ -1,0 +1,149 @@
+//! What can be asked of a row: one file each, and a line in [`KINDS`].
+
+mod classify;
+mod diffuse;
+mod embed;
+mod generate;
+mod rerank;
+mod score;
+
+use std::sync::{Mutex, PoisonError};
+
+use redline_api::{ApiError, Chat, ChatFrames, LoadedModel};
+use redline_engine::{Cancel, EngineError, Event, JudgeOptions, Ticket};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cell::{Cell, Holds};
+use crate::error::BatchError;
+
+/// The column that says why a row has no answer, of every kind.
+pub(crate) const ERROR: &str = "error";
+
+/// All kinds.
+const KINDS: &[&dyn Kind] = &[
+    &score::Score,
+    &classify::Classify,
+    &rerank::Rerank,
+    &embed::Embed,
+    &generate::Generate,
+    &diffuse::Diffuse,
+];
+
+/// The names of what can be asked of a row.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|kind| kind.name())
+}
+
+/// The kind of that name.
+pub(crate) fn named(name: &str) -> Result<&'static dyn Kind, BatchError> {
+    KINDS.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| BatchError::Kind {
+        kind: name.to_owned(),
+        known: kinds().collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// A loaded model, with its chat template.
+#[derive(Clone, Copy)]
+pub struct BatchModel<'a> {
+    /// The model.
+    pub model: &'a LoadedModel,
+    /// The template, and whether it formats prompts.
+    pub chat: &'a Chat,
+    /// The template around the instructions of `classify` and `rerank`, if prompts are formatted.
+    pub frames: Option<&'a Mutex<ChatFrames>>,
+}
+
+/// Receives the values of an answer, in the order of the kind's columns, on the engine's thread.
+pub(crate) type Done = Box<dyn FnOnce(Result<Vec<Cell>, EngineError>) + Send>;
+
+/// A key of a request that is about the text of the row.
+pub(crate) struct TextKey {
+    /// Its name, and others that mean the same.
+    pub(crate) names: &'static [&'static str],
+    /// Whether it may be left out, because others may take its place.
+    pub(crate) is_optional: bool,
+}
+
+impl TextKey {
+    /// A value that is right for every model.
+    pub(crate) fn trial(&self) -> Value {
+        match self.names[0] {
+            "messages" => json!([{ "role": "user", "content": "a" }]),
+            _ => json!("a"),
+        }
+    }
+}
+
+/// Something that can be asked of a row.
+pub(crate) trait Kind: Sync {
+    /// The name, that of the command.
+    fn name(&self) -> &'static str;
+
+    /// The keys that are about the text of a row.
+    fn texts(&self) -> &'static [TextKey];
+
+    /// The key that may hold several texts, each with an answer of its own, if there is one.
+    fn list(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Keys that would change nothing in the results.
+    fn refused(&self) -> &'static [&'static str];
+
+    /// The columns of an answer; `lists` says whether [`Self::list`] holds lists.
+    fn columns(&self, lists: bool) -> Vec<(&'static str, Holds)>;
+
+    /// Begins the request of a row.
+    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError>;
+}
+
+/// Why a request was not begun.
+pub(crate) enum Refusal {
+    /// It is wrong itself: what its row says about it.
+    Row(String),
+    /// It cannot be begun on this machine, or now.
+    Engine(EngineError),
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        match error {
+            ApiError::Engine(error) if !error.is_certain() => Self::Engine(error),
+            error => Self::Row(error.to_string()),
+        }
+    }
+}
+
+/// Reads a request. An error names the key.
+fn parse<T: DeserializeOwned>(row: Value) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(row).map_err(|error| {
+        let path = error.path().to_string();
+        let place = if path == "." { String::new() } else { format!("`{path}`: ") };
+        ApiError::Field { param: path, fact: format!("{place}{}", error.inner()), hint: None }
+    })
+}
+
+/// Sends what comes of a ticket to `done`, converted by `cells`.
+fn deliver<O: Send + 'static, P: 'static>(
+    ticket: Ticket<O, P>,
+    done: Done,
+    cells: impl FnOnce(O) -> Vec<Cell> + Send + 'static,
+) -> Cancel {
+    let mut once = Some((done, cells));
+    ticket.send_to(move |event| {
+        if let Event::Done(outcome) = event
+            && let Some((done, cells)) = once.take()
+        {
+            done(outcome.map(cells));
+        }
+    })
+}
+
+/// The options with the model's chat template around the instruction, if prompts are formatted and the model has no classes of its own.
+fn framed(on: BatchModel<'_>, options: JudgeOptions, instruction: &str) -> Result<JudgeOptions, ApiError> {
+    match on.frames.filter(|_| on.model.engine.info().classes.is_none()) {
+        Some(frames) => frames.lock().unwrap_or_else(PoisonError::into_inner).apply(options, instruction),
+        None => Ok(options),
+    }
+}

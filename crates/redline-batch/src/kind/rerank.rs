@@ -1,0 +1,58 @@
+//! `rerank`: how relevant a document, or each of several, is to a query.
+
+use redline_api::{ApiError, rerank};
+use redline_engine::{Cancel, RerankRequest};
+use redline_wire::RerankLine;
+use serde_json::Value;
+
+use super::{BatchModel, Done, Kind, TextKey, deliver, framed, parse};
+use crate::cell::{Cell, Holds};
+
+/// Rates the document of a row, or its documents in their order.
+pub(super) struct Rerank;
+
+impl Kind for Rerank {
+    fn name(&self) -> &'static str {
+        "rerank"
+    }
+
+    fn texts(&self) -> &'static [TextKey] {
+        &[
+            TextKey { names: &["query"], is_optional: false },
+            TextKey { names: &["documents", "document"], is_optional: false },
+        ]
+    }
+
+    fn list(&self) -> Option<&'static str> {
+        Some("documents")
+    }
+
+    fn refused(&self) -> &'static [&'static str] {
+        &["top_n", "threshold"]
+    }
+
+    fn columns(&self, lists: bool) -> Vec<(&'static str, Holds)> {
+        vec![
+            ("relevance", if lists { Holds::Numbers } else { Holds::Number }),
+            ("prompt_tokens", Holds::Count),
+        ]
+    }
+
+    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError> {
+        let lists = row.get("documents").is_some_and(Value::is_array);
+        let line: RerankLine = parse(row)?;
+        let mut request = rerank::request(line, &RerankRequest::new(String::new(), Vec::new()))?;
+        request.options = framed(on, request.options, RerankRequest::INSTRUCTION)?;
+        let ticket = on.model.engine.submit_rerank(request, &Cancel::new())?;
+        Ok(deliver(ticket, done, move |outcome| {
+            let mut ranked: Vec<_> = outcome.results.into_iter().flatten().collect();
+            ranked.sort_unstable_by_key(|document| document.index);
+            let relevance = match (lists, ranked.first()) {
+                (true, _) => Cell::Numbers(ranked.iter().map(|document| document.relevance).collect()),
+                (false, Some(document)) => Cell::Number(document.relevance),
+                (false, None) => Cell::None,
+            };
+            vec![relevance, Cell::Count(outcome.cost.usage.prompt_tokens)]
+        }))
+    }
+}

@@ -1,0 +1,57 @@
+//! `score`: the probability of each label as the next token after query and item.
+
+use redline_api::{ApiError, score};
+use redline_engine::{Cancel, Prompt, ScoreRequest};
+use redline_wire::ScoreLine;
+use serde_json::Value;
+
+use super::{BatchModel, Done, Kind, TextKey, deliver, parse};
+use crate::cell::{Cell, Holds};
+
+/// Scores the item of a row, or its items.
+pub(super) struct Score;
+
+impl Kind for Score {
+    fn name(&self) -> &'static str {
+        "score"
+    }
+
+    fn texts(&self) -> &'static [TextKey] {
+        &[
+            TextKey { names: &["query"], is_optional: true },
+            TextKey { names: &["items", "item"], is_optional: false },
+            TextKey { names: &["messages"], is_optional: true },
+        ]
+    }
+
+    fn list(&self) -> Option<&'static str> {
+        Some("items")
+    }
+
+    fn refused(&self) -> &'static [&'static str] {
+        &["full_logprobs", "return_token_ids"]
+    }
+
+    fn columns(&self, lists: bool) -> Vec<(&'static str, Holds)> {
+        vec![("scores", if lists { Holds::Lists } else { Holds::Numbers }), ("prompt_tokens", Holds::Count)]
+    }
+
+    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError> {
+        let lists = row.get("items").is_some_and(Value::is_array);
+        let mut line: ScoreLine = parse(row)?;
+        let keys = line.take_chat_keys();
+        let query = on.chat.prompt("query", line.query.take(), keys)?;
+        let defaults = ScoreRequest::new(Prompt::Text(String::new()), Vec::new(), Vec::new());
+        let request = score::request(line, query, &defaults)?;
+        let ticket = on.model.engine.submit_score(request, &Cancel::new())?;
+        Ok(deliver(ticket, done, move |outcome| {
+            let mut scores = outcome.items.into_iter().flatten().map(|item| item.scores);
+            let scores = if lists {
+                Cell::Lists(scores.collect())
+            } else {
+                scores.next().map_or(Cell::None, Cell::Numbers)
+            };
+            vec![scores, Cell::Count(outcome.cost.usage.prompt_tokens)]
+        }))
+    }
+}

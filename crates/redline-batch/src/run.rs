@@ -1,0 +1,506 @@
+//! Does the work: reads rows, asks the engine, and writes the results.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use redline_api::ApiError;
+use redline_engine::{Cancel, EngineError};
+
+use crate::cell::{Cell, Column, Holds};
+use crate::error::BatchError;
+use crate::kind::{self, BatchModel, ERROR, Kind, Refusal};
+use crate::request::{RowRequests, TableRequest};
+use crate::table::{OpenTable, Parts, Rows, Shape, Table};
+use crate::work::{BatchPlaces, Finish, Part, Work, read_inputs};
+
+/// Maximum number of rows whose answers are awaited: enough that passes are full of short rows.
+const WINDOW: usize = 192;
+/// How often a wait is interrupted to see whether the caller cancelled.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How far the work is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchProgress {
+    /// Inputs are read for their digests.
+    Reading {
+        /// Bytes so far.
+        bytes: u64,
+        /// Bytes of all inputs.
+        all: u64,
+    },
+    /// Rows are answered.
+    Answering {
+        /// Rows of the shard that are done, in this run or before.
+        rows: u64,
+        /// Of these, rows that were done before.
+        before: u64,
+        /// Rows of the shard.
+        all: u64,
+        /// Rows of this run with an error instead of an answer.
+        failed: u64,
+    },
+}
+
+/// What has been done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchSummary {
+    /// Rows of the shard.
+    pub rows: u64,
+    /// Rows that were answered in this run; the others had been before.
+    pub answered: u64,
+    /// Of these, rows with an error instead of an answer.
+    pub failed: u64,
+    /// Files of results that are done, of all shards.
+    pub done: usize,
+    /// Files that there will be.
+    pub files: usize,
+    /// If all files are done: the manifest, and the number of rows without an answer in all of them.
+    pub manifest: Option<(PathBuf, u64)>,
+}
+
+/// Answers the rows of a shard that are not answered yet. The worker that does the last part writes the manifest.
+///
+/// # Errors
+/// Nothing is written if the request is wrong whatever the rows, or if the directory has results of other work. If the work is stopped
+/// by an error or by `cancel`, the files that were written stay, and the same call goes on.
+pub fn run(
+    request: &TableRequest,
+    places: &BatchPlaces,
+    on: BatchModel<'_>,
+    watch: &mut dyn FnMut(BatchProgress),
+    cancel: &Cancel,
+) -> Result<BatchSummary, BatchError> {
+    let kind = kind::named(&request.kind)?;
+    request.check(kind)?;
+    let inputs = read_inputs(&places.inputs, &places.output, &mut |bytes, all| {
+        watch(BatchProgress::Reading { bytes, all });
+    })?;
+    let tables = inputs.iter().map(|input| Reading::new(&input.open, request, kind));
+    let tables = tables.collect::<Result<Vec<_>, _>>()?;
+    if let Some(first) = tables.iter().find(|table| rows_of(table.input) > 0) {
+        try_out(kind, on, first, cancel)?;
+    }
+    let work = Work::join(places, request, kind, on, &inputs)?;
+    let (parts, rows) = work.open_parts()?;
+    let open: u64 = parts.iter().map(Part::rows).sum();
+    let before = rows - open;
+    watch(BatchProgress::Answering { rows: before, before, all: rows, failed: 0 });
+    let (mut answered, mut failed) = (0, 0);
+    let mut count = |is_failed| {
+        answered += 1;
+        failed += u64::from(is_failed);
+        watch(BatchProgress::Answering { rows: before + answered, before, all: rows, failed });
+    };
+    let mut write = |chunk: Chunk<'_>, answers| {
+        let bytes = results(chunk.reading, chunk.rows, answers)?;
+        chunk.part.map_or(Ok(()), |part| work.write(&part, &bytes))
+    };
+    Runner::new(kind, on, Box::new(PartReader::new(&tables, parts)), cancel).run(&mut count, &mut write)?;
+    let Finish { done, files, manifest } = work.finish()?;
+    Ok(BatchSummary { rows, answered, failed, done, files, manifest })
+}
+
+/// Answers the rows of a table in memory: an Arrow stream or file. Returns an Arrow file, with the same columns as [`run`] has.
+///
+/// # Errors
+/// As [`run`]; there are no files that could be of other work.
+pub fn answer_rows(
+    request: &TableRequest,
+    table: Vec<u8>,
+    on: BatchModel<'_>,
+    cancel: &Cancel,
+) -> Result<Vec<u8>, BatchError> {
+    let kind = kind::named(&request.kind)?;
+    request.check(kind)?;
+    let input = OpenTable::in_memory(table)?;
+    let reading = Reading::new(&input, request, kind)?;
+    let all = rows_of(&input);
+    let whole = std::iter::once(0..all).collect();
+    let rows = input.table.read(0, whole, reading.read.as_deref())?;
+    let chunks = rows.map(|rows| Ok(Chunk { reading: &reading, rows: rows?, part: None }));
+    let mut answered = Vec::new();
+    let mut keep = |chunk: Chunk<'_>, answers| {
+        answered = results(chunk.reading, chunk.rows, answers)?;
+        Ok(())
+    };
+    if all > 0 {
+        try_out(kind, on, &reading, cancel)?;
+    }
+    Runner::new(kind, on, Box::new(chunks), cancel).run(&mut |_| (), &mut keep)?;
+    Ok(answered)
+}
+
+/// Number of rows of an input.
+fn rows_of(input: &OpenTable) -> u64 {
+    input.table.groups().iter().sum()
+}
+
+/// How the rows of an input become requests, and what the results have.
+struct Reading<'a> {
+    input: &'a OpenTable,
+    requests: RowRequests,
+    /// The columns that are read; `None`: all.
+    read: Option<Vec<String>>,
+    /// The columns that the results repeat; `None`: all.
+    keep: Option<Vec<String>>,
+    /// The new columns of the results. The last one is that of errors.
+    columns: Vec<Column>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(input: &'a OpenTable, request: &TableRequest, kind: &dyn Kind) -> Result<Self, BatchError> {
+        let table = input.table.as_ref();
+        if rows_of(input) == 0 {
+            // It may lack what the others have.
+            let requests = RowRequests::new(BTreeMap::new(), &request.values);
+            return Ok(Self { input, requests, read: None, keep: None, columns: Vec::new() });
+        }
+        let path = || input.path.clone();
+        let known =
+            || table.columns().iter().map(|column| column.name.clone()).collect::<Vec<_>>().join(", ");
+        let chosen = request.resolved(kind, table.columns()).map_err(|key| BatchError::NoText {
+            key: key.to_owned(),
+            known: known(),
+            path: path(),
+        })?;
+        for name in chosen.values().chain(request.keep.iter().flatten()) {
+            let is_there = table.columns().iter().any(|column| column.name == *name);
+            if !is_there && !table.may_have_more() {
+                return Err(BatchError::NoColumn { column: name.clone(), known: known(), path: path() });
+            }
+        }
+        for (key, name) in &chosen {
+            check_type(kind, key, name, table)
+                .map_err(|fact| BatchError::ColumnType { fact, path: path() })?;
+        }
+        let lists = kind.list().is_some_and(|key| {
+            let column = |name: &String| table.columns().iter().find(|column| column.name == *name);
+            chosen.get(key).and_then(column).is_some_and(|column| column.shape == Shape::List)
+                || request.values.get(key).is_some_and(serde_json::Value::is_array)
+        });
+        let own = kind.columns(lists).into_iter().chain([(ERROR, Holds::Text)]);
+        let columns: Vec<_> =
+            own.map(|(name, holds)| Column { name: format!("{}{name}", request.prefix), holds }).collect();
+        let mut kept = table.columns().iter().filter(|column| match &request.keep {
+            Some(keep) => keep.contains(&column.name),
+            None => true,
+        });
+        if let Some(twice) = kept.find(|kept| columns.iter().any(|column| column.name == kept.name)) {
+            return Err(BatchError::Twice { column: twice.name.clone() });
+        }
+        let read = request.keep.as_ref().map(|keep| keep.iter().chain(chosen.values()).cloned().collect());
+        let requests = RowRequests::new(chosen, &request.values);
+        Ok(Self { input, requests, read, keep: request.keep.clone(), columns })
+    }
+}
+
+/// Refuses a column that no value of a key can be made of: says what it holds, and what is wanted.
+fn check_type(kind: &dyn Kind, key: &str, name: &str, table: &dyn Table) -> Result<(), String> {
+    let Some(column) = table.columns().iter().find(|column| column.name == name) else { return Ok(()) };
+    let is_text = kind.texts().iter().any(|text| text.names.contains(&key));
+    let wanted = match column.shape {
+        Shape::Unreadable => "a text, a number, a truth value, or lists and structures of these",
+        Shape::Other if is_text => "a text",
+        Shape::List if key == "text" => "one text",
+        _ => return Ok(()),
+    };
+    Err(format!("column `{name}` holds {}, and `{key}` is {wanted}", column.holds))
+}
+
+/// Makes a request of the values that are the same for all rows, with another text, and waits for its answer: what is wrong with it is
+/// wrong with every row.
+fn try_out(
+    kind: &dyn Kind,
+    on: BatchModel<'_>,
+    reading: &Reading<'_>,
+    cancel: &Cancel,
+) -> Result<(), BatchError> {
+    let Some(trial) = reading.requests.trial(kind) else { return Ok(()) };
+    let (send, answer) = channel();
+    let done = Box::new(move |outcome| {
+        let _ = send.send(outcome);
+    });
+    let begun = kind.begin(on, trial, done).map_err(|error| match error {
+        ApiError::NoLabel => BatchError::Key {
+            fact: error.to_string(),
+            hint: "give `labels` or `label_token_ids` a value for all rows, or a column".to_owned(),
+        },
+        ApiError::NoQuery => BatchError::Key {
+            fact: error.to_string(),
+            hint: "give `query` a value for all rows, or a column".to_owned(),
+        },
+        error => error.into(),
+    })?;
+    loop {
+        match answer.recv_timeout(LOOK) {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => return Err(ApiError::from(error).into()),
+            Err(RecvTimeoutError::Disconnected) => return Err(ApiError::from(EngineError::Stopped).into()),
+            Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
+                begun.cancel();
+                return Err(BatchError::Cancelled);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// The answer to a row: its cells, or what its column `error` says.
+type RowAnswer = Result<Vec<Cell>, String>;
+/// An outcome of the engine, with the number of the chunk and of the row in it.
+type Message = (usize, usize, Result<Vec<Cell>, EngineError>);
+
+/// Rows that belong together: a part, or a table in memory.
+struct Chunk<'a> {
+    reading: &'a Reading<'a>,
+    rows: Rows,
+    part: Option<Part>,
+}
+
+impl Chunk<'_> {
+    /// The error of a row for which the engine failed.
+    fn failed(&self, index: usize, error: EngineError) -> BatchError {
+        let before = self.part.as_ref().map_or(0, |part| part.before);
+        let path = self.reading.input.path.clone();
+        BatchError::Engine { path, row: before + index as u64 + 1, error: Box::new(error) }
+    }
+}
+
+/// Reads parts in their order.
+struct PartReader<'a> {
+    tables: &'a [Reading<'a>],
+    waiting: VecDeque<Part>,
+    /// The rows of the parts of one group, as they are read.
+    reader: Option<((usize, usize), Parts)>,
+}
+
+impl<'a> PartReader<'a> {
+    fn new(tables: &'a [Reading<'a>], parts: Vec<Part>) -> Self {
+        Self { tables, waiting: parts.into(), reader: None }
+    }
+
+    /// Reads the rows of a part.
+    fn read(&mut self, part: &Part) -> Result<Rows, BatchError> {
+        let place = (part.input, part.group);
+        let reading = &self.tables[part.input];
+        if self.reader.as_ref().is_none_or(|(at, _)| *at != place) {
+            // The parts of the group follow one another.
+            let others = self.waiting.iter().take_while(|other| (other.input, other.group) == place);
+            let ranges = std::iter::once(part).chain(others).map(|part| part.range.clone()).collect();
+            let rows = reading.input.table.read(part.group, ranges, reading.read.as_deref())?;
+            self.reader = Some((place, rows));
+        }
+        let rows = self.reader.as_mut().and_then(|(_, rows)| rows.next());
+        rows.unwrap_or_else(|| Err(BatchError::table(&reading.input.path, &"rows are missing")))
+    }
+}
+
+impl<'a> Iterator for PartReader<'a> {
+    type Item = Result<Chunk<'a>, BatchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let part = self.waiting.pop_front()?;
+        let rows = self.read(&part);
+        Some(rows.map(|rows| Chunk { reading: &self.tables[part.input], rows, part: Some(part) }))
+    }
+}
+
+/// Rows that are being answered.
+struct Running<'a> {
+    chunk: Chunk<'a>,
+    answers: Vec<Option<RowAnswer>>,
+    /// Number of rows that were begun.
+    begun: usize,
+    /// Number of rows without an answer.
+    left: usize,
+}
+
+/// Receives chunks whose rows are all answered.
+type Write<'w> = &'w mut dyn FnMut(Chunk<'_>, Vec<Option<RowAnswer>>) -> Result<(), BatchError>;
+
+/// Keeps the engine busy with the rows of chunks.
+struct Runner<'a> {
+    kind: &'a dyn Kind,
+    on: BatchModel<'a>,
+    /// Chunks that were not begun, in their order.
+    waiting: Box<dyn Iterator<Item = Result<Chunk<'a>, BatchError>> + 'a>,
+    running: VecDeque<Running<'a>>,
+    /// The number of the first running chunk.
+    first: usize,
+    /// Number of rows whose answers are awaited.
+    pending: usize,
+    /// Whether the engine had no place for a row.
+    is_full: bool,
+    send: Sender<Message>,
+    answers: Receiver<Message>,
+    cancel: &'a Cancel,
+    /// Cancels what is under way when this ends early.
+    begun: VecDeque<Cancel>,
+}
+
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        self.begun.iter().for_each(Cancel::cancel);
+    }
+}
+
+impl<'a> Runner<'a> {
+    fn new(
+        kind: &'a dyn Kind,
+        on: BatchModel<'a>,
+        waiting: Box<dyn Iterator<Item = Result<Chunk<'a>, BatchError>> + 'a>,
+        cancel: &'a Cancel,
+    ) -> Self {
+        let (send, answers) = channel();
+        let (running, begun) = (VecDeque::new(), VecDeque::new());
+        Self {
+            kind,
+            on,
+            waiting,
+            running,
+            first: 0,
+            pending: 0,
+            is_full: false,
+            send,
+            answers,
+            cancel,
+            begun,
+        }
+    }
+
+    /// Answers all rows. `row` is called for each, with whether it failed.
+    fn run(&mut self, row: &mut dyn FnMut(bool), write: Write<'_>) -> Result<(), BatchError> {
+        loop {
+            if self.cancel.is_cancelled() {
+                return Err(BatchError::Cancelled);
+            }
+            self.begin_rows(row)?;
+            if let Some(running) = self.running.pop_front_if(|running| running.left == 0) {
+                self.first += 1;
+                write(running.chunk, running.answers)?;
+                continue;
+            }
+            if self.running.is_empty() {
+                return Ok(());
+            }
+            match self.answers.recv_timeout(LOOK) {
+                Ok(message) => self.receive(message, row)?,
+                Err(RecvTimeoutError::Timeout) => self.is_full = false,
+                Err(RecvTimeoutError::Disconnected) => unreachable!("this holds a sender"),
+            }
+            while let Ok(message) = self.answers.try_recv() {
+                self.receive(message, row)?;
+            }
+        }
+    }
+
+    /// Begins rows until enough are under way, or the first chunk is done: chunks whose rows all fail at once do not pile up.
+    fn begin_rows(&mut self, row: &mut dyn FnMut(bool)) -> Result<(), BatchError> {
+        while self.pending < WINDOW
+            && !self.is_full
+            && self.running.front().is_none_or(|first| first.left > 0)
+        {
+            if self.running.back().is_some_and(|running| running.begun < running.answers.len()) {
+                self.begin_row(row)?;
+                continue;
+            }
+            let Some(chunk) = self.waiting.next().transpose()? else { return Ok(()) };
+            let left = chunk.rows.len();
+            let answers = std::iter::repeat_with(|| None).take(left).collect();
+            self.running.push_back(Running { chunk, answers, begun: 0, left });
+        }
+        Ok(())
+    }
+
+    /// Begins the next row of the last chunk.
+    fn begin_row(&mut self, row: &mut dyn FnMut(bool)) -> Result<(), BatchError> {
+        let number = self.first + self.running.len() - 1;
+        let Some(running) = self.running.back_mut() else { return Ok(()) };
+        let (index, send, chunk) = (running.begun, self.send.clone(), &running.chunk);
+        let begun = chunk.reading.requests.of(self.kind, &chunk.rows, index).map_err(Refusal::Row);
+        let begun = begun.and_then(|request| {
+            let done = Box::new(move |outcome| {
+                // Nobody receives it if the work has ended.
+                let _ = send.send((number, index, outcome));
+            });
+            Ok(self.kind.begin(self.on, request, done)?)
+        });
+        match begun {
+            Ok(cancel) => {
+                self.begun.push_back(cancel);
+                self.pending += 1;
+            }
+            Err(Refusal::Row(reason)) => {
+                running.answers[index] = Some(Err(reason));
+                running.left -= 1;
+                row(true);
+            }
+            Err(Refusal::Engine(EngineError::QueueFull { .. })) if self.pending > 0 => {
+                self.is_full = true;
+                return Ok(());
+            }
+            Err(Refusal::Engine(error)) => return Err(chunk.failed(index, error)),
+        }
+        running.begun += 1;
+        Ok(())
+    }
+
+    /// Takes the answer to a row.
+    fn receive(
+        &mut self,
+        (number, index, outcome): Message,
+        row: &mut dyn FnMut(bool),
+    ) -> Result<(), BatchError> {
+        self.pending -= 1;
+        self.is_full = false;
+        // Requests end about in their order: the handles of those that ended are dropped from the front.
+        while self.begun.len() > self.pending {
+            self.begun.pop_front();
+        }
+        let running = &mut self.running[number - self.first];
+        let answer = match outcome {
+            Ok(cells) => Ok(cells),
+            Err(error) if error.is_certain() => Err(error.to_string()),
+            Err(error) => return Err(running.chunk.failed(index, error)),
+        };
+        row(answer.is_err());
+        running.answers[index] = Some(answer);
+        running.left -= 1;
+        Ok(())
+    }
+}
+
+/// The file of results of a part.
+fn results(
+    reading: &Reading<'_>,
+    rows: Rows,
+    answers: Vec<Option<RowAnswer>>,
+) -> Result<Vec<u8>, BatchError> {
+    let Reading { input, columns, keep, .. } = reading;
+    let failed = |reason: String| BatchError::table(&input.path, &reason);
+    let width = columns.len() - 1;
+    let cells = answers.into_iter().map(|answer| match answer {
+        Some(Ok(mut cells)) => {
+            cells.resize(width, Cell::None);
+            cells.push(Cell::None);
+            cells
+        }
+        other => {
+            let reason = other.and_then(Result::err).unwrap_or_default();
+            let mut cells = vec![Cell::None; width];
+            cells.push(Cell::Text(reason));
+            cells
+        }
+    });
+    let cells: Vec<_> = cells.collect();
+    let rows = match keep {
+        Some(keep) => rows.keeping(keep).map_err(failed)?,
+        None => rows,
+    };
+    if let Some(column) = columns.iter().find(|column| rows.has(&column.name)) {
+        return Err(BatchError::Twice { column: column.name.clone() });
+    }
+    input.format.results(&rows, columns, &cells).map_err(failed)
+}

@@ -1,0 +1,6 @@
+//! Tables that are answered by the embedded models.
+
+mod answers;
+mod divided;
+mod refused;
+mod tables;

@@ -1,0 +1,110 @@
+//! What the answers of a model depend on, in short: digests of its weights and of its texts.
+
+use std::sync::OnceLock;
+
+use redline_kernels::op::kv::KvFormat;
+use redline_models::{LoadOptions, Loader, ModelFiles, Weights};
+use redline_weights::{Checkpoint, ConfigFile, FilesState, Sha256Digest};
+
+use super::Engine;
+use super::budget::Room;
+use crate::error::EngineError;
+use crate::options::{Embedded, Options, Source};
+use crate::vocabulary::vocabulary;
+
+/// Changes whenever keys and values of equal tokens get other bits, or another place in a page.
+const PAGE_REVISION: u32 = 1;
+
+/// What all answers of a loaded model depend on, besides the requests and their adapters. Equal identities give equal bits, on every
+/// machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelIdentity {
+    /// A digest over the weights, their format, that of keys and values, the configuration, and the version of the engine.
+    pub weights: String,
+    /// A digest over what turns texts into tokens and answers into texts: tokenizer, chat template, pooling.
+    pub texts: String,
+}
+
+/// What the identity of a loaded model is computed of, once it is needed.
+pub(super) struct Origin {
+    source: Source,
+    load: LoadOptions,
+    /// The files of the model, as they were when it was loaded.
+    files: Option<FilesState>,
+    known: OnceLock<ModelIdentity>,
+}
+
+impl Origin {
+    /// The origin of a model that is about to be loaded.
+    pub(super) fn new(options: &Options) -> Self {
+        let files = match &options.source {
+            // What is wrong with them, loading tells.
+            Source::Path(path) => FilesState::of(path).ok(),
+            Source::Embedded(_) => None,
+        };
+        let load = LoadOptions { format: options.format, outliers: options.outliers, mmap: options.mmap };
+        let source = options.source.clone();
+        Self { source, load, files, known: OnceLock::new() }
+    }
+
+    fn read(&self, kv_format: KvFormat) -> Result<ModelIdentity, EngineError> {
+        let identity = |weights: String, texts: Sha256Digest| ModelIdentity {
+            weights: Sha256Digest::of_texts([weights]).to_string(),
+            texts: texts.to_string(),
+        };
+        match &self.source {
+            Source::Path(path) => {
+                let files = ModelFiles::open(path)?;
+                let loader = Loader::new(files.config(), files.weights(), self.load)?;
+                let weights = text(&loader, kv_format)?;
+                let texts = match files.gguf().map(vocabulary).transpose()?.flatten() {
+                    Some(vocabulary) => Sha256Digest::of_texts([format!("{vocabulary:?}")]),
+                    None if path.is_dir() => Sha256Digest::of_text_files(path)?,
+                    None => Sha256Digest::of(&[]),
+                };
+                if self.files.as_ref() != Some(&FilesState::of(path)?) {
+                    let fact =
+                        format!("the model's files changed after it was loaded\n  in `{}`", path.display());
+                    return Err(EngineError::request(fact, "load it again"));
+                }
+                Ok(identity(weights, texts))
+            }
+            Source::Embedded(Embedded { config, generation_config, tokenizer, weights, .. }) => {
+                let parsed = ConfigFile::from_bytes("config.json", config)?;
+                let checkpoint = Checkpoint::from_bytes("model.safetensors", weights())?;
+                let loader = Loader::new(&parsed, Weights::Checkpoint(&checkpoint), self.load)?;
+                let texts = Sha256Digest::of_texts([tokenizer, config, generation_config]);
+                Ok(identity(text(&loader, kv_format)?, texts))
+            }
+        }
+    }
+}
+
+/// A text that is equal only for models whose keys and values are equal for all tokens.
+fn text(loader: &Loader<'_>, kv_format: KvFormat) -> Result<String, EngineError> {
+    let (version, format) = (env!("CARGO_PKG_VERSION"), kv_format.name());
+    Ok(format!("redline {version} revision {PAGE_REVISION} kv-{format} {}", loader.identity()?))
+}
+
+/// What all keys and values are computed with, if they are to outlive the process.
+pub(super) fn of_pages(
+    loader: &Loader<'_>,
+    room: &Room,
+    options: &Options,
+) -> Result<Option<String>, EngineError> {
+    options.disk().map(|_| text(loader, room.kv_format)).transpose()
+}
+
+impl Engine {
+    /// What the model's answers depend on. Unless the model is converted, the first call reads all of its weights again.
+    ///
+    /// # Errors
+    /// The files of the model cannot be read, or have changed since it was loaded.
+    pub fn identity(&self) -> Result<&ModelIdentity, EngineError> {
+        if let Some(known) = self.origin.known.get() {
+            return Ok(known);
+        }
+        let identity = self.origin.read(self.info.kv_format)?;
+        Ok(self.origin.known.get_or_init(|| identity))
+    }
+}

@@ -49,6 +49,26 @@ def test_texts_and_ids_and_arrays_are_one(engine):
     assert engine.score(QUERY, ITEMS, labels=texts) == [row[1:] for row in engine.score(QUERY, ITEMS, LABELS)]
 
 
+def test_every_kind_can_be_awaited(engine):
+    async def all_of_them():
+        return await asyncio.gather(
+            engine.score_async(QUERY, ITEMS, LABELS),
+            engine.classify_async(ITEMS, ["good", "bad"]),
+            engine.rerank_async("Who?", ITEMS),
+            engine.embed_async(ITEMS, pooling="mean"),
+            engine.answer_async("generate", prompt="So", max_new_tokens=2),
+        )
+
+    scores, classes, ranked, vectors, answer = asyncio.run(all_of_them())
+    assert scores == engine.score(QUERY, ITEMS, LABELS)
+    assert classes == engine.classify(ITEMS, ["good", "bad"])
+    assert ranked == engine.rerank("Who?", ITEMS)
+    assert np.array_equal(vectors, engine.embed(ITEMS, pooling="mean"))
+    assert answer["choices"] == engine.generate("So", 2)["choices"]
+    with pytest.raises(redline.RequestError, match="no request is called 'sing'"):
+        asyncio.run(engine.answer_async("sing"))
+
+
 def test_an_array_has_the_same_bits(engine):
     array = engine.score_array(QUERY, ITEMS, LABELS)
     assert (array.dtype, array.shape) == (np.float32, (3, 3))
@@ -408,10 +428,12 @@ def test_nothing_but_numpy_is_imported():
 
 
 def test_the_guide_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
+    for name in ("models", "LICENSE-MIT"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs/python.md").read_text()
     blocks = [block.split("```")[0] for block in text.split("```python\n")[1:]]
-    assert len(blocks) >= 5
+    assert len(blocks) >= 11
     variables = {}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), variables)

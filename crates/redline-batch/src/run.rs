@@ -77,7 +77,10 @@ pub fn run(
     let inputs = read_inputs(&places.inputs, &places.output, &mut |bytes, all| {
         watch(BatchProgress::Reading { bytes, all });
     })?;
-    let tables = inputs.iter().map(|input| Reading::new(&input.open, request, kind));
+    let tables = inputs.iter().map(|input| match rows_of(&input.open) {
+        0 => Ok(Reading::of_nothing(&input.open)),
+        _ => Reading::new(&input.open, request, kind),
+    });
     let tables = tables.collect::<Result<Vec<_>, _>>()?;
     if let Some(first) = tables.iter().find(|table| rows_of(table.input) > 0) {
         try_out(kind, on, first, cancel)?;
@@ -150,13 +153,14 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
+    /// The reading of an input without rows, which may lack what the others have.
+    fn of_nothing(input: &'a OpenTable) -> Self {
+        let requests = RowRequests::new(BTreeMap::new(), &BTreeMap::new());
+        Self { input, requests, read: None, keep: None, columns: Vec::new() }
+    }
+
     fn new(input: &'a OpenTable, request: &TableRequest, kind: &dyn Kind) -> Result<Self, BatchError> {
         let table = input.table.as_ref();
-        if rows_of(input) == 0 {
-            // It may lack what the others have.
-            let requests = RowRequests::new(BTreeMap::new(), &request.values);
-            return Ok(Self { input, requests, read: None, keep: None, columns: Vec::new() });
-        }
         let path = || input.path.clone();
         let known =
             || table.columns().iter().map(|column| column.name.clone()).collect::<Vec<_>>().join(", ");

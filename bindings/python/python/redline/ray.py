@@ -140,12 +140,14 @@ def deployment(
     def _failure(status: int, fact: str, hint: str | None) -> JSONResponse:
         return JSONResponse({"error": {"message": fact, "hint": hint}}, status_code=status)
 
-    return Redline.bind()
+    application: Any = Redline
+    return application.bind()
 
 
 def _cpus() -> int:
     """The number of CPUs that Ray gives this actor, at least one."""
     import ray
 
-    assigned = ray.get_runtime_context().get_assigned_resources() if ray.is_initialized() else {}
+    context: Any = ray.get_runtime_context()
+    assigned = context.get_assigned_resources() if ray.is_initialized() else {}
     return max(1, int(assigned.get("CPU", 1)))

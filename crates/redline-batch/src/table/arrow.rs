@@ -11,7 +11,7 @@ use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::columns::{Ranges, indices, of_schema, with_answers};
+use super::columns::{Ranges, indices, of_schema, projected, with_answers};
 use super::{Parts, Rows, Table, TableColumn, TableFormat};
 use crate::cell::{Cell, Column, present};
 use crate::error::BatchError;
@@ -119,12 +119,13 @@ fn table(place: Place) -> Result<Box<dyn Table>, BatchError> {
     for batch in batches {
         rows += batch.map_err(|error| BatchError::table(&place.path, &error))?.num_rows() as u64;
     }
-    Ok(Box::new(ArrowTable { place, columns, groups: [rows] }))
+    Ok(Box::new(ArrowTable { place, schema, columns, groups: [rows] }))
 }
 
 /// An open file. All of its batches are one group: a stream cannot be entered in its middle.
 struct ArrowTable {
     place: Place,
+    schema: SchemaRef,
     columns: Vec<TableColumn>,
     groups: [u64; 1],
 }
@@ -148,9 +149,12 @@ impl Table for ArrowTable {
         ranges: Vec<Range<u64>>,
         columns: Option<&[String]>,
     ) -> Result<Parts, BatchError> {
-        let (_, batches) = self.place.open(indices(&self.columns, columns))?;
+        let chosen = indices(&self.columns, columns);
+        let schema = projected(&self.schema, chosen.as_deref())
+            .map_err(|error| BatchError::table(&self.place.path, &error))?;
+        let (_, batches) = self.place.open(chosen)?;
         let path = self.place.path.clone();
-        let rows = Ranges::new(batches, ranges, true);
+        let rows = Ranges::new(batches, schema, ranges, true);
         Ok(Box::new(rows.map(move |rows| rows.map_err(|reason| BatchError::table(&path, &reason)))))
     }
 }

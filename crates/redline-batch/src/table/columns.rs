@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{ArrowError, Field, Schema};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 
 use super::{Rows, TableColumn};
@@ -46,10 +46,17 @@ pub(super) fn indices(columns: &[TableColumn], names: Option<&[String]>) -> Opti
     Some(chosen.map(|(index, _)| index).collect())
 }
 
+/// A schema with the columns of these indices only; `None`: with all.
+pub(super) fn projected(schema: &SchemaRef, indices: Option<&[usize]>) -> Result<SchemaRef, ArrowError> {
+    indices.map_or_else(|| Ok(Arc::clone(schema)), |indices| schema.project(indices).map(Arc::new))
+}
+
 /// Cuts a stream of batches, whose first row has the number `first` in the stream of all rows, into ranges of rows. With `skips`, the
 /// stream has all rows; otherwise only those of the ranges.
 pub(super) struct Ranges<I> {
     batches: I,
+    /// The columns of the batches.
+    schema: SchemaRef,
     ranges: std::vec::IntoIter<Range<u64>>,
     /// What is left of the last batch.
     rest: Option<RecordBatch>,
@@ -59,8 +66,8 @@ pub(super) struct Ranges<I> {
 }
 
 impl<I: Iterator<Item = Result<RecordBatch, ArrowError>>> Ranges<I> {
-    pub(super) fn new(batches: I, ranges: Vec<Range<u64>>, skips: bool) -> Self {
-        Self { batches, ranges: ranges.into_iter(), rest: None, next: 0, skips }
+    pub(super) fn new(batches: I, schema: SchemaRef, ranges: Vec<Range<u64>>, skips: bool) -> Self {
+        Self { batches, schema, ranges: ranges.into_iter(), rest: None, next: 0, skips }
     }
 
     /// The next `rows` rows of the stream, in as many batches as they come.
@@ -90,8 +97,7 @@ impl<I: Iterator<Item = Result<RecordBatch, ArrowError>>> Ranges<I> {
         }
         let mut batches = Vec::new();
         self.take(range.end - range.start, |batch| batches.push(batch))?;
-        let schema = batches.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
-        concat_batches(&schema, &batches).map(Rows::Columns).map_err(|error| error.to_string())
+        concat_batches(&self.schema, &batches).map(Rows::Columns).map_err(|error| error.to_string())
     }
 }
 

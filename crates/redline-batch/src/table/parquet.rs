@@ -13,7 +13,7 @@ use ::parquet::basic::Compression;
 use ::parquet::errors::ParquetError;
 use ::parquet::file::properties::WriterProperties;
 
-use super::columns::{Ranges, indices, of_schema, with_answers};
+use super::columns::{Ranges, indices, of_schema, projected, with_answers};
 use super::{Parts, Rows, Table, TableColumn, TableFormat};
 use crate::cell::{Cell, Column, present};
 use crate::error::BatchError;
@@ -100,7 +100,10 @@ impl Table for ParquetTable {
     ) -> Result<Parts, BatchError> {
         let file = self.file.try_clone().map_err(BatchError::file("open the table", &self.path))?;
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
-        if let Some(indices) = indices(&self.columns, columns) {
+        let chosen = indices(&self.columns, columns);
+        let schema = projected(self.metadata.schema(), chosen.as_deref())
+            .map_err(|error| BatchError::table(&self.path, &error))?;
+        if let Some(indices) = chosen {
             let mask = ProjectionMask::roots(builder.parquet_schema(), indices);
             builder = builder.with_projection(mask);
         }
@@ -111,7 +114,7 @@ impl Table for ParquetTable {
             .with_batch_size(BATCH)
             .build()
             .map_err(|error| BatchError::table(&path, &error))?;
-        let rows = Ranges::new(reader, ranges, false);
+        let rows = Ranges::new(reader, schema, ranges, false);
         Ok(Box::new(rows.map(move |rows| rows.map_err(|reason| BatchError::table(&path, &reason)))))
     }
 }

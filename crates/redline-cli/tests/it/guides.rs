@@ -25,6 +25,7 @@ const UNITS: &[&str] = &[
     "items/s",
     "texts/s",
     "documents/s",
+    "rows/s",
     "KiB",
     "MiB",
     "GiB",
@@ -196,6 +197,11 @@ fn reranking() {
 #[test]
 fn embedding() {
     check("docs/embedding.md");
+}
+
+#[test]
+fn tables() {
+    check("docs/batch.md");
 }
 
 #[test]

@@ -243,12 +243,10 @@ fn report(
             if answered < rows { format!(" ({} were done before)", rows - answered) } else { String::new() };
         let errors = if failed > 0 { format!(", {failed} with an error") } else { String::new() };
         message::say(format_args!("{answered} rows{errors} in {seconds:.1} s ({rate:.0} rows/s){before}\n"));
-        match manifest {
-            Some((path, _)) => {
-                message::say(format_args!("all {files} files are done: `{}`\n", path.display()));
-            }
-            None => message::say(format_args!("{files_done} of {files} files are done\n")),
-        }
+        let place = manifest
+            .as_ref()
+            .map_or_else(String::new, |(path, _)| format!("; manifest `{}`", path.display()));
+        message::say(format_args!("files done: {files_done} of {files}{place}\n"));
     }
     let all_failed = manifest.as_ref().map_or(failed, |(_, failed)| *failed);
     Ok(if all_failed > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })

@@ -44,11 +44,11 @@ echo '{"prompt": "To be"}' |
     ),
     (
         "batch",
-        r#"printf '{"text": "%s"}\n' "I loved it" "Never again" > reviews.jsonl
-redline batch classify --model demo --input reviews.jsonl --output classes \
-    --set 'classes=["good","bad"]'
+        r#"echo '{"id": 1, "review": "I loved it"}' > reviews.jsonl &&
+    redline batch classify --model demo --input reviews.jsonl \
+    --output classes --column text=review --set 'classes=["good","bad"]'
 redline batch generate --model demo --input reviews.jsonl --output texts \
-    --column prompt=text --set max_new_tokens=8 --shard 1/2"#,
+    --column prompt=review --set max_new_tokens=8 --shard 1/2"#,
     ),
     (
         "chat",

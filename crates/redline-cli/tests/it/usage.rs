@@ -178,6 +178,20 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["tokenize", "--model", "demo", "t", "--threads", "0"], &["--threads", "counted from 1"]),
     (&["parity", "--model", "demo"], &["--reference", "redline parity --help"]),
     (&["parity", "--reference", "d"], &["no model given"]),
+    (&["batch"], &["--input", "redline batch --help"]),
+    (&["batch", "sing", "--model", "demo", "-i", "x.jsonl", "-o", "y"], &["sing", "one of score, classify"]),
+    (
+        &["batch", "embed", "--model", "demo", "-i", "x.jsonl", "-o", "y", "--shard", "3/2"],
+        &["`3/2` is no shard"],
+    ),
+    (
+        &["batch", "embed", "--model", "demo", "-i", "x.jsonl", "-o", "y", "--set", "a"],
+        &["`a` has no key and value"],
+    ),
+    (
+        &["batch", "embed", "--model", "demo", "-i", "Cargo.toml", "-o", "y"],
+        &["is of no format", "Parquet (.parquet"],
+    ),
     (&["convert"], &["SRC", "redline convert --help"]),
     (&["convert", "demo", "/tmp/x", "--format", "w5"], &["w5", "one of ", "w4"]),
     (&["adapter"], &["no command given", "redline adapter --help"]),

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use crate::harness::{commands, redline};
 
 /// Placeholders of values that may be any text, or the path of a file.
-const FREE: &[&str] =
-    &["TEXT", "FILE", "DIR", "PATH", "M", "M2", "SRC", "RUN", "TEMPLATE", "FLAGS", "COMMAND", "NAME=DIR"];
+const FREE: &[&str] = &[
+    "TEXT", "FILE", "DIR", "PATH", "M", "M2", "SRC", "RUN", "TEMPLATE", "FLAGS", "COMMAND", "NAME=DIR",
+    "COLUMN",
+];
 /// Flags whose value is a name that may be any text: of an engine, of a parameter of cases, of adapters, of a model, and of a prompt.
 const FREE_NAMES: &[&str] = &["file", "engine", "allow-different-param", "use", "model-alias", "prompt-name"];
 

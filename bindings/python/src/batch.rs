@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use redline_batch::{BatchError, BatchModel, BatchPlaces, BatchProgress, BatchSummary, Shard, TableRequest};
+use redline_batch::{
+    BatchError, BatchModel, BatchPlaces, BatchProgress, BatchSummary, Json, Shard, TableRequest,
+};
 use redline_engine::EngineError;
 use redline_weights::Disk;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::engine::Loaded;
 use crate::error::{Class, Fault};
@@ -26,7 +27,7 @@ const STEP: u64 = 64;
 struct Line {
     kind: String,
     columns: BTreeMap<String, String>,
-    values: BTreeMap<String, Value>,
+    values: BTreeMap<String, Json>,
     keep: Option<Vec<String>>,
     prefix: String,
     #[serde(default)]

@@ -101,6 +101,9 @@ pub enum BatchError {
         /// The file.
         path: PathBuf,
     },
+    /// An adapter was loaded or replaced while rows were answered.
+    #[error("the adapters of the model changed while rows were answered")]
+    Adapters,
     /// Another process works on the shard.
     #[error("{holder} works on shard {shard}\n  in `{}`", .path.display())]
     Locked {
@@ -167,7 +170,11 @@ impl BatchError {
             }
             Self::File { .. } => Some("check the path, and that it may be read and written".into()),
             Self::Engine { error, .. } => error.hint(),
-            Self::Table { .. } | Self::Empty { .. } | Self::ColumnType { .. } | Self::Cancelled => None,
+            Self::Table { .. } => Some("check that the file is whole, or leave it out".into()),
+            Self::Empty { .. } => Some("give a table with at least one row".into()),
+            Self::ColumnType { .. } => Some(hint!["choose another column with ", Setting::Columns]),
+            Self::Adapters => Some("load adapters before the work begins".into()),
+            Self::Cancelled => None,
         }
     }
 

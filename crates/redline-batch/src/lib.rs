@@ -11,6 +11,7 @@
 
 mod cell;
 mod error;
+mod json;
 mod kind;
 mod request;
 mod run;
@@ -18,6 +19,7 @@ mod table;
 mod work;
 
 pub use error::BatchError;
+pub use json::Json;
 pub use kind::{BatchModel, kinds};
 pub use request::{ROWS_PER_FILE, TableRequest};
 pub use run::{BatchProgress, BatchSummary, answer_rows, run};

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
-
 use crate::error::BatchError;
-use crate::kind::Kind;
+use crate::json::Json;
+use crate::kind::{Kind, RowRequest};
 use crate::table::{Rows, TableColumn};
 
 /// Rows of a file of results, unless the caller says otherwise.
@@ -21,7 +20,7 @@ pub struct TableRequest {
     /// is neither here nor in `values`, takes the column of its name, if there is one.
     pub columns: BTreeMap<String, String>,
     /// Keys with a value for all rows.
-    pub values: BTreeMap<String, Value>,
+    pub values: BTreeMap<String, Json>,
     /// The columns of the input that the results repeat; `None`: all.
     pub keep: Option<Vec<String>>,
     /// What the names of the new columns begin with.
@@ -46,6 +45,11 @@ impl TableRequest {
     /// Refuses keys that have no place here, and those that are given twice.
     pub(crate) fn check(&self, kind: &dyn Kind) -> Result<(), BatchError> {
         let refuse = |fact: String, hint: &str| Err(BatchError::Key { fact, hint: hint.to_owned() });
+        let mut keep: Vec<_> = self.keep.iter().flatten().collect();
+        keep.sort_unstable();
+        if let Some(twice) = keep.iter().zip(keep.iter().skip(1)).find(|(one, next)| one == next) {
+            return refuse(format!("column `{}` is to be kept twice", twice.0), "name it once");
+        }
         if self.rows_per_file == 0 {
             return refuse("files of 0 rows".to_owned(), "give each at least one row");
         }
@@ -101,39 +105,74 @@ impl TableRequest {
 /// Makes the request of each row.
 pub(crate) struct RowRequests {
     columns: BTreeMap<String, String>,
-    values: Map<String, Value>,
+    values: BTreeMap<String, Json>,
 }
 
 impl RowRequests {
-    pub(crate) fn new(columns: BTreeMap<String, String>, values: &BTreeMap<String, Value>) -> Self {
-        Self { columns, values: values.iter().map(|(key, value)| (key.clone(), value.clone())).collect() }
+    pub(crate) fn new(columns: BTreeMap<String, String>, values: &BTreeMap<String, Json>) -> Self {
+        Self { columns, values: values.clone() }
     }
 
-    /// The request of a row, as a line of JSON would say it. A missing value is an error if a request of the kind needs it, and is left
+    /// The request of a row, as a line of JSON says it. A missing value is an error if it is the text that a request is about, and is left
     /// out otherwise.
-    pub(crate) fn of(&self, kind: &dyn Kind, rows: &Rows, row: usize) -> Result<Value, String> {
-        let mut request = self.values.clone();
+    pub(crate) fn of(&self, kind: &dyn Kind, rows: &Rows, row: usize) -> Result<RowRequest, String> {
+        let mut fields: Vec<(&str, Json)> =
+            self.values.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
         for (key, column) in &self.columns {
             match rows.value(row, column).map_err(|reason| format!("column `{column}`: {reason}"))? {
-                Value::Null if kind.texts().iter().any(|text| text.names.contains(&key.as_str())) => {
+                Json::Null if kind.texts().iter().any(|text| text.names.contains(&key.as_str())) => {
                     return Err(format!("column `{column}` has no value (null)"));
                 }
-                Value::Null => {}
-                value => {
-                    request.insert(key.clone(), value);
-                }
+                Json::Null => {}
+                value => fields.push((key, value)),
             }
         }
-        Ok(Value::Object(request))
+        Ok(RowRequest::new(kind, fields))
     }
 
-    /// A request with other texts, which shows what is wrong with the values. `None` if other keys come from columns too.
-    pub(crate) fn trial(&self, kind: &dyn Kind) -> Option<Value> {
-        let mut request = self.values.clone();
+    /// A short request with other texts, which shows what is wrong with the values. `None` if other keys come from columns too.
+    pub(crate) fn trial(&self, kind: &dyn Kind) -> Option<RowRequest> {
+        let mut fields: Vec<(&str, Json)> = Vec::new();
+        for (key, value) in &self.values {
+            // One token tells as much as many.
+            let is_long =
+                key == NEW_TOKENS && matches!(value, Json::Number(number) if number.as_u64() > Some(1));
+            fields.push((key, if is_long { Json::Number(1.into()) } else { value.clone() }));
+        }
+        if kind.writes() && !self.values.contains_key(NEW_TOKENS) && !self.columns.contains_key(NEW_TOKENS) {
+            fields.push((NEW_TOKENS, Json::Number(1.into())));
+        }
         for key in self.columns.keys() {
             let text = kind.texts().iter().find(|text| text.names.contains(&key.as_str()))?;
-            request.insert(key.clone(), text.trial());
+            fields.push((key, text.trial()));
         }
-        Some(Value::Object(request))
+        Some(RowRequest::new(kind, fields))
+    }
+}
+
+/// The key of the number of new tokens.
+const NEW_TOKENS: &str = "max_new_tokens";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::named;
+
+    #[test]
+    fn a_line_has_the_values_as_they_were_given() {
+        let values = r#"{"tools":[{"type":"function","function":{"name":"f","a":0.1}}],"max_new_tokens":9}"#;
+        let values: BTreeMap<String, Json> = serde_json::from_str(values).unwrap();
+        let columns = [("prompt".to_owned(), "text".to_owned())].into();
+        let trial = RowRequests::new(columns, &values).trial(named("generate").unwrap()).unwrap();
+        let expected = r#"{"max_new_tokens":1,"tools":[{"type":"function","function":{"name":"f","a":0.1}}],"prompt":"a"}"#;
+        assert_eq!((trial.line.as_str(), trial.has_list), (expected, false));
+        // Another name of a key, and a list.
+        let values = [("item".to_owned(), Json::List(Vec::new()))].into();
+        let columns = [("query".to_owned(), "text".to_owned())].into();
+        let trial = RowRequests::new(columns, &values).trial(named("score").unwrap()).unwrap();
+        assert_eq!((trial.line.as_str(), trial.has_list), (r#"{"items":[],"query":"a"}"#, true));
+        // What other keys hold only the rows say.
+        let columns = [("temperature".to_owned(), "t".to_owned())].into();
+        assert!(RowRequests::new(columns, &BTreeMap::new()).trial(named("generate").unwrap()).is_none());
     }
 }

@@ -10,13 +10,18 @@ use redline_engine::{Cancel, EngineError};
 
 use crate::cell::{Cell, Column, Holds};
 use crate::error::BatchError;
-use crate::kind::{self, BatchModel, ERROR, Kind, Refusal};
+use crate::json::Json;
+use crate::kind::{self, BatchModel, ERROR, Kind, Refusal, RowRequest};
 use crate::request::{RowRequests, TableRequest};
-use crate::table::{OpenTable, Parts, Rows, Shape, Table};
+use crate::table::{OpenTable, Parts, Rows, Shape, Table, guarded};
 use crate::work::{BatchPlaces, Finish, Part, Work, read_inputs};
 
 /// Maximum number of rows whose answers are awaited: enough that passes are full of short rows.
 const WINDOW: usize = 192;
+/// Rows that are answered before a request is refused.
+const TRIED: u64 = 16;
+/// Maximum number of parts that are in memory.
+const CHUNKS: usize = 4;
 /// How often a wait is interrupted to see whether the caller cancelled.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -63,7 +68,7 @@ pub struct BatchSummary {
 /// Answers the rows of a shard that are not answered yet. The worker that does the last part writes the manifest.
 ///
 /// # Errors
-/// Nothing is written if the request is wrong whatever the rows, or if the directory has results of other work. If the work is stopped
+/// No results are written if the request is wrong whatever the rows, or if the directory has results of other work. If the work is stopped
 /// by an error or by `cancel`, the files that were written stay, and the same call goes on.
 pub fn run(
     request: &TableRequest,
@@ -74,7 +79,7 @@ pub fn run(
 ) -> Result<BatchSummary, BatchError> {
     let kind = kind::named(&request.kind)?;
     request.check(kind)?;
-    let inputs = read_inputs(&places.inputs, &places.output, &mut |bytes, all| {
+    let inputs = read_inputs(&places.inputs, &places.output, cancel, &mut |bytes, all| {
         watch(BatchProgress::Reading { bytes, all });
     })?;
     let tables = inputs.iter().map(|input| match rows_of(&input.open) {
@@ -96,12 +101,22 @@ pub fn run(
         failed += u64::from(is_failed);
         watch(BatchProgress::Answering { rows: before + answered, before, all: rows, failed });
     };
+    let adapters = on.model.engine.adapter_checksums();
     let mut write = |chunk: Chunk<'_>, answers| {
+        if on.model.engine.adapter_checksums() != adapters {
+            return Err(BatchError::Adapters);
+        }
         let bytes = results(chunk.reading, chunk.rows, answers)?;
         chunk.part.map_or(Ok(()), |part| work.write(&part, &bytes))
     };
-    Runner::new(kind, on, Box::new(PartReader::new(&tables, parts)), cancel).run(&mut count, &mut write)?;
-    let Finish { done, files, manifest } = work.finish()?;
+    let parts = Box::new(PartReader::new(&tables, parts));
+    let done = Runner::new(kind, on, parts, cancel).run(&mut count, &mut write);
+    // What cannot be read may be a file that changed.
+    done.map_err(|error| match error {
+        error @ BatchError::Table { .. } => work.changed().unwrap_or(error),
+        error => error,
+    })?;
+    let Finish { done, files, manifest } = work.finish(cancel)?;
     Ok(BatchSummary { rows, answered, failed, done, files, manifest })
 }
 
@@ -137,7 +152,7 @@ pub fn answer_rows(
 
 /// Number of rows of an input.
 fn rows_of(input: &OpenTable) -> u64 {
-    input.table.groups().iter().sum()
+    input.table.groups().iter().fold(0, |all, rows| all.saturating_add(*rows))
 }
 
 /// How the rows of an input become requests, and what the results have.
@@ -171,7 +186,7 @@ impl<'a> Reading<'a> {
         })?;
         for name in chosen.values().chain(request.keep.iter().flatten()) {
             let is_there = table.columns().iter().any(|column| column.name == *name);
-            if !is_there && !table.may_have_more() {
+            if !is_there {
                 return Err(BatchError::NoColumn { column: name.clone(), known: known(), path: path() });
             }
         }
@@ -182,7 +197,7 @@ impl<'a> Reading<'a> {
         let lists = kind.list().is_some_and(|key| {
             let column = |name: &String| table.columns().iter().find(|column| column.name == *name);
             chosen.get(key).and_then(column).is_some_and(|column| column.shape == Shape::List)
-                || request.values.get(key).is_some_and(serde_json::Value::is_array)
+                || request.values.get(key).is_some_and(Json::is_list)
         });
         let own = kind.columns(lists).into_iter().chain([(ERROR, Holds::Text)]);
         let columns: Vec<_> =
@@ -214,7 +229,7 @@ fn check_type(kind: &dyn Kind, key: &str, name: &str, table: &dyn Table) -> Resu
 }
 
 /// Makes a request of the values that are the same for all rows, with another text, and waits for its answer: what is wrong with it is
-/// wrong with every row.
+/// wrong with every row, unless one of the first rows can be answered.
 fn try_out(
     kind: &dyn Kind,
     on: BatchModel<'_>,
@@ -222,28 +237,66 @@ fn try_out(
     cancel: &Cancel,
 ) -> Result<(), BatchError> {
     let Some(trial) = reading.requests.trial(kind) else { return Ok(()) };
-    let (send, answer) = channel();
-    let done = Box::new(move |outcome| {
-        let _ = send.send(outcome);
-    });
-    let begun = kind.begin(on, trial, done).map_err(|error| match error {
+    let Err(wrong) = answer_one(kind, on, trial, cancel)? else { return Ok(()) };
+    let first = rows_of(reading.input).min(TRIED);
+    let group = reading.input.table.groups().iter().position(|rows| *rows > 0).unwrap_or(0);
+    let first = first.min(reading.input.table.groups().get(group).copied().unwrap_or(0));
+    let rows = std::iter::once(0..first).collect();
+    let table = &reading.input.table;
+    let first = guarded(&reading.input.path, || {
+        table.read(group, rows, reading.read.as_deref())?.collect::<Result<Vec<_>, _>>()
+    })?;
+    for rows in first {
+        for row in 0..rows.len() {
+            if let Ok(request) = reading.requests.of(kind, &rows, row)
+                && answer_one(kind, on, request, cancel)?.is_ok()
+            {
+                return Ok(());
+            }
+        }
+    }
+    Err(match wrong {
         ApiError::NoLabel => BatchError::Key {
-            fact: error.to_string(),
+            fact: wrong.to_string(),
             hint: "give `labels` or `label_token_ids` a value for all rows, or a column".to_owned(),
         },
         ApiError::NoQuery => BatchError::Key {
-            fact: error.to_string(),
+            fact: wrong.to_string(),
             hint: "give `query` a value for all rows, or a column".to_owned(),
         },
-        error => error.into(),
-    })?;
+        wrong => wrong.into(),
+    })
+}
+
+/// Waits for the answer to a request. The inner error is that of the request.
+fn answer_one(
+    kind: &dyn Kind,
+    on: BatchModel<'_>,
+    request: RowRequest,
+    cancel: &Cancel,
+) -> Result<Result<(), ApiError>, BatchError> {
+    let (line, has_list, stop) = (request.line, request.has_list, Cancel::new());
+    let answer = loop {
+        let (send, answer) = channel();
+        let done = Box::new(move |outcome: Result<Vec<Cell>, EngineError>| {
+            let _ = send.send(outcome);
+        });
+        let request = RowRequest { line: line.clone(), has_list };
+        match kind.begin(on, request, &stop, done) {
+            Ok(()) => break answer,
+            // Others have filled the queue.
+            Err(ApiError::Engine(EngineError::QueueFull { .. })) if !cancel.is_cancelled() => {
+                std::thread::sleep(LOOK);
+            }
+            Err(error) => return Ok(Err(error)),
+        }
+    };
     loop {
         match answer.recv_timeout(LOOK) {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(error)) => return Err(ApiError::from(error).into()),
-            Err(RecvTimeoutError::Disconnected) => return Err(ApiError::from(EngineError::Stopped).into()),
+            Ok(outcome) => return Ok(outcome.map(drop).map_err(ApiError::from)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Err(EngineError::Stopped.into())),
             Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
-                begun.cancel();
+                stop.cancel();
                 return Err(BatchError::Cancelled);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -293,11 +346,14 @@ impl<'a> PartReader<'a> {
             // The parts of the group follow one another.
             let others = self.waiting.iter().take_while(|other| (other.input, other.group) == place);
             let ranges = std::iter::once(part).chain(others).map(|part| part.range.clone()).collect();
-            let rows = reading.input.table.read(part.group, ranges, reading.read.as_deref())?;
+            let rows = guarded(&reading.input.path, || {
+                reading.input.table.read(part.group, ranges, reading.read.as_deref())
+            })?;
             self.reader = Some((place, rows));
         }
-        let rows = self.reader.as_mut().and_then(|(_, rows)| rows.next());
-        rows.unwrap_or_else(|| Err(BatchError::table(&reading.input.path, &"rows are missing")))
+        let path = &reading.input.path;
+        let mut next = || self.reader.as_mut().and_then(|(_, rows)| rows.next());
+        guarded(path, || next().unwrap_or_else(|| Err(BatchError::table(path, &"rows are missing"))))
     }
 }
 
@@ -313,7 +369,8 @@ impl<'a> Iterator for PartReader<'a> {
 
 /// Rows that are being answered.
 struct Running<'a> {
-    chunk: Chunk<'a>,
+    /// The rows, until they are all answered and written.
+    chunk: Option<Chunk<'a>>,
     answers: Vec<Option<RowAnswer>>,
     /// Number of rows that were begun.
     begun: usize,
@@ -340,13 +397,13 @@ struct Runner<'a> {
     send: Sender<Message>,
     answers: Receiver<Message>,
     cancel: &'a Cancel,
-    /// Cancels what is under way when this ends early.
-    begun: VecDeque<Cancel>,
+    /// Ends what is under way when this ends early.
+    stop: Cancel,
 }
 
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
-        self.begun.iter().for_each(Cancel::cancel);
+        self.stop.cancel();
     }
 }
 
@@ -358,20 +415,8 @@ impl<'a> Runner<'a> {
         cancel: &'a Cancel,
     ) -> Self {
         let (send, answers) = channel();
-        let (running, begun) = (VecDeque::new(), VecDeque::new());
-        Self {
-            kind,
-            on,
-            waiting,
-            running,
-            first: 0,
-            pending: 0,
-            is_full: false,
-            send,
-            answers,
-            cancel,
-            begun,
-        }
+        let (running, stop) = (VecDeque::new(), Cancel::new());
+        Self { kind, on, waiting, running, first: 0, pending: 0, is_full: false, send, answers, cancel, stop }
     }
 
     /// Answers all rows. `row` is called for each, with whether it failed.
@@ -381,9 +426,7 @@ impl<'a> Runner<'a> {
                 return Err(BatchError::Cancelled);
             }
             self.begin_rows(row)?;
-            if let Some(running) = self.running.pop_front_if(|running| running.left == 0) {
-                self.first += 1;
-                write(running.chunk, running.answers)?;
+            if self.write_done(write)? {
                 continue;
             }
             if self.running.is_empty() {
@@ -392,7 +435,8 @@ impl<'a> Runner<'a> {
             match self.answers.recv_timeout(LOOK) {
                 Ok(message) => self.receive(message, row)?,
                 Err(RecvTimeoutError::Timeout) => self.is_full = false,
-                Err(RecvTimeoutError::Disconnected) => unreachable!("this holds a sender"),
+                // This holds a sender.
+                Err(RecvTimeoutError::Disconnected) => {}
             }
             while let Ok(message) = self.answers.try_recv() {
                 self.receive(message, row)?;
@@ -400,20 +444,37 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Begins rows until enough are under way, or the first chunk is done: chunks whose rows all fail at once do not pile up.
+    /// Writes the chunks whose rows are all answered. Says whether there were any.
+    fn write_done(&mut self, write: Write<'_>) -> Result<bool, BatchError> {
+        let mut wrote = false;
+        for running in self.running.iter_mut().filter(|running| running.left == 0) {
+            if let Some(chunk) = running.chunk.take() {
+                write(chunk, std::mem::take(&mut running.answers))?;
+                wrote = true;
+            }
+        }
+        while self.running.pop_front_if(|running| running.chunk.is_none()).is_some() {
+            self.first += 1;
+        }
+        Ok(wrote)
+    }
+
+    /// Begins rows until enough are under way, or some chunk can be written.
     fn begin_rows(&mut self, row: &mut dyn FnMut(bool)) -> Result<(), BatchError> {
-        while self.pending < WINDOW
-            && !self.is_full
-            && self.running.front().is_none_or(|first| first.left > 0)
-        {
+        while self.pending < WINDOW && !self.is_full {
             if self.running.back().is_some_and(|running| running.begun < running.answers.len()) {
                 self.begin_row(row)?;
                 continue;
             }
+            let in_memory = self.running.iter().filter(|running| running.chunk.is_some()).count();
+            let can_write = self.running.iter().any(|running| running.left == 0 && running.chunk.is_some());
+            if can_write || in_memory >= CHUNKS {
+                return Ok(());
+            }
             let Some(chunk) = self.waiting.next().transpose()? else { return Ok(()) };
             let left = chunk.rows.len();
             let answers = std::iter::repeat_with(|| None).take(left).collect();
-            self.running.push_back(Running { chunk, answers, begun: 0, left });
+            self.running.push_back(Running { chunk: Some(chunk), answers, begun: 0, left });
         }
         Ok(())
     }
@@ -422,26 +483,25 @@ impl<'a> Runner<'a> {
     fn begin_row(&mut self, row: &mut dyn FnMut(bool)) -> Result<(), BatchError> {
         let number = self.first + self.running.len() - 1;
         let Some(running) = self.running.back_mut() else { return Ok(()) };
-        let (index, send, chunk) = (running.begun, self.send.clone(), &running.chunk);
+        let Some(chunk) = &running.chunk else { return Ok(()) };
+        let (index, send) = (running.begun, self.send.clone());
         let begun = chunk.reading.requests.of(self.kind, &chunk.rows, index).map_err(Refusal::Row);
         let begun = begun.and_then(|request| {
             let done = Box::new(move |outcome| {
                 // Nobody receives it if the work has ended.
                 let _ = send.send((number, index, outcome));
             });
-            Ok(self.kind.begin(self.on, request, done)?)
+            Ok(self.kind.begin(self.on, request, &self.stop, done)?)
         });
         match begun {
-            Ok(cancel) => {
-                self.begun.push_back(cancel);
-                self.pending += 1;
-            }
+            Ok(()) => self.pending += 1,
             Err(Refusal::Row(reason)) => {
                 running.answers[index] = Some(Err(reason));
                 running.left -= 1;
                 row(true);
             }
-            Err(Refusal::Engine(EngineError::QueueFull { .. })) if self.pending > 0 => {
+            // Others may have filled the queue.
+            Err(Refusal::Engine(EngineError::QueueFull { .. })) => {
                 self.is_full = true;
                 return Ok(());
             }
@@ -459,15 +519,14 @@ impl<'a> Runner<'a> {
     ) -> Result<(), BatchError> {
         self.pending -= 1;
         self.is_full = false;
-        // Requests end about in their order: the handles of those that ended are dropped from the front.
-        while self.begun.len() > self.pending {
-            self.begun.pop_front();
-        }
-        let running = &mut self.running[number - self.first];
+        let Some(running) = self.running.get_mut(number - self.first) else { return Ok(()) };
         let answer = match outcome {
             Ok(cells) => Ok(cells),
             Err(error) if error.is_certain() => Err(error.to_string()),
-            Err(error) => return Err(running.chunk.failed(index, error)),
+            Err(error) => {
+                let failed = running.chunk.as_ref().map(|chunk| chunk.failed(index, error));
+                return failed.map_or(Ok(()), Err);
+            }
         };
         row(answer.is_err());
         running.answers[index] = Some(answer);

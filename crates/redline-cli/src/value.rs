@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use redline_batch::{BadShard, Shard};
+use redline_batch::{BadShard, Json, Shard};
 use redline_engine::settings::Named;
 use redline_engine::{Buckets, GenerateRequest, MAX_DEVICES, PrefixCacheSize};
 use redline_kernels::op::kv::KvFormat;
@@ -129,9 +129,9 @@ pub(crate) fn template_argument(text: &str) -> Result<(String, ChatValue), BadVa
 }
 
 /// Parses a key of a request and its value for all rows; a value that is not JSON is text.
-pub(crate) fn key_value(text: &str) -> Result<(String, serde_json::Value), BadValue> {
+pub(crate) fn key_value(text: &str) -> Result<(String, Json), BadValue> {
     let (key, value) = pair(text, "such as `max_new_tokens=64` or `classes=[\"good\",\"bad\"]`")?;
-    Ok((key, serde_json::from_str(&value).unwrap_or(serde_json::Value::String(value))))
+    Ok((key, serde_json::from_str(&value).unwrap_or(Json::Text(value))))
 }
 
 /// Parses a key of a request and the column that gives its values.

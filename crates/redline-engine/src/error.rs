@@ -131,8 +131,11 @@ impl EngineError {
     /// Whether the request alone is the cause, so that it would fail in the same way on every machine, whatever else it does.
     pub fn is_certain(&self) -> bool {
         match self {
-            Self::Request { hint, .. } => !hint.as_ref().is_some_and(|hint| hint.names(Setting::Memory)),
-            Self::Tokenizer(_) | Self::NonFinite(_) => true,
+            Self::Request { hint, .. } => {
+                let names = |setting| hint.as_ref().is_some_and(|hint| hint.names(setting));
+                !names(Setting::Memory) && !names(Setting::AdapterMemory)
+            }
+            Self::Tokenizer(_) | Self::NonFinite(_) | Self::NoAdapter { .. } => true,
             _ => false,
         }
     }
@@ -213,6 +216,8 @@ mod tests {
         assert!(refused(hint!["shorten it, or choose an end to cut with ", Setting::Truncate.to("left")]));
         assert!(!refused(hint!["give more ", Setting::Memory, ", or shorten it"]));
         assert!(!refused(hint!["give ", Setting::Memory.to("8MiB")]));
+        assert!(!refused(hint!["give more ", Setting::AdapterMemory]));
+        assert!(EngineError::NoAdapter { name: "a".to_owned(), known: Vec::new() }.is_certain());
         assert!(EngineError::NonFinite("a label".to_owned()).is_certain());
         assert!(!EngineError::KvFull { tokens: 1 }.is_certain());
     }

@@ -13,6 +13,22 @@ use crate::file::read_blocks;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha256Digest([u8; 32]);
 
+/// Computes the digest of bytes that arrive in pieces, independent of where they are cut.
+#[derive(Clone, Default)]
+pub struct Sha256Hasher(Sha256);
+
+impl Sha256Hasher {
+    /// Adds further bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all bytes.
+    pub fn finish(self) -> Sha256Digest {
+        Sha256Digest(self.0.finalize().into())
+    }
+}
+
 impl Sha256Digest {
     /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
@@ -30,44 +46,61 @@ impl Sha256Digest {
         Self(hash.finalize().into())
     }
 
-    /// The digest of a file, which is read in blocks; `read` gets the length of each.
-    pub fn of_file(path: &Path, mut read: impl FnMut(usize)) -> Result<Self> {
+    /// The digest of a file.
+    pub fn of_file(path: &Path) -> Result<Self> {
         let mut hash = Sha256::new();
-        read_blocks(path, |block| {
-            hash.update(block);
-            read(block.len());
-        })?;
+        read_blocks(path, |block| hash.update(block))?;
         Ok(Self(hash.finalize().into()))
     }
 
-    /// The digest of the files of a model directory that are no weights, such as configuration, tokenizer and chat templates: of names
-    /// and contents, those in its folders included.
+    /// The digest of the files of a model directory that say how texts become tokens, and answers texts or vectors: names and contents of
+    /// configuration, tokenizer, chat templates, and of the modules of sentence-transformers with their weights.
     pub fn of_text_files(dir: &Path) -> Result<Self> {
         let mut files = Vec::new();
-        list_text_files(dir, true, &mut files)?;
+        list_text_files(dir, None, &mut files)?;
         files.sort_unstable();
         let mut parts = Vec::new();
         for file in files {
             let name = file.strip_prefix(dir).unwrap_or(&file).to_string_lossy().into_owned();
-            parts.extend([name, Self::of_file(&file, |_| ())?.to_string()]);
+            parts.extend([name, Self::of_file(&file)?.to_string()]);
         }
         Ok(Self::of_texts(parts))
     }
 }
 
-/// Adds the files of `dir` that say how texts are read and written; with `folders`, those in its folders too.
-fn list_text_files(dir: &Path, folders: bool, files: &mut Vec<PathBuf>) -> Result<()> {
+/// The names of files about texts.
+const TEXT_FILES: [&str; 14] = [
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "config.json",
+    "config_sentence_transformers.json",
+    "generation_config.json",
+    "merges.txt",
+    "modules.json",
+    "sentence_bert_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+];
+
+/// Adds the files of `dir` about texts, and those of its folders, of which `folder` is one.
+fn list_text_files(dir: &Path, folder: Option<&str>, files: &mut Vec<PathBuf>) -> Result<()> {
     let failed = |error| WeightsError::io("list the files", dir)(error);
+    // A module of sentence-transformers: `1_Pooling`, and in a converted directory `1_Pooling.config.json`.
+    let is_module =
+        |name: &str| name.split_once('_').is_some_and(|(number, _)| number.parse::<u32>().is_ok());
     for entry in fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let ending = path.extension().and_then(|ending| ending.to_str());
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_template = |name| matches!(name, "additional_chat_templates" | "chat_templates");
         if path.is_dir() {
-            if folders {
-                list_text_files(&path, false, files)?;
+            if folder.is_none() && (is_module(name) || is_template(name)) {
+                list_text_files(&path, Some(name), files)?;
             }
-        } else if matches!(ending, Some("json" | "jinja" | "txt" | "model"))
-            && !path.to_string_lossy().ends_with(".index.json")
-        {
+        } else if folder.is_some() || TEXT_FILES.contains(&name) || is_module(name) {
             files.push(path);
         }
     }
@@ -97,10 +130,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("abc");
         fs::write(&path, "abc").unwrap();
-        let mut bytes = 0;
-        assert_eq!(Sha256Digest::of_file(&path, |length| bytes += length).unwrap().to_string(), abc);
-        assert_eq!(bytes, 3);
-        assert!(Sha256Digest::of_file(&path.join("none"), drop).is_err());
+        assert_eq!(Sha256Digest::of_file(&path).unwrap().to_string(), abc);
+        assert!(Sha256Digest::of_file(&path.join("none")).is_err());
+        let mut pieces = Sha256Hasher::default();
+        for piece in ["a", "", "bc"] {
+            pieces.add(piece.as_bytes());
+        }
+        assert_eq!(pieces.finish().to_string(), abc);
     }
 
     #[test]
@@ -122,7 +158,11 @@ mod tests {
         );
         assert!(changes("1_Pooling/config.json", "1") && changes("chat_template.jinja", "1"));
         assert!(!changes("model.safetensors", "1") && !changes("model.safetensors.index.json", "1"));
-        assert!(!changes("README.md", "1") && !changes("onnx/deeper/config.json", "1"));
+        assert!(changes("2_Dense/model.safetensors", "1") && changes("2_Dense.model.safetensors", "1"));
+        assert!(changes("chat_templates/tools.jinja", "1"));
+        assert!(
+            !changes("README.md", "1") && !changes("onnx/config.json", "1") && !changes("results.json", "1")
+        );
     }
 
     #[test]
@@ -141,9 +181,9 @@ mod tests {
         // Two and a half reads.
         let mut bytes = vec![7_u8; 5 << 19];
         fs::write(&path, &bytes).unwrap();
-        let whole = Sha256Digest::of_file(&path, |_| ()).unwrap();
+        let whole = Sha256Digest::of_file(&path).unwrap();
         *bytes.last_mut().unwrap() = 8;
         fs::write(&path, &bytes).unwrap();
-        assert_ne!(Sha256Digest::of_file(&path, |_| ()).unwrap(), whole);
+        assert_ne!(Sha256Digest::of_file(&path).unwrap(), whole);
     }
 }

@@ -58,7 +58,7 @@ pub use blocks::BlockRows;
 pub use checkpoint::{Checkpoint, shard_names, weight_layouts};
 pub use checksum::Checksum;
 pub use config::{ConfigFile, ConfigObject};
-pub use digest::Sha256Digest;
+pub use digest::{Sha256Digest, Sha256Hasher};
 pub use directory::DirWriter;
 pub use disk::{Disk, DiskFile, FileOperation};
 pub use dtype::{Dtype, StoredDtype};

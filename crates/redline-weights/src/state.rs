@@ -6,8 +6,11 @@ use std::time::SystemTime;
 
 use crate::error::{Result, WeightsError};
 
-/// Names, sizes and times of change of a file, or of the files of a directory and of the folders in it. Equal states mean equal contents,
-/// unless somebody takes pains.
+/// The endings of the files in a model directory that belong to the model.
+const ENDINGS: [&str; 7] = ["bin", "gguf", "jinja", "json", "model", "safetensors", "txt"];
+
+/// Names, sizes and times of change of a file, or of the files of a model directory and of the folders in it. Equal states mean equal
+/// contents, unless times are set on purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilesState(Vec<(PathBuf, u64, Option<SystemTime>)>);
 
@@ -34,7 +37,12 @@ fn add(path: &Path, depth: usize, files: &mut Vec<(PathBuf, u64, Option<SystemTi
         files.push((path.to_owned(), about.len(), about.modified().ok()));
     } else if depth > 0 {
         for entry in fs::read_dir(path).map_err(failed)? {
-            add(&entry.map_err(failed)?.path(), depth - 1, files)?;
+            let path = entry.map_err(failed)?.path();
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            // Not what programs write beside a model, nor links that lead nowhere.
+            if path.is_dir() || (path.exists() && ending.is_some_and(|ending| ENDINGS.contains(&ending))) {
+                add(&path, depth - 1, files)?;
+            }
         }
     }
     Ok(())
@@ -52,20 +60,22 @@ mod tests {
         let state = || FilesState::of(folder.path()).unwrap();
         let write = |name: &str, content: &str| fs::write(folder.path().join(name), content).unwrap();
         fs::create_dir(folder.path().join("below")).unwrap();
-        write("a", "1");
-        write("below/b", "12");
+        write("a.json", "1");
+        write("below/b.txt", "12");
         let before = state();
         assert_eq!((state() == before, before.bytes()), (true, 3));
-        write("a", "12");
+        write("a.json", "12");
         let longer = state();
         assert_ne!(longer, before);
-        let file = fs::File::options().write(true).open(folder.path().join("below/b")).unwrap();
+        let file = fs::File::options().write(true).open(folder.path().join("below/b.txt")).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
         let older = state();
         assert_ne!(older, longer);
-        write("c", "");
+        write("README.md", "");
+        assert_eq!(state(), older);
+        write("c.gguf", "");
         assert_ne!(state(), older);
-        assert_ne!(FilesState::of(&folder.path().join("a")).unwrap(), state());
+        assert_ne!(FilesState::of(&folder.path().join("a.json")).unwrap(), state());
         assert!(FilesState::of(&folder.path().join("none")).is_err());
     }
 }

@@ -68,6 +68,14 @@ pub mod bulk {
                 let mut frame = StreamingDecoder::new(&mut source).map_err(io::Error::other)?;
                 let room = (capacity - all.len()) as u64;
                 frame.by_ref().take(room + 1).read_to_end(&mut all)?;
+                if let (Some(told), Some(found)) =
+                    (frame.decoder.get_checksum_from_data(), frame.decoder.get_calculated_checksum())
+                    && told != found
+                {
+                    let message =
+                        format!("the data have the checksum {found:08x}, and should have {told:08x}");
+                    return Err(io::Error::new(ErrorKind::InvalidData, message));
+                }
                 if all.len() > capacity {
                     let message = format!("the data are more than the {capacity} bytes that they should be");
                     return Err(io::Error::new(ErrorKind::InvalidData, message));

@@ -130,6 +130,8 @@ def deployment(
                 return _failure(400, "the body has no `kind`", 'such as {"kind": "classify", "text": "...", "classes": [...]}')
             try:
                 return JSONResponse(await self.answer(**body))
+            except TypeError as error:
+                return _failure(400, str(error), None)
             except RequestError as error:
                 return _failure(400, error.fact, error.hint)
             except RequestTimeout as error:

@@ -3,9 +3,8 @@
 use redline_api::{ApiError, classify};
 use redline_engine::{Cancel, ClassifyOutcome, ClassifyRequest, Label};
 use redline_wire::ClassifyLine;
-use serde_json::Value;
 
-use super::{BatchModel, Done, Kind, TextKey, deliver, framed, parse};
+use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, framed, parse};
 use crate::cell::{Cell, Holds};
 
 /// Classifies the text of a row.
@@ -33,12 +32,19 @@ impl Kind for Classify {
         ]
     }
 
-    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError> {
-        let line: ClassifyLine = parse(row)?;
+    fn begin(
+        &self,
+        on: BatchModel<'_>,
+        row: RowRequest,
+        cancel: &Cancel,
+        done: Done,
+    ) -> Result<(), ApiError> {
+        let line: ClassifyLine = parse(&row.line)?;
         let mut request = classify::request(line, &ClassifyRequest::new(Vec::new(), Vec::new()));
         request.options = framed(on, request.options, ClassifyRequest::INSTRUCTION)?;
-        let ticket = on.model.engine.submit_classify(request, &Cancel::new())?;
-        Ok(deliver(ticket, done, cells))
+        let ticket = on.model.engine.submit_classify(request, cancel)?;
+        deliver(ticket, done, cells);
+        Ok(())
     }
 }
 

@@ -3,9 +3,8 @@
 use redline_api::{ApiError, embed};
 use redline_engine::{Cancel, EmbedRequest};
 use redline_wire::EmbedLine;
-use serde_json::Value;
 
-use super::{BatchModel, Done, Kind, TextKey, deliver, parse};
+use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, parse};
 use crate::cell::{Cell, Holds};
 
 /// Embeds the text of a row.
@@ -28,13 +27,20 @@ impl Kind for Embed {
         vec![("embedding", Holds::Numbers), ("prompt_tokens", Holds::Count)]
     }
 
-    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError> {
-        let line: EmbedLine = parse(row)?;
+    fn begin(
+        &self,
+        on: BatchModel<'_>,
+        row: RowRequest,
+        cancel: &Cancel,
+        done: Done,
+    ) -> Result<(), ApiError> {
+        let line: EmbedLine = parse(&row.line)?;
         let request = embed::request(line, &EmbedRequest::new(Vec::new()));
-        let ticket = on.model.engine.submit_embed(request, &Cancel::new())?;
-        Ok(deliver(ticket, done, |outcome| match outcome.texts.into_iter().next() {
+        let ticket = on.model.engine.submit_embed(request, cancel)?;
+        deliver(ticket, done, |outcome| match outcome.texts.into_iter().next() {
             Some(text) => vec![Cell::Numbers(text.values), Cell::Count(text.prompt_tokens)],
             None => Vec::new(),
-        }))
+        });
+        Ok(())
     }
 }

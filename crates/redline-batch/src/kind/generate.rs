@@ -4,9 +4,8 @@ use redline_api::ApiError;
 use redline_api::generate::{self, GenerateDefaults};
 use redline_engine::Cancel;
 use redline_wire::GenerateLine;
-use serde_json::Value;
 
-use super::{BatchModel, Done, Kind, TextKey, deliver, parse};
+use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, parse};
 use crate::cell::{Cell, Holds};
 
 /// Continues the prompt of a row.
@@ -33,22 +32,33 @@ impl Kind for Generate {
         columns()
     }
 
-    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError> {
-        let mut line: GenerateLine = parse(row)?;
+    fn writes(&self) -> bool {
+        true
+    }
+
+    fn begin(
+        &self,
+        on: BatchModel<'_>,
+        row: RowRequest,
+        cancel: &Cancel,
+        done: Done,
+    ) -> Result<(), ApiError> {
+        let mut line: GenerateLine = parse(&row.line)?;
         let keys = line.take_chat_keys();
         let prompt = on.chat.prompt("prompt", line.prompt.take(), keys)?;
         let mut request = generate::request(line, prompt, &GenerateDefaults::default());
         let engine = &on.model.engine;
         request.stop_ids.extend(on.chat.stop_id(&request.prompt, request.ignore_eos, engine));
-        let ticket = engine.submit_generate(request, &Cancel::new())?.outcome_only();
-        Ok(deliver(ticket, done, |outcome| {
+        let ticket = engine.submit_generate(request, cancel)?.outcome_only();
+        deliver(ticket, done, |outcome| {
             vec![
                 Cell::Text(outcome.text),
                 Cell::Ids(outcome.token_ids),
                 Cell::Text(outcome.finish_reason.name().to_owned()),
                 Cell::Count(outcome.usage.prompt_tokens),
             ]
-        }))
+        });
+        Ok(())
     }
 }
 

@@ -12,10 +12,10 @@ use std::sync::{Mutex, PoisonError};
 use redline_api::{ApiError, Chat, ChatFrames, LoadedModel};
 use redline_engine::{Cancel, EngineError, Event, JudgeOptions, Ticket};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 
 use crate::cell::{Cell, Holds};
 use crate::error::BatchError;
+use crate::json::Json;
 
 /// The column that says why a row has no answer, of every kind.
 pub(crate) const ERROR: &str = "error";
@@ -66,12 +66,40 @@ pub(crate) struct TextKey {
 }
 
 impl TextKey {
-    /// A value that is right for every model.
-    pub(crate) fn trial(&self) -> Value {
+    /// A short text.
+    pub(crate) fn trial(&self) -> Json {
+        let text = |text: &str| Json::Text(text.to_owned());
         match self.names[0] {
-            "messages" => json!([{ "role": "user", "content": "a" }]),
-            _ => json!("a"),
+            "messages" => {
+                let message = [("role", text("user")), ("content", text("a"))];
+                let message = message.map(|(key, value)| (key.to_owned(), value));
+                Json::List(vec![Json::Object(message.into())])
+            }
+            _ => text("a"),
         }
+    }
+}
+
+/// The request of a row.
+pub(crate) struct RowRequest {
+    /// A line of JSON.
+    pub(crate) line: String,
+    /// Whether the key that may hold several texts holds a list.
+    pub(crate) has_list: bool,
+}
+
+impl RowRequest {
+    pub(crate) fn new(kind: &dyn Kind, fields: Vec<(&str, Json)>) -> Self {
+        let mut has_list = false;
+        let fields = fields.into_iter().map(|(key, value)| {
+            // Lines know the first name of a key.
+            let named = kind.texts().iter().find(|text| text.names.contains(&key));
+            let key = named.map_or(key, |text| text.names[0]);
+            has_list |= kind.list() == Some(key) && value.is_list();
+            (key.to_owned(), value)
+        });
+        let line = Json::Object(fields.collect()).compact();
+        Self { line, has_list }
     }
 }
 
@@ -94,8 +122,14 @@ pub(crate) trait Kind: Sync {
     /// The columns of an answer; `lists` says whether [`Self::list`] holds lists.
     fn columns(&self, lists: bool) -> Vec<(&'static str, Holds)>;
 
-    /// Begins the request of a row.
-    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError>;
+    /// Whether the answer is a text that the model writes.
+    fn writes(&self) -> bool {
+        false
+    }
+
+    /// Begins the request of a row, which `cancel` ends.
+    fn begin(&self, on: BatchModel<'_>, row: RowRequest, cancel: &Cancel, done: Done)
+    -> Result<(), ApiError>;
 }
 
 /// Why a request was not begun.
@@ -116,11 +150,14 @@ impl From<ApiError> for Refusal {
 }
 
 /// Reads a request. An error names the key.
-fn parse<T: DeserializeOwned>(row: Value) -> Result<T, ApiError> {
-    serde_path_to_error::deserialize(row).map_err(|error| {
+fn parse<T: DeserializeOwned>(line: &str) -> Result<T, ApiError> {
+    let mut deserializer = serde_json::Deserializer::from_str(line);
+    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         let place = if path == "." { String::new() } else { format!("`{path}`: ") };
-        ApiError::Field { param: path, fact: format!("{place}{}", error.inner()), hint: None }
+        let message = error.inner().to_string();
+        let fact = message.rsplit_once(" at line ").map_or(message.as_str(), |(fact, _)| fact);
+        ApiError::Field { param: path, fact: format!("{place}{fact}"), hint: None }
     })
 }
 
@@ -129,7 +166,7 @@ fn deliver<O: Send + 'static, P: 'static>(
     ticket: Ticket<O, P>,
     done: Done,
     cells: impl FnOnce(O) -> Vec<Cell> + Send + 'static,
-) -> Cancel {
+) {
     let mut once = Some((done, cells));
     ticket.send_to(move |event| {
         if let Event::Done(outcome) = event
@@ -137,7 +174,7 @@ fn deliver<O: Send + 'static, P: 'static>(
         {
             done(outcome.map(cells));
         }
-    })
+    });
 }
 
 /// The options with the model's chat template around the instruction, if prompts are formatted and the model has no classes of its own.

@@ -3,9 +3,8 @@
 use redline_api::{ApiError, rerank};
 use redline_engine::{Cancel, RerankRequest};
 use redline_wire::RerankLine;
-use serde_json::Value;
 
-use super::{BatchModel, Done, Kind, TextKey, deliver, framed, parse};
+use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, framed, parse};
 use crate::cell::{Cell, Holds};
 
 /// Rates the document of a row, or its documents in their order.
@@ -38,13 +37,19 @@ impl Kind for Rerank {
         ]
     }
 
-    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError> {
-        let lists = row.get("documents").is_some_and(Value::is_array);
-        let line: RerankLine = parse(row)?;
+    fn begin(
+        &self,
+        on: BatchModel<'_>,
+        row: RowRequest,
+        cancel: &Cancel,
+        done: Done,
+    ) -> Result<(), ApiError> {
+        let lists = row.has_list;
+        let line: RerankLine = parse(&row.line)?;
         let mut request = rerank::request(line, &RerankRequest::new(String::new(), Vec::new()))?;
         request.options = framed(on, request.options, RerankRequest::INSTRUCTION)?;
-        let ticket = on.model.engine.submit_rerank(request, &Cancel::new())?;
-        Ok(deliver(ticket, done, move |outcome| {
+        let ticket = on.model.engine.submit_rerank(request, cancel)?;
+        deliver(ticket, done, move |outcome| {
             let mut ranked: Vec<_> = outcome.results.into_iter().flatten().collect();
             ranked.sort_unstable_by_key(|document| document.index);
             let relevance = match (lists, ranked.first()) {
@@ -53,6 +58,7 @@ impl Kind for Rerank {
                 (false, None) => Cell::None,
             };
             vec![relevance, Cell::Count(outcome.cost.usage.prompt_tokens)]
-        }))
+        });
+        Ok(())
     }
 }

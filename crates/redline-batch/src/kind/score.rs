@@ -3,9 +3,8 @@
 use redline_api::{ApiError, score};
 use redline_engine::{Cancel, Prompt, ScoreRequest};
 use redline_wire::ScoreLine;
-use serde_json::Value;
 
-use super::{BatchModel, Done, Kind, TextKey, deliver, parse};
+use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, parse};
 use crate::cell::{Cell, Holds};
 
 /// Scores the item of a row, or its items.
@@ -36,15 +35,21 @@ impl Kind for Score {
         vec![("scores", if lists { Holds::Lists } else { Holds::Numbers }), ("prompt_tokens", Holds::Count)]
     }
 
-    fn begin(&self, on: BatchModel<'_>, row: Value, done: Done) -> Result<Cancel, ApiError> {
-        let lists = row.get("items").is_some_and(Value::is_array);
-        let mut line: ScoreLine = parse(row)?;
+    fn begin(
+        &self,
+        on: BatchModel<'_>,
+        row: RowRequest,
+        cancel: &Cancel,
+        done: Done,
+    ) -> Result<(), ApiError> {
+        let lists = row.has_list;
+        let mut line: ScoreLine = parse(&row.line)?;
         let keys = line.take_chat_keys();
         let query = on.chat.prompt("query", line.query.take(), keys)?;
         let defaults = ScoreRequest::new(Prompt::Text(String::new()), Vec::new(), Vec::new());
         let request = score::request(line, query, &defaults)?;
-        let ticket = on.model.engine.submit_score(request, &Cancel::new())?;
-        Ok(deliver(ticket, done, move |outcome| {
+        let ticket = on.model.engine.submit_score(request, cancel)?;
+        deliver(ticket, done, move |outcome| {
             let mut scores = outcome.items.into_iter().flatten().map(|item| item.scores);
             let scores = if lists {
                 Cell::Lists(scores.collect())
@@ -52,6 +57,7 @@ impl Kind for Score {
                 scores.next().map_or(Cell::None, Cell::Numbers)
             };
             vec![scores, Cell::Count(outcome.cost.usage.prompt_tokens)]
-        }))
+        });
+        Ok(())
     }
 }

@@ -12,12 +12,10 @@ use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, SchemaRef};
 
 use super::columns::{Ranges, indices, of_schema, projected, with_answers};
+use super::lengths::{self, MAGIC};
 use super::{Parts, Rows, Table, TableColumn, TableFormat};
 use crate::cell::{Cell, Column, present};
 use crate::error::BatchError;
-
-/// How a file begins; a stream has no such bytes.
-const MAGIC: &[u8; 6] = b"ARROW1";
 
 pub(super) struct Arrow;
 
@@ -90,14 +88,7 @@ impl Place {
     fn open(&self, columns: Option<Vec<usize>>) -> Result<(SchemaRef, Batches), BatchError> {
         let failed = |error: ArrowError| BatchError::table(&self.path, &error);
         let mut bytes = self.bytes().map_err(BatchError::file("open the table", &self.path))?;
-        let mut begin = Vec::with_capacity(MAGIC.len());
-        bytes
-            .by_ref()
-            .take(MAGIC.len() as u64)
-            .read_to_end(&mut begin)
-            .and_then(|_| bytes.rewind())
-            .map_err(BatchError::file("read the table", &self.path))?;
-        if begin == MAGIC {
+        if is_file(bytes.as_mut()).map_err(BatchError::file("read the table", &self.path))? {
             let reader = FileReader::try_new(bytes, columns).map_err(failed)?;
             Ok((reader.schema(), Box::new(reader)))
         } else {
@@ -107,12 +98,23 @@ impl Place {
     }
 }
 
+/// Whether these bytes are a file, and not a stream.
+fn is_file(bytes: &mut dyn Source) -> io::Result<bool> {
+    let mut begin = Vec::with_capacity(MAGIC.len());
+    bytes.take(MAGIC.len() as u64).read_to_end(&mut begin)?;
+    bytes.rewind()?;
+    Ok(begin == MAGIC)
+}
+
 /// A table in memory; `path` is a name for messages.
 pub(super) fn in_memory(path: &Path, bytes: Vec<u8>) -> Result<Box<dyn Table>, BatchError> {
     table(Place { path: path.to_owned(), memory: Some(Bytes(Arc::new(bytes))) })
 }
 
 fn table(place: Place) -> Result<Box<dyn Table>, BatchError> {
+    let mut bytes = place.bytes().map_err(BatchError::file("open the table", &place.path))?;
+    let is_file = is_file(bytes.as_mut()).map_err(BatchError::file("read the table", &place.path))?;
+    lengths::check(&mut bytes, is_file).map_err(|reason| BatchError::table(&place.path, &reason))?;
     let (schema, batches) = place.open(None)?;
     let columns = of_schema(&schema).map_err(|reason| BatchError::table(&place.path, &reason))?;
     let mut rows = 0;
@@ -137,10 +139,6 @@ impl Table for ArrowTable {
 
     fn columns(&self) -> &[TableColumn] {
         &self.columns
-    }
-
-    fn may_have_more(&self) -> bool {
-        false
     }
 
     fn read(

@@ -1,5 +1,6 @@
 //! JSON Lines: one object per line.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -13,6 +14,7 @@ use serde_json::value::RawValue;
 use super::{Parts, Rows, Shape, Table, TableColumn, TableFormat};
 use crate::cell::{Cell, Column};
 use crate::error::BatchError;
+use crate::json::Json;
 
 /// Maximum length of a line in bytes.
 const LONGEST: u64 = 64 << 20;
@@ -31,13 +33,14 @@ impl TableFormat for JsonLines {
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn Table>, BatchError> {
-        let (mut rows, mut columns) = (0, Vec::new());
+        let (mut rows, mut columns, mut seen) = (0, Vec::new(), HashSet::new());
         for line in Lines::open(path)? {
-            let line = line?;
-            if rows == 0
-                && let Line::Object(fields) = Line::parse(&line)
-            {
-                columns = fields.into_iter().map(|(name, _)| name).collect();
+            if let Line::Object(fields) = Line::parse(&line?) {
+                for (name, _) in fields {
+                    if seen.insert(name.clone()) {
+                        columns.push(name);
+                    }
+                }
             }
             rows += 1;
         }
@@ -76,7 +79,7 @@ impl TableFormat for JsonLines {
         let mut count = 0;
         for line in Lines::open(path)? {
             let value = Line::parse(&line?).value(column);
-            count += u64::from(value.is_ok_and(|value| !value.is_null()));
+            count += u64::from(value.is_ok_and(|value| value != Json::Null));
         }
         Ok(count)
     }
@@ -96,10 +99,6 @@ impl Table for LinesTable {
 
     fn columns(&self) -> &[TableColumn] {
         &self.columns
-    }
-
-    fn may_have_more(&self) -> bool {
-        true
     }
 
     fn read(&self, _: usize, ranges: Vec<Range<u64>>, _: Option<&[String]>) -> Result<Parts, BatchError> {
@@ -144,13 +143,13 @@ impl Line {
         }
     }
 
-    pub(super) fn value(&self, column: &str) -> Result<Value, String> {
+    pub(super) fn value(&self, column: &str) -> Result<Json, String> {
         if let Self::Damaged(reason) = self {
             return Err(reason.clone());
         }
         match self.fields().iter().find(|(name, _)| name == column) {
             Some((_, value)) => serde_json::from_str(value.get()).map_err(|error| error.to_string()),
-            None => Ok(Value::Null),
+            None => Ok(Json::Null),
         }
     }
 
@@ -180,9 +179,9 @@ impl<'de> Deserialize<'de> for Fields {
                 f.write_str("an object")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
-                let mut fields = Vec::<(String, Box<RawValue>)>::new();
+                let (mut fields, mut seen) = (Vec::new(), HashSet::new());
                 while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
-                    if fields.iter().any(|(other, _)| *other == name) {
+                    if !seen.insert(name.clone()) {
                         return Err(A::Error::custom(format!("`{name}` occurs twice")));
                     }
                     fields.push((name, value));

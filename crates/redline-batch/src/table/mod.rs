@@ -3,18 +3,20 @@
 mod arrow;
 mod columns;
 mod jsonl;
+mod lengths;
 mod parquet;
 mod value;
 
 use std::ops::Range;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
-use serde_json::Value;
 
 use self::jsonl::Line;
 use crate::cell::{Cell, Column};
 use crate::error::BatchError;
+use crate::json::Json;
 
 /// All formats.
 const FORMATS: &[&dyn TableFormat] = &[&parquet::Parquet, &arrow::Arrow, &jsonl::JsonLines];
@@ -53,11 +55,8 @@ pub(crate) trait Table {
     /// Number of rows of each of its groups, which are read independently.
     fn groups(&self) -> &[u64];
 
-    /// Its columns; for a format whose rows are all of a shape of their own, those of the first row.
+    /// Its columns; for a format whose rows are of any shape, those that some row has.
     fn columns(&self) -> &[TableColumn];
-
-    /// Whether a column that is not listed may be in some row.
-    fn may_have_more(&self) -> bool;
 
     /// Reads these ranges of the rows of a group, ascending and apart; of all columns, or of those named.
     fn read(
@@ -71,6 +70,12 @@ pub(crate) trait Table {
 /// Rows of several ranges, one after the other.
 pub(crate) type Parts = Box<dyn Iterator<Item = Result<Rows, BatchError>>>;
 
+/// Does what reads a file. Readers of damaged files may panic, which is an error like others.
+pub(crate) fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, BatchError>) -> Result<T, BatchError> {
+    panic::catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(BatchError::table(path, &"the file is damaged: its reader gave up")))
+}
+
 /// A table with its format and its place.
 pub(crate) struct OpenTable {
     /// The file, or a name for messages.
@@ -83,7 +88,8 @@ impl OpenTable {
     /// An Arrow file or stream in memory.
     pub(crate) fn in_memory(bytes: Vec<u8>) -> Result<Self, BatchError> {
         let path = PathBuf::from("the table");
-        Ok(Self { table: arrow::in_memory(&path, bytes)?, format: &arrow::Arrow, path })
+        let table = guarded(&path, || arrow::in_memory(&path, bytes))?;
+        Ok(Self { table, format: &arrow::Arrow, path })
     }
 }
 
@@ -125,7 +131,7 @@ impl Rows {
     }
 
     /// A value as JSON; null if it is missing.
-    pub(crate) fn value(&self, row: usize, column: &str) -> Result<Value, String> {
+    pub(crate) fn value(&self, row: usize, column: &str) -> Result<Json, String> {
         match self {
             Self::Columns(batch) => match batch.column_by_name(column) {
                 Some(array) => value::json(array.as_ref(), row),

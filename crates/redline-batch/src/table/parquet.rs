@@ -39,7 +39,7 @@ impl TableFormat for Parquet {
         let columns = of_schema(metadata.schema()).map_err(|reason| BatchError::table(path, &reason))?;
         let groups = metadata.metadata().row_groups().iter();
         let groups = groups.map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).collect();
-        Ok(Box::new(ParquetTable { path: path.to_owned(), file, metadata, columns, groups }))
+        Ok(Box::new(ParquetTable { path: path.to_owned(), metadata, columns, groups }))
     }
 
     fn results(&self, rows: &Rows, columns: &[Column], cells: &[Vec<Cell>]) -> Result<Vec<u8>, String> {
@@ -73,7 +73,6 @@ impl TableFormat for Parquet {
 /// An open file.
 struct ParquetTable {
     path: PathBuf,
-    file: File,
     metadata: ArrowReaderMetadata,
     columns: Vec<TableColumn>,
     groups: Vec<u64>,
@@ -88,17 +87,14 @@ impl Table for ParquetTable {
         &self.columns
     }
 
-    fn may_have_more(&self) -> bool {
-        false
-    }
-
     fn read(
         &self,
         group: usize,
         ranges: Vec<Range<u64>>,
         columns: Option<&[String]>,
     ) -> Result<Parts, BatchError> {
-        let file = self.file.try_clone().map_err(BatchError::file("open the table", &self.path))?;
+        // Not kept open: there may be thousands of files.
+        let file = File::open(&self.path).map_err(BatchError::file("open the table", &self.path))?;
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
         let chosen = indices(&self.columns, columns);
         let schema = projected(self.metadata.schema(), chosen.as_deref())

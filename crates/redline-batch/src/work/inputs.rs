@@ -1,12 +1,15 @@
 //! The files that are read.
 
-use std::fs;
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use redline_weights::{FilesState, Sha256Digest};
+use redline_engine::Cancel;
+use redline_weights::{FilesState, Sha256Digest, Sha256Hasher};
 
 use crate::error::BatchError;
-use crate::table::{OpenTable, format_of, formats};
+use crate::table::{OpenTable, format_of, formats, guarded};
 
 /// A file, opened and read once for its digest.
 pub(crate) struct Input {
@@ -34,18 +37,26 @@ impl Input {
 pub(crate) fn read_inputs(
     named: &[PathBuf],
     output: &Path,
+    cancel: &Cancel,
     read_bytes: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<Input>, BatchError> {
     let mut files = Vec::new();
     for path in named {
         let about = fs::metadata(path).map_err(BatchError::file("look at the input", path))?;
         if about.is_dir() {
+            if is_same(path, output) {
+                return Err(into_itself(path));
+            }
             let found = tables_in(path, output)?;
             if found.is_empty() {
                 return Err(no_table("no table is there", path));
             }
             files.extend(found);
         } else {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if is_same(folder.unwrap_or(Path::new(".")), output) {
+                return Err(into_itself(path));
+            }
             let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
             files.push((path.clone(), name));
         }
@@ -69,26 +80,50 @@ pub(crate) fn read_inputs(
     let (mut inputs, mut read) = (Vec::new(), 0);
     for (path, name) in files {
         let state = FilesState::of(&path).map_err(|error| BatchError::table(&path, &error))?;
-        let digest = Sha256Digest::of_file(&path, |bytes| {
-            read += bytes as u64;
+        let digest = digest(&path, cancel, |bytes| {
+            read += bytes;
             read_bytes(read, all);
-        })
-        .map_err(|error| BatchError::table(&path, &error))?;
-        let open = OpenTable { table: format.open(&path)?, format, path };
+        })?;
+        let open = OpenTable { table: guarded(&path, || format.open(&path))?, format, path };
         let input = Input { open, name, digest, state };
         input.check_unchanged()?;
         inputs.push(input);
     }
-    if inputs.iter().all(|input| input.open.table.groups().iter().sum::<u64>() == 0) {
+    if inputs.iter().all(|input| input.open.table.groups().iter().all(|rows| *rows == 0)) {
         return Err(BatchError::Empty { files: inputs.len() });
     }
     Ok(inputs)
 }
 
+/// The digest of a file; `read` gets the length of each block.
+fn digest(path: &Path, cancel: &Cancel, mut read: impl FnMut(u64)) -> Result<Sha256Digest, BatchError> {
+    let failed = || BatchError::file("read the table", path);
+    let mut file = File::open(path).map_err(failed())?;
+    let (mut hash, mut block) = (Sha256Hasher::default(), vec![0; 1 << 20]);
+    loop {
+        if cancel.is_cancelled() {
+            return Err(BatchError::Cancelled);
+        }
+        match file.read(&mut block) {
+            Ok(0) => return Ok(hash.finish()),
+            Ok(length) => {
+                hash.add(&block[..length]);
+                read(length as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed()(error)),
+        }
+    }
+}
+
 /// The tables in a directory and below, in the order of their names, without results and hidden files.
 fn tables_in(dir: &Path, output: &Path) -> Result<Vec<(PathBuf, String)>, BatchError> {
-    let (mut folders, mut found) = (vec![dir.to_owned()], Vec::new());
+    let (mut folders, mut found, mut visited) = (vec![dir.to_owned()], Vec::new(), HashSet::new());
     while let Some(folder) = folders.pop() {
+        // A link may lead to a folder that was here before.
+        if !visited.insert(folder.canonicalize().map_err(BatchError::file("list the directory", &folder))?) {
+            continue;
+        }
         let failed = || BatchError::file("list the directory", &folder);
         for entry in fs::read_dir(&folder).map_err(failed())? {
             let path = entry.map_err(failed())?.path();
@@ -110,6 +145,14 @@ fn tables_in(dir: &Path, output: &Path) -> Result<Vec<(PathBuf, String)>, BatchE
 
 fn is_same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+}
+
+fn into_itself(path: &Path) -> BatchError {
+    BatchError::Inputs {
+        fact: "the results would be among the inputs".to_owned(),
+        hint: "write them to a directory of their own".to_owned(),
+        path: path.to_owned(),
+    }
 }
 
 fn no_table(fact: &str, path: &Path) -> BatchError {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use redline_engine::Cancel;
 use redline_weights::Sha256Digest;
 use serde::Serialize;
 
@@ -33,13 +34,15 @@ struct ResultFile<'a> {
 }
 
 /// The manifest of results that are all there, and the number of rows without an answer.
-pub(super) fn of(plan: &Plan, output: &Path) -> Result<(Vec<u8>, u64), BatchError> {
+pub(super) fn of(plan: &Plan, output: &Path, cancel: &Cancel) -> Result<(Vec<u8>, u64), BatchError> {
     let error = plan.fixed.column(ERROR);
     let mut results = Vec::new();
     for part in &plan.parts {
+        if cancel.is_cancelled() {
+            return Err(BatchError::Cancelled);
+        }
         let path = output.join(&part.file);
-        let sha256 =
-            Sha256Digest::of_file(&path, |_| ()).map_err(|error| BatchError::table(&path, &error))?;
+        let sha256 = Sha256Digest::of_file(&path).map_err(|error| BatchError::table(&path, &error))?;
         let failed = format_of(&path).map_or(Ok(0), |format| format.count(&path, &error))?;
         results.push(ResultFile { file: &part.file, rows: part.rows(), failed, sha256 });
     }

@@ -5,9 +5,10 @@ mod manifest;
 mod plan;
 mod shard;
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
+use redline_engine::Cancel;
 use redline_weights::{Disk, write_file_on};
 
 pub(crate) use self::inputs::{Input, read_inputs};
@@ -72,7 +73,7 @@ impl<'a> Work<'a> {
         let own = output.join(OWN);
         disk.create_dir_all(&own).map_err(BatchError::file("create the directory", &own))?;
         let claim = Claim::take(disk, &own, *shard, output)?;
-        let plan = Plan::new(Fixed::new(request, kind, on, inputs)?, inputs);
+        let plan = Plan::new(Fixed::new(request, kind, on, inputs)?, inputs)?;
         plan.join(&own.join(PLAN), disk, output)?;
         let (output, shard, disk) = (output.clone(), *shard, disk.clone());
         Ok(Self { inputs, plan, output, shard, disk, _claim: claim })
@@ -102,15 +103,30 @@ impl<'a> Work<'a> {
     pub(crate) fn write(&self, part: &Part, bytes: &[u8]) -> Result<(), BatchError> {
         self.inputs[part.input].check_unchanged()?;
         let path = self.output.join(&part.file);
-        match write_file_on(&self.disk, &path, bytes) {
-            // Another worker wrote the same bytes, and cleaned up after all was done.
-            Err(_) if self.is_done(part)? => Ok(()),
-            written => written.map_err(BatchError::file("write the results", &path)),
+        self.put(&path, bytes).map_err(BatchError::file("write the results", &path))
+    }
+
+    /// Writes a file that other workers may be writing too, with the same bytes.
+    fn put(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        match write_file_on(&self.disk, path, bytes) {
+            // A worker that found all done removed what was under way here.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && fs::read(path).is_ok_and(|there| there == bytes) =>
+            {
+                Ok(())
+            }
+            written => written,
         }
     }
 
+    /// The error about an input that has changed, if one has.
+    pub(crate) fn changed(&self) -> Option<BatchError> {
+        self.inputs.iter().find_map(|input| input.check_unchanged().err())
+    }
+
     /// Writes the manifest if all parts of all shards are done.
-    pub(crate) fn finish(&self) -> Result<Finish, BatchError> {
+    pub(crate) fn finish(&self, cancel: &Cancel) -> Result<Finish, BatchError> {
         let mut done = 0;
         for part in &self.plan.parts {
             done += usize::from(self.is_done(part)?);
@@ -120,8 +136,8 @@ impl<'a> Work<'a> {
             return Ok(Finish { done, files, manifest: None });
         }
         let path = self.output.join(MANIFEST);
-        let (manifest, failed) = manifest::of(&self.plan, &self.output)?;
-        write_file_on(&self.disk, &path, &manifest).map_err(BatchError::file("write the manifest", &path))?;
+        let (manifest, failed) = manifest::of(&self.plan, &self.output, cancel)?;
+        self.put(&path, &manifest).map_err(BatchError::file("write the manifest", &path))?;
         self.clean_up();
         Ok(Finish { done, files, manifest: Some((path, failed)) })
     }
@@ -129,7 +145,6 @@ impl<'a> Work<'a> {
     /// Removes what killed workers left behind.
     fn clean_up(&self) {
         let own = self.output.join(OWN);
-        shard::remove_abandoned(&self.disk, &own);
         for dir in [&own, &self.output] {
             let Ok(entries) = fs::read_dir(dir) else { continue };
             for entry in entries.flatten().filter(|entry| is_partial(&entry.file_name().to_string_lossy())) {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use redline_api::ApiError;
 use redline_weights::{Disk, Sha256Digest, write_new_file_on};
@@ -12,6 +14,7 @@ use serde_json::Value;
 
 use super::inputs::Input;
 use crate::error::BatchError;
+use crate::json::Json;
 use crate::kind::{BatchModel, Kind};
 use crate::request::TableRequest;
 
@@ -19,6 +22,12 @@ use crate::request::TableRequest;
 const SCHEMA: &str = "redline.batch/1";
 /// Digits of the digest in the name of a file of results.
 const DIGITS: usize = 16;
+
+/// Maximum number of files of results.
+const MOST_FILES: u64 = 10_000_000;
+/// How often, and after what time, a plan that another worker is writing is read again.
+const PATIENCE: usize = 20;
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// What all parts depend on.
 #[derive(Debug, Serialize)]
@@ -33,7 +42,6 @@ pub(super) struct Fixed {
 /// The model.
 #[derive(Debug, Serialize)]
 struct PlanModel {
-    name: String,
     weights: String,
     texts: String,
     context: usize,
@@ -49,7 +57,7 @@ struct PlanModel {
 struct PlanRequest {
     kind: &'static str,
     columns: BTreeMap<String, String>,
-    values: BTreeMap<String, Value>,
+    values: BTreeMap<String, Json>,
     keep: Option<Vec<String>>,
     prefix: String,
     rows_per_file: usize,
@@ -79,7 +87,6 @@ impl Fixed {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             model: PlanModel {
-                name: on.model.name.clone(),
                 weights: identity.weights.clone(),
                 texts: identity.texts.clone(),
                 context: info.context,
@@ -101,7 +108,7 @@ impl Fixed {
                     file: input.name.clone(),
                     bytes: input.state.bytes(),
                     sha256: input.digest,
-                    rows: input.open.table.groups().iter().sum(),
+                    rows: input.open.table.groups().iter().fold(0, |all, rows| all.saturating_add(*rows)),
                 })
                 .collect(),
         })
@@ -141,7 +148,19 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Divides the rows into parts. No part has rows of two groups.
-    pub(super) fn new(fixed: Fixed, inputs: &[Input]) -> Self {
+    pub(super) fn new(fixed: Fixed, inputs: &[Input]) -> Result<Self, BatchError> {
+        let mut files = 0_u64;
+        for input in inputs {
+            for rows in input.open.table.groups() {
+                files = files.saturating_add(rows.div_ceil(fixed.request.rows_per_file as u64));
+            }
+            if files > MOST_FILES {
+                let rows =
+                    input.open.table.groups().iter().fold(0_u64, |all, rows| all.saturating_add(*rows));
+                let reason = format!("{rows} rows make more than {MOST_FILES} files of results");
+                return Err(BatchError::table(&input.open.path, &reason));
+            }
+        }
         let most = fixed.request.rows_per_file as u64;
         let digest = Sha256Digest::of(&json(&(&fixed.version, &fixed.model, &fixed.request))).to_string();
         let mut parts = Vec::new();
@@ -154,13 +173,13 @@ impl Plan {
                     let digest = Sha256Digest::of_texts(of).to_string();
                     let number = parts.len() + 1;
                     let file =
-                        format!("part-{number:06}-{}.{}", &digest[..DIGITS], from.open.format.endings()[0]);
+                        format!("part-{number:08}-{}.{}", &digest[..DIGITS], from.open.format.endings()[0]);
                     parts.push(Part { file, input, group, before: before + start, range });
                 }
                 before += rows;
             }
         }
-        Self { fixed, parts }
+        Ok(Self { fixed, parts })
     }
 
     /// Writes the plan to `path`, or, if one is there, checks that it is this one.
@@ -168,10 +187,19 @@ impl Plan {
         let mine = json(&self.fixed);
         match write_new_file_on(disk, path, &mine) {
             Ok(()) => return Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            // There is one, perhaps since a moment ago.
+            Err(_) if path.exists() => {}
             Err(error) => return Err(BatchError::file("write the plan", path)(error)),
         }
-        let theirs = fs::read(path).map_err(BatchError::file("read the plan", path))?;
+        let mut theirs = fs::read(path).map_err(BatchError::file("read the plan", path))?;
+        // Where there are no hard links, another worker may be writing it.
+        for _ in 0..PATIENCE {
+            if theirs.ends_with(b"}\n") {
+                break;
+            }
+            thread::sleep(MOMENT);
+            theirs = fs::read(path).map_err(BatchError::file("read the plan", path))?;
+        }
         if theirs == mine {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The division of the work among workers, and who has which share.
 
 use std::fmt;
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::str::FromStr;
@@ -84,17 +84,6 @@ impl Claim {
     }
 }
 
-/// Removes the locks that no process holds.
-pub(super) fn remove_abandoned(disk: &Disk, own: &Path) {
-    let Ok(entries) = fs::read_dir(own) else { return };
-    for entry in entries.flatten().filter(|entry| entry.path().extension().is_some_and(|end| end == "lock")) {
-        let path = entry.path();
-        if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
-            let _ = disk.remove_file(&path);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,10 +116,6 @@ mod tests {
         assert_eq!(refused, expected);
         drop(held);
         assert!(take("1/2").is_ok());
-        remove_abandoned(&Disk::default(), folder.path());
-        let left: Vec<_> =
-            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["shard-2-of-2.lock"]);
         drop(other);
     }
 }

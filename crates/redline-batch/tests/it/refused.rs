@@ -28,7 +28,7 @@ fn refusal(request: &TableRequest) -> (String, String) {
 
 fn with(key: &str, value: Value) -> TableRequest {
     let mut request = classify();
-    request.values.insert(key.to_owned(), value);
+    request.values.insert(key.to_owned(), value.into());
     request
 }
 
@@ -70,6 +70,11 @@ fn wrong_requests_are_refused_with_what_is_wrong() {
             "there is no column `x`",
             "columns: id, text",
         ),
+        (
+            TableRequest { keep: Some(["id"; 2].map(str::to_owned).to_vec()), ..classify() },
+            "column `id` is to be kept twice",
+            "name it once",
+        ),
         (TableRequest { rows_per_file: 0, ..classify() }, "files of 0 rows", "give each at least one row"),
     ] {
         let (found, advice) = refusal(&request);
@@ -92,7 +97,7 @@ fn columns_of_one_name_are_refused() {
     answer(&kept, &places(&input, &output)).unwrap();
     let named = TableRequest { prefix: "new_".to_owned(), ..classify() };
     answer(&named, &places(&input, &folder.path("named"))).unwrap();
-    // Only a later line shows it.
+    // Only a later line has it.
     let input = folder.lines("later.jsonl", &[r#"{"text": "a"}"#, r#"{"text": "b", "error": 1}"#]);
     let twice = answer(&classify(), &places(&input, &folder.path("later"))).unwrap_err();
     assert_eq!(twice.to_string(), "the results would have two columns `error`");
@@ -123,6 +128,22 @@ fn inputs_that_are_no_tables_are_refused() {
     assert!(of(&["a.parquet", "a.jsonl"]).0.contains("is Parquet, and this is not"));
     assert!(of(&["damaged.parquet"]).0.contains("damaged.parquet"));
     assert_eq!(of(&["empty.jsonl"]).0, "the 1 input files have no row");
+    // Results among the inputs would be inputs of the next run.
+    fs::create_dir(folder.path("both")).unwrap();
+    fs::copy(folder.path("a.parquet"), folder.path("both/a.parquet")).unwrap();
+    for input in ["both", "both/a.parquet"] {
+        let places =
+            BatchPlaces { inputs: vec![folder.path(input)], ..places(&output, &folder.path("both")) };
+        let error = answer(&classify(), &places).unwrap_err().to_string();
+        assert!(error.starts_with("the results would be among the inputs"), "{error}");
+    }
+    // Some line has every column that is asked for, even if the first one is damaged.
+    let later = folder.lines("later.jsonl", &["damaged", r#"{"text": "a"}"#]);
+    let summary = answer(&classify(), &places(&later, &folder.path("later"))).unwrap();
+    assert_eq!((summary.rows, summary.failed), (2, 1));
+    let misspelt = of_column("classify", "text", "tekst", json!({ "classes": ["king", "ship"] }));
+    let error = answer(&misspelt, &places(&later, &folder.path("misspelt"))).unwrap_err().to_string();
+    assert!(error.starts_with("there is no column `tekst`"), "{error}");
     assert!(!output.exists());
     // An empty one beside others is no mistake.
     let inputs = vec![folder.path("empty.jsonl"), folder.path("a.jsonl")];
@@ -179,7 +200,8 @@ fn an_input_that_changes_meanwhile_ends_the_work() {
     let places = places(&input, &folder.path("out"));
     let path = input.clone();
     let disk = Disk::observed(move |operation| {
-        if matches!(operation, FileOperation::Rename(_, to) if to.to_string_lossy().contains("part-000001")) {
+        if matches!(operation, FileOperation::Rename(_, to) if to.to_string_lossy().contains("part-00000001"))
+        {
             let bytes = fs::read(&path).unwrap();
             fs::write(&path, [&bytes[..], b"\n"].concat()).unwrap();
         }

@@ -9,7 +9,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use redline_api::{Chat, ChatOptions, LoadedModel};
-use redline_batch::{BatchError, BatchModel, BatchPlaces, BatchSummary, Shard, TableRequest, run};
+use redline_batch::{BatchError, BatchModel, BatchPlaces, BatchSummary, Json, Shard, TableRequest, run};
 use redline_demo::EMBEDDED;
 use redline_engine::{Cancel, Engine, Options, Source};
 use redline_weights::Disk;
@@ -19,16 +19,17 @@ use tempfile::TempDir;
 /// An embedded model with its template, loaded once.
 pub(crate) fn model(name: &str) -> BatchModel<'static> {
     static MODELS: OnceLock<Vec<(LoadedModel, Chat)>> = OnceLock::new();
-    let load = || EMBEDDED.iter().map(|embedded| loaded(embedded.name)).collect();
+    let load = || EMBEDDED.iter().map(|embedded| loaded(embedded.name, 256)).collect();
     let (model, chat) = MODELS.get_or_init(load).iter().find(|(model, _)| model.name == name).unwrap();
     BatchModel { model, chat, frames: None }
 }
 
-fn loaded(name: &str) -> (LoadedModel, Chat) {
+/// An embedded model whose engine takes so many requests at a time.
+pub(crate) fn loaded(name: &str, queue: usize) -> (LoadedModel, Chat) {
     let embedded = EMBEDDED.iter().find(|embedded| embedded.name == name).unwrap();
     let source = Source::Embedded(**embedded);
     let chat = Chat::open(name, &source, ChatOptions::default());
-    let options = Options { threads: 2, ..Options::new(source) };
+    let options = Options { threads: 2, queue, ..Options::new(source) };
     (LoadedModel { name: name.to_owned(), engine: Engine::load(options).unwrap() }, chat)
 }
 
@@ -69,7 +70,7 @@ impl Folder {
 
 /// A request with values for all rows, as a JSON object.
 pub(crate) fn request(kind: &str, values: Value) -> TableRequest {
-    let values: BTreeMap<String, Value> = serde_json::from_value(values).unwrap();
+    let values: BTreeMap<String, Json> = serde_json::from_str(&values.to_string()).unwrap();
     TableRequest { values, ..TableRequest::new(kind) }
 }
 

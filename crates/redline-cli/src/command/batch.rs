@@ -9,11 +9,12 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use redline_api::{Chat, ChatFrames, ChatOptions, LoadedModel};
 use redline_batch::{
-    BatchError, BatchModel, BatchPlaces, BatchProgress, BatchSummary, ROWS_PER_FILE, Shard, TableRequest,
+    BatchError, BatchModel, BatchPlaces, BatchProgress, BatchSummary, Json, ROWS_PER_FILE, Shard,
+    TableRequest,
 };
 use redline_weights::Disk;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Context;
 use crate::adapters::AdapterFlags;
@@ -56,7 +57,7 @@ pub(super) struct BatchArgs {
     column: Vec<(String, String)>,
     /// A key of the request with the same value for all rows, such as max_new_tokens=64; a value that is not JSON is text (repeatable)
     #[arg(long, value_name = "KEY=VALUE", value_parser = value::key_value)]
-    set: Vec<(String, Value)>,
+    set: Vec<(String, Json)>,
     /// A column of the input that the results repeat (repeatable); default: all
     #[arg(long, value_name = "COLUMN", conflicts_with = "keep_none")]
     keep: Vec<String>,
@@ -138,8 +139,8 @@ fn request(args: &BatchArgs) -> Result<TableRequest, Failure> {
     let mut values = once("--set", args.set.clone())?;
     let adapters = args.adapters.choices();
     if !adapters.is_empty() && !values.contains_key("adapter") {
-        let choices = adapters.into_iter().map(|one| json!({ "name": one.name, "scale": one.scale }));
-        values.insert("adapter".to_owned(), choices.collect());
+        let choices = adapters.into_iter().map(|one| json!({ "name": one.name, "scale": one.scale }).into());
+        values.insert("adapter".to_owned(), Json::List(choices.collect()));
     }
     let keep = if args.keep.is_empty() && !args.keep_none { None } else { Some(args.keep.clone()) };
     Ok(TableRequest {

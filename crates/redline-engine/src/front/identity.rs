@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use redline_kernels::op::kv::KvFormat;
+use redline_models::sentence;
 use redline_models::{LoadOptions, Loader, ModelFiles, Weights};
 use redline_weights::{Checkpoint, ConfigFile, FilesState, Sha256Digest};
 
@@ -57,10 +58,12 @@ impl Origin {
                 let files = ModelFiles::open(path)?;
                 let loader = Loader::new(files.config(), files.weights(), self.load)?;
                 let weights = text(&loader, kv_format)?;
-                let texts = match files.gguf().map(vocabulary).transpose()?.flatten() {
-                    Some(vocabulary) => Sha256Digest::of_texts([format!("{vocabulary:?}")]),
-                    None if path.is_dir() => Sha256Digest::of_text_files(path)?,
-                    None => Sha256Digest::of(&[]),
+                let texts = match files.gguf() {
+                    Some(gguf) => {
+                        let pooling = sentence::of_gguf(gguf)?.map(|rules| rules.pooling);
+                        Sha256Digest::of_texts([format!("{:?} {pooling:?}", vocabulary(gguf)?)])
+                    }
+                    None => Sha256Digest::of_text_files(path)?,
                 };
                 if self.files.as_ref() != Some(&FilesState::of(path)?) {
                     let fact =

@@ -67,7 +67,7 @@ pub fn check_signed(dir: &Path, key: &SigningKey) -> Result<()> {
         if !exists(&path)? {
             return Err(refuse(SignatureFault::Missing { name }));
         }
-        let found = Sha256Digest::of_file(&path, |_| ())?.to_string();
+        let found = Sha256Digest::of_file(&path)?.to_string();
         if found != listed {
             return Err(refuse(SignatureFault::Digest { name, found, listed }));
         }

@@ -133,7 +133,8 @@ fn a_report_says_what_was_done() {
         (&["--column", "=x"], "`=x` has no key and value"),
         (&["--shard", "0/2"], "`0/2` is no shard"),
         (&["--set", "end=a", "--set", "end=b"], "`--set end=` is given twice"),
-        (&["--column", "text=none"], "another request"),
+        (&["--column", "text=none"], "there is no column `none`"),
+        (&["--set", "threshold=0.5"], "another request"),
         (&["--chat"], "`demo` has no chat template"),
     ] {
         let run = redline(&[&arguments(&input, output, "1/1")[..12], flags].concat());

@@ -20,7 +20,7 @@ use crate::work::{BatchPlaces, Finish, Part, Work, read_inputs};
 const WINDOW: usize = 192;
 /// Rows that are answered before a request is refused.
 const TRIED: u64 = 16;
-/// Maximum number of parts that are in memory.
+/// Number of parts in memory at which no further one is read, if they have rows for two windows.
 const CHUNKS: usize = 4;
 /// How often a wait is interrupted to see whether the caller cancelled.
 const LOOK: Duration = Duration::from_millis(20);
@@ -466,9 +466,10 @@ impl<'a> Runner<'a> {
                 self.begin_row(row)?;
                 continue;
             }
-            let in_memory = self.running.iter().filter(|running| running.chunk.is_some()).count();
-            let can_write = self.running.iter().any(|running| running.left == 0 && running.chunk.is_some());
-            if can_write || in_memory >= CHUNKS {
+            let in_memory = || self.running.iter().filter(|running| running.chunk.is_some());
+            let rows: usize = in_memory().map(|running| running.answers.len()).sum();
+            let is_enough = in_memory().count() >= CHUNKS && rows >= 2 * WINDOW;
+            if is_enough || in_memory().any(|running| running.left == 0) {
                 return Ok(());
             }
             let Some(chunk) = self.waiting.next().transpose()? else { return Ok(()) };

@@ -164,6 +164,7 @@ mod tests {
         };
         for &setting in Setting::ALL {
             let expected = match setting {
+                Setting::Columns => "--column".to_owned(),
                 Setting::Labels => "--label".to_owned(),
                 Setting::Tier => "--isa".to_owned(),
                 setting => dashed(&format!("{setting:?}")),

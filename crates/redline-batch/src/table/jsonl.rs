@@ -132,7 +132,10 @@ impl Line {
     fn parse(line: &[u8]) -> Self {
         match serde_json::from_slice::<Fields>(line) {
             Ok(Fields(fields)) => Self::Object(fields),
-            Err(error) => Self::Damaged(format!("the line is no JSON object: {error}")),
+            Err(error) => {
+                let reason = error.to_string().replace(" at line 1 column ", " at column ");
+                Self::Damaged(format!("the line is no JSON object: {reason}"))
+            }
         }
     }
 

@@ -379,6 +379,7 @@ def test_a_closed_engine_says_so():
 def test_ctrl_c_reaches_a_call_that_waits():
     script = """if True:
         import json, os, signal, sys, threading, time, redline
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         engine = redline.Engine("demo")
         fields = {"query": "a", "items": json.load(sys.stdin), "label_token_ids": [5]}
         ticket = engine._engine.submit("score", json.dumps(fields))

@@ -164,7 +164,8 @@ def test_workers_that_are_killed_are_replaced(words, tmp_path):
 
 
 INTERRUPTED = """
-import sys, redline
+import signal, sys, redline
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with redline.Engine("demo", threads=1) as engine:
     asked = dict(kind="embed", inputs=sys.argv[1], output=sys.argv[2], pooling="mean", rows_per_file=20)
     try:

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use redline_batch::{
-    BatchError, BatchModel, BatchPlaces, BatchProgress, BatchSummary, Json, Shard, TableRequest,
-};
+use redline_batch::{BatchError, BatchPlaces, BatchProgress, BatchSummary, Json, Shard, TableRequest};
 use redline_engine::EngineError;
 use redline_weights::Disk;
 use serde::{Deserialize, Serialize};
@@ -93,7 +91,7 @@ pub(crate) fn files(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
                 report.show(move |py| to_python(py, &Progress { rows, before, all, failed }));
             }
         };
-        let done = redline_batch::run(&line.request(), &places, model(loaded), &mut watch, cancel)?;
+        let done = redline_batch::run(&line.request(), &places, loaded.chat_model(), &mut watch, cancel)?;
         let BatchSummary { rows, answered, failed, done, files, manifest } = done;
         let all_failed = manifest.as_ref().map(|(_, failed)| *failed);
         let manifest = manifest.map(|(path, _)| path.display().to_string());
@@ -106,13 +104,9 @@ pub(crate) fn files(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
 pub(crate) fn rows(loaded: Arc<Loaded>, json: &str, table: Vec<u8>) -> Result<Ticket, Fault> {
     let line: Line = parse(json, Class::Request)?;
     Ticket::compute(loaded, move |loaded, cancel, _| {
-        let answered = redline_batch::answer_rows(&line.request(), table, model(loaded), cancel)?;
+        let answered = redline_batch::answer_rows(&line.request(), table, loaded.chat_model(), cancel)?;
         Ok(Box::new(move |py: Python<'_>, _: &Loaded| Ok(PyBytes::new(py, &answered).into_any().unbind())))
     })
-}
-
-fn model(loaded: &Loaded) -> BatchModel<'_> {
-    BatchModel { model: &loaded.model, chat: &loaded.chat, frames: loaded.frames.as_ref() }
 }
 
 impl From<BatchError> for Fault {

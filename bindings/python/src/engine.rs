@@ -8,7 +8,7 @@ use std::{mem, process, thread};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use redline_api::{Chat, ChatFrames, LoadedModel};
+use redline_api::{Chat, ChatFrames, ChatModel, LoadedModel};
 use redline_engine::EngineError;
 
 use crate::batch;
@@ -30,6 +30,11 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// The model with its chat template.
+    pub(crate) fn chat_model(&self) -> ChatModel<'_> {
+        ChatModel { model: &self.model, chat: &self.chat, frames: self.frames.as_ref() }
+    }
+
     /// Refuses calls in a process that was forked after the model was loaded.
     pub(crate) fn check_process(&self) -> Result<(), Fault> {
         if self.process == process::id() {

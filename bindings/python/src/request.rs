@@ -1,20 +1,15 @@
 //! Requests of every kind: from JSON to the engine, and from its outcome to Python.
 
 use std::convert::Infallible;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 use pythonize::pythonize;
-use redline_api::generate::{GenerateDefaults, RequestEcho};
+use redline_api::generate::RequestEcho;
 use redline_api::{classify, diffuse, embed, generate, perplexity, rerank, score};
-use redline_engine::{
-    Cancel, ClassifyRequest, DiffuseRequest, EmbedRequest, EncodeOutcome, FinishReason, GeneratedPiece,
-    JudgeOptions, PerplexityRequest, Prompt, RerankRequest, ScoreOutcome, ScoreRequest,
-};
-use redline_wire::{
-    AdapterNames, ClassifyLine, DiffuseLine, EmbedLine, GenerateLine, RerankLine, ScoreLine, TextOrIds,
-};
+use redline_engine::{Cancel, EncodeOutcome, FinishReason, GeneratedPiece, PerplexityRequest, ScoreOutcome};
+use redline_wire::{AdapterNames, TextOrIds};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -24,14 +19,8 @@ use crate::ticket::Ticket;
 
 /// Reads JSON. An error names the argument.
 pub(crate) fn parse<T: DeserializeOwned>(json: &str, class: Class) -> Result<T, Fault> {
-    let mut deserializer = serde_json::Deserializer::from_str(json);
-    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let message = error.inner().to_string();
-        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(fact, _)| fact);
-        let place = if path == "." { String::new() } else { format!("`{path}`: ") };
-        Fault::new(class, format!("{place}{message}"), "`help(redline.Engine)` explains the arguments")
-    })
+    redline_wire::parse(json)
+        .map_err(|bad| Fault::new(class, bad.to_string(), "`help(redline.Engine)` explains the arguments"))
 }
 
 /// Submits the request of `json`, of a kind with the name of its method.
@@ -76,11 +65,7 @@ fn no_piece(_: Python<'_>, never: Infallible) -> PyResult<Py<PyAny>> {
 }
 
 fn score_with(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<ScoreOutcome>) -> Result<Ticket, Fault> {
-    let mut line: ScoreLine = parse(json, Class::Request)?;
-    let keys = line.take_chat_keys();
-    let query = loaded.chat.prompt("query", line.query.take(), keys)?;
-    let defaults = ScoreRequest::new(Prompt::Text(String::new()), Vec::new(), Vec::new());
-    let request = score::request(line, query, &defaults)?;
+    let request = loaded.chat_model().score(parse(json, Class::Request)?)?;
     let ticket = loaded.model.engine.submit_score(request, &Cancel::new())?;
     Ok(Ticket::receive(loaded, ticket, answer, no_piece))
 }
@@ -108,53 +93,28 @@ fn score_array(py: Python<'_>, outcome: ScoreOutcome) -> PyResult<Py<PyAny>> {
     array(py, values, [rows, width])
 }
 
-/// The options with the model's chat template around the instruction, if prompts are formatted.
-fn framed(loaded: &Loaded, options: JudgeOptions, instruction: &str) -> Result<JudgeOptions, Fault> {
-    match &loaded.frames {
-        Some(frames) => {
-            let mut frames = frames.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(frames.apply(options, instruction)?)
-        }
-        None => Ok(options),
-    }
-}
-
 fn submit_classify(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
-    let line: ClassifyLine = parse(json, Class::Request)?;
-    let mut request = classify::request(line, &ClassifyRequest::new(Vec::new(), Vec::new()));
-    if loaded.model.engine.info().classes.is_none() {
-        request.options = framed(&loaded, request.options, ClassifyRequest::INSTRUCTION)?;
-    }
+    let request = loaded.chat_model().classify(parse(json, Class::Request)?)?;
     let ticket = loaded.model.engine.submit_classify(request, &Cancel::new())?;
     let answer: OfOutcome<_> = |py, loaded, outcome| to_python(py, &classify::answer(&loaded.model, outcome));
     Ok(Ticket::receive(loaded, ticket, answer, no_piece))
 }
 
 fn submit_rerank(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
-    let line: RerankLine = parse(json, Class::Request)?;
-    let mut request = rerank::request(line, &RerankRequest::new(String::new(), Vec::new()))?;
-    if loaded.model.engine.info().classes.is_none() {
-        request.options = framed(&loaded, request.options, RerankRequest::INSTRUCTION)?;
-    }
+    let request = loaded.chat_model().rerank(parse(json, Class::Request)?)?;
     let ticket = loaded.model.engine.submit_rerank(request, &Cancel::new())?;
     let answer: OfOutcome<_> = |py, loaded, outcome| to_python(py, &rerank::answer(&loaded.model, outcome));
     Ok(Ticket::receive(loaded, ticket, answer, no_piece))
 }
 
 fn embed_with(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<EncodeOutcome>) -> Result<Ticket, Fault> {
-    let line: EmbedLine = parse(json, Class::Request)?;
-    let request = embed::request(line, &EmbedRequest::new(Vec::new()));
+    let request = loaded.chat_model().embed(parse(json, Class::Request)?);
     let ticket = loaded.model.engine.submit_embed(request, &Cancel::new())?;
     Ok(Ticket::receive(loaded, ticket, answer, no_piece))
 }
 
 fn submit_generate(loaded: Arc<Loaded>, json: &str, streams: bool) -> Result<Ticket, Fault> {
-    let mut line: GenerateLine = parse(json, Class::Request)?;
-    let keys = line.take_chat_keys();
-    let prompt = loaded.chat.prompt("prompt", line.prompt.take(), keys)?;
-    let mut request = generate::request(line, prompt, &GenerateDefaults::default());
-    let engine = &loaded.model.engine;
-    request.stop_ids.extend(loaded.chat.stop_id(&request.prompt, request.ignore_eos, engine));
+    let request = loaded.chat_model().generate(parse(json, Class::Request)?)?;
     if let Some(best_of) = request.best_of.filter(|best_of| streams && *best_of > request.n) {
         return Err(Fault::new(
             Class::Request,
@@ -163,7 +123,7 @@ fn submit_generate(loaded: Arc<Loaded>, json: &str, streams: bool) -> Result<Tic
         ));
     }
     let echo = RequestEcho::of(&request);
-    let ticket = engine.submit_generate(request, &Cancel::new())?;
+    let ticket = loaded.model.engine.submit_generate(request, &Cancel::new())?;
     let ticket = if streams { ticket } else { ticket.outcome_only() };
     let answer = move |py: Python<'_>, loaded: &Loaded, outcome| {
         to_python(py, &generate::answer(&loaded.model, echo, outcome))
@@ -192,15 +152,9 @@ impl PieceOfText {
 }
 
 fn submit_diffuse(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
-    let mut line: DiffuseLine = parse(json, Class::Request)?;
-    let keys = line.take_chat_keys();
-    let prompt = loaded.chat.prompt("prompt", line.prompt.take(), keys)?;
-    let defaults = DiffuseRequest::new(Prompt::Text(String::new()), diffuse::MAX_NEW_TOKENS);
-    let mut request = diffuse::request(line, prompt, &defaults);
-    let engine = &loaded.model.engine;
-    request.stop_ids.extend(loaded.chat.stop_id(&request.prompt, request.ignore_eos, engine));
+    let request = loaded.chat_model().diffuse(parse(json, Class::Request)?)?;
     let echo = diffuse::RequestEcho::of(&request, true);
-    let ticket = engine.submit_diffuse(request, &Cancel::new())?.outcome_only();
+    let ticket = loaded.model.engine.submit_diffuse(request, &Cancel::new())?.outcome_only();
     let answer = move |py: Python<'_>, loaded: &Loaded, outcome| {
         to_python(py, &diffuse::answer(&loaded.model, echo, &outcome))
     };

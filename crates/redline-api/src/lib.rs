@@ -8,6 +8,7 @@
 
 mod adapter;
 mod chat;
+mod chat_model;
 pub mod classify;
 mod cost;
 pub mod diffuse;
@@ -25,6 +26,7 @@ pub mod tokenize;
 
 pub use adapter::adapters;
 pub use chat::{Chat, ChatOptions};
+pub use chat_model::ChatModel;
 pub use error::ApiError;
 pub use judge::ChatFrames;
 pub use model::LoadedModel;

@@ -20,7 +20,7 @@ mod work;
 
 pub use error::BatchError;
 pub use json::Json;
-pub use kind::{BatchModel, kinds};
+pub use kind::kinds;
 pub use request::{ROWS_PER_FILE, TableRequest};
 pub use run::{BatchProgress, BatchSummary, answer_rows, run};
 pub use table::formats;

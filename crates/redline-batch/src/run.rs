@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use redline_api::ApiError;
+use redline_api::{ApiError, ChatModel};
 use redline_engine::{Cancel, EngineError};
 
 use crate::cell::{Cell, Column, Holds};
 use crate::error::BatchError;
 use crate::json::Json;
-use crate::kind::{self, BatchModel, ERROR, Kind, Refusal, RowRequest};
+use crate::kind::{self, ERROR, Kind, Refusal, RowRequest};
 use crate::request::{RowRequests, TableRequest};
 use crate::table::{OpenTable, Parts, Rows, Shape, Table, guarded};
 use crate::work::{BatchPlaces, Finish, Part, Work, read_inputs};
@@ -73,7 +73,7 @@ pub struct BatchSummary {
 pub fn run(
     request: &TableRequest,
     places: &BatchPlaces,
-    on: BatchModel<'_>,
+    on: ChatModel<'_>,
     watch: &mut dyn FnMut(BatchProgress),
     cancel: &Cancel,
 ) -> Result<BatchSummary, BatchError> {
@@ -127,7 +127,7 @@ pub fn run(
 pub fn answer_rows(
     request: &TableRequest,
     table: Vec<u8>,
-    on: BatchModel<'_>,
+    on: ChatModel<'_>,
     cancel: &Cancel,
 ) -> Result<Vec<u8>, BatchError> {
     let kind = kind::named(&request.kind)?;
@@ -232,19 +232,18 @@ fn check_type(kind: &dyn Kind, key: &str, name: &str, table: &dyn Table) -> Resu
 /// wrong with every row, unless one of the first rows can be answered.
 fn try_out(
     kind: &dyn Kind,
-    on: BatchModel<'_>,
+    on: ChatModel<'_>,
     reading: &Reading<'_>,
     cancel: &Cancel,
 ) -> Result<(), BatchError> {
     let Some(trial) = reading.requests.trial(kind) else { return Ok(()) };
     let Err(wrong) = answer_one(kind, on, trial, cancel)? else { return Ok(()) };
-    let first = rows_of(reading.input).min(TRIED);
-    let group = reading.input.table.groups().iter().position(|rows| *rows > 0).unwrap_or(0);
-    let first = first.min(reading.input.table.groups().get(group).copied().unwrap_or(0));
-    let rows = std::iter::once(0..first).collect();
     let table = &reading.input.table;
+    let mut groups = table.groups().iter().enumerate();
+    let Some((group, rows)) = groups.find(|(_, rows)| **rows > 0) else { return Ok(()) };
+    let ranges = std::iter::once(0..TRIED.min(*rows)).collect();
     let first = guarded(&reading.input.path, || {
-        table.read(group, rows, reading.read.as_deref())?.collect::<Result<Vec<_>, _>>()
+        table.read(group, ranges, reading.read.as_deref())?.collect::<Result<Vec<_>, _>>()
     })?;
     for rows in first {
         for row in 0..rows.len() {
@@ -271,18 +270,17 @@ fn try_out(
 /// Waits for the answer to a request. The inner error is that of the request.
 fn answer_one(
     kind: &dyn Kind,
-    on: BatchModel<'_>,
+    on: ChatModel<'_>,
     request: RowRequest,
     cancel: &Cancel,
 ) -> Result<Result<(), ApiError>, BatchError> {
-    let (line, has_list, stop) = (request.line, request.has_list, Cancel::new());
+    let stop = Cancel::new();
     let answer = loop {
         let (send, answer) = channel();
         let done = Box::new(move |outcome: Result<Vec<Cell>, EngineError>| {
             let _ = send.send(outcome);
         });
-        let request = RowRequest { line: line.clone(), has_list };
-        match kind.begin(on, request, &stop, done) {
+        match kind.begin(on, request.clone(), &stop, done) {
             Ok(()) => break answer,
             // Others have filled the queue.
             Err(ApiError::Engine(EngineError::QueueFull { .. })) if !cancel.is_cancelled() => {
@@ -384,7 +382,7 @@ type Write<'w> = &'w mut dyn FnMut(Chunk<'_>, Vec<Option<RowAnswer>>) -> Result<
 /// Keeps the engine busy with the rows of chunks.
 struct Runner<'a> {
     kind: &'a dyn Kind,
-    on: BatchModel<'a>,
+    on: ChatModel<'a>,
     /// Chunks that were not begun, in their order.
     waiting: Box<dyn Iterator<Item = Result<Chunk<'a>, BatchError>> + 'a>,
     running: VecDeque<Running<'a>>,
@@ -410,7 +408,7 @@ impl Drop for Runner<'_> {
 impl<'a> Runner<'a> {
     fn new(
         kind: &'a dyn Kind,
-        on: BatchModel<'a>,
+        on: ChatModel<'a>,
         waiting: Box<dyn Iterator<Item = Result<Chunk<'a>, BatchError>> + 'a>,
         cancel: &'a Cancel,
     ) -> Self {

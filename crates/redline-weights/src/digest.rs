@@ -30,6 +30,16 @@ impl Sha256Hasher {
 }
 
 impl Sha256Digest {
+    /// The digest that consists of these bytes.
+    pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+
     /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest as _, Sha256};
 
 use crate::checksum::Hash;
+use crate::digest::Sha256Digest;
 use crate::disk::Disk;
 use crate::file::open_if_regular;
 use crate::whole::{is_partial_of, write_private_file_unsynced};
@@ -39,13 +40,7 @@ pub struct PageKey([u8; 32]);
 impl PageKey {
     /// The key of no tokens, for keys and values that were computed with what these texts say.
     pub fn root(texts: &[&str]) -> Self {
-        let mut hash = Sha256::new();
-        for text in texts {
-            // Each text is preceded by its length, so that different lists never hash the same bytes.
-            hash.update((text.len() as u64).to_le_bytes());
-            hash.update(text.as_bytes());
-        }
-        Self(hash.finalize().into())
+        Self(Sha256Digest::of_texts(texts).bytes())
     }
 
     /// Parses 64 lower-case digits.
@@ -74,7 +69,7 @@ impl PageKey {
 
 impl fmt::Display for PageKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        Sha256Digest::from_bytes(self.0).fmt(f)
     }
 }
 

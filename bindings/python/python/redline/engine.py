@@ -249,15 +249,13 @@ class Engine:
             A dictionary, with the numbers of tokens in ``usage``, and details such as log-probabilities, the reasons of items that
             failed, and times in ``meta``.
         """
-        if kind not in _KINDS:
-            raise RequestError(f"no request is called {kind!r}", f"one of {', '.join(_KINDS)}")
+        _check_kind(kind)
         answer: dict[str, Any] = self._answer(kind, fields)
         return answer
 
     async def answer_async(self, kind: str, **fields: Any) -> dict[str, Any]:
         """As :meth:`answer`, awaited. Requests that wait together run in common passes."""
-        if kind not in _KINDS:
-            raise RequestError(f"no request is called {kind!r}", f"one of {', '.join(_KINDS)}")
+        _check_kind(kind)
         answer: dict[str, Any] = await self._answer_async(kind, fields)
         return answer
 
@@ -414,6 +412,11 @@ class Engine:
             ticket.cancel()
             raise
         return ticket.wait()
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in _KINDS:
+        raise RequestError(f"no request is called {kind!r}", f"one of {', '.join(_KINDS)}")
 
 
 def _score_fields(

@@ -17,9 +17,10 @@ __all__ = ["Classifier", "Embedder"]
 class _Model(BaseEstimator):
     """Loads its model once, when it is first needed. Copies and pickles load their own."""
 
-    model: str
-    engine: Mapping[str, Any] | None
-    request: Mapping[str, Any] | None
+    def __init__(self, model: str, *, engine: Mapping[str, Any] | None = None, request: Mapping[str, Any] | None = None) -> None:
+        self.model = model
+        self.engine = engine
+        self.request = request
 
     def _loaded(self) -> Engine:
         key = (self.model, dict(self.engine or {}))
@@ -41,11 +42,6 @@ class Classifier(ClassifierMixin, _Model):
         engine: further arguments of ``redline.Engine``.
         request: options of ``redline.Engine.classify``, such as ``template`` and ``calibrate``.
     """
-
-    def __init__(self, model: str, *, engine: Mapping[str, Any] | None = None, request: Mapping[str, Any] | None = None) -> None:
-        self.model = model
-        self.engine = engine
-        self.request = request
 
     def fit(self, X: Sequence[str], y: Sequence[str]) -> Classifier:
         """Takes the classes from ``y``. Nothing is trained, so the texts are not used."""
@@ -71,11 +67,6 @@ class Embedder(TransformerMixin, _Model):
         engine: further arguments of ``redline.Engine``.
         request: options of ``redline.Engine.embed``, such as ``pooling`` and ``dimensions``.
     """
-
-    def __init__(self, model: str, *, engine: Mapping[str, Any] | None = None, request: Mapping[str, Any] | None = None) -> None:
-        self.model = model
-        self.engine = engine
-        self.request = request
 
     def fit(self, X: Sequence[str], y: object = None) -> Embedder:
         """Does nothing: there is nothing to learn."""

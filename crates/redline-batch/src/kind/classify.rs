@@ -1,10 +1,9 @@
 //! `classify`: the probability of each class for a text.
 
-use redline_api::{ApiError, classify};
-use redline_engine::{Cancel, ClassifyOutcome, ClassifyRequest, Label};
-use redline_wire::ClassifyLine;
+use redline_api::{ApiError, ChatModel};
+use redline_engine::{Cancel, ClassifyOutcome, Label};
 
-use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, framed, parse};
+use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
 use crate::cell::{Cell, Holds};
 
 /// Classifies the text of a row.
@@ -32,16 +31,8 @@ impl Kind for Classify {
         ]
     }
 
-    fn begin(
-        &self,
-        on: BatchModel<'_>,
-        row: RowRequest,
-        cancel: &Cancel,
-        done: Done,
-    ) -> Result<(), ApiError> {
-        let line: ClassifyLine = parse(&row.line)?;
-        let mut request = classify::request(line, &ClassifyRequest::new(Vec::new(), Vec::new()));
-        request.options = framed(on, request.options, ClassifyRequest::INSTRUCTION)?;
+    fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
+        let request = on.classify(parse(&row.line)?)?;
         let ticket = on.model.engine.submit_classify(request, cancel)?;
         deliver(ticket, done, cells);
         Ok(())

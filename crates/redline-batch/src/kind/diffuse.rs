@@ -1,11 +1,10 @@
 //! `diffuse`: the masks of a prompt, and those after it, filled.
 
-use redline_api::{ApiError, diffuse};
-use redline_engine::{Cancel, DiffuseRequest, Prompt};
-use redline_wire::DiffuseLine;
+use redline_api::{ApiError, ChatModel};
+use redline_engine::Cancel;
 
 use super::generate::{PROMPT, columns};
-use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
 use crate::cell::{Cell, Holds};
 
 /// Fills the masks of a row.
@@ -32,21 +31,9 @@ impl Kind for Diffuse {
         true
     }
 
-    fn begin(
-        &self,
-        on: BatchModel<'_>,
-        row: RowRequest,
-        cancel: &Cancel,
-        done: Done,
-    ) -> Result<(), ApiError> {
-        let mut line: DiffuseLine = parse(&row.line)?;
-        let keys = line.take_chat_keys();
-        let prompt = on.chat.prompt("prompt", line.prompt.take(), keys)?;
-        let defaults = DiffuseRequest::new(Prompt::Text(String::new()), diffuse::MAX_NEW_TOKENS);
-        let mut request = diffuse::request(line, prompt, &defaults);
-        let engine = &on.model.engine;
-        request.stop_ids.extend(on.chat.stop_id(&request.prompt, request.ignore_eos, engine));
-        let ticket = engine.submit_diffuse(request, cancel)?.outcome_only();
+    fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
+        let request = on.diffuse(parse(&row.line)?)?;
+        let ticket = on.model.engine.submit_diffuse(request, cancel)?.outcome_only();
         deliver(ticket, done, |outcome| {
             vec![
                 Cell::Text(outcome.text),

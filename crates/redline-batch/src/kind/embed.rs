@@ -1,10 +1,9 @@
 //! `embed`: a vector for a text.
 
-use redline_api::{ApiError, embed};
-use redline_engine::{Cancel, EmbedRequest};
-use redline_wire::EmbedLine;
+use redline_api::{ApiError, ChatModel};
+use redline_engine::Cancel;
 
-use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
 use crate::cell::{Cell, Holds};
 
 /// Embeds the text of a row.
@@ -27,15 +26,8 @@ impl Kind for Embed {
         vec![("embedding", Holds::Numbers), ("prompt_tokens", Holds::Count)]
     }
 
-    fn begin(
-        &self,
-        on: BatchModel<'_>,
-        row: RowRequest,
-        cancel: &Cancel,
-        done: Done,
-    ) -> Result<(), ApiError> {
-        let line: EmbedLine = parse(&row.line)?;
-        let request = embed::request(line, &EmbedRequest::new(Vec::new()));
+    fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
+        let request = on.embed(parse(&row.line)?);
         let ticket = on.model.engine.submit_embed(request, cancel)?;
         deliver(ticket, done, |outcome| match outcome.texts.into_iter().next() {
             Some(text) => vec![Cell::Numbers(text.values), Cell::Count(text.prompt_tokens)],

@@ -1,11 +1,9 @@
 //! `generate`: the continuation of a prompt.
 
-use redline_api::ApiError;
-use redline_api::generate::{self, GenerateDefaults};
+use redline_api::{ApiError, ChatModel};
 use redline_engine::Cancel;
-use redline_wire::GenerateLine;
 
-use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
 use crate::cell::{Cell, Holds};
 
 /// Continues the prompt of a row.
@@ -36,20 +34,9 @@ impl Kind for Generate {
         true
     }
 
-    fn begin(
-        &self,
-        on: BatchModel<'_>,
-        row: RowRequest,
-        cancel: &Cancel,
-        done: Done,
-    ) -> Result<(), ApiError> {
-        let mut line: GenerateLine = parse(&row.line)?;
-        let keys = line.take_chat_keys();
-        let prompt = on.chat.prompt("prompt", line.prompt.take(), keys)?;
-        let mut request = generate::request(line, prompt, &GenerateDefaults::default());
-        let engine = &on.model.engine;
-        request.stop_ids.extend(on.chat.stop_id(&request.prompt, request.ignore_eos, engine));
-        let ticket = engine.submit_generate(request, cancel)?.outcome_only();
+    fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
+        let request = on.generate(parse(&row.line)?)?;
+        let ticket = on.model.engine.submit_generate(request, cancel)?.outcome_only();
         deliver(ticket, done, |outcome| {
             vec![
                 Cell::Text(outcome.text),

@@ -7,10 +7,8 @@ mod generate;
 mod rerank;
 mod score;
 
-use std::sync::{Mutex, PoisonError};
-
-use redline_api::{ApiError, Chat, ChatFrames, LoadedModel};
-use redline_engine::{Cancel, EngineError, Event, JudgeOptions, Ticket};
+use redline_api::{ApiError, ChatModel};
+use redline_engine::{Cancel, EngineError, Event, Ticket};
 use serde::de::DeserializeOwned;
 
 use crate::cell::{Cell, Holds};
@@ -43,17 +41,6 @@ pub(crate) fn named(name: &str) -> Result<&'static dyn Kind, BatchError> {
     })
 }
 
-/// A loaded model, with its chat template.
-#[derive(Clone, Copy)]
-pub struct BatchModel<'a> {
-    /// The model.
-    pub model: &'a LoadedModel,
-    /// The template, and whether it formats prompts.
-    pub chat: &'a Chat,
-    /// The template around the instructions of `classify` and `rerank`, if prompts are formatted.
-    pub frames: Option<&'a Mutex<ChatFrames>>,
-}
-
 /// Receives the values of an answer, in the order of the kind's columns, on the engine's thread.
 pub(crate) type Done = Box<dyn FnOnce(Result<Vec<Cell>, EngineError>) + Send>;
 
@@ -81,6 +68,7 @@ impl TextKey {
 }
 
 /// The request of a row.
+#[derive(Clone)]
 pub(crate) struct RowRequest {
     /// A line of JSON.
     pub(crate) line: String,
@@ -128,8 +116,7 @@ pub(crate) trait Kind: Sync {
     }
 
     /// Begins the request of a row, which `cancel` ends.
-    fn begin(&self, on: BatchModel<'_>, row: RowRequest, cancel: &Cancel, done: Done)
-    -> Result<(), ApiError>;
+    fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError>;
 }
 
 /// Why a request was not begun.
@@ -151,13 +138,9 @@ impl From<ApiError> for Refusal {
 
 /// Reads a request. An error names the key.
 fn parse<T: DeserializeOwned>(line: &str) -> Result<T, ApiError> {
-    let mut deserializer = serde_json::Deserializer::from_str(line);
-    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let place = if path == "." { String::new() } else { format!("`{path}`: ") };
-        let message = error.inner().to_string();
-        let fact = message.rsplit_once(" at line ").map_or(message.as_str(), |(fact, _)| fact);
-        ApiError::Field { param: path, fact: format!("{place}{fact}"), hint: None }
+    redline_wire::parse(line).map_err(|bad| {
+        let fact = bad.to_string();
+        ApiError::Field { param: bad.path, fact, hint: None }
     })
 }
 
@@ -175,12 +158,4 @@ fn deliver<O: Send + 'static, P: 'static>(
             done(outcome.map(cells));
         }
     });
-}
-
-/// The options with the model's chat template around the instruction, if prompts are formatted and the model has no classes of its own.
-fn framed(on: BatchModel<'_>, options: JudgeOptions, instruction: &str) -> Result<JudgeOptions, ApiError> {
-    match on.frames.filter(|_| on.model.engine.info().classes.is_none()) {
-        Some(frames) => frames.lock().unwrap_or_else(PoisonError::into_inner).apply(options, instruction),
-        None => Ok(options),
-    }
 }

@@ -1,10 +1,9 @@
 //! `rerank`: how relevant a document, or each of several, is to a query.
 
-use redline_api::{ApiError, rerank};
-use redline_engine::{Cancel, RerankRequest};
-use redline_wire::RerankLine;
+use redline_api::{ApiError, ChatModel};
+use redline_engine::Cancel;
 
-use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, framed, parse};
+use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
 use crate::cell::{Cell, Holds};
 
 /// Rates the document of a row, or its documents in their order.
@@ -37,17 +36,9 @@ impl Kind for Rerank {
         ]
     }
 
-    fn begin(
-        &self,
-        on: BatchModel<'_>,
-        row: RowRequest,
-        cancel: &Cancel,
-        done: Done,
-    ) -> Result<(), ApiError> {
+    fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
         let lists = row.has_list;
-        let line: RerankLine = parse(&row.line)?;
-        let mut request = rerank::request(line, &RerankRequest::new(String::new(), Vec::new()))?;
-        request.options = framed(on, request.options, RerankRequest::INSTRUCTION)?;
+        let request = on.rerank(parse(&row.line)?)?;
         let ticket = on.model.engine.submit_rerank(request, cancel)?;
         deliver(ticket, done, move |outcome| {
             let mut ranked: Vec<_> = outcome.results.into_iter().flatten().collect();

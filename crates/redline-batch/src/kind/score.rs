@@ -1,10 +1,9 @@
 //! `score`: the probability of each label as the next token after query and item.
 
-use redline_api::{ApiError, score};
-use redline_engine::{Cancel, Prompt, ScoreRequest};
-use redline_wire::ScoreLine;
+use redline_api::{ApiError, ChatModel};
+use redline_engine::Cancel;
 
-use super::{BatchModel, Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
 use crate::cell::{Cell, Holds};
 
 /// Scores the item of a row, or its items.
@@ -35,19 +34,9 @@ impl Kind for Score {
         vec![("scores", if lists { Holds::Lists } else { Holds::Numbers }), ("prompt_tokens", Holds::Count)]
     }
 
-    fn begin(
-        &self,
-        on: BatchModel<'_>,
-        row: RowRequest,
-        cancel: &Cancel,
-        done: Done,
-    ) -> Result<(), ApiError> {
+    fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
         let lists = row.has_list;
-        let mut line: ScoreLine = parse(&row.line)?;
-        let keys = line.take_chat_keys();
-        let query = on.chat.prompt("query", line.query.take(), keys)?;
-        let defaults = ScoreRequest::new(Prompt::Text(String::new()), Vec::new(), Vec::new());
-        let request = score::request(line, query, &defaults)?;
+        let request = on.score(parse(&row.line)?)?;
         let ticket = on.model.engine.submit_score(request, cancel)?;
         deliver(ticket, done, move |outcome| {
             let mut scores = outcome.items.into_iter().flatten().map(|item| item.scores);

@@ -8,6 +8,7 @@ mod shard;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use redline_api::ChatModel;
 use redline_engine::Cancel;
 use redline_weights::{Disk, write_file_on};
 
@@ -17,7 +18,7 @@ use self::plan::{Fixed, Plan};
 use self::shard::Claim;
 pub use self::shard::{BadShard, Shard};
 use crate::error::BatchError;
-use crate::kind::{BatchModel, Kind};
+use crate::kind::Kind;
 use crate::request::TableRequest;
 
 /// The directory, inside that of the results, with what workers tell each other. Readers of tables skip names with an underscore.
@@ -66,7 +67,7 @@ impl<'a> Work<'a> {
         places: &BatchPlaces,
         request: &TableRequest,
         kind: &dyn Kind,
-        on: BatchModel<'_>,
+        on: ChatModel<'_>,
         inputs: &'a [Input],
     ) -> Result<Self, BatchError> {
         let BatchPlaces { output, shard, disk, .. } = places;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use redline_api::ApiError;
+use redline_api::{ApiError, ChatModel};
 use redline_weights::{Disk, Sha256Digest, write_new_file_on};
 use serde::Serialize;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::inputs::Input;
 use crate::error::BatchError;
 use crate::json::Json;
-use crate::kind::{BatchModel, Kind};
+use crate::kind::Kind;
 use crate::request::TableRequest;
 
 /// The form of plan and manifest.
@@ -76,7 +76,7 @@ impl Fixed {
     pub(super) fn new(
         request: &TableRequest,
         kind: &dyn Kind,
-        on: BatchModel<'_>,
+        on: ChatModel<'_>,
         inputs: &[Input],
     ) -> Result<Self, BatchError> {
         let info = on.model.engine.info();

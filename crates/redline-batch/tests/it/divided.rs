@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use redline_batch::{BatchError, BatchModel, BatchPlaces, BatchProgress, Shard, TableRequest, run};
+use redline_api::ChatModel;
+use redline_batch::{BatchError, BatchPlaces, BatchProgress, Shard, TableRequest, run};
 use redline_engine::Cancel;
 use redline_weights::{Disk, FileOperation};
 use serde_json::json;
@@ -197,7 +198,7 @@ fn a_full_queue_is_waited_for() {
     let folder = Folder::new();
     let input = table(&folder);
     let (small, chat) = loaded("demo", 2);
-    let on = BatchModel { model: &small, chat: &chat, frames: None };
+    let on = ChatModel { model: &small, chat: &chat, frames: None };
     let (one, other) = (places(&input, &folder.path("one")), places(&input, &folder.path("other")));
     run(&asked(), &one, on, &mut |_| (), &Cancel::new()).unwrap();
     answer(&asked(), &other).unwrap();

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
-use redline_api::{Chat, ChatOptions, LoadedModel};
-use redline_batch::{BatchError, BatchModel, BatchPlaces, BatchSummary, Json, Shard, TableRequest, run};
+use redline_api::{Chat, ChatModel, ChatOptions, LoadedModel};
+use redline_batch::{BatchError, BatchPlaces, BatchSummary, Json, Shard, TableRequest, run};
 use redline_demo::EMBEDDED;
 use redline_engine::{Cancel, Engine, Options, Source};
 use redline_weights::Disk;
@@ -17,11 +17,11 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// An embedded model with its template, loaded once.
-pub(crate) fn model(name: &str) -> BatchModel<'static> {
+pub(crate) fn model(name: &str) -> ChatModel<'static> {
     static MODELS: OnceLock<Vec<(LoadedModel, Chat)>> = OnceLock::new();
     let load = || EMBEDDED.iter().map(|embedded| loaded(embedded.name, 256)).collect();
     let (model, chat) = MODELS.get_or_init(load).iter().find(|(model, _)| model.name == name).unwrap();
-    BatchModel { model, chat, frames: None }
+    ChatModel { model, chat, frames: None }
 }
 
 /// An embedded model whose engine takes so many requests at a time.

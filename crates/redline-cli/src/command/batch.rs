@@ -7,10 +7,9 @@ use std::sync::Mutex;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use redline_api::{Chat, ChatFrames, ChatOptions, LoadedModel};
+use redline_api::{Chat, ChatFrames, ChatModel, ChatOptions, LoadedModel};
 use redline_batch::{
-    BatchError, BatchModel, BatchPlaces, BatchProgress, BatchSummary, Json, ROWS_PER_FILE, Shard,
-    TableRequest,
+    BatchError, BatchPlaces, BatchProgress, BatchSummary, Json, ROWS_PER_FILE, Shard, TableRequest,
 };
 use redline_weights::Disk;
 use serde::Serialize;
@@ -111,7 +110,7 @@ pub(super) fn run(args: &BatchArgs, context: &Context) -> Result<ExitCode, Failu
     let loaded = settings.load(&model, context.environment)?;
     let frames = args.chat.then(|| ChatFrames::new(chat.clone(), &loaded.engine)).transpose()?;
     let frames = frames.map(Mutex::new);
-    let on = BatchModel { model: &loaded, chat: &chat, frames: frames.as_ref() };
+    let on = ChatModel { model: &loaded, chat: &chat, frames: frames.as_ref() };
     let places = BatchPlaces {
         inputs: args.input.clone(),
         output: args.output.clone(),

@@ -7,9 +7,9 @@ use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 use pythonize::pythonize;
 use redline_api::generate::RequestEcho;
-use redline_api::{classify, diffuse, embed, generate, perplexity, rerank, score};
+use redline_api::{classify, diffuse, embed, generate, perplexity, receipt, rerank, score};
 use redline_engine::{Cancel, EncodeOutcome, FinishReason, GeneratedPiece, PerplexityRequest, ScoreOutcome};
-use redline_wire::{AdapterNames, TextOrIds};
+use redline_wire::{AdapterNames, ReceiptDocument, TextOrIds};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,7 @@ pub(crate) fn submit(loaded: Arc<Loaded>, kind: &str, json: &str) -> Result<Tick
         "stream" => submit_generate(loaded, json, true),
         "diffuse" => submit_diffuse(loaded, json),
         "perplexity" => begin_perplexity(loaded, json),
+        "verify" => begin_verification(loaded, json),
         _ => Err(Fault::new(Class::Request, format!("no request is called `{kind}`"), "this is a bug")),
     }
 }
@@ -122,6 +123,10 @@ fn submit_generate(loaded: Arc<Loaded>, json: &str, streams: bool) -> Result<Tic
             "call `Engine.generate`, or leave out `best_of`",
         ));
     }
+    if streams && request.receipt.is_some() {
+        let fact = "`receipt` is given for a stream, and a receipt is part of a whole answer".to_owned();
+        return Err(Fault::new(Class::Request, fact, "call `Engine.generate`"));
+    }
     let echo = RequestEcho::of(&request);
     let ticket = loaded.model.engine.submit_generate(request, &Cancel::new())?;
     let ticket = if streams { ticket } else { ticket.outcome_only() };
@@ -180,6 +185,21 @@ fn begin_perplexity(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
         Ok(Box::new(move |py: Python<'_>, loaded: &Loaded| {
             to_python(py, &perplexity::answer(&loaded.model, &outcome))
         }))
+    })
+}
+
+/// A receipt that is verified.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VerifyLine {
+    receipt: ReceiptDocument,
+}
+
+fn begin_verification(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
+    let VerifyLine { receipt: document } = parse(json, Class::Request)?;
+    Ticket::compute(loaded, move |loaded, cancel, _| {
+        let verified = receipt::verify(&loaded.model.engine, document, cancel)?;
+        Ok(Box::new(move |py: Python<'_>, _: &Loaded| to_python(py, &receipt::verdict(verified))))
     })
 }
 

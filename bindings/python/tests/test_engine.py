@@ -438,3 +438,26 @@ def test_the_guide_runs(tmp_path, monkeypatch):
     variables = {}
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), variables)
+
+
+def test_receipts_are_confirmed_or_told_what_is_wrong(engine):
+    answer = engine.answer("score", query=QUERY, items=ITEMS, label_token_ids=LABELS, receipt=True)
+    receipt = answer["receipt"]
+    assert receipt["rows"] == 3 and len(receipt["layers"]) == engine.info["layers"]
+    assert engine.verify(receipt) == {"confirmed": True}
+    # From the server or the command line, receipts come as text.
+    assert engine.verify(json.loads(json.dumps(receipt)))["confirmed"]
+    generated = engine.generate("In the beginning", 6, temperature=0.9, seed=4, receipt={"layers": [1]})
+    assert engine.verify(generated["receipt"])["confirmed"]
+    with redline.Engine("demo", isa="scalar", threads=1) as other:
+        assert other.verify(receipt)["confirmed"] and other.verify(generated["receipt"])["confirmed"]
+    receipt["layers"][2]["sha256"] = "0" * 64
+    verdict = engine.verify(receipt)
+    assert not verdict["confirmed"] and verdict["reason"] == "differs" and verdict["place"] == "layers[2] (layer 2)"
+    generated["receipt"]["request"]["sampling"]["temperature"] = 0.8
+    verdict = engine.verify(generated["receipt"])
+    assert (verdict["reason"], verdict["place"]) == ("changed", "request")
+    with pytest.raises(redline.RequestError, match="unknown field `more`"):
+        engine.verify({**receipt, "more": 1})
+    with pytest.raises(redline.RequestError, match="a receipt of layer 99"):
+        engine.generate("a", 1, receipt={"layers": [99]})

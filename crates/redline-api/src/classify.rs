@@ -4,7 +4,7 @@ use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, Ju
 use redline_wire::{ClassResult, Classification, ClassifyLine, Finite, SchemaVersion};
 
 use crate::adapter::adapters;
-use crate::{LoadedModel, cost, judge};
+use crate::{LoadedModel, cost, judge, receipt};
 
 /// Builds a request. Absent keys take their values from `defaults`, whose texts and salt are not used.
 pub fn request(line: ClassifyLine, defaults: &ClassifyRequest) -> ClassifyRequest {
@@ -24,6 +24,7 @@ pub fn request(line: ClassifyLine, defaults: &ClassifyRequest) -> ClassifyReques
             cache_salt: line.cache_salt.unwrap_or_default(),
             adapters: adapters(line.adapter, &from.adapters),
             timeout_s: line.timeout_s.or(from.timeout_s),
+            receipt: receipt::options(line.receipt),
             ..judge::framed(line.template, line.end, from)
         },
     }
@@ -54,6 +55,7 @@ pub fn answer(model: &LoadedModel, outcome: ClassifyOutcome) -> Classification {
         classes: names,
         usage: cost::usage(outcome.cost.usage),
         meta: judge::meta(model, outcome.class_token_ids, outcome.end_token_ids, outcome.cost),
+        receipt: receipt::attached(outcome.receipt),
     }
 }
 
@@ -75,6 +77,7 @@ mod tests {
         let flags = ClassifyRequest {
             threshold: Some(0.5),
             options: JudgeOptions {
+                receipt: None,
                 template: some("<s>{text}"),
                 add_special_tokens: false,
                 long_labels: LongLabels::Mean,
@@ -97,6 +100,7 @@ mod tests {
         let keys = ClassifyRequest {
             threshold: Some(0.25),
             options: JudgeOptions {
+                receipt: None,
                 template: some("{text}:"),
                 add_special_tokens: false,
                 long_labels: LongLabels::Bytes,

@@ -6,8 +6,8 @@ use redline_wire::{
     SchemaVersion, Usage,
 };
 
-use crate::LoadedModel;
 use crate::adapter::adapters;
+use crate::{LoadedModel, receipt};
 
 /// Default number of masks after the prompt.
 pub const MAX_NEW_TOKENS: usize = 128;
@@ -30,6 +30,7 @@ pub fn request(line: DiffuseLine, prompt: Prompt, defaults: &DiffuseRequest) -> 
         adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
         queueing: redline_engine::Queueing::default(),
+        receipt: receipt::options(line.receipt),
         ..defaults
     }
 }
@@ -94,6 +95,7 @@ pub fn answer(model: &LoadedModel, echo: RequestEcho, outcome: &DiffuseOutcome) 
             threads: model.threads(),
             seed: echo.seed,
         },
+        receipt: receipt::attached(outcome.receipt.clone()),
     }
 }
 

@@ -4,7 +4,7 @@ use redline_engine::{EmbedRequest, EncodeOutcome, Encoded, Prompt};
 use redline_wire::{EmbedLine, Embeddings, Finite, SchemaVersion};
 
 use crate::adapter::adapters;
-use crate::{LoadedModel, cost};
+use crate::{LoadedModel, cost, receipt};
 
 /// Builds a request. Absent keys take their values from `defaults`, whose texts, salt and queueing are not used.
 pub fn request(line: EmbedLine, defaults: &EmbedRequest) -> EmbedRequest {
@@ -17,13 +17,14 @@ pub fn request(line: EmbedLine, defaults: &EmbedRequest) -> EmbedRequest {
         cache_salt: line.cache_salt.unwrap_or_default(),
         adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
+        receipt: receipt::options(line.receipt),
         ..EmbedRequest::new(line.text.0.into_iter().map(Prompt::Text).collect())
     }
 }
 
 /// Builds the JSON document of the answer.
 pub fn answer(model: &LoadedModel, outcome: EncodeOutcome) -> Embeddings {
-    let EncodeOutcome { texts, cost } = outcome;
+    let EncodeOutcome { texts, cost, receipt } = outcome;
     Embeddings {
         object: "embeddings".to_owned(),
         schema: SchemaVersion,
@@ -33,6 +34,7 @@ pub fn answer(model: &LoadedModel, outcome: EncodeOutcome) -> Embeddings {
         embeddings: texts.into_iter().map(vector).collect(),
         usage: cost::usage(cost.usage),
         meta: cost::cost(model, cost),
+        receipt: receipt::attached(receipt),
     }
 }
 
@@ -65,6 +67,7 @@ mod tests {
         let bare = EmbedRequest { texts: texts(&["a"]), cache_salt: String::new(), ..flags.clone() };
         assert_eq!(line(r#"{"text":"a"}"#), format!("{bare:#?}"));
         let keys = EmbedRequest {
+            receipt: None,
             texts: texts(&["a", "b"]),
             pooling: Some(Pooling::First),
             normalise: Some(false),

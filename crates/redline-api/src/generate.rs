@@ -9,7 +9,7 @@ use redline_wire as wire;
 use redline_wire::{CompletionChoice, Finite, GenerateLine, GenerateMeta, SchemaVersion, TextCompletion};
 
 use crate::adapter::adapters;
-use crate::{LoadedModel, cost};
+use crate::{LoadedModel, cost, receipt};
 
 /// Values for the keys that a request leaves out.
 #[derive(Clone, Debug)]
@@ -166,6 +166,7 @@ pub fn request(line: GenerateLine, prompt: Prompt, defaults: &GenerateDefaults) 
         adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
         queueing: redline_engine::Queueing::default(),
+        receipt: receipt::options(line.receipt),
     }
 }
 
@@ -211,6 +212,7 @@ pub fn answer(model: &LoadedModel, echo: RequestEcho, mut outcome: GenerateOutco
             prefix_cache: outcome.prefix_cache.map(cost::prefix_cache),
             seed: echo.seed,
         },
+        receipt: receipt::attached(outcome.receipt),
     }
 }
 

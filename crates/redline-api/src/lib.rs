@@ -20,6 +20,7 @@ mod judge;
 mod model;
 pub mod perplexity;
 mod prompt;
+pub mod receipt;
 pub mod rerank;
 pub mod score;
 pub mod tokenize;

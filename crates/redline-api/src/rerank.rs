@@ -4,7 +4,7 @@ use redline_engine::{ItemError, JudgeOptions, Label, Ranked, RerankOutcome, Rera
 use redline_wire::{Finite, RerankLine, RerankResult, Reranking, SchemaVersion};
 
 use crate::adapter::adapters;
-use crate::{ApiError, LoadedModel, cost, judge};
+use crate::{ApiError, LoadedModel, cost, judge, receipt};
 
 /// Builds a request. Absent keys take their values from `defaults`, whose documents and salt are not used; an empty query there
 /// counts as absent.
@@ -28,6 +28,7 @@ pub fn request(line: RerankLine, defaults: &RerankRequest) -> Result<RerankReque
             cache_salt: line.cache_salt.unwrap_or_default(),
             adapters: adapters(line.adapter, &from.adapters),
             timeout_s: line.timeout_s.or(from.timeout_s),
+            receipt: receipt::options(line.receipt),
             ..judge::framed(line.template, line.end, from)
         },
     })
@@ -54,6 +55,7 @@ pub fn answer(model: &LoadedModel, outcome: RerankOutcome) -> Reranking {
         results: outcome.results.into_iter().map(result).collect(),
         usage: cost::usage(outcome.cost.usage),
         meta: judge::meta(model, outcome.label_token_ids, outcome.end_token_ids, outcome.cost),
+        receipt: receipt::attached(outcome.receipt),
     }
 }
 
@@ -86,6 +88,7 @@ mod tests {
             top_n: Some(1),
             threshold: Some(0.25),
             options: JudgeOptions {
+                receipt: None,
                 template: Some("{query}{document}".to_owned()),
                 add_special_tokens: true,
                 long_labels: LongLabels::Mean,

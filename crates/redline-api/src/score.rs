@@ -7,7 +7,7 @@ use redline_wire::{
 
 use crate::adapter::adapters;
 use crate::prompt::prompt;
-use crate::{ApiError, LoadedModel, cost};
+use crate::{ApiError, LoadedModel, cost, receipt};
 
 /// Builds a request for the query of a line. Absent keys take their values from `defaults`, whose query, items, labels of items and salt
 /// are not used.
@@ -45,6 +45,7 @@ pub fn request(line: ScoreLine, query: Prompt, defaults: &ScoreRequest) -> Resul
         adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
         queueing: redline_engine::Queueing::default(),
+        receipt: receipt::options(line.receipt),
     })
 }
 
@@ -57,7 +58,8 @@ fn labels_of_item(labels: Vec<TextOrLabelIds>) -> Vec<Label> {
 }
 
 /// Builds the JSON document of the answer.
-pub fn answer(model: &LoadedModel, outcome: ScoreOutcome) -> Scoring {
+pub fn answer(model: &LoadedModel, mut outcome: ScoreOutcome) -> Scoring {
+    let receipt = receipt::attached(outcome.receipt.take());
     Scoring {
         object: "scoring".to_owned(),
         schema: SchemaVersion,
@@ -65,6 +67,7 @@ pub fn answer(model: &LoadedModel, outcome: ScoreOutcome) -> Scoring {
         scores: per_item(&outcome, |item| finite(&item.scores)),
         usage: cost::usage(outcome.cost.usage),
         meta: meta(model, outcome),
+        receipt,
     }
 }
 
@@ -130,6 +133,7 @@ mod tests {
 
     fn defaults() -> ScoreRequest {
         ScoreRequest {
+            receipt: None,
             query: Prompt::Text(String::new()),
             items: Vec::new(),
             labels: vec![Label::Ids(vec![3])],
@@ -194,6 +198,7 @@ mod tests {
         };
         assert_eq!(line(r#"{"query":"q","items":["a"]}"#), format!("{bare:#?}"));
         let keys = ScoreRequest {
+            receipt: None,
             query: Prompt::Ids(vec![1]),
             items: vec![Prompt::Ids(vec![2])],
             labels: Vec::new(),

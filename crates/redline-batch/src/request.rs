@@ -64,7 +64,9 @@ impl TableRequest {
                     "leave it out: whether a row is in time depends on the machine, and results must not";
                 return refuse("`timeout_s` is given".to_owned(), hint);
             }
-            if ["id", "item_errors"].contains(&key.as_str()) || kind.refused().contains(&key.as_str()) {
+            if ["id", "item_errors", "receipt"].contains(&key.as_str())
+                || kind.refused().contains(&key.as_str())
+            {
                 let hint =
                     "leave it out: every row has one answer, with the columns that the documentation lists";
                 return refuse(format!("`{key}` has no effect on the results of `{}`", kind.name()), hint);

@@ -56,6 +56,20 @@ pub(crate) fn ids(text: &str) -> Result<Ids, BadValue> {
     text.split(',').map(parse).collect::<Result<_, _>>().map(Ids)
 }
 
+/// A list of layers, as `0,5,11`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layers(pub(crate) Vec<usize>);
+
+/// Parses `0,5,11`.
+pub(crate) fn layers(text: &str) -> Result<Layers, BadValue> {
+    let parse = |part: &str| {
+        part.trim().parse().or_else(|_| {
+            bad(format!("`{part}` is not a layer"), "layers are counted from 0 and given as `0,5,11`")
+        })
+    };
+    text.split(',').map(parse).collect::<Result<_, _>>().map(Layers)
+}
+
 /// An instruction-set tier, or the best one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Isa(pub(crate) Option<Tier>);

@@ -13,10 +13,12 @@ mod error;
 mod front;
 mod gauges;
 mod heartbeat;
+mod identity;
 mod memory;
 mod mode;
 mod options;
 mod plan;
+mod receipt;
 mod request;
 mod scheduler;
 pub mod simulator;
@@ -38,12 +40,13 @@ pub use answer::ticket::{
 pub use cancel::Cancel;
 pub use clock::monotonic_clock;
 pub use error::EngineError;
-pub use front::{Engine, MAX_DEVICES, ModelIdentity, ModelInfo, RerankPreset};
+pub use front::{Engine, MAX_DEVICES, ModelInfo, RerankPreset};
 pub use gauges::{
     AdapterGauges, EngineGauges, Histogram, HistogramCounts, PageGauges, PassKind, PassTotals, Pulse,
     PulseState, RequestEnd, RequestGauges,
 };
 pub use heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
+pub use identity::ModelIdentity;
 pub use options::{
     ActivationLog, AdapterOptions, ClockFn, Embedded, Options, PrefixCacheSize, PrefixDir, PrefixDirEvent,
     PrefixDirLog, Source, TraceLog,
@@ -51,6 +54,9 @@ pub use options::{
 pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,
     PlanPolicy,
+};
+pub use receipt::{
+    ClassifierText, Receipt, ReceiptAdapter, ReceiptAnswer, ReceiptDifference, ReceiptLayer, ReceiptRequest,
 };
 pub use redline_kernels::op::kv::KvFormat;
 pub use redline_kernels::{Format, Tier};
@@ -60,10 +66,11 @@ pub use redline_models::profile::{Operation, Profile, Span};
 pub use redline_models::spec::Objective;
 pub use redline_models::trace::Observation;
 pub use redline_settings as settings;
+pub use redline_weights::Sha256Digest;
 pub use request::{
     AdapterChoice, Algorithm, BatchRequest, BlockCache, DiffuseRequest, EmbedRequest, GenerateRequest, Label,
-    LabelEnd, LongLabels, Penalties, PerplexityRequest, Pooling, Prompt, PromptLogprobs, Queueing, Sampling,
-    ScoreRequest, Tokenization, Truncate,
+    LabelEnd, LongLabels, Penalties, PerplexityRequest, Pooling, Prompt, PromptLogprobs, Queueing,
+    ReceiptOptions, Sampling, ScoreRequest, Tokenization, Truncate,
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 pub use stages::{Stage, StageLog, StageTime};

@@ -32,6 +32,7 @@ mod quantised;
 pub mod random;
 mod rehearsal;
 mod rotary;
+pub mod row_digests;
 pub mod sentence;
 pub mod spec;
 pub mod step;

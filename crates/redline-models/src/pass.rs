@@ -18,6 +18,7 @@ use crate::adapter::resident::{AdapterRows, of_wanted};
 use crate::kv::{KvCache, PageTables};
 use crate::model::{Batch, BatchPart, Model};
 use crate::plan::Plan;
+use crate::row_digests::RowDigests;
 use crate::step::{Act, Arena, ArenaPart, Step, StepInput, Wanted, Watchers, padded};
 
 /// Minimum number of rows of a micro-batch, on average.
@@ -127,7 +128,7 @@ impl Model {
         let of = |parts, first_row| MicroBatch::new(parts, tables, first_row, wanted, has_window);
 
         let mut first_row = 0;
-        let can_cut = watchers.is_empty() && model.can_cut(exec.team);
+        let can_cut = !watchers.watch_whole() && model.can_cut(exec.team);
         let cuts = if can_cut { model.cuts(exec.team, arena, batch, wanted.len()) } else { Vec::new() };
         let micro_batches = cuts.into_iter().map(|range| {
             let micro_batch = of(&batch.parts()[range], first_row);
@@ -139,7 +140,7 @@ impl Model {
         let separate = separate.filter(|pages| !pages.is_empty());
         let was_cut = separate.is_some();
         if let Some(pages) = separate {
-            model.run_micro_batches(exec, arena, (batch, places), &micro_batches, pages);
+            model.run_micro_batches(exec, arena, (batch, places), &micro_batches, pages, watchers.digests);
         }
 
         let whole = of(batch.parts(), 0);
@@ -193,6 +194,7 @@ impl Model {
         (batch, places): (&Batch, &[u32]),
         micro_batches: &[MicroBatch<'_>],
         pages: Vec<PassPages<'_>>,
+        digests: Option<&RowDigests>,
     ) {
         let stride = padded(self.facts.hidden);
         let most = micro_batches.iter().map(|it| it.rows.len()).max().unwrap_or(0);
@@ -216,13 +218,18 @@ impl Model {
                 let it = it.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let Some((it, pages, results)) = it else { continue };
                 // Plans are measured with all threads.
-                let input = it.input(batch, places, pages, None, Watchers::default());
+                let own = digests.map(|digests| digests.part(it.rows.clone()));
+                let watchers = Watchers { digests: own.as_ref(), ..Watchers::default() };
+                let input = it.input(batch, places, pages, None, watchers);
                 let exec = Exec { simd, team: &team };
                 let mut step = Step::new(exec, arena.reborrow(), &self.rotations, input);
                 let x = self.decoder.forward(&mut step);
                 let x = step.read(x);
                 for (row, to) in results.chunks_exact_mut(stride).enumerate() {
                     to[..x.width()].copy_from_slice(x.row(row));
+                }
+                if let (Some(digests), Some(own)) = (digests, own) {
+                    digests.take(&own, it.rows.clone());
                 }
             }
         });

@@ -26,6 +26,7 @@ use crate::block::norm::Norm;
 use crate::block::rotation::Rotation;
 use crate::plan::{Plan, Site};
 use crate::profile::{Operation, Profile, SpanStart};
+use crate::row_digests::RowDigests;
 use crate::trace::{Observation, Observations};
 
 /// Activations: `[rows, width]` in the arena, rows `stride` values apart.
@@ -187,13 +188,15 @@ pub struct Watchers<'a> {
     pub activations: Option<&'a (dyn Fn(Activation<'_>) + 'a)>,
     /// Records the start and end of layers and operations.
     pub profile: Option<&'a mut Profile>,
+    /// Takes digests of rows of the residual stream, of which no further rows need to be run.
+    pub digests: Option<&'a RowDigests>,
 }
 
 impl Watchers<'_> {
-    /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { observations, activations, profile } = self;
-        observations.is_none() && activations.is_none() && profile.is_none()
+    /// Whether the batch that they watch must run as a whole.
+    pub(crate) fn watch_whole(&self) -> bool {
+        let Self { observations, activations, profile, digests: _ } = self;
+        observations.is_some() || activations.is_some() || profile.is_some()
     }
 }
 
@@ -701,12 +704,16 @@ impl<'a> Step<'a> {
 
     /// Reports an activation to the observers of this pass.
     pub fn show(&mut self, name: ActivationName, x: Act) {
-        let Watchers { observations, activations, .. } = &mut self.watchers;
-        if observations.is_none() && activations.is_none() {
+        let Watchers { observations, activations, digests, profile: _ } = &mut self.watchers;
+        if observations.is_none() && activations.is_none() && digests.is_none() {
             return;
         }
         let layer = self.layer;
         let values = Rows::new(&self.arena.values[x.range()], x.rows, x.width, x.stride);
+        if let (Some(digests), Some(layer), ActivationName::Residual) = (digests, layer, name) {
+            let only = (x.rows != self.tokens.len()).then_some(self.wanted.rows);
+            digests.observe(self.exec.team, layer, values, only);
+        }
         if let Some(observations) = observations
             && matches!(name, ActivationName::Embedding | ActivationName::Residual)
         {

@@ -36,7 +36,7 @@ impl Sha256Digest {
     }
 
     /// Its bytes.
-    pub(crate) fn bytes(self) -> [u8; 32] {
+    pub fn to_bytes(self) -> [u8; 32] {
         self.0
     }
 

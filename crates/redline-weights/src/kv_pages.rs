@@ -40,7 +40,7 @@ pub struct PageKey([u8; 32]);
 impl PageKey {
     /// The key of no tokens, for keys and values that were computed with what these texts say.
     pub fn root(texts: &[&str]) -> Self {
-        Self(Sha256Digest::of_texts(texts).bytes())
+        Self(Sha256Digest::of_texts(texts).to_bytes())
     }
 
     /// Parses 64 lower-case digits.

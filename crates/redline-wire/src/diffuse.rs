@@ -12,6 +12,7 @@ use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{Strings, TextOrIds};
 use crate::named;
+use crate::receipt::{ReceiptChoice, ReceiptDocument};
 use crate::schema::SchemaVersion;
 use crate::usage::Usage;
 
@@ -79,6 +80,9 @@ pub struct DiffuseLine {
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<ReceiptChoice>,
     /// A conversation, instead of a prompt: objects with `role` and `content`, which the model's chat template formats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Vec<JsonText>>,
@@ -201,6 +205,9 @@ pub struct Diffusion {
     pub usage: Usage,
     /// Further details.
     pub meta: DiffusionMeta,
+    /// The receipt, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// A filled canvas.

@@ -9,6 +9,7 @@ use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::Strings;
 use crate::named;
+use crate::receipt::{ReceiptChoice, ReceiptDocument};
 use crate::schema::SchemaVersion;
 use crate::usage::Usage;
 
@@ -46,6 +47,9 @@ pub struct EmbedLine {
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<ReceiptChoice>,
 }
 
 /// Answer to a request to embed.
@@ -67,6 +71,9 @@ pub struct Embeddings {
     pub usage: Usage,
     /// The cost of the request.
     pub meta: CostMeta,
+    /// The receipt, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 #[cfg(test)]
@@ -75,6 +82,7 @@ mod tests {
 
     fn answer() -> Embeddings {
         Embeddings {
+            receipt: None,
             object: "embeddings".to_owned(),
             schema: SchemaVersion,
             model: "demo".to_owned(),

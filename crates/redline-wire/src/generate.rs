@@ -11,6 +11,7 @@ use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{LogitBias, Strings, TextOrIds};
 use crate::named;
+use crate::receipt::{ReceiptChoice, ReceiptDocument};
 use crate::schema::SchemaVersion;
 use crate::usage::{PrefixCacheUse, Usage};
 
@@ -81,6 +82,9 @@ pub struct GenerateLine {
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<ReceiptChoice>,
     /// Return log-probabilities of every new token and of this many most probable tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<usize>,
@@ -130,6 +134,9 @@ pub struct TextCompletion {
     pub usage: Usage,
     /// Further details.
     pub meta: GenerateMeta,
+    /// The receipt, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// One continuation.
@@ -270,6 +277,7 @@ mod tests {
     fn an_answer_has_the_documented_shape() {
         let token = TokenEntry { id: 9, text: " a".to_owned(), logprob: Finite(-0.1) };
         let answer = TextCompletion {
+            receipt: None,
             object: "text_completion".to_owned(),
             schema: SchemaVersion,
             model: "demo".to_owned(),

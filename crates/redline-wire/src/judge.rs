@@ -9,6 +9,7 @@ use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{LabelIds, Strings};
 use crate::named;
+use crate::receipt::{ReceiptChoice, ReceiptDocument};
 use crate::schema::SchemaVersion;
 use crate::usage::Usage;
 
@@ -58,6 +59,9 @@ pub struct ClassifyLine {
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<ReceiptChoice>,
 }
 
 /// A request to rerank, as a line of JSON Lines input. An absent key takes the value of the command's flag.
@@ -115,6 +119,9 @@ pub struct RerankLine {
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<ReceiptChoice>,
 }
 
 /// Answer to a classification.
@@ -134,6 +141,9 @@ pub struct Classification {
     pub usage: Usage,
     /// Further details.
     pub meta: JudgeMeta,
+    /// The receipt, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// The classes of one text. If the text failed, all fields but `index` and `error` are `null`.
@@ -171,6 +181,9 @@ pub struct Reranking {
     pub usage: Usage,
     /// Further details.
     pub meta: JudgeMeta,
+    /// The receipt, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// One document. If it failed, all fields but `index` and `error` are `null`.
@@ -236,6 +249,7 @@ mod tests {
         };
         let failed = ClassResult { index: 1, error: Some("too long".to_owned()), ..ClassResult::default() };
         let answer = Classification {
+            receipt: None,
             object: "classification".to_owned(),
             schema: SchemaVersion,
             model: "demo".to_owned(),
@@ -269,6 +283,7 @@ mod tests {
         };
         let failed = RerankResult { error: Some("too long".to_owned()), ..RerankResult::default() };
         let answer = Reranking {
+            receipt: None,
             object: "rerank".to_owned(),
             schema: SchemaVersion,
             model: "demo".to_owned(),

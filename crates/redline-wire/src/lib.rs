@@ -28,6 +28,7 @@ mod parse;
 mod perplexity;
 mod plan;
 mod profile;
+mod receipt;
 mod schema;
 mod score;
 mod shape;
@@ -95,6 +96,11 @@ pub use parse::{BadJson, parse};
 pub use perplexity::{Against, KlDivergence, Perplexity, PerplexityEstimate, PerplexityMeta, PerplexityRun};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use profile::{TraceArgs, TraceDocument, TraceEvent};
+pub use receipt::{
+    ReceiptAdapterEntry, ReceiptAnswerEntry, ReceiptChoice, ReceiptDiffusion, ReceiptDigests,
+    ReceiptDocument, ReceiptEmbedding, ReceiptGeneration, ReceiptLayerEntry, ReceiptModel, ReceiptPrompt,
+    ReceiptSampling, ReceiptScoring, ReceiptSettings, ReceiptVerdict,
+};
 pub use redline_settings::{
     Algorithm, BlockCache, FinishReason, LabelEnd, LongLabels, Pooling, Tokenization, Truncate,
 };

@@ -13,6 +13,7 @@ use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
 use crate::named;
+use crate::receipt::{ReceiptChoice, ReceiptDocument};
 use crate::schema::SchemaVersion;
 use crate::usage::Usage;
 
@@ -76,6 +77,9 @@ pub struct ScoreLine {
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<ReceiptChoice>,
     /// A conversation, instead of a query: objects with `role` and `content`, which the model's chat template formats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Vec<JsonText>>,
@@ -116,6 +120,9 @@ pub struct Scoring {
     pub usage: Usage,
     /// Further details.
     pub meta: ScoreMeta,
+    /// The receipt, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// Details of a score answer. Lists over items have one entry per item, `null` for items that failed.

@@ -98,6 +98,7 @@ fn meta() -> ScoreMeta {
 #[test]
 fn an_answer_has_the_documented_shape() {
     let answer = Scoring {
+        receipt: None,
         object: "scoring".to_owned(),
         schema: SchemaVersion,
         model: "demo".to_owned(),

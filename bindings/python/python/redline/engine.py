@@ -243,7 +243,7 @@ class Engine:
 
         Args:
             kind: ``"score"``, ``"classify"``, ``"rerank"``, ``"embed"``, ``"generate"``, ``"diffuse"`` or ``"perplexity"``.
-            fields: what a line of ``--jsonl`` may say.
+            fields: what a line of ``--jsonl`` may say. With ``receipt=True``, the answer has a ``receipt``, which :meth:`verify` confirms.
 
         Returns:
             A dictionary, with the numbers of tokens in ``usage``, and details such as log-probabilities, the reasons of items that
@@ -387,6 +387,20 @@ class Engine:
         """
         answer: dict[str, Any] = self._answer("perplexity", {"text": text, "window": window, "adapter": adapter})
         return answer
+
+    def verify(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs the request of a receipt again, and tells whether this engine computes the same.
+
+        Args:
+            receipt: the ``receipt`` of an answer to a request with ``receipt=True``, also one of a server or of the command line.
+
+        Returns:
+            A dictionary with ``confirmed``. If that is ``False``: ``reason`` (``"changed"`` if a part of the receipt does not have its
+            digest, ``"differs"`` if this engine finds something else), the first ``place`` that is wrong, what the ``receipt`` says
+            there, and what was ``found``.
+        """
+        verdict: dict[str, Any] = self._answer("verify", {"receipt": receipt})
+        return verdict
 
     def _answer(self, kind: str, fields: Mapping[str, object]) -> Any:
         return self._engine.submit(kind, _json(fields)).wait()

@@ -20,7 +20,7 @@ use super::mode::{
     GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd, SharedFields,
 };
 use super::stream::{Chunks, StreamedAnswer, fail};
-use crate::{ApiError, Chat, LoadedModel, cost};
+use crate::{ApiError, Chat, LoadedModel, cost, receipt};
 
 /// A request whose conversation is not formatted yet.
 #[derive(Clone, Debug)]
@@ -78,7 +78,8 @@ pub fn request(
     mut body: ChatCompletionBody,
 ) -> Result<(ChatRequest, ChatForm), ApiError> {
     check_supported(&body)?;
-    let stream = StreamForm::of(body.stream, body.stream_options, mode)?;
+    let receipt = receipt::options(body.receipt.take());
+    let stream = StreamForm::of(body.stream, body.stream_options, mode, receipt.as_ref())?;
     let most = match (body.max_completion_tokens, body.max_tokens) {
         (Some(new), Some(old)) if new != old => {
             let fact = format!("`max_completion_tokens` is {new}, and `max_tokens` is {old}");
@@ -111,6 +112,7 @@ pub fn request(
         ignore_eos: body.ignore_eos,
         cache_salt: body.cache_salt,
         timeout_s: body.timeout_s,
+        receipt,
         diffusion,
     };
     let request = generation_request(mode, fields, most, logprobs.then_some(top))?;
@@ -165,6 +167,7 @@ pub fn answer(
         choices: choices.collect::<Result<_, ApiError>>()?,
         usage: cost::usage(outcome.end.counts),
         meta: outcome.end.meta,
+        receipt: receipt::attached(outcome.receipt),
     })
 }
 

@@ -6,7 +6,7 @@ use redline_wire::{ClassifiedText, ClassifyAnswer, ClassifyBody, Finite};
 
 use super::AnswerHead;
 use super::fields::{count, salt, timeout, within};
-use crate::{ApiError, cost};
+use crate::{ApiError, cost, receipt};
 
 /// Builds the engine's request.
 pub fn request(body: ClassifyBody) -> Result<ClassifyRequest, ApiError> {
@@ -19,6 +19,7 @@ pub fn request(body: ClassifyBody) -> Result<ClassifyRequest, ApiError> {
     request.options.calibrate = body.calibrate;
     request.options.cache_salt = salt(body.cache_salt)?;
     request.options.timeout_s = timeout(body.timeout_s)?;
+    request.options.receipt = receipt::options(body.receipt);
     Ok(request)
 }
 
@@ -39,5 +40,6 @@ pub fn answer(head: AnswerHead, outcome: ClassifyOutcome) -> ClassifyAnswer {
         data: outcome.texts.into_iter().flatten().enumerate().map(text).collect(),
         classes: classes.clone(),
         usage: cost::usage(outcome.cost.usage),
+        receipt: receipt::attached(outcome.receipt),
     }
 }

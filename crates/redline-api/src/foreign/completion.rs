@@ -17,7 +17,7 @@ use super::mode::{
 };
 use super::stream::{Chunks, StreamedAnswer, fail};
 use crate::prompt::prompt;
-use crate::{ApiError, LoadedModel, cost};
+use crate::{ApiError, LoadedModel, cost, receipt};
 
 /// Default of `max_tokens`, which is OpenAI's.
 const MAX_TOKENS: usize = 16;
@@ -55,10 +55,15 @@ pub fn request(
     mut body: CompletionBody,
 ) -> Result<(Vec<GenerationRequest>, CompletionForm), ApiError> {
     check_supported(&body)?;
-    let stream = StreamForm::of(body.stream, body.stream_options, mode)?;
+    let receipt = receipt::options(body.receipt.take());
+    let stream = StreamForm::of(body.stream, body.stream_options, mode, receipt.as_ref())?;
     let prompts = std::mem::take(&mut body.prompt.0);
     count("prompt", prompts.len(), 1..=MAX_PROMPTS)?;
     let several = prompts.len() > 1;
+    if several && receipt.is_some() {
+        let fact = format!("`receipt` is given for {} prompts, and a receipt is of one", prompts.len());
+        return Err(refused("receipt", fact, "send each prompt in a request of its own"));
+    }
     for (at, one) in prompts.iter().enumerate() {
         if matches!(one, TextOrIds::Ids(ids) if ids.is_empty()) {
             let param = if several { format!("prompt[{at}]") } else { "prompt".to_owned() };
@@ -68,7 +73,7 @@ pub fn request(
     let echo = body.echo.unwrap_or(false);
     let max_tokens = body.max_tokens.unwrap_or(MAX_TOKENS);
     let logprobs = within("logprobs", body.logprobs, 0..=MAX_TOP_LOGPROBS)?;
-    let fields = fields(&mut body);
+    let fields = GenerationFields { receipt, ..fields(&mut body) };
     let streams = stream.is_some();
     let form = CompletionForm {
         echo,
@@ -118,6 +123,7 @@ fn fields(body: &mut CompletionBody) -> GenerationFields {
         ignore_eos: body.ignore_eos,
         cache_salt: body.cache_salt.take(),
         timeout_s: body.timeout_s,
+        receipt: None,
         diffusion: body.diffusion_keys(),
     }
 }
@@ -162,9 +168,10 @@ pub fn answer(
     outcomes: Vec<GenerationOutcome>,
 ) -> Result<OpenAiCompletion, ApiError> {
     let mut end = PromptEnd::default();
-    let mut choices = Vec::new();
+    let (mut choices, mut receipt) = (Vec::new(), None);
     for outcome in outcomes {
         end = end.and(outcome.end);
+        receipt = receipt.or(outcome.receipt);
         let echoed = Echoed::of(model, form, &outcome.prompt_token_ids, outcome.prompt_logprobs)?;
         for one in outcome.choices {
             choices.push(choice(choices.len(), form, &echoed, one));
@@ -181,6 +188,7 @@ pub fn answer(
         choices,
         usage: cost::usage(end.counts),
         meta: end.meta,
+        receipt: receipt::attached(receipt),
     })
 }
 

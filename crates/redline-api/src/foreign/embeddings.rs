@@ -10,7 +10,7 @@ use super::AnswerHead;
 use super::fields::{count, salt, timeout};
 use crate::embed::vector;
 use crate::prompt::prompt;
-use crate::{ApiError, cost};
+use crate::{ApiError, cost, receipt};
 
 /// Builds the engine's request, and returns how vectors are written.
 pub fn request(body: EmbeddingsBody) -> Result<(EmbedRequest, EncodingFormat), ApiError> {
@@ -23,6 +23,7 @@ pub fn request(body: EmbeddingsBody) -> Result<(EmbedRequest, EncodingFormat), A
         truncate: body.truncate,
         cache_salt: salt(body.cache_salt)?,
         timeout_s: timeout(body.timeout_s)?,
+        receipt: receipt::options(body.receipt),
         ..EmbedRequest::new(body.input.0.into_iter().map(prompt).collect())
     };
     Ok((request, body.encoding_format.unwrap_or_default()))
@@ -47,6 +48,7 @@ pub fn answer(head: AnswerHead, format: EncodingFormat, outcome: EncodeOutcome) 
         data: outcome.texts.into_iter().enumerate().map(written).collect(),
         model: head.model,
         usage: cost::usage(outcome.cost.usage),
+        receipt: receipt::attached(outcome.receipt),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the requests for generated text have in common.
 
-use redline_engine::{DiffuseRequest, FinishReason, GenerateRequest, Penalties, Prompt, Sampling};
+use redline_engine::{
+    DiffuseRequest, FinishReason, GenerateRequest, Penalties, Prompt, ReceiptOptions, Sampling,
+};
 use redline_wire::limits::{
     MAX_BIAS, MAX_CONTINUATIONS, MAX_GUIDANCE, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K,
 };
@@ -36,6 +38,7 @@ pub(super) struct GenerationFields {
     pub(super) ignore_eos: Option<bool>,
     pub(super) cache_salt: Option<String>,
     pub(super) timeout_s: Option<f64>,
+    pub(super) receipt: Option<ReceiptOptions>,
     pub(super) diffusion: DiffusionKeys,
 }
 
@@ -89,6 +92,7 @@ impl GenerationFields {
             ignore_eos: self.ignore_eos.unwrap_or(false),
             cache_salt: salt(self.cache_salt)?,
             timeout_s: timeout(self.timeout_s)?,
+            receipt: self.receipt,
             ..GenerateRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
         })
     }
@@ -126,6 +130,7 @@ impl GenerationFields {
             stop: stops(self.stop.unwrap_or_default().0)?,
             ignore_eos: self.ignore_eos.unwrap_or(false),
             timeout_s: timeout(self.timeout_s)?,
+            receipt: self.receipt,
             ..DiffuseRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
         };
         let request = with_keys(&self.diffusion, plain);
@@ -156,8 +161,13 @@ impl StreamForm {
         stream: Option<bool>,
         options: Option<StreamOptions>,
         mode: GenerationMode,
+        receipt: Option<&ReceiptOptions>,
     ) -> Result<Option<Self>, ApiError> {
         let streams = stream == Some(true);
+        if streams && receipt.is_some() {
+            let fact = "`receipt` is given with `stream`, and a receipt is part of a whole answer";
+            return Err(refused("receipt", fact, "leave one of them out"));
+        }
         if !streams && options.is_some() {
             let fact = "`stream_options` is given without `stream`";
             return Err(refused("stream_options", fact, "leave it out"));

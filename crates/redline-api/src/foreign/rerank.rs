@@ -8,7 +8,7 @@ use redline_wire::{
 
 use super::AnswerHead;
 use super::fields::{count, refused, salt, timeout};
-use crate::{ApiError, cost};
+use crate::{ApiError, cost, receipt};
 
 /// The form of the answer, with the documents that it repeats.
 #[derive(Clone, Debug)]
@@ -46,7 +46,8 @@ pub fn request(body: RerankBody) -> Result<(RerankRequest, RerankForm), ApiError
     count(param, documents.len(), 1..=MAX_DOCUMENTS)?;
     let foreign = if tei {
         let keys = body.return_documents.map(|_| "return_documents").or(body.top_n.map(|_| "top_n"));
-        keys.or(body.max_tokens_per_doc.map(|_| "max_tokens_per_doc"))
+        let keys = keys.or(body.max_tokens_per_doc.map(|_| "max_tokens_per_doc"));
+        keys.or(body.receipt.as_ref().map(|_| "receipt"))
     } else {
         let keys = body.return_text.map(|_| "return_text").or(body.truncate.map(|_| "truncate"));
         let keys = keys.or(body.raw_scores.map(|_| "raw_scores"));
@@ -73,6 +74,7 @@ pub fn request(body: RerankBody) -> Result<(RerankRequest, RerankForm), ApiError
     request.options.max_text_tokens = body.max_tokens_per_doc;
     request.options.cache_salt = salt(body.cache_salt)?;
     request.options.timeout_s = timeout(body.timeout_s)?;
+    request.options.receipt = receipt::options(body.receipt);
     Ok((request, form))
 }
 
@@ -106,5 +108,6 @@ pub fn answer(head: AnswerHead, form: RerankForm, outcome: RerankOutcome) -> Rer
         model: head.model,
         results: ranked.map(document).collect(),
         usage: cost::usage(outcome.cost.usage),
+        receipt: receipt::attached(outcome.receipt),
     })
 }

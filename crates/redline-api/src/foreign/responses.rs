@@ -19,7 +19,7 @@ use super::generation::{
 };
 use super::mode::{GenerationMode, GenerationOutcome, GenerationPiece, PromptEnd};
 use super::stream::{StreamCounts, StreamedAnswer};
-use crate::{ApiError, LoadedModel, cost};
+use crate::{ApiError, LoadedModel, cost, receipt};
 
 /// The parts of a request that its answer repeats, or that shape it.
 #[derive(Clone, Debug)]
@@ -43,7 +43,8 @@ impl ResponsesForm {
 /// Builds the engine's request, but for its prompt.
 pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest, ResponsesForm), ApiError> {
     check_supported(&body)?;
-    let stream = StreamForm::of(body.stream, body.stream_options, mode)?;
+    let receipt = receipt::options(body.receipt.clone());
+    let stream = StreamForm::of(body.stream, body.stream_options, mode, receipt.as_ref())?;
     if let Some(options) = body.stream_options {
         let hint = "leave it out: the last event has the token counts";
         unsupported("stream_options.include_usage", options.include_usage.is_some(), hint)?;
@@ -65,6 +66,7 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
         ignore_eos: body.ignore_eos,
         cache_salt: body.cache_salt,
         timeout_s: body.timeout_s,
+        receipt,
         diffusion,
         ..GenerationFields::default()
     };
@@ -172,6 +174,7 @@ pub fn answer(head: AnswerHead, form: ResponsesForm, mut outcome: GenerationOutc
     let one = outcome.take_one();
     let message = message_of(&head, one.text, one.finish_reason);
     answer.meta = outcome.end.meta;
+    answer.receipt = receipt::attached(outcome.receipt.take());
     finish(&mut answer, message, one.finish_reason, usage(&outcome));
     answer
 }
@@ -204,6 +207,7 @@ fn begun(head: &AnswerHead, form: &ResponsesForm) -> ResponseObject {
         user: form.user.clone(),
         metadata: form.metadata.clone(),
         meta: None,
+        receipt: None,
     }
 }
 

@@ -8,7 +8,7 @@ use super::AnswerHead;
 use super::fields::{count, refused, salt, timeout};
 use crate::prompt::prompt;
 use crate::score::{finite, item_faults, per_item};
-use crate::{ApiError, cost};
+use crate::{ApiError, cost, receipt};
 
 /// The form of the answer, and of the request that errors name the fields of.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,7 @@ pub fn request(body: ScoreBody) -> Result<(ScoreRequest, ScoreForm), ApiError> {
     request.item_errors = body.item_errors.unwrap_or(false);
     request.cache_salt = salt(body.cache_salt)?;
     request.timeout_s = timeout(body.timeout_s)?;
+    request.receipt = receipt::options(body.receipt);
     Ok((request, ScoreForm { logprobs: body.return_logprobs.unwrap_or(false), labels: param }))
 }
 
@@ -88,5 +89,6 @@ pub fn answer(head: AnswerHead, form: ScoreForm, outcome: ScoreOutcome) -> Score
         logprobs: form.logprobs.then(|| per_item(&outcome, |item| finite(&item.logprobs))),
         item_errors: item_faults(&outcome),
         usage: cost::usage(outcome.cost.usage),
+        receipt: receipt::attached(outcome.receipt),
     }
 }

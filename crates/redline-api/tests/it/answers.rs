@@ -32,6 +32,7 @@ fn scored() -> ItemScore {
 #[test]
 fn a_scoring_tells_everything_of_its_items_and_its_cost() {
     let outcome = ScoreOutcome {
+        receipt: None,
         items: vec![Err(failed(0)), Ok(scored())],
         label_token_ids: vec![vec![5], vec![6, 9]],
         item_label_token_ids: None,
@@ -65,6 +66,7 @@ fn a_scoring_tells_everything_of_its_items_and_its_cost() {
 fn a_scoring_lists_masses_unless_an_item_has_none() {
     let masses = |items: Vec<Result<ItemScore, ItemError>>| {
         let outcome = ScoreOutcome {
+            receipt: None,
             items,
             label_token_ids: Vec::new(),
             item_label_token_ids: Some(vec![vec![vec![5], vec![6, 9]], Vec::new()]),
@@ -94,6 +96,7 @@ fn a_classification_tells_everything_of_its_texts() {
         truncated: true,
     };
     let outcome = ClassifyOutcome {
+        receipt: None,
         classes: ["a", "b"].map(|class| Label::Text(class.to_owned())).to_vec(),
         texts: vec![Err(failed(0)), Ok(sound)],
         class_token_ids: vec![vec![5], vec![6, 9]],
@@ -120,6 +123,7 @@ fn a_classification_tells_everything_of_its_texts() {
 #[test]
 fn a_reranking_tells_everything_of_its_documents() {
     let outcome = RerankOutcome {
+        receipt: None,
         results: vec![
             Ok(Ranked { index: 2, relevance: 0.75, log_odds: 1.5, prompt_tokens: 7, truncated: true }),
             Err(failed(1)),
@@ -152,6 +156,7 @@ fn completion() -> GenerateOutcome {
         top: vec![token(5, "a", -0.25), token(6, "b", -1.5)],
     };
     GenerateOutcome {
+        receipt: None,
         text: "b".to_owned(),
         token_ids: vec![6],
         prompt_token_ids: vec![3, 4],
@@ -238,6 +243,7 @@ fn a_completion_tells_everything_of_its_text_and_its_times() {
 fn a_diffusion_tells_everything_of_its_passes() {
     let filled = |position: usize, token: u32, confidence: f64| FilledMask { position, token, confidence };
     let outcome = DiffuseOutcome {
+        receipt: None,
         text: "ab".to_owned(),
         token_ids: vec![5, 6],
         canvas: vec![3, 4, 5, 6],

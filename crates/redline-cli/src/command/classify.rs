@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_api::{ChatFrames, LoadedModel, classify};
-use redline_engine::{Cancel, ClassifyOutcome, ClassifyRequest, EngineError, Label};
+use redline_engine::{Cancel, ClassifyOutcome, ClassifyRequest, EngineError, JudgeOptions, Label};
 use redline_wire::ClassifyLine;
 
 use super::judge::{self, JudgeFlags};
+use super::receipt::ReceiptFlags;
 use super::{Context, cost};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
@@ -47,6 +48,8 @@ pub(super) struct ClassifyArgs {
     threshold: Option<f64>,
     #[command(flatten)]
     flags: JudgeFlags,
+    #[command(flatten)]
+    receipt: ReceiptFlags,
 }
 
 /// The help text about templates, labels and lines.
@@ -87,6 +90,7 @@ pub(super) fn run(args: &ClassifyArgs, context: &Context) -> Result<ExitCode, Fa
         return Err(Failure::usage("no class given", "`--class TEXT` for each class, at least two"));
     }
     let options = judge::framed(chat.as_mut(), request.options, ClassifyRequest::INSTRUCTION)?;
+    let options = JudgeOptions { receipt: args.receipt.options(), ..options };
     classify_once(&loaded, args, ClassifyRequest { options, ..request })
 }
 
@@ -97,17 +101,21 @@ fn classify_once(
 ) -> Result<ExitCode, Failure> {
     let texts = request.texts.clone();
     let outcome = loaded.engine.classify(request)?;
+    let receipt = outcome.receipt.clone();
     let classes = names(&outcome.classes);
     warn(&classes, &outcome, args.flags.quiet);
     if args.flags.json {
         output::line(&output::json(&classify::answer(loaded, outcome))?)?;
+        args.receipt.write(receipt.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.flags.csv {
         output::piece(&judge::csv(&values(&texts, &classes, &outcome))?)?;
+        args.receipt.write(receipt.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     output::piece(&render(&texts, &classes, &outcome))?;
+    args.receipt.write(receipt.as_deref())?;
     if !args.flags.quiet {
         let prompts = outcome.texts.iter().map(|text| text.as_ref().ok());
         let prompts = prompts.map(|text| text.map(|text| (text.prompt_tokens, text.truncated)));

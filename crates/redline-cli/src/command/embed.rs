@@ -8,6 +8,7 @@ use redline_api::{LoadedModel, embed};
 use redline_engine::{Cancel, EmbedRequest, EncodeOutcome, Encoded, EngineError, Pooling, Prompt, Truncate};
 use redline_wire::EmbedLine;
 
+use super::receipt::ReceiptFlags;
 use super::{Context, cost, judge};
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
@@ -69,6 +70,8 @@ pub(super) struct EmbedArgs {
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
+    receipt: ReceiptFlags,
+    #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
     prefix_cache: PrefixCacheFlags,
@@ -81,7 +84,8 @@ const HELP: &str = "A model of sentence-transformers says itself how its states 
      give --pooling. Without --json and --csv, the first values of each vector are shown, and how similar the text is to the first \
      one (the cosine of the angle between their vectors).\n\n\
      Keys of a line of --jsonl: id (any value; the answer repeats it), text or texts, prompt_name, pooling, normalize, dimensions, \
-     truncate, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s. An absent key takes \
+     truncate, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object \
+     with layers). An absent key takes \
      the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Embeds the texts that the flags give, or answers a file of requests.
@@ -103,16 +107,21 @@ pub(super) fn run(args: &EmbedArgs, context: &Context) -> Result<ExitCode, Failu
     }
     let texts = judge::texts(&args.text, args.file.as_deref())?;
     let loaded = load(args, &model, context)?;
-    let outcome = loaded.engine.embed(request(args, texts.clone()))?;
+    let request = EmbedRequest { receipt: args.receipt.options(), ..request(args, texts.clone()) };
+    let outcome = loaded.engine.embed(request)?;
+    let receipt = outcome.receipt.clone();
     if args.json {
         output::line(&output::json(&embed::answer(&loaded, outcome))?)?;
+        args.receipt.write(receipt.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.csv {
         output::piece(&judge::csv(&values(&texts, &outcome))?)?;
+        args.receipt.write(receipt.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     output::piece(&render(&texts, &outcome))?;
+    args.receipt.write(receipt.as_deref())?;
     if !args.quiet {
         let prompts = outcome.texts.iter().map(|text| Some((text.prompt_tokens, text.truncated)));
         message::say(cost::summary(&loaded, &outcome.cost, (texts.len(), "text"), prompts));

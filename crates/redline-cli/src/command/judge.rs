@@ -16,7 +16,8 @@ use crate::text;
 use crate::value;
 
 /// Keys of a line of `--jsonl` that both have, for the help.
-pub(super) const KEYS: &str = "threshold, template, length, label_end, end, calibrate, truncate, item_errors, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s. An \
+pub(super) const KEYS: &str = "threshold, template, length, label_end, end, calibrate, truncate, item_errors, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, \
+     receipt (true, or an object with layers). An \
      absent key takes the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// How labels are scored, for the help.

@@ -27,6 +27,7 @@ mod perplexity;
 mod precompile;
 mod prompt;
 mod pull;
+mod receipt;
 mod report;
 mod rerank;
 mod score;
@@ -34,6 +35,7 @@ mod serve;
 mod synth;
 mod template;
 mod tokenize;
+mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -76,6 +78,8 @@ enum Command {
     Generate(Box<generate::GenerateArgs>),
     /// Answer the rows of tables, with any number of workers
     Batch(Box<batch::BatchArgs>),
+    /// Run the requests of receipts again, and tell whether this machine computes the same
+    Verify(Box<verify::VerifyArgs>),
     /// Converse with a model that has a chat template
     Chat(Box<chat::ChatArgs>),
     /// Fill masks after a prompt, or in it, with a diffusion model
@@ -170,6 +174,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Embed(args) => embed::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
         Command::Batch(args) => batch::run(&args, &context),
+        Command::Verify(args) => verify::run(&args, &context),
         Command::Chat(args) => chat::run(&args, &context),
         Command::Diffuse(args) => diffuse::run(&args, &context),
         Command::Serve(args) => serve::run(&args, &context),

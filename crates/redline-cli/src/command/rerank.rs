@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_api::{ChatFrames, LoadedModel, rerank};
-use redline_engine::{Cancel, EngineError, Label, RerankOutcome, RerankRequest};
+use redline_engine::{Cancel, EngineError, JudgeOptions, Label, RerankOutcome, RerankRequest};
 use redline_wire::RerankLine;
 
 use super::judge::{self, JudgeFlags};
+use super::receipt::ReceiptFlags;
 use super::{Context, cost};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
@@ -54,6 +55,8 @@ pub(super) struct RerankArgs {
     threshold: Option<f64>,
     #[command(flatten)]
     flags: JudgeFlags,
+    #[command(flatten)]
+    receipt: ReceiptFlags,
 }
 
 /// The help text about templates, labels and lines.
@@ -93,6 +96,7 @@ pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Fail
     let (loaded, mut chat) = args.flags.load(&model, context)?;
     note_preset(&loaded, args);
     let options = judge::framed(chat.as_mut(), request.options, RerankRequest::INSTRUCTION)?;
+    let options = JudgeOptions { receipt: args.receipt.options(), ..options };
     rerank_once(&loaded, args, RerankRequest { options, ..request })
 }
 
@@ -110,16 +114,20 @@ fn note_preset(loaded: &LoadedModel, args: &RerankArgs) {
 fn rerank_once(loaded: &LoadedModel, args: &RerankArgs, request: RerankRequest) -> Result<ExitCode, Failure> {
     let (documents, answers) = (request.documents.clone(), [request.yes.clone(), request.no.clone()]);
     let outcome = loaded.engine.rerank(request)?;
+    let receipt = outcome.receipt.clone();
     warn(&answers, &outcome, args.flags.quiet);
     if args.flags.json {
         output::line(&output::json(&rerank::answer(loaded, outcome))?)?;
+        args.receipt.write(receipt.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.flags.csv {
         output::piece(&judge::csv(&values(&documents, &outcome))?)?;
+        args.receipt.write(receipt.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     output::piece(&render(&documents, &outcome))?;
+    args.receipt.write(receipt.as_deref())?;
     if !args.flags.quiet {
         let prompts = outcome.results.iter().map(|result| result.as_ref().ok());
         let prompts = prompts.map(|ranked| ranked.map(|ranked| (ranked.prompt_tokens, ranked.truncated)));

@@ -51,6 +51,15 @@ redline batch generate --model demo --input reviews.jsonl --output texts \
     --column prompt=review --set max_new_tokens=8 --shard 1/2"#,
     ),
     (
+        "verify",
+        r#"redline score --model demo --query "The king is " --item "old." \
+    --label " yes" --label " no" --long-labels sum --receipt receipt.json &&
+    redline verify receipt.json --model demo
+echo '{"prompt": "To be", "receipt": true}' |
+    redline generate --model demo --jsonl - --max-new-tokens 8 |
+    redline verify - --model demo --isa scalar --threads 1"#,
+    ),
+    (
         "chat",
         r#"printf 'Hello\n/exit\n' | redline chat --model demo --max-new-tokens 8 \
     --chat-template tests/golden/chat/qwen-3.jinja

@@ -49,7 +49,7 @@ pub(super) fn section(path: &str) -> String {
         "serve" => SERVER,
         "health" => READY,
         "bench" if path == "bench" => "Exit codes: those of the lane; `redline help bench LANE` lists them.",
-        "bench" | "compare" | "report" | "doctor" | "parity" => "",
+        "bench" | "compare" | "report" | "doctor" | "parity" | "verify" => "",
         _ => PLAIN,
     };
     text.to_owned()

@@ -205,6 +205,11 @@ fn tables() {
 }
 
 #[test]
+fn receipts() {
+    check("docs/receipts.md");
+}
+
+#[test]
 fn generation() {
     check("docs/generation.md");
 }

@@ -60,6 +60,7 @@ mod plans;
 mod prefix_cache;
 mod profile;
 mod pull;
+mod receipts;
 mod report;
 mod sampling;
 mod sched_zipf_lane;

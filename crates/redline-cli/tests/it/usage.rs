@@ -192,6 +192,18 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["batch", "embed", "--model", "demo", "-i", "Cargo.toml", "-o", "y"],
         &["is of no format", "Parquet (.parquet"],
     ),
+    (&["verify"], &["RECEIPT", "redline verify --help"]),
+    (&["verify", "r.json"], &["no model given", "--model demo"]),
+    (&["verify", "r.json", "--model", "demo", "--json", "--quiet"], &["--json", "cannot be used with"]),
+    (
+        &["generate", "--model", "demo", "--prompt", "a", "--receipt", "r", "--receipt-layers", "1,x"],
+        &["`x` is not a layer"],
+    ),
+    (
+        &["generate", "--model", "demo", "--prompt", "a", "--receipt-layers", "1"],
+        &["--receipt", "redline generate --help"],
+    ),
+    (&["embed", "--model", "demo", "--jsonl", "f", "--receipt", "r"], &["--receipt", "cannot be used with"]),
     (&["convert"], &["SRC", "redline convert --help"]),
     (&["convert", "demo", "/tmp/x", "--format", "w5"], &["w5", "one of ", "w4"]),
     (&["adapter"], &["no command given", "redline adapter --help"]),

@@ -35,6 +35,8 @@ pub(crate) struct Published {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SequenceAdapters {
     pub(crate) uses: Adapters,
+    /// Their checksums.
+    pub(crate) checksums: Vec<Checksum>,
     /// Checksums and scales, as a part of the key of the prefix cache.
     key: String,
 }
@@ -45,9 +47,10 @@ impl SequenceAdapters {
         for (published, scale) in &uses {
             let _ = write!(key, "{}:{:x},", published.identity, scale.to_bits());
         }
+        let checksums = uses.iter().map(|(published, _)| published.identity).collect();
         let uses =
             uses.into_iter().map(|(published, scale)| AdapterUse { adapter: published.adapter, scale });
-        Self { uses: uses.collect(), key }
+        Self { uses: uses.collect(), checksums, key }
     }
 
     /// The namespace of the prefix cache for requests with this salt. Keys and values computed with other adapters, with other

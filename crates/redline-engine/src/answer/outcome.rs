@@ -2,6 +2,7 @@
 
 pub use redline_settings::FinishReason;
 
+use crate::receipt::Receipt;
 use crate::request::{Algorithm, Label};
 
 /// Token counts of a request.
@@ -121,6 +122,8 @@ pub struct ScoreOutcome {
     pub monte_carlo: Option<MaskSamples>,
     /// Resources used.
     pub cost: RequestCost,
+    /// Its receipt, if one was asked for.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 /// The answer to one text.
@@ -156,6 +159,8 @@ pub struct ClassifyOutcome {
     pub prefix_class: Option<(usize, usize)>,
     /// Resources used.
     pub cost: RequestCost,
+    /// Its receipt, if one was asked for.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 /// What an encoder makes of one text.
@@ -176,6 +181,8 @@ pub struct EncodeOutcome {
     pub texts: Vec<Encoded>,
     /// Resources used.
     pub cost: RequestCost,
+    /// Its receipt, if one was asked for.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 /// A ranked document.
@@ -206,6 +213,8 @@ pub struct RerankOutcome {
     pub prefix_label: Option<(usize, usize)>,
     /// Resources used, for all documents.
     pub cost: RequestCost,
+    /// Its receipt, if one was asked for.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 /// How the labels were masked for a model that fills masks.
@@ -336,6 +345,8 @@ pub struct GenerateOutcome {
     pub peak_memory_bytes: Option<u64>,
     /// Tier and formats in use, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
+    /// Its receipt, if one was asked for and it was not cancelled.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 impl GenerateOutcome {
@@ -429,6 +440,8 @@ pub struct DiffuseOutcome {
     pub peak_memory_bytes: Option<u64>,
     /// Tier and formats in use, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
+    /// Its receipt, if one was asked for and it was not cancelled.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 /// Answer to `generate_batch`.

@@ -143,8 +143,13 @@ pub(crate) type Answer<O> = Box<dyn FnOnce(Result<O, EngineError>) + Send>;
 /// The engine's end of a request. If it is dropped before [`Reply::finish`], the caller gets [`EngineError::Stopped`].
 pub(crate) struct Reply<O, P = Infallible> {
     shared: Arc<Shared<O, P>>,
+    /// Completes the outcome.
+    completion: Option<Completion<O>>,
     finished: bool,
 }
+
+/// Adds to an outcome what its request does not know.
+type Completion<O> = Box<dyn FnOnce(&mut O) + Send>;
 
 impl<O, P> Reply<O, P> {
     /// Reports progress. Returns whether there is a receiver.
@@ -161,9 +166,17 @@ impl<O, P> Reply<O, P> {
         }
     }
 
+    /// Lets `complete` add to the outcome before the caller gets it.
+    pub(crate) fn complete_with(&mut self, complete: impl FnOnce(&mut O) + Send + 'static) {
+        self.completion = Some(Box::new(complete));
+    }
+
     /// Reports the outcome.
-    pub(crate) fn finish(mut self, outcome: Result<O, EngineError>) {
+    pub(crate) fn finish(mut self, mut outcome: Result<O, EngineError>) {
         self.finished = true;
+        if let (Ok(outcome), Some(complete)) = (&mut outcome, self.completion.take()) {
+            complete(outcome);
+        }
         self.shared.give(Event::Done(outcome));
     }
 }
@@ -206,7 +219,7 @@ impl<O, P> Ticket<O, P> {
     pub(crate) fn new() -> (Self, Reply<O, P>) {
         let listener = Mutex::new(Listener::Ticket(Mailbox::new()));
         let shared = Arc::new(Shared { listener, changed: Condvar::new() });
-        let reply = Reply { shared: shared.clone(), finished: false };
+        let reply = Reply { shared: shared.clone(), completion: None, finished: false };
         (Self { shared, cancel: Cancel::new(), cancels: true }, reply)
     }
 

@@ -43,7 +43,7 @@ impl Engine {
             kernel_path: self.info.kernel_path.clone(),
         };
         Ticket::begin(cancel, |reply, cancels| {
-            self.run(BatchTask::new(job, reply), cancels, None, Queueing::default(), &request.adapters)
+            self.run(BatchTask::new(job, reply), cancels, None, Queueing::default(), &request.adapters, None)
         })
     }
 }

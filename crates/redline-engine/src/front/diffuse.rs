@@ -7,6 +7,7 @@ use redline_models::spec::Objective;
 use redline_settings::{Command, Hint, Setting, hint};
 
 use super::budget::canvas_bytes;
+use super::receipt::{Draft, signed};
 use super::{Engine, checked_timeout};
 use crate::answer::outcome::{DiffuseOutcome, DiffusionProgress};
 use crate::answer::ticket::{DiffuseTicket, Ticket};
@@ -16,7 +17,8 @@ use crate::error::EngineError;
 use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Predictor, Rules, divisor};
 use crate::mode::sampler;
 use crate::plan::Buckets;
-use crate::request::{Algorithm, BlockCache, DiffuseRequest, Prompt};
+use crate::receipt::ReceiptRequest;
+use crate::request::{Algorithm, BlockCache, DiffuseRequest, Prompt, Queueing};
 
 /// Default number of masks in a block, if the algorithm needs blocks.
 const BLOCK: usize = 32;
@@ -66,6 +68,16 @@ impl Engine {
         let sequences = if request.cfg_scale > 0.0 { 2 } else { 1 };
         let guidance = request.guidance_bytes(masks, self.info.vocab);
         self.check_canvas(format_args!("the canvas"), length, sequences, guidance)?;
+        let draft = self.receipt_draft(request.receipt.as_ref(), &request.adapters, || {
+            ReceiptRequest::Diffuse(Box::new(DiffuseRequest {
+                prompt: Prompt::Ids(signed(&canvas)),
+                adapters: Vec::new(),
+                timeout_s: None,
+                queueing: Queueing::default(),
+                receipt: None,
+                ..request.clone()
+            }))
+        })?;
         canvas.resize(length, mask);
         let blocks = blocks(&request, first_mask, prompt_tokens)?;
         let algorithm = algorithm(&request, shifted)?;
@@ -96,9 +108,13 @@ impl Engine {
             kernel_path: self.info.kernel_path.clone(),
         };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
-        Ticket::begin(cancel, |reply, cancels| {
+        let recorder = draft.as_ref().map(Draft::recorder);
+        Ticket::begin(cancel, |mut reply, cancels| {
+            if let Some(draft) = draft {
+                reply.complete_with(|outcome: &mut DiffuseOutcome| draft.complete_canvas(outcome));
+            }
             let task = DiffuseTask::new(job, transcript, reply);
-            self.run(task, cancels, timeout_s, request.queueing, &request.adapters)
+            self.run(task, cancels, timeout_s, request.queueing, &request.adapters, recorder)
         })
     }
 

@@ -7,6 +7,7 @@ use redline_models::spec::Objective;
 use redline_settings::{Setting, Truncate, hint};
 
 use super::prompt::Limits;
+use super::receipt::{signed, states_with_receipt, texts_in_ids};
 use super::{Engine, checked_timeout};
 use crate::answer::outcome::EncodeOutcome;
 use crate::answer::ticket::{Answer, EmbedTicket, Ticket};
@@ -14,6 +15,7 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::mode::encode::{EncodeJob, EncodeTask, EncodeText, Finish};
 use crate::plan::Buckets;
+use crate::receipt::ReceiptRequest;
 use crate::request::{EmbedRequest, JudgeOptions, Prompt};
 
 impl Engine {
@@ -26,10 +28,13 @@ impl Engine {
     pub fn submit_embed(&self, request: EmbedRequest, cancel: &Cancel) -> Result<EmbedTicket, EngineError> {
         let timeout_s = checked_timeout(request.timeout_s)?;
         let job = self.embed_job(&request)?;
+        let draft =
+            self.receipt_draft(request.receipt.as_ref(), &request.adapters, || embed_in_ids(&request, &job))?;
         let EmbedRequest { adapters, queueing, .. } = request;
         Ticket::begin(cancel, |reply, cancels| {
             let answer: Answer<EncodeOutcome> = Box::new(|outcome| reply.finish(outcome));
-            self.run(EncodeTask::new(job, answer), cancels, timeout_s, queueing, &adapters)
+            let (answer, recorder) = states_with_receipt(draft, answer);
+            self.run(EncodeTask::new(job, answer), cancels, timeout_s, queueing, &adapters, recorder)
         })
     }
 
@@ -157,6 +162,11 @@ impl Engine {
         self.fitted(place, self.encode_limits().text(prompt, add_special_tokens)?, (0, 0), None)
     }
 
+    /// One text that is given as ids, special ones included.
+    pub(super) fn encode_ids(&self, place: (&str, usize), ids: Vec<u32>) -> Result<EncodeText, EngineError> {
+        self.fitted(place, ids, (0, 0), None)
+    }
+
     /// Ids that fit the context and the memory budget. The first and the last ones, as many as `around` says, are never cut.
     fn fitted(
         &self,
@@ -201,9 +211,26 @@ impl Engine {
             noun,
             kernel_path: self.info.kernel_path.clone(),
         };
+        let in_ids = || texts_in_ids(&job.texts);
+        let draft = self.receipt_draft(options.receipt.as_ref(), &options.adapters, in_ids)?;
+        let (answer, recorder) = states_with_receipt(draft, answer);
         let task = EncodeTask::new(job, answer);
-        self.run(task, cancels, timeout_s, options.queueing, &options.adapters)
+        self.run(task, cancels, timeout_s, options.queueing, &options.adapters, recorder)
     }
+}
+
+/// A request to embed in terms of token ids.
+fn embed_in_ids(request: &EmbedRequest, job: &EncodeJob) -> ReceiptRequest {
+    let (dimensions, normalise) = match &job.finish {
+        Finish::Embedding { dimensions, normalise, .. } => (Some(*dimensions), Some(*normalise)),
+        Finish::Classes(_) => (request.dimensions, request.normalise),
+    };
+    ReceiptRequest::Embed(Box::new(EmbedRequest {
+        pooling: Some(job.pooling),
+        normalise,
+        dimensions,
+        ..EmbedRequest::new(job.texts.iter().map(|text| Prompt::Ids(signed(&text.ids))).collect())
+    }))
 }
 
 /// A text that fits the context, and whether it was cut. The first and the last ids, as many as `around` says, are never cut.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use redline_settings::{Setting, hint};
 
+use super::receipt::{Draft, signed};
 use super::{Engine, checked_timeout, some_tokens};
 use crate::answer::outcome::GenerateOutcome;
 use crate::answer::ticket::{GenerateTicket, Ticket};
@@ -13,7 +14,8 @@ use crate::error::EngineError;
 use crate::front::prompt::Limits;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::mode::sampler;
-use crate::request::GenerateRequest;
+use crate::receipt::ReceiptRequest;
+use crate::request::{GenerateRequest, Prompt, Queueing};
 
 /// Maximum number of tokens per position whose log-probabilities are returned.
 const MAX_LOGPROBS: usize = 1 << 14;
@@ -84,6 +86,18 @@ impl Engine {
         let resident = self.resident(prompt.len(), total, request.continuations() > 1);
         // Of several continuations, the earliest can always run beside the held prompt, with which it shares all pages but one.
         self.check_room(format_args!("the prompt and its continuation"), &[resident], 1)?;
+        let draft = self.receipt_draft(request.receipt.as_ref(), &request.adapters, || {
+            ReceiptRequest::Generate(Box::new(GenerateRequest {
+                prompt: Prompt::Ids(signed(&prompt)),
+                fit_context: false,
+                cache_salt: String::new(),
+                adapters: Vec::new(),
+                timeout_s: None,
+                queueing: Queueing::default(),
+                receipt: None,
+                ..request.clone()
+            }))
+        })?;
         let job = GenerateJob {
             prompt,
             max_new_tokens: request.max_new_tokens,
@@ -100,9 +114,13 @@ impl Engine {
             kernel_path: self.info.kernel_path.clone(),
         };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
-        Ticket::begin(cancel, |reply, cancels| {
+        let recorder = draft.as_ref().map(Draft::recorder);
+        Ticket::begin(cancel, |mut reply, cancels| {
+            if let Some(draft) = draft {
+                reply.complete_with(|outcome: &mut GenerateOutcome| draft.complete_generation(outcome));
+            }
             let task = GenerateTask::new(job, self.simd, transcript, reply);
-            self.run(task, cancels, request.timeout_s, request.queueing, &request.adapters)
+            self.run(task, cancels, request.timeout_s, request.queueing, &request.adapters, recorder)
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What the answers of a model depend on, in short: digests of its weights and of its texts.
 
-use std::sync::OnceLock;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use redline_kernels::op::kv::KvFormat;
 use redline_models::sentence;
@@ -10,21 +11,12 @@ use redline_weights::{Checkpoint, ConfigFile, FilesState, Sha256Digest};
 use super::Engine;
 use super::budget::Room;
 use crate::error::EngineError;
+use crate::identity::ModelIdentity;
 use crate::options::{Embedded, Options, Source};
 use crate::vocabulary::vocabulary;
 
 /// Changes whenever keys and values of equal tokens get other bits, or another place in a page.
 const PAGE_REVISION: u32 = 1;
-
-/// What all answers of a loaded model depend on, besides the requests and their adapters. Equal identities give equal bits, on every
-/// machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelIdentity {
-    /// A digest over the weights, their format, that of keys and values, the configuration, and the version of the engine.
-    pub weights: String,
-    /// A digest over what turns texts into tokens and answers into texts: tokenizer, chat template, pooling.
-    pub texts: String,
-}
 
 /// What the identity of a loaded model is computed of, once it is needed.
 pub(super) struct Origin {
@@ -33,6 +25,8 @@ pub(super) struct Origin {
     /// The files of the model, as they were when it was loaded.
     files: Option<FilesState>,
     known: OnceLock<ModelIdentity>,
+    /// Held while it is computed: several requests that need it at once wait for one reading.
+    reading: Mutex<()>,
 }
 
 impl Origin {
@@ -45,7 +39,16 @@ impl Origin {
         };
         let load = LoadOptions { format: options.format, outliers: options.outliers, mmap: options.mmap };
         let source = options.source.clone();
-        Self { source, load, files, known: OnceLock::new() }
+        Self { source, load, files, known: OnceLock::new(), reading: Mutex::new(()) }
+    }
+
+    /// Refuses files that changed after the model was loaded.
+    fn check_unchanged(&self, path: &Path) -> Result<(), EngineError> {
+        if self.files.as_ref() == Some(&FilesState::of(path)?) {
+            return Ok(());
+        }
+        let fact = format!("the model's files changed after it was loaded\n  in `{}`", path.display());
+        Err(EngineError::request(fact, "load it again"))
     }
 
     fn read(&self, kv_format: KvFormat) -> Result<ModelIdentity, EngineError> {
@@ -55,6 +58,7 @@ impl Origin {
         };
         match &self.source {
             Source::Path(path) => {
+                self.check_unchanged(path)?;
                 let files = ModelFiles::open(path)?;
                 let loader = Loader::new(files.config(), files.weights(), self.load)?;
                 let weights = text(&loader, kv_format)?;
@@ -65,11 +69,7 @@ impl Origin {
                     }
                     None => Sha256Digest::of_text_files(path)?,
                 };
-                if self.files.as_ref() != Some(&FilesState::of(path)?) {
-                    let fact =
-                        format!("the model's files changed after it was loaded\n  in `{}`", path.display());
-                    return Err(EngineError::request(fact, "load it again"));
-                }
+                self.check_unchanged(path)?;
                 Ok(identity(weights, texts))
             }
             Source::Embedded(Embedded { config, generation_config, tokenizer, weights, .. }) => {
@@ -104,6 +104,10 @@ impl Engine {
     /// # Errors
     /// The files of the model cannot be read, or have changed since it was loaded.
     pub fn identity(&self) -> Result<&ModelIdentity, EngineError> {
+        if let Some(known) = self.origin.known.get() {
+            return Ok(known);
+        }
+        let _reading = self.origin.reading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = self.origin.known.get() {
             return Ok(known);
         }

@@ -11,6 +11,7 @@ mod judge;
 mod observe;
 mod perplexity;
 pub(crate) mod prompt;
+mod receipt;
 mod score;
 
 use std::path::{Path, PathBuf};
@@ -30,7 +31,6 @@ use redline_settings::{Command, Pooling, Setting, hint};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
-pub use self::identity::ModelIdentity;
 pub use self::judge::preset::RerankPreset;
 
 use self::budget::Room;
@@ -50,6 +50,7 @@ use crate::heartbeat::task::Task;
 use crate::memory::pages::PageIndex;
 use crate::options::{Options, Source};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry, PlanOptions};
+use crate::receipt::Recorder;
 use crate::request::{AdapterChoice, Queueing};
 use crate::vocabulary::vocabulary;
 
@@ -504,7 +505,8 @@ impl Engine {
         self.inbox.as_ref().ok_or(EngineError::Stopped)
     }
 
-    /// Hands a request with these adapters to the engine's thread if a place is free. Any of `cancels` cancels it.
+    /// Hands a request with these adapters to the engine's thread if a place is free. Any of `cancels` cancels it. The recorder gets the
+    /// digests for its receipt.
     fn run(
         &self,
         task: impl Task + Send + 'static,
@@ -512,12 +514,14 @@ impl Engine {
         timeout_s: Option<f64>,
         queueing: Queueing,
         choices: &[AdapterChoice],
+        recorder: Option<Arc<Recorder>>,
     ) -> Result<(), EngineError> {
         let inbox = self.inbox()?;
         checked_wait(queueing.longest_wait_s)?;
         let place = inbox.place()?.using(choices.iter().map(|choice| choice.name.as_str()));
         let adapters = SequenceAdapters::default();
-        let arrival = Arrival { task: Box::new(task), cancels, timeout_s, queueing, place, adapters };
+        let task = Box::new(task);
+        let arrival = Arrival { task, cancels, timeout_s, queueing, place, adapters, recorder };
         if choices.is_empty() {
             inbox.send(Job::Run(arrival))
         } else {

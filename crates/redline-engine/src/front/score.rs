@@ -3,6 +3,7 @@
 use redline_models::spec::Objective;
 use redline_settings::{Setting, hint};
 
+use super::receipt::{Draft, score_in_ids, scores_with_receipt};
 use super::{Engine, checked_timeout};
 use crate::answer::outcome::{ItemError, ScoreOutcome};
 use crate::answer::ticket::{Answer, ScoreTicket, Ticket};
@@ -51,8 +52,10 @@ impl Engine {
                 let fits = |index: usize, tokens: usize| {
                     self.check_room(format_args!("item {index}"), &[tokens + label_tail], spare)
                 };
-                let job = self.score_job(request, labels, label_tail, &fits)?;
-                self.run(ScoreTask::new(job, answer), cancels, timeout_s, queueing, &adapters)
+                let (job, draft) = self.score_job(request, labels, label_tail, None, &fits)?;
+                let (answer, recorder) = scores_with_receipt(draft, answer);
+                let task = ScoreTask::new(job, answer);
+                self.run(task, cancels, timeout_s, queueing, &adapters, recorder)
             }
             Objective::Masked { shifted } => {
                 let masks = self.masks(&request, shifted)?;
@@ -61,9 +64,11 @@ impl Engine {
                 let fits = |index: usize, tokens: usize| {
                     self.check_canvas(format_args!("item {index} with its labels"), tokens + label_tail, 1, 0)
                 };
-                let job = self.score_job(request, labels, label_tail, &fits)?;
+                let samples = Some((masks.samples, masks.seed));
+                let (job, draft) = self.score_job(request, labels, label_tail, samples, &fits)?;
+                let (answer, recorder) = scores_with_receipt(draft, answer);
                 let task = MaskedScoreTask::new(job, masks, answer);
-                self.run(task, cancels, timeout_s, queueing, &adapters)
+                self.run(task, cancels, timeout_s, queueing, &adapters, recorder)
             }
             Objective::Encode { .. } => Err(self.only_encodes()),
         }
@@ -104,14 +109,16 @@ impl Engine {
         Err(EngineError::request(fact, hint!["take shorter labels, or give more ", Setting::MaxContext]))
     }
 
-    /// Checks the request and builds its job. `fits` refuses a prompt, given its index and tokens, that could never run.
+    /// Checks the request and builds its job, and the draft of its receipt if it asks for one. `samples` are the number of maskings and
+    /// their seed, for models that fill masks. `fits` refuses a prompt, given its index and tokens, that could never run.
     fn score_job(
         &self,
         request: ScoreRequest,
         labels: LabelLists,
         label_tail: usize,
+        samples: Option<(usize, u64)>,
         fits: &dyn Fn(usize, usize) -> Result<(), EngineError>,
-    ) -> Result<ScoreJob, EngineError> {
+    ) -> Result<(ScoreJob, Option<Draft>), EngineError> {
         let limits = self.score_limits();
         let mut prompts = Limits { context: limits.context - label_tail, ..limits }.items(&request)?;
         for (index, prompt) in prompts.iter_mut().enumerate() {
@@ -123,7 +130,9 @@ impl Engine {
                 other => other?,
             }
         }
-        Ok(ScoreJob {
+        let in_ids = || score_in_ids(&request, &prompts, &labels, samples);
+        let draft = self.receipt_draft(request.receipt.as_ref(), &request.adapters, in_ids)?;
+        let job = ScoreJob {
             prompts,
             labels,
             softmax: request.softmax,
@@ -133,7 +142,8 @@ impl Engine {
             item_errors: request.item_errors,
             cache_salt: request.cache_salt,
             kernel_path: self.info.kernel_path.clone(),
-        })
+        };
+        Ok((job, draft))
     }
 
     /// Refuses a number of samples if the model scores labels without sampling.

@@ -9,6 +9,7 @@ use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::{Batch, LabelHead};
 use redline_models::plan::Site;
 use redline_models::profile::Profile;
+use redline_models::row_digests::RowDigests;
 use redline_models::step::{Arena, Watchers};
 use redline_models::trace::Observations;
 
@@ -83,12 +84,13 @@ pub(crate) trait Machine {
     fn prepare(&mut self, tokens: usize, rows: &[usize]) -> Result<u64, Forbidden>;
 
     /// Runs a batch, of which the logits of some rows (ascending) are needed, and calls `read` with the index and the logits
-    /// of each of `outputs`, in order. [`Machine::prepare`] comes first.
+    /// of each of `outputs`, in order. `digests` gets those that it has room for. [`Machine::prepare`] comes first.
     fn run(
         &mut self,
         kv: &mut KvCache<Self::Pages>,
         rows: (&Batch, &[usize]),
         outputs: &[Outputs<'_, Self::Labels>],
+        digests: Option<&RowDigests>,
         read: &mut dyn FnMut(usize, Logits<'_>),
     );
 
@@ -176,14 +178,15 @@ impl Machine for ModelMachine {
         kv: &mut KvCache,
         (batch, wanted): (&Batch, &[usize]),
         outputs: &[Outputs<'_, LabelHead>],
+        digests: Option<&RowDigests>,
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
         let Some(threads) = self.team_size.as_ref().map(|size| size.of(batch.rows())) else {
-            return self.pass(kv, (batch, wanted), outputs, read);
+            return self.pass(kv, (batch, wanted), outputs, digests, read);
         };
         self.team.resize(threads);
         let start = (self.clock)();
-        self.pass(kv, (batch, wanted), outputs, read);
+        self.pass(kv, (batch, wanted), outputs, digests, read);
         let seconds = (self.clock)().saturating_sub(start) as f64 * 1e-9;
         // Plans are measured on all threads.
         self.team.resize(self.team.members());
@@ -210,6 +213,7 @@ impl ModelMachine {
         kv: &mut KvCache,
         (batch, wanted): (&Batch, &[usize]),
         outputs: &[Outputs<'_, LabelHead>],
+        digests: Option<&RowDigests>,
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
         if self.poison {
@@ -235,6 +239,7 @@ impl ModelMachine {
             observations,
             activations: see.as_ref().map(|see| see as &dyn Fn(Activation<'_>)),
             profile: self.spans.as_mut(),
+            digests,
         };
         self.model.run(exec, &mut self.arena, kv, (batch, run), plan, watchers, |model, x, step| {
             for (index, output) in outputs.iter().enumerate() {

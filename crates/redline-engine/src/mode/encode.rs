@@ -278,7 +278,7 @@ fn outcome_of(
         peak_memory_bytes: ran.peak_memory_bytes,
         kernel_path: job.kernel_path,
     };
-    Ok(EncodeOutcome { texts: encoded, cost })
+    Ok(EncodeOutcome { texts: encoded, cost, receipt: None })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Requests to models that fill masks.
 
-use super::{AdapterChoice, Algorithm, BlockCache, Prompt, Queueing, Sampling};
+use super::{AdapterChoice, Algorithm, BlockCache, Prompt, Queueing, ReceiptOptions, Sampling};
 
 /// `diffuse`: fill the masks of a canvas, which is a prompt followed by masks.
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub struct DiffuseRequest {
     pub adapters: Vec<AdapterChoice>,
     /// Whose request it is, and how long it may wait to begin.
     pub queueing: Queueing,
+    /// Ask for a receipt.
+    pub receipt: Option<ReceiptOptions>,
 }
 
 impl DiffuseRequest {
@@ -71,6 +73,7 @@ impl DiffuseRequest {
             timeout_s: None,
             adapters: Vec::new(),
             queueing: Queueing::default(),
+            receipt: None,
         }
     }
 

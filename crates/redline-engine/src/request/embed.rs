@@ -2,7 +2,7 @@
 
 use redline_settings::{Pooling, Truncate};
 
-use super::{AdapterChoice, Prompt, Queueing};
+use super::{AdapterChoice, Prompt, Queueing, ReceiptOptions};
 
 /// `embed`: one vector for each text.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct EmbedRequest {
     pub timeout_s: Option<f64>,
     /// Whose request it is, and how long it may wait to begin.
     pub queueing: Queueing,
+    /// Ask for a receipt.
+    pub receipt: Option<ReceiptOptions>,
 }
 
 impl EmbedRequest {
@@ -45,6 +47,7 @@ impl EmbedRequest {
             adapters: Vec::new(),
             timeout_s: None,
             queueing: Queueing::default(),
+            receipt: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use redline_settings::{LabelEnd, LongLabels, Truncate};
 
-use super::{AdapterChoice, Label, Queueing};
+use super::{AdapterChoice, Label, Queueing, ReceiptOptions};
 
 /// How texts are put to the model and how its labels, the classes or yes and no, are scored.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,8 @@ pub struct JudgeOptions {
     pub timeout_s: Option<f64>,
     /// Whose request it is, and how long it may wait to begin.
     pub queueing: Queueing,
+    /// Ask for a receipt.
+    pub receipt: Option<ReceiptOptions>,
 }
 
 impl JudgeOptions {
@@ -62,6 +64,7 @@ impl Default for JudgeOptions {
             adapters: Vec::new(),
             timeout_s: None,
             queueing: Queueing::default(),
+            receipt: None,
         }
     }
 }

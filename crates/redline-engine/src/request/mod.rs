@@ -57,6 +57,13 @@ pub struct AdapterChoice {
     pub scale: f32,
 }
 
+/// Asks for a receipt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceiptOptions {
+    /// The layers, counted from 0, of which the receipt has digests; `None`: all.
+    pub layers: Option<Vec<usize>>,
+}
+
 /// Whose request it is, and how long it may wait to begin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Queueing {
@@ -113,6 +120,8 @@ pub struct ScoreRequest {
     pub timeout_s: Option<f64>,
     /// Whose request it is, and how long it may wait to begin.
     pub queueing: Queueing,
+    /// Ask for a receipt.
+    pub receipt: Option<ReceiptOptions>,
 }
 
 impl ScoreRequest {
@@ -145,6 +154,7 @@ impl ScoreRequest {
             adapters: Vec::new(),
             timeout_s: None,
             queueing: Queueing::default(),
+            receipt: None,
         }
     }
 }
@@ -244,6 +254,8 @@ pub struct GenerateRequest {
     pub timeout_s: Option<f64>,
     /// Whose request it is, and how long it may wait to begin.
     pub queueing: Queueing,
+    /// Ask for a receipt.
+    pub receipt: Option<ReceiptOptions>,
 }
 
 impl GenerateRequest {
@@ -276,6 +288,7 @@ impl GenerateRequest {
             adapters: Vec::new(),
             timeout_s: None,
             queueing: Queueing::default(),
+            receipt: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
 use redline_models::adapter::Adapters;
 use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
+use redline_models::row_digests::RowDigests;
 
 use crate::heartbeat::machine::{Logits, Machine, OutputValues, Outputs};
 use crate::plan::Forbidden;
@@ -153,6 +154,7 @@ impl Machine for Digests {
         kv: &mut KvCache<Ledger>,
         (batch, run): (&Batch, &[usize]),
         outputs: &[Outputs<'_, (Vec<u32>, Mark)>],
+        _digests: Option<&RowDigests>,
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
         // Tokens are written first; then each row reads everything before it, as in a pass of a model.

@@ -206,6 +206,7 @@ pub(super) fn ask(
             queueing: Queueing::default(),
             place,
             adapters: used.adapters,
+            recorder: None,
         },
     )
 }

@@ -248,7 +248,7 @@ fn tokenizer() -> Value {
 }
 
 /// A golden encoder with [`tokenizer`].
-fn reader(name: &str) -> (Engine, tempfile::TempDir) {
+pub(crate) fn reader(name: &str) -> (Engine, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     for file in ["config.json", "model.safetensors"] {
         std::fs::copy(golden_dir(name).join(file), dir.path().join(file)).unwrap();

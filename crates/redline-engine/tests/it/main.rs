@@ -27,6 +27,7 @@ mod plans;
 mod poison;
 mod prefix_cache;
 mod prefix_dir;
+mod receipts;
 mod refusals;
 mod sampling;
 mod score_plans;

@@ -425,6 +425,7 @@ mod tests {
     fn outcome() -> DiffuseOutcome {
         let pass = |rows, outputs| DiffusionPass { step: 0, rows, outputs, filled: Vec::new() };
         DiffuseOutcome {
+            receipt: None,
             text: String::new(),
             token_ids: vec![7, 8, 9],
             canvas: vec![1, 2, 7, 8, 9],

@@ -19,6 +19,7 @@ mod openapi;
 mod page;
 mod pairs;
 mod predict;
+mod receipts;
 mod responses;
 mod score;
 mod server;

@@ -11,8 +11,8 @@ use crate::cases::{at_most, case, case_if_given, cases, continuations, given, on
 use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TOP_LOGPROBS};
 use crate::shape::{self, one_of, schemas, text};
 use crate::{
-    CanvasEvent, ChatKeys, Finite, GenerationMeta, JsonText, LogitBias, StreamEvent, Strings, TypedObject,
-    Usage,
+    CanvasEvent, ChatKeys, Finite, GenerationMeta, JsonText, LogitBias, ReceiptDocument, StreamEvent,
+    Strings, TypedObject, Usage,
 };
 
 generation_body! {
@@ -178,6 +178,9 @@ pub struct ChatCompletion {
     /// Of a model that fills masks: how they were filled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meta: Option<GenerationMeta>,
+    /// The receipt, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// An answer.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::cases::aliased;
 use crate::limits::{MAX_CLASSES, MAX_TEXTS};
 use crate::shape;
-use crate::{AdapterNames, Finite, Strings, Usage};
+use crate::{AdapterNames, Finite, ReceiptChoice, ReceiptDocument, Strings, Usage};
 
 /// Asks for the class of each text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -38,6 +38,8 @@ pub struct ClassifyBody {
     /// Time limit in seconds.
     #[schemars(with = "Option<shape::Seconds>")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    pub receipt: Option<ReceiptChoice>,
 }
 
 /// Answer of `/v1/classify`.
@@ -57,6 +59,9 @@ pub struct ClassifyAnswer {
     pub classes: Vec<String>,
     /// Token counts.
     pub usage: Usage,
+    /// The receipt, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// The class of a text.

@@ -8,7 +8,9 @@ use super::generation::generation_body;
 use crate::cases::{at_most, case, case_if_given, cases, continuations, not_true, streams};
 use crate::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TOP_LOGPROBS};
 use crate::shape::{self, schemas};
-use crate::{CanvasEvent, Finite, GenerationMeta, LogitBias, Prompts, StreamEvent, Strings, Usage};
+use crate::{
+    CanvasEvent, Finite, GenerationMeta, LogitBias, Prompts, ReceiptDocument, StreamEvent, Strings, Usage,
+};
 
 generation_body! {
     /// Asks for continuations of prompts.
@@ -74,6 +76,9 @@ pub struct OpenAiCompletion {
     /// Of a model that fills masks: how they were filled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meta: Option<GenerationMeta>,
+    /// The receipt, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// A continuation.

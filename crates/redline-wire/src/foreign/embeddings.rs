@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::MAX_TEXTS;
 use crate::named::{self, names};
 use crate::shape::{self, one_of, schemas};
-use crate::{AdapterNames, Finite, Pooling, Prompts, Truncate, Usage};
+use crate::{AdapterNames, Finite, Pooling, Prompts, ReceiptChoice, ReceiptDocument, Truncate, Usage};
 
 /// Asks for a vector of each text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -44,6 +44,8 @@ pub struct EmbeddingsBody {
     /// Time limit in seconds.
     #[schemars(with = "Option<shape::Seconds>")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    pub receipt: Option<ReceiptChoice>,
 }
 
 /// How vectors are written.
@@ -70,6 +72,9 @@ pub struct EmbeddingsAnswer {
     pub model: String,
     /// Token counts, summed over all texts.
     pub usage: Usage,
+    /// The receipt, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// The vector of a text.

@@ -37,6 +37,8 @@ macro_rules! generation_body {
             /// Time limit in seconds.
             #[schemars(with = "Option<crate::shape::Seconds>")]
             pub timeout_s: Option<f64>,
+            /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+            pub receipt: Option<$crate::ReceiptChoice>,
             /// Names the end user. A response repeats it; it changes nothing else.
             pub user: Option<String>,
             /// For models that fill masks: number of steps; one per mask by default.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::cases::{case, cases, given};
 use crate::limits::MAX_DOCUMENTS;
 use crate::shape;
-use crate::{AdapterNames, Finite, TruncationDirection, Usage};
+use crate::{AdapterNames, Finite, ReceiptChoice, ReceiptDocument, TruncationDirection, Usage};
 
 /// Asks for the order of documents.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -46,6 +46,8 @@ pub struct RerankBody {
     /// Time limit in seconds.
     #[schemars(with = "Option<shape::Seconds>")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    pub receipt: Option<ReceiptChoice>,
 }
 
 /// A document: a string, or an object with a text.
@@ -81,6 +83,9 @@ pub struct RankedDocuments {
     pub results: Vec<RankedDocument>,
     /// Token counts.
     pub usage: Usage,
+    /// The receipt, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// A ranked document.

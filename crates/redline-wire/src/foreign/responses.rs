@@ -14,7 +14,9 @@ use super::generation::generation_body;
 use crate::cases::{case, case_if_given, cases, given, streams, tools};
 use crate::object::objects;
 use crate::shape::{self, one_of, schema, text_or_list_of};
-use crate::{CanvasEvent, Finite, GenerationMeta, JsonText, ServerEvent, TypedObject, Usage};
+use crate::{
+    CanvasEvent, Finite, GenerationMeta, JsonText, ReceiptDocument, ServerEvent, TypedObject, Usage,
+};
 
 generation_body! {
     /// Asks for an answer to a text or to a conversation.
@@ -215,6 +217,9 @@ pub struct ResponseObject {
     /// Of a model that fills masks: how they were filled, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meta: Option<GenerationMeta>,
+    /// The receipt, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// Why an answer failed.

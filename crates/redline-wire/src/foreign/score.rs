@@ -9,7 +9,8 @@ use crate::limits::MAX_LABELS;
 use crate::named;
 use crate::shape::{self, text, text_or_list_of};
 use crate::{
-    AdapterNames, Finite, ItemFault, Items, LabelIds, LongLabels, TextOrIds, Tokenization, Truncate, Usage,
+    AdapterNames, Finite, ItemFault, Items, LabelIds, LongLabels, ReceiptChoice, ReceiptDocument, TextOrIds,
+    Tokenization, Truncate, Usage,
 };
 
 /// Asks for the probability of each label after query and item.
@@ -57,6 +58,8 @@ pub struct ScoreBody {
     /// Time limit in seconds.
     #[schemars(with = "Option<shape::Seconds>")]
     pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    pub receipt: Option<ReceiptChoice>,
 }
 
 /// Answer of `/v1/score`.
@@ -80,6 +83,9 @@ pub struct ScoreAnswer {
     pub item_errors: Vec<ItemFault>,
     /// Token counts.
     pub usage: Usage,
+    /// The receipt, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
 }
 
 /// Labels have one of two forms, and query and items are both texts or both token ids.

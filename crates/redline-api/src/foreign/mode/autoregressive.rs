@@ -47,5 +47,6 @@ pub(super) fn outcome(mut of: GenerateOutcome) -> GenerationOutcome {
         choices: of.take_continuations().into_iter().map(choice).collect(),
         prompt_token_ids: of.prompt_token_ids,
         prompt_logprobs: of.prompt_logprobs,
+        receipt: of.receipt,
     }
 }

@@ -80,6 +80,7 @@ pub(super) fn outcome(of: DiffuseOutcome) -> GenerationOutcome {
         end: PromptEnd { counts, cancelled: of.finish_reason == FinishReason::Cancelled, meta: Some(meta) },
         prompt_token_ids: Vec::new(),
         prompt_logprobs: None,
+        receipt: of.receipt,
         choices: vec![GeneratedChoice {
             text: of.text,
             token_ids: of.token_ids,

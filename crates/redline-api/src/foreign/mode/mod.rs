@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use redline_engine::{
     AdapterChoice, Cancel, DiffuseRequest, DiffuseTicket, DiffusionPass, Engine, EngineError, Event,
-    FinishReason, GenerateRequest, GenerateTicket, Objective, PositionLogprobs, Prompt, Queueing,
+    FinishReason, GenerateRequest, GenerateTicket, Objective, PositionLogprobs, Prompt, Queueing, Receipt,
     ReportedPrompt, Sampling, TokenCounts,
 };
 use redline_wire::GenerationMeta;
@@ -270,6 +270,8 @@ pub struct GenerationOutcome {
     pub prompt_logprobs: Option<Vec<Option<PositionLogprobs>>>,
     /// The texts.
     pub choices: Vec<GeneratedChoice>,
+    /// The receipt, if one was asked for.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 impl GenerationOutcome {

@@ -17,6 +17,7 @@ use redline_engine::{
 };
 use redline_wire::DiffuseLine;
 
+use super::receipt::ReceiptFlags;
 use super::template::{self, ChatFlags, Prompts};
 use super::{Context, finish};
 use crate::adapters::AdapterFlags;
@@ -36,7 +37,7 @@ fn keys() -> String {
 /// Keys that do not concern the chat template.
 const KEYS: &str = "Masks in the prompt are filled too: write the model's own mask token, such as `<|mask|>`.\n\n\
     Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, steps, algorithm, alg_temp, eps, temperature, \
-    top_k, top_p, seed, block_length, cfg_scale, threshold, cache, refresh, stop (text or list of texts), ignore_eos, adapter (a name, or a list of names and of objects with name and scale), timeout_s. \
+    top_k, top_p, seed, block_length, cfg_scale, threshold, cache, refresh, stop (text or list of texts), ignore_eos, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object with layers). \
     An absent key takes the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `diffuse`.
@@ -89,6 +90,8 @@ pub(super) struct DiffuseArgs {
     chat: ChatFlags,
     #[command(flatten)]
     sampling: SamplingFlags,
+    #[command(flatten)]
+    receipt: ReceiptFlags,
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
@@ -173,6 +176,7 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
     let loaded = settings.load(&model, context.environment)?;
     let stop_id = prompts.chat.stop_id(&request.prompt, request.ignore_eos, &loaded.engine);
     request.stop_ids.extend(stop_id);
+    request.receipt = args.receipt.options();
     diffuse_once(&loaded, args, request)
 }
 
@@ -195,6 +199,7 @@ fn diffuse_once(
         }
         outcome
     };
+    args.receipt.write(outcome.receipt.as_deref())?;
     if let Some(path) = &args.steps_html {
         let page = page::html(&loaded.engine, &loaded.name, &outcome);
         output::file(path, "--steps-html", &page)?;

@@ -16,6 +16,7 @@ use redline_engine::{
 
 use redline_wire::GenerateLine;
 
+use super::receipt::ReceiptFlags;
 use super::template::{self, ChatFlags, Prompts};
 use super::{Context, finish};
 use crate::adapters::AdapterFlags;
@@ -34,7 +35,7 @@ fn keys() -> String {
 
 /// Keys that do not concern the chat template.
 const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
-    min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias (object of ids and numbers), n, best_of, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s. An absent key takes \
+    min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias (object of ids and numbers), n, best_of, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object with layers). An absent key takes \
     the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `generate`.
@@ -101,6 +102,8 @@ pub(super) struct GenerateArgs {
     chat: ChatFlags,
     #[command(flatten)]
     sampling: SamplingFlags,
+    #[command(flatten)]
+    receipt: ReceiptFlags,
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
@@ -195,6 +198,7 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
     let loaded = settings.load(&model, context.environment)?;
     let stop_id = prompts.chat.stop_id(&request.prompt, request.ignore_eos, &loaded.engine);
     request.stop_ids.extend(stop_id);
+    request.receipt = args.receipt.options();
     generate_once(&loaded, args, request)
 }
 
@@ -208,8 +212,9 @@ fn generate_once(
         let echo = RequestEcho::of(&request);
         let outcome = interrupt
             .during(|cancel| loaded.engine.submit_generate(request, cancel).and_then(Ticket::wait))?;
-        let code = code(&outcome);
+        let (code, receipt) = (code(&outcome), outcome.receipt.clone());
         output::line(&output::json(&generate::answer(loaded, echo, outcome))?)?;
+        args.receipt.write(receipt.as_deref())?;
         return Ok(code);
     }
     let outcome = if request.continuations() == 1 {
@@ -224,6 +229,7 @@ fn generate_once(
         print_all(outcome.clone().take_continuations())?;
         outcome
     };
+    args.receipt.write(outcome.receipt.as_deref())?;
     if !args.quiet {
         message::say(summary::summary(loaded, &outcome));
     }

@@ -15,6 +15,7 @@ use redline_wire::{Finite, ScoreLine, Scoring};
 
 use self::labels::Labels;
 use super::Context;
+use super::receipt::ReceiptFlags;
 use super::template::{self, ChatFlags, Prompts};
 use crate::adapters::AdapterFlags;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
@@ -32,7 +33,7 @@ fn keys() -> String {
 /// Keys that do not concern the chat template.
 const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), query (text or list of ids), items (text, list of texts, or list of \
     lists of ids), labels (list of texts) and/or label_token_ids, item_labels (a list of labels for each item), long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
-    tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s. An absent key takes the \
+    tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object with layers). An absent key takes the \
     value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines, and timeout_s counts \
     from the moment at which a line is begun.";
 
@@ -112,6 +113,8 @@ pub(super) struct ScoreArgs {
     #[command(flatten)]
     chat: ChatFlags,
     #[command(flatten)]
+    receipt: ReceiptFlags,
+    #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
     prefix_cache: PrefixCacheFlags,
@@ -136,20 +139,24 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
             Scores { loaded: &loaded, defaults: &defaults, brief: args.brief, prompts: &prompts };
         return Ok(jsonl::answer_all(lines, &args.target, &mut scores, None)?.code());
     }
-    let request = request::complete(args, defaults, &prompts)?;
+    let receipt = args.receipt.options();
+    let request = ScoreRequest { receipt, ..request::complete(args, defaults, &prompts)? };
     let loaded = settings.load(&model, context.environment)?;
     score_once(&loaded, args, request)
 }
 
 fn score_once(loaded: &LoadedModel, args: &ScoreArgs, request: ScoreRequest) -> Result<ExitCode, Failure> {
     if args.json || args.brief {
-        let scoring = score::answer(loaded, loaded.engine.score(request)?);
-        output::line(&document(&scoring, args.brief)?)?;
+        let outcome = loaded.engine.score(request)?;
+        let receipt = outcome.receipt.clone();
+        output::line(&document(&score::answer(loaded, outcome), args.brief)?)?;
+        args.receipt.write(receipt.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     let (items, labels) = (request.items.clone(), request.labels.clone());
     let outcome = loaded.engine.score(request)?;
     output::piece(&table::render(&items, &labels, &outcome))?;
+    args.receipt.write(outcome.receipt.as_deref())?;
     if !args.quiet {
         message::say(summary::summary(loaded, &outcome));
     }

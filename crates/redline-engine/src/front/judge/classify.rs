@@ -104,6 +104,7 @@ fn outcome(judged: Judged, classes: Vec<Label>, threshold: Option<f32>) -> Class
         end_token_ids: judged.end_token_ids,
         prefix_class: judged.prefix,
         cost: judged.cost,
+        receipt: judged.receipt,
     }
 }
 

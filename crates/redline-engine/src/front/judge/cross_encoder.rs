@@ -107,7 +107,7 @@ pub(super) fn submit(
     let (top_n, threshold) = (request.top_n.unwrap_or(usize::MAX), request.threshold.unwrap_or(0.0));
     Ticket::begin(cancel, |reply, cancels| {
         let answer = move |outcome: Result<EncodeOutcome, EngineError>| {
-            let outcome = outcome.map(|EncodeOutcome { texts, cost }| {
+            let outcome = outcome.map(|EncodeOutcome { texts, cost, receipt }| {
                 let ranked = indices.iter().zip(texts).map(|(&index, text)| {
                     let log_odds = match text.values[..] {
                         [yes, no] => yes - no,
@@ -123,6 +123,7 @@ pub(super) fn submit(
                     end_token_ids: Vec::new(),
                     prefix_label: None,
                     cost,
+                    receipt,
                 }
             });
             reply.finish(outcome);

@@ -26,6 +26,7 @@ use crate::answer::ticket::Ticket;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::Engine;
+use crate::receipt::Receipt;
 use crate::request::{JudgeOptions, Label, Prompt, ScoreRequest};
 
 /// A judgement of texts, each inserted into the frame, by a softmax over the labels.
@@ -47,6 +48,7 @@ struct Judged {
     /// A label and another that begins with it, if the end is not scored.
     prefix: Option<(usize, usize)>,
     cost: RequestCost,
+    receipt: Option<Box<Receipt>>,
 }
 
 impl Judgement {
@@ -96,6 +98,7 @@ impl Judgement {
             adapters: options.adapters,
             timeout_s: options.timeout_s,
             queueing: options.queueing,
+            receipt: options.receipt,
             ..ScoreRequest::new(head, items, labels)
         };
         Ticket::begin(cancel, |reply, cancels| {
@@ -139,6 +142,7 @@ fn judged(
         end_token_ids: scores.end_token_ids,
         prefix,
         cost: scores.cost,
+        receipt: scores.receipt,
     })
 }
 

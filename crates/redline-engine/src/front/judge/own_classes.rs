@@ -68,7 +68,7 @@ pub(super) fn submit(
     let classes = classifier.labels.iter().cloned().map(Label::Text).collect();
     Ticket::begin(cancel, |reply, cancels| {
         let answer = move |outcome: Result<EncodeOutcome, EngineError>| {
-            let outcome = outcome.map(|EncodeOutcome { texts, cost }| {
+            let outcome = outcome.map(|EncodeOutcome { texts, cost, receipt }| {
                 let sound = indices.into_iter().zip(texts);
                 let sound = sound.map(|(index, text)| (index, Ok(classified(text, threshold))));
                 let failed = failed.into_iter().map(|error| (error.index, Err(error)));
@@ -76,7 +76,16 @@ pub(super) fn submit(
                 results.sort_by_key(|(index, _)| *index);
                 let texts = results.into_iter().map(|(_, result)| result).collect();
                 let (class_token_ids, end_token_ids) = (Vec::new(), Vec::new());
-                ClassifyOutcome { classes, texts, class_token_ids, end_token_ids, prefix_class: None, cost }
+                let prefix_class = None;
+                ClassifyOutcome {
+                    classes,
+                    texts,
+                    class_token_ids,
+                    end_token_ids,
+                    prefix_class,
+                    cost,
+                    receipt,
+                }
             });
             reply.finish(outcome);
         };

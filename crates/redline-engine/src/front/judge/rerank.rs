@@ -81,6 +81,7 @@ fn ranked(judged: Judged, top_n: usize, threshold: f32) -> RerankOutcome {
         end_token_ids: judged.end_token_ids,
         prefix_label: judged.prefix,
         cost: judged.cost,
+        receipt: judged.receipt,
     }
 }
 

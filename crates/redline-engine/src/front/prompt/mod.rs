@@ -100,7 +100,8 @@ impl LabelLists {
     /// The tokens of the end of the labels.
     pub(crate) fn end(&self) -> &[u32] {
         let label = self.all().next().map_or(&[][..], Vec::as_slice);
-        &label[label.len() - self.end_tokens..]
+        // Without items that have labels of their own, there is none.
+        &label[label.len().saturating_sub(self.end_tokens)..]
     }
 
     /// The labels of a list without their end.

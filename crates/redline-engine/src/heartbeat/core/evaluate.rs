@@ -103,7 +103,7 @@ impl<M: Machine> Core<M> {
         let planned = if head == Head::States { &[] } else { &sizes[..] };
         let prepared = self.machine.prepare(self.batch.rows(), planned);
         let ran = prepared
-            .map(|_| self.run_guarded(rows, &outputs, &mut |group, logits| read(logits, sizes[group])));
+            .map(|_| self.run_guarded(rows, &outputs, None, &mut |group, logits| read(logits, sizes[group])));
         if matches!(ran, Ok(Ok(()))) {
             self.log_pass(&[], rows.len());
         }

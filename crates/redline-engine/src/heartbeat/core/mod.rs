@@ -3,6 +3,7 @@
 mod evaluate;
 mod line;
 mod observe;
+mod record;
 mod restore;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use redline_models::adapter::Adapters;
 use redline_models::model::Batch;
+use redline_models::row_digests::RowDigests;
 use redline_system::memory::PeakMeter;
 
 use self::line::Line;
@@ -30,6 +32,7 @@ use crate::memory::pages::PageArchive;
 use crate::mode::perplexity::EvaluateJob;
 use crate::options::ClockFn;
 use crate::plan::OUTPUT_ROWS;
+use crate::receipt::Recorder;
 use crate::request::Queueing;
 use crate::scheduler::{Done, Opening, Openings, Piece, Scheduler, Step, Stuck};
 use crate::stages::{Stage, StageLog, StageTime};
@@ -44,6 +47,8 @@ pub(crate) struct Arrival {
     pub(crate) queueing: Queueing,
     pub(crate) place: Place,
     pub(crate) adapters: SequenceAdapters,
+    /// Takes digests for its receipt.
+    pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
 impl Arrival {
@@ -65,6 +70,7 @@ struct Running {
     /// Whose request it is.
     tenant: String,
     adapters: Adapters,
+    recorder: Option<Arc<Recorder>>,
     /// Number of requests that arrived before it.
     number: u64,
     arrived: u64,
@@ -302,7 +308,7 @@ impl<M: Machine> Core<M> {
 
     /// Admits a request, or answers it with an error.
     fn admit(&mut self, Arrived { arrival, number, at: arrived }: Arrived) {
-        let Arrival { mut task, cancels, timeout_s, queueing, place, adapters } = arrival;
+        let Arrival { mut task, cancels, timeout_s, queueing, place, adapters, recorder } = arrival;
         let memory = PeakMeter::begin();
         let rows = if task.draws() { task.longest() } else { 0 };
         let prepared = self.machine.reserve(task.longest(), rows);
@@ -316,6 +322,9 @@ impl<M: Machine> Core<M> {
                 return task.answer(Err(error.into()));
             }
         };
+        if let Some(recorder) = &recorder {
+            recorder.begin(&adapters.checksums);
+        }
         task.start(&|salt, tokens| self.cache.matching(&adapters.namespace(salt), tokens));
         let order = self.line.join(&queueing.tenant, number);
         self.scheduler.arrive(order, &queueing.tenant, adapters.namespace(&task.salt()));
@@ -328,6 +337,7 @@ impl<M: Machine> Core<M> {
             longest_wait_s: queueing.longest_wait_s,
             tenant: queueing.tenant,
             adapters: adapters.uses,
+            recorder,
             number,
             arrived,
             tokens: TokenTimes::default(),
@@ -422,9 +432,11 @@ impl<M: Machine> Core<M> {
             }
         }
         self.gauges.expect(self.scheduler.expected_seconds(pieces));
-        let ran = self.run(&rows, &groups);
+        let digests = self.digests((&rows, &wanted));
+        let ran = self.run(&rows, &groups, digests.as_ref());
         if ran.is_ok() {
             self.log_pass(pieces, rows.len());
+            self.record(digests.as_ref(), (&rows, &wanted));
         }
         // Adapters of requests that end now leave memory.
         self.batch.clear();
@@ -483,7 +495,12 @@ impl<M: Machine> Core<M> {
     }
 
     /// Runs the batch; requests read the logits of their rows.
-    fn run(&mut self, rows: &[usize], groups: &[&[Wanted]]) -> Result<(), String> {
+    fn run(
+        &mut self,
+        rows: &[usize],
+        groups: &[&[Wanted]],
+        digests: Option<&RowDigests>,
+    ) -> Result<(), String> {
         let labels = std::mem::take(&mut self.labels);
         let mut tasks = std::mem::take(&mut self.tasks);
         let clock = self.clock.clone();
@@ -501,7 +518,7 @@ impl<M: Machine> Core<M> {
                 normalise: group.iter().any(|wanted| wanted.normalise),
             })
             .collect();
-        let ran = self.run_guarded(rows, &outputs, &mut |group, logits| {
+        let ran = self.run_guarded(rows, &outputs, digests, &mut |group, logits| {
             let mut first = 0;
             for rows in groups[group].chunk_by(|a, b| a.task == b.task) {
                 let places: Vec<RowPlace> = rows.iter().map(|wanted| wanted.place).collect();
@@ -523,10 +540,11 @@ impl<M: Machine> Core<M> {
         &mut self,
         rows: &[usize],
         outputs: &[Outputs<'_, M::Labels>],
+        digests: Option<&RowDigests>,
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) -> Result<(), String> {
         let (machine, kv, batch) = (&mut self.machine, &mut self.cache.kv, &self.batch);
-        let run = catch_unwind(AssertUnwindSafe(|| machine.run(kv, (batch, rows), outputs, read)));
+        let run = catch_unwind(AssertUnwindSafe(|| machine.run(kv, (batch, rows), outputs, digests, read)));
         run.map_err(|panic| {
             self.machine.recover();
             message(&*panic)

@@ -87,6 +87,7 @@ impl Bench {
             queueing,
             place,
             adapters: SequenceAdapters::default(),
+            recorder: None,
         });
         (ticket, cancel)
     }

@@ -343,6 +343,7 @@ impl GenerateTask {
             arrived_s: ran.arrived_s,
             peak_memory_bytes: ran.peak_memory_bytes,
             kernel_path: std::mem::take(&mut self.job.kernel_path),
+            receipt: None,
         })
     }
 

@@ -347,6 +347,7 @@ impl DiffuseTask {
             tokens_per_s: (compute_s > 0.0).then(|| filled as f64 / compute_s),
             peak_memory_bytes: ran.peak_memory_bytes,
             kernel_path: std::mem::take(&mut self.job.kernel_path),
+            receipt: None,
         })
     }
 }

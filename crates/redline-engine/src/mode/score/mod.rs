@@ -120,6 +120,7 @@ impl ScoreJob {
                 peak_memory_bytes: ran.peak_memory_bytes,
                 kernel_path: self.kernel_path,
             },
+            receipt: None,
         })
     }
 }

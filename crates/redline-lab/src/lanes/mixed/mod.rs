@@ -310,6 +310,7 @@ mod tests {
     /// An answer that arrived at a time, whose tokens followed it after these seconds.
     fn answer(arrived_s: f64, token_s: &[f64]) -> GenerateOutcome {
         GenerateOutcome {
+            receipt: None,
             text: String::new(),
             token_ids: Vec::new(),
             prompt_token_ids: Vec::new(),

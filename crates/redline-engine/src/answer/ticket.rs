@@ -148,8 +148,8 @@ pub(crate) struct Reply<O, P = Infallible> {
     finished: bool,
 }
 
-/// Adds to an outcome what its request does not know.
-type Completion<O> = Box<dyn FnOnce(&mut O) + Send>;
+/// Adds to an outcome what its request does not know, now or later, and hands it on.
+pub(crate) type Completion<O> = Box<dyn FnOnce(Result<O, EngineError>, Answer<O>) + Send>;
 
 impl<O, P> Reply<O, P> {
     /// Reports progress. Returns whether there is a receiver.
@@ -166,17 +166,23 @@ impl<O, P> Reply<O, P> {
         }
     }
 
-    /// Lets `complete` add to the outcome before the caller gets it.
-    pub(crate) fn complete_with(&mut self, complete: impl FnOnce(&mut O) + Send + 'static) {
-        self.completion = Some(Box::new(complete));
+    /// Lets this add to the outcome before the caller gets it.
+    pub(crate) fn complete_with(&mut self, completion: Option<Completion<O>>) {
+        self.completion = completion;
+    }
+}
+
+impl<O: Send + 'static, P: Send + 'static> Reply<O, P> {
+    /// Reports the outcome, when it is complete.
+    pub(crate) fn finish(mut self, outcome: Result<O, EngineError>) {
+        match self.completion.take() {
+            Some(complete) => complete(outcome, Box::new(|outcome| self.deliver(outcome))),
+            None => self.deliver(outcome),
+        }
     }
 
-    /// Reports the outcome.
-    pub(crate) fn finish(mut self, mut outcome: Result<O, EngineError>) {
+    fn deliver(mut self, outcome: Result<O, EngineError>) {
         self.finished = true;
-        if let (Ok(outcome), Some(complete)) = (&mut outcome, self.completion.take()) {
-            complete(outcome);
-        }
         self.shared.give(Event::Done(outcome));
     }
 }

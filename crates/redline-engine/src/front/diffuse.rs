@@ -7,7 +7,7 @@ use redline_models::spec::Objective;
 use redline_settings::{Command, Hint, Setting, hint};
 
 use super::budget::canvas_bytes;
-use super::receipt::{Draft, signed};
+use super::receipt::{completing_canvas, signed};
 use super::{Engine, checked_timeout};
 use crate::answer::outcome::{DiffuseOutcome, DiffusionProgress};
 use crate::answer::ticket::{DiffuseTicket, Ticket};
@@ -108,11 +108,9 @@ impl Engine {
             kernel_path: self.info.kernel_path.clone(),
         };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
-        let recorder = draft.as_ref().map(Draft::recorder);
+        let (completion, recorder) = completing_canvas(draft);
         Ticket::begin(cancel, |mut reply, cancels| {
-            if let Some(draft) = draft {
-                reply.complete_with(|outcome: &mut DiffuseOutcome| draft.complete_canvas(outcome));
-            }
+            reply.complete_with(completion);
             let task = DiffuseTask::new(job, transcript, reply);
             self.run(task, cancels, timeout_s, request.queueing, &request.adapters, recorder)
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use redline_settings::{Setting, hint};
 
-use super::receipt::{Draft, signed};
+use super::receipt::{completing_generation, signed};
 use super::{Engine, checked_timeout, some_tokens};
 use crate::answer::outcome::GenerateOutcome;
 use crate::answer::ticket::{GenerateTicket, Ticket};
@@ -114,11 +114,9 @@ impl Engine {
             kernel_path: self.info.kernel_path.clone(),
         };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
-        let recorder = draft.as_ref().map(Draft::recorder);
+        let (completion, recorder) = completing_generation(draft);
         Ticket::begin(cancel, |mut reply, cancels| {
-            if let Some(draft) = draft {
-                reply.complete_with(|outcome: &mut GenerateOutcome| draft.complete_generation(outcome));
-            }
+            reply.complete_with(completion);
             let task = GenerateTask::new(job, self.simd, transcript, reply);
             self.run(task, cancels, request.timeout_s, request.queueing, &request.adapters, recorder)
         })

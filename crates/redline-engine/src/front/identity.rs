@@ -51,6 +51,24 @@ impl Origin {
         Err(EngineError::request(fact, "load it again"))
     }
 
+    /// The identity, if it was computed already.
+    pub(super) fn known(&self) -> Option<&ModelIdentity> {
+        self.known.get()
+    }
+
+    /// The identity, which the first call computes.
+    pub(super) fn identity(&self, kv_format: KvFormat) -> Result<&ModelIdentity, EngineError> {
+        if let Some(known) = self.known() {
+            return Ok(known);
+        }
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.known() {
+            return Ok(known);
+        }
+        let identity = self.read(kv_format)?;
+        Ok(self.known.get_or_init(|| identity))
+    }
+
     fn read(&self, kv_format: KvFormat) -> Result<ModelIdentity, EngineError> {
         let identity = |weights: String, texts: Sha256Digest| ModelIdentity {
             weights: Sha256Digest::of_texts([weights]).to_string(),
@@ -104,14 +122,6 @@ impl Engine {
     /// # Errors
     /// The files of the model cannot be read, or have changed since it was loaded.
     pub fn identity(&self) -> Result<&ModelIdentity, EngineError> {
-        if let Some(known) = self.origin.known.get() {
-            return Ok(known);
-        }
-        let _reading = self.origin.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = self.origin.known.get() {
-            return Ok(known);
-        }
-        let identity = self.origin.read(self.info.kv_format)?;
-        Ok(self.origin.known.get_or_init(|| identity))
+        self.origin.identity(self.info.kv_format)
     }
 }

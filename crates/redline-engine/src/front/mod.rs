@@ -141,7 +141,7 @@ pub struct Engine {
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
     /// What its identity is computed of.
-    origin: Origin,
+    origin: Arc<Origin>,
     /// Adapters, if the options allow some.
     loader: Option<AdapterLoader>,
     /// What adapters with random values are made for.
@@ -363,7 +363,7 @@ impl Engine {
     pub fn load(options: Options) -> Result<Self, EngineError> {
         check(&options)?;
         let simd = options.tier.map_or_else(|| Ok(Simd::best()), Simd::new)?;
-        let origin = Origin::new(&options);
+        let origin = Arc::new(Origin::new(&options));
         let Parts { name, mut model, identity, room, tokenizer, sentence, rerank_preset, end_ids, mask_id } =
             Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use redline_kernels::op::kv::KvFormat;
 use redline_models::block::pooled::Classifier;
 use redline_weights::Checksum;
 
 use super::Engine;
+use super::identity::Origin;
 use crate::answer::outcome::{
     DiffuseOutcome, EncodeOutcome, FinishReason, GenerateOutcome, ItemScore, ScoreOutcome,
 };
-use crate::answer::ticket::{Answer, Ticket};
+use crate::answer::ticket::{Answer, Completion, Ticket};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::prompt::{LabelLists, Tokens};
@@ -25,20 +27,19 @@ use crate::request::{
 
 /// A receipt that lacks what its request will give.
 pub(super) struct Draft {
-    model: ModelIdentity,
+    origin: Arc<Origin>,
+    kv_format: KvFormat,
     choices: Vec<AdapterChoice>,
     request: ReceiptRequest,
     recorder: Arc<Recorder>,
 }
 
-impl Draft {
-    /// What takes the digests.
-    pub(super) fn recorder(&self) -> Arc<Recorder> {
-        self.recorder.clone()
-    }
+/// The function that completes an outcome, if there is a draft, and what takes the digests.
+type Completing<O> = (Option<Completion<O>>, Option<Arc<Recorder>>);
 
-    fn receipt(self, answer: Vec<ReceiptAnswer>) -> Box<Receipt> {
-        let Self { model, choices, request, recorder } = self;
+impl Draft {
+    fn receipt(self, model: ModelIdentity, answer: Vec<ReceiptAnswer>) -> Box<Receipt> {
+        let Self { choices, request, recorder, .. } = self;
         let recorded = recorder.recorded();
         let (rows, layers) = recorded.layers(recorder.layers());
         let adapter = |(AdapterChoice { name, scale }, checksum): (AdapterChoice, &Checksum)| {
@@ -48,40 +49,84 @@ impl Draft {
         Box::new(Receipt { model, adapters, request, rows, layers, answer })
     }
 
-    /// Adds the receipt to a generation that was not cut short.
-    pub(super) fn complete_generation(self, outcome: &mut GenerateOutcome) {
-        if outcome.cancelled {
-            return;
+    /// Completes an outcome with its receipt, if `answer_of` says what was answered, and hands it on. While the identity of the model is
+    /// not known, a thread of its own computes it, so that nothing else waits for that.
+    fn complete<O: Send + 'static>(
+        self,
+        outcome: Result<O, EngineError>,
+        answer_of: impl FnOnce(&O, &ReceiptRequest) -> Option<Vec<ReceiptAnswer>>,
+        attach: fn(&mut O, Box<Receipt>),
+        hand_on: Answer<O>,
+    ) {
+        let mut outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => return hand_on(Err(error)),
+        };
+        let Some(answer) = answer_of(&outcome, &self.request) else { return hand_on(Ok(outcome)) };
+        if let Some(model) = self.origin.known().cloned() {
+            attach(&mut outcome, self.receipt(model, answer));
+            return hand_on(Ok(outcome));
         }
-        let others = outcome.others.iter().map(|one| (&one.token_ids, &one.text));
-        let all = std::iter::once((&outcome.token_ids, &outcome.text)).chain(others);
-        let answer = all.map(|(ids, text)| ReceiptAnswer::Tokens { ids: ids.clone(), text: text.clone() });
-        outcome.receipt = Some(self.receipt(answer.collect()));
-    }
-
-    /// Adds the receipt to a canvas that was not cut short.
-    pub(super) fn complete_canvas(self, outcome: &mut DiffuseOutcome) {
-        if outcome.finish_reason == FinishReason::Cancelled {
-            return;
-        }
-        let answer = ReceiptAnswer::Tokens { ids: outcome.canvas.clone(), text: outcome.text.clone() };
-        outcome.receipt = Some(self.receipt(vec![answer]));
+        let work = move || {
+            let model = self.origin.identity(self.kv_format).cloned();
+            hand_on(model.map(|model| {
+                attach(&mut outcome, self.receipt(model, answer));
+                outcome
+            }));
+        };
+        // If the system refuses a thread, the answer is that the engine stopped.
+        let _ = std::thread::Builder::new().name("redline-identity".to_owned()).spawn(work);
     }
 }
 
-/// The function that gets the outcome, with the receipt if there is one; and what takes the digests.
+/// Completes outcomes, if there is a draft, by what `answer_of` says was answered.
+fn completing<O: Send + 'static>(
+    draft: Option<Draft>,
+    answer_of: fn(&O, &ReceiptRequest) -> Option<Vec<ReceiptAnswer>>,
+    attach: fn(&mut O, Box<Receipt>),
+) -> Completing<O> {
+    let Some(draft) = draft else { return (None, None) };
+    let recorder = draft.recorder.clone();
+    let complete: Completion<O> =
+        Box::new(move |outcome, hand_on| draft.complete(outcome, answer_of, attach, hand_on));
+    (Some(complete), Some(recorder))
+}
+
+/// Completes generations that were not cut short.
+pub(super) fn completing_generation(draft: Option<Draft>) -> Completing<GenerateOutcome> {
+    let answer_of = |outcome: &GenerateOutcome, _: &ReceiptRequest| {
+        let others = outcome.others.iter().map(|one| (&one.token_ids, &one.text));
+        let all = std::iter::once((&outcome.token_ids, &outcome.text)).chain(others);
+        let tokens = |(ids, text): (&Vec<u32>, &String)| ReceiptAnswer::Tokens {
+            ids: ids.clone(),
+            text: text.clone(),
+        };
+        (!outcome.cancelled).then(|| all.map(tokens).collect())
+    };
+    completing(draft, answer_of, |outcome, receipt| outcome.receipt = Some(receipt))
+}
+
+/// Completes canvases that were not cut short.
+pub(super) fn completing_canvas(draft: Option<Draft>) -> Completing<DiffuseOutcome> {
+    let answer_of = |outcome: &DiffuseOutcome, _: &ReceiptRequest| {
+        let tokens = || ReceiptAnswer::Tokens { ids: outcome.canvas.clone(), text: outcome.text.clone() };
+        (outcome.finish_reason != FinishReason::Cancelled).then(|| vec![tokens()])
+    };
+    completing(draft, answer_of, |outcome, receipt| outcome.receipt = Some(receipt))
+}
+
+/// The function that gets the outcome, with the receipt if there is one; and what takes the digests. Items with numbers that are none have
+/// no answer that could be confirmed.
 pub(super) fn scores_with_receipt(
     draft: Option<Draft>,
     answer: Answer<ScoreOutcome>,
 ) -> (Answer<ScoreOutcome>, Option<Arc<Recorder>>) {
-    with_receipt(draft, answer, |draft, outcome: &mut ScoreOutcome| {
+    let answer_of = |outcome: &ScoreOutcome, request: &ReceiptRequest| {
         let values = |item: &ItemScore| ReceiptAnswer::Values(item.scores.clone());
         let answer: Vec<_> = outcome.items.iter().flatten().map(values).collect();
-        // Items with numbers that are none have no answer that could be confirmed.
-        if answer.len() == draft.request.prompts() {
-            outcome.receipt = Some(draft.receipt(answer));
-        }
-    })
+        (answer.len() == request.prompts()).then_some(answer)
+    };
+    completed(completing(draft, answer_of, |outcome, receipt| outcome.receipt = Some(receipt)), answer)
 }
 
 /// As [`scores_with_receipt`]. Embeddings are answers by their digests, the outputs of classifiers by their values.
@@ -89,31 +134,26 @@ pub(super) fn states_with_receipt(
     draft: Option<Draft>,
     answer: Answer<EncodeOutcome>,
 ) -> (Answer<EncodeOutcome>, Option<Arc<Recorder>>) {
-    with_receipt(draft, answer, |draft, outcome: &mut EncodeOutcome| {
-        let is_vector = matches!(draft.request, ReceiptRequest::Embed(_));
+    let answer_of = |outcome: &EncodeOutcome, request: &ReceiptRequest| {
+        let is_vector = matches!(request, ReceiptRequest::Embed(_));
         let values = outcome.texts.iter().map(|text| &text.values);
         let answer = values.map(|values| {
             if is_vector { ReceiptAnswer::vector(values) } else { ReceiptAnswer::Values(values.clone()) }
         });
-        let answer = answer.collect();
-        outcome.receipt = Some(draft.receipt(answer));
-    })
+        Some(answer.collect())
+    };
+    completed(completing(draft, answer_of, |outcome, receipt| outcome.receipt = Some(receipt)), answer)
 }
 
-fn with_receipt<O: 'static>(
-    draft: Option<Draft>,
+/// The function that gets the outcome after it was completed.
+fn completed<O: 'static>(
+    (complete, recorder): Completing<O>,
     answer: Answer<O>,
-    complete: impl FnOnce(Draft, &mut O) + Send + 'static,
 ) -> (Answer<O>, Option<Arc<Recorder>>) {
-    let Some(draft) = draft else { return (answer, None) };
-    let recorder = draft.recorder();
-    let completed: Answer<O> = Box::new(move |mut outcome| {
-        if let Ok(outcome) = &mut outcome {
-            complete(draft, outcome);
-        }
-        answer(outcome);
-    });
-    (completed, Some(recorder))
+    match complete {
+        Some(complete) => (Box::new(move |outcome| complete(outcome, answer)), recorder),
+        None => (answer, None),
+    }
 }
 
 /// Ids as requests give them.
@@ -190,9 +230,9 @@ impl Engine {
             let fact = format!("a receipt of {tokens} prompt tokens was asked for, more than {most}");
             return Err(EngineError::field("receipt", fact, "divide the items among several requests"));
         }
-        let model = self.identity()?.clone();
+        let (origin, kv_format) = (self.origin.clone(), self.info.kv_format);
         let recorder = Arc::new(Recorder::new(layers));
-        Ok(Some(Draft { model, choices: choices.to_vec(), request, recorder }))
+        Ok(Some(Draft { origin, kv_format, choices: choices.to_vec(), request, recorder }))
     }
 
     /// Runs the request of a receipt again and compares what it gives with what the receipt says: first the model and the adapters, then

@@ -501,3 +501,18 @@ fn receipts_that_cannot_be_made_are_refused_or_left_out() {
     assert!(place(&engine, &twice).contains("the numbers of `layers`"));
     assert!(matches!(engine.verify(&some, &cancel), Err(EngineError::Cancelled)));
 }
+
+#[test]
+fn files_that_changed_after_loading_give_no_receipt() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden_path("llama-b").join(file), folder.path().join(file)).unwrap();
+    }
+    let engine = Engine::load(options(folder.path())).unwrap();
+    let config = std::fs::read_to_string(folder.path().join("config.json")).unwrap();
+    std::fs::write(folder.path().join("config.json"), format!("{config} ")).unwrap();
+    let asked = |receipt| GenerateRequest { receipt, ..GenerateRequest::new(ids(&[5, 6]), 2) };
+    let message = refusal(engine.generate(asked(ASKED), &Cancel::new(), &mut |_| ()));
+    assert!(message.starts_with("the model's files changed after it was loaded"), "{message}");
+    assert!(engine.generate(asked(None), &Cancel::new(), &mut |_| ()).is_ok());
+}

@@ -91,7 +91,7 @@ pub fn verify(engine: &Engine, document: ReceiptDocument, cancel: &Cancel) -> Re
         Err(malformed) => return Ok(Verified::Malformed(malformed)),
     }
     if document.redline != VERSION {
-        let difference = difference("redline", &document.redline, VERSION);
+        let difference = ReceiptDifference::new("redline", &document.redline, VERSION);
         return Ok(Verified::Differs(difference));
     }
     let receipt = match receipt(document) {
@@ -106,31 +106,27 @@ fn digests(document: &ReceiptDocument) -> Option<ReceiptDigests> {
     document.digests(|json| Sha256Digest::of(json).to_string()).ok()
 }
 
-fn difference(place: &str, receipt: &str, found: &str) -> ReceiptDifference {
-    ReceiptDifference { place: place.to_owned(), receipt: receipt.to_owned(), found: found.to_owned() }
-}
-
 /// The first part that does not have its digest. It is an error if the document is not as receipts are written.
 fn changed(document: &ReceiptDocument) -> Result<Option<ReceiptDifference>, ReceiptDifference> {
     if document.object != "receipt" {
-        return Err(difference("object", &document.object, "receipt"));
+        return Err(ReceiptDifference::new("object", &document.object, "receipt"));
     }
     let said = &document.digests;
     let Some(found) = digests(document) else {
-        return Err(difference("request", "a number beyond the range of f32", "finite numbers"));
+        return Err(ReceiptDifference::new("request", "a number beyond the range of f32", "finite numbers"));
     };
     if said.prompts.len() != found.prompts.len() {
-        let (said, found) = (said.prompts.len().to_string(), found.prompts.len().to_string());
-        return Err(difference(
+        let (said, found) = (said.prompts.len(), found.prompts.len());
+        return Err(ReceiptDifference::new(
             "digests.prompts",
-            &format!("{said} digests"),
-            &format!("{found}, one for each prompt"),
+            format!("{said} digests"),
+            format!("{found}, one for each prompt"),
         ));
     }
     let prompts = said.prompts.iter().zip(&found.prompts).enumerate();
     let mut prompts = prompts.filter(|(_, (said, found))| said != found);
     if let Some((index, (said, found))) = prompts.next() {
-        return Ok(Some(difference(&format!("prompts[{index}]"), said, found)));
+        return Ok(Some(ReceiptDifference::new(format!("prompts[{index}]"), said, found)));
     }
     let others = [
         ("request", &said.request, &found.request),
@@ -138,7 +134,7 @@ fn changed(document: &ReceiptDocument) -> Result<Option<ReceiptDifference>, Rece
         ("layers", &said.layers, &found.layers),
     ];
     let changed = others.into_iter().find(|(_, said, found)| said != found);
-    Ok(changed.map(|(place, said, found)| difference(place, said, found)))
+    Ok(changed.map(|(place, said, found)| ReceiptDifference::new(place, said, found)))
 }
 
 /// The receipt that a document holds.
@@ -148,7 +144,7 @@ fn receipt(document: ReceiptDocument) -> Result<Receipt, ReceiptDifference> {
     if let Some(at) = unsorted {
         let place = format!("layers[{}].layer", at + 1);
         let found = format!("more than {}, the one before it", layers[at].layer);
-        return Err(difference(&place, &layers[at + 1].layer.to_string(), &found));
+        return Err(ReceiptDifference::new(&place, layers[at + 1].layer, &found));
     }
     let request = request_of(prompts, request)?;
     let adapter =
@@ -190,7 +186,7 @@ fn answer_of(index: usize, entry: ReceiptAnswerEntry) -> Result<ReceiptAnswer, R
         }
         _ => {
             let found = "`token_ids` with `text`, or `values`, or `sha256`";
-            Err(difference(&format!("answer[{index}]"), "other keys", found))
+            Err(ReceiptDifference::new(format!("answer[{index}]"), "other keys", found))
         }
     }
 }
@@ -401,7 +397,7 @@ fn request_of(
     let is_classifier = matches!(settings, ReceiptSettings::Classifier);
     if let Some(index) = prompts.iter().position(|it| it.second_text.is_some() && !is_classifier) {
         let place = format!("prompts[{index}].second_text");
-        return Err(difference(&place, "a second text", "none: only classifiers read pairs"));
+        return Err(ReceiptDifference::new(&place, "a second text", "none: only classifiers read pairs"));
     }
     let texts = |prompts: Vec<ReceiptPrompt>| prompts.into_iter().map(ids_of).collect::<Vec<_>>();
     Ok(match settings {
@@ -453,7 +449,7 @@ fn single(mut prompts: Vec<ReceiptPrompt>) -> Result<Prompt, ReceiptDifference> 
         (Some(prompt), 0) => Ok(ids_of(prompt)),
         (last, others) => {
             let count = others + usize::from(last.is_some());
-            Err(difference("prompts", &format!("{count} prompts"), "one"))
+            Err(ReceiptDifference::new("prompts", format!("{count} prompts"), "one"))
         }
     }
 }

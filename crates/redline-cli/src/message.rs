@@ -70,15 +70,15 @@ impl Failure {
         Self::Invalid(Message { fact: fact.into(), hint: Some(hint.into()) })
     }
 
-    /// The fact without the hint.
-    pub(crate) fn fact(&self) -> String {
+    /// The message.
+    pub(crate) fn into_message(self) -> Message {
         match self {
             Self::Usage(message)
             | Self::Failed(message)
             | Self::Invalid(message)
             | Self::Incorrect(message)
-            | Self::Stopped(message) => message.fact.clone(),
-            Self::Closed => "nobody reads the output".to_owned(),
+            | Self::Stopped(message) => message,
+            Self::Closed => Message { fact: "nobody reads the output".to_owned(), hint: None },
         }
     }
 

@@ -4,7 +4,6 @@
 //! A [`Recorder`] belongs to one request. The engine's thread adds the digests of the rows that the request reads, in whatever order they
 //! run: their sum does not depend on it, nor on threads, batches, instructions and what the prefix cache holds.
 
-use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use redline_models::row_digests::RowDigests;
@@ -122,8 +121,7 @@ pub enum ReceiptAnswer {
 impl ReceiptAnswer {
     /// The answer that is a vector.
     pub(crate) fn vector(values: &[f32]) -> Self {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Self::Vector(Sha256Digest::of(&bytes).to_string())
+        Self::Vector(Sha256Digest::of_values(values).to_string())
     }
 }
 
@@ -226,7 +224,8 @@ pub struct ReceiptDifference {
 }
 
 impl ReceiptDifference {
-    pub(crate) fn new(place: impl Into<String>, receipt: impl ToString, found: impl ToString) -> Self {
+    /// A difference at a place.
+    pub fn new(place: impl Into<String>, receipt: impl ToString, found: impl ToString) -> Self {
         Self { place: place.into(), receipt: receipt.to_string(), found: found.to_string() }
     }
 }
@@ -248,15 +247,14 @@ impl Receipt {
             .or_else(|| {
                 let layers = self.layers.iter().zip(&now.layers);
                 layers.enumerate().find_map(|(index, (receipt, found))| {
-                    let mut place = format!("layers[{index}]");
-                    let _ = write!(place, " (layer {})", receipt.layer);
+                    let place = format!("layers[{index}] (layer {})", receipt.layer);
                     differ(&place, &receipt.sha256, &found.sha256)
                 })
             })
             .or_else(|| differ("the length of `answer`", &self.answer.len(), &now.answer.len()))
             .or_else(|| {
-                let answers = self.answer.iter().zip(&now.answer).enumerate();
-                answers.map(|(index, (receipt, found))| receipt.difference(index, found)).find_map(|it| it)
+                let mut answers = self.answer.iter().zip(&now.answer).enumerate();
+                answers.find_map(|(index, (receipt, found))| receipt.difference(index, found))
             })
     }
 }
@@ -267,10 +265,7 @@ impl ReceiptAnswer {
         match (self, now) {
             (Self::Tokens { ids, text }, Self::Tokens { ids: found_ids, text: found_text }) => {
                 first_difference(&at("token_ids"), ids, found_ids).or_else(|| {
-                    let differ = text != found_text;
-                    differ.then(|| {
-                        ReceiptDifference::new(at("text"), format!("{text:?}"), format!("{found_text:?}"))
-                    })
+                    (text != found_text).then(|| ReceiptDifference::new(at("text"), text, found_text))
                 })
             }
             (Self::Values(values), Self::Values(found)) => {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use redline_kernels::{Rows, Team};
-use redline_weights::{Sha256Digest, Sha256Hasher};
+use redline_weights::Sha256Digest;
 
 /// Minimum number of rows that several threads share: a digest of a row takes microseconds, and so does waking a thread.
 const FEW_ROWS: usize = 4;
@@ -45,7 +45,7 @@ impl RowDigests {
                 let Some(row) = only.map_or(Some(row), |only| only.binary_search(&row).ok()) else {
                     continue;
                 };
-                let _ = self.digests[index * count + i].set(digest(x.row(row)));
+                let _ = self.digests[index * count + i].set(Sha256Digest::of_values(x.row(row)));
             }
         });
     }
@@ -77,32 +77,9 @@ impl RowDigests {
     }
 }
 
-/// The digest of the values of a row.
-fn digest(row: &[f32]) -> Sha256Digest {
-    /// Values that are converted to bytes together.
-    const VALUES: usize = 256;
-    let mut bytes = [0; 4 * VALUES];
-    let mut hasher = Sha256Hasher::default();
-    for values in row.chunks(VALUES) {
-        let bytes = &mut bytes[..4 * values.len()];
-        for (to, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
-            *to = value.to_le_bytes();
-        }
-        hasher.add(bytes);
-    }
-    hasher.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_digest_is_that_of_the_bytes_of_all_values() {
-        let row: Vec<f32> = (0..700).map(|i| i as f32 * 0.37 - 3.0).collect();
-        let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
-        assert_eq!(digest(&row), Sha256Digest::of(&bytes));
-    }
 
     #[test]
     fn parts_of_a_batch_give_the_digests_of_the_whole() {
@@ -123,7 +100,11 @@ mod tests {
         }
         for (layer, row) in (0..7).flat_map(|layer| (0..7).map(move |row| (layer, row))) {
             let asked = [2, 5].contains(&layer) && [0, 3, 4, 6].contains(&row);
-            assert_eq!(whole.of(layer, row), asked.then(|| digest(x.row(row))), "layer {layer}, row {row}");
+            assert_eq!(
+                whole.of(layer, row),
+                asked.then(|| Sha256Digest::of_values(x.row(row))),
+                "layer {layer}, row {row}"
+            );
             assert_eq!(parts.of(layer, row), whole.of(layer, row), "layer {layer}, row {row}");
         }
     }
@@ -135,7 +116,7 @@ mod tests {
         let digests = RowDigests::new(vec![0], vec![2, 3, 5]);
         digests.observe(&team, 0, Rows::new(&values, 2, 1, 1), Some(&[3, 5]));
         assert_eq!(digests.of(0, 2), None);
-        assert_eq!(digests.of(0, 3), Some(digest(&[1.0])));
-        assert_eq!(digests.of(0, 5), Some(digest(&[2.0])));
+        assert_eq!(digests.of(0, 3), Some(Sha256Digest::of_values(&[1.0])));
+        assert_eq!(digests.of(0, 5), Some(Sha256Digest::of_values(&[2.0])));
     }
 }

@@ -45,6 +45,22 @@ impl Sha256Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The digest of the bytes of these values, little-endian.
+    pub fn of_values(values: &[f32]) -> Self {
+        /// Values that are converted to bytes together.
+        const TOGETHER: usize = 256;
+        let mut bytes = [0; 4 * TOGETHER];
+        let mut hash = Sha256::new();
+        for values in values.chunks(TOGETHER) {
+            let bytes = &mut bytes[..4 * values.len()];
+            for (to, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+                *to = value.to_le_bytes();
+            }
+            hash.update(bytes);
+        }
+        Self(hash.finalize().into())
+    }
+
     /// The digest of texts in their order. Different lists of texts have different digests.
     pub fn of_texts<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Self {
         let mut hash = Sha256::new();
@@ -142,6 +158,9 @@ mod tests {
         fs::write(&path, "abc").unwrap();
         assert_eq!(Sha256Digest::of_file(&path).unwrap().to_string(), abc);
         assert!(Sha256Digest::of_file(&path.join("none")).is_err());
+        let values: Vec<f32> = (0..700).map(|i| i as f32 * 0.37 - 3.0).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        assert_eq!(Sha256Digest::of_values(&values), Sha256Digest::of(&bytes));
         let mut pieces = Sha256Hasher::default();
         for piece in ["a", "", "bc"] {
             pieces.add(piece.as_bytes());

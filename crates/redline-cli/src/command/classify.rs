@@ -106,21 +106,17 @@ fn classify_once(
     warn(&classes, &outcome, args.flags.quiet);
     if args.flags.json {
         output::line(&output::json(&classify::answer(loaded, outcome))?)?;
-        args.receipt.write(receipt.as_deref())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if args.flags.csv {
+    } else if args.flags.csv {
         output::piece(&judge::csv(&values(&texts, &classes, &outcome))?)?;
-        args.receipt.write(receipt.as_deref())?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        output::piece(&render(&texts, &classes, &outcome))?;
+        if !args.flags.quiet {
+            let prompts = outcome.texts.iter().map(|text| text.as_ref().ok());
+            let prompts = prompts.map(|text| text.map(|text| (text.prompt_tokens, text.truncated)));
+            message::say(cost::summary(loaded, &outcome.cost, (texts.len(), "text"), prompts));
+        }
     }
-    output::piece(&render(&texts, &classes, &outcome))?;
     args.receipt.write(receipt.as_deref())?;
-    if !args.flags.quiet {
-        let prompts = outcome.texts.iter().map(|text| text.as_ref().ok());
-        let prompts = prompts.map(|text| text.map(|text| (text.prompt_tokens, text.truncated)));
-        message::say(cost::summary(loaded, &outcome.cost, (texts.len(), "text"), prompts));
-    }
     Ok(ExitCode::SUCCESS)
 }
 

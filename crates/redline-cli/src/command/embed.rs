@@ -112,20 +112,16 @@ pub(super) fn run(args: &EmbedArgs, context: &Context) -> Result<ExitCode, Failu
     let receipt = outcome.receipt.clone();
     if args.json {
         output::line(&output::json(&embed::answer(&loaded, outcome))?)?;
-        args.receipt.write(receipt.as_deref())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if args.csv {
+    } else if args.csv {
         output::piece(&judge::csv(&values(&texts, &outcome))?)?;
-        args.receipt.write(receipt.as_deref())?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        output::piece(&render(&texts, &outcome))?;
+        if !args.quiet {
+            let prompts = outcome.texts.iter().map(|text| Some((text.prompt_tokens, text.truncated)));
+            message::say(cost::summary(&loaded, &outcome.cost, (texts.len(), "text"), prompts));
+        }
     }
-    output::piece(&render(&texts, &outcome))?;
     args.receipt.write(receipt.as_deref())?;
-    if !args.quiet {
-        let prompts = outcome.texts.iter().map(|text| Some((text.prompt_tokens, text.truncated)));
-        message::say(cost::summary(&loaded, &outcome.cost, (texts.len(), "text"), prompts));
-    }
     Ok(ExitCode::SUCCESS)
 }
 

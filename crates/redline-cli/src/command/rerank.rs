@@ -118,21 +118,17 @@ fn rerank_once(loaded: &LoadedModel, args: &RerankArgs, request: RerankRequest) 
     warn(&answers, &outcome, args.flags.quiet);
     if args.flags.json {
         output::line(&output::json(&rerank::answer(loaded, outcome))?)?;
-        args.receipt.write(receipt.as_deref())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if args.flags.csv {
+    } else if args.flags.csv {
         output::piece(&judge::csv(&values(&documents, &outcome))?)?;
-        args.receipt.write(receipt.as_deref())?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        output::piece(&render(&documents, &outcome))?;
+        if !args.flags.quiet {
+            let prompts = outcome.results.iter().map(|result| result.as_ref().ok());
+            let prompts = prompts.map(|ranked| ranked.map(|ranked| (ranked.prompt_tokens, ranked.truncated)));
+            message::say(cost::summary(loaded, &outcome.cost, (documents.len(), "document"), prompts));
+        }
     }
-    output::piece(&render(&documents, &outcome))?;
     args.receipt.write(receipt.as_deref())?;
-    if !args.flags.quiet {
-        let prompts = outcome.results.iter().map(|result| result.as_ref().ok());
-        let prompts = prompts.map(|ranked| ranked.map(|ranked| (ranked.prompt_tokens, ranked.truncated)));
-        message::say(cost::summary(loaded, &outcome.cost, (documents.len(), "document"), prompts));
-    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,18 +7,21 @@ use clap::Args;
 use redline_api::LoadedModel;
 use redline_api::receipt::{self, Verified};
 use redline_engine::{Cancel, EngineError, ReceiptDifference};
+use redline_lab::number::count;
 use redline_wire::{ReceiptDocument, ReceiptSettings, ReceiptVerdict};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Context;
 use crate::adapters::AdapterFlags;
+use crate::display::shortened;
 use crate::interrupt::Interrupt;
 use crate::json;
 use crate::message::{self, FAILED, Failure, INTERRUPTED, Message};
 use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::prefix_cache::PrefixCacheFlags;
+use crate::text;
 
 /// Flags of `verify`.
 #[derive(Debug, Args)]
@@ -53,7 +56,7 @@ const HELP: &str = "A receipt tells what a model was asked (token ids and settin
      is verified: compare its text with the answer.\n\n\
      Exit codes: 0 all receipts are confirmed; 1 failed, also if one is not confirmed; 2 wrong usage; 130 interrupted by Ctrl-C.";
 
-/// Longest part of a text of a receipt that is shown, in characters.
+/// Longest part of a text of a receipt that is shown, in columns.
 const SHOWN: usize = 200;
 
 /// A receipt with the place where it was read, or why it cannot be read.
@@ -135,21 +138,10 @@ fn at(place: &str, error: &EngineError) -> Message {
     Message { fact, hint: error.hint().map(|hint| hint.to_string()) }
 }
 
-/// A text that a receipt contains, on one line.
-fn shown(text: &str) -> String {
-    let escaped = |c: char| {
-        let hidden = c.is_control();
-        let escape = hidden.then(|| c.escape_default().collect::<String>());
-        escape.unwrap_or_else(|| c.to_string())
-    };
-    let beginning: String = text.chars().take(SHOWN).map(escaped).collect();
-    if text.chars().nth(SHOWN).is_some() { format!("{beginning}…") } else { beginning }
-}
-
 /// The verdict in words.
 fn told(place: &str, verified: &Result<Verified, Message>, summary: &str) -> String {
     let both = |difference: &ReceiptDifference, [says, found]: [&str; 2]| {
-        let (receipt, here) = (shown(&difference.receipt), shown(&difference.found));
+        let (receipt, here) = (shortened(&difference.receipt, SHOWN), shortened(&difference.found, SHOWN));
         format!("\n  in {place}\n  {says} {receipt}\n  {found} {here}")
     };
     match verified {
@@ -184,11 +176,6 @@ fn told(place: &str, verified: &Result<Verified, Message>, summary: &str) -> Str
     }
 }
 
-/// A number of things.
-fn count(number: usize, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
-}
-
 /// What a receipt is of, in short.
 fn summary(document: &ReceiptDocument) -> String {
     let tokens: usize = document.prompts.iter().map(|prompt| prompt.token_ids.len()).sum();
@@ -221,27 +208,14 @@ struct Containing<'a> {
 /// Reads all receipts of a file. There is at least one, or an error in its place.
 fn read(path: &Path) -> Vec<Read> {
     let file = message::place(path);
-    let failed = |place: String, Message { fact, hint }: Message| Read {
-        place,
-        document: Err(Message { fact, hint }),
-    };
-    let bytes = if message::is_stdin(path) {
-        let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut std::io::stdin().lock(), &mut bytes).map(|_| bytes)
-    } else {
-        std::fs::read(path)
-    };
-    let bytes = match bytes {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            let fact = format!("{error}\n  in {file}");
-            let hint = Some("check the path, and that it may be read".to_owned());
-            return vec![failed(file, Message { fact, hint })];
-        }
+    let failed = |place: String, message: Message| Read { place, document: Err(message) };
+    let text = match text::read(path) {
+        Ok(text) => text,
+        Err(failure) => return vec![failed(file, failure.into_message())],
     };
     let mut receipts = Vec::new();
     let mut values: Vec<Result<&RawValue, serde_json::Error>> = Vec::new();
-    for value in serde_json::Deserializer::from_slice(&bytes).into_iter::<&RawValue>() {
+    for value in serde_json::Deserializer::from_str(&text).into_iter::<&RawValue>() {
         match value {
             // A list of receipts.
             Ok(list) if list.get().starts_with('[') => {

@@ -193,8 +193,9 @@ impl<'a> Recorder<'a> {
     pub(super) fn take(&self, rows: Vec<Row>) -> Result<(), LaneError> {
         self.rows.borrow_mut().extend(rows);
         let failed = |fact: String| LaneError::Record(fact);
-        let run = self.so_far(self.rows.borrow().clone()).map_err(|error| failed(error.fact()))?;
-        self.write(&run).map_err(|error| failed(error.fact()))
+        let run =
+            self.so_far(self.rows.borrow().clone()).map_err(|error| failed(error.into_message().fact))?;
+        self.write(&run).map_err(|error| failed(error.into_message().fact))
     }
 
     /// Replaces all recorded rows.

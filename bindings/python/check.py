@@ -2,6 +2,7 @@
 
 --redline FILE  the binary whose answers must be the same; default: target/release/redline
 --debug         build without optimisation: sooner, but the tests take longer
+--library FILE  no wheel: test the package with this compiled module (`cargo xtask ci`, which has compiled it for the other tests)
 ARGS...         for pytest
 """
 
@@ -33,32 +34,50 @@ def call(*arguments, **environment):
     subprocess.run([str(one) for one in arguments], check=True, cwd=ROOT, env={**os.environ, **environment})
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--redline", type=pathlib.Path, default=ROOT / "target/release/redline")
-    parser.add_argument("--debug", action="store_true")
-    options, further = parser.parse_known_args()
+def lay_out(library, python):
+    """Copies the package and its compiled module to where an installed wheel would put them."""
+    where = "import sysconfig; print(sysconfig.get_path('platlib'))"
+    site = pathlib.Path(subprocess.run([str(python), "-c", where], check=True, capture_output=True, text=True).stdout.strip())
+    shutil.rmtree(site / "redline", ignore_errors=True)
+    shutil.copytree(HERE / "python/redline", site / "redline", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(library, site / "redline/_redline.abi3.so")
 
+
+def wheel_of(profile, limit):
+    """Builds the wheel and checks its size."""
     wheels = ROOT / "target/wheels"
     shutil.rmtree(wheels, ignore_errors=True)
-    profile = "dev" if options.debug else "release"
-    manifest = HERE / "Cargo.toml"
     call(
-        sys.executable, "-m", "maturin", "build", "--locked", "--profile", profile, "--manifest-path", manifest, "--out", wheels,
+        sys.executable, "-m", "maturin", "build", "--locked", "--profile", profile, "--manifest-path", HERE / "Cargo.toml", "--out", wheels,
         "--interpreter", sys.executable,
     )
     (wheel,) = wheels.glob("*.whl")
     size = wheel.stat().st_size
     print(f"==> {wheel.name}: {size / 1e6:.1f} MB", flush=True)
-    if size > MOST_BYTES and not options.debug:
-        sys.exit(f"error: the wheel has {size} bytes, limit {MOST_BYTES}")
+    if size > limit:
+        sys.exit(f"error: the wheel has {size} bytes, limit {limit}")
+    return wheel
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--redline", type=pathlib.Path, default=ROOT / "target/release/redline")
+    parser.add_argument("--debug", action="store_true")
+    parser.add_argument("--library", type=pathlib.Path)
+    options, further = parser.parse_known_args()
 
     fresh = ROOT / "target/python-fresh"
     venv.create(fresh, clear=True, with_pip=True)
-    call(fresh / "bin/python", "-m", "pip", "install", "--quiet", wheel)
+    if options.library:
+        call(fresh / "bin/python", "-m", "pip", "install", "--quiet", "numpy")
+        lay_out(options.library, fresh / "bin/python")
+        lay_out(options.library, sys.executable)
+    else:
+        wheel = wheel_of("dev", float("inf")) if options.debug else wheel_of("release", MOST_BYTES)
+        call(fresh / "bin/python", "-m", "pip", "install", "--quiet", wheel)
+        call(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel)
     call(fresh / "bin/python", "-c", TEN_LINES)
 
-    call(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel)
     call(sys.executable, "-m", "mypy", "--config-file", HERE / "pyproject.toml", "--cache-dir", ROOT / "target/mypy", HERE / "python/redline")
     call(sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / "tests", *further, REDLINE=str(options.redline))
 

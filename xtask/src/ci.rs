@@ -7,6 +7,7 @@ use anyhow::Context;
 use crate::Failure;
 use crate::process::Call;
 use crate::python;
+use crate::skipped;
 
 /// One step of `cargo xtask ci`: a call of cargo.
 struct Step {
@@ -55,15 +56,33 @@ const STEPS: &[Step] = &[
         environment: None,
     },
     Step {
+        name: "module",
+        // With the features that the tests have, so that only the module itself is compiled.
+        arguments: &["build", "--locked", "--workspace", "--all-targets"],
+        environment: None,
+    },
+    Step {
         name: PYTHON,
-        arguments: &["run", "--quiet", "--locked", "-p", "xtask", "python"],
+        arguments: &[
+            "run",
+            "--quiet",
+            "--locked",
+            "-p",
+            "xtask",
+            "python",
+            "--library=target/debug/lib_redline.so",
+            "--redline=target/debug/redline",
+        ],
         environment: None,
     },
 ];
 
-/// `cargo xtask test`: runs all tests of the workspace.
+/// `cargo xtask test`: runs all tests of the workspace, and lists those that were skipped.
 pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
-    Ok(cargo().args(["test", "--workspace"]).args(arguments).run()?)
+    skipped::forget();
+    let outcome = cargo().args(["test", "--workspace"]).args(arguments).run();
+    skipped::list();
+    Ok(outcome?)
 }
 
 /// `cargo xtask simulate`: runs schedules of the engine's simulator, which stops at the first failure and reports its seed.
@@ -77,6 +96,7 @@ pub(crate) fn simulate(arguments: &[String]) -> Result<(), Failure> {
 /// `cargo xtask ci`: runs every step with its time, and stops at the first failure.
 pub(crate) fn ci(_: &[String]) -> Result<(), Failure> {
     let start = Instant::now();
+    skipped::forget();
     for step in STEPS {
         eprintln!("==> {}", step.name);
         if step.name == PYTHON && !python::is_there() {
@@ -89,6 +109,7 @@ pub(crate) fn ci(_: &[String]) -> Result<(), Failure> {
         call(step).run().with_context(|| format!("step `{}` failed", step.name))?;
         eprintln!("==> {} passed in {:.1} s", step.name, begin.elapsed().as_secs_f64());
     }
+    skipped::list();
     eprintln!("==> all {} steps passed in {:.1} s", STEPS.len(), start.elapsed().as_secs_f64());
     Ok(())
 }

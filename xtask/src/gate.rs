@@ -75,6 +75,7 @@ const NIGHT: &[Part] = &[
     Part { name: "audit", run: || audit::command(&[]) },
     Part { name: "gates", run: || gate(&["all".to_owned()]) },
     Part { name: "lanes", run: lanes },
+    Part { name: "wheel", run: || crate::python::bindings(&[]) },
     Part { name: "mutants", run: || mutants::command(&[]) },
 ];
 

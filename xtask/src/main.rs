@@ -11,6 +11,7 @@ mod parsers;
 mod process;
 mod python;
 mod reproducible;
+mod skipped;
 mod tidy;
 mod tools;
 
@@ -116,7 +117,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "nightly",
         arguments: "[PART...]",
-        about: "what is too slow for every change: simulate, fuzz, poison, soak, hot-reload, fuzz-parsers, asan, reproducible, audit, gates, lanes, mutants",
+        about: "what is too slow for every change: simulate, fuzz, poison, soak, hot-reload, fuzz-parsers, asan, reproducible, audit, gates, lanes, wheel, mutants",
         run: gate::nightly,
     },
     Command {

@@ -149,7 +149,8 @@ fn with_redline(script: &Script, arguments: &[String]) -> Result<(), Failure> {
 
 /// Builds Redline for a script, unless its arguments name a binary or ask only for its help.
 fn build(arguments: &[String]) -> Result<(), Failure> {
-    if !arguments.iter().any(|a| a == "--redline" || a == "--help" || a == "-h") {
+    let named = |a: &String| a == "--redline" || a.starts_with("--redline=") || a == "--help" || a == "-h";
+    if !arguments.iter().any(named) {
         crate::ci::cargo().args(["build", "--locked", "--release", "--package", "redline-cli"]).run()?;
     }
     Ok(())

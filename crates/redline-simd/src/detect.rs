@@ -256,7 +256,7 @@ impl Simd {
         (self.tier == Tier::Amx).then(|| unsafe { Tiles::new() })
     }
 
-    /// Runs `kernel` with this tier's instructions.
+    /// Runs `kernel` with this tier's instructions, including the optional ones that it uses.
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         self.run_in::<K, K>(kernel)
@@ -265,24 +265,6 @@ impl Simd {
     /// As [`Simd::run`], for kernels with many instances; `Home` is the type whose module gets the code.
     #[inline]
     pub fn run_in<Home, K: Kernel>(self, kernel: K) -> K::Output {
-        #[cfg(target_arch = "x86_64")]
-        if self.path == Path::Avx512Bf16 {
-            // SAFETY: a `Simd` with this path is only made after the features were detected.
-            return unsafe { <Home as OnAvx512Bf16<K>>::run(kernel) };
-        }
-        self.run_common_in::<Home, K>(kernel)
-    }
-
-    /// As [`Simd::run`], for kernels that gain nothing from the optional instructions of a tier; avoids copies of their code.
-    /// The bits are the same.
-    #[inline]
-    pub fn run_common<K: Kernel>(self, kernel: K) -> K::Output {
-        self.run_common_in::<K, K>(kernel)
-    }
-
-    /// As [`Simd::run_common`]; `Home` is the type whose module gets the code.
-    #[inline]
-    pub fn run_common_in<Home, K: Kernel>(self, kernel: K) -> K::Output {
         // SAFETY: a `Simd` with this path is only made after the features were detected.
         unsafe {
             match self.path {
@@ -290,9 +272,11 @@ impl Simd {
                 #[cfg(target_arch = "x86_64")]
                 Path::ScalarFma => <Home as OnScalarFma<K>>::run(kernel),
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx2 => <Home as OnAvx2<K>>::run(kernel),
+                Path::Avx2Vnni if K::DOTS_BYTES => <Home as OnAvx2Vnni<K>>::run(kernel),
                 #[cfg(target_arch = "x86_64")]
-                Path::Avx2Vnni => <Home as OnAvx2Vnni<K>>::run(kernel),
+                Path::Avx2 | Path::Avx2Vnni => <Home as OnAvx2<K>>::run(kernel),
+                #[cfg(target_arch = "x86_64")]
+                Path::Avx512Bf16 if K::DOTS_BF16 => <Home as OnAvx512Bf16<K>>::run(kernel),
                 #[cfg(target_arch = "x86_64")]
                 Path::Avx512 | Path::Avx512Bf16 => <Home as OnAvx512<K>>::run(kernel),
             }
@@ -344,6 +328,18 @@ fn path_of(_tier: Tier) -> Path {
     Path::Scalar
 }
 
+impl Tiles {
+    /// Runs a kernel that uses tile registers beside vectors, on which such a processor always has AVX-512.
+    #[inline]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `self` proves that the machine has all features of the tier.
+        return unsafe { <K as OnAvx512<K>>::run(kernel) };
+        #[cfg(not(target_arch = "x86_64"))]
+        Simd { tier: Tier::Amx, path: Path::Scalar }.run(kernel)
+    }
+}
+
 /// Self-test: `vdpbf16ps` must equal two sequential fused multiply-adds, odd element first. A processor that computes it
 /// differently would give other bits than the other tiers, and uses plain FMA instead.
 #[cfg(target_arch = "x86_64")]
@@ -357,11 +353,13 @@ fn bf16_dot_is_sequential() -> bool {
 
 /// A kernel that returns the name of its type parameter, to check that the requested tier is entered.
 #[cfg(test)]
-struct NameOf;
+struct NameOf<const BYTES: bool, const BF16: bool>;
 
 #[cfg(test)]
-impl Kernel for NameOf {
+impl<const BYTES: bool, const BF16: bool> Kernel for NameOf<BYTES, BF16> {
     type Output = &'static str;
+    const DOTS_BYTES: bool = BYTES;
+    const DOTS_BF16: bool = BF16;
     #[inline(always)]
     fn run<S: crate::Isa>(self, _isa: S) -> &'static str {
         std::any::type_name::<S>()
@@ -387,13 +385,17 @@ mod tests {
             let name = simd.name();
             let optional = name.contains('+') || cfg!(not(target_arch = "x86_64"));
             let type_of = |optional: bool| format!("::{}<{optional}>", vectors.name());
-            let (own, common) = (simd.run(NameOf).to_lowercase(), simd.run_common(NameOf).to_lowercase());
-            assert!(own.ends_with(&type_of(optional)), "{name} entered {own}");
-            assert_eq!(own, simd.run_in::<Tier, _>(NameOf).to_lowercase());
-            // Only the instructions for bf16 are left out.
-            let kept = optional && vectors != Tier::Avx512;
-            assert!(common.ends_with(&type_of(kept)), "{name} entered {common}");
-            assert_eq!(common, simd.run_common_in::<Tier, _>(NameOf).to_lowercase());
+            let entered = |kernel_name: &str, kept: bool| {
+                let entered = kernel_name.to_lowercase();
+                assert!(entered.ends_with(&type_of(optional && kept)), "{name} entered {entered}");
+            };
+            // A multiply-add is no option that a kernel asks for.
+            let scalar = vectors == Tier::Scalar;
+            entered(simd.run(NameOf::<true, true>), true);
+            entered(simd.run_in::<Tier, _>(NameOf::<true, true>), true);
+            entered(simd.run(NameOf::<true, false>), scalar || vectors == Tier::Avx2);
+            entered(simd.run(NameOf::<false, true>), scalar || vectors == Tier::Avx512);
+            entered(simd.run(NameOf::<false, false>), scalar);
         }
     }
 }

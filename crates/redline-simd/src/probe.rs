@@ -81,6 +81,7 @@ pub(crate) struct Bf16Dot;
 
 impl Kernel for Bf16Dot {
     type Output = Vec<u32>;
+    const DOTS_BF16: bool = true;
 
     #[inline(always)]
     fn run<S: Isa>(self, isa: S) -> Vec<u32> {

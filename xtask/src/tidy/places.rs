@@ -132,6 +132,8 @@ pub(super) fn writes(tree: &Tree) -> Findings {
         "crates/redline-cli/src/trace.rs",
         "crates/redline-cli/src/profile.rs",
         "crates/redline-cli/src/jsonl/target.rs",
+        // What tests leave for the summary.
+        "crates/redline-testing/src/skip.rs",
         // The file of a Unix socket has no content.
         "crates/redline-server/src/socket.rs",
     ];
@@ -202,6 +204,7 @@ pub(super) fn network(tree: &Tree) -> Findings {
             "crates/redline-server/",
             "crates/redline-client/",
             "crates/redline-hub/",
+            "crates/redline-testing/",
             "crates/redline-cli/tests/it/deploy.rs",
         ],
         &mut findings,

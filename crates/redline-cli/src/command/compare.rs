@@ -62,12 +62,9 @@ impl RuleFlags {
         }
     }
 
-    /// Whether any of these flags was given.
-    pub(super) fn given(&self) -> bool {
-        self.threshold.is_some()
-            || self.allow_different_machine
-            || self.portable
-            || !self.allow_different_param.is_empty()
+    /// Whether a flag was given that says nothing of a single run.
+    pub(super) fn need_two_runs(&self) -> bool {
+        self.threshold.is_some() || self.allow_different_machine || !self.allow_different_param.is_empty()
     }
 }
 

@@ -178,7 +178,7 @@ fn what_the_gates_ask_decides_the_exit_code() {
     assert_eq!(gates(&document["rows"][0])[..6], of_quality);
     assert_eq!(gates(&document["rows"][0])[6..], ["speedup"]);
     assert!(gates(&document["rows"][1]).is_empty(), "the baseline has none");
-    assert!(matches!(with(&["--min-speedup", "0"]).code, 0 | 5));
+    with(&["--min-speedup", "0", "--portable"]).ok();
     // A shorter context may be slower.
     let short = rows(DECODE, &["--ctx", "2047", "--batch", "1", "--threads", "1", "--min-speedup", "1e12"]);
     assert_eq!(gates(&short[0]), of_quality);

@@ -4,11 +4,10 @@ use crate::harness::{Run, redline};
 
 const QUICK: &[&str] = &["--prompt-tokens", "5", "--new-tokens", "3", "--num-runs", "2", "--threads", "1,2"];
 
-/// Runs a lane on the demo model. Noise may make its figures invalid, but it does not change their form.
+/// Runs a lane on the demo model.
+#[track_caller]
 fn generate(arguments: &[&str]) -> Run {
-    let run = redline(&[&["bench", "generate", "--model", "demo"], QUICK, arguments].concat());
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
-    run
+    redline(&[&["bench", "generate", "--model", "demo", "--portable"], QUICK, arguments].concat()).ok()
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! request.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -50,8 +49,7 @@ struct Seen {
 }
 
 impl Browser {
-    /// The first installed browser. If there is none, says so on standard error, bypassing the capture of the test
-    /// harness.
+    /// The first installed browser, if there is one.
     fn find() -> Option<Self> {
         let starts = |program: &str, argument: &str| {
             let quiet =
@@ -62,12 +60,11 @@ impl Browser {
         if let Some(name) = found.filter(|_| starts("timeout", "--version")) {
             return Some(Self { name, folder: tempfile::tempdir().unwrap() });
         }
-        let why = "SKIPPED: the report is not looked at in a browser, for want of one (and of `timeout`)";
-        let _ = writeln!(
-            std::io::stderr(),
-            "{why}: none of {} starts; on Debian `apt-get install chromium` brings one",
+        redline_testing::skip(&format!(
+            "the report is not looked at in a browser (with `timeout`): none of {} starts; on Debian `apt-get install chromium` brings \
+             one",
             BROWSERS.join(", ")
-        );
+        ));
         None
     }
 

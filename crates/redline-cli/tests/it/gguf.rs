@@ -7,9 +7,9 @@ use redline_client::HttpClient;
 use serde_json::{Value, json};
 
 use crate::checkpoint::read;
-use crate::gguf_writer::Writer;
 use crate::harness::redline;
 use crate::serve::Process;
+use redline_testing::gguf::Writer;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
 const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::harness::{Run, finish};
-use crate::hub_server::{File, ID, TestHub};
+use redline_testing::hub::{File, ID, TestHub};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// What commands read from the repository.

@@ -56,7 +56,7 @@ pub(crate) fn tracing(trace: &str, inject: Option<&str>, seen: &Path, arguments:
         strace
     };
     if !strace(None, "true", &[]).output().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no `strace` that may trace here");
+        redline_testing::skip("no `strace` that may trace here");
         return None;
     }
     Some(strace(inject, env!("CARGO_BIN_EXE_redline"), arguments))
@@ -127,12 +127,10 @@ impl Run {
     }
 }
 
-/// Runs a lane; noise may make its figures invalid.
+/// Runs a lane and judges only what does not depend on the speed of the machine.
 #[track_caller]
 pub(crate) fn measured(words: &[&str], more: &[&str]) -> Run {
-    let run = redline(&[words, more].concat());
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
-    run
+    redline(&[words, more, &["--portable"]].concat()).ok()
 }
 
 /// The bits of a document's scores.

@@ -26,15 +26,9 @@ fn smoke(lane: &Lane, arguments: &[&str]) -> Run {
     if !given("threads") {
         words.extend(["--threads", "1"]);
     }
+    words.extend(["--portable"]);
     words.extend(arguments);
     redline(&words)
-}
-
-/// Asserts that the run measured; noise may still make its figures invalid.
-#[track_caller]
-fn measured(run: Run) -> Run {
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
-    run
 }
 
 fn lane(name: &str) -> &'static Lane {
@@ -44,7 +38,7 @@ fn lane(name: &str) -> &'static Lane {
 /// The rows of a lane's document.
 #[track_caller]
 fn rows(name: &str, arguments: &[&str]) -> Vec<Value> {
-    let run = measured(smoke(lane(name), &[arguments, &["--json"]].concat()));
+    let run = smoke(lane(name), &[arguments, &["--json"]].concat()).ok();
     let document: Value = serde_json::from_str(&run.out).unwrap();
     document["rows"].as_array().unwrap().clone()
 }
@@ -69,7 +63,7 @@ fn adds_up(row: &Value, tokens: f64) {
 #[test]
 fn every_lane_gives_a_document() {
     for lane in lanes::ALL {
-        let run = measured(smoke(lane, &["--json"]));
+        let run = smoke(lane, &["--json"]).ok();
         let document: Value = serde_json::from_str(&run.out).unwrap();
         assert_eq!(document["lane"], lane.name);
         assert!(document["machine"]["identity"].is_object());
@@ -100,7 +94,7 @@ fn every_lane_writes_its_columns() {
     let folder = tempfile::tempdir().unwrap();
     for lane in lanes::ALL {
         let path = folder.path().join(lane.name).with_extension("csv");
-        let table = measured(smoke(lane, &["--output", path.to_str().unwrap()])).out;
+        let table = smoke(lane, &["--output", path.to_str().unwrap()]).ok().out;
         let csv = std::fs::read_to_string(&path).unwrap();
         let names: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
         let Some(columns) = lane.columns else {

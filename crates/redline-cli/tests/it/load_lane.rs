@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::{Run, command, finish, redline};
-use crate::mock::{Mock, Script};
+use redline_testing::mock::{Mock, Script};
 
 /// A run of the lane that measures these servers, one request after another.
 fn load(servers: &[&Mock], more: &[&str]) -> Run {
@@ -20,6 +20,7 @@ fn load(servers: &[&Mock], more: &[&str]) -> Run {
         "--prompt-tokens=12",
         "--output-tokens=5",
         "--num-runs=2",
+        "--portable",
         "--json",
     ];
     let words = [&["bench", "load"][..], &small].concat();
@@ -28,10 +29,10 @@ fn load(servers: &[&Mock], more: &[&str]) -> Run {
     redline(&[&kept, &urls.iter().map(String::as_str).collect::<Vec<_>>()[..], more].concat())
 }
 
-/// The rows of a run, which may have found the machine too noisy.
+/// The rows of a run.
 #[track_caller]
 fn rows(run: &Run) -> Vec<Value> {
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+    assert_eq!(run.code, 0, "{}", run.err);
     let document: Value = serde_json::from_str(&run.out).unwrap();
     document["rows"].as_array().unwrap().clone()
 }
@@ -291,10 +292,18 @@ fn the_commands_of_the_guide_run() {
     assert!(lines.len() >= 5, "{lines:?}");
     for line in lines {
         let line = line.replace("127.0.0.1:8000", &ours.address).replace("127.0.0.1:8001", &other.address);
-        let words: Vec<&str> = line.split(' ').skip(1).collect();
+        let mut words: Vec<&str> = line.split(' ').skip(1).chain(["--portable"]).collect();
+        // A moment of the load that the guide shows.
+        for (flag, value) in [("--requests", "8"), ("--num-runs", "2"), ("--duration", "0.5")] {
+            match words.iter().position(|word| *word == flag) {
+                Some(at) => words[at + 1] = value,
+                None if flag == "--requests" && words.contains(&"--duration") || flag == "--duration" => {}
+                None => words.extend([flag, value]),
+            }
+        }
         let mut command = command(&words);
         let run = finish(command.current_dir(folder.path()).output().unwrap());
-        assert!(matches!(run.code, 0 | 5), "{line}: {}", run.err);
+        assert_eq!(run.code, 0, "{line}: {}", run.err);
         assert!(run.out.starts_with("case") && run.out.contains("ttft"), "{line}: {}", run.out);
     }
     assert!(folder.path().join("run/run.json").is_file());
@@ -306,8 +315,7 @@ fn serve_measures_itself_and_ends() {
     let report = folder.path().join("run.json");
     let serve = ["serve", "--model", "demo", "--threads", "1"];
     let run =
-        redline(&[&serve[..], &["--mode", "throughput", "--report", report.to_str().unwrap()]].concat());
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+        redline(&[&serve[..], &["--mode", "throughput", "--report", report.to_str().unwrap()]].concat()).ok();
     for (label, unit) in [("output", "tokens/s"), ("answered", "requests/s"), ("whole answer, p95", "ms")] {
         assert!(run.out.lines().any(|line| line.starts_with(label) && line.ends_with(unit)), "{}", run.out);
     }
@@ -321,8 +329,7 @@ fn serve_measures_itself_and_ends() {
     let pattern = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-adapter/j*");
     let adapters = ["--mode", "throughput", "--adapters", pattern.to_str().unwrap()];
     let with = [&serve[..], &adapters, &["--report", report.to_str().unwrap()]].concat();
-    let run = redline(&with);
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+    redline(&with).ok();
     let document: Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
     let row = &document["rows"][0];
     assert_eq!(row["params"]["adapters_n"].to_string().trim_matches('"'), "1", "{row}");

@@ -30,28 +30,16 @@ mod gemm_lora_lane;
 mod generate;
 mod gguf;
 mod golden;
-// The tests of redline-weights use all of it.
-#[allow(dead_code)]
-#[path = "../../../redline-weights/tests/it/gguf/writer.rs"]
-mod gguf_writer;
 mod guide_fields;
 mod guides;
 mod harness;
 mod help;
-// The tests of redline-hub use all of it.
-#[allow(dead_code)]
-#[path = "../../../redline-hub/tests/it/server.rs"]
-mod hub_server;
 mod jsonl;
 mod judge;
 mod judge_lines;
 mod laboratory;
 mod lanes;
 mod load_lane;
-// The tests of redline-client use all of it.
-#[allow(dead_code)]
-#[path = "../../../redline-client/tests/it/mock.rs"]
-mod mock;
 mod model;
 mod network;
 mod parity;

@@ -205,12 +205,11 @@ fn lanes_that_run_a_model_write_one_too() {
     let path = folder.path().join("profile.json");
     let lane = lanes::ALL.iter().find(|lane| lane.name == "forward").unwrap();
     let flag = format!("--profile-trace={}", path.display());
-    let mut words = vec!["bench", lane.name, "--model", "demo", "--json", "--threads", "1,2", &flag];
+    let mut words =
+        vec!["bench", lane.name, "--model", "demo", "--json", "--portable", "--threads", "1,2", &flag];
     let values: Vec<String> = lane.smoke.iter().map(|(name, value)| format!("--{name}={value}")).collect();
     words.extend(values.iter().map(String::as_str));
-    let run = redline(&words);
-    // Noise may make the figures invalid, but the lane ran.
-    assert!(matches!(run.code, 0 | 5), "{}", run.err);
+    redline(&words).ok();
     let profile = read(&path);
     assert_nested(&profile);
     let engines: std::collections::BTreeSet<u32> =

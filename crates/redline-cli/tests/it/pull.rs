@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::tempdir;
 
 use crate::harness::{Run, command, finish};
-use crate::hub_server::{COMMIT, File, ID, Reply, TestHub};
+use redline_testing::hub::{COMMIT, File, ID, Reply, TestHub};
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
 

@@ -95,9 +95,7 @@ fn values_on_standard_output_stand_alone() {
     let base = folder.path().join("base.csv");
     std::fs::write(&base, "batch_size,num_labels,throughput_items_per_sec\n1,2,0.000001\n").unwrap();
     let case = ["--batch-sizes", "1", "--num-labels", "2", "--prefix", "cold", "--output", "-"];
-    let run = sweep(&[&case[..], &["--baseline", base.to_str().unwrap()]].concat());
-    // An implausible share of the limit has an exit code of its own.
-    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+    let run = sweep(&[&case[..], &["--portable", "--baseline", base.to_str().unwrap()]].concat()).ok();
     let columns: Vec<usize> = run.out.lines().map(|line| line.split(',').count()).collect();
     assert!(columns.len() == 2 && columns[0] == columns[1], "{}", run.out);
     assert!(run.err.contains("0 regressions, 0 missing, of 1 cases"), "{}", run.err);

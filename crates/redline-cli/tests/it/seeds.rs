@@ -36,8 +36,8 @@ struct Checked {
     names: Vec<&'static str>,
     /// The file with the output; `None`: standard output.
     file: Option<&'static str>,
-    /// The exit codes that it may end with.
-    codes: Vec<i32>,
+    /// The exit code that it ends with.
+    code: i32,
 }
 
 /// How a row is verified.
@@ -117,9 +117,10 @@ impl Row {
     }
 }
 
-/// Reads a command, its names, and perhaps a file and exit codes.
+/// Reads a command, its names, and perhaps a file and an exit code.
 fn checked(text: &'static str) -> Result<Checked, String> {
-    let (text, codes) = text.split_once("` exits ").map_or((text, None), |(text, codes)| (text, Some(codes)));
+    let (text, code) = text.split_once("` exits ").unwrap_or((text, "0"));
+    let code = code.parse().map_err(|error| format!("{error}: {code}"))?;
     let mut parts = text.splitn(3, '`').skip(1);
     let command = parts.next().ok_or("no command")?;
     let expected = parts.next().and_then(|rest| rest.strip_prefix(" shows "));
@@ -131,20 +132,7 @@ fn checked(text: &'static str) -> Result<Checked, String> {
     if names.is_empty() || names.contains(&"") {
         return Err("an empty name".to_owned());
     }
-    let codes = match codes {
-        None if command.starts_with("redline bench ") => vec![0, 5],
-        None => vec![0],
-        Some(codes) => {
-            let codes: Result<Vec<i32>, _> =
-                codes.replace(" or ", ", ").split(", ").map(str::parse).collect();
-            codes.map_err(|error| error.to_string())?
-        }
-    };
-    // A command that may fail as well as succeed proves nothing.
-    if codes.len() > 1 && codes.iter().any(|code| !matches!(code, 0 | 5)) {
-        return Err(format!("codes {codes:?} of success and of failure"));
-    }
-    Ok(Checked { command, names, file, codes })
+    Ok(Checked { command, names, file, code })
 }
 
 /// The words of a command, with the flags that the document adds.
@@ -152,6 +140,9 @@ fn words(line: &str) -> Vec<String> {
     let mut words = shlex::split(line).unwrap_or_else(|| panic!("an open quote in {line}"));
     assert_eq!(words.remove(0), "redline", "{line}");
     if words[0] == "bench" && !words[1].starts_with('-') {
+        if !words.iter().any(|word| word == "--portable") {
+            words.push("--portable".to_owned());
+        }
         for (flag, value) in [("--profile", "smoke"), ("--threads", "1")] {
             if !words.iter().any(|word| word.split('=').next() == Some(flag)) {
                 words.extend([flag.to_owned(), value.to_owned()]);
@@ -196,7 +187,7 @@ impl Checked {
         command.env("HOME", folder).current_dir(folder).stdin(Stdio::null());
         let run = finish(command.output().map_err(|error| error.to_string())?);
         let output = format!("{}\n{}", run.out, run.err);
-        if !self.codes.contains(&run.code) || run.err.contains("panicked") {
+        if self.code != run.code || run.err.contains("panicked") {
             return Err(format!("it ended with {}\n{output}", run.code));
         }
         let text = match self.file {
@@ -299,20 +290,16 @@ fn every_row_is_proved() {
 
 #[test]
 fn a_command_has_names_that_its_output_shows() {
-    let of =
-        |text| checked(text).map(|checked| (checked.command, checked.names, checked.file, checked.codes));
-    assert_eq!(of("`redline a` shows `b`, `c d=1`"), Ok(("redline a", vec!["b", "c d=1"], None, vec![0])));
-    assert_eq!(of("`redline bench a` shows `b`"), Ok(("redline bench a", vec!["b"], None, vec![0, 5])));
-    let both = of("`redline a -o f` shows `b` in `f/g.csv` exits 0 or 5");
-    assert_eq!(both, Ok(("redline a -o f", vec!["b"], Some("f/g.csv"), vec![0, 5])));
-    assert_eq!(of("`redline a` shows `b` exits 1").unwrap().3, [1]);
+    let of = |text| checked(text).map(|checked| (checked.command, checked.names, checked.file, checked.code));
+    assert_eq!(of("`redline a` shows `b`, `c d=1`"), Ok(("redline a", vec!["b", "c d=1"], None, 0)));
+    let both = of("`redline a -o f` shows `b` in `f/g.csv` exits 1");
+    assert_eq!(both, Ok(("redline a -o f", vec!["b"], Some("f/g.csv"), 1)));
     for bad in [
         "`redline a`",
         "`redline a` exits 0",
         "`redline a` shows b",
         "`redline a` shows ``",
         "`redline a` shows `b` exits 0 or 1",
-        "`redline a` shows `b` exits 0, 3 or 5",
         "`redline a` shows `b` exits never",
         "redline a shows b",
     ] {

@@ -76,7 +76,7 @@ fn every_route_has_a_line_in_the_guide() {
 #[test]
 fn the_lines_of_the_guide_are_answered() {
     if !Command::new("curl").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: no `curl`");
+        redline_testing::skip("no `curl`");
         return;
     }
     let adapters = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-adapter");

@@ -203,6 +203,7 @@ fn that_the_library_encodes_is_said_once() {
         &[
             "bench",
             "generate",
+            "--portable",
             "--model",
             dir,
             "--prompt-tokens",
@@ -216,8 +217,7 @@ fn that_the_library_encodes_is_said_once() {
         ],
     ];
     for words in commands {
-        let run = say(words);
-        assert!(matches!(run.code, 0 | 5), "{words:?}: {}", run.err);
+        let run = say(words).ok();
         // A benchmark also warns about a busy machine.
         let of_encoder = |line: &&str| line.starts_with("warning: ") && line.contains("encode");
         let warnings: Vec<&str> = run.err.lines().filter(of_encoder).collect();

@@ -15,12 +15,10 @@ fn bench(arguments: &[&str]) -> Run {
     redline(&[&["bench", "generate", "--model", GOLDEN], &quick[..], arguments].concat())
 }
 
-/// Asserts that the run measured: noise may make its figures invalid, but nothing was rejected or failed.
+/// Runs the lane and judges only what does not depend on the speed of the machine.
 #[track_caller]
-fn measured(run: Run) -> Run {
-    assert!(matches!(run.code, 0 | 1 | 3 | 5), "{} {}", run.code, run.err);
-    assert!(!run.err.contains("error: "), "{}", run.err);
-    run
+fn measured(arguments: &[&str]) -> Run {
+    bench(&[arguments, &["--portable"]].concat()).ok()
 }
 
 fn document(path: &Path) -> Value {
@@ -32,7 +30,7 @@ fn a_directory_holds_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
     let dir = dir.to_str().unwrap();
-    let table = measured(bench(&["-o", dir]));
+    let table = measured(&["-o", dir]);
     assert!(table.out.starts_with("case"), "{}", table.out);
     let run = document(&folder.path().join("run/run.json"));
     assert_eq!((&run["schema"], &run["lane"]), (&"redline.bench.run/1".into(), &"generate".into()));
@@ -61,13 +59,13 @@ fn a_directory_holds_the_run() {
     let itself = redline(&["compare", dir, dir]);
     assert!(itself.out.contains("outputs: 3 equal, 0 different, 0 unknown"), "{}", itself.out);
     // One document holds the run with its comparison.
-    let later = measured(bench(&["--baseline", dir, "--json"]));
+    let later = measured(&["--baseline", dir, "--json"]);
     let json: Value = serde_json::from_str(&later.out).unwrap();
     assert_eq!(json["comparison"]["base"]["run_id"], run["run_id"]);
     assert_eq!(json["comparison"]["outputs"]["equal"].as_array().unwrap().len(), 3);
     assert_eq!(json["comparison"]["exit_code"], later.code);
     assert_eq!(json["schema"], "redline.bench.run/1");
-    let text = measured(bench(&["--baseline", dir])).out;
+    let text = measured(&["--baseline", dir]).out;
     assert!(text.starts_with("case") && text.contains("result: "), "{text}");
 }
 
@@ -84,14 +82,14 @@ fn a_directory_that_cannot_be_made_is_refused_first() {
 fn two_arms_run_in_fresh_processes() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
-    let run = measured(bench(&[
+    let run = measured(&[
         "--versus",
         "--threads 2 --kv-cache 'both'",
         "--processes",
         "2",
         "-o",
         dir.to_str().unwrap(),
-    ]));
+    ]);
     let order: Vec<&str> =
         run.err.lines().filter_map(|line| line.split_once(", arm ")).map(|(_, arm)| arm).collect();
     assert_eq!(order, ["a", "b", "b", "a"], "{}", run.err);
@@ -124,8 +122,7 @@ fn two_arms_run_in_fresh_processes() {
 
 #[test]
 fn two_formats_are_two_arms() {
-    let run =
-        measured(bench(&["--kv-cache=on", "--format=f32", "--versus-format=w8", "--processes=2", "--json"]));
+    let run = measured(&["--kv-cache=on", "--format=f32", "--versus-format=w8", "--processes=2", "--json"]);
     let json: Value = serde_json::from_str(&run.out).unwrap();
     let formats: Vec<_> =
         json["rows"].as_array().unwrap().iter().map(|row| (&row["arm"], &row["params"]["format"])).collect();
@@ -138,8 +135,10 @@ fn two_formats_are_two_arms() {
 fn without_and_with_a_cache_are_compared() {
     let off_on =
         ["--kv-cache=off", "--versus", "--kv-cache on", "--processes=2", "--threshold=100", "--json"];
-    let run = measured(bench(&off_on));
-    let json: Value = serde_json::from_str(&run.out).unwrap();
+    let run = bench(&off_on);
+    let json: Value = serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {}", run.err));
+    // Any verdict is right; the exit code is that of the worst.
+    assert_eq!(json["comparison"]["exit_code"], run.code);
     let lines = json["comparison"]["lines"].as_array().unwrap();
     let rate = |line: &&Value| {
         line["case"] == "decode-recompute/t1 -> decode/t1" && line["metric"] == "tokens_per_s"
@@ -152,7 +151,7 @@ fn without_and_with_a_cache_are_compared() {
 
 #[test]
 fn an_arm_against_itself_has_equal_outputs() {
-    let run = measured(bench(&["--versus", "", "--processes", "2", "--json"]));
+    let run = measured(&["--versus", "", "--processes", "2", "--json"]);
     let json: Value = serde_json::from_str(&run.out).unwrap();
     let outputs = &json["comparison"]["outputs"];
     assert_eq!(outputs["equal"].as_array().unwrap().len(), 3, "{outputs}");
@@ -180,7 +179,6 @@ fn flags_of_arms_are_refused_before_anything_runs() {
         (&["--versus", "", "--baseline", "x"], &["--baseline", "cannot be used with"]),
         (&["--processes", "0"], &["--processes", "no process"]),
         (&["--threshold", "5"], &["for a comparison, but there is none"]),
-        (&["--portable"], &["for a comparison, but there is none"]),
         (&["--allow-different-machine"], &["for a comparison, but there is none"]),
         (&["--allow-different-param", "format"], &["for a comparison, but there is none"]),
     ];
@@ -222,7 +220,7 @@ fn script(folder: &Path, name: &str, commands: &str) -> String {
 #[test]
 fn another_binary_is_an_arm() {
     let folder = tempfile::tempdir().unwrap();
-    let mut printed: Value = serde_json::from_str(&measured(bench(&["--json"])).out).unwrap();
+    let mut printed: Value = serde_json::from_str(&measured(&["--json"]).out).unwrap();
     for row in printed["rows"].as_array_mut().unwrap() {
         row["digest"] = "0123456789abcdef".into();
         for (name, metric) in row["metrics"].as_object_mut().unwrap().iter_mut() {
@@ -241,16 +239,16 @@ fn another_binary_is_an_arm() {
     fs::write(folder.path().join("printed"), printed.to_string()).unwrap();
     // A process with invalid rows leaves its document too.
     let other = program(folder.path(), "other", "cat \"${0%/*}/printed\"; exit 5");
-    let run = measured(bench(&["--versus-binary", &other, "--processes", "2", "--json"]));
-    assert_ne!(run.code, 1, "{}", run.out);
+    let run = bench(&["--versus-binary", &other, "--processes", "2", "--portable", "--json"]);
+    assert_eq!(run.code, 6, "{}", run.err);
     let json: Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!(json["arms"]["b"]["engine"]["version"], "9.9");
     assert_eq!(json["comparison"]["new"]["engine"], "redline 9.9");
     assert_eq!(json["comparison"]["outputs"]["different"].as_array().unwrap().len(), 3);
     let lines = json["comparison"]["lines"].as_array().unwrap();
-    for line in lines.iter().filter(|line| line["direction"] != "info") {
-        assert!(line["ratio"].as_f64() > Some(10.0), "{line}");
-    }
+    let judged = lines.iter().filter(|line| line["direction"].as_str().is_some_and(|way| way != "info"));
+    let ratios: Vec<Option<f64>> = judged.map(|line| line["ratio"].as_f64()).collect();
+    assert!(ratios.len() >= 3 && ratios.iter().all(|&ratio| ratio > Some(10.0)), "{lines:?}");
 }
 
 #[cfg(unix)]
@@ -314,9 +312,10 @@ fn further_processes_write_no_traces() {
     let folder = tempfile::tempdir().unwrap();
     let [precision, profile] = ["precision", "profile"].map(|name| folder.path().join(name));
     let quick = ["--prompt-tokens", "5", "--new-tokens", "3", "--num-runs", "2", "--threads", "1"];
-    let mut alone =
-        command(&[&["bench", "generate", "--model", GOLDEN, "--processes", "1"], &quick[..]].concat());
+    let mut alone = command(
+        &[&["bench", "generate", "--model", GOLDEN, "--portable", "--processes=1"], &quick[..]].concat(),
+    );
     alone.env("REDLINE_PRECISION_TRACE", &precision).env("REDLINE_PROFILE_TRACE", &profile);
-    measured(finish(alone.output().unwrap()));
+    finish(alone.output().unwrap()).ok();
     assert!(!precision.exists() && !profile.exists());
 }

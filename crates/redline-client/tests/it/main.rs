@@ -1,12 +1,9 @@
 //! Tests of the client against a server whose answers are known.
 
-#[allow(dead_code)]
-mod mock;
-
 use std::time::Duration;
 
-use mock::{Mock, Script};
 use redline_client::{EventReader, HttpClient};
+use redline_testing::mock::{Mock, Script};
 
 #[test]
 fn a_stream_is_read_event_by_event_on_one_connection() {

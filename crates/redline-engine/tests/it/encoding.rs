@@ -550,7 +550,9 @@ fn qwen3_reranker_has_the_template_of_its_training() {
 #[test]
 fn real_weights_give_the_embeddings_of_sentence_transformers() {
     let Some(dir) = option_env!("REDLINE_MINILM") else {
-        println!("skipped: the tests were compiled without REDLINE_MINILM, the folder of all-MiniLM-L6-v2");
+        redline_testing::skip(
+            "the tests were compiled without REDLINE_MINILM, the folder of all-MiniLM-L6-v2",
+        );
         return;
     };
     let golden = |name: &str| std::fs::read(golden_dir(name)).unwrap();

@@ -1,7 +1,6 @@
 //! Engines to test: the demo model, a golden checkpoint, a tiny model with a long context.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use redline_engine::{
     Engine, EngineError, GenerateRequest, Label, ModelInfo, Objective, Options, Prompt, ScoreOutcome,
@@ -19,7 +18,7 @@ pub(crate) fn demo_dir() -> PathBuf {
 
 pub(crate) fn options(dir: &Path) -> Options {
     let plain = Options::new(Source::Path(dir.to_owned()));
-    Options { threads: 2, adaptive_threads: true, clock: Arc::new(|| 0), ..plain }
+    Options { threads: 2, adaptive_threads: true, ..plain }
 }
 
 pub(crate) fn demo() -> Engine {

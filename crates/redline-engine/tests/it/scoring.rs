@@ -7,6 +7,7 @@ use redline_engine::{Cancel, Engine, Label, LongLabels, Options, ScoreRequest, T
 
 use crate::models::{
     bits, demo, demo_dir, generation, golden, ids, long, options, pledge, refusal, request, scores, text,
+    tiny,
 };
 
 pub(crate) fn labels(ids: &[i64]) -> Vec<Label> {
@@ -43,17 +44,26 @@ fn s1_probabilities_of_the_whole_vocabulary_sum_to_one() {
 }
 
 #[test]
-fn s5_no_value_is_nan_or_infinite() {
-    let engine = demo();
+fn s5_logits_beyond_the_range_of_exp_are_scored() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = tiny(folder.path(), |name, values| {
+        if name == "lm_head.weight" {
+            for weight in values {
+                *weight *= 1e5;
+            }
+        }
+    });
+    let engine = Engine::load(options(&large)).unwrap();
     let vocab = engine.info().vocab as i64;
     let all: Vec<i64> = (0..vocab).collect();
     for softmax in [false, true] {
-        let request =
-            ScoreRequest { softmax, ..request(text("And it came to pass"), vec![text("")], labels(&all)) };
+        let request = ScoreRequest { softmax, ..request(ids(&[1, 2]), vec![ids(&[3])], labels(&all)) };
         let outcome = engine.score(request).unwrap();
         let item = outcome.items[0].as_ref().unwrap();
-        assert!(item.scores.iter().chain(&item.logprobs).all(|x| x.is_finite()));
-        assert!(item.scores.iter().all(|p| (0.0..=1.0).contains(p)));
+        let sum: f64 = item.scores.iter().map(|&p| f64::from(p)).sum();
+        assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+        let least = item.logprobs.iter().copied().fold(0.0, f32::min);
+        assert!(least < -1000.0 && least.is_finite(), "{least}");
     }
 }
 

@@ -9,8 +9,8 @@ use redline_hub::{Hub, HubError, PullEvent};
 use redline_weights::{Disk, HubId};
 use tempfile::{TempDir, tempdir};
 
-use crate::server::{ID, Reply, Request, TestHub};
 use crate::{message, model, options, pull, pull_with, resolved, tree};
+use redline_testing::hub::{ID, Reply, Request, TestHub};
 
 /// Whether this is a request for the content of the weights.
 fn is_weights(request: &Request) -> bool {

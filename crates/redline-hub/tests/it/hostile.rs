@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
-use crate::server::{COMMIT, File, Reply, Request, TestHub};
 use crate::{message, model, options, pull, pull_with, resolved, tree};
+use redline_testing::hub::{COMMIT, File, Reply, Request, TestHub};
 
 /// The message of a pull from a hub whose replies are changed. Nothing must be visible afterwards.
 #[track_caller]

@@ -6,7 +6,6 @@ mod hostile;
 mod https;
 mod layout;
 mod pull;
-mod server;
 mod token;
 
 use std::fs;
@@ -16,7 +15,7 @@ use std::time::Duration;
 use redline_hub::{Hub, HubError, HubOptions, PullEvent};
 use redline_weights::{Disk, HubId, HubRoots, WeightsError, resolve_model};
 
-use server::{File, ID, TestHub};
+use redline_testing::hub::{File, ID, TestHub};
 
 /// A model with the names of real files: two small ones, one large one, and some that are not downloaded.
 fn model() -> Vec<File> {

@@ -7,8 +7,8 @@ use redline_weights::Disk;
 use serde_json::json;
 use tempfile::tempdir;
 
-use crate::server::{COMMIT, File, ID, TestHub};
 use crate::{message, model, options, pull, pull_file, pull_with, resolved};
+use redline_testing::hub::{COMMIT, File, ID, TestHub};
 
 const LIST: &str = "GET /api/models/org/name/revision/main?blobs=true 0";
 
@@ -203,7 +203,8 @@ fn hashes_that_the_list_lacks_come_from_the_file() {
     let hub = TestHub::changed(&model(), |request, mut reply| {
         if request.path.starts_with("/api/models") {
             let names: Vec<_> = model().iter().map(|file| json!({"rfilename": file.name})).collect();
-            reply = crate::server::Reply::new(200, json!({"sha": COMMIT, "siblings": names}).to_string());
+            reply =
+                redline_testing::hub::Reply::new(200, json!({"sha": COMMIT, "siblings": names}).to_string());
         }
         reply
     });

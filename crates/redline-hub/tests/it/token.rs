@@ -4,8 +4,8 @@ use redline_hub::HubOptions;
 use redline_weights::Disk;
 use tempfile::tempdir;
 
-use crate::server::{ID, TestHub};
 use crate::{model, options, pull, pull_with};
+use redline_testing::hub::{ID, TestHub};
 
 #[test]
 fn the_token_is_sent_to_the_hub_and_to_no_other_host() {

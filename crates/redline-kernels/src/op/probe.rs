@@ -99,6 +99,8 @@ struct MultiplyAdd {
 
 impl Kernel for MultiplyAdd {
     type Output = f64;
+    const DOTS_BYTES: bool = true;
+    const DOTS_BF16: bool = true;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) -> f64 {
         // Enough sums to hide the latency, and few enough to fit the registers.

@@ -155,7 +155,7 @@ pub(crate) fn quantise(
     let out = Disjoint::new(out);
     let least = if layout.rows >= 8 { 2 } else { usize::MAX };
     exec.team.split(layout.tiles() * layout.groups(), 1, least, |units| {
-        exec.simd.run_common(Groups { layout, format, x: Inputs::All(x), skip, out, units });
+        exec.simd.run(Groups { layout, format, x: Inputs::All(x), skip, out, units });
     });
 }
 
@@ -198,6 +198,7 @@ pub(crate) struct Groups<'a> {
 
 impl Kernel for Groups<'_> {
     type Output = ();
+    const DOTS_BYTES: bool = true;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let offset = self.format.offset::<S>();

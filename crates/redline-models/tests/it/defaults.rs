@@ -1,5 +1,6 @@
 //! What a configuration leaves out, and settings that no golden checkpoint has: the values of the reference implementation.
 
+use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_models::arch;
 use redline_models::spec::DecoderSpec;
 use redline_weights::ConfigFile;
@@ -85,13 +86,20 @@ fn a_gpt2_without_its_optional_keys() {
 
 #[test]
 fn both_names_of_an_activation() {
+    let mlp = |spec: &DecoderSpec| {
+        let mlp = spec.layers[0].mlp.dense().unwrap();
+        (mlp.activation, mlp.gate)
+    };
     for name in ["silu", "swish"] {
-        spec(&with(rotary("LlamaForCausalLM", 1), &json!({"hidden_act": name})));
+        let llama = spec(&with(rotary("LlamaForCausalLM", 1), &json!({"hidden_act": name})));
+        let gate = Gating::Function(ActivationFunction::Silu);
+        assert_eq!(mlp(&llama), (ActivationFunction::None, Some(gate)), "{name}");
     }
     let gpt2 = json!({"architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_head": 4, "n_layer": 1,
         "vocab_size": 100, "n_positions": 80});
     for name in ["gelu_new", "gelu_pytorch_tanh"] {
-        spec(&with(gpt2.clone(), &json!({"activation_function": name})));
+        let gpt2 = spec(&with(gpt2.clone(), &json!({"activation_function": name})));
+        assert_eq!(mlp(&gpt2), (ActivationFunction::GeluNew, None), "{name}");
     }
 }
 

@@ -22,8 +22,8 @@ use redline_weights::{
 };
 use serde_json::{Value, json};
 
-use crate::gguf_writer::Writer;
 use crate::reference::{Bench, bits, golden_root, nmse, on_team, open, reference};
+use redline_testing::gguf::Writer;
 
 const GOLDENS: [&str; 7] =
     ["gpt-oss-a", "mixtral-a", "mixtral-b", "qwen2moe-a", "qwen2moe-b", "qwen3moe-a", "qwen3moe-b"];

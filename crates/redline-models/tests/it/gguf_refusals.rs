@@ -4,7 +4,7 @@ use redline_kernels::Format;
 use redline_models::{LoadOptions, Loader, Weights, gguf};
 use redline_weights::Gguf;
 
-use crate::gguf_writer::Writer;
+use redline_testing::gguf::Writer;
 
 const U32: u32 = 4;
 const I32: u32 = 5;

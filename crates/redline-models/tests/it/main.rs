@@ -9,10 +9,6 @@ mod experts;
 mod families;
 mod gguf;
 mod gguf_refusals;
-// The tests of redline-weights use all of it.
-#[allow(dead_code)]
-#[path = "../../../redline-weights/tests/it/gguf/writer.rs"]
-mod gguf_writer;
 mod golden;
 mod gpt_oss;
 mod interrupted;

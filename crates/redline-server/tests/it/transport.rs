@@ -46,7 +46,7 @@ fn encrypted(address: &str) -> StreamOwned<ClientConnection, TcpStream> {
 fn has_tls() -> bool {
     let supported = graviola::util::is_cpu_supported();
     if !supported {
-        eprintln!("skipped: this processor lacks the instructions for TLS");
+        redline_testing::skip("this processor lacks the instructions for TLS");
     }
     supported
 }

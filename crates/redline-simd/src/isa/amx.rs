@@ -21,7 +21,7 @@ pub const TILE_ROWS: usize = 16;
 /// Number of bytes in a row of a tile: the maximum k of one multiplication.
 pub const TILE_BYTES: usize = 64;
 
-/// Proof that the machine has AMX-TILE and AMX-INT8 and that the system lets this process use them.
+/// Proof that the machine has AVX-512, AMX-TILE and AMX-INT8, and that the system lets this process use them.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiles(());
 
@@ -87,7 +87,7 @@ impl Config {
 
 impl Tiles {
     /// # Safety
-    /// The machine has AMX-TILE and AMX-INT8 and the system has given its permission.
+    /// The machine has AVX-512, AMX-TILE and AMX-INT8, and the system has given its permission.
     pub(crate) unsafe fn new() -> Self {
         Self(())
     }
@@ -101,6 +101,13 @@ impl Tiles {
             changing_tiles!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly),);
         }
         TileUnit(PhantomData)
+    }
+}
+
+impl TileUnit {
+    /// The proof that this machine has such registers.
+    pub fn machine(&self) -> Tiles {
+        Tiles(())
     }
 }
 

@@ -22,6 +22,11 @@ const ODD: [i8; 16] = [-15, -13, -11, -9, -7, -5, -3, -1, 1, 3, 5, 7, 9, 11, 13,
 pub trait Kernel {
     /// What the work returns.
     type Output;
+    /// Whether the kernel uses dot products of bytes, for which AVX2 has an optional instruction (AVX-VNNI). Integer layouts depend on
+    /// it, so every kernel that reads or writes them says so.
+    const DOTS_BYTES: bool = false;
+    /// Whether the kernel gains from dot products of bf16 pairs, for which AVX-512 has an optional instruction. The bits are the same.
+    const DOTS_BF16: bool = false;
     /// Does the work with the operations of `S`.
     fn run<S: Isa>(self, isa: S) -> Self::Output;
 }

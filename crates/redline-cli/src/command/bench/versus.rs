@@ -72,8 +72,8 @@ impl VersusArgs {
                 "`--output DIR` writes the rows of both arms, also as results.csv",
             ));
         }
-        if record.rules.given() && !self.is_requested() && record.baseline.is_none() {
-            let fact = "`--threshold`, `--portable` and `--allow-different-..` are for a comparison, but there is none";
+        if record.rules.need_two_runs() && !self.is_requested() && record.baseline.is_none() {
+            let fact = "`--threshold` and `--allow-different-..` are for a comparison, but there is none";
             return Err(Failure::usage(fact, format!("{hint}, or `--baseline RUN`")));
         }
         Ok(())

@@ -11,15 +11,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::tempdir;
 
-use crate::server::{Connection, ID, Reply, Request, TestHub};
 use crate::{model, options, pull_with, tree};
+use redline_testing::hub::{Connection, ID, Reply, Request, TestHub};
 
 const AUTHORITY: &[u8] = include_bytes!("authority.pem");
 
 /// A hub with an encrypted address on 127.0.0.1. `None` if this processor lacks the instructions.
 fn hub() -> Option<TestHub> {
     if !graviola::util::is_cpu_supported() {
-        eprintln!("skipped: this processor lacks the instructions for `https`");
+        redline_testing::skip("this processor lacks the instructions for `https`");
         return None;
     }
     let certificate = CertificateDer::from_pem_slice(include_bytes!("server.pem")).unwrap();
@@ -72,7 +72,7 @@ fn certificates_that_are_none_are_refused() {
         let cache = tempdir().unwrap();
         match pull_with(&options, ID, cache.path(), Disk::default()).0 {
             Err(HubError::Certificates { problem }) => assert!(problem.contains(expect), "{problem}"),
-            Err(HubError::NoHttps { .. }) => eprintln!("skipped: this processor lacks the instructions"),
+            Err(HubError::NoHttps { .. }) => redline_testing::skip("this processor lacks the instructions"),
             other => panic!("{other:?}"),
         }
     }

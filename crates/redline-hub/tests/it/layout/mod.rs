@@ -2,8 +2,8 @@
 
 use tempfile::tempdir;
 
-use crate::server::{File, TestHub};
 use crate::{pull, tree};
+use redline_testing::hub::{File, TestHub};
 
 #[test]
 fn the_cache_is_that_of_huggingface_hub() {

@@ -364,6 +364,7 @@ pub(super) struct IntegerRows;
 
 impl Kernel for IntegerRows {
     type Output = usize;
+    const DOTS_BYTES: bool = true;
     #[inline(always)]
     fn run<S: Isa>(self, _: S) -> usize {
         integer_rows::<S>()

@@ -84,7 +84,7 @@ pub fn attention(
     assert!(rows_of(segments) <= q.rows, "rows of the batch");
     let (stride, to) = (out.stride, Disjoint::new(out.data));
     let integers = kv_shape.format.arithmetics()[0] == Arithmetic::Int8;
-    let tile_rows = if integers { exec.simd.run_common(IntegerRows) } else { TILE_ROWS };
+    let tile_rows = if integers { exec.simd.run(IntegerRows) } else { TILE_ROWS };
     let group = shape.heads / kv_heads;
     let job = Job { shape, kv, kv_shape, layer, q, out: to, stride, group, tile_rows };
     let tiles: usize = segments.iter().map(|segment| job.tiles(segment)).sum();
@@ -171,11 +171,10 @@ impl FormatVisitor for RunOn<'_> {
     type Output = ();
     fn floats<K: Mac, V: Mac>(self) {
         let over = OverFloats::<K, V> { work: self.work, products: PhantomData };
-        // Tiers have instructions of their own for pairs.
-        if K::SPLIT { self.simd.run_in::<K, _>(over) } else { self.simd.run_common_in::<K, _>(over) }
+        self.simd.run_in::<K, _>(over);
     }
     fn integers<F: IntegerEncoding>(self) {
-        self.simd.run_common_in::<F, _>(OverIntegers::<F> { work: self.work, products: PhantomData });
+        self.simd.run_in::<F, _>(OverIntegers::<F> { work: self.work, products: PhantomData });
     }
 }
 
@@ -187,6 +186,7 @@ struct OverFloats<'a, K, V> {
 
 impl<K: Mac, V: Mac> Kernel for OverFloats<'_, K, V> {
     type Output = ();
+    const DOTS_BF16: bool = K::SPLIT;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         self.work.block.run_with(s, &mut Floats::<K, V>::new(), self.work.part);
@@ -201,6 +201,7 @@ struct OverIntegers<'a, F> {
 
 impl<F: IntegerEncoding> Kernel for OverIntegers<'_, F> {
     type Output = ();
+    const DOTS_BYTES: bool = true;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         self.work.block.run_with(s, &mut Integers::<F>::new(), self.work.part);

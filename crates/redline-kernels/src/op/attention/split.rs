@@ -149,7 +149,7 @@ impl<'a> Split<'a> {
             let mine = within(own.start)..within(own.end);
             next += count;
             if !mine.is_empty() {
-                simd.run_common(Merge {
+                simd.run(Merge {
                     results: self.results,
                     tile,
                     block: &block,

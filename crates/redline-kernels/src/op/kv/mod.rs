@@ -137,7 +137,7 @@ impl<'a> PassPages<'a> {
             for segment in segments[before..].iter().take_while(|segment| segment.first_row < rows.end) {
                 let end = rows.end - segment.first_row;
                 let rows = rows.start.saturating_sub(segment.first_row)..end.min(segment.rows);
-                exec.simd.run_common(Stored { pages, layer, segment, k, v, rows });
+                exec.simd.run(Stored { pages, layer, segment, k, v, rows });
             }
         });
     }
@@ -310,7 +310,7 @@ impl KvPages {
         for &KvLayer { shape, start } in &self.layers {
             let heads = &mut words[start..][..shape.kv_heads * shape.head_words()];
             for head in heads.chunks_mut(shape.head_words()) {
-                simd.run_common(Poisoned { shape, head, slots: first..PAGE_TOKENS });
+                simd.run(Poisoned { shape, head, slots: first..PAGE_TOKENS });
             }
         }
     }

@@ -244,7 +244,7 @@ impl Part<'_> {
                 if let Some(areas) = job.areas {
                     job.update(areas, &(strip..strip + group));
                 }
-                job.outputs.finish(s, 0..job.rows, strip..strip + group);
+                job.outputs.finish(job.simd, 0..job.rows, strip..strip + group);
             }
             strip += group;
         }

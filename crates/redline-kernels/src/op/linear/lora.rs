@@ -304,22 +304,6 @@ impl Kernel for Gains<'_> {
     }
 }
 
-/// Bias and activation of some strips of some rows.
-pub(super) struct Finish<'a> {
-    pub(super) outputs: Outputs<'a>,
-    pub(super) rows: Range<usize>,
-    pub(super) strips: Range<usize>,
-}
-
-impl Kernel for Finish<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        // SAFETY: strips of this member.
-        unsafe { self.outputs.finish(s, self.rows, self.strips) }
-    }
-}
-
 impl<'a> Outputs<'a> {
     /// The same outputs from a row and a strip on, without bias and activation.
     pub(super) fn from(self, row: usize, strip: usize) -> Self {

@@ -12,7 +12,9 @@ mod integers;
 mod lora;
 mod variant;
 
-use redline_simd::{Isa, LANES};
+use std::ops::Range;
+
+use redline_simd::{Isa, Kernel, LANES, Simd};
 
 pub use self::integers::grouped::{LayerRows, MOST_LAYERS, can_group, grouped_scratch_words, linear_grouped};
 pub use self::lora::{Lora, LoraPart, LoraRows, MAX_PARTS, lora_scratch_words};
@@ -98,25 +100,36 @@ impl Outputs<'_> {
         self.y.get().wrapping_add(row * self.stride + strip * LANES)
     }
 
-    /// Applies bias and activation to some strips of some rows.
-    ///
-    /// # Safety
-    /// The strips belong to the calling member.
-    #[inline(always)]
-    unsafe fn finish<S: Isa>(&self, s: S, rows: std::ops::Range<usize>, strips: std::ops::Range<usize>) {
-        if self.epilogue.bias.is_none() && self.epilogue.activation == ActivationFunction::None {
-            return;
+    /// Applies bias and activation to some strips of some rows, which belong to the calling member.
+    fn finish(self, simd: Simd, rows: Range<usize>, strips: Range<usize>) {
+        if self.epilogue.bias.is_some() || self.epilogue.activation != ActivationFunction::None {
+            simd.run(Finish { outputs: self, rows, strips });
         }
+    }
+}
+
+/// Bias and activation of some strips of some rows. A kernel of its own, so that tiles do not hold a copy of every activation.
+struct Finish<'a> {
+    outputs: Outputs<'a>,
+    rows: Range<usize>,
+    strips: Range<usize>,
+}
+
+impl Kernel for Finish<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { outputs, rows, strips } = self;
         for r in rows {
             for c in strips.clone() {
-                // SAFETY: output `c` of row `r` lies within `y`; the bias holds every strip.
+                // SAFETY: output `c` of row `r` lies within `y`, in a strip of this member; the bias holds every strip.
                 unsafe {
-                    let at = self.at(r, c);
+                    let at = outputs.at(r, c);
                     let mut v = s.load(at);
-                    if let Some(bias) = self.epilogue.bias {
+                    if let Some(bias) = outputs.epilogue.bias {
                         v = s.add(v, s.load(bias.as_ptr().add(c * LANES)));
                     }
-                    s.store(at, apply(s, self.epilogue.activation, v));
+                    s.store(at, apply(s, outputs.epilogue.activation, v));
                 }
             }
         }

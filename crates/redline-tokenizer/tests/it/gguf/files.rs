@@ -31,7 +31,7 @@ fn differences(tokenizer: &Tokenizer, cases: &[(String, Vec<u32>)]) -> Vec<Strin
 #[test]
 fn gguf_files_of_real_vocabularies() {
     let Some(folder) = FOLDER else {
-        println!("skipped: REDLINE_GGUF_VOCABULARIES was not set when this test was built");
+        redline_testing::skip("REDLINE_GGUF_VOCABULARIES was not set when this test was built");
         return;
     };
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());

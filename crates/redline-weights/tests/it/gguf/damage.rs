@@ -5,8 +5,8 @@ use std::fs;
 use proptest::prelude::*;
 use redline_weights::{Gguf, GgufFault, GgufValue, WeightsError};
 
-use super::writer::{Field, Writer};
 use super::{GAMMA, made, mix};
+use redline_testing::gguf::{Field, Writer};
 
 /// A file with a value of each kind, and tensors of three types.
 fn small() -> Writer {

@@ -3,7 +3,7 @@
 use redline_weights::{Gguf, GgufArray, GgufMetadata, GgufValue};
 
 use super::made;
-use super::writer::Writer;
+use redline_testing::gguf::Writer;
 
 fn reference() -> Gguf {
     Gguf::open(&made("single/model.gguf")).unwrap()

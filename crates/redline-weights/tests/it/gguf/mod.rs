@@ -6,7 +6,6 @@ mod damage;
 mod metadata;
 mod parts;
 mod read;
-mod writer;
 
 use std::path::{Path, PathBuf};
 

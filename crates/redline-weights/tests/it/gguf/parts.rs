@@ -4,9 +4,9 @@ use std::fs;
 
 use redline_weights::Gguf;
 
-use super::writer::Writer;
 use super::{digest, made};
 use crate::check;
+use redline_testing::gguf::Writer;
 
 /// Name, type, shape and digest of every tensor that the package `gguf` wrote.
 const TENSORS: &str = include_str!("tensors.txt");

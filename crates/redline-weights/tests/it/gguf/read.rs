@@ -6,8 +6,8 @@ use redline_weights::{Gguf, GgufType, WeightsError};
 
 use super::blocks::random_bytes;
 use super::made;
-use super::writer::Writer;
 use crate::check;
+use redline_testing::gguf::Writer;
 
 #[test]
 fn any_range_is_a_part_of_the_whole() {

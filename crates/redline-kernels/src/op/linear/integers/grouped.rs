@@ -133,7 +133,7 @@ fn quantise_each(
                 let out = Disjoint::at(out.get().wrapping_add(places[i]));
                 let units = some.start - first..some.end - first;
                 let (format, x) = (layers[i].matrix.format(), inputs[i]);
-                exec.simd.run_common(Groups { layout, format, x, skip: &[], out, units });
+                exec.simd.run(Groups { layout, format, x, skip: &[], out, units });
             }
             first = end;
         }

@@ -11,7 +11,7 @@ use super::{Job, part, tiles};
 use crate::dot::INPUT_WORDS;
 use crate::format::{Codes, Format, INPUT_GROUP, Minima};
 use crate::op::linear::Outputs;
-use crate::op::linear::lora::{Areas, Finish, Gains, LoraPart, LoraRows, Room, Span, common, most_parts};
+use crate::op::linear::lora::{Areas, Gains, LoraPart, LoraRows, Room, Span, common, most_parts};
 use crate::op::quantise::{Arrangement, Groups, InputLayout, Inputs};
 use crate::threads::{Disjoint, Distribution};
 use crate::{Exec, Matrix, Rows};
@@ -59,7 +59,7 @@ pub(super) fn beside<'a>(
         for tile in 0..tiles {
             let rows = job.layout.tile(tile);
             job.update(&areas, (tile, rows.clone()), &strips, None);
-            job.simd.run_common(Finish { outputs: job.outputs, rows, strips: strips.clone() });
+            job.outputs.finish(job.simd, rows, strips.clone());
         }
     });
 }
@@ -165,6 +165,7 @@ struct Offset(Format);
 
 impl Kernel for Offset {
     type Output = i32;
+    const DOTS_BYTES: bool = true;
     #[inline(always)]
     fn run<S: Isa>(self, _: S) -> i32 {
         self.0.offset::<S>()
@@ -273,14 +274,7 @@ fn pack(areas: &Areas<'_>, job: Job<'_>, tiles: Range<usize>, (lora, part): (usi
         let layout = packed_layout(up.cols(), run.len(), in_tiles);
         let x = Inputs::All(Rows::new(sums, run.len(), up.cols(), area.stride));
         let out = Disjoint::at(packed);
-        job.simd.run_common(Groups {
-            layout,
-            format: up.format(),
-            x,
-            skip: &[],
-            out,
-            units: 0..layout.groups(),
-        });
+        job.simd.run(Groups { layout, format: up.format(), x, skip: &[], out, units: 0..layout.groups() });
     }
 }
 
@@ -301,7 +295,7 @@ impl Job<'_> {
             }
             if let Some(gains) = update.lora.gains() {
                 let strips = strips.clone();
-                self.simd.run_common(Gains { outputs: self.outputs, gains, rows: own, strips });
+                self.simd.run(Gains { outputs: self.outputs, gains, rows: own, strips });
             }
         }
     }

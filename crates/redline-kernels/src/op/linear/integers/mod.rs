@@ -8,10 +8,11 @@ mod tiles;
 
 use std::ops::Range;
 
-use redline_simd::{Isa, LANES, Simd, TILE_BYTES};
+use redline_simd::{Isa, Kernel, LANES, Simd, TILE_BYTES};
 
 use self::tile::{Tile, run_tile, tile_rows};
-use super::lora::{Areas, Finish, LoraRows};
+use self::tiles::Registers;
+use super::lora::{Areas, LoraRows};
 use super::variant::TILES_FROM_ROWS;
 use super::{Outputs, Variant};
 use crate::Matrix;
@@ -164,51 +165,64 @@ fn part(job: Job<'_>, strips: Range<usize>) {
             let k = start..layout.k.min(start + block);
             for tile in 0..layout.tiles() {
                 run_tile(Tile { job, tile, strips: strips.clone(), k: k.clone() });
-                if let Some(areas) = job.areas.filter(|_| k.end == layout.k) {
-                    job.update(areas, (tile, layout.tile(tile)), &strips, None);
-                    let rows = layout.tile(tile);
-                    job.simd.run_common(Finish { outputs: job.outputs, rows, strips: strips.clone() });
-                }
             }
         }
     }
 }
 
 impl Job<'_> {
-    /// What follows the integer sums of one strip: its outlier columns.
-    ///
-    /// # Safety
-    /// The strip belongs to the calling member.
-    #[inline(always)]
-    unsafe fn end_sums<S: Isa>(&self, s: S, rows: Range<usize>, strip: usize) {
+    /// What follows the integer sums of some strips of one tile of rows, which belong to the calling member: outlier columns, updates,
+    /// bias and activation.
+    fn end(
+        self,
+        (tile, rows): (usize, Range<usize>),
+        strips: &Range<usize>,
+        registers: Option<&mut Registers<'_>>,
+    ) {
         if let Some(outliers) = self.matrix.outliers() {
-            // SAFETY: by contract.
-            unsafe { self.add_outliers(s, &outliers, rows, strip) };
+            let (rows, strips) = (rows.clone(), strips.clone());
+            self.simd.run(AddOutliers { outliers, inputs: self.apart, outputs: self.outputs, rows, strips });
         }
+        if let Some(areas) = self.areas {
+            self.update(areas, (tile, rows.clone()), strips, registers);
+        }
+        self.outputs.finish(self.simd, rows, strips.clone());
     }
+}
 
-    /// Continues the sums of one strip with the outlier columns.
-    ///
-    /// # Safety
-    /// The strip belongs to the calling member.
+/// Continues the sums of some strips with the outlier columns.
+struct AddOutliers<'a> {
+    outliers: Outliers<'a>,
+    /// Inputs of these columns, `[rows][steps]`.
+    inputs: &'a [u32],
+    outputs: Outputs<'a>,
+    rows: Range<usize>,
+    strips: Range<usize>,
+}
+
+impl Kernel for AddOutliers<'_> {
+    type Output = ();
     #[inline(always)]
-    unsafe fn add_outliers<S: Isa>(&self, s: S, outliers: &Outliers<'_>, rows: Range<usize>, strip: usize) {
+    fn run<S: Isa>(self, s: S) {
+        let Self { outliers, inputs, outputs, rows, strips } = self;
         let steps = outliers.steps();
-        for first in rows.clone().step_by(TILE_ROWS) {
-            // SAFETY: rows, steps and strip lie within inputs, outliers and outputs.
-            unsafe {
-                let args = TileArgs {
-                    w: outliers.words.as_ptr().add(strip * steps * LANES),
-                    w_stride: 0,
-                    steps,
-                    x: self.apart.as_ptr().add(first * steps),
-                    x_stride: steps,
-                    y: self.outputs.at(first, strip),
-                    y_stride: self.outputs.stride,
-                    resume: true,
-                    later: None,
-                };
-                float_tiles::<S, Bf16Mac>(s, args, TILE_ROWS.min(rows.end - first), 1);
+        for strip in strips {
+            for first in rows.clone().step_by(TILE_ROWS) {
+                // SAFETY: rows, steps and strip lie within inputs, outliers and outputs; the strips belong to this member.
+                unsafe {
+                    let args = TileArgs {
+                        w: outliers.words.as_ptr().add(strip * steps * LANES),
+                        w_stride: 0,
+                        steps,
+                        x: inputs.as_ptr().add(first * steps),
+                        x_stride: steps,
+                        y: outputs.at(first, strip),
+                        y_stride: outputs.stride,
+                        resume: true,
+                        later: None,
+                    };
+                    float_tiles::<S, Bf16Mac>(s, args, TILE_ROWS.min(rows.end - first), 1);
+                }
             }
         }
     }

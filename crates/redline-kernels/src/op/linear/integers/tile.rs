@@ -22,6 +22,7 @@ struct DotRows;
 
 impl Kernel for DotRows {
     type Output = usize;
+    const DOTS_BYTES: bool = true;
     #[inline(always)]
     fn run<S: Isa>(self, _: S) -> usize {
         S::DOT_ROWS
@@ -54,7 +55,18 @@ struct SubTileOfRows<'a, I, const R: usize> {
     format: PhantomData<I>,
 }
 
+/// Runs a tile, and at the end of k what follows its integer sums.
 pub(super) fn run_tile(tile: Tile<'_>) {
+    let Tile { job, tile: index, .. } = tile;
+    let (rows, strips) = (job.layout.tile(index), tile.strips.clone());
+    let is_last = tile.k.end == job.layout.k;
+    integer_sums(tile);
+    if is_last {
+        job.end((index, rows), &strips, None);
+    }
+}
+
+fn integer_sums(tile: Tile<'_>) {
     let format = tile.job.matrix.format();
     match (format.scaling(), format.codes()) {
         (Scaling::Chosen, Codes::Bytes) => run_sized::<W8>(tile),
@@ -84,7 +96,7 @@ macro_rules! by_rows {
         match $tile.job.layout.tile($tile.tile).len() {
             $($rows => {
                 let tile = $name::<$format, $rows> { tile: $tile, format: PhantomData };
-                tile.tile.job.simd.run_common_in::<$format, _>(tile)
+                tile.tile.job.simd.run_in::<$format, _>(tile)
             })*
             rows => unreachable!("a tile of {} has no {rows} rows", $tile.job.matrix.format()),
         }
@@ -101,6 +113,7 @@ fn run_sub_sized<I: SubScaled>(tile: Tile<'_>) {
 
 impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
     type Output = ();
+    const DOTS_BYTES: bool = true;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let most = S::DOT_ROWS.min(I::ROWS);
@@ -138,13 +151,6 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
                     resume: job.resume || k.start > 0,
                 };
                 dot_tile::<S, I, R>(s, args);
-                if k.end < layout.k {
-                    continue;
-                }
-                job.end_sums(s, rows.clone(), strip);
-                if job.areas.is_none() {
-                    outputs.finish(s, rows.clone(), strip..strip + 1);
-                }
             }
         }
     }
@@ -158,6 +164,7 @@ fn minima(job: Job<'_>, strip: usize) -> *const u16 {
 
 impl<I: SubScaled, const R: usize> Kernel for SubTileOfRows<'_, I, R> {
     type Output = ();
+    const DOTS_BYTES: bool = true;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         assert!(R <= S::DOT_ROWS, "a tile of this tier has at most {} rows, not {R}", S::DOT_ROWS);
@@ -194,10 +201,6 @@ impl<I: SubScaled, const R: usize> Kernel for SubTileOfRows<'_, I, R> {
                     resume: job.resume || k.start > 0,
                 };
                 sub_dot_tile::<S, I, R>(s, args);
-            }
-            if k.end == layout.k && job.areas.is_none() {
-                // SAFETY: as above.
-                unsafe { outputs.finish(s, rows.clone(), strip..strip + 1) };
             }
         }
     }

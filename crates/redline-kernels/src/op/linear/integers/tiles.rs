@@ -52,13 +52,13 @@ pub(super) fn run(exec: Exec<'_>, tiles: Tiles, variant: Variant, job: Job<'_>) 
 }
 
 /// Computes some strips of some tiles of rows.
-pub(super) fn run_part(unit: Tiles, job: Job<'_>, strips: Range<usize>, tiles: Range<usize>) {
+pub(super) fn run_part(machine: Tiles, job: Job<'_>, strips: Range<usize>, tiles: Range<usize>) {
     let depth = job.summed_k.min(TILE_BYTES);
     let part = Part { job, strips, tiles, depth };
-    let mut unit = unit.configure(depth);
+    let unit = &mut machine.configure(depth);
     match job.matrix.format() {
-        Format::W8 { .. } => job.simd.run_common(Of::<W8>(part, &mut unit, W8)),
-        Format::W4 { .. } => job.simd.run_common(Of::<W4>(part, &mut unit, W4)),
+        Format::W8 { .. } => machine.run(Of::<W8>(part, unit, W8)),
+        Format::W4 { .. } => machine.run(Of::<W4>(part, unit, W4)),
         other => unreachable!("`linear` runs {other} elsewhere"),
     }
 }
@@ -221,7 +221,7 @@ pub(super) fn continue_sums(
 ) {
     assert!(strips.len() <= STRIPS && job.layout.rows <= TILE_ROWS && job.outputs.stride == STRIPS * LANES);
     let part = Part { job, strips, tiles: 0..1, depth: registers.depth };
-    job.simd.run_common(Continue { part, registers, update });
+    registers.unit.machine().run(Continue { part, registers, update });
 }
 
 struct Continue<'a, 'r> {
@@ -392,7 +392,7 @@ impl<'a> Block<'a> {
                 self.scale::<S, PAIR>(s, sums, products.add(SUMS), product);
             }
             if k.end == layout.k {
-                self.end(s, sums, registers);
+                self.end(sums, registers);
             }
             self.give(s, sums);
         }
@@ -402,8 +402,7 @@ impl<'a> Block<'a> {
     ///
     /// # Safety
     /// `sums` holds a block; the strips belong to the calling member.
-    #[inline(always)]
-    unsafe fn end<S: Isa>(&self, s: S, sums: *mut f32, registers: &mut Registers<'_>) {
+    unsafe fn end(&self, sums: *mut f32, registers: &mut Registers<'_>) {
         let (job, strips) = (self.part.job, &self.piece.strips);
         for (i, rows) in self.rows[..self.tiles].iter().enumerate() {
             let stride = STRIPS * LANES;
@@ -412,17 +411,7 @@ impl<'a> Block<'a> {
                 .wrapping_add(i * TILE_ROWS * stride)
                 .wrapping_sub(rows.start * stride + strips.start * LANES);
             let outputs = Outputs { y: Disjoint::at(first), stride, ..job.outputs };
-            let job = Job { outputs, ..job };
-            // SAFETY: by contract.
-            unsafe {
-                for strip in strips.clone() {
-                    job.end_sums(s, rows.clone(), strip);
-                }
-                if let Some(areas) = job.areas {
-                    job.update(areas, (self.first_tile + i, rows.clone()), strips, Some(registers));
-                }
-                job.outputs.finish(s, rows.clone(), strips.clone());
-            }
+            Job { outputs, ..job }.end((self.first_tile + i, rows.clone()), strips, Some(registers));
         }
     }
 

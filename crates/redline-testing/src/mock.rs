@@ -8,23 +8,23 @@ use std::time::Duration;
 
 /// How the server answers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Script {
+pub struct Script {
     /// Sleep before the first token, and between tokens.
-    pub(crate) first: Duration,
-    pub(crate) between: Duration,
+    pub first: Duration,
+    pub between: Duration,
     /// Tokens of an answer, whatever is asked for; 0: as many as are asked for.
-    pub(crate) tokens: usize,
+    pub tokens: usize,
     /// Tokens in each chunk of a stream; 0: one.
-    pub(crate) in_a_chunk: usize,
+    pub in_a_chunk: usize,
     /// Fields that are refused with status 400.
-    pub(crate) unknown: &'static [&'static str],
+    pub unknown: &'static [&'static str],
     /// Of so many requests, one is answered with this status; 0: none.
-    pub(crate) fails_every: usize,
+    pub fails_every: usize,
     /// So many requests before are all answered.
-    pub(crate) spared: usize,
-    pub(crate) failure: u16,
+    pub spared: usize,
+    pub failure: u16,
     /// Whether a failing stream breaks off after its first token, instead of being answered with a status.
-    pub(crate) breaks_off: bool,
+    pub breaks_off: bool,
 }
 
 impl Script {
@@ -35,8 +35,8 @@ impl Script {
 }
 
 /// A running server. Its threads end with the process.
-pub(crate) struct Mock {
-    pub(crate) address: String,
+pub struct Mock {
+    pub address: String,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -50,7 +50,7 @@ struct Seen {
 }
 
 impl Mock {
-    pub(crate) fn start(script: Script) -> Self {
+    pub fn start(script: Script) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -66,21 +66,21 @@ impl Mock {
     }
 
     /// The bodies of all requests that were posted, in the order in which they came.
-    pub(crate) fn bodies(&self) -> Vec<String> {
+    pub fn bodies(&self) -> Vec<String> {
         self.seen.lock().unwrap().bodies.clone()
     }
 
     /// The heads of all requests.
-    pub(crate) fn heads(&self) -> Vec<String> {
+    pub fn heads(&self) -> Vec<String> {
         self.seen.lock().unwrap().heads.clone()
     }
 
-    pub(crate) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.seen.lock().unwrap().connections
     }
 
     /// The most requests that ran at a time.
-    pub(crate) fn most_running(&self) -> usize {
+    pub fn most_running(&self) -> usize {
         self.seen.lock().unwrap().most_running
     }
 }

@@ -11,30 +11,30 @@ use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
 /// The only model of the hub.
-pub(crate) const ID: &str = "org/name";
+pub const ID: &str = "org/name";
 /// The commit of its branch `main`.
-pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// A file of the model.
 #[derive(Clone, Debug)]
-pub(crate) struct File {
-    pub(crate) name: String,
-    pub(crate) content: Vec<u8>,
+pub struct File {
+    pub name: String,
+    pub content: Vec<u8>,
     /// Large files lie in LFS: their hash is a SHA-256, and they come from another host.
-    pub(crate) lfs: bool,
+    pub lfs: bool,
 }
 
 impl File {
-    pub(crate) fn small(name: &str, content: &[u8]) -> Self {
+    pub fn small(name: &str, content: &[u8]) -> Self {
         Self { name: name.to_owned(), content: content.to_owned(), lfs: false }
     }
 
-    pub(crate) fn large(name: &str, content: &[u8]) -> Self {
+    pub fn large(name: &str, content: &[u8]) -> Self {
         Self { lfs: true, ..Self::small(name, content) }
     }
 
     /// The hash of the content, which names its blob.
-    pub(crate) fn hash(&self) -> String {
+    pub fn hash(&self) -> String {
         if self.lfs {
             return hexadecimal(&Sha256::digest(&self.content));
         }
@@ -55,37 +55,37 @@ fn hexadecimal(bytes: &[u8]) -> String {
 
 /// A request that the hub has received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) method: String,
+pub struct Request {
+    pub method: String,
     /// The path with the query.
-    pub(crate) path: String,
+    pub path: String,
     /// The first byte of the requested range.
-    pub(crate) from: u64,
+    pub from: u64,
     /// The header `Authorization`.
-    pub(crate) authorization: Option<String>,
+    pub authorization: Option<String>,
     /// Whether it was sent to the host of large files.
-    pub(crate) to_storage: bool,
+    pub to_storage: bool,
 }
 
 /// A reply.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) headers: Vec<(&'static str, String)>,
-    pub(crate) body: Vec<u8>,
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
     /// The number of bytes of the body after which the connection is closed.
-    pub(crate) cut: Option<usize>,
+    pub cut: Option<usize>,
 }
 
 impl Reply {
-    pub(crate) fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+    pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
         let body = body.into();
         let headers = vec![("Content-Length", body.len().to_string())];
         Self { status, headers, body, cut: None }
     }
 
     /// Adds a header, in place of any with the same name.
-    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.retain(|(other, _)| *other != name);
         self.headers.push((name, value.into()));
         self
@@ -96,19 +96,19 @@ impl Reply {
     }
 }
 
-pub(crate) type Change = dyn Fn(&Request, Reply) -> Reply + Send + Sync;
+pub type Change = dyn Fn(&Request, Reply) -> Reply + Send + Sync;
 
 /// A connection from a client.
-pub(crate) trait Connection: Read + Write {}
+pub trait Connection: Read + Write {}
 
 impl<T: Read + Write> Connection for T {}
 
 /// Turns a connection into one that is encrypted, or returns it.
-pub(crate) type Accept = dyn Fn(TcpStream) -> Box<dyn Connection> + Send + Sync;
+pub type Accept = dyn Fn(TcpStream) -> Box<dyn Connection> + Send + Sync;
 
 /// A running hub. Its threads end with the process.
-pub(crate) struct TestHub {
-    pub(crate) endpoint: String,
+pub struct TestHub {
+    pub endpoint: String,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
@@ -121,12 +121,12 @@ struct Service {
 }
 
 impl TestHub {
-    pub(crate) fn start(files: &[File]) -> Self {
+    pub fn start(files: &[File]) -> Self {
         Self::changed(files, |_, reply| reply)
     }
 
     /// A hub whose replies are changed by a function.
-    pub(crate) fn changed(
+    pub fn changed(
         files: &[File],
         change: impl Fn(&Request, Reply) -> Reply + Send + Sync + 'static,
     ) -> Self {
@@ -139,12 +139,7 @@ impl TestHub {
     }
 
     /// A hub with addresses of this scheme, whose connections `accept` turns into such.
-    pub(crate) fn accepting(
-        files: &[File],
-        change: Box<Change>,
-        scheme: &'static str,
-        accept: Arc<Accept>,
-    ) -> Self {
+    pub fn accepting(files: &[File], change: Box<Change>, scheme: &'static str, accept: Arc<Accept>) -> Self {
         let bind = || TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (hub, storage) = (bind(), bind());
         let address = hub.local_addr().expect("bound");
@@ -169,12 +164,12 @@ impl TestHub {
     }
 
     /// All requests so far.
-    pub(crate) fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().expect("no panic").clone()
     }
 
     /// The method, the path and the first byte of all requests so far, in order.
-    pub(crate) fn paths(&self) -> Vec<String> {
+    pub fn paths(&self) -> Vec<String> {
         let line = |r: &Request| format!("{} {} {}", r.method, r.path, r.from);
         self.requests().iter().map(line).collect()
     }

@@ -1,7 +1,7 @@
 //! Writes small GGUF files, and records the fields that it writes.
 
 /// A field of a header, which needs bytes or whose count needs them.
-pub(super) enum Field {
+pub enum Field {
     /// What it is, its offset, and its bytes.
     Bytes(String, u64, u64),
     /// What it counts, its value, the fewest bytes of an element, and the offset of the first.
@@ -9,7 +9,7 @@ pub(super) enum Field {
 }
 
 /// A file with version 3 and alignment 32. Keys come before tensors, and their numbers are set at the end.
-pub(super) struct Writer {
+pub struct Writer {
     bytes: Vec<u8>,
     fields: Vec<Field>,
     keys: u64,
@@ -17,8 +17,8 @@ pub(super) struct Writer {
     data: Vec<u8>,
 }
 
-impl Writer {
-    pub(super) fn new() -> Self {
+impl Default for Writer {
+    fn default() -> Self {
         let mut writer =
             Self { bytes: Vec::new(), fields: Vec::new(), keys: 0, tensors: 0, data: Vec::new() };
         writer.put("the file type", b"GGUF");
@@ -27,8 +27,14 @@ impl Writer {
         writer.put("the number of keys", &[0; 8]);
         writer
     }
+}
 
-    pub(super) fn version(mut self, version: u32) -> Self {
+impl Writer {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn version(mut self, version: u32) -> Self {
         self.bytes[4..8].copy_from_slice(&version.to_le_bytes());
         self
     }
@@ -57,28 +63,28 @@ impl Writer {
     }
 
     /// A key with a number of this type.
-    pub(super) fn number(mut self, key: &str, code: u32, bytes: &[u8]) -> Self {
+    pub fn number(mut self, key: &str, code: u32, bytes: &[u8]) -> Self {
         let what = self.key(key, code);
         self.put(&what, bytes);
         self
     }
 
-    pub(super) fn u32(self, key: &str, value: u32) -> Self {
+    pub fn u32(self, key: &str, value: u32) -> Self {
         self.number(key, 4, &value.to_le_bytes())
     }
 
-    pub(super) fn u16(self, key: &str, value: u16) -> Self {
+    pub fn u16(self, key: &str, value: u16) -> Self {
         self.number(key, 2, &value.to_le_bytes())
     }
 
-    pub(super) fn string(mut self, key: &str, value: &str) -> Self {
+    pub fn string(mut self, key: &str, value: &str) -> Self {
         let what = self.key(key, 8);
         self.text(&what, value);
         self
     }
 
     /// An array of numbers of this type.
-    pub(super) fn numbers<const N: usize>(mut self, key: &str, code: u32, values: &[[u8; N]]) -> Self {
+    pub fn numbers<const N: usize>(mut self, key: &str, code: u32, values: &[[u8; N]]) -> Self {
         let what = self.key(key, 9);
         self.put(&what, &code.to_le_bytes());
         self.count(&what, values.len() as u64, N as u64);
@@ -86,7 +92,7 @@ impl Writer {
         self
     }
 
-    pub(super) fn strings(mut self, key: &str, values: &[&str]) -> Self {
+    pub fn strings(mut self, key: &str, values: &[&str]) -> Self {
         let what = self.key(key, 9);
         self.put(&what, &8u32.to_le_bytes());
         self.count(&what, values.len() as u64, 8);
@@ -97,7 +103,7 @@ impl Writer {
     }
 
     /// A tensor; `shape` is row-major.
-    pub(super) fn tensor(mut self, name: &str, shape: &[u64], number: u32, data: &[u8]) -> Self {
+    pub fn tensor(mut self, name: &str, shape: &[u64], number: u32, data: &[u8]) -> Self {
         self.data.resize(self.data.len().next_multiple_of(32), 0);
         let offset = self.data.len() as u64;
         self.data.extend(data);
@@ -105,7 +111,7 @@ impl Writer {
     }
 
     /// A tensor without data of its own.
-    pub(super) fn tensor_at(mut self, name: &str, shape: &[u64], number: u32, offset: u64) -> Self {
+    pub fn tensor_at(mut self, name: &str, shape: &[u64], number: u32, offset: u64) -> Self {
         self.text(&format!("the name of tensor {}", self.tensors), name);
         self.tensors += 1;
         let what = format!("the description of tensor `{name}`");
@@ -119,24 +125,24 @@ impl Writer {
     }
 
     /// The fields in the order in which they are read.
-    pub(super) fn fields(&self) -> Vec<&Field> {
+    pub fn fields(&self) -> Vec<&Field> {
         self.fields.iter().collect()
     }
 
-    pub(super) fn tensors(&self) -> u64 {
+    pub fn tensors(&self) -> u64 {
         self.tensors
     }
 
-    pub(super) fn keys(&self) -> u64 {
+    pub fn keys(&self) -> u64 {
         self.keys
     }
 
-    pub(super) fn finish(&self) -> Vec<u8> {
+    pub fn finish(&self) -> Vec<u8> {
         self.finish_with(32)
     }
 
     /// The file, with its data at a multiple of `alignment`.
-    pub(super) fn finish_with(&self, alignment: usize) -> Vec<u8> {
+    pub fn finish_with(&self, alignment: usize) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         bytes[8..16].copy_from_slice(&self.tensors.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.keys.to_le_bytes());

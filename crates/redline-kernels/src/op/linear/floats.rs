@@ -185,6 +185,7 @@ struct Part<'a> {
 
 impl Kernel for Part<'_> {
     type Output = ();
+    const DOTS_BF16: bool = true;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         match self.job.matrix.format().codes() {

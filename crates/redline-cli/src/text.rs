@@ -6,11 +6,27 @@ use std::path::Path;
 use crate::jsonl;
 use crate::message::{self, Failure};
 
-/// Reads the whole file, without the byte order mark that some programs write at its start. Invalid UTF-8 is an error that names its
-/// offset.
+/// Bytes of the longest text.
+const LONGEST: u64 = 1 << 30;
+
+/// Reads the whole file, at most 1 GiB, without the byte order mark that some programs write at its start. Invalid UTF-8 is an error that
+/// names its offset.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
+    read_at_most(LONGEST, path)
+}
+
+/// As [`read`], with another limit in bytes. A device may have no end.
+pub(crate) fn read_at_most(longest: u64, path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    jsonl::open(path)?.read_to_end(&mut bytes).map_err(|error| Failure::reading(path, &error))?;
+    let input = jsonl::open(path)?;
+    input.take(longest + 1).read_to_end(&mut bytes).map_err(|error| Failure::reading(path, &error))?;
+    if bytes.len() as u64 > longest {
+        let fact = format!("it is longer than {} MiB\n  in {}", longest >> 20, message::place(path));
+        return Err(Failure::failed(
+            fact,
+            Some("check that it is the right file; cut a long text into parts".to_owned()),
+        ));
+    }
     if bytes.starts_with(jsonl::BYTE_ORDER_MARK) {
         bytes.drain(..jsonl::BYTE_ORDER_MARK.len());
     }

@@ -17,3 +17,6 @@ pub use choice::{
 pub use hint::{FieldNames, Hint, Spelling, Word};
 pub use setting::{Command, Setting};
 pub use size::{BadSize, bytes};
+
+/// Largest magnitude of the scale of an adapter. Far beyond it activations overflow, which would look like a damaged checkpoint.
+pub const LARGEST_ADAPTER_SCALE: f32 = 10_000.0;

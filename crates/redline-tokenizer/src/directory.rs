@@ -2,11 +2,11 @@
 
 use crate::{
     AddedToken, ByteLevelOptions, ChatTemplate, Encoder, Split, Tokenizer, TokenizerError, byte_level, chat,
+    file::{read, read_at_most},
     json,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// The tokenizer classes whose `vocab.json` and `merges.txt` can be read, without the suffix `Fast`.
@@ -60,8 +60,7 @@ impl ChatTemplate {
         path: &Path,
         tokens: BTreeMap<String, String>,
     ) -> Result<Self, TokenizerError> {
-        let bytes =
-            std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
+        let bytes = read_at_most(path)?;
         let (place, source) = text(path, bytes)?;
         Self::new(&place, &source, tokens)
     }
@@ -317,15 +316,6 @@ fn enter(tokens: &mut Vec<AddedToken>, token: AddedToken) {
 
 fn place(dir: &Path, name: &str) -> String {
     dir.join(name).display().to_string()
-}
-
-/// The content of a file, or `None` if it does not exist.
-fn read(path: &Path) -> Result<Option<Vec<u8>>, TokenizerError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(TokenizerError::Read { path: path.to_owned(), source }),
-    }
 }
 
 /// The place and the text of a file.

@@ -37,6 +37,7 @@ mod decoder;
 mod directory;
 mod encoding;
 mod error;
+mod file;
 mod gguf;
 mod json;
 mod library;

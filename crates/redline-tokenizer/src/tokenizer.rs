@@ -6,6 +6,7 @@ use crate::{
     backend::Backend,
     batch,
     decoder::Decoder,
+    file::read_at_most,
     json,
     json::TokenizerJson,
     model::Model,
@@ -60,8 +61,7 @@ impl Tokenizer {
 
     /// Like [`from_file`](Self::from_file), with a chosen encoder.
     pub fn from_file_with(path: &Path, encoder: Encoder) -> Result<Self, TokenizerError> {
-        let bytes =
-            std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
+        let bytes = read_at_most(path)?;
         Self::from_bytes_with(&path.display().to_string(), &bytes, encoder)
     }
 

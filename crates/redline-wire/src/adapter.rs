@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use redline_settings::LARGEST_ADAPTER_SCALE;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeSeq, Serializer};
 use serde_json::json;
@@ -103,7 +104,9 @@ schemas! {
                 "type": "object",
                 "properties": {
                     "name": name,
-                    "scale": { "type": "number", "minimum": f32::MIN, "maximum": f32::MAX, "default": 1 }
+                    "scale": {
+                        "type": "number", "minimum": -LARGEST_ADAPTER_SCALE, "maximum": LARGEST_ADAPTER_SCALE, "default": 1
+                    }
                 },
                 "required": ["name"],
                 "additionalProperties": false

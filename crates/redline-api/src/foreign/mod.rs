@@ -30,6 +30,7 @@ pub use mode::{
 pub use stream::StreamedAnswer;
 
 use redline_engine::AdapterChoice;
+use redline_settings::LARGEST_ADAPTER_SCALE;
 use redline_wire::AdapterNames;
 
 use self::fields::refused;
@@ -37,10 +38,14 @@ use crate::ApiError;
 
 /// The adapters that a request names.
 pub fn adapters(named: &AdapterNames) -> Result<Vec<AdapterChoice>, ApiError> {
-    if let Some(at) = named.0.iter().position(|one| !one.scale.is_finite()) {
+    let fits = |scale: f32| scale.abs() <= LARGEST_ADAPTER_SCALE;
+    if let Some(at) = named.0.iter().position(|one| !fits(one.scale)) {
         let param = format!("adapter[{at}].scale");
-        let fact = format!("`{param}` is {}", named.0[at].scale);
-        return Err(refused(&param, fact, "give a finite number; 1 is the adapter as it was trained"));
+        let fact = format!("`{param}` is {:e}", named.0[at].scale);
+        let hint = format!(
+            "give a number from -{LARGEST_ADAPTER_SCALE} to {LARGEST_ADAPTER_SCALE}; 1 is the adapter as it was trained"
+        );
+        return Err(refused(&param, fact, hint));
     }
     Ok(crate::adapter::adapters(Some(named.clone()), &[]))
 }

@@ -16,6 +16,7 @@ use crate::message::{self, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::prefix_cache::PrefixCacheFlags;
+use crate::text;
 use crate::value;
 
 /// Flags of `serve`.
@@ -299,9 +300,12 @@ fn check_classes(classes: &[String]) -> Result<(), Failure> {
     })
 }
 
+/// Bytes of the longest file of keys.
+const LONGEST_KEYS: u64 = 16 << 20;
+
 /// Reads the keys. Messages do not quote them.
 fn read_keys(path: &Path) -> Result<Vec<ApiKey>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
+    let text = text::read_at_most(LONGEST_KEYS, path)?;
     let (mut keys, mut words_before) = (Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();

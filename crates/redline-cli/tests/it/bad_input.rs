@@ -203,3 +203,35 @@ fn the_message_is_one_fact_and_one_place() {
     assert!(lines[0].starts_with("error: ") && lines[1].starts_with("  in "), "{}", run.err);
     assert!(Path::new(copy.dir()).exists());
 }
+
+/// Opening a pipe without a writer blocks for ever.
+#[cfg(unix)]
+#[test]
+fn pipes_in_a_model_directory_are_refused() {
+    for name in [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "chat_template.jinja",
+    ] {
+        let copy = Copy::new();
+        fs::write(copy.file("chat_template.jinja"), "{{ messages[0].content }}").unwrap();
+        let path = copy.file(name);
+        let _ = fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        redline(&["generate", "--model", copy.dir(), "--chat", "--prompt", "a", "--max-new-tokens", "1"])
+            .failed(&["regular file", name]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn files_without_an_end_are_refused() {
+    redline(&["serve", "--model", "demo", "--port", "0", "--api-key-file", "/dev/zero"])
+        .failed(&["longer than 16 MiB", "/dev/zero"]);
+    redline(&["compare", "/dev/zero", "/dev/zero"]).usage(&["longer than 256 MiB", "/dev/zero"]);
+    redline(&["embed", "--model", "demo", "--file", "/dev/zero"])
+        .failed(&["longer than 1024 MiB", "/dev/zero"]);
+    redline(&["tokenize", "--tokenizer", "/dev/zero", "a"]).failed(&["longer than 1024 MiB", "/dev/zero"]);
+}

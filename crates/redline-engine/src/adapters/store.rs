@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redline_models::adapter::Adapter;
-use redline_settings::{Setting, hint};
+use redline_settings::{LARGEST_ADAPTER_SCALE, Setting, hint};
 use redline_weights::Checksum;
 
 use super::resident::{AdapterInfo, Published, SequenceAdapters};
@@ -379,9 +379,12 @@ fn check_generation(state: &State, name: &str, expected: Option<u64>) -> Result<
 }
 
 fn check_scale(name: &str, scale: f32, adapter: &Adapter, uses: usize) -> Result<(), EngineError> {
-    if !scale.is_finite() {
-        let fact = format!("the scale of `{name}` is {scale}");
-        return Err(EngineError::request(fact, "give a finite number; 1 is the adapter as it was trained"));
+    if scale.is_nan() || scale.abs() > LARGEST_ADAPTER_SCALE {
+        let fact = format!("the scale of `{name}` is {scale:e}");
+        let hint = format!(
+            "give a number from -{LARGEST_ADAPTER_SCALE} to {LARGEST_ADAPTER_SCALE}; 1 is the adapter as it was trained"
+        );
+        return Err(EngineError::request(fact, hint));
     }
     if adapter.has_gains() && (scale != 1.0 || uses > 1) {
         let fact = format!("`{name}` rescales the layers that it changes (DoRA)");

@@ -285,6 +285,7 @@ fn what_makes_no_sense_is_refused() {
     let choice = |name: &str, scale| AdapterChoice { name: name.to_owned(), scale };
     assert!(refused(one("tone")).contains("no adapter is named `tone`"));
     assert!(refused(vec![choice("llama-plain", f32::NAN)]).contains("the scale of `llama-plain` is NaN"));
+    assert!(refused(vec![choice("llama-plain", 1e20)]).contains("the scale of `llama-plain` is 1e20"));
     assert!(refused(vec![choice("llama-dora", 0.5)]).contains("DoRA"));
     assert!(refused(vec![choice("llama-plain", 1.0), choice("llama-dora", 1.0)]).contains("DoRA"));
     assert!(refused(vec![choice("llama-plain", 0.1); 5]).contains("5 adapters are combined"));

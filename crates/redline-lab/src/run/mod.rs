@@ -14,7 +14,7 @@ mod summary;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -265,7 +265,7 @@ impl Run {
     /// Reads `run.json` in a directory, or the file itself.
     pub fn read(path: &Path) -> Result<Self, (PathBuf, RunError)> {
         let path = if path.is_dir() { path.join(DOCUMENT) } else { path.to_owned() };
-        let run = fs::read_to_string(&path).map_err(RunError::Read).and_then(|text| Self::parse(&text));
+        let run = text_of(&path).map_err(RunError::Read).and_then(|text| Self::parse(&text));
         run.map_err(|error| (path, error))
     }
 
@@ -278,6 +278,19 @@ impl Run {
     pub fn write(&self, dir: &Path) -> Result<(), RunError> {
         RunDirectory::claim(dir, self)?.write(self)
     }
+}
+
+/// Bytes of the longest document of a run.
+const LONGEST: u64 = 256 << 20;
+
+/// The text of a document. A device may have no end.
+fn text_of(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    fs::File::open(path)?.take(LONGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LONGEST {
+        return Err(io::Error::other(format!("it is longer than {} MiB", LONGEST >> 20)));
+    }
+    Ok(text)
 }
 
 /// A directory that is claimed by one run.

@@ -10,6 +10,7 @@ use redline_lab::bench::{LaneError, MeasuredServer, StartedServer};
 use redline_server::{ServeSummary, Server, ServerConfig, ServerStop};
 
 use crate::message::Failure;
+use crate::text;
 use crate::value::{self, BadValue};
 
 /// Which servers.
@@ -79,7 +80,7 @@ impl ServerFlags {
 
 /// Reads a key. Messages do not quote it.
 fn read_key(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
+    let text = text::read_at_most(1 << 20, path)?;
     let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     match line.and_then(|line| line.split_whitespace().last()) {
         Some(key) if key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(key.to_owned()),

@@ -45,7 +45,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "test",
         arguments: "[ARGS...]",
-        about: "all the tests: `cargo test --workspace ARGS...`",
+        about: "all the tests: `cargo test --workspace ARGS...`, and a list of those that were skipped",
         run: ci::test,
     },
     Command {

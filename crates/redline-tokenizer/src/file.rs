@@ -1,4 +1,4 @@
-//! Reads whole files, none without a bound.
+//! Reads whole files, up to a limit.
 
 use crate::TokenizerError;
 use std::fs::File;
@@ -12,7 +12,7 @@ const LONGEST: u64 = 1 << 30;
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, TokenizerError> {
     match std::fs::metadata(path) {
         Ok(about) if about.is_file() => read_at_most(path).map(Some),
-        Ok(_) => Err(unreadable(path, io::Error::other("it is no regular file"))),
+        Ok(_) => Err(unreadable(path, io::Error::other("it is not a regular file"))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unreadable(path, error)),
     }

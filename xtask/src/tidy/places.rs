@@ -194,8 +194,8 @@ pub(super) fn front_ends(tree: &Tree) -> Findings {
     findings
 }
 
-/// Only the server, its client and the client of the hub use the network; this applies to tests too, except those of the server's
-/// sockets.
+/// Only the server, its client, the client of the hub and the servers in redline-testing use the network; this applies to tests too,
+/// except those of the server's sockets.
 pub(super) fn network(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let sources = product(

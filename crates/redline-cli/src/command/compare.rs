@@ -62,7 +62,7 @@ impl RuleFlags {
         }
     }
 
-    /// Whether a flag was given that says nothing of a single run.
+    /// Whether a flag was given that only a comparison can use.
     pub(super) fn need_two_runs(&self) -> bool {
         self.threshold.is_some() || self.allow_different_machine || !self.allow_different_param.is_empty()
     }

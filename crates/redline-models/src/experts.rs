@@ -91,6 +91,7 @@ pub(crate) fn mixture(
     ExpertsSpec {
         router: LinearSpec::plain(format!("{module}.gate"), hidden, experts),
         experts: (0..experts).map(each).collect(),
+        grouped: false,
         top_k,
         normalise,
         shared: None,

@@ -11,7 +11,8 @@ use crate::labels;
 use crate::rotary::{self, Rules};
 use crate::spec::{
     AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
-    LogitSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, RotarySpec,
+    LogitSpec, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+    RotarySpec,
 };
 
 /// Options in which members of the family differ.
@@ -181,7 +182,7 @@ pub(crate) fn decoder_with_two_rotations(
     let rotations =
         |config: &ConfigFile, dim| rotary::rotations_by_layer_type(config, dim, options.rotary, local_theta);
     let mut spec = decoder_with(config, options, rotations)?;
-    for attention in spec.layers.iter_mut().map(|layer| &mut layer.attention) {
+    for attention in spec.attentions_mut() {
         attention.rotation = Some(usize::from(attention.window.is_some()));
     }
     Ok(spec)
@@ -209,8 +210,8 @@ fn decoder_with(
     let apart = [("gate_proj", inner), ("up_proj", inner)];
     let up = if options.fused { &[("gate_up_proj", 2 * inner)][..] } else { &apart };
     let layer = |i: usize| LayerSpec {
-        attention: attention(i, hidden, &heads, eps, options),
-        attention_norms: before(format!("layers.{i}.input_layernorm")),
+        mixer: MixerSpec::Attention(attention(i, hidden, &heads, eps, options)),
+        mixer_norms: before(format!("layers.{i}.input_layernorm")),
         mlp: FfnSpec::Dense(MlpSpec {
             activation: ActivationFunction::None,
             gate: Some(Gating::Function(activation)),

@@ -4,15 +4,15 @@ use redline_kernels::Format;
 use redline_kernels::matrix::MatrixShape;
 use redline_kernels::op::attention;
 use redline_kernels::op::kv::{KvFormat, KvShape};
-use redline_kernels::op::linear::{
-    MAX_PARTS, can_group, grouped_scratch_words, lora_scratch_words, scratch_words,
-};
+use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 
 use crate::adapter::resident::AdapterLimits;
+use crate::block::experts::ExpertsMemory;
+use crate::block::{Element, elements};
 use crate::formats::Formats;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, NormKind, NormSpec};
-use crate::step::{ArenaSize, MOST_ROWS, padded};
+use crate::spec::{DecoderSpec, LinearSpec, NormKind, NormSpec};
+use crate::step::{ArenaSize, padded};
 
 /// Maximum bytes of the weights of a layer in batches that are cut into micro-batches, each of which reads them.
 const MOST_LAYER_BYTES: u64 = 16 << 20;
@@ -30,80 +30,21 @@ pub struct Footprint {
     /// The head, or the embedding if the head is tied to it.
     head: MatrixShape,
     layers: Vec<LayerFootprint>,
+    /// The shapes of keys and values, of which layers may share one.
+    keys: Vec<KvShape>,
     /// The largest adapters that passes need memory for.
     adapters: AdapterLimits,
 }
 
-/// The matrices of one layer, and the shape of its keys and values.
+/// The matrices of one layer, and its memory in a pass.
 #[derive(Clone, Debug)]
 struct LayerFootprint {
-    /// Those of a linear layer are stacked by rows.
+    /// Those of linear layers that adapters can change, stacked by rows.
     linears: Vec<(Site, Vec<MatrixShape>)>,
-    /// The linear layers of a mixture of experts are here instead.
-    experts: Option<ExpertsFootprint>,
-    /// Number of norms of the residual stream's width that have results of their own.
-    norms: usize,
-    kv_heads: usize,
-    head_dim: usize,
-}
-
-/// A mixture of experts.
-#[derive(Clone, Debug)]
-struct ExpertsFootprint {
-    /// The shapes that matrices have, each once.
-    shapes: Vec<MatrixShape>,
-    /// Whether experts may run in groups.
-    can_group: bool,
-    /// For each row, number of values of the router's outputs and of the sum.
-    kept: usize,
-    /// For each row of an expert that runs alone, or of the shared one, number of values of activations. One may have all rows.
-    alone: usize,
-    /// For each choice in a group, whose inputs are not copied, number of values of activations.
-    grouped: usize,
-    /// Number of experts of a row.
-    top_k: usize,
-}
-
-impl ExpertsFootprint {
-    fn new(spec: &ExpertsSpec, shapes_of: impl Fn(&LinearSpec) -> Vec<MatrixShape>) -> Self {
-        let of_experts: Vec<MatrixShape> =
-            spec.experts.iter().flat_map(|mlp| [&mlp.up, &mlp.down]).flat_map(&shapes_of).collect();
-        let can_group = of_experts.iter().copied().all(can_group);
-        let shared = spec.shared.iter().flat_map(|shared| [&shared.gate, &shared.mlp.up, &shared.mlp.down]);
-        let others = shared.chain([&spec.router]).flat_map(&shapes_of);
-        let mut shapes = Vec::new();
-        for shape in of_experts.into_iter().chain(others) {
-            if !shapes.contains(&shape) {
-                shapes.push(shape);
-            }
-        }
-        let of =
-            |mlp: &MlpSpec| padded(mlp.up.outputs()) + padded(mlp.down.inputs) + padded(mlp.down.outputs());
-        let hidden = padded(spec.router.inputs);
-        let grouped = spec.experts.iter().map(of).max().unwrap_or(0);
-        // The rows of an expert that runs alone are copied, those of the shared expert are all.
-        let shared = spec.shared.iter().map(|shared| padded(shared.gate.outputs()) + of(&shared.mlp));
-        let alone = shared.chain([hidden + grouped]).max().unwrap_or(0);
-        let kept = padded(spec.router.outputs()) + hidden;
-        Self { shapes, can_group, kept, alone, grouped, top_k: spec.top_k }
-    }
-
-    /// Maximum number of choices in a group of experts, in a pass of `rows` rows.
-    fn most_grouped(&self, rows: usize) -> usize {
-        if self.can_group { rows.saturating_mul(self.top_k).min(MOST_ROWS) } else { 0 }
-    }
-
-    /// Number of values of activations in a pass of `rows` rows.
-    fn values(&self, rows: usize) -> usize {
-        rows * self.kept + (rows * self.alone).max(self.most_grouped(rows) * self.grouped)
-    }
-
-    /// Number of words of packed inputs of a group, in a pass of `rows` rows.
-    fn words(&self, rows: usize) -> usize {
-        let choices = self.most_grouped(rows);
-        let shapes = self.shapes.iter().filter(|shape| can_group(**shape));
-        shapes.map(|shape| grouped_scratch_words(*shape, choices)).max().unwrap_or(0)
-    }
+    /// For each row, number of values of activations outside a mixture of experts.
+    values: usize,
+    /// A mixture of experts.
+    experts: Option<ExpertsMemory>,
 }
 
 impl Footprint {
@@ -139,35 +80,30 @@ impl Footprint {
         let norms = norms.chain(pooled.iter().filter_map(|layer| layer.norm.as_ref())).map(norm_bytes);
         let biases = pooled.iter().map(|layer| bias_bytes(&layer.linear));
         let mut weights = tables.chain(norms).chain(biases).fold(0, u64::saturating_add);
-        let mut layers = Vec::with_capacity(spec.layers.len());
-        for layer in &spec.layers {
-            let linears: Vec<(Site, Vec<MatrixShape>)> =
-                layer.adaptable().map(|(site, linear)| (site, shapes(linear))).collect();
-            let of_experts: Vec<MatrixShape> = match &layer.mlp {
-                FfnSpec::Dense(_) => Vec::new(),
-                FfnSpec::Experts(_) => layer.mlp.linears().flat_map(|(_, linear)| shapes(linear)).collect(),
+        for element in spec.layers.iter().flat_map(elements) {
+            let bytes = match element {
+                Element::Linear(linear, _) => shapes(linear)
+                    .into_iter()
+                    .map(MatrixShape::bytes)
+                    .fold(bias_bytes(linear), u64::saturating_add),
+                Element::Norm(norm, _) => norm_bytes(norm),
+                Element::Values(values, _) => vector_bytes(values.shape.iter().product()),
             };
-            let matrices = linears.iter().flat_map(|(_, shapes)| shapes).chain(&of_experts);
-            let matrices = matrices.map(|shape| shape.bytes());
-            let biases = layer.linears().map(|(_, linear)| bias_bytes(linear));
-            let heads = layer.attention.head_norms.iter().flat_map(|(query, key)| [query, key]);
-            let norms = layer.norms().chain(heads).map(norm_bytes);
-            let sinks = layer.attention.sinks.iter().map(|_| vector_bytes(layer.attention.heads));
-            weights = matrices.chain(biases).chain(norms).chain(sinks).fold(weights, u64::saturating_add);
-            let (kv_heads, head_dim) = (layer.attention.kv_heads, layer.attention.head_dim);
-            let experts = layer.mlp.experts();
-            let experts = experts.map(|experts| ExpertsFootprint::new(experts, shapes));
-            // Norms of sums are computed in place.
-            let norms = [&layer.attention_norms, &layer.mlp_norms];
-            let norms = norms.into_iter().flat_map(|norms| norms.before.iter().chain(&norms.after)).count();
-            layers.push(LayerFootprint { linears, experts, norms, kv_heads, head_dim });
+            weights = weights.saturating_add(bytes);
         }
+        let layers = spec.layers.iter().map(|layer| LayerFootprint {
+            linears: layer.adaptable().map(|(site, linear)| (site, shapes(linear))).collect(),
+            values: layer.values_per_row(padded(spec.hidden)),
+            experts: layer.mlp.experts().map(|experts| ExpertsMemory::new(experts, shapes)),
+        });
+        let layers = layers.collect();
         let adapters = AdapterLimits::default();
         // A row of states instead of one of logits.
         let (hidden, encodes) = (spec.hidden, !spec.objective.predicts());
         let output = if encodes { hidden } else { spec.vocab };
-        let shares_keys = spec.shares_keys();
-        Self { hidden, output, shares_keys, weights, head: head.unwrap_or(tokens), layers, adapters }
+        let (shares_keys, head) = (spec.shares_keys(), head.unwrap_or(tokens));
+        let keys = spec.keys(KvFormat::F32).0;
+        Self { hidden, output, shares_keys, weights, head, layers, keys, adapters }
     }
 
     /// The footprint with memory for adapters up to these limits in every pass.
@@ -203,7 +139,7 @@ impl Footprint {
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
     pub fn arena_size(&self, rows: usize, outputs: usize) -> ArenaSize {
         let size = self.size(rows, outputs);
-        let of_spans = self.layers.iter().map(|layer| attention::scratch_words(layer.head_dim)).max();
+        let of_spans = self.keys.iter().map(|keys| attention::scratch_words(keys.head_dim)).max();
         // The results of micro-batches, of which encoders may want every row.
         let results = if self.shares_keys { rows * padded(self.hidden) } else { 0 };
         let values = size.values + results;
@@ -227,17 +163,9 @@ impl Footprint {
         words = words.max(scratch_words(MatrixShape { cols: rank, rows: self.hidden, ..self.head }, rows));
         let mut choices = 0;
         for layer in &self.layers {
-            // The results of norms and linear layers, of attention and of the gate. The last two are the inputs of linear layers,
-            // and no other input has memory of its own.
-            let own_input = |site| matches!(site, Site::Output | Site::Down);
-            let linears = layer.linears.iter().map(|(site, shapes)| {
-                let rows = shapes.iter().map(|shape| shape.rows).sum();
-                let cols = shapes.first().map_or(0, |shape| shape.cols);
-                padded(rows) + if own_input(*site) { padded(cols) } else { 0 }
-            });
-            let of_every_row = rows * (layer.norms * hidden + linears.sum::<usize>());
             let experts = layer.experts.as_ref();
-            values = values.max(of_every_row + experts.map_or(0, |experts| experts.values(rows)));
+            let of_experts = experts.map_or(0, |experts| experts.values(rows));
+            values = values.max(rows * layer.values + of_experts);
             choices = choices.max(experts.map_or(0, |experts| experts.top_k));
             words = words.max(experts.map_or(0, |experts| experts.words(rows)));
             let of_experts = experts.into_iter().flat_map(|experts| &experts.shapes);
@@ -249,12 +177,9 @@ impl Footprint {
         ArenaSize { values: rows * hidden + values + logits, words, choices: rows * choices }
     }
 
-    /// The shapes of the keys and values of every layer, in a given format.
+    /// The shapes of the keys and values that sequences keep, in a given format.
     pub fn kv_shapes(&self, format: KvFormat) -> Vec<KvShape> {
-        let shape =
-            |layer: &LayerFootprint| KvShape { format, kv_heads: layer.kv_heads, head_dim: layer.head_dim };
-        let layers = if self.shares_keys { &self.layers[..1] } else { &self.layers[..] };
-        layers.iter().map(shape).collect()
+        self.keys.iter().map(|shape| KvShape { format, ..*shape }).collect()
     }
 }
 
@@ -287,6 +212,7 @@ fn vector_bytes(len: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use redline_kernels::op::linear::grouped_scratch_words;
     use redline_weights::ConfigFile;
 
     use super::*;

@@ -6,7 +6,7 @@ use std::fmt;
 use redline_kernels::Format;
 
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, LinearSpec, PartSpec};
+use crate::spec::{DecoderSpec, LayerSpec, LinearSpec, PartSpec};
 
 /// The format of every matrix.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Formats {
 impl Formats {
     /// The same format for all. But integer formats leave routers as bf16, because a small error there chooses other experts.
     pub(crate) fn one(spec: &DecoderSpec, format: Format) -> Self {
-        let linears = spec.layers.iter().flat_map(|layer| layer.mlp.linears());
+        let linears = spec.layers.iter().flat_map(LayerSpec::linears);
         let routers = linears.filter(|(site, _)| *site == Site::Router);
         let exact = routers.flat_map(|(_, linear)| &linear.parts).map(PartSpec::weight).collect();
         Self { common: format, others: HashMap::new(), exact, all: vec![format] }

@@ -3,24 +3,27 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape};
 use redline_kernels::op::linear::Variant;
-use redline_kernels::{Buffer, Format, Matrix, OutOfMemory};
+use redline_kernels::{Format, Matrix, OutOfMemory};
 
 use crate::activation::{ActivationId, ActivationName};
 use crate::adapter::AdapterBuilder;
 use crate::adapter::resident::{AdapterLimits, Adapters, HeadUpdates, loras_of};
-use crate::block::decoder::{Decoder, Layer};
+use crate::block::attention::Attention;
+use crate::block::decoder::Decoder;
 use crate::block::ffn::Ffn;
+use crate::block::layer::Layer;
 use crate::block::linear::Linear;
+use crate::block::mixer::{Mixer, MixerOperations};
 use crate::block::norm::Norm;
 use crate::block::pooled::Classifier;
 use crate::block::rotation::Rotation;
+use crate::block::{Element, Loaded, elements};
 use crate::footprint::Footprint;
 use crate::kv::SeqId;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, LogitSpec, Objective};
+use crate::spec::{DecoderSpec, LayerSpec, LinearSpec, LogitSpec, Objective};
 use crate::step::{Act, ArenaSize, Step};
 
 /// Some rows of the head.
@@ -63,6 +66,8 @@ pub struct Model {
     pub(crate) head: Option<Arc<Matrix>>,
     pub(crate) classifier: Option<Arc<Classifier>>,
     pub(crate) rotations: Vec<Rotation>,
+    /// For each layer, the index of its keys and values in the cache.
+    pub(crate) keys: Vec<usize>,
     pub(crate) footprint: Footprint,
 }
 
@@ -219,10 +224,9 @@ impl Model {
         let Facts { architecture, vocab, hidden, .. } = self.facts;
         let mut text = format!("{architecture} vocab {vocab} hidden {hidden} layers {}", self.layers());
         for layer in &self.decoder.layers {
-            let attention = &layer.attention;
-            let AttentionShape { heads, window, .. } = attention.shape;
-            let _ = write!(text, "; {heads}/{} x {} {window:?}", attention.kv_heads, attention.head_dim);
-            for linear in layer.linears() {
+            let Mixer::Attention(Attention { heads, kv_heads, head_dim, window, .. }) = &layer.mixer;
+            let _ = write!(text, "; {heads}/{kv_heads} x {head_dim} {window:?}");
+            for (_, linear) in layer.linears() {
                 for matrix in linear.matrices() {
                     let outliers = matrix.outlier_columns().len();
                     let _ = write!(text, " {}x{}+{outliers}", matrix.rows(), matrix.cols());
@@ -242,9 +246,8 @@ impl Model {
 
     /// The formats of all matrices at a site, in the order of the forward pass.
     pub fn formats_at(&self, site: Site) -> Vec<Format> {
-        let linears = self.decoder.layers.iter().flat_map(Layer::linears);
-        let matrices = linears.filter(|linear| linear.site() == site).flat_map(Linear::matrices);
-        matrices.map(Matrix::format).collect()
+        let linears = self.decoder.layers.iter().flat_map(Layer::linears).filter(|(of, _)| *of == site);
+        linears.flat_map(|(_, linear)| linear.matrices()).map(Matrix::format).collect()
     }
 
     /// Number of layers.
@@ -255,7 +258,7 @@ impl Model {
     /// The largest number of keys that a row sees in any layer, itself included; `None` unless every layer has a window. Layers
     /// share page tables, so pages can be given back only if no layer needs them.
     pub fn window(&self) -> Option<usize> {
-        let windows = self.decoder.layers.iter().map(|layer| layer.attention.shape.window);
+        let windows = self.spec.layers.iter().filter_map(LayerSpec::attention).map(|it| it.window);
         windows.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
@@ -272,9 +275,14 @@ impl Model {
         bytes += self.head.as_ref().map_or(0, |head| head.bytes());
         bytes += self.classifier.as_ref().map_or(0, |classifier| classifier.layers.bytes());
         for layer in &self.decoder.layers {
-            bytes += layer.norms().map(Norm::bytes).sum::<usize>();
-            bytes += layer.linears().map(Linear::bytes).sum::<usize>();
-            bytes += layer.attention.sinks.as_ref().map_or(0, Buffer::bytes);
+            bytes += elements(layer)
+                .into_iter()
+                .map(|element| match element {
+                    Element::Linear(linear, _) => linear.bytes(),
+                    Element::Norm(norm, _) => norm.bytes(),
+                    Element::Values(values, _) => values.bytes(),
+                })
+                .sum::<usize>();
         }
         bytes as u64
     }
@@ -292,7 +300,7 @@ impl Model {
 
     /// The experts that routers choose from; `None` without experts.
     pub fn experts(&self) -> Option<ExpertCounts> {
-        let sum = |size: fn(&Ffn) -> usize| -> usize {
+        let sum = |size: fn(&Ffn<Loaded>) -> usize| -> usize {
             self.decoder.layers.iter().map(|layer| size(&layer.mlp)).sum()
         };
         let bytes = sum(|mlp| mlp.experts().map_or(0, |experts| experts.routed(Linear::bytes)));
@@ -310,19 +318,18 @@ impl Model {
     /// because it is done for those rows only.
     pub fn operations(&self) -> OperationCounts {
         let (mut weights, mut keys, mut last) = (0usize, 0usize, 0usize);
-        for layer in &self.decoder.layers {
-            let size = |linear: &Linear| linear.outputs() * linear.inputs();
-            let all = layer.linears().map(size).sum::<usize>() - layer.mlp.unused(size);
-            let first = size(&layer.attention.qkv);
-            weights += last + first;
-            last = all - first;
-            keys += layer.attention.shape.heads * layer.attention.head_dim;
+        for layer in &self.spec.layers {
+            let all = layer.linears().map(|(_, linear)| linear.size()).sum::<usize>();
+            let MixerOperations { of_every_row, per_key } = layer.mixer.operations();
+            weights += last + of_every_row;
+            last = all - layer.mlp.unused(LinearSpec::size) - of_every_row;
+            keys += per_key;
         }
         let predicts = self.facts.objective.predicts();
         let head = if predicts { self.facts.vocab * self.facts.hidden } else { 0 };
         OperationCounts {
             per_token: 2.0 * weights as f64,
-            per_key: 4.0 * keys as f64,
+            per_key: 2.0 * keys as f64,
             per_output: 2.0 * (head + last) as f64,
         }
     }
@@ -394,42 +401,9 @@ impl Model {
         let hidden = self.facts.hidden;
         let outside = |name, width| (ActivationId { layer: None, name }, width);
         let mut all = vec![outside(Name::Embedding, hidden)];
-        for (index, layer) in self.decoder.layers.iter().enumerate() {
-            let attention = &layer.attention;
-            let query = attention.shape.heads * attention.head_dim;
-            let key = attention.kv_heads * attention.head_dim;
-            let norm = |norm: &Option<Norm>, name| norm.as_ref().map(|_| (name, hidden));
-            let (dense, experts) = (layer.mlp.dense(), layer.mlp.experts());
-            let inner = dense.map(|mlp| mlp.down.inputs());
-            let heads = attention.head_norms.is_some();
-            let rotated = attention.rotation.is_some();
-            let gated = inner.filter(|_| dense.is_some_and(|mlp| mlp.gate.is_some()));
-            let of_layer = [
-                norm(&layer.attention_norms.before, Name::AttentionNorm),
-                Some((Name::Query, query)),
-                Some((Name::Key, key)),
-                Some((Name::Value, key)),
-                heads.then_some((Name::QueryNorm, query)),
-                heads.then_some((Name::KeyNorm, key)),
-                rotated.then_some((Name::QueryRope, query)),
-                rotated.then_some((Name::KeyRope, key)),
-                Some((Name::Attention, query)),
-                Some((Name::AttentionOutput, hidden)),
-                norm(&layer.attention_norms.after, Name::AttentionOutputNorm),
-                norm(&layer.attention_norms.sum, Name::AttentionSum),
-                Some((Name::ResidualMid, hidden)),
-                norm(&layer.mlp_norms.before, Name::MlpNorm),
-                experts.map(|experts| (Name::Router, experts.router.outputs())),
-                gated.map(|inner| (Name::Gate, inner)),
-                gated.map(|inner| (Name::Up, inner)),
-                inner.map(|inner| (Name::MlpHidden, inner)),
-                Some((Name::MlpOutput, hidden)),
-                norm(&layer.mlp_norms.after, Name::MlpOutputNorm),
-                norm(&layer.mlp_norms.sum, Name::MlpSum),
-                Some((Name::Residual, hidden)),
-            ];
+        for (index, layer) in self.spec.layers.iter().enumerate() {
             let id = |name| ActivationId { layer: Some(index), name };
-            all.extend(of_layer.into_iter().flatten().map(|(name, width)| (id(name), width)));
+            all.extend(layer.activations().into_iter().map(|(name, width)| (id(name), width)));
         }
         all.extend(self.decoder.final_norm.as_ref().map(|_| outside(Name::FinalNorm, hidden)));
         if self.facts.objective.predicts() {

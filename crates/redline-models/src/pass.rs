@@ -121,7 +121,8 @@ impl Model {
             }
         }
         let model = &*self;
-        let has_window = model.decoder.layers.last().is_some_and(|it| it.attention.shape.window.is_some());
+        let last = model.spec.layers.last().and_then(|layer| layer.attention());
+        let has_window = last.is_some_and(|attention| attention.window.is_some());
         let places = model.spec.padding().map(|padding| batch.places(padding));
         let places = places.as_deref().unwrap_or(&batch.positions);
         let (pages, tables) = kv.split();
@@ -145,7 +146,7 @@ impl Model {
 
         let whole = of(batch.parts(), 0);
         let input = whole.input(batch, places, pages.of_batch(&whole.segments), plan, watchers);
-        let mut step = Step::new(exec, arena.whole(), &model.rotations, input);
+        let mut step = Step::new(exec, arena.whole(), model, input);
         let x = if was_cut {
             step.results_of_micro_batches(model.facts.hidden)
         } else {
@@ -222,7 +223,7 @@ impl Model {
                 let watchers = Watchers { digests: own.as_ref(), ..Watchers::default() };
                 let input = it.input(batch, places, pages, None, watchers);
                 let exec = Exec { simd, team: &team };
-                let mut step = Step::new(exec, arena.reborrow(), &self.rotations, input);
+                let mut step = Step::new(exec, arena.reborrow(), self, input);
                 let x = self.decoder.forward(&mut step);
                 let x = step.read(x);
                 for (row, to) in results.chunks_exact_mut(stride).enumerate() {

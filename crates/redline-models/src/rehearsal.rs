@@ -9,14 +9,14 @@ use crate::plan::{Plan, Site};
 use crate::step::{Arena, ArenaPart, padded};
 
 impl Model {
-    /// The weights at a site in the given layer, modulo the number of layers; none without layers.
+    /// The weights at a site in the given one of the layers that have it, modulo their number.
     fn matrices_at(&self, site: Site, layer: usize) -> &[Matrix] {
         if site == Site::Head {
             return std::slice::from_ref(self.head());
         }
-        let layers = &self.decoder.layers;
-        let layer = layer.checked_rem(layers.len()).and_then(|layer| layers.get(layer));
-        layer.and_then(|layer| layer.linear(site)).map_or(&[], Linear::matrices)
+        let layers = || self.decoder.layers.iter().filter_map(|layer| layer.linear(site));
+        let layer = layer.checked_rem(layers().count()).and_then(|layer| layers().nth(layer));
+        layer.map_or(&[], Linear::matrices)
     }
 
     /// The largest of them.

@@ -2,10 +2,19 @@
 //!
 //! An architecture file makes it from a configuration; loading, checking and `synth` iterate over it.
 
-use redline_kernels::op::activation::{ActivationFunction, Gating};
+use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::op::kv::{KvFormat, KvShape};
 use redline_settings::Pooling;
 
-use crate::plan::Site;
+pub use crate::block::attention::AttentionSpec;
+pub use crate::block::experts::{ExpertsSpec, SharedExpertSpec};
+pub use crate::block::ffn::FfnSpec;
+pub use crate::block::layer::{LayerSpec, NormsSpec};
+pub use crate::block::linear::{LinearSpec, Orientation, PartSpec, StackSpec};
+pub use crate::block::mixer::MixerSpec;
+pub use crate::block::mlp::MlpSpec;
+pub use crate::block::norm::{NormKind, NormSpec};
+use crate::block::{Element, elements};
 
 /// A tensor as a checkpoint holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,198 +69,6 @@ pub enum Role {
     Scale,
     /// Added to something.
     Bias,
-}
-
-/// How a linear layer's weight is oriented in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Orientation {
-    /// `[out, in]` (`nn.Linear`).
-    OutIn,
-    /// `[in, out]` (GPT-2's `Conv1D`).
-    InOut,
-}
-
-/// One or more projections of the same input, side by side.
-#[derive(Clone, Debug)]
-pub struct LinearSpec {
-    /// Length of k.
-    pub inputs: usize,
-    /// Orientation of every part.
-    pub orientation: Orientation,
-    /// The parts, in the order of their outputs.
-    pub parts: Vec<PartSpec>,
-}
-
-/// One projection: `{name}.weight` and, if it has one, `{name}.bias`.
-#[derive(Clone, Debug)]
-pub struct PartSpec {
-    /// Name up to `.weight`.
-    pub name: String,
-    /// Number of outputs.
-    pub outputs: usize,
-    /// Whether `{name}.bias` exists.
-    pub bias: bool,
-    /// The tensors of a checkpoint that hold it; `None`: those of its name.
-    pub stack: Option<StackSpec>,
-}
-
-/// Tensors of a checkpoint that stack the projections of all experts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StackSpec {
-    /// Name of the tensor of weights: `[experts, outputs, inputs]`, or `[experts, inputs, outputs]`.
-    pub weight: String,
-    /// Name of the tensor of biases: `[experts, outputs]`.
-    pub bias: String,
-    /// The expert, and the number of experts.
-    pub expert: (usize, usize),
-    /// The outputs of several projections alternate: the index of this one, and their number.
-    pub alternating: (usize, usize),
-    /// How the weights are stored.
-    pub stored_as: StoredAs,
-}
-
-/// The kind of a normalisation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NormKind {
-    /// RMSNorm.
-    #[default]
-    Rms,
-    /// RMSNorm whose scale is 1 more than the weight that the checkpoint holds (Gemma).
-    RmsPlusOne,
-    /// LayerNorm, with bias.
-    Layer,
-    /// LayerNorm without bias.
-    LayerUnbiased,
-}
-
-/// A normalisation: `{name}.weight` and for LayerNorm `{name}.bias`.
-#[derive(Clone, Debug)]
-pub struct NormSpec {
-    /// Name up to `.weight`.
-    pub name: String,
-    /// Number of values.
-    pub width: usize,
-    /// Added to the mean square or variance.
-    pub eps: f32,
-    /// What it computes.
-    pub kind: NormKind,
-}
-
-/// Self-attention of one layer.
-#[derive(Clone, Debug)]
-pub struct AttentionSpec {
-    /// Query heads.
-    pub heads: usize,
-    /// Heads of keys and values.
-    pub kv_heads: usize,
-    /// Values of a head.
-    pub head_dim: usize,
-    /// Factor on the logits.
-    pub scale: f32,
-    /// A query sees keys at a distance of less than this, which includes itself: before it, and in an encoder also after it.
-    pub window: Option<usize>,
-    /// Logits are capped to `cap * tanh(logit / cap)`.
-    pub softcap: Option<f32>,
-    /// The rotation of queries and keys, an index of [`PositionSpec::Rotary`]; `None`: not rotated.
-    pub rotation: Option<usize>,
-    /// Queries, keys and values: `heads + 2 * kv_heads` heads of outputs.
-    pub qkv: LinearSpec,
-    /// Back to the hidden width.
-    pub output: LinearSpec,
-    /// RMSNorm of the queries and of the keys, before rotation: over every head, or if they are as wide as all heads, over these
-    /// together.
-    pub head_norms: Option<(NormSpec, NormSpec)>,
-    /// Name of the tensor of sinks, `[heads]`: one logit for each query head that takes part in its softmax but has no value.
-    pub sinks: Option<String>,
-}
-
-/// The feed-forward part of one layer: `down(f(up(x)))`, or with a gate such as `down(f(gate(x)) * up(x))` (Shazeer 2020).
-#[derive(Clone, Debug)]
-pub struct MlpSpec {
-    /// f.
-    pub activation: ActivationFunction,
-    /// What becomes of gate and up, if there is a gate.
-    pub gate: Option<Gating>,
-    /// To the inner width; with a gate, gate and up, side by side.
-    pub up: LinearSpec,
-    /// Back.
-    pub down: LinearSpec,
-}
-
-/// A mixture of experts (Shazeer et al. 2017): the feed-forward part of one layer as the weighted sum of a few of many.
-#[derive(Clone, Debug)]
-pub struct ExpertsSpec {
-    /// One output for each expert, whose softmax is the experts' weights.
-    pub router: LinearSpec,
-    /// The experts.
-    pub experts: Vec<MlpSpec>,
-    /// Number of experts that a row goes to: those with the largest weights.
-    pub top_k: usize,
-    /// Whether the weights of the chosen experts are divided by their sum.
-    pub normalise: bool,
-    /// An expert that every row goes to besides.
-    pub shared: Option<SharedExpertSpec>,
-}
-
-/// An expert that every row goes to.
-#[derive(Clone, Debug)]
-pub struct SharedExpertSpec {
-    /// One output, whose sigmoid is the expert's weight.
-    pub gate: LinearSpec,
-    /// The expert.
-    pub mlp: MlpSpec,
-}
-
-/// The feed-forward part of one layer.
-#[derive(Clone, Debug)]
-pub enum FfnSpec {
-    /// The same for every row.
-    Dense(MlpSpec),
-    /// A mixture of experts.
-    Experts(ExpertsSpec),
-}
-
-/// The norms of attention or of the feed-forward part: `sum(x + after(f(before(x))))`.
-#[derive(Clone, Debug, Default)]
-pub struct NormsSpec {
-    /// Of the input.
-    pub before: Option<NormSpec>,
-    /// Of the output, before it is added to the residual stream.
-    pub after: Option<NormSpec>,
-    /// Of the residual stream, after the addition.
-    pub sum: Option<NormSpec>,
-}
-
-impl NormsSpec {
-    /// A norm of the input only.
-    pub fn before(norm: NormSpec) -> Self {
-        Self { before: Some(norm), ..Self::default() }
-    }
-
-    /// Those that exist.
-    pub fn iter(&self) -> impl Iterator<Item = &NormSpec> {
-        self.before.iter().chain(&self.after).chain(&self.sum)
-    }
-
-    /// Those that exist, to change.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut NormSpec> {
-        self.before.iter_mut().chain(&mut self.after).chain(&mut self.sum)
-    }
-}
-
-/// One layer: `x + residual_scale * attention(x)`, then `x + residual_scale * mlp(x)`, each between its norms.
-#[derive(Clone, Debug)]
-pub struct LayerSpec {
-    /// Attention.
-    pub attention: AttentionSpec,
-    /// Its norms.
-    pub attention_norms: NormsSpec,
-    /// The feed-forward part.
-    pub mlp: FfnSpec,
-    /// Its norms.
-    pub mlp_norms: NormsSpec,
-    /// Factor on what is added to the residual stream; 1 in most families.
-    pub residual_scale: f32,
 }
 
 /// How positions enter the model.
@@ -393,7 +210,7 @@ impl Objective {
 }
 
 /// A whole decoder or encoder.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct DecoderSpec {
     /// Prefix that checkpoints of this family may put before every name but the head's, such as `model.`.
     pub prefix: &'static str,
@@ -439,27 +256,25 @@ pub const HEAD: &str = "lm_head.weight";
 impl DecoderSpec {
     /// Every tensor of the checkpoint, in the order of the forward pass.
     pub fn tensors(&self) -> Vec<TensorSpec> {
-        let mut all = vec![weight(format!("{}.weight", self.embedding), [self.vocab, self.hidden])];
+        let mut all = self.token_table().tensors();
         for table in [self.position_table(), self.type_table()].into_iter().flatten() {
-            table.tensors(&mut all);
+            all.extend(table.tensors());
         }
-        if let Some(norm) = &self.embedding_norm {
-            norm.tensors(&mut all);
+        all.extend(self.embedding_norm.iter().flat_map(NormSpec::tensors));
+        for element in self.layers.iter().flat_map(elements) {
+            match element {
+                Element::Linear(linear, _) => all.extend(linear.tensors()),
+                Element::Norm(norm, _) => all.extend(norm.tensors()),
+                Element::Values(values, _) => all.push(values.clone()),
+            }
         }
-        for layer in &self.layers {
-            layer.tensors(&mut all);
-        }
-        if let Some(norm) = &self.final_norm {
-            norm.tensors(&mut all);
-        }
+        all.extend(self.final_norm.iter().flat_map(NormSpec::tensors));
         if !self.tied {
-            all.push(weight(self.head.into(), [self.vocab, self.hidden]));
+            all.push(TensorSpec::new(self.head.into(), [self.vocab, self.hidden], Role::Weight));
         }
         for HeadLayerSpec { linear, norm, .. } in self.classifier_layers() {
-            linear.tensors(&mut all);
-            if let Some(norm) = norm {
-                norm.tensors(&mut all);
-            }
+            all.extend(linear.tensors());
+            all.extend(norm.iter().flat_map(NormSpec::tensors));
         }
         all
     }
@@ -505,8 +320,7 @@ impl DecoderSpec {
 
     /// Whether checkpoints hold matrices in blocks of integers with scales.
     pub fn stores_blocks(&self) -> bool {
-        let experts = self.layers.iter().filter_map(|layer| layer.mlp.experts());
-        let parts = experts.flat_map(ExpertsSpec::linears).flat_map(|(_, linear)| &linear.parts);
+        let parts = self.layers.iter().flat_map(LayerSpec::linears).flat_map(|(_, linear)| &linear.parts);
         parts.filter_map(|part| part.stack.as_ref()).any(|stack| stack.stored_as != StoredAs::Floats)
     }
 
@@ -521,6 +335,23 @@ impl DecoderSpec {
     /// Whether all layers may keep their keys and values in one place, one after the other: no pass needs those of an earlier one.
     pub fn shares_keys(&self) -> bool {
         self.objective == Objective::Encode { causal: false }
+    }
+
+    /// The shapes of the keys and values that sequences keep, in a format, and for each layer the index of its own.
+    pub(crate) fn keys(&self, format: KvFormat) -> (Vec<KvShape>, Vec<usize>) {
+        let (mut shapes, mut of_layers) = (Vec::new(), Vec::with_capacity(self.layers.len()));
+        for layer in &self.layers {
+            if shapes.is_empty() || !self.shares_keys() {
+                shapes.extend(layer.mixer.keys(format));
+            }
+            of_layers.push(shapes.len().saturating_sub(1));
+        }
+        (shapes, of_layers)
+    }
+
+    /// The layers that are attention, to change.
+    pub fn attentions_mut(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {
+        self.layers.iter_mut().filter_map(|layer| layer.mixer.attention_mut())
     }
 
     /// The rotations; none with learned positions.
@@ -588,135 +419,10 @@ impl Names {
     }
 }
 
-fn weight(name: String, shape: [usize; 2]) -> TensorSpec {
-    TensorSpec { name, shape: shape.to_vec(), role: Role::Weight, stored: None }
-}
-
-fn vector(name: String, width: usize, role: Role) -> TensorSpec {
-    TensorSpec { name, shape: vec![width], role, stored: None }
-}
-
-impl LayerSpec {
-    /// The linear layers with their sites, in the order of the forward pass. Those of all experts have the same sites.
-    pub fn linears(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
-        let Self { attention, mlp, .. } = self;
-        [(Site::Qkv, &attention.qkv), (Site::Output, &attention.output)].into_iter().chain(mlp.linears())
-    }
-
-    /// The linear layers that adapters can change: those of every row.
-    pub fn adaptable(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
-        let of_every_row = match &self.mlp {
-            FfnSpec::Dense(_) => Site::OF_LAYER,
-            FfnSpec::Experts(_) => &[Site::Qkv, Site::Output],
-        };
-        self.linears().filter(|(site, _)| of_every_row.contains(site))
-    }
-
-    /// The linear layer at a site that adapters can change; `None` if the layer has none there.
-    pub fn linear(&self, site: Site) -> Option<&LinearSpec> {
-        self.adaptable().find(|(of, _)| *of == site).map(|(_, linear)| linear)
-    }
-
-    /// The linear layer at a site that the layer has.
-    pub(crate) fn at(&self, site: Site) -> &LinearSpec {
-        self.linear(site).expect("a site of the layer")
-    }
-
-    /// The norms of the residual stream's width.
-    pub fn norms(&self) -> impl Iterator<Item = &NormSpec> {
-        self.attention_norms.iter().chain(self.mlp_norms.iter())
-    }
-
-    fn tensors(&self, all: &mut Vec<TensorSpec>) {
-        let norm = |norm: &Option<NormSpec>, all: &mut Vec<TensorSpec>| {
-            if let Some(norm) = norm {
-                norm.tensors(all);
-            }
-        };
-        norm(&self.attention_norms.before, all);
-        self.attention.qkv.tensors(all);
-        if let Some((q, k)) = &self.attention.head_norms {
-            q.tensors(all);
-            k.tensors(all);
-        }
-        if let Some(name) = &self.attention.sinks {
-            all.push(vector(name.clone(), self.attention.heads, Role::Bias));
-        }
-        self.attention.output.tensors(all);
-        norm(&self.attention_norms.after, all);
-        norm(&self.attention_norms.sum, all);
-        norm(&self.mlp_norms.before, all);
-        self.mlp.linears().for_each(|(_, linear)| linear.tensors(all));
-        norm(&self.mlp_norms.after, all);
-        norm(&self.mlp_norms.sum, all);
-    }
-}
-
-impl FfnSpec {
-    /// The linear layers with their sites, in the order of the forward pass.
-    pub fn linears(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
-        let dense = self.dense().into_iter().flat_map(MlpSpec::linears);
-        dense.chain(self.experts().into_iter().flat_map(ExpertsSpec::linears))
-    }
-
-    /// The feed-forward part, unless it is a mixture of experts.
-    pub fn dense(&self) -> Option<&MlpSpec> {
-        match self {
-            Self::Dense(mlp) => Some(mlp),
-            Self::Experts(_) => None,
-        }
-    }
-
-    /// The mixture of experts, if it is one.
-    pub fn experts(&self) -> Option<&ExpertsSpec> {
-        match self {
-            Self::Dense(_) => None,
-            Self::Experts(experts) => Some(experts),
-        }
-    }
-}
-
-impl ExpertsSpec {
-    fn linears(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
-        let Self { router, experts, shared, .. } = self;
-        let shared = shared.iter().flat_map(|SharedExpertSpec { gate, mlp }| {
-            [(Site::Router, gate)].into_iter().chain(mlp.linears())
-        });
-        [(Site::Router, router)].into_iter().chain(experts.iter().flat_map(MlpSpec::linears)).chain(shared)
-    }
-}
-
-impl MlpSpec {
-    fn linears(&self) -> impl Iterator<Item = (Site, &LinearSpec)> {
-        [(Site::Up, &self.up), (Site::Down, &self.down)].into_iter()
-    }
-}
-
-impl NormSpec {
-    fn tensors(&self, all: &mut Vec<TensorSpec>) {
-        all.push(vector(format!("{}.weight", self.name), self.width, Role::Scale));
-        if self.kind == NormKind::Layer {
-            all.push(vector(format!("{}.bias", self.name), self.width, Role::Bias));
-        }
-    }
-}
-
-impl PartSpec {
-    /// Name of the weight's tensor.
-    pub fn weight(&self) -> String {
-        format!("{}.weight", self.name)
-    }
-
-    /// Name of the bias's tensor.
-    pub fn bias_name(&self) -> String {
-        format!("{}.bias", self.name)
-    }
-}
-
-impl StackSpec {
-    fn stored(&self, name: &str, axis: usize, stored_as: StoredAs) -> StoredSpec {
-        let slice = Slice { stacked: self.expert, alternating: self.alternating, axis };
-        StoredSpec { name: name.to_owned(), slice, stored_as }
+impl TensorSpec {
+    /// A tensor of the checkpoint, whole.
+    pub fn new(name: String, shape: impl Into<Vec<usize>>, role: Role) -> Self {
+        Self { name, shape: shape.into(), role, stored: None }
     }
 }
 
@@ -729,48 +435,5 @@ impl Slice {
         }
         shape.insert(0, self.stacked.1);
         shape
-    }
-}
-
-impl LinearSpec {
-    /// One projection without bias, `nn.Linear`.
-    pub fn plain(name: String, inputs: usize, outputs: usize) -> Self {
-        Self::of(Orientation::OutIn, inputs, [(name, outputs, false)])
-    }
-
-    /// Several projections `(name, outputs, bias)` of the same input.
-    pub fn of(
-        orientation: Orientation,
-        inputs: usize,
-        parts: impl IntoIterator<Item = (String, usize, bool)>,
-    ) -> Self {
-        let part = |(name, outputs, bias)| PartSpec { name, outputs, bias, stack: None };
-        Self { inputs, orientation, parts: parts.into_iter().map(part).collect() }
-    }
-
-    /// Total number of outputs.
-    pub fn outputs(&self) -> usize {
-        self.parts.iter().map(|p| p.outputs).sum()
-    }
-
-    /// Whether any part has a bias.
-    pub fn has_bias(&self) -> bool {
-        self.parts.iter().any(|p| p.bias)
-    }
-
-    fn tensors(&self, all: &mut Vec<TensorSpec>) {
-        for part in &self.parts {
-            let (shape, axis) = match self.orientation {
-                Orientation::OutIn => ([part.outputs, self.inputs], 0),
-                Orientation::InOut => ([self.inputs, part.outputs], 1),
-            };
-            let stack = part.stack.as_ref();
-            let stored = stack.map(|stack| stack.stored(&stack.weight, axis, stack.stored_as));
-            all.push(TensorSpec { stored, ..weight(part.weight(), shape) });
-            if part.bias {
-                let stored = stack.map(|stack| stack.stored(&stack.bias, 0, StoredAs::Floats));
-                all.push(TensorSpec { stored, ..vector(part.bias_name(), part.outputs, Role::Bias) });
-            }
-        }
     }
 }

@@ -24,6 +24,7 @@ use crate::adapter::resident::{AdapterRows, AdapterUse, EmbeddingUpdate, loras_o
 use crate::block::linear::Linear;
 use crate::block::norm::Norm;
 use crate::block::rotation::Rotation;
+use crate::model::Model;
 use crate::plan::{Plan, Site};
 use crate::profile::{Operation, Profile, SpanStart};
 use crate::row_digests::RowDigests;
@@ -219,6 +220,8 @@ pub struct Step<'a> {
     loras: Vec<LoraRows<'a>>,
     kv: PassPages<'a>,
     rotations: &'a [Rotation],
+    /// For each layer, the index of its keys and values in the cache.
+    keys: &'a [usize],
     plan: Option<&'a Plan>,
     /// The current layer.
     layer: Option<usize>,
@@ -263,12 +266,7 @@ pub struct StepInput<'a> {
 }
 
 impl<'a> Step<'a> {
-    pub(crate) fn new(
-        exec: Exec<'a>,
-        arena: ArenaPart<'a>,
-        rotations: &'a [Rotation],
-        input: StepInput<'a>,
-    ) -> Self {
+    pub(crate) fn new(exec: Exec<'a>, arena: ArenaPart<'a>, model: &'a Model, input: StepInput<'a>) -> Self {
         let StepInput { tokens, positions, places, types, wanted, adapters, kv, plan, watchers } = input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
         Self {
@@ -284,7 +282,8 @@ impl<'a> Step<'a> {
             adapters,
             loras: Vec::with_capacity(adapters.iter().map(|part| part.uses.len()).sum()),
             kv,
-            rotations,
+            rotations: &model.rotations,
+            keys: &model.keys,
             plan,
             layer: None,
             watchers,
@@ -665,25 +664,30 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Stores the batch's keys and values of one layer.
-    pub fn store(&mut self, layer: usize, k: Act, v: Act) {
+    /// The index of the current layer's keys and values in the cache.
+    fn keys_of_layer(&self) -> usize {
+        self.layer.map_or(0, |layer| self.keys[layer])
+    }
+
+    /// Stores the batch's keys and values of the current layer.
+    pub fn store(&mut self, k: Act, v: Act) {
         let timed = self.begin(|| Operation::of("kv_store", k.rows, k.width + v.width));
         let values = &self.arena.values;
         let rows = |x: Act| Rows::new(&values[x.range()], x.rows, x.width, x.stride);
-        self.kv.store(self.exec, layer, rows(k), rows(v));
+        self.kv.store(self.exec, self.keys_of_layer(), rows(k), rows(v));
         self.end(timed);
     }
 
-    /// Attention of the queries over the stored keys and values.
-    pub fn attention(&mut self, layer: usize, shape: AttentionShape<'_>, q: Act) -> Act {
+    /// Attention of the queries over the stored keys and values of the current layer.
+    pub fn attention(&mut self, shape: AttentionShape<'_>, q: Act) -> Act {
         let y = self.alloc(q.rows, q.width);
-        let segments = self.segments;
+        let (segments, keys) = (self.segments, self.keys_of_layer());
         let timed = self.begin(|| {
-            let keys = segments.iter().map(|segment| segment.start + segment.rows).max();
-            Operation { k: keys, ..Operation::of("attention", q.rows, q.width) }
+            let most = segments.iter().map(|segment| segment.start + segment.rows).max();
+            Operation { k: most, ..Operation::of("attention", q.rows, q.width) }
         });
         let (from, mut to) = Self::input_and_output(self.arena.values, q, y);
-        self.kv.attention(self.exec, (layer, shape), segments, from, &mut to, self.arena.words);
+        self.kv.attention(self.exec, (keys, shape), segments, from, &mut to, self.arena.words);
         self.end(timed);
         y
     }

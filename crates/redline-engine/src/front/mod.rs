@@ -145,7 +145,7 @@ pub struct Engine {
     /// Adapters, if the options allow some.
     loader: Option<AdapterLoader>,
     /// What adapters with random values are made for.
-    spec: DecoderSpec,
+    spec: Arc<DecoderSpec>,
     simd: Simd,
     activations: Vec<(ActivationId, usize)>,
     counters: Arc<Counters>,

@@ -32,7 +32,7 @@ pub struct AdapterBuilder {
 
 impl AdapterBuilder {
     /// The specification of the model.
-    pub fn spec(&self) -> &DecoderSpec {
+    pub fn spec(&self) -> &Arc<DecoderSpec> {
         &self.spec
     }
 

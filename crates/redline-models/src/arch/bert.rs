@@ -13,7 +13,7 @@ use crate::keys;
 use crate::labels;
 use crate::spec::{
     AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
-    LogitSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+    LogitSpec, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
     PositionTableSpec, TokenTypesSpec,
 };
 
@@ -92,7 +92,7 @@ impl Sizes {
         let qkv =
             ["query", "key", "value"].map(|part| (name(&format!("attention.self.{part}")), hidden, true));
         LayerSpec {
-            attention: AttentionSpec {
+            mixer: MixerSpec::Attention(AttentionSpec {
                 heads,
                 kv_heads: heads,
                 head_dim: hidden / heads,
@@ -104,8 +104,8 @@ impl Sizes {
                 output: linear("attention.output.dense", hidden, hidden),
                 head_norms: None,
                 sinks: None,
-            },
-            attention_norms: sum(name("attention.output.LayerNorm")),
+            }),
+            mixer_norms: sum(name("attention.output.LayerNorm")),
             mlp: FfnSpec::Dense(MlpSpec {
                 activation,
                 gate: None,

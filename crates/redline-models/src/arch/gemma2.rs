@@ -114,15 +114,16 @@ pub(super) fn finish(
     }
     spec.embedding_scale = (spec.hidden as f32).sqrt();
     spec.logits.softcap = logit_cap;
+    for attention in spec.attentions_mut() {
+        (attention.scale, attention.softcap) = (1.0 / scalar.sqrt(), attention_cap);
+    }
     for (i, layer) in spec.layers.iter_mut().enumerate() {
-        layer.attention.scale = 1.0 / scalar.sqrt();
-        layer.attention.softcap = attention_cap;
         let norm = |name| {
             let like = |norm: &NormSpec| NormSpec { name: format!("layers.{i}.{name}"), ..norm.clone() };
             spec.final_norm.as_ref().map(like)
         };
         let around = |before, after| NormsSpec { before: norm(before), after: norm(after), sum: None };
-        layer.attention_norms = around("input_layernorm", "post_attention_layernorm");
+        layer.mixer_norms = around("input_layernorm", "post_attention_layernorm");
         layer.mlp_norms = around("pre_feedforward_layernorm", "post_feedforward_layernorm");
     }
     Ok(())

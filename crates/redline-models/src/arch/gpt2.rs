@@ -10,8 +10,8 @@ use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
-    NormsSpec, Objective, Orientation, PositionSpec, PositionTableSpec,
+    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MixerSpec, MlpSpec,
+    NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, PositionTableSpec,
 };
 
 /// In `config.json`: `GPT2LMHeadModel`.
@@ -45,7 +45,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         if scale_by_layer { root / (layer + 1) as f32 } else { root }
     };
     let layer = |i: usize| LayerSpec {
-        attention: AttentionSpec {
+        mixer: MixerSpec::Attention(AttentionSpec {
             heads,
             kv_heads: heads,
             head_dim: hidden / heads,
@@ -57,8 +57,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             output: conv(format!("h.{i}.attn.c_proj"), hidden, hidden),
             head_norms: None,
             sinks: None,
-        },
-        attention_norms: before(format!("h.{i}.ln_1")),
+        }),
+        mixer_norms: before(format!("h.{i}.ln_1")),
         mlp: FfnSpec::Dense(MlpSpec {
             activation: ActivationFunction::GeluNew,
             gate: None,

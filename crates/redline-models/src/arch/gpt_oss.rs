@@ -13,7 +13,8 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::{
-    DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, Orientation, PartSpec, StackSpec, StoredAs,
+    DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, Orientation, PartSpec, Role, StackSpec, StoredAs,
+    TensorSpec,
 };
 
 /// In `config.json`: `GptOssForCausalLM`.
@@ -60,14 +61,18 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         stored_as: experts::stored_as(config)?,
     };
     for (i, layer) in spec.layers.iter_mut().enumerate() {
-        layer.attention.sinks = Some(format!("layers.{i}.self_attn.sinks"));
-        layer.mlp = FfnSpec::Experts(ExpertsSpec {
+        if let Some(attention) = layer.mixer.attention_mut() {
+            let name = format!("layers.{i}.self_attn.sinks");
+            attention.sinks = Some(TensorSpec::new(name, [attention.heads], Role::Bias));
+        }
+        layer.mlp = FfnSpec::Experts(Box::new(ExpertsSpec {
             router: router(format!("layers.{i}.mlp.router"), spec.hidden, count),
             experts: (0..count).map(|id| stacked.expert(i, id)).collect(),
+            grouped: false,
             top_k,
             normalise: true,
             shared: None,
-        });
+        }));
     }
     Ok(spec)
 }

@@ -48,10 +48,8 @@ pub(super) fn decoder(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     spec.logits.scale = 1.0 / factor(config, "logits_scaling")?;
     let (attention, residual) =
         (factor(config, "attention_multiplier")?, factor(config, "residual_multiplier")?);
-    for layer in &mut spec.layers {
-        layer.attention.scale = attention;
-        layer.residual_scale = residual;
-    }
+    spec.attentions_mut().for_each(|it| it.scale = attention);
+    spec.layers.iter_mut().for_each(|layer| layer.residual_scale = residual);
     Ok(spec)
 }
 

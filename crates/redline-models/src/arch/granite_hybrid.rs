@@ -34,9 +34,9 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             mlp.up = LinearSpec::plain(name("input_linear"), spec.hidden, 2 * inner);
             mlp.down = LinearSpec::plain(name("output_linear"), inner, spec.hidden);
         }
-        if !rotates {
-            layer.attention.rotation = None;
-        }
+    }
+    if !rotates {
+        spec.attentions_mut().for_each(|attention| attention.rotation = None);
     }
     Ok(spec)
 }

@@ -12,8 +12,8 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, FfnSpec, LayerSpec, LinearSpec, LogitSpec, MlpSpec, NormKind, NormSpec,
-    NormsSpec, Objective, Orientation, PositionSpec,
+    AttentionSpec, DecoderSpec, FfnSpec, LayerSpec, LinearSpec, LogitSpec, MixerSpec, MlpSpec, NormKind,
+    NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
 };
 
 /// In `config.json`: `LLaDAModelLM`.
@@ -52,8 +52,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         let name = |part: &str| format!("blocks.{i}.{part}");
         let gate_up = ["ff_proj", "up_proj"].map(|part| (name(part), inner, false));
         LayerSpec {
-            attention: attention.spec(hidden, name),
-            attention_norms: before(name("attn_norm")),
+            mixer: MixerSpec::Attention(attention.spec(hidden, name)),
+            mixer_norms: before(name("attn_norm")),
             mlp: FfnSpec::Dense(MlpSpec {
                 activation: ActivationFunction::None,
                 gate: Some(Gating::Function(ActivationFunction::Silu)),

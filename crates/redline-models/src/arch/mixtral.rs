@@ -35,7 +35,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let inner = family::positive(config, "intermediate_size")?;
     let counts = experts::counts(config, &["num_local_experts"])?;
     for (i, layer) in spec.layers.iter_mut().enumerate() {
-        layer.mlp = FfnSpec::Experts(experts::mixture(i, (spec.hidden, inner), counts, true, NAMES));
+        layer.mlp =
+            FfnSpec::Experts(Box::new(experts::mixture(i, (spec.hidden, inner), counts, true, NAMES)));
     }
     Ok(spec)
 }

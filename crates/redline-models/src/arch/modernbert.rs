@@ -14,7 +14,7 @@ use crate::labels;
 use crate::rotary::{self, Rules};
 use crate::spec::{
     AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
-    LogitSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+    LogitSpec, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
 };
 
 /// In `config.json`: `ModernBertModel`.
@@ -59,7 +59,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         };
         let before = |name: &str| NormsSpec::before(norm(&format!("layers.{i}.{name}")));
         LayerSpec {
-            attention: AttentionSpec {
+            mixer: MixerSpec::Attention(AttentionSpec {
                 heads,
                 kv_heads: heads,
                 head_dim,
@@ -71,9 +71,9 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
                 output: linear("attn.Wo", hidden, hidden, attention_bias),
                 head_norms: None,
                 sinks: None,
-            },
+            }),
             // The norm of the embedding is that of the first layer.
-            attention_norms: if i == 0 { NormsSpec::default() } else { before("attn_norm") },
+            mixer_norms: if i == 0 { NormsSpec::default() } else { before("attn_norm") },
             mlp: FfnSpec::Dense(MlpSpec {
                 activation: ActivationFunction::None,
                 gate: Some(Gating::Function(activation)),

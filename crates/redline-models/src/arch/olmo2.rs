@@ -58,7 +58,7 @@ pub(super) fn norm_outputs(spec: &mut DecoderSpec) {
             let like = |norm: &NormSpec| NormSpec { name: format!("layers.{i}.{name}"), ..norm.clone() };
             NormsSpec { after: spec.final_norm.as_ref().map(like), ..NormsSpec::default() }
         };
-        layer.attention_norms = after("post_attention_layernorm");
+        layer.mixer_norms = after("post_attention_layernorm");
         layer.mlp_norms = after("post_feedforward_layernorm");
     }
 }

@@ -9,7 +9,7 @@ use crate::family::{self, Options};
 use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
-use crate::spec::{DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, SharedExpertSpec};
+use crate::spec::{DecoderSpec, FfnSpec, LinearSpec, SharedExpertSpec};
 
 /// In `config.json`: `Qwen2MoeForCausalLM`.
 pub const ARCHITECTURE: Architecture =
@@ -43,8 +43,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let mut spec = decoder(config, &options, &["num_experts"])?;
     let (hidden, inner) = (spec.hidden, family::positive(config, "shared_expert_intermediate_size")?);
     for (i, layer) in spec.layers.iter_mut().enumerate() {
-        if let FfnSpec::Experts(ExpertsSpec { shared, .. }) = &mut layer.mlp {
-            *shared = Some(SharedExpertSpec {
+        if let FfnSpec::Experts(experts) = &mut layer.mlp {
+            experts.shared = Some(SharedExpertSpec {
                 gate: LinearSpec::plain(format!("layers.{i}.mlp.shared_expert_gate"), hidden, 1),
                 mlp: experts::expert(&format!("layers.{i}.mlp.shared_expert"), hidden, inner, NAMES),
             });
@@ -67,7 +67,8 @@ pub(super) fn decoder(
     let (counts, normalise) = (experts::counts(config, experts)?, config.bool_or("norm_topk_prob", false)?);
     let sparse = experts::sparse_layers(config)?;
     for (i, layer) in spec.layers.iter_mut().enumerate().filter(|(i, _)| sparse[*i]) {
-        layer.mlp = FfnSpec::Experts(experts::mixture(i, (spec.hidden, inner), counts, normalise, NAMES));
+        layer.mlp =
+            FfnSpec::Experts(Box::new(experts::mixture(i, (spec.hidden, inner), counts, normalise, NAMES)));
     }
     Ok(spec)
 }

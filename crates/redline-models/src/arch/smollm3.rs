@@ -47,8 +47,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         ..Options::default()
     };
     let mut spec = family::decoder(config, &options)?;
-    for (layer, rotated) in spec.layers.iter_mut().zip(rotated) {
-        layer.attention.rotation = rotated.then_some(0);
+    for (attention, rotated) in spec.attentions_mut().zip(rotated) {
+        attention.rotation = rotated.then_some(0);
     }
     Ok(spec)
 }

@@ -1,45 +1,119 @@
 //! Multi-head attention with grouped keys and values.
 
-use redline_kernels::Buffer;
+use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::attention::AttentionShape;
 
-use super::linear::Linear;
-use super::norm::Norm;
+use super::mixer::MixerOperations;
+use super::{Described, GgufTensors, LinearRole, Loaded, Map, Stage};
 use crate::activation::ActivationName as Name;
-use crate::step::{Act, Step};
+use crate::plan::Site;
+use crate::step::{Act, Step, padded};
 
 /// Self-attention of one layer.
 #[derive(Debug)]
-pub struct Attention {
-    /// Index of the layer in the cache.
-    pub layer: usize,
-    /// Query heads, scale, window, soft cap.
-    pub shape: AttentionShape<'static>,
-    /// A logit without a value for each query head.
-    pub sinks: Option<Buffer<f32>>,
+pub struct Attention<S: Stage> {
+    /// Query heads.
+    pub heads: usize,
     /// Heads of keys and values.
     pub kv_heads: usize,
     /// Values of a head.
     pub head_dim: usize,
-    /// `[heads * head_dim | kv_heads * head_dim | kv_heads * head_dim, hidden]`
-    pub qkv: Linear,
-    /// `[hidden, heads * head_dim]`
-    pub output: Linear,
-    /// RMSNorm of queries and keys, of every head or of all together.
-    pub head_norms: Option<(Norm, Norm)>,
-    /// The rotation of queries and keys, an index among those of the model.
+    /// Factor on the logits.
+    pub scale: f32,
+    /// A query sees keys at a distance of less than this, which includes itself: before it, and in an encoder also after it.
+    pub window: Option<usize>,
+    /// Logits are capped to `cap * tanh(logit / cap)`.
+    pub softcap: Option<f32>,
+    /// The rotation of queries and keys, an index among those of the model; `None`: not rotated.
     pub rotation: Option<usize>,
+    /// Queries, keys and values: `[heads * head_dim | kv_heads * head_dim | kv_heads * head_dim, hidden]`.
+    pub qkv: S::Linear,
+    /// RMSNorm of the queries and of the keys, before rotation: over every head, or if they are as wide as all heads, over these
+    /// together.
+    pub head_norms: Option<(S::Norm, S::Norm)>,
+    /// `[heads]`: one logit for each query head that takes part in its softmax but has no value.
+    pub sinks: Option<S::Values>,
+    /// Back to the hidden width: `[hidden, heads * head_dim]`.
+    pub output: S::Linear,
 }
 
-impl Attention {
+/// Attention as an architecture describes it.
+pub type AttentionSpec = Attention<Described>;
+
+/// Queries, keys and values in GGUF files.
+const QKV: GgufTensors =
+    GgufTensors { whole: "attn_qkv", parts: &["attn_q", "attn_k", "attn_v"], rotated: None, stacked: None };
+
+impl<S: Stage> Attention<S> {
+    /// The same block of another stage.
+    pub fn map<'a, T: Stage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Attention<T>, M::Error> {
+        let qkv = LinearRole {
+            site: Site::Qkv,
+            activation: ActivationFunction::None,
+            gguf: GgufTensors { rotated: Some(self.head_dim), ..QKV },
+        };
+        Ok(Attention {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            scale: self.scale,
+            window: self.window,
+            softcap: self.softcap,
+            rotation: self.rotation,
+            qkv: to.linear(&self.qkv, qkv)?,
+            head_norms: match &self.head_norms {
+                Some((query, key)) => Some((
+                    to.norm(query, Name::QueryNorm, "attn_q_norm")?,
+                    to.norm(key, Name::KeyNorm, "attn_k_norm")?,
+                )),
+                None => None,
+            },
+            sinks: self.sinks.as_ref().map(|sinks| to.values(sinks, "attn_sinks.weight")).transpose()?,
+            output: to.linear(&self.output, LinearRole::plain(Site::Output, "attn_output"))?,
+        })
+    }
+
+    /// Number of values of a row of all queries, and of all keys.
+    fn widths(&self) -> (usize, usize) {
+        (self.heads * self.head_dim, self.kv_heads * self.head_dim)
+    }
+}
+
+impl Attention<Described> {
+    /// Its activations with the widths of their rows, in the order of the forward pass.
+    pub fn activations(&self) -> Vec<(Name, usize)> {
+        let (query, key) = self.widths();
+        let mut all = vec![(Name::Query, query), (Name::Key, key), (Name::Value, key)];
+        if self.head_norms.is_some() {
+            all.extend([(Name::QueryNorm, query), (Name::KeyNorm, key)]);
+        }
+        if self.rotation.is_some() {
+            all.extend([(Name::QueryRope, query), (Name::KeyRope, key)]);
+        }
+        all.extend([(Name::Attention, query), (Name::AttentionOutput, self.output.outputs())]);
+        all
+    }
+
+    /// Number of values of the arena that a row needs.
+    pub fn values_per_row(&self) -> usize {
+        padded(self.qkv.outputs()) + padded(self.output.inputs) + padded(self.output.outputs())
+    }
+
+    /// Its operations.
+    pub fn operations(&self) -> MixerOperations {
+        let per_key = 2 * self.heads * self.head_dim;
+        MixerOperations { of_every_row: self.qkv.size(), per_key }
+    }
+}
+
+impl Attention<Loaded> {
     /// Returns the queries of every row, and stores its keys and values.
     pub fn store(&self, x: Act, s: &mut Step<'_>) -> Act {
-        let (heads, kv_heads) = (self.shape.heads, self.kv_heads);
-        let (q_width, kv_width) = (heads * self.head_dim, kv_heads * self.head_dim);
+        let (query, key) = self.widths();
         let qkv = s.linear(x, &self.qkv);
-        let q = qkv.columns(0, q_width);
-        let k = qkv.columns(q_width, kv_width);
-        let v = qkv.columns(q_width + kv_width, kv_width);
+        let q = qkv.columns(0, query);
+        let k = qkv.columns(query, key);
+        let v = qkv.columns(query + key, key);
         for (name, x) in [(Name::Query, q), (Name::Key, k), (Name::Value, v)] {
             s.show(name, x);
         }
@@ -48,20 +122,21 @@ impl Attention {
             s.norm_heads(k, k_norm);
         }
         if let Some(rotation) = self.rotation {
-            s.rope(rotation, q, heads);
-            s.rope(rotation, k, kv_heads);
+            s.rope(rotation, q, self.heads);
+            s.rope(rotation, k, self.kv_heads);
             s.show(Name::QueryRope, q);
             s.show(Name::KeyRope, k);
             s.grow(rotation, q);
         }
-        s.store(self.layer, k, v);
+        s.store(k, v);
         q
     }
 
     /// `output(softmax(q k^T) v)`, with the sinks among the logits, of queries over the stored keys and values.
     pub fn attend(&self, q: Act, s: &mut Step<'_>) -> Act {
-        let shape = AttentionShape { sinks: self.sinks.as_deref(), ..self.shape };
-        let a = s.attention(self.layer, shape, q);
+        let &Self { heads, scale, window, softcap, .. } = self;
+        let a =
+            s.attention(AttentionShape { heads, scale, window, softcap, sinks: self.sinks.as_deref() }, q);
         s.show(Name::Attention, a);
         let output = s.linear(a, &self.output);
         s.show(Name::AttentionOutput, output);

@@ -1,39 +1,90 @@
 //! A mixture of experts (Shazeer et al. 2017; Fedus et al. 2021).
 
-use redline_kernels::op::linear::can_group;
+use redline_kernels::matrix::MatrixShape;
+use redline_kernels::op::linear::{can_group, grouped_scratch_words};
 
-use super::linear::Linear;
-use super::mlp::Mlp;
+use super::linear::LinearSpec;
+use super::mlp::{GgufMlp, Mlp};
+use super::{Described, LinearRole, Loaded, Map, Stage};
 use crate::activation::ActivationName as Name;
-use crate::step::{Act, Step};
+use crate::plan::Site;
+use crate::step::{Act, MOST_ROWS, Step, padded};
 
 /// The weighted sum of some experts, of which a router chooses the `top_k` best for every row.
 #[derive(Debug)]
-pub struct Experts {
-    /// `[experts, hidden]`
-    pub router: Linear,
+pub struct Experts<S: Stage> {
+    /// One output for each expert, whose softmax is the experts' weights: `[experts, hidden]`.
+    pub router: S::Linear,
     /// The experts.
-    pub experts: Vec<Mlp>,
-    /// Whether experts of few rows run in groups ([`can_be_grouped`]).
+    pub experts: Vec<Mlp<S>>,
+    /// Whether experts of few rows run in groups; decided when they are loaded ([`can_be_grouped`]).
     pub grouped: bool,
-    /// Number of experts of a row.
+    /// Number of experts that a row goes to: those with the largest weights.
     pub top_k: usize,
     /// Whether the weights of a row's experts are divided by their sum.
     pub normalise: bool,
-    /// An expert of every row besides.
-    pub shared: Option<SharedExpert>,
+    /// An expert that every row goes to besides.
+    pub shared: Option<SharedExpert<S>>,
 }
 
-/// An expert of every row.
+/// A mixture of experts as an architecture describes it.
+pub type ExpertsSpec = Experts<Described>;
+
+/// An expert that every row goes to.
 #[derive(Debug)]
-pub struct SharedExpert {
-    /// `[1, hidden]`; the sigmoid of its output is the expert's weight.
-    pub gate: Linear,
+pub struct SharedExpert<S: Stage> {
+    /// One output, whose sigmoid is the expert's weight: `[1, hidden]`.
+    pub gate: S::Linear,
     /// The expert.
-    pub mlp: Mlp,
+    pub mlp: Mlp<S>,
 }
 
-impl Experts {
+/// A shared expert as an architecture describes it.
+pub type SharedExpertSpec = SharedExpert<Described>;
+
+const ROUTER: LinearRole = LinearRole::plain(Site::Router, "ffn_gate_inp");
+const EXPERT: GgufMlp = GgufMlp::new("ffn_up_exps", &["ffn_gate_exps", "ffn_up_exps"], "ffn_down_exps");
+const SHARED_GATE: LinearRole = LinearRole::plain(Site::Router, "ffn_gate_inp_shexp");
+const SHARED: GgufMlp = GgufMlp::new("ffn_up_shexp", &["ffn_gate_shexp", "ffn_up_shexp"], "ffn_down_shexp");
+
+impl<S: Stage> Experts<S> {
+    /// The same block of another stage.
+    pub fn map<'a, T: Stage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Experts<T>, M::Error> {
+        let router = to.linear(&self.router, ROUTER)?;
+        let count = self.experts.len();
+        let each = self.experts.iter().enumerate();
+        let experts: Vec<Mlp<T>> =
+            each.map(|(id, mlp)| mlp.map(&EXPERT.stacked(id, count), to)).collect::<Result<_, _>>()?;
+        let shared = match &self.shared {
+            Some(SharedExpert { gate, mlp }) => {
+                Some(SharedExpert { gate: to.linear(gate, SHARED_GATE)?, mlp: mlp.map(&SHARED, to)? })
+            }
+            None => None,
+        };
+        let &Self { top_k, normalise, .. } = self;
+        Ok(Experts { router, grouped: T::can_group(&experts), experts, top_k, normalise, shared })
+    }
+
+    /// A size of the linear layers of all experts that the router chooses from.
+    pub fn routed(&self, size: impl Fn(&S::Linear) -> usize) -> usize {
+        self.experts.iter().flat_map(Mlp::linears).map(size).sum()
+    }
+
+    /// The part of [`Self::routed`] that a single row does not use.
+    pub fn unused(&self, size: impl Fn(&S::Linear) -> usize) -> usize {
+        let count = self.experts.len();
+        self.routed(size) / count * (count - self.top_k)
+    }
+}
+
+impl Experts<Described> {
+    /// Its activations with the widths of their rows, in the order of the forward pass.
+    pub fn activations(&self) -> Vec<(Name, usize)> {
+        vec![(Name::Router, self.router.outputs()), (Name::MlpOutput, self.router.inputs)]
+    }
+}
+
+impl Experts<Loaded> {
     /// `sum of weight * expert(x)` over the experts of each row by ascending id, then the shared expert. Every expert runs on all of its
     /// rows: alone if they are many, otherwise beside others, so that threads have enough to share.
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
@@ -67,32 +118,70 @@ impl Experts {
         s.show(Name::MlpOutput, output);
         output
     }
-
-    /// The linear layers, in the order of the forward pass.
-    pub fn linears(&self) -> impl Iterator<Item = &Linear> {
-        let shared = self
-            .shared
-            .iter()
-            .flat_map(|SharedExpert { gate, mlp }| std::iter::once(gate).chain(mlp.linears()));
-        std::iter::once(&self.router).chain(self.experts.iter().flat_map(Mlp::linears)).chain(shared)
-    }
-
-    /// A size of the linear layers of all experts that the router chooses from.
-    pub fn routed(&self, size: impl Fn(&Linear) -> usize) -> usize {
-        self.experts.iter().flat_map(Mlp::linears).map(size).sum()
-    }
-
-    /// The part of [`Self::routed`] that a single row does not use.
-    pub fn unused(&self, size: impl Fn(&Linear) -> usize) -> usize {
-        let count = self.experts.len();
-        self.routed(size) / count * (count - self.top_k)
-    }
 }
 
 /// Whether experts can run in groups: if all have the same shapes, and each layer is one matrix of integers without outlier columns.
-pub fn can_be_grouped(experts: &[Mlp]) -> bool {
-    let shapes = |mlp: &Mlp| Some([mlp.up.only_matrix()?.shape(), mlp.down.only_matrix()?.shape()]);
+pub fn can_be_grouped(experts: &[Mlp<Loaded>]) -> bool {
+    let shapes = |mlp: &Mlp<Loaded>| Some([mlp.up.only_matrix()?.shape(), mlp.down.only_matrix()?.shape()]);
     let first = experts.first().and_then(shapes);
     first.is_some_and(|shapes| shapes.into_iter().all(can_group))
         && experts.iter().all(|mlp| shapes(mlp) == first)
+}
+
+/// Memory of a mixture of experts in a pass.
+#[derive(Clone, Debug)]
+pub(crate) struct ExpertsMemory {
+    /// The shapes that matrices have, each once.
+    pub(crate) shapes: Vec<MatrixShape>,
+    /// Whether experts may run in groups.
+    can_group: bool,
+    /// For each row, number of values of the router's outputs and of the sum.
+    kept: usize,
+    /// For each row of an expert that runs alone, or of the shared one, number of values of activations. One may have all rows.
+    alone: usize,
+    /// For each choice in a group, whose inputs are not copied, number of values of activations.
+    grouped: usize,
+    /// Number of experts of a row.
+    pub(crate) top_k: usize,
+}
+
+impl ExpertsMemory {
+    pub(crate) fn new(spec: &ExpertsSpec, shapes_of: impl Fn(&LinearSpec) -> Vec<MatrixShape>) -> Self {
+        let of_experts: Vec<MatrixShape> =
+            spec.experts.iter().flat_map(Mlp::linears).flat_map(&shapes_of).collect();
+        let can_group = of_experts.iter().copied().all(can_group);
+        let shared = spec.shared.iter().flat_map(|shared| [&shared.gate, &shared.mlp.up, &shared.mlp.down]);
+        let others = shared.chain([&spec.router]).flat_map(&shapes_of);
+        let mut shapes = Vec::new();
+        for shape in of_experts.into_iter().chain(others) {
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
+            }
+        }
+        let hidden = padded(spec.router.inputs);
+        let grouped = spec.experts.iter().map(Mlp::values_per_row).max().unwrap_or(0);
+        // The rows of an expert that runs alone are copied, those of the shared expert are all.
+        let shared = spec.shared.as_ref();
+        let shared = shared.map(|shared| padded(shared.gate.outputs()) + shared.mlp.values_per_row());
+        let alone = shared.into_iter().chain([hidden + grouped]).max().unwrap_or(0);
+        let kept = padded(spec.router.outputs()) + hidden;
+        Self { shapes, can_group, kept, alone, grouped, top_k: spec.top_k }
+    }
+
+    /// Maximum number of choices in a group of experts, in a pass of `rows` rows.
+    fn most_grouped(&self, rows: usize) -> usize {
+        if self.can_group { rows.saturating_mul(self.top_k).min(MOST_ROWS) } else { 0 }
+    }
+
+    /// Number of values of activations in a pass of `rows` rows.
+    pub(crate) fn values(&self, rows: usize) -> usize {
+        rows * self.kept + (rows * self.alone).max(self.most_grouped(rows) * self.grouped)
+    }
+
+    /// Number of words of packed inputs of a group, in a pass of `rows` rows.
+    pub(crate) fn words(&self, rows: usize) -> usize {
+        let choices = self.most_grouped(rows);
+        let shapes = self.shapes.iter().filter(|shape| can_group(**shape));
+        shapes.map(|shape| grouped_scratch_words(*shape, choices)).max().unwrap_or(0)
+    }
 }

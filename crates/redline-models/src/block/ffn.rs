@@ -1,36 +1,34 @@
 //! The feed-forward part of a layer: one for all rows, or a mixture of experts.
 
 use super::experts::Experts;
-use super::linear::Linear;
-use super::mlp::Mlp;
+use super::mlp::{DENSE, Mlp};
+use super::{Described, Loaded, Map, Stage};
+use crate::activation::ActivationName;
 use crate::step::{Act, Step};
 
 /// The feed-forward part of a layer.
 #[derive(Debug)]
-pub enum Ffn {
+pub enum Ffn<S: Stage> {
     /// The same for every row.
-    Dense(Mlp),
+    Dense(Mlp<S>),
     /// A mixture of experts.
-    Experts(Box<Experts>),
+    Experts(Box<Experts<S>>),
 }
 
-impl Ffn {
-    /// The block's output, to be added to the residual stream.
-    pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
-        match self {
-            Self::Dense(mlp) => mlp.forward(x, s),
-            Self::Experts(experts) => experts.forward(x, s),
-        }
-    }
+/// A feed-forward part as an architecture describes it.
+pub type FfnSpec = Ffn<Described>;
 
-    /// The linear layers, in the order of the forward pass.
-    pub fn linears(&self) -> impl Iterator<Item = &Linear> {
-        let dense = self.dense().into_iter().flat_map(Mlp::linears);
-        dense.chain(self.experts().into_iter().flat_map(Experts::linears))
+impl<S: Stage> Ffn<S> {
+    /// The same block of another stage.
+    pub fn map<'a, T: Stage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Ffn<T>, M::Error> {
+        Ok(match self {
+            Self::Dense(mlp) => Ffn::Dense(mlp.map(&DENSE, to)?),
+            Self::Experts(experts) => Ffn::Experts(Box::new(experts.map(to)?)),
+        })
     }
 
     /// The feed-forward part, unless it is a mixture of experts.
-    pub fn dense(&self) -> Option<&Mlp> {
+    pub fn dense(&self) -> Option<&Mlp<S>> {
         match self {
             Self::Dense(mlp) => Some(mlp),
             Self::Experts(_) => None,
@@ -38,7 +36,7 @@ impl Ffn {
     }
 
     /// The mixture of experts, if it is one.
-    pub fn experts(&self) -> Option<&Experts> {
+    pub fn experts(&self) -> Option<&Experts<S>> {
         match self {
             Self::Dense(_) => None,
             Self::Experts(experts) => Some(experts),
@@ -46,7 +44,27 @@ impl Ffn {
     }
 
     /// What a single row does not use of a size of all linear layers.
-    pub fn unused(&self, size: impl Fn(&Linear) -> usize) -> usize {
+    pub fn unused(&self, size: impl Fn(&S::Linear) -> usize) -> usize {
         self.experts().map_or(0, |experts| experts.unused(size))
+    }
+}
+
+impl Ffn<Described> {
+    /// Its activations with the widths of their rows, in the order of the forward pass.
+    pub fn activations(&self) -> Vec<(ActivationName, usize)> {
+        match self {
+            Self::Dense(mlp) => mlp.activations(),
+            Self::Experts(experts) => experts.activations(),
+        }
+    }
+}
+
+impl Ffn<Loaded> {
+    /// The block's output, to be added to the residual stream.
+    pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
+        match self {
+            Self::Dense(mlp) => mlp.forward(x, s),
+            Self::Experts(experts) => experts.forward(x, s),
+        }
     }
 }

@@ -4,6 +4,126 @@ use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::{Buffer, Matrix};
 
 use crate::plan::Site;
+use crate::spec::{Role, Slice, StoredAs, StoredSpec, TensorSpec};
+
+/// How a linear layer's weight is oriented in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Orientation {
+    /// `[out, in]` (`nn.Linear`).
+    OutIn,
+    /// `[in, out]` (GPT-2's `Conv1D`).
+    InOut,
+}
+
+/// One or more projections of the same input, side by side.
+#[derive(Clone, Debug)]
+pub struct LinearSpec {
+    /// Length of k.
+    pub inputs: usize,
+    /// Orientation of every part.
+    pub orientation: Orientation,
+    /// The parts, in the order of their outputs.
+    pub parts: Vec<PartSpec>,
+}
+
+/// One projection: `{name}.weight` and, if it has one, `{name}.bias`.
+#[derive(Clone, Debug)]
+pub struct PartSpec {
+    /// Name up to `.weight`.
+    pub name: String,
+    /// Number of outputs.
+    pub outputs: usize,
+    /// Whether `{name}.bias` exists.
+    pub bias: bool,
+    /// The tensors of a checkpoint that hold it; `None`: those of its name.
+    pub stack: Option<StackSpec>,
+}
+
+/// Tensors of a checkpoint that stack the projections of all experts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackSpec {
+    /// Name of the tensor of weights: `[experts, outputs, inputs]`, or `[experts, inputs, outputs]`.
+    pub weight: String,
+    /// Name of the tensor of biases: `[experts, outputs]`.
+    pub bias: String,
+    /// The expert, and the number of experts.
+    pub expert: (usize, usize),
+    /// The outputs of several projections alternate: the index of this one, and their number.
+    pub alternating: (usize, usize),
+    /// How the weights are stored.
+    pub stored_as: StoredAs,
+}
+
+impl LinearSpec {
+    /// One projection without bias, `nn.Linear`.
+    pub fn plain(name: String, inputs: usize, outputs: usize) -> Self {
+        Self::of(Orientation::OutIn, inputs, [(name, outputs, false)])
+    }
+
+    /// Several projections `(name, outputs, bias)` of the same input.
+    pub fn of(
+        orientation: Orientation,
+        inputs: usize,
+        parts: impl IntoIterator<Item = (String, usize, bool)>,
+    ) -> Self {
+        let part = |(name, outputs, bias)| PartSpec { name, outputs, bias, stack: None };
+        Self { inputs, orientation, parts: parts.into_iter().map(part).collect() }
+    }
+
+    /// Total number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.parts.iter().map(|p| p.outputs).sum()
+    }
+
+    /// Number of weights.
+    pub fn size(&self) -> usize {
+        self.outputs() * self.inputs
+    }
+
+    /// Whether any part has a bias.
+    pub fn has_bias(&self) -> bool {
+        self.parts.iter().any(|p| p.bias)
+    }
+
+    /// The tensors of all parts.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        let mut all = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let (shape, axis) = match self.orientation {
+                Orientation::OutIn => ([part.outputs, self.inputs], 0),
+                Orientation::InOut => ([self.inputs, part.outputs], 1),
+            };
+            let stack = part.stack.as_ref();
+            let stored = stack.map(|stack| stack.stored(&stack.weight, axis, stack.stored_as));
+            all.push(TensorSpec { stored, ..TensorSpec::new(part.weight(), shape, Role::Weight) });
+            if part.bias {
+                let stored = stack.map(|stack| stack.stored(&stack.bias, 0, StoredAs::Floats));
+                let bias = TensorSpec::new(part.bias_name(), [part.outputs], Role::Bias);
+                all.push(TensorSpec { stored, ..bias });
+            }
+        }
+        all
+    }
+}
+
+impl PartSpec {
+    /// Name of the weight's tensor.
+    pub fn weight(&self) -> String {
+        format!("{}.weight", self.name)
+    }
+
+    /// Name of the bias's tensor.
+    pub fn bias_name(&self) -> String {
+        format!("{}.bias", self.name)
+    }
+}
+
+impl StackSpec {
+    fn stored(&self, name: &str, axis: usize, stored_as: StoredAs) -> StoredSpec {
+        let slice = Slice { stacked: self.expert, alternating: self.alternating, axis };
+        StoredSpec { name: name.to_owned(), slice, stored_as }
+    }
+}
 
 /// `activation(x W^T + b)`, W `[outputs, inputs]`.
 #[derive(Debug)]

@@ -1,23 +1,86 @@
 //! The feed-forward part.
 
-use redline_kernels::op::activation::Gating;
+use redline_kernels::op::activation::{ActivationFunction, Gating};
 
-use super::linear::Linear;
+use super::{Described, GgufTensors, LinearRole, Loaded, Map, Stage};
 use crate::activation::ActivationName as Name;
-use crate::step::{Act, ExpertRows, InputsOf, Step};
+use crate::plan::Site;
+use crate::step::{Act, ExpertRows, InputsOf, Step, padded};
 
 /// `down(f(up(x)))`, or with a gate such as `down(f(gate(x)) * up(x))` (Shazeer 2020).
 #[derive(Debug)]
-pub struct Mlp {
-    /// What becomes of gate and up; `None`: there is no gate, and f belongs to `up`.
+pub struct Mlp<S: Stage> {
+    /// f of the first form.
+    pub activation: ActivationFunction,
+    /// What becomes of gate and up, if there is a gate.
     pub gate: Option<Gating>,
-    /// `[inner, hidden]`; with a gate, `[inner | inner, hidden]`.
-    pub up: Linear,
-    /// `[hidden, inner]`
-    pub down: Linear,
+    /// To the inner width: `[inner, hidden]`; with a gate, gate and up side by side, `[inner | inner, hidden]`.
+    pub up: S::Linear,
+    /// Back: `[hidden, inner]`.
+    pub down: S::Linear,
 }
 
-impl Mlp {
+/// A feed-forward part as an architecture describes it.
+pub type MlpSpec = Mlp<Described>;
+
+/// The tensors of both linear layers in GGUF files.
+pub(super) struct GgufMlp {
+    pub(super) up: GgufTensors,
+    pub(super) down: GgufTensors,
+}
+
+/// Those of a feed-forward part of every row.
+pub(super) const DENSE: GgufMlp = GgufMlp::new("ffn_up", &["ffn_gate", "ffn_up"], "ffn_down");
+
+impl GgufMlp {
+    pub(super) const fn new(up: &'static str, gate_up: &'static [&'static str], down: &'static str) -> Self {
+        let down = GgufTensors { whole: down, parts: &[], rotated: None, stacked: None };
+        Self { up: GgufTensors { whole: up, parts: gate_up, ..down }, down }
+    }
+
+    /// Those of one of several experts.
+    pub(super) fn stacked(self, expert: usize, count: usize) -> Self {
+        let of = |tensors| GgufTensors { stacked: Some((expert, count)), ..tensors };
+        Self { up: of(self.up), down: of(self.down) }
+    }
+}
+
+impl<S: Stage> Mlp<S> {
+    /// The same block of another stage.
+    pub(super) fn map<'a, T: Stage, M: Map<'a, S, T>>(
+        &'a self,
+        gguf: &GgufMlp,
+        to: &mut M,
+    ) -> Result<Mlp<T>, M::Error> {
+        let &Self { activation, gate, .. } = self;
+        let up = LinearRole { site: Site::Up, activation, gguf: gguf.up };
+        let down = LinearRole { site: Site::Down, activation: ActivationFunction::None, gguf: gguf.down };
+        Ok(Mlp { activation, gate, up: to.linear(&self.up, up)?, down: to.linear(&self.down, down)? })
+    }
+
+    /// The linear layers, in the order of the forward pass.
+    pub fn linears(&self) -> [&S::Linear; 2] {
+        [&self.up, &self.down]
+    }
+}
+
+impl Mlp<Described> {
+    /// Its activations with the widths of their rows, in the order of the forward pass.
+    pub fn activations(&self) -> Vec<(Name, usize)> {
+        let inner = self.down.inputs;
+        let gated = [(Name::Gate, inner), (Name::Up, inner)];
+        let mut all = if self.gate.is_some() { gated.to_vec() } else { Vec::new() };
+        all.extend([(Name::MlpHidden, inner), (Name::MlpOutput, self.down.outputs())]);
+        all
+    }
+
+    /// Number of values of the arena that a row needs.
+    pub fn values_per_row(&self) -> usize {
+        padded(self.up.outputs()) + padded(self.down.inputs) + padded(self.down.outputs())
+    }
+}
+
+impl Mlp<Loaded> {
     /// The block's output, to be added to the residual stream.
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
         let mut h = s.linear(x, &self.up);
@@ -49,10 +112,5 @@ impl Mlp {
             h = s.gate(gating, h);
         }
         s.linear_grouped(h, rows, InputsOf::Rows, |expert| &experts[expert].down)
-    }
-
-    /// The linear layers, in the order of the forward pass.
-    pub fn linears(&self) -> impl Iterator<Item = &Linear> {
-        [&self.up, &self.down].into_iter()
     }
 }

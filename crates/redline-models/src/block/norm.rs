@@ -4,6 +4,46 @@ use redline_kernels::op::norm::{layer_norm, layer_norm_in_place, rms_norm, rms_n
 use redline_kernels::{Buffer, Exec, Rows, RowsMut};
 
 use crate::activation::ActivationName;
+use crate::spec::{Role, TensorSpec};
+
+/// The kind of a normalisation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NormKind {
+    /// RMSNorm.
+    #[default]
+    Rms,
+    /// RMSNorm whose scale is 1 more than the weight that the checkpoint holds (Gemma).
+    RmsPlusOne,
+    /// LayerNorm, with bias.
+    Layer,
+    /// LayerNorm without bias.
+    LayerUnbiased,
+}
+
+/// A normalisation: `{name}.weight` and for LayerNorm `{name}.bias`.
+#[derive(Clone, Debug)]
+pub struct NormSpec {
+    /// Name up to `.weight`.
+    pub name: String,
+    /// Number of values.
+    pub width: usize,
+    /// Added to the mean square or variance.
+    pub eps: f32,
+    /// What it computes.
+    pub kind: NormKind,
+}
+
+impl NormSpec {
+    /// Its tensors.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        let of = |end: &str, role| TensorSpec::new(format!("{}.{end}", self.name), [self.width], role);
+        let mut all = vec![of("weight", Role::Scale)];
+        if self.kind == NormKind::Layer {
+            all.push(of("bias", Role::Bias));
+        }
+        all
+    }
+}
 
 /// A normalisation over the hidden width.
 #[derive(Debug)]

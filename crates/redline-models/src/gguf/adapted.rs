@@ -1,10 +1,16 @@
 //! What a configuration that was made from GGUF metadata says beyond the keys of transformers: the object `gguf`. A converted
 //! directory has it in its `config.json`.
 
+use std::convert::Infallible;
+
 use redline_weights::ConfigFile;
 
 use crate::ModelError;
-use crate::spec::{DecoderSpec, FfnSpec, LayerSpec, NormKind, NormSpec, Orientation, PositionSpec};
+use crate::activation::ActivationName;
+use crate::block::{Described, LinearRole, Map};
+use crate::spec::{
+    DecoderSpec, LinearSpec, NormKind, NormSpec, Orientation, PartSpec, PositionSpec, TensorSpec,
+};
 
 /// The object. If it is present, the tensors are those of a GGUF file: the scale of a norm is stored as a whole, and outputs come
 /// first in every linear layer.
@@ -15,33 +21,38 @@ pub(super) const FACTORS: &str = "rope_factors";
 /// Adapts a specification to a configuration that was made from GGUF metadata; leaves any other as it is.
 pub(crate) fn adapt(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
     let Some(gguf) = config.object(KEY)? else { return Ok(()) };
-    spec.final_norm.iter_mut().for_each(whole);
+    spec.final_norm.iter_mut().for_each(|norm| *norm = whole(norm));
     for layer in &mut spec.layers {
-        let LayerSpec { attention, attention_norms, mlp, mlp_norms, .. } = layer;
-        attention_norms.iter_mut().chain(mlp_norms.iter_mut()).for_each(whole);
-        if let Some((query, key)) = &mut attention.head_norms {
-            whole(query);
-            whole(key);
-        }
-        let mut linears = vec![&mut attention.qkv, &mut attention.output];
-        match mlp {
-            FfnSpec::Dense(mlp) => linears.extend([&mut mlp.up, &mut mlp.down]),
-            FfnSpec::Experts(mixture) => {
-                linears.extend(mixture.experts.iter_mut().flat_map(|mlp| [&mut mlp.up, &mut mlp.down]));
-            }
-        }
-        for linear in linears {
-            linear.orientation = Orientation::OutIn;
-            linear.parts.iter_mut().for_each(|part| part.stack = None);
-        }
+        let Ok(stored) = layer.map(&mut Stored);
+        *layer = stored;
     }
     divide(&gguf, &mut spec.positions)
 }
 
-fn whole(norm: &mut NormSpec) {
-    if norm.kind == NormKind::RmsPlusOne {
-        norm.kind = NormKind::Rms;
+/// The elements of a layer as GGUF files store them.
+struct Stored;
+
+impl<'a> Map<'a, Described, Described> for Stored {
+    type Error = Infallible;
+
+    fn linear(&mut self, linear: &'a LinearSpec, _: LinearRole) -> Result<LinearSpec, Infallible> {
+        let part = |part: &PartSpec| PartSpec { stack: None, ..part.clone() };
+        let parts = linear.parts.iter().map(part).collect();
+        Ok(LinearSpec { inputs: linear.inputs, orientation: Orientation::OutIn, parts })
     }
+
+    fn norm(&mut self, norm: &'a NormSpec, _: ActivationName, _: &str) -> Result<NormSpec, Infallible> {
+        Ok(whole(norm))
+    }
+
+    fn values(&mut self, values: &'a TensorSpec, _: &str) -> Result<TensorSpec, Infallible> {
+        Ok(values.clone())
+    }
+}
+
+fn whole(norm: &NormSpec) -> NormSpec {
+    let kind = if norm.kind == NormKind::RmsPlusOne { NormKind::Rms } else { norm.kind };
+    NormSpec { kind, ..norm.clone() }
 }
 
 /// Divides the inverse frequencies by the factors, if there are some.

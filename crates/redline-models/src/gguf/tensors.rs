@@ -11,11 +11,11 @@ use super::dialect::GgufDialect;
 use super::keys::{CLASSES, CLASSIFIER, EMBEDDING, HEAD, TYPES};
 use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
 use crate::ModelError;
+use crate::block::{self, Element, elements};
 use crate::place::Place;
 use crate::quantised::QuantisedTensors;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, ExpertsSpec, FfnSpec, HeadLayerSpec, LayerSpec, LinearSpec, MlpSpec,
-    NormSpec, PositionSpec, PositionTableSpec, SharedExpertSpec, Slice,
+    DecoderSpec, HeadLayerSpec, LayerSpec, NormSpec, PartSpec, PositionSpec, PositionTableSpec, Slice,
 };
 
 /// Tensors that the configuration was made from.
@@ -137,13 +137,13 @@ impl QuantisedTensors for GgufTensors<'_> {
 /// The places of all tensors of a specification.
 fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
     let mut places = Places::default();
-    places.add(format!("{}.weight", spec.embedding), EMBEDDING.to_owned(), None);
+    places.add(format!("{}.weight", spec.embedding), EMBEDDING.to_owned());
     if let PositionSpec::Learned(PositionTableSpec { name, unused }) = &spec.positions {
         let place = Place { name: "position_embd.weight".to_owned(), left_out: *unused, ..Place::default() };
         places.0.insert(format!("{name}.weight"), place);
     }
     if let Some(table) = spec.type_table() {
-        places.add(table.parts[0].weight(), TYPES.to_owned(), None);
+        places.add(table.parts[0].weight(), TYPES.to_owned());
     }
     if let Some(norm) = &spec.embedding_norm {
         places.add_norm(norm, "token_embd_norm");
@@ -155,7 +155,7 @@ fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
         places.add_norm(norm, "output_norm");
     }
     if let Some(head) = spec.head_linear() {
-        places.add(head.parts[0].weight(), HEAD.to_owned(), None);
+        places.add(head.parts[0].weight(), HEAD.to_owned());
     }
     places.add_classifier(spec.classifier_layers());
     places.0
@@ -165,93 +165,56 @@ fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
 struct Places(HashMap<String, Place>);
 
 impl Places {
-    fn add(&mut self, of: String, name: String, pairs: Option<usize>) {
-        self.0.insert(of, Place { name, pairs, ..Place::default() });
+    fn add(&mut self, of: String, name: String) {
+        self.0.insert(of, Place { name, ..Place::default() });
     }
 
     fn add_norm(&mut self, norm: &NormSpec, name: &str) {
         for end in ["weight", "bias"] {
-            self.add(format!("{}.{end}", norm.name), format!("{name}.{end}"), None);
+            self.add(format!("{}.{end}", norm.name), format!("{name}.{end}"));
         }
     }
 
-    fn add_linear(&mut self, linear: &LinearSpec, names: &[(String, Option<usize>)]) {
-        for (part, (name, pairs)) in linear.parts.iter().zip(names) {
-            self.add(part.weight(), format!("{name}.weight"), *pairs);
-            self.add(part.bias_name(), format!("{name}.bias"), *pairs);
-        }
+    fn add_part(&mut self, part: &PartSpec, name: &str) {
+        self.add(part.weight(), format!("{name}.weight"));
+        self.add(part.bias_name(), format!("{name}.bias"));
     }
 
     /// The last layer has an output for each class; there may be one before it.
     fn add_classifier(&mut self, layers: &[HeadLayerSpec]) {
         let Some((output, before)) = layers.split_last() else { return };
-        self.add_linear(&output.linear, &[(CLASSES.to_owned(), None)]);
+        self.add_part(&output.linear.parts[0], CLASSES);
         for layer in before {
-            self.add_linear(&layer.linear, &[(CLASSIFIER.to_owned(), None)]);
+            self.add_part(&layer.linear.parts[0], CLASSIFIER);
             if let Some(norm) = &layer.norm {
                 self.add_norm(norm, "cls.norm");
             }
         }
     }
 
-    /// `{ffn}_gate{end}`, `{ffn}_up{end}` and `{ffn}_down{end}`.
-    fn add_mlp(&mut self, mlp: &MlpSpec, ffn: &str, end: &str) {
-        let plain = |part: &str| (format!("{ffn}_{part}{end}"), None);
-        let apart = [plain("gate"), plain("up")];
-        self.add_linear(&mlp.up, if mlp.up.parts.len() == 1 { &apart[1..] } else { &apart });
-        self.add_linear(&mlp.down, &[plain("down")]);
-    }
-
-    fn add_experts(&mut self, spec: &ExpertsSpec, ffn: &str) {
-        let count = spec.experts.len();
-        for (id, mlp) in spec.experts.iter().enumerate() {
-            self.add_mlp(mlp, ffn, "_exps");
-            for part in mlp.up.parts.iter().chain(&mlp.down.parts) {
-                for name in [part.weight(), part.bias_name()] {
-                    if let Some(place) = self.0.get_mut(&name) {
-                        place.slice = Some(Slice { stacked: (id, count), alternating: (0, 1), axis: 0 });
+    /// The elements of a layer, under names that begin with `blk.{i}.`.
+    fn add_layer(&mut self, i: usize, layer: &LayerSpec, dialect: GgufDialect) {
+        let block = |name: &str| format!("blk.{i}.{name}");
+        for element in elements(layer) {
+            match element {
+                Element::Linear(linear, role) => {
+                    let block::GgufTensors { whole, parts, rotated, stacked } = role.gguf;
+                    let names = if linear.parts.len() == 1 { &[whole] } else { parts };
+                    let pairs = rotated.filter(|_| dialect.pairs_rows && linear.parts.len() > 1);
+                    for (part, (at, name)) in linear.parts.iter().zip(names.iter().enumerate()) {
+                        let place = |end: &str| Place {
+                            name: block(&format!("{name}.{end}")),
+                            pairs: pairs.filter(|_| at + 1 < names.len()),
+                            slice: stacked.map(|stacked| Slice { stacked, alternating: (0, 1), axis: 0 }),
+                            ..Place::default()
+                        };
+                        self.0.insert(part.weight(), place("weight"));
+                        self.0.insert(part.bias_name(), place("bias"));
                     }
                 }
-            }
-        }
-        self.add_linear(&spec.router, &[(format!("{ffn}_gate_inp"), None)]);
-        if let Some(SharedExpertSpec { gate, mlp }) = &spec.shared {
-            self.add_linear(gate, &[(format!("{ffn}_gate_inp_shexp"), None)]);
-            self.add_mlp(mlp, ffn, "_shexp");
-        }
-    }
-
-    fn add_layer(&mut self, i: usize, layer: &LayerSpec, dialect: GgufDialect) {
-        let LayerSpec { attention, attention_norms, mlp, mlp_norms, .. } = layer;
-        let block = |part: &str| format!("blk.{i}.{part}");
-        let plain = |part: &str| (block(part), None);
-        let AttentionSpec { head_dim, qkv, output, head_norms, sinks, .. } = attention;
-        let pairs = dialect.pairs_rows.then_some(*head_dim);
-        let (fused, apart) =
-            ([plain("attn_qkv")], [(block("attn_q"), pairs), (block("attn_k"), pairs), plain("attn_v")]);
-        self.add_linear(qkv, if qkv.parts.len() == 1 { &fused[..] } else { &apart });
-        self.add_linear(output, &[plain("attn_output")]);
-        if let Some((query, key)) = head_norms {
-            self.add_norm(query, &block("attn_q_norm"));
-            self.add_norm(key, &block("attn_k_norm"));
-        }
-        if let Some(sinks) = sinks {
-            self.add(sinks.clone(), block("attn_sinks.weight"), None);
-        }
-        match mlp {
-            FfnSpec::Dense(mlp) => self.add_mlp(mlp, &block("ffn"), ""),
-            FfnSpec::Experts(experts) => self.add_experts(experts, &block("ffn")),
-        }
-        for (norm, name) in [
-            (&attention_norms.before, "attn_norm"),
-            (&attention_norms.after, "post_attention_norm"),
-            (&attention_norms.sum, "attn_output_norm"),
-            (&mlp_norms.before, dialect.mlp_norm),
-            (&mlp_norms.after, "post_ffw_norm"),
-            (&mlp_norms.sum, "layer_output_norm"),
-        ] {
-            if let Some(norm) = norm {
-                self.add_norm(norm, &block(name));
+                Element::Norm(norm, "ffn_norm") => self.add_norm(norm, &block(dialect.mlp_norm)),
+                Element::Norm(norm, name) => self.add_norm(norm, &block(name)),
+                Element::Values(values, name) => self.add(values.name.clone(), block(name)),
             }
         }
     }

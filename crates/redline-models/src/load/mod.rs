@@ -8,31 +8,27 @@ pub(crate) mod unpacked;
 
 use std::sync::Arc;
 
-use redline_kernels::op::activation::ActivationFunction;
-use redline_kernels::op::attention::AttentionShape;
+use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Buffer, Exec, Format, Matrix};
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
 use crate::ModelError;
 use crate::activation::ActivationName as Name;
-use crate::block::attention::Attention;
-use crate::block::decoder::{Decoder, Layer, Norms};
+use crate::block::decoder::Decoder;
 use crate::block::embedding::Embedding;
-use crate::block::experts::{Experts, SharedExpert, can_be_grouped};
-use crate::block::ffn::Ffn;
+use crate::block::layer::Layer;
 use crate::block::linear::Linear;
-use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
 use crate::block::pooled::{Classifier, HeadLayer, PooledLayers};
 use crate::block::rotation::Rotation;
+use crate::block::{Described, LinearRole, Loaded, Map};
 use crate::footprint::{Footprint, unquantised_format};
 use crate::formats::Formats;
 use crate::model::{Facts, Model};
 use crate::packing::STRIP;
-use crate::plan::Site;
 use crate::spec::{
-    AttentionSpec, ClassifierSpec, DecoderSpec, ExpertsSpec, FfnSpec, HeadLayerSpec, LayerSpec, LinearSpec,
-    MlpSpec, NormKind, NormSpec, NormsSpec, Objective, PartSpec, PositionSpec, PositionTableSpec,
+    ClassifierSpec, DecoderSpec, HeadLayerSpec, LinearSpec, NormKind, NormSpec, Objective, PartSpec,
+    PositionSpec, PositionTableSpec, TensorSpec,
 };
 use crate::step::padded;
 use crate::tensors::{Source, outlier_count};
@@ -217,8 +213,9 @@ fn model(
         format: formats.common(),
         formats: formats.to_string(),
     };
+    let keys = spec.keys(KvFormat::F32).1;
     let (spec, decoder, head) = (Arc::new(spec), Arc::new(decoder), head.map(Arc::new));
-    Model { facts, spec, decoder, head, classifier: classifier.map(Arc::new), rotations, footprint }
+    Model { facts, spec, decoder, head, classifier: classifier.map(Arc::new), rotations, keys, footprint }
 }
 
 /// Everything that has weights.
@@ -240,7 +237,7 @@ trait Blocks {
 enum Piece {
     Tokens(Matrix),
     Head(Option<Matrix>),
-    Layer(Box<Layer>),
+    Layer(Box<Layer<Loaded>>),
 }
 
 struct Builder<'a, B> {
@@ -261,7 +258,7 @@ impl<B: Blocks> Builder<'_, B> {
                 None => None,
                 Some(head) => Some(self.table(&head)?),
             }),
-            _ => Piece::Layer(Box::new(self.layer(i - 2, &self.spec.layers[i - 2])?)),
+            _ => Piece::Layer(Box::new(self.spec.layers[i - 2].map(&mut &*self)?)),
         })
     }
 
@@ -330,17 +327,6 @@ impl<B: Blocks> Builder<'_, B> {
         Ok(values)
     }
 
-    fn linear(
-        &self,
-        spec: &LinearSpec,
-        activation: ActivationFunction,
-        site: Site,
-    ) -> Result<Linear, ModelError> {
-        let runs = self.formats.runs(spec).into_iter();
-        let matrices = runs.map(|(run, format)| self.from.matrix(&run, format)).collect::<Result<_, _>>()?;
-        Ok(Linear::new(matrices, self.bias(spec)?, activation, site))
-    }
-
     /// The bias of all projections, padded with zeros to whole strips, if any has one.
     fn bias(&self, spec: &LinearSpec) -> Result<Option<Buffer<f32>>, ModelError> {
         if !spec.has_bias() {
@@ -357,7 +343,7 @@ impl<B: Blocks> Builder<'_, B> {
         Ok(Some(bias))
     }
 
-    fn norm(&self, spec: &NormSpec, name: Name) -> Result<Norm, ModelError> {
+    fn read_norm(&self, spec: &NormSpec, name: Name) -> Result<Norm, ModelError> {
         let mut weight = self.vector(&format!("{}.weight", spec.name), spec.width)?;
         let bias = match spec.kind {
             NormKind::Rms => None,
@@ -372,83 +358,25 @@ impl<B: Blocks> Builder<'_, B> {
     }
 
     fn opt_norm(&self, spec: Option<&NormSpec>, name: Name) -> Result<Option<Norm>, ModelError> {
-        spec.map(|spec| self.norm(spec, name)).transpose()
+        spec.map(|spec| self.read_norm(spec, name)).transpose()
+    }
+}
+
+/// Loads the elements of a layer.
+impl<'a, B: Blocks> Map<'a, Described, Loaded> for &Builder<'_, B> {
+    type Error = ModelError;
+
+    fn linear(&mut self, spec: &'a LinearSpec, role: LinearRole) -> Result<Linear, ModelError> {
+        let runs = self.formats.runs(spec).into_iter();
+        let matrices = runs.map(|(run, format)| self.from.matrix(&run, format)).collect::<Result<_, _>>()?;
+        Ok(Linear::new(matrices, self.bias(spec)?, role.activation, role.site))
     }
 
-    fn norms(&self, spec: &NormsSpec, [before, after, sum]: [Name; 3]) -> Result<Norms, ModelError> {
-        Ok(Norms {
-            before: self.opt_norm(spec.before.as_ref(), before)?,
-            after: self.opt_norm(spec.after.as_ref(), after)?,
-            sum: self.opt_norm(spec.sum.as_ref(), sum)?,
-        })
+    fn norm(&mut self, spec: &'a NormSpec, name: Name, _: &'static str) -> Result<Norm, ModelError> {
+        self.read_norm(spec, name)
     }
 
-    fn attention(&self, layer: usize, spec: &AttentionSpec) -> Result<Attention, ModelError> {
-        let head_norms = match &spec.head_norms {
-            Some((q, k)) => Some((self.norm(q, Name::QueryNorm)?, self.norm(k, Name::KeyNorm)?)),
-            None => None,
-        };
-        Ok(Attention {
-            layer: if self.spec.shares_keys() { 0 } else { layer },
-            shape: AttentionShape {
-                heads: spec.heads,
-                scale: spec.scale,
-                window: spec.window,
-                softcap: spec.softcap,
-                sinks: None,
-            },
-            sinks: spec.sinks.as_ref().map(|name| self.vector(name, spec.heads)).transpose()?,
-            kv_heads: spec.kv_heads,
-            head_dim: spec.head_dim,
-            qkv: self.linear(&spec.qkv, ActivationFunction::None, Site::Qkv)?,
-            output: self.linear(&spec.output, ActivationFunction::None, Site::Output)?,
-            head_norms,
-            rotation: spec.rotation,
-        })
-    }
-
-    fn mlp(&self, spec: &MlpSpec) -> Result<Mlp, ModelError> {
-        Ok(Mlp {
-            gate: spec.gate,
-            up: self.linear(&spec.up, spec.activation, Site::Up)?,
-            down: self.linear(&spec.down, ActivationFunction::None, Site::Down)?,
-        })
-    }
-
-    fn experts(&self, spec: &ExpertsSpec) -> Result<Experts, ModelError> {
-        let router = |linear| self.linear(linear, ActivationFunction::None, Site::Router);
-        let shared = match &spec.shared {
-            Some(shared) => Some(SharedExpert { gate: router(&shared.gate)?, mlp: self.mlp(&shared.mlp)? }),
-            None => None,
-        };
-        let experts = spec.experts.iter().map(|expert| self.mlp(expert)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Experts {
-            router: router(&spec.router)?,
-            grouped: can_be_grouped(&experts),
-            experts,
-            top_k: spec.top_k,
-            normalise: spec.normalise,
-            shared,
-        })
-    }
-
-    fn ffn(&self, spec: &FfnSpec) -> Result<Ffn, ModelError> {
-        Ok(match spec {
-            FfnSpec::Dense(mlp) => Ffn::Dense(self.mlp(mlp)?),
-            FfnSpec::Experts(experts) => Ffn::Experts(Box::new(self.experts(experts)?)),
-        })
-    }
-
-    fn layer(&self, index: usize, spec: &LayerSpec) -> Result<Layer, ModelError> {
-        Ok(Layer {
-            attention: self.attention(index, &spec.attention)?,
-            attention_norms: self.norms(
-                &spec.attention_norms,
-                [Name::AttentionNorm, Name::AttentionOutputNorm, Name::ResidualMid],
-            )?,
-            mlp: self.ffn(&spec.mlp)?,
-            mlp_norms: self.norms(&spec.mlp_norms, [Name::MlpNorm, Name::MlpOutputNorm, Name::Residual])?,
-            residual_scale: spec.residual_scale,
-        })
+    fn values(&mut self, spec: &'a TensorSpec, _: &'static str) -> Result<Buffer<f32>, ModelError> {
+        self.vector(&spec.name, spec.shape.iter().product())
     }
 }

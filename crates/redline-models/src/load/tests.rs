@@ -69,8 +69,9 @@ fn llama(kv_heads: &[usize]) -> DecoderSpec {
     let config = ConfigFile::from_bytes("config.json", json.as_bytes()).unwrap();
     let mut spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
     for (layer, &kv_heads) in spec.layers.iter_mut().zip(kv_heads) {
-        layer.attention.kv_heads = kv_heads;
-        for part in &mut layer.attention.qkv.parts[1..] {
+        let attention = layer.mixer.attention_mut().unwrap();
+        attention.kv_heads = kv_heads;
+        for part in &mut attention.qkv.parts[1..] {
             part.outputs = kv_heads * HEAD_DIM;
         }
     }
@@ -161,9 +162,8 @@ fn a_model_has_a_window_if_all_of_its_layers_have_one() {
     let team = Team::new(1).unwrap();
     let mut model = build(Exec { simd: Simd::best(), team: &team }, llama(&[4, 4, 4]), Format::F32);
     let mut window_of = |windows: [Option<usize>; 3]| {
-        for (layer, window) in Arc::get_mut(&mut model.decoder).unwrap().layers.iter_mut().zip(windows) {
-            layer.attention.shape.window = window;
-        }
+        let spec = Arc::get_mut(&mut model.spec).unwrap();
+        spec.attentions_mut().zip(windows).for_each(|(attention, window)| attention.window = window);
         model.window()
     };
     assert_eq!(window_of([None; 3]), None);

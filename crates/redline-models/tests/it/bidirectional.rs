@@ -263,7 +263,7 @@ fn a_missing_bias_refuses_to_load() {
 #[test]
 fn a_head_of_an_odd_number_of_values_cannot_be_rotated() {
     let with_heads = |heads: usize| spec(&with(llada(), "n_heads", json!(heads)));
-    assert_eq!(with_heads(6).unwrap().layers[0].attention.head_dim, 4);
+    assert_eq!(with_heads(6).unwrap().layers[0].attention().unwrap().head_dim, 4);
     let message = with_heads(8).unwrap_err().to_string();
     assert!(message.starts_with("a head of 3 values is odd and cannot be rotated\n"), "{message}");
 }
@@ -271,7 +271,8 @@ fn a_head_of_an_odd_number_of_values_cannot_be_rotated() {
 #[test]
 fn every_query_head_of_llada_has_keys_of_its_own_unless_a_number_is_given() {
     let kv_heads = |given: Value| {
-        let attention = &spec(&with(llada(), "n_kv_heads", given)).unwrap().layers[0].attention;
+        let spec = spec(&with(llada(), "n_kv_heads", given)).unwrap();
+        let attention = spec.layers[0].attention().unwrap();
         (attention.kv_heads, attention.qkv.outputs())
     };
     assert_eq!(kv_heads(json!(1)), (1, 24 + 2 * 8));

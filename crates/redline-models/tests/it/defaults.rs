@@ -38,7 +38,7 @@ fn a_llama_without_its_optional_keys() {
     let null = json!({"rms_norm_eps": null, "rope_theta": null, "tie_word_embeddings": null, "head_dim": null,
         "num_key_value_heads": null, "hidden_act": null, "attention_bias": null, "mlp_bias": null});
     for spec in [absent, spec(&with(llama, &null))] {
-        let attention = &spec.layers[1].attention;
+        let attention = spec.layers[1].attention().unwrap();
         assert_eq!((attention.heads, attention.kv_heads, attention.head_dim), (4, 4, 16));
         assert_eq!((attention.scale, attention.window), (0.25, None));
         assert!(!attention.qkv.has_bias() && !attention.output.has_bias());
@@ -74,7 +74,11 @@ fn a_gpt2_without_its_optional_keys() {
         (1e-5, 256)
     );
     let scales = |changes: Value| -> Vec<f32> {
-        spec(&with(gpt2.clone(), &changes)).layers.iter().map(|layer| layer.attention.scale).collect()
+        spec(&with(gpt2.clone(), &changes))
+            .layers
+            .iter()
+            .map(|layer| layer.attention().unwrap().scale)
+            .collect()
     };
     assert_eq!(scales(json!({})), [0.25, 0.25]);
     assert_eq!(scales(json!({"scale_attn_weights": false})), [1.0, 1.0]);
@@ -108,7 +112,7 @@ fn the_window_begins_with_the_layer_that_is_named() {
     let qwen2 = |layers: usize, changes: &Value| -> Vec<Option<usize>> {
         let window = json!({"num_key_value_heads": 2, "use_sliding_window": true, "sliding_window": 8});
         let config = with(with(rotary("Qwen2ForCausalLM", layers), &window), changes);
-        spec(&config).layers.iter().map(|layer| layer.attention.window).collect()
+        spec(&config).layers.iter().map(|layer| layer.attention().unwrap().window).collect()
     };
     let (none, eight) = (None, Some(8));
     assert_eq!(qwen2(3, &json!({"max_window_layers": 0})), [eight; 3]);

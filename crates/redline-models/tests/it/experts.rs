@@ -64,7 +64,7 @@ fn configurations_decide_which_layers_have_experts() {
     // Both spellings of the number, as transformers 4 and 5 write it.
     assert_eq!(of("qwen3moe-a", json!({"num_experts": 8}))[0], Some((8, 3, true)));
     let windows = |golden, changes| -> Vec<Option<usize>> {
-        spec(golden, &changes).unwrap().layers.iter().map(|layer| layer.attention.window).collect()
+        spec(golden, &changes).unwrap().layers.iter().map(|layer| layer.attention().unwrap().window).collect()
     };
     assert_eq!(windows("qwen3moe-b", json!({})), [Some(14); 2]);
     let four = json!({"num_hidden_layers": 4, "use_sliding_window": true, "max_window_layers": 3});

@@ -113,10 +113,10 @@ fn values_that_mean_nothing_are_refused_by_name() {
 #[test]
 fn absent_keys_mean_what_they_mean_in_the_reference() {
     let rotated = |spec: &DecoderSpec| -> Vec<Option<usize>> {
-        spec.layers.iter().map(|layer| layer.attention.rotation).collect()
+        spec.layers.iter().map(|layer| layer.attention().unwrap().rotation).collect()
     };
     let windows = |spec: &DecoderSpec| -> Vec<Option<usize>> {
-        spec.layers.iter().map(|layer| layer.attention.window).collect()
+        spec.layers.iter().map(|layer| layer.attention().unwrap().window).collect()
     };
     let eight = json!({"num_hidden_layers": 8, "no_rope_layer_interval": null});
     let every_fourth = [Some(0), Some(0), Some(0), None, Some(0), Some(0), Some(0), None];
@@ -132,7 +132,10 @@ fn absent_keys_mean_what_they_mean_in_the_reference() {
 
     let caps = json!({"attn_logit_softcapping": null, "final_logit_softcapping": null});
     let gemma2 = spec("gemma2-a", &caps);
-    assert_eq!((gemma2.layers[0].attention.softcap, gemma2.logits.softcap), (Some(50.0), Some(30.0)));
+    assert_eq!(
+        (gemma2.layers[0].attention().unwrap().softcap, gemma2.logits.softcap),
+        (Some(50.0), Some(30.0))
+    );
     assert_eq!(windows(&gemma2), [Some(12), None, Some(12)]);
     assert!(gemma2.tied && gemma2.embedding_scale == 60f32.sqrt());
 
@@ -142,7 +145,7 @@ fn absent_keys_mean_what_they_mean_in_the_reference() {
     assert_eq!(windows(&gemma3).iter().position(Option::is_none), Some(5));
     assert_eq!(first(0, &gemma3), libm::pow(1_000_000.0, -2.0 / 20.0));
     assert_eq!(first(1, &gemma3), libm::pow(10_000.0, -2.0 / 20.0));
-    assert!(gemma3.layers[0].attention.softcap.is_none() && gemma3.logits.softcap.is_none());
+    assert!(gemma3.layers[0].attention().unwrap().softcap.is_none() && gemma3.logits.softcap.is_none());
 
     // A family without multipliers has none.
     let LogitSpec { scale, softcap } = spec("olmo2-b", &json!({})).logits;

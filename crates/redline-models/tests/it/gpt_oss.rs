@@ -36,7 +36,7 @@ fn spec(name: &str, changes: &Value) -> Result<DecoderSpec, String> {
 fn configurations_decide_windows_biases_and_gates() {
     let windows = |changes| -> Vec<Option<usize>> {
         let spec = spec("gpt-oss-a", &changes).unwrap();
-        spec.layers.iter().map(|layer| layer.attention.window).collect()
+        spec.layers.iter().map(|layer| layer.attention().unwrap().window).collect()
     };
     assert_eq!(windows(json!({})), [Some(12), None]);
     // Without a list, every other layer from the first on.
@@ -50,9 +50,9 @@ fn configurations_decide_windows_biases_and_gates() {
     assert_eq!(gate(json!({"swiglu_limit": "absent"})), Some(Gating::Clamped { alpha: 1.702, limit: 7.0 }));
     assert_eq!(gate(json!({"swiglu_alpha": 1.5})), Some(Gating::Clamped { alpha: 1.5, limit: 1.5 }));
     let plain = spec("gpt-oss-a", &json!({"attention_bias": false})).unwrap();
-    let attention = &plain.layers[1].attention;
+    let attention = plain.layers[1].attention().unwrap();
     assert!(!attention.qkv.has_bias() && !attention.output.has_bias());
-    assert_eq!(attention.sinks.as_deref(), Some("layers.1.self_attn.sinks"));
+    assert_eq!(attention.sinks.as_ref().map(|sinks| &*sinks.name), Some("layers.1.self_attn.sinks"));
 }
 
 #[test]

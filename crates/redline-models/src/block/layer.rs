@@ -1,0 +1,208 @@
+//! One layer: a mixer and a feed-forward part, each between its norms.
+
+use super::attention::Attention;
+use super::ffn::Ffn;
+use super::mixer::Mixer;
+use super::mlp::Mlp;
+use super::norm::NormSpec;
+use super::{Described, Element, Loaded, Map, Stage, elements};
+use crate::activation::ActivationName as Name;
+use crate::plan::Site;
+use crate::step::{Act, Step};
+
+/// One layer: `x + residual_scale * mixer(x)`, then `x + residual_scale * mlp(x)`, each between its norms.
+#[derive(Debug)]
+pub struct Layer<S: Stage> {
+    /// The part in which a row reads earlier rows.
+    pub mixer: Mixer<S>,
+    /// Its norms.
+    pub mixer_norms: Norms<S>,
+    /// The feed-forward part.
+    pub mlp: Ffn<S>,
+    /// Its norms.
+    pub mlp_norms: Norms<S>,
+    /// Factor on what is added to the residual stream; 1 in most families.
+    pub residual_scale: f32,
+}
+
+/// A layer as an architecture describes it.
+pub type LayerSpec = Layer<Described>;
+
+/// The norms of a mixer or of a feed-forward part f: `sum(x + after(f(before(x))))`.
+#[derive(Debug)]
+pub struct Norms<S: Stage> {
+    /// Of the input.
+    pub before: Option<S::Norm>,
+    /// Of the output, before it is added to the residual stream.
+    pub after: Option<S::Norm>,
+    /// Of the residual stream, after the addition.
+    pub sum: Option<S::Norm>,
+}
+
+/// Norms as an architecture describes them.
+pub type NormsSpec = Norms<Described>;
+
+impl<S: Stage> Default for Norms<S> {
+    fn default() -> Self {
+        Self { before: None, after: None, sum: None }
+    }
+}
+
+/// Activations around a mixer or a feed-forward part.
+struct Around {
+    before: (Name, &'static str),
+    after: (Name, &'static str),
+    /// The residual stream before the norm of the sum, if there is one.
+    unnormed: Name,
+    sum: (Name, &'static str),
+}
+
+const MIXER: Around = Around {
+    before: (Name::AttentionNorm, "attn_norm"),
+    after: (Name::AttentionOutputNorm, "post_attention_norm"),
+    unnormed: Name::AttentionSum,
+    sum: (Name::ResidualMid, "attn_output_norm"),
+};
+const MLP: Around = Around {
+    before: (Name::MlpNorm, "ffn_norm"),
+    after: (Name::MlpOutputNorm, "post_ffw_norm"),
+    unnormed: Name::MlpSum,
+    sum: (Name::Residual, "layer_output_norm"),
+};
+
+impl<S: Stage> Norms<S> {
+    /// A norm of the input only.
+    pub fn before(norm: S::Norm) -> Self {
+        Self { before: Some(norm), ..Self::default() }
+    }
+
+    /// Number of norms whose results have memory of their own; those of sums are computed in place.
+    fn results(&self) -> usize {
+        self.before.iter().chain(&self.after).count()
+    }
+
+    /// The norms and the block between them at another stage.
+    fn map<'a, T: Stage, M: Map<'a, S, T>, B>(
+        &'a self,
+        around: &Around,
+        to: &mut M,
+        block: impl FnOnce(&mut M) -> Result<B, M::Error>,
+    ) -> Result<(B, Norms<T>), M::Error> {
+        let map = |norm: &'a Option<S::Norm>, (name, gguf): (Name, &'static str), to: &mut M| {
+            norm.as_ref().map(|norm| to.norm(norm, name, gguf)).transpose()
+        };
+        let before = map(&self.before, around.before, to)?;
+        let block = block(to)?;
+        let (after, sum) = (map(&self.after, around.after, to)?, map(&self.sum, around.sum, to)?);
+        Ok((block, Norms { before, after, sum }))
+    }
+}
+
+impl<S: Stage> Layer<S> {
+    /// The same layer of another stage.
+    pub fn map<'a, T: Stage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Layer<T>, M::Error> {
+        let (mixer, mixer_norms) = self.mixer_norms.map(&MIXER, to, |to| self.mixer.map(to))?;
+        let (mlp, mlp_norms) = self.mlp_norms.map(&MLP, to, |to| self.mlp.map(to))?;
+        Ok(Layer { mixer, mixer_norms, mlp, mlp_norms, residual_scale: self.residual_scale })
+    }
+
+    /// The linear layers with their sites, in the order of the forward pass. Those of all experts have the same sites.
+    pub fn linears(&self) -> impl Iterator<Item = (Site, &S::Linear)> {
+        elements(self).into_iter().filter_map(|element| match element {
+            Element::Linear(linear, role) => Some((role.site, linear)),
+            _ => None,
+        })
+    }
+
+    /// The linear layers that adapters can change: those of every row.
+    pub fn adaptable(&self) -> impl Iterator<Item = (Site, &S::Linear)> {
+        let of_experts = [Site::Up, Site::Down, Site::Router];
+        self.linears().filter(move |(site, _)| self.mlp.experts().is_none() || !of_experts.contains(site))
+    }
+
+    /// The linear layer at a site that adapters can change; `None` if the layer has none there.
+    pub fn linear(&self, site: Site) -> Option<&S::Linear> {
+        self.adaptable().find(|(of, _)| *of == site).map(|(_, linear)| linear)
+    }
+
+    /// The linear layer at a site that the layer has.
+    pub(crate) fn at(&self, site: Site) -> &S::Linear {
+        self.linear(site).expect("a site of the layer")
+    }
+
+    /// The norms, those of heads included.
+    pub fn norms(&self) -> impl Iterator<Item = &S::Norm> {
+        elements(self).into_iter().filter_map(|element| match element {
+            Element::Norm(norm, _) => Some(norm),
+            _ => None,
+        })
+    }
+
+    /// Attention, if the layer has it.
+    pub fn attention(&self) -> Option<&Attention<S>> {
+        self.mixer.attention()
+    }
+}
+
+impl Layer<Described> {
+    /// Its activations with the widths of their rows, in the order of the forward pass.
+    pub fn activations(&self) -> Vec<(Name, usize)> {
+        let hidden = self.at(Site::Output).outputs();
+        let mut all = Vec::new();
+        for (norms, around, block) in [
+            (&self.mixer_norms, MIXER, self.mixer.activations()),
+            (&self.mlp_norms, MLP, self.mlp.activations()),
+        ] {
+            let norm = |norm: &Option<NormSpec>, name| norm.as_ref().map(|_| (name, hidden));
+            all.extend(norm(&norms.before, around.before.0));
+            all.extend(block);
+            all.extend(norm(&norms.after, around.after.0));
+            all.extend(norm(&norms.sum, around.unnormed));
+            all.push((around.sum.0, hidden));
+        }
+        all
+    }
+
+    /// Number of values of the arena that a row needs outside a mixture of experts.
+    pub(crate) fn values_per_row(&self, hidden: usize) -> usize {
+        let norms = (self.mixer_norms.results() + self.mlp_norms.results()) * hidden;
+        norms + self.mixer.values_per_row() + self.mlp.dense().map_or(0, Mlp::values_per_row)
+    }
+}
+
+impl Norms<Loaded> {
+    /// The input as the block reads it.
+    fn before_block(&self, x: Act, s: &mut Step<'_>) -> Act {
+        self.before.as_ref().map_or(x, |norm| s.norm(x, norm))
+    }
+
+    /// The residual stream with the output of the block.
+    fn add(&self, x: Act, a: Act, scale: f32, around: &Around, s: &mut Step<'_>) -> Act {
+        let a = self.after.as_ref().map_or(a, |norm| s.norm(a, norm));
+        match &self.sum {
+            None => s.add(x, a, scale, around.sum.0),
+            Some(norm) => {
+                let x = s.add(x, a, scale, around.unnormed);
+                s.norm_in_place(x, norm)
+            }
+        }
+    }
+}
+
+impl Layer<Loaded> {
+    /// `x + mixer(x)`, then `x + mlp(x)`, each with its norms. The last layer continues only with the wanted rows, because
+    /// later rows need of the others only what the mixer has stored.
+    pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {
+        let h = self.mixer_norms.before_block(x, s);
+        let begun = self.mixer.begin(h, s);
+        let (x, begun) = if last { s.narrow(x, begun) } else { (x, begun) };
+        if x.rows() == 0 {
+            return x;
+        }
+        let a = self.mixer.finish(begun, s);
+        let x = self.mixer_norms.add(x, a, self.residual_scale, &MIXER, s);
+        let h = self.mlp_norms.before_block(x, s);
+        let m = self.mlp.forward(h, s);
+        self.mlp_norms.add(x, m, self.residual_scale, &MLP, s)
+    }
+}

@@ -35,6 +35,7 @@ NAMES = [
     "gpt2-a",
     "granite-a",
     "granite4-b",
+    "lfm2-b",
     "llada-a",
     "llama-a",
     "llama-b",

@@ -35,7 +35,7 @@ SCHEMA = "redline.parity/1"
 SUPPORTED = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3"),
     *("gemma2", "gemma3_text", "ministral3", "olmo2", "olmo3", "phi3", "smollm3"),
-    *("gpt_oss", "mixtral", "qwen2_moe", "qwen3_moe"),
+    *("gpt_oss", "lfm2", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
 # Steps one at a time on a cache, against one pass over everything: rounding only.
 CACHE_NMSE = 1e-9
@@ -125,6 +125,8 @@ def norms(layer):
         names = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
     elif "post_feedforward_layernorm" in named:
         names = (None, "post_attention_layernorm", None, "post_feedforward_layernorm")
+    elif "operator_norm" in named:
+        names = ("operator_norm", None, "ffn_norm", None)
     else:
         names = ("input_layernorm", None, "post_attention_layernorm", None)
     return [named[name] if name else None for name in names]
@@ -140,10 +142,11 @@ def hook_projections(attention, config, recorder, prefix):
         return
     for part, name in parts:
         getattr(attention, f"{part}_proj").register_forward_hook(recorder.output(f"{prefix}.{name}"))
-        if hasattr(attention, f"{part}_norm"):
+        norm = getattr(attention, f"{part}_norm", None) or getattr(attention, f"{part}_layernorm", None)
+        if norm is not None:
             # Gemma 3 moves the heads to the front before their norm.
             hook = heads_last if config.model_type == "gemma3_text" else Recorder.output
-            getattr(attention, f"{part}_norm").register_forward_hook(hook(recorder, f"{prefix}.{name}_norm"))
+            norm.register_forward_hook(hook(recorder, f"{prefix}.{name}_norm"))
 
 
 def hook_mlp(mlp, config, recorder, prefix):
@@ -152,6 +155,11 @@ def hook_mlp(mlp, config, recorder, prefix):
     if hasattr(mlp, "experts"):
         router = mlp.router if hasattr(mlp, "router") else mlp.gate
         router.register_forward_hook(lambda _module, _inputs, output: recorder.take(f"{prefix}.router", output[0][None]))
+        return
+    if hasattr(mlp, "w1"):
+        mlp.w1.register_forward_hook(recorder.output(f"{prefix}.gate"))
+        mlp.w3.register_forward_hook(recorder.output(f"{prefix}.up"))
+        mlp.w2.register_forward_pre_hook(recorder.input(f"{prefix}.mlp_hidden"), with_kwargs=True)
         return
     if hasattr(mlp, "gate_up_proj"):
         inner = config.intermediate_size
@@ -162,26 +170,43 @@ def hook_mlp(mlp, config, recorder, prefix):
     mlp.down_proj.register_forward_pre_hook(recorder.input(f"{prefix}.mlp_hidden"), with_kwargs=True)
 
 
+def hook_conv(conv, recorder, prefix):
+    """Hooks of a short convolution."""
+    conv.in_proj.register_forward_hook(recorder.output(f"{prefix}.conv_input"))
+    conv.out_proj.register_forward_pre_hook(recorder.input(f"{prefix}.conv"), with_kwargs=True)
+    conv.out_proj.register_forward_hook(recorder.output(f"{prefix}.conv_output"))
+
+
+def hook_attention(attention, config, recorder, prefix):
+    """Hooks of attention."""
+    hook_projections(attention, config, recorder, prefix)
+    output = attention.out_proj if hasattr(attention, "out_proj") else attention.o_proj
+    output.register_forward_pre_hook(recorder.input(f"{prefix}.attention"), with_kwargs=True)
+    output.register_forward_hook(recorder.output(f"{prefix}.attention_output"))
+
+
 def hook_llama(model, recorder):
     """Hooks of Llama and those built like it: all families but GPT-2."""
     body = model.model
     body.embed_tokens.register_forward_hook(recorder.output("embedding"))
     for index, layer in enumerate(body.layers):
         prefix = f"layers.{index}"
-        attention, mlp = layer.self_attn, layer.mlp
+        mlp = layer.feed_forward if hasattr(layer, "feed_forward") else layer.mlp
         names = ("attention_norm", "attention_output_norm", "mlp_norm", "mlp_output_norm")
         layer_norms = norms(layer)
         for name, norm in zip(names, layer_norms, strict=True):
             if norm is not None:
                 norm.register_forward_hook(recorder.output(f"{prefix}.{name}"))
-        hook_projections(attention, model.config, recorder, prefix)
-        attention.o_proj.register_forward_pre_hook(recorder.input(f"{prefix}.attention"), with_kwargs=True)
-        attention.o_proj.register_forward_hook(recorder.output(f"{prefix}.attention_output"))
+        if hasattr(layer, "conv"):
+            hook_conv(layer.conv, recorder, prefix)
+        else:
+            hook_attention(layer.self_attn, model.config, recorder, prefix)
         middle = layer_norms[2] or mlp
         middle.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)
         hook_mlp(mlp, model.config, recorder, prefix)
         layer.register_forward_hook(recorder.output(f"{prefix}.residual"))
-    body.norm.register_forward_hook(recorder.output("final_norm"))
+    norm = body.embedding_norm if hasattr(body, "embedding_norm") else body.norm
+    norm.register_forward_hook(recorder.output("final_norm"))
 
 
 @contextmanager
@@ -190,10 +215,11 @@ def rotations(model, recorder):
     if model.config.model_type == "gpt2":
         yield
         return
-    source = sys.modules[type(model.model.layers[0].self_attn).__module__]
+    source = sys.modules[type(model.model.layers[0]).__module__]
     plain = source.apply_rotary_pos_emb
-    # SmolLM3 does not rotate in every layer.
-    layers = [index for index, layer in enumerate(model.model.layers) if getattr(layer.self_attn, "use_rope", True)]
+    # SmolLM3 does not rotate in every layer, and not all layers of LFM2 are attention.
+    attention = {index: layer.self_attn for index, layer in enumerate(model.model.layers) if hasattr(layer, "self_attn")}
+    layers = [index for index, layer in attention.items() if getattr(layer, "use_rope", True)]
     calls = 0
 
     def rotate(query, key, *rest, **keywords):

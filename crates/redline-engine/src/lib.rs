@@ -63,7 +63,7 @@ pub use redline_kernels::{Format, Tier};
 pub use redline_models::activation::{Activation, ActivationId, ActivationName};
 pub use redline_models::model::{ExpertCounts, OperationCounts};
 pub use redline_models::profile::{Operation, Profile, Span};
-pub use redline_models::spec::Objective;
+pub use redline_models::spec::{Mask, Objective, Output};
 pub use redline_models::trace::Observation;
 pub use redline_settings as settings;
 pub use redline_weights::Sha256Digest;

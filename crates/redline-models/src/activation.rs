@@ -9,7 +9,7 @@ use redline_kernels::Rows;
 pub enum ActivationName {
     /// `[tokens, hidden]`: tokens, with learned positions where a family has them.
     Embedding,
-    /// `[tokens, hidden]`: the norm before attention.
+    /// `[tokens, hidden]`: the norm before attention or another mixer.
     AttentionNorm,
     /// `[tokens, heads * head_dim]`: as projected, bias included.
     Query,
@@ -29,11 +29,17 @@ pub enum ActivationName {
     Attention,
     /// `[tokens, hidden]`: attention after its output projection.
     AttentionOutput,
-    /// `[tokens, hidden]`: its norm, in families that have one.
+    /// `[tokens, 3 * channels]`: both gates and the input of a short convolution, as projected.
+    ConvInput,
+    /// `[tokens, channels]`: the convolution between its gates.
+    Conv,
+    /// `[tokens, hidden]`: the convolution after its output projection.
+    ConvOutput,
+    /// `[tokens, hidden]`: the norm of a mixer's output, in families that have one.
     AttentionOutputNorm,
-    /// `[tokens, hidden]`: the residual stream with attention, before its norm, in families that have one.
+    /// `[tokens, hidden]`: the residual stream with the mixer's output, before its norm, in families that have one.
     AttentionSum,
-    /// `[tokens, hidden]`: the residual stream after attention.
+    /// `[tokens, hidden]`: the residual stream after the mixer.
     ResidualMid,
     /// `[tokens, hidden]`: the norm before the feed-forward part.
     MlpNorm,
@@ -73,6 +79,9 @@ impl ActivationName {
         Self::KeyRope,
         Self::Attention,
         Self::AttentionOutput,
+        Self::ConvInput,
+        Self::Conv,
+        Self::ConvOutput,
         Self::AttentionOutputNorm,
         Self::AttentionSum,
         Self::ResidualMid,
@@ -103,6 +112,9 @@ impl ActivationName {
             Self::KeyRope => "key_rope",
             Self::Attention => "attention",
             Self::AttentionOutput => "attention_output",
+            Self::ConvInput => "conv_input",
+            Self::Conv => "conv",
+            Self::ConvOutput => "conv_output",
             Self::AttentionOutputNorm => "attention_output_norm",
             Self::AttentionSum => "attention_sum",
             Self::ResidualMid => "residual_mid",

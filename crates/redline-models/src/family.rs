@@ -11,7 +11,7 @@ use crate::labels;
 use crate::rotary::{self, Rules};
 use crate::spec::{
     AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
-    LogitSpec, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+    LogitSpec, Mask, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
     RotarySpec,
 };
 
@@ -125,14 +125,14 @@ pub(crate) fn check_eps(config: &ConfigFile, key: &str, eps: f32) -> Result<f32,
 }
 
 /// Query heads, KV heads and values per head.
-struct Heads {
-    query: usize,
-    kv: usize,
-    dim: usize,
+pub(crate) struct Heads {
+    pub(crate) query: usize,
+    pub(crate) kv: usize,
+    pub(crate) dim: usize,
 }
 
 impl Heads {
-    fn read(config: &ConfigFile, hidden: usize) -> Result<Self, ModelError> {
+    pub(crate) fn read(config: &ConfigFile, hidden: usize) -> Result<Self, ModelError> {
         let query = positive(config, "num_attention_heads")?;
         let kv = config.usize_or("num_key_value_heads", query)?;
         if kv == 0 || query % kv != 0 {
@@ -236,7 +236,7 @@ fn decoder_with(
         tied: config.bool_or("tie_word_embeddings", options.default_tied)?,
         head: HEAD,
         logits: LogitSpec::default(),
-        objective: Objective::Next,
+        objective: Objective::NEXT,
         classifier: None,
         outside: &[HEAD],
         ignored: &["rotary_emb.inv_freq"],
@@ -322,7 +322,7 @@ pub(crate) fn classifier(config: &ConfigFile, decoder: DecoderSpec) -> Result<De
     Ok(DecoderSpec {
         tied: true,
         logits: LogitSpec::default(),
-        objective: Objective::Encode { causal: true },
+        objective: Objective { mask: Mask::Causal, ..Objective::STATES },
         classifier: Some(classifier),
         outside: &[HEAD, "score."],
         ..decoder

@@ -3,12 +3,12 @@
 use redline_kernels::Format;
 use redline_kernels::matrix::MatrixShape;
 use redline_kernels::op::attention;
-use redline_kernels::op::kv::{KvFormat, KvShape};
+use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 
 use crate::adapter::resident::AdapterLimits;
 use crate::block::experts::ExpertsMemory;
-use crate::block::{Element, elements};
+use crate::block::{BlockElement, elements};
 use crate::formats::Formats;
 use crate::plan::Site;
 use crate::spec::{DecoderSpec, LinearSpec, NormKind, NormSpec};
@@ -30,8 +30,8 @@ pub struct Footprint {
     /// The head, or the embedding if the head is tied to it.
     head: MatrixShape,
     layers: Vec<LayerFootprint>,
-    /// The shapes of keys and values, of which layers may share one.
-    keys: Vec<KvShape>,
+    /// What a page holds, with keys and values in any format.
+    page: PageShape,
     /// The largest adapters that passes need memory for.
     adapters: AdapterLimits,
 }
@@ -82,12 +82,12 @@ impl Footprint {
         let mut weights = tables.chain(norms).chain(biases).fold(0, u64::saturating_add);
         for element in spec.layers.iter().flat_map(elements) {
             let bytes = match element {
-                Element::Linear(linear, _) => shapes(linear)
+                BlockElement::Linear(linear, _) => shapes(linear)
                     .into_iter()
                     .map(MatrixShape::bytes)
                     .fold(bias_bytes(linear), u64::saturating_add),
-                Element::Norm(norm, _) => norm_bytes(norm),
-                Element::Values(values, _) => vector_bytes(values.shape.iter().product()),
+                BlockElement::Norm(norm, _) => norm_bytes(norm),
+                BlockElement::Values(values, _) => vector_bytes(values.shape.iter().product()),
             };
             weights = weights.saturating_add(bytes);
         }
@@ -102,8 +102,8 @@ impl Footprint {
         let (hidden, encodes) = (spec.hidden, !spec.objective.predicts());
         let output = if encodes { hidden } else { spec.vocab };
         let (shares_keys, head) = (spec.shares_keys(), head.unwrap_or(tokens));
-        let keys = spec.keys(KvFormat::F32).0;
-        Self { hidden, output, shares_keys, weights, head, layers, keys, adapters }
+        let page = spec.pages(KvFormat::F32).0;
+        Self { hidden, output, shares_keys, weights, head, layers, page, adapters }
     }
 
     /// The footprint with memory for adapters up to these limits in every pass.
@@ -139,7 +139,7 @@ impl Footprint {
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
     pub fn arena_size(&self, rows: usize, outputs: usize) -> ArenaSize {
         let size = self.size(rows, outputs);
-        let of_spans = self.keys.iter().map(|keys| attention::scratch_words(keys.head_dim)).max();
+        let of_spans = self.page.keys.iter().map(|keys| attention::scratch_words(keys.head_dim)).max();
         // The results of micro-batches, of which encoders may want every row.
         let results = if self.shares_keys { rows * padded(self.hidden) } else { 0 };
         let values = size.values + results;
@@ -177,9 +177,10 @@ impl Footprint {
         ArenaSize { values: rows * hidden + values + logits, words, choices: rows * choices }
     }
 
-    /// The shapes of the keys and values that sequences keep, in a given format.
-    pub fn kv_shapes(&self, format: KvFormat) -> Vec<KvShape> {
-        self.keys.iter().map(|shape| KvShape { format, ..*shape }).collect()
+    /// What a page holds, with keys and values in a given format.
+    pub fn page_shape(&self, format: KvFormat) -> PageShape {
+        let keys = self.page.keys.iter().map(|shape| KvShape { format, ..*shape }).collect();
+        PageShape { keys, inputs: self.page.inputs.clone() }
     }
 }
 

@@ -6,9 +6,12 @@
 //!
 //! If every layer has a sliding window, a sequence that continues at its end does not need its first pages any more, and may
 //! give them back ([`KvCache::release_unseen`]). It can then be continued or forked only where no row sees a token of them.
+//!
+//! If a layer is a convolution, pages hold its last inputs, and a sequence can be continued or forked only where these are
+//! ([`InputShape`]): at its end, and where a page ends.
 
 use redline_kernels::OutOfMemory;
-use redline_kernels::op::kv::{KvPages, KvShape, PAGE_TOKENS};
+use redline_kernels::op::kv::{InputShape, KvPages, PAGE_TOKENS, PageShape};
 
 /// A sequence in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +27,8 @@ struct Sequence {
     /// Number of pages that it gave back.
     unseen: usize,
     tokens: usize,
+    /// Number of tokens that its pages have held, some of which may have been taken back.
+    written: usize,
 }
 
 impl Sequence {
@@ -96,12 +101,14 @@ pub struct KvCache<P = KvPages> {
     poisons: bool,
     /// The largest number of keys that a row sees, itself included; `None` if rows see all keys before them.
     window: Option<usize>,
+    /// The inputs of convolutions that pages hold, by layer.
+    inputs: Vec<InputShape>,
 }
 
 impl KvCache {
-    /// Creates an empty cache of at most `limit` pages, for layers of these shapes.
-    pub fn new(layers: &[KvShape], limit: usize) -> Self {
-        Self::over(KvPages::new(layers, limit), limit)
+    /// Creates an empty cache of at most `limit` pages of this shape.
+    pub fn new(shape: &PageShape, limit: usize) -> Self {
+        Self::over(KvPages::new(shape, limit), limit).with_inputs(shape.inputs.clone())
     }
 
     /// The storage, and each sequence's pages, for a pass.
@@ -122,7 +129,13 @@ impl<P: PageStore> KvCache<P> {
             ended: Vec::new(),
             poisons: false,
             window: None,
+            inputs: Vec::new(),
         }
+    }
+
+    /// Sets the inputs of convolutions that pages hold.
+    pub fn with_inputs(self, inputs: Vec<InputShape>) -> Self {
+        Self { inputs, ..self }
     }
 
     /// Sets the largest number of keys that a row sees in any layer, itself included; `None` if rows of some layer see all keys
@@ -138,7 +151,8 @@ impl<P: PageStore> KvCache<P> {
 
     /// Number of leading pages that no row from position `start` on sees.
     fn unseen_from(&self, start: usize) -> usize {
-        self.window.map_or(0, |window| (start + 1).saturating_sub(window) / PAGE_TOKENS)
+        let inputs = self.inputs.iter().map(|shape| shape.rows + 1).max().unwrap_or(1);
+        self.window.map_or(0, |window| (start + 1).saturating_sub(window.max(inputs)) / PAGE_TOKENS)
     }
 
     /// Gives back the pages of a sequence that no row after its stored tokens sees.
@@ -152,9 +166,24 @@ impl<P: PageStore> KvCache<P> {
         self.give_back(&released);
     }
 
-    /// Whether a sequence still has the pages that a row sees which follows its first `tokens` tokens.
+    /// Whether a sequence still has what a row needs that follows its first `tokens` tokens.
     pub fn can_continue(&self, id: SeqId, tokens: usize) -> bool {
-        tokens == 0 || self.sequences[id.0].unseen <= self.unseen_from(tokens)
+        let &Sequence { unseen, written, .. } = &self.sequences[id.0];
+        tokens == 0
+            || unseen <= self.unseen_from(tokens)
+                && self.inputs.iter().all(|shape| shape.can_continue(tokens, written))
+    }
+
+    /// The largest number of tokens up to `most` after which a sequence can be continued: `most`, the end of a page, or 0.
+    pub fn continuable(&self, id: SeqId, most: usize) -> usize {
+        let ends = [most, self.always_continuable(most)];
+        ends.into_iter().find(|tokens| self.can_continue(id, *tokens)).unwrap_or(0)
+    }
+
+    /// The largest number of tokens up to `most` after which any sequence that keeps its pages can be continued: `most`, or the end of a
+    /// page.
+    pub fn always_continuable(&self, most: usize) -> usize {
+        if self.inputs.is_empty() { most } else { most / PAGE_TOKENS * PAGE_TOKENS }
     }
 
     /// Sets whether storage that no sequence owns is overwritten with values that would show in any result that depends on
@@ -206,13 +235,38 @@ impl<P: PageStore> KvCache<P> {
     /// Creates a sequence that begins with the first `tokens` tokens of `parent` and shares its pages.
     pub fn fork(&mut self, parent: SeqId, tokens: usize) -> SeqId {
         assert!(tokens <= self.tokens(parent), "fork at {tokens} of {}", self.tokens(parent));
-        assert!(self.can_continue(parent, tokens), "fork at {tokens}, before the pages that are left");
+        assert!(self.can_continue(parent, tokens), "fork at {tokens}, where nothing can continue");
         let pages = self.sequences[parent.0].pages[..tokens.div_ceil(PAGE_TOKENS)].to_vec();
         let unseen = self.sequences[parent.0].unseen.min(pages.len());
         for &page in &pages[unseen..] {
             self.owners[page as usize] += 1;
         }
-        self.begin(Sequence { pages, unseen, tokens })
+        let written = self.sequences[parent.0].written.min(pages.len() * PAGE_TOKENS);
+        self.begin(Sequence { pages, unseen, tokens, written })
+    }
+
+    /// Moves a sequence onto the pages of another one that begins with its tokens. A last page that is partly filled stays its own if
+    /// the other sequence could not be continued there.
+    pub fn share(&mut self, id: SeqId, from: SeqId) {
+        let tokens = self.tokens(id);
+        let (old, other) = (&self.sequences[id.0], &self.sequences[from.0]);
+        let whole = self.can_continue(from, tokens);
+        if !whole && (self.inputs.is_empty() || other.unseen > old.unseen) {
+            return;
+        }
+        let count = if whole { old.pages.len() } else { tokens / PAGE_TOKENS };
+        let unseen = if whole { other.unseen.min(count) } else { old.unseen };
+        let taken = other.pages[unseen.min(count)..count].to_vec();
+        let given = old.pages[old.unseen.min(count)..count].to_vec();
+        let written = if whole { other.written.min(count * PAGE_TOKENS) } else { old.written };
+        for page in &taken {
+            self.owners[*page as usize] += 1;
+        }
+        let sequence = &mut self.sequences[id.0];
+        sequence.pages[..unseen.min(count)].fill(NO_PAGE);
+        sequence.pages[unseen.min(count)..count].copy_from_slice(&taken);
+        (sequence.unseen, sequence.written) = (unseen, written);
+        self.give_back(&given);
     }
 
     /// Number of stored tokens.
@@ -309,12 +363,13 @@ impl<P: PageStore> KvCache<P> {
     pub fn store(&mut self, id: SeqId, tokens: usize) {
         let sequence = &mut self.sequences[id.0];
         sequence.tokens = sequence.tokens.max(tokens);
+        sequence.written = sequence.written.max(tokens);
         assert!(sequence.tokens <= sequence.pages.len() * PAGE_TOKENS, "tokens were reserved before");
     }
 
     /// Copies a full page of a sequence to `bytes`. Returns `false` if the sequence gave it back.
     pub fn export(&self, id: SeqId, index: usize, bytes: &mut Vec<u8>) -> bool {
-        let Sequence { pages, unseen, tokens } = &self.sequences[id.0];
+        let Sequence { pages, unseen, tokens, .. } = &self.sequences[id.0];
         assert!((index + 1) * PAGE_TOKENS <= *tokens, "page {index} of {tokens} tokens");
         if index < *unseen {
             return false;
@@ -341,7 +396,8 @@ impl<P: PageStore> KvCache<P> {
         sequence.pages.truncate(kept);
         sequence.unseen = sequence.unseen.min(kept);
         sequence.tokens = tokens;
-        assert!(self.can_continue(id, tokens), "truncate to {tokens}, before the pages that are left");
+        sequence.written = sequence.written.min(kept * PAGE_TOKENS);
+        assert!(self.can_continue(id, tokens), "truncate to {tokens}, where nothing can continue");
         self.give_back(&surplus);
     }
 
@@ -377,10 +433,11 @@ impl<'a> PageTables<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redline_kernels::op::kv::KvFormat;
+    use redline_kernels::op::kv::{KvFormat, KvShape};
 
     fn cache() -> KvCache {
-        KvCache::new(&[KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 }], 5)
+        let keys = [KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 }];
+        KvCache::new(&PageShape::from(&keys[..]), 5)
     }
 
     #[test]
@@ -536,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "fork at 132, before the pages that are left")]
+    #[should_panic(expected = "fork at 132, where nothing can continue")]
     fn a_fork_that_needs_pages_that_are_gone_is_refused() {
         let mut kv = cache().windowed(Some(70));
         let id = kv.create();
@@ -544,6 +601,60 @@ mod tests {
         kv.store(id, 133);
         kv.release_unseen(id);
         kv.fork(id, 132);
+    }
+
+    /// A layer with three inputs before a row, in five slots.
+    #[test]
+    fn a_sequence_with_inputs_continues_at_its_end_and_where_a_page_ends() {
+        let inputs = vec![InputShape { channels: 8, rows: 3, slots: 5 }];
+        let mut kv = KvCache::new(&PageShape { keys: Vec::new(), inputs }, 9);
+        let id = kv.create();
+        kv.reserve(id, 150).unwrap();
+        kv.store(id, 150);
+        let places =
+            |kv: &KvCache, id| (0..=kv.tokens(id)).filter(|n| kv.can_continue(id, *n)).collect::<Vec<_>>();
+        // Two more slots than inputs.
+        assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149, 150]);
+        assert_eq!(
+            [150, 149, 147, 130, 128, 100, 63, 20].map(|most| kv.continuable(id, most)),
+            [150, 149, 128, 128, 128, 64, 63, 0]
+        );
+        // What was taken back has overwritten earlier inputs.
+        kv.truncate(id, 149);
+        assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149]);
+        kv.store(id, 150);
+        assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149, 150]);
+        let fork = kv.fork(id, 127);
+        kv.reserve(fork, 2).unwrap();
+        assert_eq!(places(&kv, fork), [0, 62, 63, 64, 126, 127]);
+        kv.store(fork, 129);
+        // The page after it is new.
+        assert_eq!(places(&kv, fork), [0, 62, 63, 64, 126, 127, 128, 129]);
+    }
+
+    #[test]
+    fn a_sequence_moves_onto_the_pages_of_one_that_begins_with_its_tokens() {
+        let keys = vec![KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 }];
+        let inputs = vec![InputShape { channels: 8, rows: 2, slots: 2 }];
+        for (inputs, own) in [(Vec::new(), 0), (inputs, 1)] {
+            let mut kv = KvCache::new(&PageShape { keys: keys.clone(), inputs }, 9);
+            let [parent, child] = [100, 130].map(|tokens| {
+                let id = kv.create();
+                kv.reserve(id, tokens).unwrap();
+                kv.store(id, tokens);
+                id
+            });
+            assert_eq!(kv.pages_in_use(), 5);
+            kv.share(parent, child);
+            assert_eq!((kv.pages_in_use(), kv.tokens(parent)), (3 + own, 100));
+            assert_eq!(kv.pages(parent)[..1], kv.pages(child)[..1]);
+            assert_eq!(kv.pages(parent)[1] == kv.pages(child)[1], own == 0);
+            assert!(kv.can_continue(parent, 100));
+            kv.release(child);
+            assert_eq!(kv.pages_in_use(), 2);
+            kv.release(parent);
+            assert_eq!(kv.pages_in_use(), 0);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, PageShape};
 use redline_kernels::op::linear::Variant;
 use redline_kernels::{Format, Matrix, OutOfMemory};
 
@@ -15,11 +15,12 @@ use crate::block::decoder::Decoder;
 use crate::block::ffn::Ffn;
 use crate::block::layer::Layer;
 use crate::block::linear::Linear;
-use crate::block::mixer::{Mixer, MixerOperations};
+use crate::block::mixer::Mixer;
 use crate::block::norm::Norm;
 use crate::block::pooled::Classifier;
 use crate::block::rotation::Rotation;
-use crate::block::{Element, Loaded, elements};
+use crate::block::short_conv::ShortConv;
+use crate::block::{BlockElement, Loaded, MixerOperations, elements};
 use crate::footprint::Footprint;
 use crate::kv::SeqId;
 use crate::plan::Site;
@@ -66,8 +67,8 @@ pub struct Model {
     pub(crate) head: Option<Arc<Matrix>>,
     pub(crate) classifier: Option<Arc<Classifier>>,
     pub(crate) rotations: Vec<Rotation>,
-    /// For each layer, the index of its keys and values in the cache.
-    pub(crate) keys: Vec<usize>,
+    /// For each layer, the index of its part of a page among those of its kind.
+    pub(crate) parts: Vec<usize>,
     pub(crate) footprint: Footprint,
 }
 
@@ -224,8 +225,12 @@ impl Model {
         let Facts { architecture, vocab, hidden, .. } = self.facts;
         let mut text = format!("{architecture} vocab {vocab} hidden {hidden} layers {}", self.layers());
         for layer in &self.decoder.layers {
-            let Mixer::Attention(Attention { heads, kv_heads, head_dim, window, .. }) = &layer.mixer;
-            let _ = write!(text, "; {heads}/{kv_heads} x {head_dim} {window:?}");
+            let _ = match &layer.mixer {
+                Mixer::Attention(Attention { heads, kv_heads, head_dim, window, .. }) => {
+                    write!(text, "; {heads}/{kv_heads} x {head_dim} {window:?}")
+                }
+                Mixer::ShortConv(ShortConv { channels, taps, .. }) => write!(text, "; {channels} x {taps}"),
+            };
             for (_, linear) in layer.linears() {
                 for matrix in linear.matrices() {
                     let outliers = matrix.outlier_columns().len();
@@ -262,9 +267,9 @@ impl Model {
         windows.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    /// The shapes of the keys and values of every layer, in a given format.
-    pub fn kv_shapes(&self, format: KvFormat) -> Vec<KvShape> {
-        self.footprint.kv_shapes(format)
+    /// What a page holds, with keys and values in a given format.
+    pub fn page_shape(&self, format: KvFormat) -> PageShape {
+        self.footprint.page_shape(format)
     }
 
     /// Bytes of the resident weights.
@@ -278,9 +283,9 @@ impl Model {
             bytes += elements(layer)
                 .into_iter()
                 .map(|element| match element {
-                    Element::Linear(linear, _) => linear.bytes(),
-                    Element::Norm(norm, _) => norm.bytes(),
-                    Element::Values(values, _) => values.bytes(),
+                    BlockElement::Linear(linear, _) => linear.bytes(),
+                    BlockElement::Norm(norm, _) => norm.bytes(),
+                    BlockElement::Values(values, _) => values.bytes(),
                 })
                 .sum::<usize>();
         }

@@ -146,7 +146,7 @@ impl Model {
 
         let whole = of(batch.parts(), 0);
         let input = whole.input(batch, places, pages.of_batch(&whole.segments), plan, watchers);
-        let mut step = Step::new(exec, arena.whole(), model, input);
+        let mut step = Step::new(exec, arena.whole(), (&model.rotations, &model.parts), input);
         let x = if was_cut {
             step.results_of_micro_batches(model.facts.hidden)
         } else {
@@ -223,7 +223,7 @@ impl Model {
                 let watchers = Watchers { digests: own.as_ref(), ..Watchers::default() };
                 let input = it.input(batch, places, pages, None, watchers);
                 let exec = Exec { simd, team: &team };
-                let mut step = Step::new(exec, arena.reborrow(), self, input);
+                let mut step = Step::new(exec, arena.reborrow(), (&self.rotations, &self.parts), input);
                 let x = self.decoder.forward(&mut step);
                 let x = step.read(x);
                 for (row, to) in results.chunks_exact_mut(stride).enumerate() {

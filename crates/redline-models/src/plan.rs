@@ -9,7 +9,9 @@ use redline_kernels::op::linear::Variant;
 pub enum Site {
     /// Queries, keys and values.
     Qkv,
-    /// The output of attention.
+    /// The input of a mixer that is not attention.
+    Input,
+    /// The output of a mixer.
     Output,
     /// The first linear layer of the feed-forward part.
     Up,
@@ -23,7 +25,7 @@ pub enum Site {
 
 impl Site {
     /// The sites that plans and adapters cover in every layer.
-    pub const OF_LAYER: &[Site] = &[Self::Qkv, Self::Output, Self::Up, Self::Down];
+    pub const OF_LAYER: &[Site] = &[Self::Qkv, Self::Input, Self::Output, Self::Up, Self::Down];
     /// The head.
     pub const OF_HEAD: &[Site] = &[Self::Head];
 
@@ -31,6 +33,7 @@ impl Site {
     pub fn name(self) -> &'static str {
         match self {
             Self::Qkv => "qkv",
+            Self::Input => "input",
             Self::Output => "output",
             Self::Up => "up",
             Self::Down => "down",

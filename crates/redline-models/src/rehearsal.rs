@@ -9,14 +9,13 @@ use crate::plan::{Plan, Site};
 use crate::step::{Arena, ArenaPart, padded};
 
 impl Model {
-    /// The weights at a site in the given one of the layers that have it, modulo their number.
+    /// The weights at a site in the given layer, modulo the number of layers, or in the first one after it that has the site.
     fn matrices_at(&self, site: Site, layer: usize) -> &[Matrix] {
         if site == Site::Head {
             return std::slice::from_ref(self.head());
         }
-        let layers = || self.decoder.layers.iter().filter_map(|layer| layer.linear(site));
-        let layer = layer.checked_rem(layers().count()).and_then(|layer| layers().nth(layer));
-        layer.map_or(&[], Linear::matrices)
+        let layers = self.decoder.layers.iter().cycle().skip(layer.checked_rem(self.layers()).unwrap_or(0));
+        layers.take(self.layers()).find_map(|layer| layer.first(site)).map_or(&[], Linear::matrices)
     }
 
     /// The largest of them.

@@ -3,7 +3,7 @@
 //! An architecture file makes it from a configuration; loading, checking and `synth` iterate over it.
 
 use redline_kernels::op::activation::ActivationFunction;
-use redline_kernels::op::kv::{KvFormat, KvShape};
+use redline_kernels::op::kv::{KvFormat, PageShape};
 use redline_settings::Pooling;
 
 pub use crate::block::attention::AttentionSpec;
@@ -14,62 +14,10 @@ pub use crate::block::linear::{LinearSpec, Orientation, PartSpec, StackSpec};
 pub use crate::block::mixer::MixerSpec;
 pub use crate::block::mlp::MlpSpec;
 pub use crate::block::norm::{NormKind, NormSpec};
-use crate::block::{Element, elements};
-
-/// A tensor as a checkpoint holds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorSpec {
-    /// Name without the family's prefix.
-    pub name: String,
-    /// Shape, in the file too unless that holds it as a part of another tensor.
-    pub shape: Vec<usize>,
-    /// Its role, for generating random values.
-    pub role: Role,
-    /// The tensor of a checkpoint that it is a part of.
-    pub stored: Option<StoredSpec>,
-}
-
-/// The tensor of a checkpoint that another one is a part of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredSpec {
-    /// Name without the family's prefix.
-    pub name: String,
-    /// The part.
-    pub slice: Slice,
-    /// How the values are stored.
-    pub stored_as: StoredAs,
-}
-
-/// How a checkpoint stores values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoredAs {
-    /// As floats.
-    Floats,
-    /// As four-bit floats in blocks with scales, in two tensors ([`redline_weights::Checkpoint::require_blocks`]).
-    Mxfp4,
-}
-
-/// The part of a tensor in a file that is a tensor of the specification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slice {
-    /// The index of the part, and the number of those that are stacked in the first dimension.
-    pub stacked: (usize, usize),
-    /// The outputs of several parts alternate: the index of this one, and their number.
-    pub alternating: (usize, usize),
-    /// The dimension of the outputs, without the first one.
-    pub axis: usize,
-}
-
-/// The role of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// A matrix or an embedding.
-    Weight,
-    /// A norm's scale.
-    Scale,
-    /// Added to something.
-    Bias,
-}
+pub use crate::block::rotation::{QueryGrowth, RotarySpec};
+pub use crate::block::short_conv::ShortConvSpec;
+pub use crate::block::tensor::{Role, Slice, StoredAs, StoredSpec, TensorSpec};
+use crate::block::{BlockElement, elements};
 
 /// How positions enter the model.
 #[derive(Clone, Debug)]
@@ -134,35 +82,6 @@ pub struct HeadLayerSpec {
     pub norm: Option<NormSpec>,
 }
 
-/// A rotation of queries and keys.
-#[derive(Clone, Debug)]
-pub struct RotarySpec {
-    /// Values of a head.
-    pub head_dim: usize,
-    /// One inverse frequency per pair of dimensions, of the first dimensions of a head; the others are not rotated.
-    pub inverse_frequencies: Vec<f64>,
-    /// Factor on cosines and sines (the attention factor of YaRN).
-    pub factor: f64,
-    /// Growth of queries with their position.
-    pub query_growth: Option<QueryGrowth>,
-}
-
-/// Factor `1 + beta ln(1 + floor(position / context))` on the queries after their rotation (Llama 4, Ministral 3).
-#[derive(Clone, Copy, Debug)]
-pub struct QueryGrowth {
-    /// `llama_4_scaling_beta`.
-    pub beta: f64,
-    /// `original_max_position_embeddings`, positive.
-    pub context: f64,
-}
-
-impl QueryGrowth {
-    /// The factor at a position, computed in f64 and rounded once.
-    pub fn factor(self, position: u32) -> f32 {
-        (1.0 + self.beta * libm::log1p((f64::from(position) / self.context).floor())) as f32
-    }
-}
-
 /// What becomes of the products with the head: `softcap(scale * x)`.
 #[derive(Clone, Copy, Debug)]
 pub struct LogitSpec {
@@ -178,34 +97,56 @@ impl Default for LogitSpec {
     }
 }
 
-/// The prediction the model was trained for.
+/// What the rows of a model see and give: three facts that do not depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Objective {
-    /// The next token, from those before it: autoregressive.
-    Next,
-    /// Masked tokens, from all others on either side: diffusion.
-    Masked {
-        /// Whether row j of the logits predicts token j + 1, as in the autoregressive model it was trained from, and row 0 also
-        /// predicts token 0; otherwise row j predicts token j.
-        shifted: bool,
-    },
-    /// No token: the states of tokens represent a text, or a classifier judges them.
-    Encode {
-        /// Whether a token sees only those before it, as in the autoregressive model it was trained from; otherwise tokens see each
-        /// other on both sides.
-        causal: bool,
-    },
+pub struct Objective {
+    /// Which rows of its sequence a row sees.
+    pub mask: Mask,
+    /// What is made of the rows after the last layer.
+    pub output: Output,
+    /// Row j of the logits predicts token `j + shift`; with 1, row 0 of a model that fills masks also predicts token 0.
+    pub shift: usize,
+}
+
+/// Which rows of its sequence a row sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mask {
+    /// Those before it, so that a sequence may run in pieces.
+    Causal,
+    /// All.
+    Bidirectional,
+}
+
+/// What is made of the rows after the last layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Logits over the vocabulary, which predict tokens.
+    Tokens,
+    /// States, which represent a text or which a classifier judges.
+    States,
 }
 
 impl Objective {
+    /// The next token, from those before it: autoregressive.
+    pub const NEXT: Self = Self { mask: Mask::Causal, output: Output::Tokens, shift: 1 };
+    /// Masked tokens, from all others on either side: diffusion.
+    pub const MASKED: Self = Self { mask: Mask::Bidirectional, output: Output::Tokens, shift: 0 };
+    /// No token: an encoder.
+    pub const STATES: Self = Self { mask: Mask::Bidirectional, output: Output::States, shift: 0 };
+
     /// Whether no row sees later rows, so that a sequence may run in pieces.
     pub fn is_causal(self) -> bool {
-        matches!(self, Self::Next | Self::Encode { causal: true })
+        self.mask == Mask::Causal
     }
 
     /// Whether it predicts tokens, by logits over the vocabulary.
     pub fn predicts(self) -> bool {
-        !matches!(self, Self::Encode { .. })
+        self.output == Output::Tokens
+    }
+
+    /// Whether it predicts the tokens of masks.
+    pub fn fills_masks(self) -> bool {
+        self.predicts() && !self.is_causal()
     }
 }
 
@@ -263,9 +204,9 @@ impl DecoderSpec {
         all.extend(self.embedding_norm.iter().flat_map(NormSpec::tensors));
         for element in self.layers.iter().flat_map(elements) {
             match element {
-                Element::Linear(linear, _) => all.extend(linear.tensors()),
-                Element::Norm(norm, _) => all.extend(norm.tensors()),
-                Element::Values(values, _) => all.push(values.clone()),
+                BlockElement::Linear(linear, _) => all.extend(linear.tensors()),
+                BlockElement::Norm(norm, _) => all.extend(norm.tensors()),
+                BlockElement::Values(values, _) => all.push(values.clone()),
             }
         }
         all.extend(self.final_norm.iter().flat_map(NormSpec::tensors));
@@ -334,19 +275,22 @@ impl DecoderSpec {
 
     /// Whether all layers may keep their keys and values in one place, one after the other: no pass needs those of an earlier one.
     pub fn shares_keys(&self) -> bool {
-        self.objective == Objective::Encode { causal: false }
+        self.objective == Objective::STATES
     }
 
-    /// The shapes of the keys and values that sequences keep, in a format, and for each layer the index of its own.
-    pub(crate) fn keys(&self, format: KvFormat) -> (Vec<KvShape>, Vec<usize>) {
-        let (mut shapes, mut of_layers) = (Vec::new(), Vec::with_capacity(self.layers.len()));
+    /// What pages hold of sequences, with keys and values in a format; and for each layer the index of its part among those of its kind.
+    pub(crate) fn pages(&self, format: KvFormat) -> (PageShape, Vec<usize>) {
+        let mut page = PageShape::default();
+        let mut of_layers: Vec<usize> = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
-            if shapes.is_empty() || !self.shares_keys() {
-                shapes.extend(layer.mixer.keys(format));
-            }
-            of_layers.push(shapes.len().saturating_sub(1));
+            let is_first = of_layers.is_empty();
+            of_layers.push(if is_first || !self.shares_keys() {
+                layer.mixer.add_to(&mut page, format)
+            } else {
+                0
+            });
         }
-        (shapes, of_layers)
+        (page, of_layers)
     }
 
     /// The layers that are attention, to change.
@@ -416,24 +360,5 @@ impl Names {
             Some((start, old)) => format!("{prefix}{start}{old}"),
             None => format!("{prefix}{name}"),
         }
-    }
-}
-
-impl TensorSpec {
-    /// A tensor of the checkpoint, whole.
-    pub fn new(name: String, shape: impl Into<Vec<usize>>, role: Role) -> Self {
-        Self { name, shape: shape.into(), role, stored: None }
-    }
-}
-
-impl Slice {
-    /// The shape of the tensor in the file.
-    pub fn shape(&self, part: &[usize]) -> Vec<usize> {
-        let mut shape = part.to_vec();
-        if let Some(outputs) = shape.get_mut(self.axis) {
-            *outputs *= self.alternating.1;
-        }
-        shape.insert(0, self.stacked.1);
-        shape
     }
 }

@@ -6,6 +6,7 @@
 use redline_kernels::op::activation::{Gating, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::AttentionShape;
+use redline_kernels::op::conv::Taps;
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted, choose, gate as gate_rows, gather};
 use redline_kernels::op::kv::{PassPages, Segment};
@@ -24,7 +25,6 @@ use crate::adapter::resident::{AdapterRows, AdapterUse, EmbeddingUpdate, loras_o
 use crate::block::linear::Linear;
 use crate::block::norm::Norm;
 use crate::block::rotation::Rotation;
-use crate::model::Model;
 use crate::plan::{Plan, Site};
 use crate::profile::{Operation, Profile, SpanStart};
 use crate::row_digests::RowDigests;
@@ -220,8 +220,8 @@ pub struct Step<'a> {
     loras: Vec<LoraRows<'a>>,
     kv: PassPages<'a>,
     rotations: &'a [Rotation],
-    /// For each layer, the index of its keys and values in the cache.
-    keys: &'a [usize],
+    /// For each layer, the index of its part of a page among those of its kind.
+    parts: &'a [usize],
     plan: Option<&'a Plan>,
     /// The current layer.
     layer: Option<usize>,
@@ -266,7 +266,12 @@ pub struct StepInput<'a> {
 }
 
 impl<'a> Step<'a> {
-    pub(crate) fn new(exec: Exec<'a>, arena: ArenaPart<'a>, model: &'a Model, input: StepInput<'a>) -> Self {
+    pub(crate) fn new(
+        exec: Exec<'a>,
+        arena: ArenaPart<'a>,
+        (rotations, parts): (&'a [Rotation], &'a [usize]),
+        input: StepInput<'a>,
+    ) -> Self {
         let StepInput { tokens, positions, places, types, wanted, adapters, kv, plan, watchers } = input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
         Self {
@@ -282,8 +287,8 @@ impl<'a> Step<'a> {
             adapters,
             loras: Vec::with_capacity(adapters.iter().map(|part| part.uses.len()).sum()),
             kv,
-            rotations: &model.rotations,
-            keys: &model.keys,
+            rotations,
+            parts,
             plan,
             layer: None,
             watchers,
@@ -664,9 +669,20 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The index of the current layer's keys and values in the cache.
-    fn keys_of_layer(&self) -> usize {
-        self.layer.map_or(0, |layer| self.keys[layer])
+    /// The index of the current layer's part of a page among those of its kind.
+    fn part(&self) -> usize {
+        self.layer.map_or(0, |layer| self.parts[layer])
+    }
+
+    /// Convolves rows of gates and inputs, and stores the inputs of the current layer that later rows need.
+    pub fn convolve(&mut self, bcx: Act, taps: Taps<'_>) -> Act {
+        let y = self.alloc(bcx.rows, taps.channels);
+        let (exec, part) = (self.exec, self.part());
+        let timed = self.begin(|| Operation::of("conv", y.rows, y.width));
+        let (from, mut to) = Self::input_and_output(self.arena.values, bcx, y);
+        self.kv.convolve(exec, part, taps, from, &mut to);
+        self.end(timed);
+        y
     }
 
     /// Stores the batch's keys and values of the current layer.
@@ -674,20 +690,20 @@ impl<'a> Step<'a> {
         let timed = self.begin(|| Operation::of("kv_store", k.rows, k.width + v.width));
         let values = &self.arena.values;
         let rows = |x: Act| Rows::new(&values[x.range()], x.rows, x.width, x.stride);
-        self.kv.store(self.exec, self.keys_of_layer(), rows(k), rows(v));
+        self.kv.store(self.exec, self.part(), rows(k), rows(v));
         self.end(timed);
     }
 
     /// Attention of the queries over the stored keys and values of the current layer.
     pub fn attention(&mut self, shape: AttentionShape<'_>, q: Act) -> Act {
         let y = self.alloc(q.rows, q.width);
-        let (segments, keys) = (self.segments, self.keys_of_layer());
+        let (segments, part) = (self.segments, self.part());
         let timed = self.begin(|| {
             let most = segments.iter().map(|segment| segment.start + segment.rows).max();
             Operation { k: most, ..Operation::of("attention", q.rows, q.width) }
         });
         let (from, mut to) = Self::input_and_output(self.arena.values, q, y);
-        self.kv.attention(self.exec, (keys, shape), segments, from, &mut to, self.arena.words);
+        self.kv.attention(self.exec, (part, shape), segments, from, &mut to, self.arena.words);
         self.end(timed);
         y
     }

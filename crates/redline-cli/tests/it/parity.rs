@@ -10,9 +10,9 @@ use crate::checkpoint::{Tensor, named, read, written};
 use crate::harness::{Run, redline};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests");
-/// Checkpoints with dumps: without rotary embeddings, with them, with per-head norms, and diffusion models, whose steps are whole
-/// canvases.
-const DUMPED: &[&str] = &["gpt2-b", "llama-b", "qwen3-b", "dream-b", "llada-a"];
+/// Checkpoints with dumps: without rotary embeddings, with them, with per-head norms, with convolutions, and diffusion models, whose
+/// steps are whole canvases.
+const DUMPED: &[&str] = &["gpt2-b", "llama-b", "qwen3-b", "lfm2-b", "dream-b", "llada-a"];
 
 fn golden(name: &str) -> String {
     format!("{TESTS}/golden/{name}")
@@ -94,7 +94,8 @@ fn golden_checkpoints_are_at_parity_with_transformers() {
             (order[0], order[1], *order.last().unwrap()),
             ("embedding", "layers.0.attention_norm", "logits")
         );
-        assert_eq!(order.contains(&"layers.1.query_norm"), *name == "qwen3-b");
+        assert_eq!(order.contains(&"layers.1.query_norm"), matches!(*name, "qwen3-b" | "lfm2-b"));
+        assert_eq!(order.contains(&"layers.0.conv"), *name == "lfm2-b");
         assert_eq!(order.contains(&"layers.1.key_rope"), *name != "gpt2-b");
     }
 }

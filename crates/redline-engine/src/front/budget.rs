@@ -3,7 +3,7 @@
 use std::fmt;
 
 use redline_kernels::Format;
-use redline_kernels::op::kv::{KvFormat, KvShape, PAGE_TOKENS, page_bytes};
+use redline_kernels::op::kv::{KvFormat, KvShape, PAGE_TOKENS};
 use redline_models::{Footprint, Loader};
 use redline_settings::{Setting, hint};
 
@@ -35,8 +35,8 @@ impl Room {
         let natural = if loader.format() == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
         let kv_format = options.kv_format.unwrap_or(natural);
         let footprint = loader.footprint().clone().with_adapters(options.adapter_limits());
-        let shapes = footprint.kv_shapes(kv_format);
-        check_heads(&shapes)?;
+        let page = footprint.page_shape(kv_format);
+        check_heads(&page.keys)?;
         let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
         let budget = |tokens| Budget {
             weights: footprint.weight_bytes(),
@@ -44,7 +44,7 @@ impl Room {
             activations: arena(tokens, OUTPUT_ROWS),
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
-            page: page_bytes(&shapes) as u64,
+            page: page.bytes() as u64,
             pages_in_flight: if options.disk().is_some() { PAGES_IN_FLIGHT } else { 0 },
             in_one_pass: !loader.objective().is_causal(),
         };

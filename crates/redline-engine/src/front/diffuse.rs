@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 
-use redline_models::spec::Objective;
 use redline_settings::{Command, Hint, Setting, hint};
 
 use super::budget::canvas_bytes;
@@ -123,10 +122,12 @@ impl Engine {
 
     /// Whether the rows of a model that fills masks predict the token at the next position. It is an error if it fills none.
     fn shifted(&self) -> Result<bool, EngineError> {
-        match self.info.objective {
-            Objective::Masked { shifted } => return Ok(shifted),
-            Objective::Encode { .. } => return Err(self.only_encodes()),
-            Objective::Next => {}
+        let objective = self.info.objective;
+        if objective.fills_masks() {
+            return Ok(objective.shift > 0);
+        }
+        if !objective.predicts() {
+            return Err(self.only_encodes());
         }
         let fact = format!("`{}` predicts the token that follows and fills no masks", self.info.architecture);
         let hint = hint!["take ", Command::Generate, ", or a model such as Dream or LLaDA"];

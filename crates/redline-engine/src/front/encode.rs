@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use redline_models::block::pooled::Classifier;
-use redline_models::spec::Objective;
 use redline_settings::{Setting, Truncate, hint};
 
 use super::prompt::Limits;
@@ -123,7 +122,7 @@ impl Engine {
 
     /// Refuses models that fill masks.
     fn check_encodes(&self) -> Result<(), EngineError> {
-        if !matches!(self.info.objective, Objective::Masked { .. }) {
+        if !self.info.objective.fills_masks() {
             return Ok(());
         }
         let fact = format!("`{}` fills masks and embeds no texts", self.info.architecture);

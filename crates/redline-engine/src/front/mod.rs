@@ -25,7 +25,7 @@ use redline_models::activation::ActivationId;
 use redline_models::block::pooled::Classifier;
 use redline_models::model::{ExpertCounts, OperationCounts};
 use redline_models::sentence::{self, SentenceRules};
-use redline_models::spec::{DecoderSpec, Objective};
+use redline_models::spec::{DecoderSpec, Mask, Objective, Output};
 use redline_models::{LoadOptions, Loader, Model, ModelFiles, Weights};
 use redline_settings::{Command, Pooling, Setting, hint};
 use redline_tokenizer::Tokenizer;
@@ -531,9 +531,9 @@ impl Engine {
 
     /// Refuses requests that need a next-token prediction if the model makes none.
     pub fn check_predicts_next(&self) -> Result<(), EngineError> {
-        match self.info.objective {
-            Objective::Next => Ok(()),
-            Objective::Masked { .. } => {
+        match (self.info.objective.output, self.info.objective.mask) {
+            (Output::Tokens, Mask::Causal) => Ok(()),
+            (Output::Tokens, Mask::Bidirectional) => {
                 let fact = format!(
                     "`{}` fills masks and predicts no token from those before it",
                     self.info.architecture
@@ -541,7 +541,7 @@ impl Engine {
                 let hint = hint!["take ", Command::Diffuse, ", or an autoregressive model such as Qwen2.5"];
                 Err(EngineError::request(fact, hint))
             }
-            Objective::Encode { .. } => Err(self.only_encodes()),
+            (Output::States, _) => Err(self.only_encodes()),
         }
     }
 

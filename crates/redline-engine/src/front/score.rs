@@ -1,6 +1,6 @@
 //! Score requests: invalid requests are refused here.
 
-use redline_models::spec::Objective;
+use redline_models::spec::{Mask, Output};
 use redline_settings::{Setting, hint};
 
 use super::receipt::{Draft, score_in_ids, scores_with_receipt};
@@ -42,8 +42,8 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let timeout_s = checked_timeout(request.timeout_s)?;
         let (adapters, queueing) = (request.adapters.clone(), request.queueing.clone());
-        match self.info.objective {
-            Objective::Next => {
+        match (self.info.objective.output, self.info.objective.mask) {
+            (Output::Tokens, Mask::Causal) => {
                 self.check_unsampled(&request)?;
                 let (labels, label_tail) = self.labels(&request)?;
                 // The page on which an item diverges from the shared prefix is its own, and so is the page on which a label
@@ -57,8 +57,8 @@ impl Engine {
                 let task = ScoreTask::new(job, answer);
                 self.run(task, cancels, timeout_s, queueing, &adapters, recorder)
             }
-            Objective::Masked { shifted } => {
-                let masks = self.masks(&request, shifted)?;
+            (Output::Tokens, Mask::Bidirectional) => {
+                let masks = self.masks(&request)?;
                 let (labels, label_tail) = self.labels(&request)?;
                 check_masked(&labels, masks)?;
                 let fits = |index: usize, tokens: usize| {
@@ -70,7 +70,7 @@ impl Engine {
                 let task = MaskedScoreTask::new(job, masks, answer);
                 self.run(task, cancels, timeout_s, queueing, &adapters, recorder)
             }
-            Objective::Encode { .. } => Err(self.only_encodes()),
+            (Output::States, _) => Err(self.only_encodes()),
         }
     }
 
@@ -78,21 +78,14 @@ impl Engine {
     /// it and not stored, unless the model fills masks: then all of them are.
     pub(crate) fn label_tail<'a>(&self, labels: impl IntoIterator<Item = &'a Vec<u32>>) -> usize {
         let longest = labels.into_iter().map(Vec::len).max().unwrap_or(0);
-        match self.info.objective {
-            Objective::Next | Objective::Encode { .. } => longest.saturating_sub(1),
-            Objective::Masked { .. } => longest,
-        }
+        if self.info.objective.fills_masks() { longest } else { longest.saturating_sub(1) }
     }
 
     /// The limits for prompts and labels. A canvas must fit one pass.
     pub(crate) fn score_limits(&self) -> Limits<'_> {
         let limits = self.limits();
-        match self.info.objective {
-            Objective::Next | Objective::Encode { .. } => limits,
-            Objective::Masked { .. } => {
-                Limits { context: limits.context.min(Buckets::MOST_TOKENS), ..limits }
-            }
-        }
+        let pass = if self.info.objective.fills_masks() { Buckets::MOST_TOKENS } else { usize::MAX };
+        Limits { context: limits.context.min(pass), ..limits }
     }
 
     /// The labels, and the most tokens that any of them stores after a prompt; prompts must leave room for them.
@@ -158,7 +151,8 @@ impl Engine {
     }
 
     /// How the tokens of labels are masked.
-    fn masks(&self, request: &ScoreRequest, shifted: bool) -> Result<Masks, EngineError> {
+    fn masks(&self, request: &ScoreRequest) -> Result<Masks, EngineError> {
+        let shifted = self.info.objective.shift > 0;
         let (samples, most) =
             (request.mc_samples.unwrap_or(ScoreRequest::SAMPLES), ScoreRequest::MOST_SAMPLES);
         if !(1..=most).contains(&samples) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use redline_kernels::op::kv::{KvFormat, page_bytes};
+use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Simd, Stopwatch, Team};
 use redline_models::Model;
 use redline_models::kv::KvCache;
@@ -205,9 +205,9 @@ impl Runner {
         let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
         let machine = Machine::new(&model, kv_format, simd, threads, devices);
         let plans = Plans::new(plans, machine, counters, clock.clone());
-        let shapes = model.kv_shapes(kv_format);
-        let kv = KvCache::new(&shapes, pages).poisoned(poison).windowed(model.window());
-        let start = |saving: Saving| saving.start(page_bytes(&shapes), clock.clone(), inbox);
+        let page = model.page_shape(kv_format);
+        let kv = KvCache::new(&page, pages).poisoned(poison).windowed(model.window());
+        let start = |saving: Saving| saving.start(page.bytes(), clock.clone(), inbox);
         let (unsaved, archive) = saving.and_then(start).unzip();
         let cache = Cache::new(kv, most_kept).saving(unsaved);
         let operations = model.operations();

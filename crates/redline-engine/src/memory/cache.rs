@@ -112,15 +112,15 @@ impl<P: PageStore> Cache<P> {
 
     /// Number of leading tokens that earlier requests have stored; `None` if nothing is kept.
     pub(crate) fn matching(&self, salt: &str, tokens: &[u32]) -> Option<usize> {
-        let usable = |kept, tokens| self.kv.can_continue(kept, tokens);
+        let usable = |kept, tokens| self.kv.continuable(kept, tokens);
         self.prefixes.as_ref().map(|prefixes| prefixes.matching(salt, tokens, usable))
     }
 
     /// Creates a sequence that begins with the longest stored prefix of these tokens.
     pub(crate) fn begin(&mut self, salt: &str, tokens: &[u32]) -> SeqId {
-        let usable = |kept, tokens| self.kv.can_continue(kept, tokens);
+        let usable = |kept, tokens| self.kv.continuable(kept, tokens);
         match self.prefixes.as_mut().and_then(|prefixes| prefixes.find(salt, tokens, usable)) {
-            Some((kept, matched)) => self.kv.fork(kept, matched),
+            Some((kept, usable)) => self.kv.fork(kept, usable),
             None => self.kv.create(),
         }
     }

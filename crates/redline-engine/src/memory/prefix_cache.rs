@@ -76,13 +76,13 @@ impl<T: Copy> PrefixCache<T> {
         Self { nodes: Vec::new(), free: Vec::new(), trees: BTreeMap::new(), tokens: 0, leaves: 0, uses: 0 }
     }
 
-    /// Finds a kept sequence that shares the longest prefix with `tokens`, and the length of that prefix, at least 1. Marks it
-    /// as used. Only sequences count that can be continued after so many tokens, as `usable` says.
+    /// Finds a kept sequence that can be continued after the longest prefix of `tokens`, and the length of that prefix, at least 1.
+    /// Marks it as used. `usable` says after how many tokens a sequence can be continued, of so many that it shares.
     pub(crate) fn find(
         &mut self,
         namespace: &str,
         tokens: &[u32],
-        usable: impl Fn(T, usize) -> bool,
+        usable: impl Fn(T, usize) -> usize,
     ) -> Option<(T, usize)> {
         let walk = self.walk(self.trees.get(namespace)?.root, tokens);
         let (node, matched) = self.usable_leaf(&walk, usable)?;
@@ -99,7 +99,7 @@ impl<T: Copy> PrefixCache<T> {
     /// What [`PrefixCache::find`] would find among all sequences; marks nothing as used.
     pub(crate) fn peek(&self, namespace: &str, tokens: &[u32]) -> Option<(T, usize)> {
         let walk = self.walk(self.trees.get(namespace)?.root, tokens);
-        let (node, matched) = self.usable_leaf(&walk, |_, _| true)?;
+        let (node, matched) = self.usable_leaf(&walk, |_, tokens| tokens)?;
         Some((self.nodes[node].leaf.as_ref()?.kept, matched))
     }
 
@@ -118,7 +118,7 @@ impl<T: Copy> PrefixCache<T> {
         &self,
         namespace: &str,
         tokens: &[u32],
-        usable: impl Fn(T, usize) -> bool,
+        usable: impl Fn(T, usize) -> usize,
     ) -> usize {
         self.trees.get(namespace).map_or(0, |tree| {
             let walk = self.walk(tree.root, tokens);
@@ -126,14 +126,13 @@ impl<T: Copy> PrefixCache<T> {
         })
     }
 
-    /// A usable leaf that shares as many tokens of a walk as any, and their number. Without unusable leaves, that is the first
-    /// leaf below the end of the walk.
-    fn usable_leaf(&self, walk: &Walk, usable: impl Fn(T, usize) -> bool) -> Option<(usize, usize)> {
+    /// A leaf that can be continued after as many tokens of a walk as any, and their number.
+    fn usable_leaf(&self, walk: &Walk, usable: impl Fn(T, usize) -> usize) -> Option<(usize, usize)> {
         let (mut top, mut matched) = walk.partial.unwrap_or((walk.node, self.nodes[walk.node].edge.len()));
         let mut tokens = walk.tokens;
         while tokens > 0 {
-            if let Some(leaf) = self.leaf_below(top, |kept| usable(kept, tokens)) {
-                return Some((leaf, tokens));
+            if let Some(found) = self.leaf_below(top, |kept| usable(kept, tokens)) {
+                return Some(found);
             }
             tokens -= matched;
             top = self.nodes[top].parent?;
@@ -142,13 +141,15 @@ impl<T: Copy> PrefixCache<T> {
         None
     }
 
-    /// The first usable leaf below a node, or the node itself.
-    fn leaf_below(&self, node: usize, usable: impl Fn(T) -> bool) -> Option<usize> {
+    /// The first leaf below a node, or the node itself, that can be continued at all, and after how many tokens. All leaves below a
+    /// node share the same tokens, so a leaf that can be continued there can be continued after as many as any other.
+    fn leaf_below(&self, node: usize, usable: impl Fn(T) -> usize) -> Option<(usize, usize)> {
         let mut open = vec![node];
         while let Some(node) = open.pop() {
             let Node { children, leaf, .. } = &self.nodes[node];
-            if leaf.is_some_and(|leaf| usable(leaf.kept)) {
-                return Some(node);
+            let tokens = leaf.map_or(0, |leaf| usable(leaf.kept));
+            if tokens > 0 {
+                return Some((node, tokens));
             }
             open.extend(children.values().rev());
         }
@@ -314,8 +315,8 @@ mod tests {
     use super::*;
 
     /// Every kept sequence is usable.
-    fn any<T>(_: T, _: usize) -> bool {
-        true
+    fn any<T>(_: T, tokens: usize) -> usize {
+        tokens
     }
 
     #[test]
@@ -323,13 +324,16 @@ mod tests {
         let mut cache = PrefixCache::new();
         cache.insert("", &[1, 2, 3, 4], 'a');
         cache.insert("", &[1, 2, 5, 6], 'b');
-        let only = |usable: char| move |kept: char, _| kept == usable;
+        let only = |usable: char| move |kept: char, tokens| if kept == usable { tokens } else { 0 };
         assert_eq!(cache.find("", &[1, 2, 9], only('b')), Some(('b', 2)));
         // What is not usable after three tokens may hide what is usable after two.
         assert_eq!(cache.find("", &[1, 2, 3], only('b')), Some(('b', 2)));
         assert_eq!(cache.find("", &[1, 2, 3], only('c')), None);
         assert_eq!((cache.matching("", &[1, 2], only('b')), cache.matching("", &[1, 2], only('c'))), (2, 0));
-        assert_eq!(cache.matching("", &[1, 2, 3, 4, 5], |kept, tokens| kept == 'a' && tokens == 4), 4);
+        assert_eq!(
+            cache.matching("", &[1, 2, 3, 4, 5], |kept, tokens| if kept == 'a' { tokens / 3 * 3 } else { 0 }),
+            3
+        );
     }
 
     #[test]

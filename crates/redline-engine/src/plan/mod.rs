@@ -297,11 +297,12 @@ impl Plans {
             }
         };
         let bucket = key.bucket();
-        let plan: Option<Vec<_>> = bucket
-            .mode
-            .sites()
+        // The sites that the model has.
+        let estimated = shop.model.estimated(shop.exec, bucket.mode.sites(), bucket.size);
+        let plan: Option<Vec<_>> = estimated
+            .choices()
             .iter()
-            .map(|&site| {
+            .map(|&(site, _)| {
                 let variant = Variant::parse(choices.get(site.name())?)?;
                 let fits = shop.model.candidates(shop.exec, site, bucket.size).contains(&variant);
                 fits.then_some((site, variant))

@@ -74,10 +74,8 @@ impl Scheduler {
             if let (Some(from), Some(sequence)) = (self.sequences[&child].kv, self.sequences.get_mut(&parent))
                 && let Some(old) = sequence.kv
                 && cache.kv.tokens(old) <= cache.kv.tokens(from).min(sequence.tokens.len())
-                && cache.kv.can_continue(from, cache.kv.tokens(old))
             {
-                sequence.kv = Some(cache.kv.fork(from, cache.kv.tokens(old)));
-                cache.kv.release(old);
+                cache.kv.share(old, from);
             }
             child = parent;
         }
@@ -177,11 +175,15 @@ impl Scheduler {
         self.key(key.task, index).filter(|parent| self.sequences.contains_key(parent))
     }
 
-    /// Creates a KV sequence with the tokens of the parent; `None` while these are not stored.
+    /// Creates a KV sequence with the tokens of the parent, or as many of them as it can be continued after; `None` while these are not
+    /// stored.
     fn inherited<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) -> Option<SeqId> {
         match self.sequences[&key].parent {
             None => Some(cache.kv.create()),
-            Some((_, tokens)) => Some(cache.kv.fork(self.stored_parent(key, &cache.kv)?, tokens)),
+            Some((_, tokens)) => {
+                let parent = self.stored_parent(key, &cache.kv)?;
+                Some(cache.kv.fork(parent, cache.kv.continuable(parent, tokens)))
+            }
         }
     }
 
@@ -238,6 +240,10 @@ impl Scheduler {
             if ahead.generates {
                 // Its next token might match too, but that is no reason to wait for every token it generates.
                 common = common.min(ahead.stored(kv));
+            }
+            // It may pass the last common token without an end there.
+            if common < ahead.tokens.len() {
+                common = kv.always_continuable(common);
             }
             let gone = |id: SeqId| ahead.stored(kv) >= common && !kv.can_continue(id, common);
             if ahead.kv.is_some_and(gone) {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redline_kernels::op::kv::{AttentionMask, PAGE_TOKENS};
+use redline_kernels::op::kv::{AttentionMask, InputShape, PAGE_TOKENS};
 use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
 use redline_models::adapter::Adapters;
 use redline_models::kv::{KvCache, PageStore};
-use redline_models::model::Batch;
+use redline_models::model::{Batch, BatchPart};
 use redline_models::row_digests::RowDigests;
 
 use crate::heartbeat::machine::{Logits, Machine, OutputValues, Outputs};
@@ -16,9 +16,15 @@ use crate::plan::Forbidden;
 /// Number of ids that the digests distinguish.
 pub(super) const VOCABULARY: usize = 24;
 
-/// Pages that hold the tokens themselves, each with the adapters that it was run with.
+/// Maximum number of inputs in a page.
+const MOST_SLOTS: usize = 8;
+/// Number of cells of a page: tokens, then inputs.
+const CELLS: usize = PAGE_TOKENS + MOST_SLOTS;
+
+/// Pages that hold the tokens themselves, each with the adapters that it was run with; and the last inputs of a layer that is a
+/// convolution, each with its position.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(Vec<[u64; PAGE_TOKENS]>);
+pub(crate) struct Ledger(Vec<[u64; CELLS]>);
 
 impl PageStore for Ledger {
     fn count(&self) -> usize {
@@ -26,13 +32,13 @@ impl PageStore for Ledger {
     }
 
     fn grow(&mut self) -> Result<u32, OutOfMemory> {
-        self.0.push([u64::MAX; PAGE_TOKENS]);
+        self.0.push([u64::MAX; CELLS]);
         Ok(self.0.len() as u32 - 1)
     }
 
     fn copy(&mut self, from: u32, to: u32, tokens: usize) {
-        let mut page = [u64::MAX; PAGE_TOKENS];
-        page[..tokens].copy_from_slice(&self.0[from as usize][..tokens]);
+        let mut page = self.0[from as usize];
+        page[tokens..PAGE_TOKENS].fill(u64::MAX);
         self.0[to as usize] = page;
     }
 
@@ -98,14 +104,25 @@ impl Mark {
 pub(super) struct StandIn {
     /// Number of tokens that a row sees.
     pub(super) window: Option<usize>,
+    /// The shape of the inputs of a convolution, if there is one.
+    pub(super) inputs: Option<InputShape>,
     pub(super) adapters: Mark,
+}
+
+/// The input of a convolution at a position.
+fn input(cell: u64, position: usize) -> u64 {
+    extended(extended(EMPTY, cell), position as u64)
 }
 
 impl StandIn {
     /// The logits after these tokens.
     pub(super) fn after(self, tokens: &[u32]) -> [f32; VOCABULARY] {
         let first = self.window.map_or(0, |window| tokens.len().saturating_sub(window));
-        self.adapters.logits(digest(tokens[first..].iter().map(|&token| self.adapters.cell(token))))
+        let seen = digest(tokens[first..].iter().map(|&token| self.adapters.cell(token)));
+        let Some(InputShape { rows, .. }) = self.inputs else { return self.adapters.logits(seen) };
+        let last = tokens.len() - 1;
+        let inputs = (last.saturating_sub(rows)..last).map(|at| input(self.adapters.cell(tokens[at]), at));
+        self.adapters.logits(inputs.fold(seen, extended))
     }
 
     /// The logits of the row at `position` of a canvas.
@@ -125,11 +142,36 @@ pub(crate) struct Digests {
     team: Team,
     simd: Simd,
     clock: Arc<AtomicU64>,
+    /// The inputs of a convolution, if there is one.
+    inputs: Option<InputShape>,
 }
 
 impl Digests {
     pub(crate) fn new(team: Team, clock: Arc<AtomicU64>) -> Self {
-        Self { team, simd: Simd::best(), clock }
+        Self { team, simd: Simd::best(), clock, inputs: None }
+    }
+
+    /// A machine with a convolution.
+    pub(super) fn with_inputs(self, inputs: Option<InputShape>) -> Self {
+        Self { inputs, ..self }
+    }
+
+    /// For each row of a part of the batch, the inputs of the rows before it that it reads: those of earlier passes from the pages.
+    /// Stores the inputs that later rows need.
+    fn convolve(&self, pages: &[u32], store: &mut Ledger, part: &BatchPart) -> Vec<Vec<u64>> {
+        let Some(shape) = self.inputs else { return vec![Vec::new(); part.tokens] };
+        let (start, end) = (part.start, part.start + part.tokens);
+        let place =
+            |at: usize| (pages[at / PAGE_TOKENS] as usize, PAGE_TOKENS + at % PAGE_TOKENS % shape.slots);
+        let first = start.saturating_sub(shape.rows);
+        let mut all: Vec<u64> = (first..start).map(|at| store.0[place(at).0][place(at).1]).collect();
+        all.extend((start..end).map(|at| input(store.0[place(at).0][at % PAGE_TOKENS], at)));
+        for at in (start..end).filter(|at| shape.holds(*at, end)) {
+            store.0[place(at).0][place(at).1] = all[at - first];
+        }
+        (start..end)
+            .map(|at| all[at.saturating_sub(shape.rows).max(first) - first..at - first].to_vec())
+            .collect()
     }
 }
 
@@ -173,6 +215,7 @@ impl Machine for Digests {
         for part in batch.parts() {
             marks.extend(std::iter::repeat_n(Mark::of(&part.adapters), part.tokens));
             let pages = kv.pages(part.sequence).to_vec();
+            let inputs = self.convolve(&pages, kv.store_mut(), part);
             let store = kv.store_mut();
             let cell = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
             let rows = part.start..part.start + part.tokens;
@@ -193,6 +236,10 @@ impl Machine for Digests {
                     let all = digest((0..keys).map(cell));
                     digests.extend(rows.map(|position| extended(all, position as u64)));
                 }
+            }
+            let first = digests.len() - part.tokens;
+            for (digest, inputs) in digests[first..].iter_mut().zip(inputs) {
+                *digest = inputs.into_iter().fold(*digest, extended);
             }
             kv.store(part.sequence, part.start + part.tokens);
         }

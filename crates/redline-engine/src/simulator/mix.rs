@@ -1,5 +1,7 @@
 //! Random tokens, and the kinds of requests in a schedule.
 
+use redline_kernels::op::kv::InputShape;
+
 use super::Random;
 use super::machine::{Mark, StandIn, VOCABULARY};
 use crate::front::budget::resident_tokens;
@@ -32,7 +34,7 @@ pub(super) struct Mix {
     salts: bool,
     /// Whether some requests use adapters.
     pub(super) adapters: bool,
-    /// A model with a window has no canvases.
+    /// A model with a window or a convolution has no canvases.
     pub(super) model: StandIn,
     /// Maximum number of tokens in a pass.
     rows: usize,
@@ -43,8 +45,21 @@ impl Mix {
     pub(super) fn new(random: &mut Random, rows: usize) -> Self {
         let (scores, salts) = (random.once_in(4), random.once_in(2));
         let window = random.once_in(3).then(|| random.of(&[1, 20, 64, 100, 250]));
-        let model = StandIn { window, adapters: Mark::default() };
+        let model = StandIn { window, ..StandIn::default() };
         Self { scores, salts, adapters: random.once_in(2), model, rows, lengths: LENGTHS }
+    }
+
+    /// The same, for a model with a convolution in some schedules.
+    pub(super) fn convolved(self, random: &mut Random) -> Self {
+        let rows = 1 + random.below(3);
+        let slots = rows + random.of(&[0, 0, 3]);
+        let inputs = random.once_in(3).then_some(InputShape { channels: 1, rows, slots });
+        Self { model: StandIn { inputs, ..self.model }, ..self }
+    }
+
+    /// Whether the model has canvases.
+    pub(super) fn draws(self) -> bool {
+        self.model.window.is_none() && self.model.inputs.is_none()
     }
 
     /// The same with prompts that have full pages.

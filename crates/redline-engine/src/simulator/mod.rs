@@ -57,6 +57,9 @@ use crate::options::ClockFn;
 use crate::request::AdapterChoice;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
+/// Combined with a seed, gives that of the numbers that decide on a convolution.
+const CONVOLVED: u64 = 0x9fb2_1c65_1e98_df25;
+
 /// Maximum number of passes that a request may add to a schedule, given the number of pages.
 ///
 /// A pass runs at least one token. Alone, a request runs `tokens` tokens. Only preempted sequences run tokens twice. A sequence
@@ -212,7 +215,11 @@ impl Schedule {
         let stall_s = random.of(&[None, None, Some(0.0), Some(1e-4)]);
         let most_kept = random.of(&[None, Some(0), Some(pages / 2), Some(usize::MAX)]);
         let (cancels, mix) = (random.once_in(2), Mix::new(&mut random, rows));
+        // Other random numbers, so that schedules without a convolution stay what they were.
+        let mix = mix.convolved(&mut Random(seed ^ CONVOLVED));
+        let inputs = mix.model.inputs;
         let kv = KvCache::over(Ledger::default(), pages).windowed(mix.model.window);
+        let kv = kv.with_inputs(inputs.into_iter().collect());
         let (pages_before, stored_before) =
             before.map_or_else(Default::default, |survivors| (survivors.pages, survivors.stored));
         let saves = random.once_in(2) && most_kept.is_some();
@@ -223,7 +230,7 @@ impl Schedule {
         let cache = Cache::new(kv, most_kept).saving(unsaved);
         let scheduler = Scheduler::new(PassLimits { rows, open, stall_s }, CostModel::new(0.5));
         let team = Team::new(1).map_err(|e| e.to_string())?;
-        let machine = Digests::new(team, clock.clone());
+        let machine = Digests::new(team, clock.clone()).with_inputs(inputs);
         let time = clock.clone();
         let now: ClockFn = Arc::new(move || time.load(Ordering::Relaxed));
         let library = Library::new(&mut random, clock.clone(), now.clone());

@@ -177,7 +177,7 @@ pub(super) fn ask(
             let (request, task) = Lockstep::new(random, pages, mix);
             (Kind::Lockstep(request), task)
         }
-        4..=5 if mix.model.window.is_none() => {
+        4..=5 if mix.draws() => {
             let (request, task) = Filling::new(random, pages, mix);
             (Kind::Filling(request), task)
         }

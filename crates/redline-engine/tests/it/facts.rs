@@ -16,7 +16,7 @@ fn the_facts_are_those_of_the_checkpoint() {
         let engine = Engine::load(Options { format, ..options(&golden_dir()) }).unwrap();
         let info = engine.info();
         assert_eq!((&*info.name, &*info.architecture), ("llama-b", "LlamaForCausalLM"));
-        assert_eq!((info.objective, info.mask_id), (Objective::Next, None));
+        assert_eq!((info.objective, info.mask_id), (Objective::NEXT, None));
         assert_eq!((info.layers, info.hidden, info.vocab, info.context), (2, 100, 131, 256));
         // Embedding (the head too), two layers of attention, gate, up and down with two norms each, the last norm.
         let layer = 2 * 100 * 100 + 2 * 100 * 20 + 3 * 100 * 60 + 2 * 100;

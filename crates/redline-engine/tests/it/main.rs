@@ -4,6 +4,7 @@ mod adapters;
 mod alone;
 mod batch;
 mod class_ends;
+mod convolutions;
 mod demo;
 mod diffusion;
 mod digests;

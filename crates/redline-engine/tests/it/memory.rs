@@ -35,7 +35,7 @@ fn the_peak_stays_below_what_is_announced() {
         let before = current_bytes();
         let engine = Engine::load(Options { memory: Some(memory), ..plain }).unwrap();
         let kv = engine.info().kv_budget_bytes.unwrap();
-        let parts = if info.objective == Objective::Next { 1 } else { 2 };
+        let parts = if info.objective == Objective::NEXT { 1 } else { 2 };
         let announced = info.weight_bytes + info.activation_bytes + parts * kv;
         assert!(announced <= memory && memory < announced + parts * page);
         reset_peak();

@@ -2,7 +2,7 @@
 
 use redline_engine::{
     BlockCache, Cancel, DiffuseRequest, DiffuseTicket, Engine, EngineError, GenerateRequest, GenerateTicket,
-    Label, LongLabels, Objective, Sampling, ScoreRequest, ScoreTicket,
+    Label, LongLabels, Sampling, ScoreRequest, ScoreTicket,
 };
 
 use crate::models::{generation, ids, request};
@@ -54,7 +54,7 @@ impl AnyRequest {
     pub(crate) fn draw(engine: &Engine, dice: &mut Dice) -> Self {
         let info = engine.info();
         let vocab = info.vocab as u64 - 20;
-        let masked = matches!(info.objective, Objective::Masked { .. });
+        let masked = info.objective.fills_masks();
         let salt = ["", "", "other"][dice.below(3) as usize].to_owned();
         if dice.below(2) == 0 {
             let query = dice.tokens(vocab, 80);

@@ -110,7 +110,7 @@ pub(crate) fn tiny_of(text: &str, dir: &Path, edit: impl Fn(&str, &mut [f32])) -
 pub(crate) fn budget(info: &ModelInfo, pages: u64, canvas: u64) -> u64 {
     let kv = pages * PAGE_TOKENS as u64 * info.kv_bytes_per_token;
     let canvases = info.activation_bytes + 2 * canvas * info.activation_bytes_per_row;
-    let room = if info.objective == Objective::Next { kv } else { 2 * kv.max(canvases) };
+    let room = if info.objective == Objective::NEXT { kv } else { 2 * kv.max(canvases) };
     info.weight_bytes + info.activation_bytes + room
 }
 

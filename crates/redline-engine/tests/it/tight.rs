@@ -14,7 +14,7 @@ use crate::models::{bits, ids, options, request, scores};
 
 /// Maximum number of clock readings for both requests. A pass takes about five, and they need about forty passes.
 const READINGS: f64 = 2000.0;
-/// The largest budget, in bytes. Both models need less.
+/// The largest budget, in bytes. All models need less.
 const AMPLE: u64 = 3_000_000;
 
 fn golden(name: &str) -> PathBuf {
@@ -67,7 +67,7 @@ fn together(engine: &Engine) -> [Result<Vec<Vec<u32>>, String>; 2] {
 
 #[test]
 fn prompts_that_are_held_for_their_labels_come_to_their_end_under_every_budget() {
-    for name in ["qwen3-a", "llama-b"] {
+    for name in ["qwen3-a", "llama-b", "lfm2-b"] {
         let ample = engine(name, None).unwrap();
         let info = ample.info().clone();
         let expected = together(&ample).map(Result::unwrap);

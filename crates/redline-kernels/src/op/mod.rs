@@ -4,6 +4,7 @@ pub mod activation;
 pub mod add;
 pub mod argmax;
 pub mod attention;
+pub mod conv;
 pub mod embedding;
 pub mod exp;
 pub mod experts;

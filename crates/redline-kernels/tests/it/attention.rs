@@ -5,7 +5,7 @@ use std::ops::Range;
 use redline_kernels::op::attention::{AttentionShape, SPAN, attention, scratch_words, thread_bytes};
 use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::kv::{
-    AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment,
+    AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, PageShape, Segment,
 };
 use redline_kernels::{Exec, Rows, RowsMut, Simd, Team};
 
@@ -194,7 +194,7 @@ impl Case {
     fn run(&self, exec: Exec<'_>, data: &Data, piece: usize) -> Vec<f32> {
         // The previous layer has another shape.
         let before = KvShape { format: KvFormat::F32, kv_heads: self.kv_heads + 1, head_dim: 24 };
-        let mut kv = KvPages::new(&[before, self.kv_shape()], usize::MAX);
+        let mut kv = KvPages::new(&PageShape::from(&[before, self.kv_shape()][..]), usize::MAX);
         let count = self.tokens.div_ceil(PAGE_TOKENS);
         let mut pages: Vec<u32> = (0..count).map(|_| kv.grow().unwrap()).collect();
         pages.reverse();
@@ -372,7 +372,7 @@ fn rows_of_a_canvas_see_every_key_of_their_window() {
             |(position, head)| case.reference(&data, position, head, case.around(position, case.tokens));
         let want: Vec<f32> = heads.flat_map(reference).collect();
         everywhere(|exec, name| {
-            let mut kv = KvPages::new(&[case.kv_shape()], usize::MAX);
+            let mut kv = KvPages::new(&PageShape::from(&[case.kv_shape()][..]), usize::MAX);
             let pages: Vec<u32> =
                 (0..case.tokens.div_ceil(PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect();
             for range in [0..case.tokens, case.tokens / 3..case.tokens, case.tokens / 2..case.tokens / 2 + 1]
@@ -477,7 +477,7 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
     let rows_of = |x, from: usize, n: usize, width: usize| {
         Rows::new(&(x as &Vec<f32>)[from * width..], n, width, width)
     };
-    let mut kv = KvPages::new(&[case.kv_shape()], usize::MAX);
+    let mut kv = KvPages::new(&PageShape::from(&[case.kv_shape()][..]), usize::MAX);
     let stem: Vec<u32> = (0..5).map(|_| kv.grow().unwrap()).collect();
     let whole =
         [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64, attention: AttentionMask::Causal }];
@@ -566,7 +566,7 @@ fn the_spans_of_few_rows_are_merged_in_order() {
                 .flat_map(|&(end, rows)| data.q[(end - rows) * width..end * width].to_vec())
                 .collect();
             for simd in Simd::variants() {
-                let mut kv = KvPages::new(&[case.kv_shape()], usize::MAX);
+                let mut kv = KvPages::new(&PageShape::from(&[case.kv_shape()][..]), usize::MAX);
                 let pages: Vec<u32> =
                     (0..case.tokens.div_ceil(PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect();
                 let whole = Segment {

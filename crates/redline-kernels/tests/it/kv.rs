@@ -2,7 +2,7 @@
 
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::kv::{
-    AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment, page_bytes,
+    AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, PageShape, Segment,
 };
 use redline_kernels::{Exec, Rows, RowsMut};
 
@@ -12,7 +12,7 @@ use crate::values::{Random, everywhere, same};
 const SMALL: KvShape = KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 };
 
 fn pages(count: usize) -> KvPages {
-    let mut kv = KvPages::new(&[SMALL], count);
+    let mut kv = KvPages::new(&PageShape::from(&[SMALL][..]), count);
     for _ in 0..count {
         kv.grow().unwrap();
     }
@@ -169,17 +169,17 @@ fn layers_of_different_shapes_keep_apart() {
         Layer::new(KvFormat::W4, 2, 2, 8),
     ];
     let shapes: Vec<KvShape> = layers.iter().map(|layer| layer.shape).collect();
-    let bytes: usize = shapes.iter().map(|shape| page_bytes(&[*shape])).sum();
-    assert_eq!(page_bytes(&shapes), bytes);
+    let bytes: usize = shapes.iter().map(|shape| PageShape::from(&[*shape][..]).bytes()).sum();
+    assert_eq!(PageShape::from(&shapes[..]).bytes(), bytes);
     everywhere(|exec, name| {
-        let mut kv = KvPages::new(&shapes, 10);
+        let mut kv = KvPages::new(&PageShape::from(&shapes[..]), 10);
         let mut table: Vec<u32> = (0..TOKENS.div_ceil(PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect();
         table.reverse();
         for (index, layer) in layers.iter().enumerate() {
             layer.store(exec, &mut kv, index, &table);
         }
         for (index, layer) in layers.iter().enumerate() {
-            let mut own = KvPages::new(&[layer.shape], 10);
+            let mut own = KvPages::new(&PageShape::from(&[layer.shape][..]), 10);
             let pages: Vec<u32> = table.iter().map(|_| own.grow().unwrap()).collect();
             layer.store(exec, &mut own, 0, &pages);
             let alone = layer.attend(exec, &own, 0, &pages);
@@ -192,7 +192,7 @@ fn layers_of_different_shapes_keep_apart() {
 #[test]
 #[should_panic(expected = "a head of 24 values in w4")]
 fn heads_that_a_format_does_not_hold_are_refused() {
-    KvPages::new(&[KvShape { format: KvFormat::W4, kv_heads: 1, head_dim: 24 }], 1);
+    KvPages::new(&PageShape::from(&[KvShape { format: KvFormat::W4, kv_heads: 1, head_dim: 24 }][..]), 1);
 }
 
 #[test]
@@ -217,7 +217,9 @@ fn a_page_that_is_just_full_is_enough() {
 
 #[test]
 fn a_token_takes_the_bytes_of_its_format() {
-    let token = |format, head_dim| page_bytes(&[KvShape { format, kv_heads: 1, head_dim }]) / PAGE_TOKENS;
+    let token = |format, head_dim| {
+        PageShape::from(&[KvShape { format, kv_heads: 1, head_dim }][..]).bytes() / PAGE_TOKENS
+    };
     let bytes = |format| token(format, 64);
     assert_eq!(
         KvFormat::ALL.iter().map(|&format| bytes(format)).collect::<Vec<_>>(),
@@ -250,7 +252,7 @@ const SHAPE: KvShape = KvShape { format: KvFormat::Bf16, kv_heads: 1, head_dim: 
 #[test]
 fn memory_grows_in_slabs_and_stays_below_the_limit() {
     const LARGEST: usize = 16 << 20;
-    let mut kv = KvPages::new(&[SHAPE], 101);
+    let mut kv = KvPages::new(&PageShape::from(&[SHAPE][..]), 101);
     let page = kv.page_bytes();
     for count in 1..=101 {
         assert_eq!(kv.grow().unwrap() as usize, count - 1);
@@ -261,13 +263,13 @@ fn memory_grows_in_slabs_and_stays_below_the_limit() {
     assert!(kv.slab_bytes().count() < 15, "{} slabs", kv.slab_bytes().count());
     // A slab is limited, but always holds a page.
     let large = KvShape { head_dim: MAX_HEAD_DIM, kv_heads: 90, ..SHAPE };
-    let mut kv = KvPages::new(&[large; 3], usize::MAX);
+    let mut kv = KvPages::new(&PageShape::from(&[large; 3][..]), usize::MAX);
     assert!(kv.page_bytes() > LARGEST);
     for count in 1..5 {
         kv.grow().unwrap();
         assert_eq!(kv.slab_bytes().count(), count);
     }
-    let mut kv = KvPages::new(&[SHAPE; 300], usize::MAX);
+    let mut kv = KvPages::new(&PageShape::from(&[SHAPE; 300][..]), usize::MAX);
     let page = kv.page_bytes();
     while kv.len() * page < 5 * LARGEST {
         kv.grow().unwrap();
@@ -289,7 +291,7 @@ fn the_first_tokens_of_a_page_are_copied_and_no_strip_after_them() {
         for tokens in [0, 1, 3, 16, 29, PAGE_TOKENS] {
             let dims = [16, if format.holds(33) { 33 } else { 64 }];
             let shapes = dims.map(|head_dim| KvShape { format, kv_heads: 2, head_dim });
-            let mut kv = KvPages::new(&shapes, 2);
+            let mut kv = KvPages::new(&PageShape::from(&shapes[..]), 2);
             let (from, to) = (kv.grow().unwrap(), kv.grow().unwrap());
             for (layer, shape) in shapes.into_iter().enumerate() {
                 let width = 2 * shape.head_dim;
@@ -317,7 +319,7 @@ fn the_first_tokens_of_a_page_are_copied_and_no_strip_after_them() {
 
 #[test]
 fn pages_are_apart_and_are_copied_within_and_between_slabs() {
-    let mut kv = KvPages::new(&[SHAPE], 40);
+    let mut kv = KvPages::new(&PageShape::from(&[SHAPE][..]), 40);
     for page in 0..40u32 {
         let before = kv.slab_bytes().count();
         kv.grow().unwrap();

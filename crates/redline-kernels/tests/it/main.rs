@@ -1,6 +1,7 @@
 //! Every operation on every variant of every tier, compared with a plain implementation of its canonical order.
 
 mod attention;
+mod conv;
 mod elementwise;
 mod experts;
 mod formats;

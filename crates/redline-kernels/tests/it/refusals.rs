@@ -7,7 +7,7 @@ use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted};
-use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, Segment};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PageShape, Segment};
 use redline_kernels::op::linear::{
     Epilogue, LayerRows, Variant, grouped_scratch_words, linear, linear_grouped,
 };
@@ -187,7 +187,8 @@ fn operations_on_rows_take_rows_of_one_shape() {
 fn attention_takes_heads_and_windows_that_exist() {
     let with_sinks = |heads: usize, kv: (usize, usize), window: Option<usize>, attention_mask, sinks| {
         let (kv_heads, head_dim) = kv;
-        let mut pages = KvPages::new(&[KvShape { format: KvFormat::F32, kv_heads, head_dim }], 1);
+        let mut pages =
+            KvPages::new(&PageShape::from(&[KvShape { format: KvFormat::F32, kv_heads, head_dim }][..]), 1);
         let table = [pages.grow().unwrap()];
         let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 1, attention: attention_mask };
         let q = vec![0.0; heads * head_dim];

@@ -1,6 +1,6 @@
 //! Keys and values of a case in one format, several times, so that they come from memory as in a model of many layers.
 
-use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, PAGE_TOKENS, Segment, page_bytes};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, PAGE_TOKENS, PageShape, Segment};
 use redline_kernels::{Exec, Rows};
 use redline_models::random::{STEP, mix};
 
@@ -24,7 +24,8 @@ pub(super) struct Cache {
 
 impl Cache {
     fn new(case: &Case, format: KvFormat, copies: usize) -> Result<Self> {
-        let mut kv = KvPages::new(&[case.kv_shape(format)], copies * case.batch * case.pages());
+        let mut kv =
+            KvPages::new(&PageShape::from(&[case.kv_shape(format)][..]), copies * case.batch * case.pages());
         let mut tables = || -> Result<Tables> {
             let mut table = || (0..case.pages()).map(|_| kv.grow()).collect::<Result<Vec<u32>, _>>();
             (0..case.batch).map(|_| Ok(table()?)).collect()
@@ -109,7 +110,7 @@ pub(super) fn copies(case: &Case, format: KvFormat, bytes: usize) -> usize {
 
 /// Bytes of the pages of one copy.
 pub(super) fn copy_bytes(case: &Case, format: KvFormat) -> usize {
-    case.batch * case.pages() * page_bytes(&[case.kv_shape(format)])
+    case.batch * case.pages() * PageShape::from(&[case.kv_shape(format)][..]).bytes()
 }
 
 /// The queries of a case.

@@ -1,7 +1,7 @@
 //! A case: the last rows of some sequences attend to all tokens of theirs.
 
 use redline_kernels::op::attention::{AttentionShape, scratch_words, thread_bytes};
-use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape, PAGE_TOKENS, Segment, page_bytes};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape, PAGE_TOKENS, PageShape, Segment};
 
 use crate::roofline::{Work, keys_seen};
 
@@ -58,7 +58,7 @@ impl Case {
 
     /// Bytes of the keys and values of all sequences.
     pub(super) fn kv_bytes(&self, format: KvFormat) -> f64 {
-        let of_token = page_bytes(&[self.kv_shape(format)]) as f64 / PAGE_TOKENS as f64;
+        let of_token = PageShape::from(&[self.kv_shape(format)][..]).bytes() as f64 / PAGE_TOKENS as f64;
         of_token * self.context as f64 * self.batch as f64
     }
 

@@ -7,8 +7,8 @@
 //! state of the last token, or by the mean of all.
 
 use redline_engine::{
-    Cancel, DiffuseRequest, EmbedRequest, Engine, GenerateRequest, Label, ModelInfo, Objective, Pooling,
-    Prompt, PromptLogprobs, ScoreRequest, Ticket,
+    Cancel, DiffuseRequest, EmbedRequest, Engine, GenerateRequest, Label, Mask, ModelInfo, Objective, Output,
+    Pooling, Prompt, PromptLogprobs, ScoreRequest, Ticket,
 };
 
 use super::prelude::*;
@@ -98,7 +98,7 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
 /// The arms that can be measured at this length. Log-probabilities of a prompt come with a new token, for which the context must have
 /// room.
 fn measurable(bench: &Bench<'_>, info: &ModelInfo, arms: &[Wanted], length: usize) -> Result<Vec<Wanted>> {
-    if info.objective != Objective::Next || length < info.context || !arms.contains(&Wanted::All) {
+    if info.objective != Objective::NEXT || length < info.context || !arms.contains(&Wanted::All) {
         return Ok(arms.to_vec());
     }
     let fact = format!(
@@ -114,11 +114,11 @@ fn measurable(bench: &Bench<'_>, info: &ModelInfo, arms: &[Wanted], length: usiz
 fn checked_row(trials: &Trials<'_>, case: Case) -> Result<Row> {
     let (info, engine) = (trials.info(), &trials.engine);
     let sequences: Vec<Vec<i64>> = (0..case.batch).map(|index| ids(case.length, index, info.vocab)).collect();
-    let pass = |sequences: &[Vec<i64>]| match (info.objective, case.logits) {
-        (Objective::Next, Wanted::Last) => pass(engine, sequences),
-        (Objective::Next, Wanted::All) => prompts(trials.bench, engine, sequences),
-        (Objective::Masked { .. }, logits) => canvases(trials.bench, engine, sequences, logits),
-        (Objective::Encode { .. }, states) => texts(engine, sequences, states),
+    let pass = |sequences: &[Vec<i64>]| match (info.objective.output, info.objective.mask, case.logits) {
+        (Output::States, _, states) => texts(engine, sequences, states),
+        (Output::Tokens, Mask::Bidirectional, logits) => canvases(trials.bench, engine, sequences, logits),
+        (Output::Tokens, Mask::Causal, Wanted::Last) => pass(engine, sequences),
+        (Output::Tokens, Mask::Causal, Wanted::All) => prompts(trials.bench, engine, sequences),
     };
     let (_, expected) = pass(&sequences)?;
     for index in [0, case.batch - 1] {
@@ -216,9 +216,9 @@ fn same(expected: &[Vec<u32>], now: &[Vec<u32>]) -> Result<()> {
 /// to, and multiply the tokens whose logits are wanted with the vocabulary.
 fn work(info: &ModelInfo, case: Case) -> Work {
     let (batch, length) = (case.batch as f64, case.length as f64);
-    let keys = match info.objective {
-        Objective::Next | Objective::Encode { causal: true } => keys_seen(0, case.length),
-        Objective::Masked { .. } | Objective::Encode { causal: false } => length * length,
+    let keys = match info.objective.mask {
+        Mask::Causal => keys_seen(0, case.length),
+        Mask::Bidirectional => length * length,
     };
     let outputs = match case.logits {
         Wanted::Last => batch,
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(of(&info(), &both[..1], 100).unwrap(), [Wanted::Last]);
         let Err(LaneError::Usage(fact)) = of(&info(), &both[1..], 100) else { panic!("accepted") };
         assert!(fact.contains("need a context of 101 tokens"), "{fact}");
-        let masked = ModelInfo { objective: Objective::Masked { shifted: false }, ..info() };
+        let masked = ModelInfo { objective: Objective::MASKED, ..info() };
         assert_eq!(of(&masked, &both, 100).unwrap(), both);
     }
 
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn every_token_of_a_canvas_sees_all_of_it() {
-        let masked = ModelInfo { objective: Objective::Masked { shifted: false }, ..info() };
+        let masked = ModelInfo { objective: Objective::MASKED, ..info() };
         let expected = Work { attention: 2.0 * 3.0 * 3.0 * 3.0, ..work(&info(), CASE) };
         assert_eq!(work(&masked, CASE), expected);
     }

@@ -182,7 +182,7 @@ fn allocations_per_token(engine: &Engine, case: Case) -> Result<Option<f64>> {
 fn request(engine: &Engine, case: Case) -> Result<Vec<Vec<u32>>> {
     let info = engine.info();
     let batch = batch_request(case.batch, case.prompt_tokens, case.new_tokens, info.vocab);
-    if info.objective == Objective::Next {
+    if info.objective == Objective::NEXT {
         return Ok(engine.generate_batch(&batch, &Cancel::new())?.token_ids);
     }
     let canvas = |prompt| DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, case.new_tokens) };
@@ -220,12 +220,11 @@ fn kv_bytes(info: &ModelInfo, case: Case) -> u64 {
 /// Bytes of activations in the largest pass of the batch. Prompts are read together, in passes of up to the engine's limit, with
 /// logits after each; canvases are never run in pieces, and have logits for each mask.
 fn activation_bytes(info: &ModelInfo, case: Case) -> u64 {
-    let (rows, outputs) = match info.objective {
-        Objective::Next => ((case.batch * case.prompt_tokens).min(info.max_chunk), case.batch),
-        Objective::Masked { .. } | Objective::Encode { .. } => {
-            let canvas = case.prompt_tokens + case.new_tokens;
-            ((case.batch * canvas).min(info.max_chunk.max(canvas)), case.batch * case.new_tokens)
-        }
+    let canvas = case.prompt_tokens + case.new_tokens;
+    let (rows, outputs) = if info.objective == Objective::NEXT {
+        ((case.batch * case.prompt_tokens).min(info.max_chunk), case.batch)
+    } else {
+        ((case.batch * canvas).min(info.max_chunk.max(canvas)), case.batch * case.new_tokens)
     };
     info.activation_bytes_per_row * rows as u64
         + info.activation_bytes_per_output * outputs.min(MAX_BATCH) as u64
@@ -277,7 +276,7 @@ fn row(case: Case, samples: &[Sample]) -> Result<Row> {
         .each("rss_anon_first", |s| s.resident[1])?
         .row;
     // With a model that fills masks, a token may need a pass over a canvas, with lists of its rows.
-    let by_token = info.objective == Objective::Next;
+    let by_token = info.objective == Objective::NEXT;
     let counted = by_token && samples.iter().any(|s| s.allocations_per_token.is_some());
     Ok(if counted { row.at_most("allocations_per_token", MOST_ALLOCATIONS) } else { row })
 }
@@ -318,7 +317,7 @@ mod tests {
         assert_eq!(of(1), 60 * 4 + 10);
         assert_eq!((of(8), of(9)), (480 * 4 + 80, 512 * 4 + 90), "a pass has at most 512 tokens");
         assert_eq!(of(100), 512 * 4 + 640, "64 rows of logits are held at a time");
-        let masked = ModelInfo { objective: Objective::Masked { shifted: true }, ..info() };
+        let masked = ModelInfo { objective: Objective { shift: 1, ..Objective::MASKED }, ..info() };
         let of =
             |batch, prompt_tokens| activation_bytes(&masked, Case { batch, prompt_tokens, new_tokens: 5 });
         assert_eq!((of(2, 60), of(9, 60)), (130 * 4 + 100, 512 * 4 + 450));
@@ -371,11 +370,11 @@ mod tests {
             let info = ModelInfo { objective, ..info() };
             row(CASE, &[Sample { info, allocations_per_token, ..sample() }]).unwrap()
         };
-        assert_eq!(with(Objective::Next, Some(32.0)).gates.len(), 1);
-        assert!(with(Objective::Next, Some(32.0)).missed().is_empty());
-        assert_eq!(with(Objective::Next, Some(32.5)).missed().len(), 1);
+        assert_eq!(with(Objective::NEXT, Some(32.0)).gates.len(), 1);
+        assert!(with(Objective::NEXT, Some(32.0)).missed().is_empty());
+        assert_eq!(with(Objective::NEXT, Some(32.5)).missed().len(), 1);
         // Where nobody counts allocations, there is nothing to limit.
-        assert!(with(Objective::Next, None).gates.is_empty());
-        assert!(with(Objective::Masked { shifted: false }, Some(99.0)).gates.is_empty());
+        assert!(with(Objective::NEXT, None).gates.is_empty());
+        assert!(with(Objective::MASKED, Some(99.0)).gates.is_empty());
     }
 }

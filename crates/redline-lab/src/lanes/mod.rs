@@ -265,7 +265,7 @@ pub(crate) mod tests {
         ModelInfo {
             name: "a".into(),
             architecture: "b".into(),
-            objective: redline_engine::Objective::Next,
+            objective: redline_engine::Objective::NEXT,
             mask_id: None,
             classes: None,
             embedding_width: 8,

@@ -164,7 +164,7 @@ pub(super) fn encoder(
         tied: true,
         head: HEAD,
         logits: LogitSpec::default(),
-        objective: Objective::Encode { causal: false },
+        objective: Objective::STATES,
         classifier: None,
         outside: &["classifier."],
         ignored: UNUSED,

@@ -24,7 +24,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let keys = ["num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "rope_theta"];
     family::require(config, &keys)?;
     let options = Options { qkv_bias: true, ..Options::default() };
-    let objective = Objective::Masked { shifted: true };
+    let objective = Objective { shift: 1, ..Objective::MASKED };
     Ok(DecoderSpec { objective, ..family::decoder(config, &options)? })
 }
 

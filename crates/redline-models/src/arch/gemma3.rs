@@ -44,7 +44,7 @@ fn encoder(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     }
     let window = family::sliding_window(config)?.map(|window| window / 2 + 1);
     let spec = layers(config, window)?;
-    Ok(DecoderSpec { tied: true, objective: Objective::Encode { causal: false }, ..spec })
+    Ok(DecoderSpec { tied: true, objective: Objective::STATES, ..spec })
 }
 
 fn layers(config: &ConfigFile, window: Option<usize>) -> Result<DecoderSpec, ModelError> {

@@ -86,7 +86,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         tied: config.bool_or("tie_word_embeddings", true)?,
         head: HEAD,
         logits: LogitSpec::default(),
-        objective: Objective::Next,
+        objective: Objective::NEXT,
         classifier: None,
         outside: &[HEAD],
         ignored: &[".attn.bias", ".attn.masked_bias"],

@@ -80,7 +80,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         tied: config.bool_or("weight_tying", false)?,
         head: "ff_out.weight",
         logits: LogitSpec::default(),
-        objective: Objective::Masked { shifted: false },
+        objective: Objective::MASKED,
         classifier: None,
         outside: &[],
         ignored: &[],

@@ -15,6 +15,7 @@ pub mod gpt2;
 pub mod gpt_oss;
 pub mod granite;
 pub mod granite_hybrid;
+pub mod lfm2;
 pub mod llada;
 pub mod llama;
 pub mod ministral3;
@@ -60,6 +61,7 @@ pub const ALL: &[Architecture] = &[
     gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
     granite_hybrid::ARCHITECTURE,
+    lfm2::ARCHITECTURE,
     llada::ARCHITECTURE,
     llama::ARCHITECTURE,
     llama::CLASSIFIER,

@@ -99,7 +99,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         tied: true,
         head: HEAD,
         logits: LogitSpec::default(),
-        objective: Objective::Encode { causal: false },
+        objective: Objective::STATES,
         classifier: None,
         outside: &["head.", "classifier."],
         // The head of a model that fills masks.

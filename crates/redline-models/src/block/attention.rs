@@ -3,15 +3,14 @@
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::attention::AttentionShape;
 
-use super::mixer::MixerOperations;
-use super::{Described, GgufTensors, LinearRole, Loaded, Map, Stage};
+use super::{BuildStage, Described, GgufTensors, LinearRole, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName as Name;
 use crate::plan::Site;
 use crate::step::{Act, Step, padded};
 
 /// Self-attention of one layer.
 #[derive(Debug)]
-pub struct Attention<S: Stage> {
+pub struct Attention<S: BuildStage> {
     /// Query heads.
     pub heads: usize,
     /// Heads of keys and values.
@@ -44,9 +43,9 @@ pub type AttentionSpec = Attention<Described>;
 const QKV: GgufTensors =
     GgufTensors { whole: "attn_qkv", parts: &["attn_q", "attn_k", "attn_v"], rotated: None, stacked: None };
 
-impl<S: Stage> Attention<S> {
+impl<S: BuildStage> Attention<S> {
     /// The same block of another stage.
-    pub fn map<'a, T: Stage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Attention<T>, M::Error> {
+    pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Attention<T>, M::Error> {
         let qkv = LinearRole {
             site: Site::Qkv,
             activation: ActivationFunction::None,

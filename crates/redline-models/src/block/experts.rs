@@ -5,14 +5,14 @@ use redline_kernels::op::linear::{can_group, grouped_scratch_words};
 
 use super::linear::LinearSpec;
 use super::mlp::{GgufMlp, Mlp};
-use super::{Described, LinearRole, Loaded, Map, Stage};
+use super::{BuildStage, Described, LinearRole, Loaded, Map};
 use crate::activation::ActivationName as Name;
 use crate::plan::Site;
 use crate::step::{Act, MOST_ROWS, Step, padded};
 
 /// The weighted sum of some experts, of which a router chooses the `top_k` best for every row.
 #[derive(Debug)]
-pub struct Experts<S: Stage> {
+pub struct Experts<S: BuildStage> {
     /// One output for each expert, whose softmax is the experts' weights: `[experts, hidden]`.
     pub router: S::Linear,
     /// The experts.
@@ -32,7 +32,7 @@ pub type ExpertsSpec = Experts<Described>;
 
 /// An expert that every row goes to.
 #[derive(Debug)]
-pub struct SharedExpert<S: Stage> {
+pub struct SharedExpert<S: BuildStage> {
     /// One output, whose sigmoid is the expert's weight: `[1, hidden]`.
     pub gate: S::Linear,
     /// The expert.
@@ -47,9 +47,9 @@ const EXPERT: GgufMlp = GgufMlp::new("ffn_up_exps", &["ffn_gate_exps", "ffn_up_e
 const SHARED_GATE: LinearRole = LinearRole::plain(Site::Router, "ffn_gate_inp_shexp");
 const SHARED: GgufMlp = GgufMlp::new("ffn_up_shexp", &["ffn_gate_shexp", "ffn_up_shexp"], "ffn_down_shexp");
 
-impl<S: Stage> Experts<S> {
+impl<S: BuildStage> Experts<S> {
     /// The same block of another stage.
-    pub fn map<'a, T: Stage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Experts<T>, M::Error> {
+    pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Experts<T>, M::Error> {
         let router = to.linear(&self.router, ROUTER)?;
         let count = self.experts.len();
         let each = self.experts.iter().enumerate();

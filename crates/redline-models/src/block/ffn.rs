@@ -2,13 +2,13 @@
 
 use super::experts::Experts;
 use super::mlp::{DENSE, Mlp};
-use super::{Described, Loaded, Map, Stage};
+use super::{BuildStage, Described, Loaded, Map};
 use crate::activation::ActivationName;
 use crate::step::{Act, Step};
 
 /// The feed-forward part of a layer.
 #[derive(Debug)]
-pub enum Ffn<S: Stage> {
+pub enum Ffn<S: BuildStage> {
     /// The same for every row.
     Dense(Mlp<S>),
     /// A mixture of experts.
@@ -18,9 +18,9 @@ pub enum Ffn<S: Stage> {
 /// A feed-forward part as an architecture describes it.
 pub type FfnSpec = Ffn<Described>;
 
-impl<S: Stage> Ffn<S> {
+impl<S: BuildStage> Ffn<S> {
     /// The same block of another stage.
-    pub fn map<'a, T: Stage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Ffn<T>, M::Error> {
+    pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Ffn<T>, M::Error> {
         Ok(match self {
             Self::Dense(mlp) => Ffn::Dense(mlp.map(&DENSE, to)?),
             Self::Experts(experts) => Ffn::Experts(Box::new(experts.map(to)?)),

@@ -5,14 +5,14 @@ use super::ffn::Ffn;
 use super::mixer::Mixer;
 use super::mlp::Mlp;
 use super::norm::NormSpec;
-use super::{Described, Element, Loaded, Map, Stage, elements};
+use super::{BlockElement, BuildStage, Described, Loaded, Map, elements};
 use crate::activation::ActivationName as Name;
 use crate::plan::Site;
 use crate::step::{Act, Step};
 
 /// One layer: `x + residual_scale * mixer(x)`, then `x + residual_scale * mlp(x)`, each between its norms.
 #[derive(Debug)]
-pub struct Layer<S: Stage> {
+pub struct Layer<S: BuildStage> {
     /// The part in which a row reads earlier rows.
     pub mixer: Mixer<S>,
     /// Its norms.
@@ -30,7 +30,7 @@ pub type LayerSpec = Layer<Described>;
 
 /// The norms of a mixer or of a feed-forward part f: `sum(x + after(f(before(x))))`.
 #[derive(Debug)]
-pub struct Norms<S: Stage> {
+pub struct Norms<S: BuildStage> {
     /// Of the input.
     pub before: Option<S::Norm>,
     /// Of the output, before it is added to the residual stream.
@@ -42,7 +42,7 @@ pub struct Norms<S: Stage> {
 /// Norms as an architecture describes them.
 pub type NormsSpec = Norms<Described>;
 
-impl<S: Stage> Default for Norms<S> {
+impl<S: BuildStage> Default for Norms<S> {
     fn default() -> Self {
         Self { before: None, after: None, sum: None }
     }
@@ -70,7 +70,7 @@ const MLP: Around = Around {
     sum: (Name::Residual, "layer_output_norm"),
 };
 
-impl<S: Stage> Norms<S> {
+impl<S: BuildStage> Norms<S> {
     /// A norm of the input only.
     pub fn before(norm: S::Norm) -> Self {
         Self { before: Some(norm), ..Self::default() }
@@ -82,7 +82,7 @@ impl<S: Stage> Norms<S> {
     }
 
     /// The norms and the block between them at another stage.
-    fn map<'a, T: Stage, M: Map<'a, S, T>, B>(
+    fn map<'a, T: BuildStage, M: Map<'a, S, T>, B>(
         &'a self,
         around: &Around,
         to: &mut M,
@@ -98,9 +98,9 @@ impl<S: Stage> Norms<S> {
     }
 }
 
-impl<S: Stage> Layer<S> {
+impl<S: BuildStage> Layer<S> {
     /// The same layer of another stage.
-    pub fn map<'a, T: Stage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Layer<T>, M::Error> {
+    pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Layer<T>, M::Error> {
         let (mixer, mixer_norms) = self.mixer_norms.map(&MIXER, to, |to| self.mixer.map(to))?;
         let (mlp, mlp_norms) = self.mlp_norms.map(&MLP, to, |to| self.mlp.map(to))?;
         Ok(Layer { mixer, mixer_norms, mlp, mlp_norms, residual_scale: self.residual_scale })
@@ -109,9 +109,14 @@ impl<S: Stage> Layer<S> {
     /// The linear layers with their sites, in the order of the forward pass. Those of all experts have the same sites.
     pub fn linears(&self) -> impl Iterator<Item = (Site, &S::Linear)> {
         elements(self).into_iter().filter_map(|element| match element {
-            Element::Linear(linear, role) => Some((role.site, linear)),
+            BlockElement::Linear(linear, role) => Some((role.site, linear)),
             _ => None,
         })
+    }
+
+    /// The first linear layer at a site, which may be that of an expert; `None` if the layer has none there.
+    pub fn first(&self, site: Site) -> Option<&S::Linear> {
+        self.linears().find(|(of, _)| *of == site).map(|(_, linear)| linear)
     }
 
     /// The linear layers that adapters can change: those of every row.
@@ -133,7 +138,7 @@ impl<S: Stage> Layer<S> {
     /// The norms, those of heads included.
     pub fn norms(&self) -> impl Iterator<Item = &S::Norm> {
         elements(self).into_iter().filter_map(|element| match element {
-            Element::Norm(norm, _) => Some(norm),
+            BlockElement::Norm(norm, _) => Some(norm),
             _ => None,
         })
     }

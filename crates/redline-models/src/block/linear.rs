@@ -3,8 +3,8 @@
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::{Buffer, Matrix};
 
+use super::tensor::{Role, Slice, StoredAs, StoredSpec, TensorSpec};
 use crate::plan::Site;
-use crate::spec::{Role, Slice, StoredAs, StoredSpec, TensorSpec};
 
 /// How a linear layer's weight is oriented in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,37 +1,31 @@
 //! The part of a layer in which a row reads earlier rows: a list of kinds.
 
-use redline_kernels::op::kv::{KvFormat, KvShape};
+use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 
 use super::attention::Attention;
-use super::{Described, Loaded, Map, Stage};
+use super::short_conv::ShortConv;
+use super::{BuildStage, Described, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName;
 use crate::step::{Act, Step};
 
 /// The part of a layer in which a row reads earlier rows.
 #[derive(Debug)]
-pub enum Mixer<S: Stage> {
+pub enum Mixer<S: BuildStage> {
     /// Attention.
     Attention(Attention<S>),
+    /// A short convolution.
+    ShortConv(ShortConv<S>),
 }
 
 /// A mixer as an architecture describes it.
 pub type MixerSpec = Mixer<Described>;
 
-/// Operations of a mixer: multiplications with an addition each.
-#[derive(Clone, Copy, Debug)]
-pub struct MixerOperations {
-    /// Of the linear layers that run for every row, because later rows need what they return. The others run only for the rows that
-    /// later layers need.
-    pub of_every_row: usize,
-    /// For each pair of a row and a key that it sees.
-    pub per_key: usize,
-}
-
-impl<S: Stage> Mixer<S> {
+impl<S: BuildStage> Mixer<S> {
     /// The same block of another stage.
-    pub fn map<'a, T: Stage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Mixer<T>, M::Error> {
+    pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Mixer<T>, M::Error> {
         Ok(match self {
             Self::Attention(attention) => Mixer::Attention(attention.map(to)?),
+            Self::ShortConv(conv) => Mixer::ShortConv(conv.map(to)?),
         })
     }
 
@@ -39,6 +33,7 @@ impl<S: Stage> Mixer<S> {
     pub fn attention(&self) -> Option<&Attention<S>> {
         match self {
             Self::Attention(attention) => Some(attention),
+            Self::ShortConv(_) => None,
         }
     }
 
@@ -46,6 +41,7 @@ impl<S: Stage> Mixer<S> {
     pub fn attention_mut(&mut self) -> Option<&mut Attention<S>> {
         match self {
             Self::Attention(attention) => Some(attention),
+            Self::ShortConv(_) => None,
         }
     }
 }
@@ -55,6 +51,7 @@ impl Mixer<Described> {
     pub fn activations(&self) -> Vec<(ActivationName, usize)> {
         match self {
             Self::Attention(attention) => attention.activations(),
+            Self::ShortConv(conv) => conv.activations(),
         }
     }
 
@@ -62,6 +59,7 @@ impl Mixer<Described> {
     pub fn values_per_row(&self) -> usize {
         match self {
             Self::Attention(attention) => attention.values_per_row(),
+            Self::ShortConv(conv) => conv.values_per_row(),
         }
     }
 
@@ -69,13 +67,22 @@ impl Mixer<Described> {
     pub fn operations(&self) -> MixerOperations {
         match self {
             Self::Attention(attention) => attention.operations(),
+            Self::ShortConv(conv) => conv.operations(),
         }
     }
 
-    /// The shape of the keys and values that sequences keep; `None` if it has none.
-    pub fn keys(&self, format: KvFormat) -> Option<KvShape> {
-        let &Attention { kv_heads, head_dim, .. } = self.attention()?;
-        Some(KvShape { format, kv_heads, head_dim })
+    /// Adds what sequences keep to the shape of their pages. Returns its index among those of its kind.
+    pub(crate) fn add_to(&self, page: &mut PageShape, format: KvFormat) -> usize {
+        match self {
+            &Self::Attention(Attention { kv_heads, head_dim, .. }) => {
+                page.keys.push(KvShape { format, kv_heads, head_dim });
+                page.keys.len() - 1
+            }
+            Self::ShortConv(conv) => {
+                page.inputs.push(conv.inputs());
+                page.inputs.len() - 1
+            }
+        }
     }
 }
 
@@ -84,6 +91,7 @@ impl Mixer<Loaded> {
     pub fn begin(&self, x: Act, s: &mut Step<'_>) -> Act {
         match self {
             Self::Attention(attention) => attention.store(x, s),
+            Self::ShortConv(conv) => conv.convolve(x, s),
         }
     }
 
@@ -91,6 +99,7 @@ impl Mixer<Loaded> {
     pub fn finish(&self, begun: Act, s: &mut Step<'_>) -> Act {
         match self {
             Self::Attention(attention) => attention.attend(begun, s),
+            Self::ShortConv(conv) => conv.project(begun, s),
         }
     }
 }

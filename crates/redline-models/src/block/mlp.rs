@@ -2,14 +2,14 @@
 
 use redline_kernels::op::activation::{ActivationFunction, Gating};
 
-use super::{Described, GgufTensors, LinearRole, Loaded, Map, Stage};
+use super::{BuildStage, Described, GgufTensors, LinearRole, Loaded, Map};
 use crate::activation::ActivationName as Name;
 use crate::plan::Site;
 use crate::step::{Act, ExpertRows, InputsOf, Step, padded};
 
 /// `down(f(up(x)))`, or with a gate such as `down(f(gate(x)) * up(x))` (Shazeer 2020).
 #[derive(Debug)]
-pub struct Mlp<S: Stage> {
+pub struct Mlp<S: BuildStage> {
     /// f of the first form.
     pub activation: ActivationFunction,
     /// What becomes of gate and up, if there is a gate.
@@ -45,9 +45,9 @@ impl GgufMlp {
     }
 }
 
-impl<S: Stage> Mlp<S> {
+impl<S: BuildStage> Mlp<S> {
     /// The same block of another stage.
-    pub(super) fn map<'a, T: Stage, M: Map<'a, S, T>>(
+    pub(super) fn map<'a, T: BuildStage, M: Map<'a, S, T>>(
         &'a self,
         gguf: &GgufMlp,
         to: &mut M,

@@ -1,7 +1,8 @@
 //! The building blocks of models. A block's file holds all that is to be known of it: what it is made of, its tensors' names in GGUF
 //! files, its activations, its memory, its operations, and its forward pass, which reads as the paper.
 //!
-//! A block has two [`Stage`]s. An architecture writes it [`Described`], with names and shapes; it runs when it is [`Loaded`], with weights.
+//! A block has two [`BuildStage`]s. An architecture writes it [`Described`], with names and shapes; it runs when it is [`Loaded`], with
+//! weights.
 //! A block's `map` goes over its elements, in the order of the forward pass, and makes the same block of another stage. Loading, checking,
 //! converting and adapting to a GGUF file are such maps; [`elements`] lists what they go over.
 
@@ -17,6 +18,8 @@ pub mod mlp;
 pub mod norm;
 pub mod pooled;
 pub mod rotation;
+pub mod short_conv;
+pub mod tensor;
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -26,14 +29,14 @@ use redline_kernels::op::activation::ActivationFunction;
 
 use crate::activation::ActivationName;
 use crate::plan::Site;
-use crate::spec::TensorSpec;
 use layer::Layer;
 use linear::{Linear, LinearSpec};
 use mlp::Mlp;
 use norm::{Norm, NormSpec};
+use tensor::TensorSpec;
 
 /// What stands for the elements of a block.
-pub trait Stage: Sized {
+pub trait BuildStage: Sized {
     /// A linear layer.
     type Linear: Debug;
     /// A normalisation.
@@ -51,7 +54,7 @@ pub trait Stage: Sized {
 #[derive(Clone, Copy, Debug)]
 pub enum Described {}
 
-impl Stage for Described {
+impl BuildStage for Described {
     type Linear = LinearSpec;
     type Norm = NormSpec;
     type Values = TensorSpec;
@@ -61,7 +64,7 @@ impl Stage for Described {
 #[derive(Debug)]
 pub enum Loaded {}
 
-impl Stage for Loaded {
+impl BuildStage for Loaded {
     type Linear = Linear;
     type Norm = Norm;
     type Values = Buffer<f32>;
@@ -75,14 +78,14 @@ impl Stage for Loaded {
 #[derive(Debug)]
 pub enum Nothing {}
 
-impl Stage for Nothing {
+impl BuildStage for Nothing {
     type Linear = ();
     type Norm = ();
     type Values = ();
 }
 
 /// Makes the elements of a block of stage `T` from those of stage `S`.
-pub trait Map<'a, S: Stage, T: Stage> {
+pub trait Map<'a, S: BuildStage, T: BuildStage> {
     /// Why an element cannot be made.
     type Error;
 
@@ -131,9 +134,19 @@ pub struct GgufTensors {
     pub stacked: Option<(usize, usize)>,
 }
 
+/// Operations of a mixer: multiplications with an addition each.
+#[derive(Clone, Copy, Debug)]
+pub struct MixerOperations {
+    /// Of the linear layers that run for every row, because later rows need what they return. The others run only for the rows that
+    /// later layers need.
+    pub of_every_row: usize,
+    /// For each pair of a row and a key that it sees.
+    pub per_key: usize,
+}
+
 /// An element of a block.
 #[derive(Debug)]
-pub enum Element<'a, S: Stage> {
+pub enum BlockElement<'a, S: BuildStage> {
     /// A linear layer.
     Linear(&'a S::Linear, LinearRole),
     /// A normalisation, and its name in GGUF files.
@@ -143,30 +156,30 @@ pub enum Element<'a, S: Stage> {
 }
 
 /// The elements of a layer, in the order of the forward pass.
-pub fn elements<S: Stage>(layer: &Layer<S>) -> Vec<Element<'_, S>> {
+pub fn elements<S: BuildStage>(layer: &Layer<S>) -> Vec<BlockElement<'_, S>> {
     let mut all = Elements(Vec::new());
     let Ok(_) = layer.map(&mut all);
     all.0
 }
 
 /// Records elements.
-struct Elements<'a, S: Stage>(Vec<Element<'a, S>>);
+struct Elements<'a, S: BuildStage>(Vec<BlockElement<'a, S>>);
 
-impl<'a, S: Stage> Map<'a, S, Nothing> for Elements<'a, S> {
+impl<'a, S: BuildStage> Map<'a, S, Nothing> for Elements<'a, S> {
     type Error = Infallible;
 
     fn linear(&mut self, linear: &'a S::Linear, role: LinearRole) -> Result<(), Infallible> {
-        self.0.push(Element::Linear(linear, role));
+        self.0.push(BlockElement::Linear(linear, role));
         Ok(())
     }
 
     fn norm(&mut self, norm: &'a S::Norm, _: ActivationName, gguf: &'static str) -> Result<(), Infallible> {
-        self.0.push(Element::Norm(norm, gguf));
+        self.0.push(BlockElement::Norm(norm, gguf));
         Ok(())
     }
 
     fn values(&mut self, values: &'a S::Values, gguf: &'static str) -> Result<(), Infallible> {
-        self.0.push(Element::Values(values, gguf));
+        self.0.push(BlockElement::Values(values, gguf));
         Ok(())
     }
 }

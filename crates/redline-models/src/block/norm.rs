@@ -3,8 +3,8 @@
 use redline_kernels::op::norm::{layer_norm, layer_norm_in_place, rms_norm, rms_norm_heads};
 use redline_kernels::{Buffer, Exec, Rows, RowsMut};
 
+use super::tensor::{Role, TensorSpec};
 use crate::activation::ActivationName;
-use crate::spec::{Role, TensorSpec};
 
 /// The kind of a normalisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

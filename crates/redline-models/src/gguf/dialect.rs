@@ -14,6 +14,8 @@ pub struct GgufDialect {
     pub pairs_rows: bool,
     /// The name of the norm before the feed-forward part.
     pub mlp_norm: &'static str,
+    /// The name of the norm after the last layer.
+    pub final_norm: &'static str,
     /// Adds the keys of `config.json` that say the same as the metadata, but for those that every architecture has.
     pub(crate) config: fn(&mut Keys<'_>) -> Result<(), ModelError>,
 }
@@ -24,7 +26,14 @@ impl GgufDialect {
         architecture: &'static str,
         config: fn(&mut Keys<'_>) -> Result<(), ModelError>,
     ) -> Self {
-        Self { architecture, tokenizer: None, pairs_rows: false, mlp_norm: "ffn_norm", config }
+        Self {
+            architecture,
+            tokenizer: None,
+            pairs_rows: false,
+            mlp_norm: "ffn_norm",
+            final_norm: "output_norm",
+            config,
+        }
     }
 }
 

@@ -75,6 +75,18 @@ impl<'a> Keys<'a> {
         Ok(self.metadata().opt_u32(&key)?)
     }
 
+    /// A count of each layer: a list, or one number for all.
+    pub(crate) fn counts(&self, name: &str) -> Result<Vec<u32>, ModelError> {
+        let (key, layers) = (self.key(name), self.layers()?);
+        match self.metadata().get(&key) {
+            Some(GgufValue::Array(list)) if list.len() != layers => {
+                Err(self.refuse(name, format!("a number for each of {layers} layers")))
+            }
+            Some(GgufValue::Array(_)) => Ok(self.metadata().u32s(&key)?),
+            _ => Ok(vec![self.count(name)?; layers]),
+        }
+    }
+
     /// A boolean, if it is given.
     pub(crate) fn opt_bool(&self, name: &str) -> Result<Option<bool>, ModelError> {
         let key = self.key(name);

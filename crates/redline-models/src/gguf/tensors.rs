@@ -11,7 +11,7 @@ use super::dialect::GgufDialect;
 use super::keys::{CLASSES, CLASSIFIER, EMBEDDING, HEAD, TYPES};
 use super::rotary::{FACTORS, LONG_FACTORS, SHORT_FACTORS};
 use crate::ModelError;
-use crate::block::{self, Element, elements};
+use crate::block::{self, BlockElement, elements};
 use crate::place::Place;
 use crate::quantised::QuantisedTensors;
 use crate::spec::{
@@ -42,8 +42,9 @@ impl<'a> GgufTensors<'a> {
             let tensor = found.tensor(&expected.name)?;
             let needed = found.places.get(&expected.name).map(Place::file_shape);
             let needed = needed.unwrap_or(expected.shape);
-            // A matrix of one row is a vector there.
-            let fits = tensor.shape == needed || needed[0] == 1 && tensor.shape == needed[1..];
+            // Dimensions of one may be left out there.
+            let wide = |shape: &[usize]| shape.iter().copied().filter(|size| *size != 1).collect::<Vec<_>>();
+            let fits = wide(&tensor.shape) == wide(&needed);
             if !fits {
                 let GgufTensor { name, shape, .. } = tensor;
                 let fact = format!("`{name}` has the shape {shape:?}, but {needed:?} is needed");
@@ -152,7 +153,7 @@ fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
         places.add_layer(i, layer, dialect);
     }
     if let Some(norm) = &spec.final_norm {
-        places.add_norm(norm, "output_norm");
+        places.add_norm(norm, dialect.final_norm);
     }
     if let Some(head) = spec.head_linear() {
         places.add(head.parts[0].weight(), HEAD.to_owned());
@@ -197,7 +198,7 @@ impl Places {
         let block = |name: &str| format!("blk.{i}.{name}");
         for element in elements(layer) {
             match element {
-                Element::Linear(linear, role) => {
+                BlockElement::Linear(linear, role) => {
                     let block::GgufTensors { whole, parts, rotated, stacked } = role.gguf;
                     let names = if linear.parts.len() == 1 { &[whole] } else { parts };
                     let pairs = rotated.filter(|_| dialect.pairs_rows && linear.parts.len() > 1);
@@ -212,9 +213,9 @@ impl Places {
                         self.0.insert(part.bias_name(), place("bias"));
                     }
                 }
-                Element::Norm(norm, "ffn_norm") => self.add_norm(norm, &block(dialect.mlp_norm)),
-                Element::Norm(norm, name) => self.add_norm(norm, &block(name)),
-                Element::Values(values, name) => self.add(values.name.clone(), block(name)),
+                BlockElement::Norm(norm, "ffn_norm") => self.add_norm(norm, &block(dialect.mlp_norm)),
+                BlockElement::Norm(norm, name) => self.add_norm(norm, &block(name)),
+                BlockElement::Values(values, name) => self.add(values.name.clone(), block(name)),
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::model::{Facts, Model};
 use crate::packing::STRIP;
 use crate::spec::{
     ClassifierSpec, DecoderSpec, HeadLayerSpec, LinearSpec, NormKind, NormSpec, Objective, PartSpec,
-    PositionSpec, PositionTableSpec, TensorSpec,
+    PositionSpec, PositionTableSpec, Role, TensorSpec,
 };
 use crate::step::padded;
 use crate::tensors::{Source, outlier_count};
@@ -213,9 +213,9 @@ fn model(
         format: formats.common(),
         formats: formats.to_string(),
     };
-    let keys = spec.keys(KvFormat::F32).1;
+    let parts = spec.pages(KvFormat::F32).1;
     let (spec, decoder, head) = (Arc::new(spec), Arc::new(decoder), head.map(Arc::new));
-    Model { facts, spec, decoder, head, classifier: classifier.map(Arc::new), rotations, keys, footprint }
+    Model { facts, spec, decoder, head, classifier: classifier.map(Arc::new), rotations, parts, footprint }
 }
 
 /// Everything that has weights.
@@ -377,6 +377,15 @@ impl<'a, B: Blocks> Map<'a, Described, Loaded> for &Builder<'_, B> {
     }
 
     fn values(&mut self, spec: &'a TensorSpec, _: &'static str) -> Result<Buffer<f32>, ModelError> {
-        self.vector(&spec.name, spec.shape.iter().product())
+        let values = self.vector(&spec.name, spec.shape.iter().product())?;
+        if spec.role != Role::Taps {
+            return Ok(values);
+        }
+        let mut turned = Buffer::zeroed(values.len())?;
+        let (channels, taps) = (spec.shape[0], values.len() / spec.shape[0].max(1));
+        for (i, value) in values.iter().enumerate() {
+            turned[i % taps * channels + i / taps] = *value;
+        }
+        Ok(turned)
     }
 }

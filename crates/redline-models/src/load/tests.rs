@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redline_kernels::op::kv::{AttentionMask, KvFormat, PAGE_TOKENS, page_bytes};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Matrix, Simd, Team};
 use redline_weights::ConfigFile;
 
@@ -90,7 +90,7 @@ fn build(exec: Exec<'_>, spec: DecoderSpec, format: Format) -> Model {
 /// Bits of the logits of every token, run in pieces of `piece` tokens.
 fn logits(exec: Exec<'_>, mut model: Model, format: KvFormat, piece: usize) -> Vec<u32> {
     model.reserve_positions(512).unwrap();
-    let mut kv = KvCache::new(&model.kv_shapes(format), usize::MAX);
+    let mut kv = KvCache::new(&model.page_shape(format), usize::MAX);
     let mut arena = Arena::new(model.arena_size(piece, piece)).unwrap();
     let sequence = kv.create();
     let tokens: Vec<u32> = (0..150).map(|i| i * 7 % 40).collect();
@@ -151,10 +151,10 @@ fn layers_may_have_different_numbers_of_kv_heads() {
 fn every_layer_has_its_own_share_of_a_page() {
     let team = Team::new(1).unwrap();
     let exec = Exec { simd: Simd::best(), team: &team };
-    let shapes = build(exec, llama(&[4, 1, 2]), Format::F32).kv_shapes(KvFormat::F32);
-    assert_eq!(shapes.iter().map(|shape| shape.kv_heads).collect::<Vec<_>>(), [4, 1, 2]);
+    let page = build(exec, llama(&[4, 1, 2]), Format::F32).page_shape(KvFormat::F32);
+    assert_eq!(page.keys.iter().map(|shape| shape.kv_heads).collect::<Vec<_>>(), [4, 1, 2]);
     // Keys of 8 dimensions, and values padded to 16.
-    assert_eq!(page_bytes(&shapes), (4 + 1 + 2) * PAGE_TOKENS * (8 + 16) * 4);
+    assert_eq!(page.bytes(), (4 + 1 + 2) * PAGE_TOKENS * (8 + 16) * 4);
 }
 
 #[test]

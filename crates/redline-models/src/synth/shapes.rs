@@ -46,6 +46,38 @@ macro_rules! gpt_oss {
     };
 }
 
+/// The configuration of a model of LFM2.
+macro_rules! lfm2 {
+    ($hidden:literal, $inner:literal, $heads:literal) => {
+        concat!(
+            r#""architectures": ["Lfm2ForCausalLM"],
+  "model_type": "lfm2",
+  "vocab_size": 65536,
+  "max_position_embeddings": 128000,
+  "hidden_size": "#,
+            $hidden,
+            r#",
+  "block_ff_dim": "#,
+            $inner,
+            r#",
+  "block_auto_adjust_ff_dim": true,
+  "block_ffn_dim_multiplier": 1.0,
+  "block_multiple_of": 256,
+  "num_hidden_layers": 16,
+  "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+  "num_attention_heads": "#,
+            $heads,
+            r#",
+  "num_key_value_heads": 8,
+  "conv_L_cache": 3,
+  "conv_bias": false,
+  "norm_eps": 1e-05,
+  "rope_theta": 1000000.0,
+  "tie_embedding": true"#
+        )
+    };
+}
+
 /// A model's shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -601,6 +633,8 @@ pub const SHAPES: &[Shape] = &[
     },
     Shape { name: "gpt-oss-20b", vocab: 201088, eos: 1, format: Format::Bf16, config: gpt_oss!(24) },
     Shape { name: "gpt-oss-6b", vocab: 201088, eos: 1, format: Format::Bf16, config: gpt_oss!(6) },
+    Shape { name: "lfm2-350m", vocab: 65536, eos: 7, format: Format::Bf16, config: lfm2!(1024, 6656, 16) },
+    Shape { name: "lfm2-1.2b", vocab: 65536, eos: 7, format: Format::Bf16, config: lfm2!(2048, 12288, 32) },
     Shape {
         name: "bge-small",
         vocab: 30522,

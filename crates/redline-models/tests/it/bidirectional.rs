@@ -61,7 +61,10 @@ fn dream_is_qwen2_with_a_head_of_its_own_that_attends_both_ways() {
     let qwen = with(self::dream(), "architectures", json!(["Qwen2ForCausalLM"]));
     let qwen = spec(&with(qwen, "auto_map", Value::Null)).unwrap();
     assert_eq!(tensors(&dream), tensors(&qwen));
-    assert_eq!((dream.objective, qwen.objective), (Objective::Masked { shifted: true }, Objective::Next));
+    assert_eq!(
+        (dream.objective, qwen.objective),
+        (Objective { shift: 1, ..Objective::MASKED }, Objective::NEXT)
+    );
     let names = tensors(&dream);
     for expect in [
         "model.embed_tokens.weight [50, 24]",
@@ -98,7 +101,7 @@ fn llada_has_the_names_of_its_checkpoints() {
     expect.push("model.transformer.ln_f.weight [24]".into());
     expect.push("model.transformer.ff_out.weight [56, 24]".into());
     assert_eq!(tensors(&spec), expect);
-    assert_eq!(spec.objective, Objective::Masked { shifted: false });
+    assert_eq!(spec.objective, Objective::MASKED);
     assert!(!spec.tied && spec.context == 64 && spec.vocab == 56);
     let [rotation] = spec.rotations() else { panic!("no rotation, or several") };
     let frequencies = &rotation.inverse_frequencies;

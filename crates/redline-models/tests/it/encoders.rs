@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
-use redline_models::spec::{Objective, Role, TensorSpec};
+use redline_models::spec::{Mask, Objective, Role, TensorSpec};
 use redline_models::{ConvertOptions, LoadOptions, Loader, ModelFiles, arch, convert, sentence};
 use redline_weights::ConfigFile;
 use serde_json::{Map, Value, json};
@@ -61,7 +61,8 @@ fn states_match_the_reference() {
         for (format, most) in EXACT_AND_ROUNDED {
             let mut bench = Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), 2);
             let causal = dir.display().to_string().contains("-class-");
-            assert_eq!(bench.model.facts().objective, Objective::Encode { causal });
+            let mask = if causal { Mask::Causal } else { Mask::Bidirectional };
+            assert_eq!(bench.model.facts().objective, Objective { mask, ..Objective::STATES });
             let (_, texts) = reference(&dir, bench.model.facts().hidden);
             let mut found = (Vec::new(), Vec::new());
             for text in &texts {
@@ -222,7 +223,7 @@ fn a_classifier_takes_the_place_of_the_head_of_a_decoder() {
             .collect();
         assert_eq!(spec.tensors(), expected, "{name}");
         assert_eq!(spec.names(|_| true).full("score.weight"), "score.weight");
-        assert_eq!(spec.objective, Objective::Encode { causal: true }, "{name}");
+        assert_eq!(spec.objective, Objective { mask: Mask::Causal, ..Objective::STATES }, "{name}");
         assert_eq!(spec.classifier.unwrap().padding, Some(3), "{name}");
     }
 }
@@ -297,7 +298,7 @@ fn a_checkpoint_that_fills_masks_is_the_encoder_without_its_head() {
         let (_, texts) = reference(&golden, open(&golden, None).facts().hidden);
         let states = |dir: &Path| {
             let mut bench = Bench::new(open(dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
-            assert_eq!(bench.model.facts().objective, Objective::Encode { causal: false });
+            assert_eq!(bench.model.facts().objective, Objective::STATES);
             let sequence = bench.sequence();
             bits(&bench.states(&[(sequence, &texts[0].ids, texts[0].second)], None))
         };
@@ -311,7 +312,7 @@ fn a_checkpoint_that_fills_masks_is_the_encoder_without_its_head() {
 #[test]
 fn layers_of_an_encoder_share_the_place_of_their_keys() {
     let model = open(&golden_root().join("encoders/modernbert-a"), None);
-    assert_eq!((model.layers(), model.kv_shapes(KvFormat::F32).len()), (4, 1));
+    assert_eq!((model.layers(), model.page_shape(KvFormat::F32).keys.len()), (4, 1));
     // Nothing is kept for logits over a vocabulary.
     let [one, two] = [1, 2].map(|outputs| model.arena_size(1, outputs).values);
     assert_eq!(two - one, 3 * 48);

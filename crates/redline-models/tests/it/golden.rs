@@ -46,7 +46,7 @@ fn bf16_logits_stay_close_to_the_reference() {
         let want = reference(&dir);
         for &kv in KvFormat::ALL {
             let model = open(&dir, Some(Format::Bf16));
-            if model.kv_shapes(kv).iter().any(|shape| !kv.holds(shape.head_dim)) {
+            if model.page_shape(kv).keys.iter().any(|shape| !kv.holds(shape.head_dim)) {
                 continue;
             }
             let mut bench = Bench::new(model, kv, Simd::best(), 2);
@@ -169,7 +169,7 @@ fn bytes(spec: &DecoderSpec) -> std::ops::RangeInclusive<u64> {
     let matrices: usize = linears.iter().map(|linear| matrix(linear.outputs(), linear.inputs)).sum();
     let tensors = spec.tensors();
     let vectors = tensors.iter().filter(|tensor| tensor.role != Role::Weight);
-    let vectors: usize = vectors.map(|tensor| 4 * tensor.shape[0]).sum();
+    let vectors: usize = vectors.map(|tensor| 4 * tensor.shape.iter().product::<usize>()).sum();
     let padding = 60 * linears.iter().filter(|linear| linear.has_bias()).count();
     (matrices + vectors) as u64..=(matrices + vectors + padding) as u64
 }

@@ -13,6 +13,7 @@ mod golden;
 mod gpt_oss;
 mod interrupted;
 mod invariance;
+mod lfm2;
 mod lora;
 mod merge;
 mod packed_adapters;

@@ -141,7 +141,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(model: Model, kv_format: KvFormat, simd: Simd, threads: usize) -> Self {
-        let kv = KvCache::new(&model.kv_shapes(kv_format), usize::MAX);
+        let kv = KvCache::new(&model.page_shape(kv_format), usize::MAX);
         let arena = Arena::new(model.arena_size(300, 300)).unwrap();
         Self { model, kv, arena, team: Team::new(threads).unwrap(), simd }
     }
@@ -280,6 +280,11 @@ impl Bench {
     /// Records work from now on.
     pub(crate) fn set_stopwatch(&mut self, stopwatch: Arc<Stopwatch>) {
         self.team.set_stopwatch(stopwatch);
+    }
+
+    /// The largest number of tokens up to `most` after which a sequence can be continued.
+    pub(crate) fn continuable(&self, sequence: SeqId, most: usize) -> usize {
+        self.kv.continuable(sequence, most)
     }
 
     pub(crate) fn fork(&mut self, parent: SeqId, tokens: usize) -> SeqId {

@@ -89,10 +89,13 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
         for layer in 0..watched.model.layers() {
             let of_layer = match architecture {
                 "GPT2LMHeadModel" => 10,
+                // Two linear layers and a convolution instead of attention.
+                "Lfm2ForCausalLM" if layer != 1 => 10,
                 "Qwen3ForCausalLM"
                 | "Olmo2ForCausalLM"
                 | "Olmo3ForCausalLM"
                 | "Gemma2ForCausalLM"
+                | "Lfm2ForCausalLM"
                 | "Qwen3MoeForCausalLM" => 15,
                 "Gemma3ForCausalLM" => 17,
                 "Ministral3ForCausalLM" => 14,

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use redline_engine::{
     AdapterChoice, Cancel, DiffuseRequest, DiffuseTicket, DiffusionPass, Engine, EngineError, Event,
-    FinishReason, GenerateRequest, GenerateTicket, Objective, PositionLogprobs, Prompt, Queueing, Receipt,
+    FinishReason, GenerateRequest, GenerateTicket, PositionLogprobs, Prompt, Queueing, Receipt,
     ReportedPrompt, Sampling, TokenCounts,
 };
 use redline_wire::GenerationMeta;
@@ -26,11 +26,8 @@ pub enum GenerationMode {
 impl GenerationMode {
     /// The mode of a model.
     pub fn of(engine: &Engine) -> Self {
-        match engine.info().objective {
-            // The engine refuses the requests of an encoder, which generates nothing.
-            Objective::Next | Objective::Encode { .. } => Self::Autoregressive,
-            Objective::Masked { .. } => Self::Diffusion,
-        }
+        // The engine refuses the requests of an encoder, which generates nothing.
+        if engine.info().objective.fills_masks() { Self::Diffusion } else { Self::Autoregressive }
     }
 
     /// Its name.

@@ -519,15 +519,25 @@ impl<M: Machine> Core<M> {
             })
             .collect();
         let ran = self.run_guarded(rows, &outputs, digests, &mut |group, logits| {
+            let mut rows = BTreeMap::new();
             let mut first = 0;
-            for rows in groups[group].chunk_by(|a, b| a.task == b.task) {
-                let places: Vec<RowPlace> = rows.iter().map(|wanted| wanted.place).collect();
-                if let Some(running) = tasks.get_mut(&rows[0].task) {
-                    let logits = logits.some(first..first + rows.len());
-                    running.sampling(&clock, |task| task.read(&places, logits));
-                }
-                first += rows.len();
+            for of_task in groups[group].chunk_by(|a, b| a.task == b.task) {
+                rows.insert(of_task[0].task, (of_task, first..first + of_task.len()));
+                first += of_task.len();
             }
+            let places = |rows: &[Wanted]| rows.iter().map(|wanted| wanted.place).collect::<Vec<_>>();
+            let readers =
+                tasks.iter_mut().filter_map(|(task, running)| Some((running, rows.get(task)?.clone())));
+            // A task of canvases, or one alone, divides its own rows.
+            let (divided, others): (Vec<_>, Vec<_>) =
+                readers.partition(|(running, _)| rows.len() > 1 && !running.task.draws());
+            for (running, (rows, range)) in others {
+                running.sampling(&clock, |task| task.read(&places(rows), logits.some(range)));
+            }
+            let divided = divided.into_iter().map(|(running, rows)| (&mut running.task, rows));
+            logits.divide(divided, |_, logits, (task, (rows, range))| {
+                task.read(&places(rows), logits.some(range));
+            });
         });
         drop(outputs);
         (self.labels, self.tasks) = (labels, tasks);

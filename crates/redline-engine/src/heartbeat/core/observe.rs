@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use redline_kernels::op::kv::AttentionMask;
 use redline_models::adapter::Adapters;
 use redline_models::kv::SeqId;
-use redline_models::spec::Objective;
+use redline_models::spec::Output;
 use redline_system::memory::PeakMeter;
 
 use super::Core;
@@ -48,9 +48,9 @@ impl Core<ModelMachine> {
     ) -> Result<(), EngineError> {
         let objective = self.machine.model.facts().objective;
         let whole = !objective.is_causal();
-        let kind = match objective {
-            Objective::Encode { .. } => Head::States,
-            Objective::Next | Objective::Masked { .. } => Head::Vocabulary { normalise: false },
+        let kind = match objective.output {
+            Output::States => Head::States,
+            Output::Tokens => Head::Vocabulary { normalise: false },
         };
         let longest = steps.iter().map(Vec::len).max().unwrap_or(0);
         let positions = if whole { longest } else { steps.iter().map(Vec::len).sum() };

@@ -74,8 +74,12 @@ impl Task for BatchTask {
     }
 
     fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
-        for (r, place) in places.iter().enumerate() {
-            self.chosen[place.index as usize] = sampler::greedy(logits.row(r).logits);
+        let mut chosen = vec![None; places.len()];
+        logits.divide(chosen.iter_mut().enumerate(), |_, logits, (r, chosen)| {
+            *chosen = sampler::greedy(logits.row(r).logits);
+        });
+        for (place, chosen) in places.iter().zip(chosen) {
+            self.chosen[place.index as usize] = chosen;
         }
     }
 

@@ -4,6 +4,7 @@ mod branch;
 mod lockstep;
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 
 use redline_kernels::Simd;
 
@@ -83,7 +84,8 @@ impl Timing {
 pub(crate) struct GenerateTask {
     job: GenerateJob,
     simd: Simd,
-    sampler: Sampler,
+    /// One for each thread.
+    samplers: Vec<Mutex<Sampler>>,
     reply: Reply<GenerateOutcome, GeneratedPiece>,
     /// The continuations, in the order of their seeds; at least one.
     branches: Vec<Branch>,
@@ -116,7 +118,7 @@ impl GenerateTask {
             growing: job.continuations,
             job,
             simd,
-            sampler: Sampler::default(),
+            samplers: Vec::new(),
             reply,
             opened: false,
             prefilled: false,
@@ -254,19 +256,26 @@ impl Task for GenerateTask {
     }
 
     fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+        // The row from which each continuation chooses its next token.
+        let mut rows: Vec<Option<(usize, usize)>> = vec![None; self.branches.len()];
         for (r, place) in places.iter().enumerate() {
-            let row = logits.row(r);
             if let (Some(request), Some(&next)) =
                 (self.job.prompt_logprobs, self.job.prompt.get(place.position + 1))
             {
-                self.prompt.push(logprobs(&row, next, request.top));
+                self.prompt.push(logprobs(&logits.row(r), next, request.top));
                 continue;
             }
             let own = self.branch(place.index).map_or(0..self.branches.len(), |branch| branch..branch + 1);
-            for branch in &mut self.branches[own] {
-                branch.choose(&self.job, self.simd, &mut self.sampler, &row, place.position + 1);
-            }
+            rows[own].fill(Some((r, place.position + 1)));
         }
+        self.samplers.resize_with(self.samplers.len().max(logits.exec.team.size()), Mutex::default);
+        let (job, simd, samplers) = (&self.job, self.simd, &self.samplers);
+        let choosing = self.branches.iter_mut().zip(rows).filter_map(|(branch, row)| Some((branch, row?)));
+        let choosing: Vec<_> = choosing.collect();
+        logits.divide(choosing.into_iter(), |thread, logits, (branch, (row, position))| {
+            let mut sampler = samplers[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            branch.choose(job, simd, &mut sampler, &logits.row(row), position);
+        });
     }
 
     fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {

@@ -1,10 +1,12 @@
-//! Keys and values in pages of 64 tokens, laid out so that attention is the same tile as a linear layer.
+//! Keys and values in pages of 64 tokens, laid out so that attention is the same tile as a linear layer. Beside them, pages hold the last
+//! inputs of layers that are convolutions (`inputs`).
 //!
 //! Per page, layer and KV head: keys as strips of 16 tokens, then values as strips of 16 dimensions ([`KvFormat`] says how).
 //! Keys and values are always rounded to the cache's format before use, even within the pass that computed them, so a result
 //! never depends on what was cached.
 
 mod format;
+mod inputs;
 
 use std::ops::Range;
 
@@ -13,6 +15,7 @@ use redline_simd::{Isa, Kernel, LANES, Simd};
 use self::format::write_token;
 pub(crate) use self::format::{FormatVisitor, IntegerEncoding, MAX_SCALES, QueryScale};
 pub use self::format::{KvFormat, KvShape, MAX_HEAD_DIM};
+pub use self::inputs::InputShape;
 use crate::memory::{Buffer, OutOfMemory};
 use crate::{Exec, Rows};
 
@@ -20,16 +23,33 @@ use crate::{Exec, Rows};
 pub const PAGE_TOKENS: usize = 64;
 pub(crate) const PAGE_BLOCKS: usize = PAGE_TOKENS / LANES;
 
-/// Words of one page of layers of these shapes.
-fn page_words(layers: &[KvShape]) -> usize {
-    let mut words = layers.iter().map(|shape| shape.kv_heads.checked_mul(shape.head_words()));
-    let sum = words.try_fold(0usize, |sum, words| sum.checked_add(words?));
-    sum.expect("a page that memory can hold")
+/// What a page holds of every layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageShape {
+    /// Keys and values, layer by layer.
+    pub keys: Vec<KvShape>,
+    /// The last inputs of convolutions, layer by layer.
+    pub inputs: Vec<InputShape>,
 }
 
-/// Bytes of one page of layers of these shapes.
-pub fn page_bytes(layers: &[KvShape]) -> usize {
-    page_words(layers) * size_of::<u32>()
+impl PageShape {
+    fn words(&self) -> usize {
+        let keys = self.keys.iter().map(|shape| shape.kv_heads.checked_mul(shape.head_words()));
+        let mut words = keys.chain(self.inputs.iter().map(|shape| Some(shape.words())));
+        let sum = words.try_fold(0usize, |sum, words| sum.checked_add(words?));
+        sum.expect("a page that memory can hold")
+    }
+
+    /// Bytes of a page.
+    pub fn bytes(&self) -> usize {
+        self.words() * size_of::<u32>()
+    }
+}
+
+impl From<&[KvShape]> for PageShape {
+    fn from(keys: &[KvShape]) -> Self {
+        Self { keys: keys.to_vec(), inputs: Vec::new() }
+    }
 }
 
 /// A layer's part of every page.
@@ -55,6 +75,8 @@ struct Place {
 #[derive(Debug)]
 pub struct KvPages {
     layers: Vec<KvLayer>,
+    /// The shape of inputs of each layer that keeps some, and their first word in a page.
+    inputs: Vec<(InputShape, usize)>,
     page_words: usize,
     /// Maximum number of pages.
     limit: usize,
@@ -142,6 +164,21 @@ impl<'a> PassPages<'a> {
         });
     }
 
+    /// The address of the input of a layer at a position of a segment, `[channels]`. Threads may read and write different channels at
+    /// the same time.
+    pub(crate) fn input(&self, layer: usize, segment: &Segment<'_>, position: usize) -> *mut f32 {
+        let (shape, start) = self.pages.inputs[layer];
+        let place = self.pages.pages[segment.pages[position / PAGE_TOKENS] as usize];
+        let slab = self.pages.slabs[place.slab].as_mut_ptr_shared();
+        // SAFETY: the layer lies within the page, and the page within the slab.
+        unsafe { slab.add(place.start + start + shape.word(position)).cast() }
+    }
+
+    /// Whether the input at a position is kept if a pass stores the tokens before `end`.
+    pub(crate) fn keeps_input(&self, layer: usize, position: usize, end: usize) -> bool {
+        self.pages.inputs[layer].0.holds(position, end)
+    }
+
     /// The pages, to read those of `segments`.
     ///
     /// # Panics
@@ -168,28 +205,42 @@ impl<'a> PassPages<'a> {
 }
 
 impl KvPages {
-    /// Creates a cache without pages, for layers of these shapes. It never reserves memory for more than `limit` pages.
-    pub fn new(layers: &[KvShape], limit: usize) -> Self {
-        let mut start = 0;
-        for shape in layers {
-            let KvShape { format, head_dim, .. } = shape;
-            assert!(format.holds(*head_dim), "a head of {head_dim} values in {}", format.name());
-        }
-        let layout = layers.iter().map(|&shape| {
-            let layer = KvLayer { shape, start };
-            start += shape.kv_heads * shape.head_words();
-            layer
+    /// Creates a cache without pages of this shape. It never reserves memory for more than `limit` pages.
+    pub fn new(shape: &PageShape, limit: usize) -> Self {
+        // Panics if a sum in the layout below would overflow.
+        let page_words = shape.words();
+        let mut next = 0;
+        let mut take = |words: usize| {
+            next += words;
+            next - words
+        };
+        let keys = shape.keys.iter().map(|&shape| {
+            let KvShape { format, head_dim, kv_heads } = shape;
+            assert!(format.holds(head_dim), "a head of {head_dim} values in {}", format.name());
+            KvLayer { shape, start: take(kv_heads * shape.head_words()) }
+        });
+        let layers = keys.collect();
+        let inputs = shape.inputs.iter().map(|&shape| {
+            let InputShape { rows, slots, .. } = shape;
+            assert!(rows.max(1) <= slots && slots <= PAGE_TOKENS, "{slots} slots for {rows} inputs");
+            (shape, take(shape.words()))
         });
         Self {
-            // Panics if a sum in the layout below would overflow.
-            page_words: page_words(layers),
-            layers: layout.collect(),
+            page_words,
+            inputs: inputs.collect(),
+            layers,
             limit,
             slabs: Vec::new(),
             pages: Vec::new(),
             written_in: Vec::new(),
             checks: 0,
         }
+    }
+
+    /// The shape of the inputs of a layer, counted among those that keep some.
+    pub(crate) fn input_shape(&self, layer: usize) -> InputShape {
+        assert!(layer < self.inputs.len(), "inputs of layer {layer} of {}", self.inputs.len());
+        self.inputs[layer].0
     }
 
     /// The shape of a layer.
@@ -253,13 +304,15 @@ impl KvPages {
         &self.slabs[slab][start..][..self.page_words]
     }
 
-    /// Copies the keys and values of the first `tokens` tokens of page `from` to page `to`. Those of later tokens are undefined.
+    /// Copies what page `from` holds of its first `tokens` tokens to page `to`. What that holds of later tokens is undefined.
     pub fn copy(&mut self, from: u32, to: u32, tokens: usize) {
         let (from, to) = (self.pages[from as usize], self.pages[to as usize]);
         let ranges = self.layers.iter().flat_map(|&KvLayer { shape, start }| {
             let heads = (0..shape.kv_heads).map(move |head| start + head * shape.head_words());
             heads.flat_map(move |first| shape.words_of(tokens).map(move |r| first + r.start..first + r.end))
         });
+        let inputs = self.inputs.iter().map(|(shape, start)| *start..start + shape.words());
+        let ranges = ranges.chain(inputs);
         if from.slab == to.slab {
             let slab = &mut self.slabs[from.slab];
             for range in ranges {
@@ -301,7 +354,7 @@ impl KvPages {
         }
     }
 
-    /// Stores NaN as the keys and values of the tokens of a page from `first` on. No result may depend on the contents of a
+    /// Stores NaN as what a page holds of its tokens from `first` on. No result may depend on the contents of a
     /// page after the tokens of its sequence.
     pub fn poison(&mut self, page: u32, first: usize) {
         let Place { slab, start: first_word } = self.pages[page as usize];
@@ -311,6 +364,11 @@ impl KvPages {
             let heads = &mut words[start..][..shape.kv_heads * shape.head_words()];
             for head in heads.chunks_mut(shape.head_words()) {
                 simd.run(Poisoned { shape, head, slots: first..PAGE_TOKENS });
+            }
+        }
+        for (shape, start) in &self.inputs {
+            for unused in shape.unused(first) {
+                words[start + unused.start..start + unused.end].fill(f32::NAN.to_bits());
             }
         }
     }

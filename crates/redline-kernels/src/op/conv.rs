@@ -1,0 +1,146 @@
+//! A short causal convolution of every channel, between two gates (LFM2, Liquid AI 2025).
+//!
+//! A row holds `b | c | x`, as many values each as there are channels. The input of the convolution is `u = b * x`. The order, for a
+//! channel with taps `w[0]` to `w[n - 1]` at position p: `acc = +0; for j in 0..n: acc = fma(w[j], u[p - n + 1 + j], acc)`, where inputs
+//! before position 0 are +0; then `acc + bias` if there is one; then `c * acc`. The inputs of earlier passes are f32, as they were. So the
+//! bits do not depend on how a sequence is divided into passes.
+
+use std::ops::Range;
+
+use redline_simd::{Isa, Kernel, LANES};
+
+use super::kv::{PassPages, Segment};
+use crate::threads::Disjoint;
+use crate::{Exec, Rows, RowsMut};
+
+/// Maximum number of taps.
+pub const MAX_TAPS: usize = 8;
+/// Number of channels that a thread takes at a time.
+const CHANNELS: usize = 4 * LANES;
+/// Minimum number of outputs that several threads share.
+const FEW_OUTPUTS: usize = 1 << 14;
+
+/// The weights of a convolution.
+#[derive(Clone, Copy, Debug)]
+pub struct Taps<'a> {
+    /// `[taps, channels]`, the oldest first.
+    pub weights: &'a [f32],
+    /// `[channels]`
+    pub bias: Option<&'a [f32]>,
+    /// Number of channels.
+    pub channels: usize,
+}
+
+impl Taps<'_> {
+    /// Number of taps.
+    fn count(&self) -> usize {
+        self.weights.len() / self.channels.max(1)
+    }
+}
+
+impl PassPages<'_> {
+    /// Convolves all rows of the batch, and stores the inputs that later rows need. `layer` counts the layers that keep inputs. A row
+    /// of `bcx` is `[3 * channels]`, one of `out` is `[channels]`.
+    ///
+    /// # Panics
+    /// If the shapes do not fit each other and those of the layer.
+    pub fn convolve(
+        &mut self,
+        exec: Exec<'_>,
+        layer: usize,
+        taps: Taps<'_>,
+        bcx: Rows<'_>,
+        out: &mut RowsMut<'_>,
+    ) {
+        let (segments, channels) = (self.segments(), taps.channels);
+        let shape = self.read(segments).input_shape(layer);
+        assert!(
+            (1..=MAX_TAPS).contains(&taps.count()) && taps.weights.len() == taps.count() * channels,
+            "at most {MAX_TAPS} taps of every channel"
+        );
+        assert!(
+            shape.channels == channels && shape.rows + 1 == taps.count() && shape.slots >= shape.rows,
+            "inputs of every earlier tap"
+        );
+        assert!(taps.bias.is_none_or(|bias| bias.len() == channels), "a bias of every channel");
+        assert!(
+            bcx.width == 3 * channels && out.width == channels && bcx.rows == out.rows,
+            "gates and inputs of every channel"
+        );
+        let rows = super::kv::rows_of(segments);
+        assert!(rows <= bcx.rows, "rows of the batch");
+        let blocks = channels.div_ceil(CHANNELS);
+        let least = if rows * channels < FEW_OUTPUTS { usize::MAX } else { 1 };
+        let (to, stride) = (Disjoint::new(out.data), out.stride);
+        let pages = &*self;
+        exec.team.split(segments.len() * blocks, 1, least, |work| {
+            for item in work {
+                let (segment, first) = (&segments[item / blocks], item % blocks * CHANNELS);
+                let channels = first..(first + CHANNELS).min(channels);
+                exec.simd.run(Convolved { pages, layer, segment, taps, bcx, to, stride, channels });
+            }
+        });
+    }
+}
+
+/// Some channels of a segment.
+struct Convolved<'a> {
+    pages: &'a PassPages<'a>,
+    layer: usize,
+    segment: &'a Segment<'a>,
+    taps: Taps<'a>,
+    bcx: Rows<'a>,
+    to: Disjoint<f32>,
+    stride: usize,
+    channels: Range<usize>,
+}
+
+impl Kernel for Convolved<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { pages, layer, segment, taps, bcx, to, stride, channels } = self;
+        let (count, width) = (taps.count(), taps.channels);
+        let (earlier, end) = (count - 1, segment.start + segment.rows);
+        let zero = s.splat(0.0);
+        for at in channels.clone().step_by(LANES) {
+            let n = (channels.end - at).min(LANES);
+            // SAFETY: channels `at..at + n` of the taps, of the bias, of a row, of an input and of an output, all of `width` channels. The
+            // inputs of these channels are read and written by this call only, and before they are written.
+            unsafe {
+                let load = |from: *const f32| s.load_partial(from.add(at), n);
+                let mut weights = [zero; MAX_TAPS];
+                for (j, weight) in weights.iter_mut().enumerate().take(count) {
+                    *weight = load(taps.weights.as_ptr().add(j * width));
+                }
+                let bias = taps.bias.map(|bias| load(bias.as_ptr()));
+                // The inputs of the rows before, the oldest first.
+                let mut inputs = [zero; MAX_TAPS];
+                for (j, input) in inputs.iter_mut().enumerate().take(earlier) {
+                    if let Some(position) = (segment.start + j).checked_sub(earlier) {
+                        *input = load(pages.input(layer, segment, position));
+                    }
+                }
+                for r in 0..segment.rows {
+                    let row = bcx.row(segment.first_row + r).as_ptr();
+                    let (b, c, x) = (load(row), load(row.add(width)), load(row.add(2 * width)));
+                    inputs[earlier] = s.mul(b, x);
+                    let mut acc = zero;
+                    for (weight, input) in weights.iter().zip(&inputs).take(count) {
+                        acc = s.fma(*weight, *input, acc);
+                    }
+                    if let Some(bias) = bias {
+                        acc = s.add(acc, bias);
+                    }
+                    let y = to.get().add((segment.first_row + r) * stride + at);
+                    s.store_partial(y, s.mul(c, acc), n);
+                    let position = segment.start + r;
+                    if pages.keeps_input(layer, position, end) {
+                        s.store_partial(pages.input(layer, segment, position).add(at), inputs[earlier], n);
+                    }
+                    inputs.copy_within(1.., 0);
+                }
+            }
+        }
+    }
+}

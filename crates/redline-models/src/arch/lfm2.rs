@@ -1,0 +1,228 @@
+//! LFM2 and LFM2.5 (Liquid AI 2025): short convolutions between gates, and grouped-query attention in some layers.
+
+use redline_kernels::op::activation::{ActivationFunction, Gating};
+use redline_kernels::op::conv::MAX_TAPS;
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, Heads, check_eps, config_error, dimension_or, layers, positive};
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
+use crate::keys;
+use crate::rotary::{self, Rules};
+use crate::spec::{
+    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MixerSpec, MlpSpec,
+    NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, Role, ShortConvSpec, TensorSpec,
+};
+
+/// In `config.json`: `Lfm2ForCausalLM`.
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "Lfm2ForCausalLM", model_type: "lfm2", spec, gguf: Some(GGUF) };
+
+const GGUF: GgufDialect = GgufDialect { final_norm: "token_embd_norm", ..GgufDialect::new("lfm2", gguf) };
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, &["layer_types", "rope_scaling", "rope_parameters"])?;
+    // In the reference these default to the values of one model.
+    family::require(config, &["num_key_value_heads", "num_hidden_layers"])?;
+    let hidden = positive(config, "hidden_size")?;
+    let heads = Heads::read(config, hidden)?;
+    let sizes = Sizes {
+        hidden,
+        inner: inner(config)?,
+        eps: check_eps(config, "norm_eps", config.f32_or("norm_eps", 1e-5)?)?,
+        taps: taps(config)?,
+        bias: config.bool_or("conv_bias", false)?,
+    };
+    let convolves = convolves(config)?;
+    let rules = Rules { default_theta: 1_000_000.0, ..Rules::default() };
+    let layer = |(i, convolves): (usize, &bool)| LayerSpec {
+        mixer: if *convolves {
+            MixerSpec::ShortConv(sizes.conv(i))
+        } else {
+            MixerSpec::Attention(sizes.attention(i, &heads))
+        },
+        mixer_norms: NormsSpec::before(sizes.norm(format!("layers.{i}.operator_norm"), hidden)),
+        mlp: FfnSpec::Dense(sizes.mlp(i)),
+        mlp_norms: NormsSpec::before(sizes.norm(format!("layers.{i}.ffn_norm"), hidden)),
+        residual_scale: 1.0,
+    };
+    let tied = config.bool_or("tie_word_embeddings", true)?;
+    Ok(DecoderSpec {
+        prefix: "model.",
+        hidden,
+        vocab: positive(config, "vocab_size")?,
+        context: positive(config, "max_position_embeddings")?,
+        embedding: "embed_tokens".into(),
+        embedding_scale: 1.0,
+        token_types: None,
+        embedding_norm: None,
+        positions: PositionSpec::Rotary(vec![rotary::rotation(config, heads.dim, rules)?]),
+        layers: convolves.iter().enumerate().map(layer).collect(),
+        // Its name notwithstanding, it is not a norm of the embedding.
+        final_norm: Some(sizes.norm("embedding_norm".into(), hidden)),
+        // The first configurations have this key instead.
+        tied: config.bool_or("tie_embedding", tied)?,
+        head: HEAD,
+        logits: LogitSpec::default(),
+        objective: Objective::NEXT,
+        classifier: None,
+        outside: &[HEAD],
+        ignored: &["rotary_emb.inv_freq"],
+    })
+}
+
+/// What all layers have in common.
+struct Sizes {
+    hidden: usize,
+    inner: usize,
+    eps: f32,
+    taps: usize,
+    bias: bool,
+}
+
+impl Sizes {
+    fn norm(&self, name: String, width: usize) -> NormSpec {
+        NormSpec { name, width, eps: self.eps, kind: NormKind::Rms }
+    }
+
+    fn conv(&self, layer: usize) -> ShortConvSpec {
+        let &Self { hidden, taps, bias, .. } = self;
+        let name = |part: &str| format!("layers.{layer}.conv.{part}");
+        let linear =
+            |part: &str, outputs| LinearSpec::of(Orientation::OutIn, hidden, [(name(part), outputs, bias)]);
+        ShortConvSpec {
+            channels: hidden,
+            taps,
+            input: linear("in_proj", 3 * hidden),
+            weights: TensorSpec::new(name("conv.weight"), [hidden, 1, taps], Role::Taps),
+            bias: bias.then(|| TensorSpec::new(name("conv.bias"), [hidden], Role::Bias)),
+            output: linear("out_proj", hidden),
+        }
+    }
+
+    fn attention(&self, layer: usize, heads: &Heads) -> AttentionSpec {
+        let name = |part: &str| format!("layers.{layer}.self_attn.{part}");
+        let &Heads { query, kv, dim } = heads;
+        let parts = [("q_proj", query), ("k_proj", kv), ("v_proj", kv)];
+        let parts = parts.map(|(part, heads)| (name(part), heads * dim, false));
+        let norm = |part| self.norm(name(part), dim);
+        AttentionSpec {
+            heads: query,
+            kv_heads: kv,
+            head_dim: dim,
+            scale: 1.0 / (dim as f32).sqrt(),
+            window: None,
+            softcap: None,
+            rotation: Some(0),
+            qkv: LinearSpec::of(Orientation::OutIn, self.hidden, parts),
+            head_norms: Some((norm("q_layernorm"), norm("k_layernorm"))),
+            sinks: None,
+            output: LinearSpec::plain(name("out_proj"), query * dim, self.hidden),
+        }
+    }
+
+    fn mlp(&self, layer: usize) -> MlpSpec {
+        let name = |part: &str| format!("layers.{layer}.feed_forward.{part}");
+        let up = ["w1", "w3"].map(|part| (name(part), self.inner, false));
+        MlpSpec {
+            activation: ActivationFunction::None,
+            gate: Some(Gating::Function(ActivationFunction::Silu)),
+            up: LinearSpec::of(Orientation::OutIn, self.hidden, up),
+            down: LinearSpec::plain(name("w2"), self.inner, self.hidden),
+        }
+    }
+}
+
+/// The width of the feed-forward part: unless the configuration says otherwise, two thirds of the given one times a factor, rounded up to
+/// whole multiples.
+fn inner(config: &ConfigFile) -> Result<usize, ModelError> {
+    // The first configurations have this key, which overrides the other.
+    let old = "block_ff_dim";
+    let key = if config.opt_usize(old)?.is_some() { old } else { "intermediate_size" };
+    let given = positive(config, key)?;
+    if !config.bool_or("block_auto_adjust_ff_dim", true)? {
+        return Ok(given);
+    }
+    let adjusted = (2.0 * given as f64 / 3.0).floor();
+    const FACTOR: &str = "block_ffn_dim_multiplier";
+    let is_null = config.keys().any(|key| key == FACTOR) && config.opt_f64(FACTOR)?.is_none();
+    if is_null {
+        return Ok(adjusted as usize);
+    }
+    let scaled = (config.opt_f64(FACTOR)?.unwrap_or(1.0) * adjusted).floor();
+    if !(1.0..=given as f64 * 16.0).contains(&scaled) {
+        return Err(config.refuse(FACTOR, "a positive factor up to 16").into());
+    }
+    Ok((scaled as usize).next_multiple_of(dimension_or(config, "block_multiple_of", 256)?))
+}
+
+/// Number of taps of the convolutions.
+fn taps(config: &ConfigFile) -> Result<usize, ModelError> {
+    match dimension_or(config, "conv_L_cache", 3)? {
+        taps if taps <= MAX_TAPS => Ok(taps),
+        _ => Err(config.refuse("conv_L_cache", format!("at most {MAX_TAPS}")).into()),
+    }
+}
+
+/// Whether each layer is a convolution.
+fn convolves(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
+    let (count, types) = (layers(config, "num_hidden_layers")?, config.strings("layer_types")?);
+    if types.is_empty() {
+        if !config.keys().any(|key| key == "full_attn_idxs") {
+            return Ok(vec![false; count]);
+        }
+        let attends = config.ids("full_attn_idxs")?;
+        if attends.iter().any(|layer| *layer as usize >= count) {
+            return Err(config.refuse("full_attn_idxs", format!("indices of {count} layers")).into());
+        }
+        return Ok((0..count).map(|layer| !attends.contains(&(layer as u32))).collect());
+    }
+    if types.len() != count {
+        let fact = format!("`layer_types` has {} entries for {count} layers", types.len());
+        return Err(config_error(config, fact));
+    }
+    let convolves = |name: &String| match name.as_str() {
+        "conv" => Ok(true),
+        "full_attention" => Ok(false),
+        _ => Err(config.refuse("layer_types", "`conv` and `full_attention`").into()),
+    };
+    types.iter().map(convolves).collect()
+}
+
+/// The number of KV heads of a layer that is a convolution is 0. The width of the feed-forward part is the final one.
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    const KV_HEADS: &str = "attention.head_count_kv";
+    let kv_heads = keys.counts(KV_HEADS)?;
+    let mut attends = kv_heads.iter().filter(|heads| **heads > 0);
+    let first = attends.next().copied().unwrap_or(1);
+    if attends.any(|heads| *heads != first) {
+        return Err(keys.refuse(KV_HEADS, "the same number for all layers with attention"));
+    }
+    let kind = |heads: &u32| if *heads == 0 { "conv" } else { "full_attention" };
+    let kinds: Vec<&str> = kv_heads.iter().map(kind).collect();
+    let (taps, vocab, is_tied) = (keys.count("shortconv.l_cache")?, keys.vocab()?, keys.is_tied());
+    let sizes = [
+        ("max_position_embeddings", keys.count("context_length")?),
+        ("hidden_size", keys.count("embedding_length")?),
+        ("num_hidden_layers", keys.count("block_count")?),
+        ("intermediate_size", keys.count("feed_forward_length")?),
+        ("num_attention_heads", keys.count("attention.head_count")?),
+        ("num_key_value_heads", first),
+        ("head_dim", keys.head_dim()?),
+        ("conv_L_cache", taps),
+    ];
+    for (key, size) in sizes {
+        keys.config().set(key, size);
+    }
+    let config = keys.config();
+    config.set("block_auto_adjust_ff_dim", false);
+    config.set("layer_types", kinds);
+    config.set("vocab_size", vocab);
+    config.set("tie_word_embeddings", is_tied);
+    let conv = kv_heads.iter().position(|heads| *heads == 0);
+    keys.set_presence("conv_bias", &format!("blk.{}.shortconv.conv.bias", conv.unwrap_or(0)));
+    keys.copy_numbers(&[("attention.layer_norm_rms_epsilon", "norm_eps")])?;
+    keys.set_rotation()
+}

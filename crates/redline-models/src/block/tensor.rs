@@ -1,0 +1,77 @@
+//! Tensors as checkpoints hold them.
+
+/// A tensor as a checkpoint holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorSpec {
+    /// Name without the family's prefix.
+    pub name: String,
+    /// Shape, in the file too unless that holds it as a part of another tensor.
+    pub shape: Vec<usize>,
+    /// Its role, for generating random values.
+    pub role: Role,
+    /// The tensor of a checkpoint that it is a part of.
+    pub stored: Option<StoredSpec>,
+}
+
+/// The tensor of a checkpoint that another one is a part of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSpec {
+    /// Name without the family's prefix.
+    pub name: String,
+    /// The part.
+    pub slice: Slice,
+    /// How the values are stored.
+    pub stored_as: StoredAs,
+}
+
+/// How a checkpoint stores values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredAs {
+    /// As floats.
+    Floats,
+    /// As four-bit floats in blocks with scales, in two tensors ([`redline_weights::Checkpoint::require_blocks`]).
+    Mxfp4,
+}
+
+/// The part of a tensor in a file that is a tensor of the specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The index of the part, and the number of those that are stacked in the first dimension.
+    pub stacked: (usize, usize),
+    /// The outputs of several parts alternate: the index of this one, and their number.
+    pub alternating: (usize, usize),
+    /// The dimension of the outputs, without the first one.
+    pub axis: usize,
+}
+
+/// The role of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A matrix or an embedding.
+    Weight,
+    /// A norm's scale.
+    Scale,
+    /// Added to something.
+    Bias,
+    /// The taps of a convolution, `[channels, 1, taps]`; in memory `[taps, channels]`.
+    Taps,
+}
+
+impl TensorSpec {
+    /// A tensor of the checkpoint, whole.
+    pub fn new(name: String, shape: impl Into<Vec<usize>>, role: Role) -> Self {
+        Self { name, shape: shape.into(), role, stored: None }
+    }
+}
+
+impl Slice {
+    /// The shape of the tensor in the file.
+    pub fn shape(&self, part: &[usize]) -> Vec<usize> {
+        let mut shape = part.to_vec();
+        if let Some(outputs) = shape.get_mut(self.axis) {
+            *outputs *= self.alternating.1;
+        }
+        shape.insert(0, self.stacked.1);
+        shape
+    }
+}

@@ -18,11 +18,13 @@ mod memory;
 mod mode;
 mod options;
 mod plan;
+mod profile;
 mod receipt;
 mod request;
 mod scheduler;
 pub mod simulator;
 mod stages;
+mod task;
 mod vocabulary;
 
 pub use adapters::AdapterInfo;
@@ -45,7 +47,6 @@ pub use gauges::{
     AdapterGauges, EngineGauges, Histogram, HistogramCounts, PageGauges, PassKind, PassTotals, Pulse,
     PulseState, RequestEnd, RequestGauges,
 };
-pub use heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 pub use identity::ModelIdentity;
 pub use options::{
     ActivationLog, AdapterOptions, ClockFn, Embedded, Options, PrefixCacheSize, PrefixDir, PrefixDirEvent,
@@ -55,6 +56,7 @@ pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,
     PlanPolicy,
 };
+pub use profile::{ProfileEvent, ProfileLog, ProfiledPass};
 pub use receipt::{
     ClassifierText, Receipt, ReceiptAdapter, ReceiptAnswer, ReceiptDifference, ReceiptLayer, ReceiptRequest,
 };

@@ -10,8 +10,8 @@ use redline_models::adapter::AdapterLimits;
 use redline_models::trace::Observation;
 
 use crate::clock::monotonic_clock;
-use crate::heartbeat::profile::ProfileLog;
 use crate::plan::PlanOptions;
+use crate::profile::ProfileLog;
 use crate::stages::StageLog;
 
 pub use redline_kernels::ClockFn;

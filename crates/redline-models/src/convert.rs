@@ -11,7 +11,7 @@ use redline_weights::{Checkpoint, ConfigFile, DirWriter, Disk, Gguf, Infq, InfqW
 use crate::ModelError;
 use crate::footprint::unquantised_format;
 use crate::formats::Formats;
-use crate::gguf;
+use crate::gguf_config;
 use crate::packing;
 use crate::quantised::QuantisedTensors;
 use crate::sentence;
@@ -72,13 +72,13 @@ pub fn convert_gguf(
     progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
     DirWriter::refuse_occupied(destination)?;
-    let spec = crate::arch::specification(&gguf::config(gguf)?)?.1;
+    let spec = crate::arch::specification(&gguf_config::config(gguf)?)?.1;
     let tensors = Source::of_gguf(&spec, gguf)?;
     let (formats, outliers) = formats_of(&spec, &tensors, options);
     let plan = Plan::new(&spec, tensors.names(&spec), &tensors, &formats, outliers)?;
     let scheme = packing::scheme_of(&formats);
     let mut out = InfqWriter::create_on(Disk::default(), destination, scheme, plan.declare())?;
-    out.write_file(CONFIG, &gguf::config_json(gguf)?)?;
+    out.write_file(CONFIG, &gguf_config::config_json(gguf)?)?;
     for (name, contents) in companions {
         out.write_file(name, contents)?;
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
 use crate::load::Weights;
-use crate::{ModelError, gguf};
+use crate::{ModelError, gguf_config};
 
 /// An opened model. Nothing but headers and configurations was read.
 pub struct ModelFiles {
@@ -25,7 +25,7 @@ impl ModelFiles {
     pub fn open(path: &Path) -> Result<Self, ModelError> {
         let (config, contents) = if Gguf::is(path) {
             let gguf = Gguf::open(path)?;
-            (gguf::config(&gguf)?, Contents::Gguf(gguf))
+            (gguf_config::config(&gguf)?, Contents::Gguf(gguf))
         } else {
             // Opened first, because it holds checksums of the files beside it.
             let infq = if Infq::is(path) { Some(Infq::open(path)?) } else { None };

@@ -6,7 +6,7 @@ use redline_kernels::op::attention;
 use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 
-use crate::adapter::resident::AdapterLimits;
+use crate::adapter_rows::AdapterLimits;
 use crate::block::experts::ExpertsMemory;
 use crate::block::{BlockElement, elements};
 use crate::formats::Formats;

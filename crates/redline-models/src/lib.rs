@@ -1,16 +1,18 @@
 //! Architectures built from named blocks, and the code that runs them.
 //!
 //! `arch/` turns a configuration into a [`spec::DecoderSpec`], which is data: names, shapes, options. `block/` holds the blocks
-//! that all architectures share. `load` checks a checkpoint against the specification and builds a [`Model`]. Everything that
-//! can fail fails there, so that `forward` cannot.
+//! that all architectures share, made of what `element/` defines. `load` checks a checkpoint against the specification and builds a
+//! [`Model`]. Everything that can fail fails there, so that `forward` cannot.
 #![forbid(unsafe_code)]
 
 pub mod activation;
 pub mod adapter;
+mod adapter_rows;
 pub mod arch;
 pub mod block;
 mod checkpoint;
 mod convert;
+pub mod element;
 mod error;
 mod experts;
 mod family;
@@ -18,6 +20,7 @@ mod files;
 mod footprint;
 mod formats;
 pub mod gguf;
+pub mod gguf_config;
 mod keys;
 pub mod kv;
 mod labels;

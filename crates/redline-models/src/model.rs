@@ -8,19 +8,18 @@ use redline_kernels::op::linear::Variant;
 use redline_kernels::{Format, Matrix, OutOfMemory};
 
 use crate::activation::{ActivationId, ActivationName};
-use crate::adapter::AdapterBuilder;
-use crate::adapter::resident::{AdapterLimits, Adapters, HeadUpdates, loras_of};
+use crate::adapter_rows::{AdapterLimits, Adapters, HeadUpdates, loras_of};
 use crate::block::attention::Attention;
 use crate::block::decoder::Decoder;
 use crate::block::ffn::Ffn;
 use crate::block::layer::Layer;
-use crate::block::linear::Linear;
 use crate::block::mixer::Mixer;
-use crate::block::norm::Norm;
 use crate::block::pooled::Classifier;
-use crate::block::rotation::Rotation;
 use crate::block::short_conv::ShortConv;
 use crate::block::{BlockElement, Loaded, MixerOperations, elements};
+use crate::element::linear::Linear;
+use crate::element::norm::Norm;
+use crate::element::rotation::Rotation;
 use crate::footprint::Footprint;
 use crate::kv::SeqId;
 use crate::plan::Site;
@@ -203,16 +202,6 @@ impl Model {
     /// Number of token types, if the model has an embedding of them.
     pub fn token_types(&self) -> Option<usize> {
         self.spec.token_types.as_ref().map(|table| table.types)
-    }
-
-    /// Builds adapters of this model.
-    pub fn adapter_builder(&self) -> AdapterBuilder {
-        AdapterBuilder {
-            spec: self.spec.clone(),
-            decoder: self.decoder.clone(),
-            head: self.head.clone(),
-            sums: Arc::default(),
-        }
     }
 
     /// Lets arenas that are reserved from now on have memory for adapters up to these limits.

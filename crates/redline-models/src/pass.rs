@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use redline_kernels::op::kv::{AttentionMask, PassPages, Segment};
 use redline_kernels::{Exec, Team};
 
-use crate::adapter::resident::{AdapterRows, of_wanted};
+use crate::adapter_rows::{AdapterRows, of_wanted};
 use crate::kv::{KvCache, PageTables};
 use crate::model::{Batch, BatchPart, Model};
 use crate::plan::Plan;

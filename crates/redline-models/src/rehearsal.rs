@@ -3,7 +3,7 @@
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::{Exec, Matrix, Rows, RowsMut};
 
-use crate::block::linear::Linear;
+use crate::element::linear::Linear;
 use crate::model::Model;
 use crate::plan::{Plan, Site};
 use crate::step::{Arena, ArenaPart, padded};

@@ -21,10 +21,10 @@ use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::{Buffer, Exec, Matrix, OutOfMemory, Rows, RowsMut};
 
 use crate::activation::{Activation, ActivationId, ActivationName};
-use crate::adapter::resident::{AdapterRows, AdapterUse, EmbeddingUpdate, loras_of, of_wanted};
-use crate::block::linear::Linear;
-use crate::block::norm::Norm;
-use crate::block::rotation::Rotation;
+use crate::adapter_rows::{AdapterRows, AdapterUse, EmbeddingUpdate, loras_of, of_wanted};
+use crate::element::linear::Linear;
+use crate::element::norm::Norm;
+use crate::element::rotation::Rotation;
 use crate::plan::{Plan, Site};
 use crate::profile::{Operation, Profile, SpanStart};
 use crate::row_digests::RowDigests;

@@ -53,7 +53,7 @@ impl Tensors for Source<'_> {
 impl<'a> Source<'a> {
     /// Checks names, shapes and types of all tensors of a GGUF file; reads no values.
     pub(crate) fn of_gguf(spec: &DecoderSpec, gguf: &'a Gguf) -> Result<Self, ModelError> {
-        let (_, dialect) = crate::gguf::find(gguf)?;
+        let (_, dialect) = crate::gguf_config::find(gguf)?;
         Ok(Self::Gguf(GgufTensors::check(spec, gguf, dialect)?))
     }
 

@@ -102,8 +102,18 @@ redline-system.workspace = true\nredline-settings.workspace = true\nredline-weig
 //- crates/redline-lab/src/b/mod.rs\nmod d;\nuse super::c::C;
 //- crates/redline-lab/src/b/d.rs\nuse super::B;
 //- crates/redline-lab/src/c.rs\nfn f() -> crate::A { g() }\n#[cfg(test)]\nmod tests {\nuse crate::b::B;\n}
-//- crates/redline-lab/src/e.rs\nuse crate::{a::A, c::C};\n",
-        expect: &["crates/redline-lab/src/: these files import each other in a circle: a, b, c"],
+//- crates/redline-lab/src/e.rs\nuse crate::{a::A, c::C};\n
+//- crates/redline-engine/src/lib.rs\nmod a;\nmod b;\nmod c;
+//- crates/redline-engine/src/a/mod.rs\nmod one;\nmod two;
+//- crates/redline-engine/src/a/one.rs\nuse crate::b::B;
+//- crates/redline-engine/src/a/two.rs\npub struct A;
+//- crates/redline-engine/src/b.rs\nuse crate::a::two::A;\nuse crate::c::C;
+//- crates/redline-engine/src/c.rs\npub struct C;
+",
+        expect: &[
+            "crates/redline-lab/src/: these files import each other in a circle: a, b, c",
+            "crates/redline-engine/src/: these folders import each other in a circle: a, b",
+        ],
     },
     Example {
         check: "type-names",

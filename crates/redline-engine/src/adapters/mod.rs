@@ -4,11 +4,9 @@
 //! are evicted: rarely used, large and fast to load (GreedyDual-Size with frequency, Cherkasova 1998). A request for an evicted
 //! adapter waits while it is read again; other requests do not.
 
-mod loader;
 pub(crate) mod resident;
 pub(crate) mod source;
 mod store;
 
-pub(crate) use self::loader::AdapterLoader;
 pub use self::resident::AdapterInfo;
 pub(crate) use self::store::{Resolved, Store};

@@ -7,8 +7,9 @@ use redline_settings::{Setting, hint};
 use redline_weights::Checksum;
 
 use super::Engine;
-use crate::adapters::{AdapterInfo, AdapterLoader};
+use crate::adapters::AdapterInfo;
 use crate::error::EngineError;
+use crate::heartbeat::loader::AdapterLoader;
 
 impl Engine {
     /// Reads a directory, PEFT's or a converted one, and publishes it under a name, in place of the adapter that has the name.

@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Simd, Tier, usable_cpus, with_team};
 use redline_models::activation::ActivationId;
+use redline_models::adapter::AdapterBuilder;
 use redline_models::block::pooled::Classifier;
 use redline_models::model::{ExpertCounts, OperationCounts};
 use redline_models::sentence::{self, SentenceRules};
@@ -36,22 +37,23 @@ pub use self::judge::preset::RerankPreset;
 use self::budget::Room;
 use self::identity::{Origin, of_pages};
 use self::judge::preset;
+use crate::adapters::Store;
 use crate::adapters::resident::SequenceAdapters;
 use crate::adapters::source::Directories;
-use crate::adapters::{AdapterLoader, Store};
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::prompt::Limits;
 use crate::gauges::{EngineGauges, Gauges, PageCounters, Pulse};
 use crate::heartbeat::core::Arrival;
+use crate::heartbeat::loader::AdapterLoader;
 use crate::heartbeat::runner::{Inbox, Job, Runner, Saving};
-use crate::heartbeat::task::Task;
 use crate::memory::pages::PageIndex;
 use crate::options::{Options, Source};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry, PlanOptions};
 use crate::receipt::Recorder;
 use crate::request::{AdapterChoice, Queueing};
+use crate::task::Task;
 use crate::vocabulary::vocabulary;
 
 /// Maximum number of threads in a team.
@@ -303,7 +305,7 @@ fn cpus(options: &Options) -> Result<(Option<Vec<u32>>, Vec<u32>), EngineError> 
 fn store(model: &Model, options: &Options, simd: Simd) -> Option<Arc<Store>> {
     let adapters = options.adapters?;
     let directories = Directories {
-        builder: model.adapter_builder(),
+        builder: AdapterBuilder::new(model),
         base: checkpoint(&options.source),
         simd,
         max_rank: adapters.max_rank,
@@ -367,7 +369,7 @@ impl Engine {
         let Parts { name, mut model, identity, room, tokenizer, sentence, rerank_preset, end_ids, mask_id } =
             Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
-        let spec = model.adapter_builder().spec().clone();
+        let spec = AdapterBuilder::new(&model).spec().clone();
         let store = store(&model, &options, simd);
         let (cpus, free_cpus) = cpus(&options)?;
         let classifier = model.classifier().cloned();

@@ -14,9 +14,9 @@ use crate::answer::outcome::{
 use crate::answer::ticket::{Answer, Completion, Ticket};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::front::prompt::{LabelLists, Tokens};
 use crate::identity::ModelIdentity;
 use crate::mode::encode::EncodeText;
+use crate::mode::score::prompts::{LabelLists, Tokens};
 use crate::receipt::{
     ClassifierText, Receipt, ReceiptAdapter, ReceiptAnswer, ReceiptDifference, ReceiptRequest, Recorder,
 };

@@ -1,10 +1,7 @@
 //! The interface that runs a pass: implemented by the model, and by a stand-in in the simulator.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use redline_kernels::op::kv::KvPages;
-use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
+use redline_kernels::{Exec, OutOfMemory, Simd, Team};
 use redline_models::Model;
 use redline_models::activation::Activation;
 use redline_models::adapter::Adapters;
@@ -19,83 +16,18 @@ use redline_models::trace::Observations;
 use crate::heartbeat::team_size::{PassCost, TeamSize};
 use crate::options::{ActivationLog, ClockFn, TraceLog};
 use crate::plan::{Bucket, BucketMode, Forbidden, OUTPUT_ROWS, PlanEntry, Plans, Workshop};
+use crate::task::RowOutput;
+use crate::task::logits::Logits;
 
 /// Rows of a pass whose values are wanted together; at most [`OUTPUT_ROWS`].
 pub(crate) struct Outputs<'a, L> {
     /// Indices among the wanted rows of the pass.
     pub(crate) rows: Vec<usize>,
-    /// What is wanted of each.
-    pub(crate) values: OutputValues<'a, L>,
+    /// What is made of each.
+    pub(crate) output: RowOutput<&'a L>,
     /// Whether to compute the log-sum-exp of every row too.
     pub(crate) normalise: bool,
 }
-
-/// What is wanted of a row.
-pub(crate) enum OutputValues<'a, L> {
-    /// Logits over the vocabulary.
-    Vocabulary,
-    /// Logits of some rows of the head.
-    Labels(&'a L),
-    /// The final state.
-    States,
-}
-
-/// Logits or states of some rows.
-#[derive(Clone, Copy)]
-pub(crate) struct Logits<'a> {
-    /// Threads and instructions for processing the logits.
-    pub(crate) exec: Exec<'a>,
-    pub(crate) rows: Rows<'a>,
-    /// `ln(sum e^logit)` of every row; 0 where it was not requested.
-    pub(crate) log_sum_exp: &'a [f64],
-}
-
-/// Logits of one row, over the whole vocabulary or over labels.
-#[derive(Clone, Copy)]
-pub(crate) struct LogitsRow<'a> {
-    pub(crate) logits: &'a [f32],
-    pub(crate) log_sum_exp: f64,
-}
-
-impl<'a> Logits<'a> {
-    /// Row `r`.
-    pub(crate) fn row(&self, r: usize) -> LogitsRow<'a> {
-        LogitsRow { logits: self.rows.row(r), log_sum_exp: self.log_sum_exp[r] }
-    }
-
-    /// Calls `work` for every item, which reads some of the rows. If they are enough, the threads of the team take one item after the
-    /// other. `work` gets the number of the thread, and the rows, which it may not divide again.
-    pub(crate) fn divide<T: Send>(
-        &self,
-        items: impl ExactSizeIterator<Item = T>,
-        work: impl Fn(usize, Logits<'_>, T) + Sync,
-    ) {
-        let values = items.len().saturating_mul(self.rows.width());
-        if items.len() < 2 || values < FEW_VALUES || self.exec.team.size() < 2 {
-            return items.for_each(|item| work(0, *self, item));
-        }
-        let (&Self { rows, log_sum_exp, .. }, simd) = (self, self.exec.simd);
-        let items: Vec<Mutex<Option<T>>> = items.map(|item| Mutex::new(Some(item))).collect();
-        let next = AtomicUsize::new(0);
-        self.exec.team.run(|thread| {
-            let team = Team::single(None);
-            let logits = Logits { exec: Exec { simd, team: &team }, rows, log_sum_exp };
-            while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Some(item) = item.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    work(thread, logits, item);
-                }
-            }
-        });
-    }
-
-    /// The given range of rows.
-    pub(crate) fn some(&self, rows: std::ops::Range<usize>) -> Self {
-        Self { rows: self.rows.some(rows.clone()), log_sum_exp: &self.log_sum_exp[rows], ..*self }
-    }
-}
-
-/// Minimum number of values of rows that several threads share.
-const FEW_VALUES: usize = 1 << 14;
 
 /// Runs passes over a batch of sequences.
 pub(crate) trait Machine {
@@ -283,13 +215,13 @@ impl ModelMachine {
                 } else {
                     &output.rows
                 };
-                let logits = match output.values {
-                    OutputValues::Vocabulary => {
+                let logits = match output.output {
+                    RowOutput::Vocabulary => {
                         let variant = planned.and_then(|plan| plan.of(Site::Head));
                         model.logits(x, rows, None, variant, step)
                     }
-                    OutputValues::Labels(labels) => model.logits(x, rows, Some(labels), None, step),
-                    OutputValues::States => model.states(x, rows, step),
+                    RowOutput::Labels(labels) => model.logits(x, rows, Some(labels), None, step),
+                    RowOutput::State => model.states(x, rows, step),
                 };
                 let mut sums = [0f64; OUTPUT_ROWS];
                 if output.normalise {

@@ -20,7 +20,6 @@ use crate::gauges::{Gauges, PageCounters, RequestGauges};
 use crate::heartbeat::core::{Arrival, Core, ObserveJob};
 use crate::heartbeat::machine::ModelMachine;
 use crate::heartbeat::places::{Place, Places};
-use crate::heartbeat::profile::{ProfileEvent, ProfileLog};
 use crate::heartbeat::team_size::TeamSize;
 use crate::memory::cache::{Cache, WindowId};
 use crate::memory::pages::disk::{DiskArchive, PageEvents};
@@ -29,6 +28,7 @@ use crate::mode::perplexity::EvaluateJob;
 use crate::options::{ClockFn, PrefixDir, TraceLog};
 use crate::plan::OUTPUT_ROWS;
 use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
+use crate::profile::{ProfileEvent, ProfileLog};
 use crate::scheduler::{CostModel, PassLimits, Scheduler, WeightReads};
 use crate::stages::StageLog;
 

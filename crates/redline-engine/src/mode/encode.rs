@@ -15,9 +15,9 @@ use crate::answer::outcome::{EncodeOutcome, Encoded, PrefixCacheCounts, RequestC
 use crate::answer::ticket::Answer;
 use crate::error::EngineError;
 use crate::gauges::Progress;
-use crate::heartbeat::machine::Logits;
-use crate::heartbeat::task::{Cached, Ended, Head, Ran, RowPlace, Task};
-use crate::scheduler::{Done, Next, Opening, Origin};
+use crate::task::logits::Logits;
+use crate::task::sequence::{Done, Next, Opening, Origin};
+use crate::task::{Cached, Ended, Ran, RowOutput, RowPlace, Task};
 
 /// A checked request.
 pub(crate) struct EncodeJob {
@@ -167,8 +167,8 @@ impl Task for EncodeTask {
         self.job.sees_both_sides
     }
 
-    fn head(&self) -> Head {
-        Head::States
+    fn output(&self) -> RowOutput<()> {
+        RowOutput::State
     }
 
     fn prompts(&self, most: usize) -> Vec<Vec<u32>> {

@@ -9,9 +9,9 @@ use std::sync::mpsc::Sender;
 use redline_models::adapter::Adapters;
 
 use crate::error::EngineError;
-use crate::heartbeat::machine::Logits;
 use crate::memory::cache::WindowId;
 use crate::mode::sampler::greedy;
+use crate::task::logits::Logits;
 
 /// The next pass over a window.
 pub(crate) struct EvaluateJob {

@@ -19,9 +19,10 @@ use redline_models::kv::{KvError, PageStore, SeqId};
 
 pub(crate) use self::cost::{CostModel, WeightReads, Work};
 use self::sequence::Sequence;
-pub(crate) use self::sequence::{Drawing, Key, Next, Opening, Origin, Piece};
+pub(crate) use self::sequence::{Key, Piece};
 use crate::gauges::PassKind;
 use crate::memory::cache::Cache;
+use crate::task::sequence::{Done, Next, Opening, Origin};
 
 /// Minimum number of tokens of the first prompt in a pass, whatever the time limit.
 const MIN_PIECE: usize = 16;
@@ -82,16 +83,6 @@ impl Flow {
     fn turn(&self) -> u64 {
         ((self.start + self.served as f64) / TURN_TOKENS) as u64
     }
-}
-
-/// A sequence that has been run to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Done {
-    pub(crate) index: u32,
-    /// Number of tokens that were already stored when the sequence was first admitted.
-    pub(crate) reused: usize,
-    /// Where these tokens came from.
-    pub(crate) origin: Origin,
 }
 
 /// A request that can never continue, and the error of the last sequence that found no room.

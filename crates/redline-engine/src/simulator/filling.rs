@@ -12,9 +12,9 @@ use super::mix::{LENGTHS, Mix, tokens};
 use super::oracle::diffusion::{CanvasRequest, Followed, follow};
 use crate::answer::ticket::{DiffuseTicket, Ticket};
 use crate::answer::transcript::Transcript;
-use crate::heartbeat::task::Task;
 use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Predictor, Rules};
 use crate::request::{Algorithm, BlockCache, Sampling};
+use crate::task::Task;
 
 /// Id of the mask token.
 pub(super) const MASK: u32 = VOCABULARY as u32 - 1;

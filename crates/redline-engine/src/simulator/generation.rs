@@ -14,9 +14,9 @@ use super::oracle::sampling::Continued;
 use crate::answer::outcome::{BatchOutcome, GenerateOutcome};
 use crate::answer::ticket::{BatchTicket, GenerateTicket, Ticket};
 use crate::answer::transcript::Transcript;
-use crate::heartbeat::task::Task;
 use crate::mode::autoregressive::{BatchJob, BatchTask, GenerateJob, GenerateTask};
 use crate::request::{Penalties, PromptLogprobs, Sampling};
+use crate::task::Task;
 
 /// A generation whose answer has not arrived.
 pub(super) struct Generation {

@@ -10,8 +10,10 @@ use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::{Batch, BatchPart};
 use redline_models::row_digests::RowDigests;
 
-use crate::heartbeat::machine::{Logits, Machine, OutputValues, Outputs};
+use crate::heartbeat::machine::{Machine, Outputs};
 use crate::plan::Forbidden;
+use crate::task::RowOutput;
+use crate::task::logits::Logits;
 
 /// Number of ids that the digests distinguish.
 pub(super) const VOCABULARY: usize = 24;
@@ -246,17 +248,17 @@ impl Machine for Digests {
         let exec = Exec { simd: self.simd, team: &self.team };
         for (index, wanted) in outputs.iter().enumerate() {
             let logits = |&row: &usize| {
-                let mark = match wanted.values {
-                    OutputValues::Labels((_, of_labels)) => *of_labels,
-                    OutputValues::Vocabulary | OutputValues::States => marks[run[row]],
+                let mark = match wanted.output {
+                    RowOutput::Labels((_, of_labels)) => *of_labels,
+                    RowOutput::Vocabulary | RowOutput::State => marks[run[row]],
                 };
                 mark.logits(digests[run[row]])
             };
             let rows: Vec<[f32; VOCABULARY]> = wanted.rows.iter().map(logits).collect();
             let sums: Vec<f64> = rows.iter().map(|row| normaliser(row)).collect();
-            let (values, width): (Vec<f32>, usize) = match wanted.values {
-                OutputValues::Vocabulary | OutputValues::States => (rows.concat(), VOCABULARY),
-                OutputValues::Labels((ids, _)) => {
+            let (values, width): (Vec<f32>, usize) = match wanted.output {
+                RowOutput::Vocabulary | RowOutput::State => (rows.concat(), VOCABULARY),
+                RowOutput::Labels((ids, _)) => {
                     (rows.iter().flat_map(|row| ids.iter().map(|&id| row[id as usize])).collect(), ids.len())
                 }
             };

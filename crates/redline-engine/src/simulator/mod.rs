@@ -49,11 +49,11 @@ use self::request::{End, Pending, Scene};
 use crate::error::message;
 use crate::heartbeat::core::Core;
 use crate::heartbeat::places::Place;
-use crate::heartbeat::profile::ProfileEvent;
 use crate::heartbeat::runner::Inbox;
 use crate::memory::cache::Cache;
 use crate::memory::pages::{PageArchive, Unsaved};
 use crate::options::ClockFn;
+use crate::profile::ProfileEvent;
 use crate::request::AdapterChoice;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 

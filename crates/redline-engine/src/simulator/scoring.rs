@@ -12,9 +12,9 @@ use super::mix::{Lengths, Mix, tokens};
 use super::oracle::likelihood::{LabelsRequest, Scored};
 use crate::answer::outcome::ScoreOutcome;
 use crate::answer::ticket::{ScoreTicket, Ticket};
-use crate::front::prompt::{LabelLists, PromptIds, Tokens};
-use crate::heartbeat::task::Task;
+use crate::mode::score::prompts::{LabelLists, PromptIds, Tokens};
 use crate::mode::score::{MaskedScoreTask, Masks, ScoreJob, ScoreTask};
+use crate::task::Task;
 
 /// A score request whose answer has not arrived.
 pub(super) struct Scoring {

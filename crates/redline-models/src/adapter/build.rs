@@ -7,11 +7,12 @@ use redline_kernels::op::linear::{Lora, LoraPart};
 use redline_kernels::{Buffer, Exec, Matrix};
 use redline_weights::Checksum;
 
-use super::resident::{Adapter, EmbeddingUpdate};
 use super::source::{AdapterWeights, ModuleDelta, ModulePlace};
+use crate::adapter_rows::{Adapter, EmbeddingUpdate};
 use crate::block::decoder::Decoder;
 use crate::error::ModelError;
 use crate::footprint::unquantised_format;
+use crate::model::Model;
 use crate::plan::Site;
 use crate::spec::{DecoderSpec, LinearSpec};
 use crate::step::padded;
@@ -23,14 +24,20 @@ pub(super) const STRIP: usize = 16;
 /// What adapters of a model are built from. It shares the model's weights, so that a thread can build while the model runs.
 #[derive(Clone, Debug)]
 pub struct AdapterBuilder {
-    pub(crate) spec: Arc<DecoderSpec>,
-    pub(crate) decoder: Arc<Decoder>,
-    pub(crate) head: Option<Arc<Matrix>>,
+    pub(super) spec: Arc<DecoderSpec>,
+    pub(super) decoder: Arc<Decoder>,
+    pub(super) head: Option<Arc<Matrix>>,
     /// The checksums of weights that were computed so far; weights do not change.
-    pub(crate) sums: Arc<Mutex<BTreeMap<ModulePlace, Checksum>>>,
+    pub(super) sums: Arc<Mutex<BTreeMap<ModulePlace, Checksum>>>,
 }
 
 impl AdapterBuilder {
+    /// A builder of adapters of a model.
+    pub fn new(model: &Model) -> Self {
+        let Model { spec, decoder, head, .. } = model;
+        Self { spec: spec.clone(), decoder: decoder.clone(), head: head.clone(), sums: Arc::default() }
+    }
+
     /// The specification of the model.
     pub fn spec(&self) -> &Arc<DecoderSpec> {
         &self.spec

@@ -18,9 +18,9 @@ use redline_weights::{
 };
 
 use super::build::{AdapterBuilder, STRIP, ones};
-use super::resident::{Adapter, EmbeddingUpdate};
 use super::source::{AdapterWeights, ModuleDelta, ModulePlace, modules_of, read};
 use crate::ModelError;
+use crate::adapter_rows::{Adapter, EmbeddingUpdate};
 use crate::convert::Progress;
 use crate::footprint::unquantised_format;
 use crate::packing;

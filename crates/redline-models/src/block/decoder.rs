@@ -3,7 +3,7 @@
 use super::Loaded;
 use super::embedding::Embedding;
 use super::layer::Layer;
-use super::norm::Norm;
+use crate::element::norm::Norm;
 use crate::step::{Act, Step};
 
 /// Embedding, layers and final norm. The head is applied only to chosen rows, by [`crate::Model::logits`].

@@ -2,8 +2,8 @@
 
 use redline_kernels::Matrix;
 
-use super::norm::Norm;
 use crate::activation::ActivationName as Name;
+use crate::element::norm::Norm;
 use crate::step::{Act, Step};
 
 /// `norm(scale * tokens[token] (+ types[type]) (+ positions[position]))`.

@@ -3,10 +3,10 @@
 use redline_kernels::matrix::MatrixShape;
 use redline_kernels::op::linear::{can_group, grouped_scratch_words};
 
-use super::linear::LinearSpec;
 use super::mlp::{GgufMlp, Mlp};
 use super::{BuildStage, Described, LinearRole, Loaded, Map};
 use crate::activation::ActivationName as Name;
+use crate::element::linear::LinearSpec;
 use crate::plan::Site;
 use crate::step::{Act, MOST_ROWS, Step, padded};
 

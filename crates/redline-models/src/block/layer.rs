@@ -4,9 +4,9 @@ use super::attention::Attention;
 use super::ffn::Ffn;
 use super::mixer::Mixer;
 use super::mlp::Mlp;
-use super::norm::NormSpec;
 use super::{BlockElement, BuildStage, Described, Loaded, Map, elements};
 use crate::activation::ActivationName as Name;
+use crate::element::norm::NormSpec;
 use crate::plan::Site;
 use crate::step::{Act, Step};
 

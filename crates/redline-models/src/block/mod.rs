@@ -12,14 +12,10 @@ pub mod embedding;
 pub mod experts;
 pub mod ffn;
 pub mod layer;
-pub mod linear;
 pub mod mixer;
 pub mod mlp;
-pub mod norm;
 pub mod pooled;
-pub mod rotation;
 pub mod short_conv;
-pub mod tensor;
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -28,12 +24,12 @@ use redline_kernels::Buffer;
 use redline_kernels::op::activation::ActivationFunction;
 
 use crate::activation::ActivationName;
+use crate::element::linear::{Linear, LinearSpec};
+use crate::element::norm::{Norm, NormSpec};
+use crate::element::tensor::TensorSpec;
 use crate::plan::Site;
 use layer::Layer;
-use linear::{Linear, LinearSpec};
 use mlp::Mlp;
-use norm::{Norm, NormSpec};
-use tensor::TensorSpec;
 
 /// What stands for the elements of a block.
 pub trait BuildStage: Sized {

@@ -5,7 +5,7 @@ use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Buffer, Exec, Matrix, Rows, RowsMut};
 use redline_settings::Pooling;
 
-use super::norm::Norm;
+use crate::element::norm::Norm;
 use crate::step::padded;
 
 /// What a model without a head makes of a text: a number for each class.

@@ -14,7 +14,7 @@ use crate::spec::{
 
 /// The object. If it is present, the tensors are those of a GGUF file: the scale of a norm is stored as a whole, and outputs come
 /// first in every linear layer.
-pub(super) const KEY: &str = "gguf";
+pub(crate) const KEY: &str = "gguf";
 /// In the object: a list of numbers by which the inverse frequencies are divided.
 pub(super) const FACTORS: &str = "rope_factors";
 

@@ -22,7 +22,7 @@ pub(crate) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    pub(super) fn new(gguf: &'a Gguf, architecture: &'a str) -> Self {
+    pub(crate) fn new(gguf: &'a Gguf, architecture: &'a str) -> Self {
         Self { gguf, architecture, used: RefCell::default(), config: ConfigObject::default() }
     }
 
@@ -270,7 +270,7 @@ impl<'a> Keys<'a> {
 
     /// The finished object. Refuses keys of the architecture that have not been used and may change the result: any but those that are
     /// zero, false or empty.
-    pub(super) fn finish(self) -> Result<ConfigObject, ModelError> {
+    pub(crate) fn finish(self) -> Result<ConfigObject, ModelError> {
         let prefix = format!("{}.", self.architecture);
         let used = self.used.into_inner();
         for key in self.gguf.metadata().keys() {

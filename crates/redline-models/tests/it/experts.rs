@@ -16,7 +16,9 @@ use redline_models::spec::{
     DecoderSpec, ExpertsSpec, LayerSpec, LinearSpec, MlpSpec, PartSpec, SharedExpertSpec,
 };
 use redline_models::step::Watchers;
-use redline_models::{ConvertOptions, LoadOptions, Loader, ModelFiles, Weights, arch, convert, gguf, load};
+use redline_models::{
+    ConvertOptions, LoadOptions, Loader, ModelFiles, Weights, arch, convert, gguf_config, load,
+};
 use redline_weights::{
     AdapterFiles, Checkpoint, ConfigFile, DirWriter, Dtype, Gguf, Infq, TensorDeclaration, WeightsError,
 };
@@ -448,7 +450,7 @@ fn quantised_gguf() -> Gguf {
 #[test]
 fn experts_of_gguf_files_are_used_as_their_integers() {
     let gguf = quantised_gguf();
-    let config = gguf::config(&gguf).unwrap();
+    let config = gguf_config::config(&gguf).unwrap();
     let logits = |format| {
         let options = LoadOptions { format, ..LoadOptions::default() };
         let mut model = on_team(|exec| load(exec, &config, Weights::Gguf(&gguf), options)).unwrap();

@@ -1,7 +1,7 @@
 //! GGUF files that do not describe a model, or one that would be computed in another way.
 
 use redline_kernels::Format;
-use redline_models::{LoadOptions, Loader, Weights, gguf};
+use redline_models::{LoadOptions, Loader, Weights, gguf_config};
 use redline_weights::Gguf;
 
 use redline_testing::gguf::Writer;
@@ -83,7 +83,7 @@ fn refused((keys, tensors): Change<'_>) -> Option<String> {
     }
     let gguf = Gguf::from_bytes("x.gguf", writer.finish().leak()).unwrap();
     let load = || {
-        let config = gguf::config(&gguf)?;
+        let config = gguf_config::config(&gguf)?;
         Loader::new(&config, Weights::Gguf(&gguf), LoadOptions::default()).map(|loader| loader.format())
     };
     match load() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
 use redline_models::adapter::{
-    Adapter, AdapterFit, AdapterLimits, AdapterUse, AdapterWeights, Adapters, fit, read,
+    Adapter, AdapterBuilder, AdapterFit, AdapterLimits, AdapterUse, AdapterWeights, Adapters, fit, read,
 };
 use redline_models::{LoadOptions, Model, Weights, arch, load};
 use redline_weights::{AdapterFiles, Checkpoint, ConfigFile};
@@ -40,7 +40,7 @@ fn weights(base: &str, dir: &Path) -> AdapterWeights {
 }
 
 fn build(model: &Model, weights: &AdapterWeights) -> Arc<Adapter> {
-    Arc::new(on_team(|exec| model.adapter_builder().build(exec, weights)).unwrap())
+    Arc::new(on_team(|exec| AdapterBuilder::new(model).build(exec, weights)).unwrap())
 }
 
 /// The golden adapters of a base, each read for the model.
@@ -207,7 +207,7 @@ fn values_that_the_format_cannot_hold_are_refused_by_name() {
     let refused = |change: fn(&mut AdapterWeights)| {
         let mut weights = weights(base, &dir);
         change(&mut weights);
-        on_team(|exec| model.adapter_builder().build(exec, &weights)).unwrap_err().to_string()
+        on_team(|exec| AdapterBuilder::new(&model).build(exec, &weights)).unwrap_err().to_string()
     };
     let of_a = refused(|weights| weights.modules[0].a[1] = 1e30);
     assert!(of_a.contains(".lora_A") && of_a.contains("w8"), "{of_a}");

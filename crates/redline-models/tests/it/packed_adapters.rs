@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use redline_kernels::Format;
-use redline_models::adapter::{PackedFiles, read};
+use redline_models::adapter::{AdapterBuilder, PackedFiles, read};
 use redline_models::{LoadOptions, Model, Weights, arch, load};
 use redline_weights::{AdapterFiles, Checkpoint, Checksum, ConfigFile, Infq, InfqWriter, Weight, WeightPart};
 
@@ -25,7 +25,7 @@ fn adapter(name: &str) -> PathBuf {
 }
 
 fn convert(model: &Model, name: &str, to: &Path) {
-    let builder = model.adapter_builder();
+    let builder = AdapterBuilder::new(model);
     on_team(|exec| builder.convert(exec, &adapter(name), to, MAX_RANK, &mut |_| Ok(()))).unwrap();
 }
 
@@ -44,8 +44,8 @@ fn a_converted_adapter_is_the_same_adapter() {
         let spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
         let files = AdapterFiles::open(&adapter(name)).unwrap();
         let weights = read(&spec, &files, MAX_RANK).unwrap();
-        let (digest, packed) = model.adapter_builder().load(&Infq::open(&to).unwrap(), MAX_RANK).unwrap();
-        let built = on_team(|exec| model.adapter_builder().build(exec, &weights)).unwrap();
+        let (digest, packed) = AdapterBuilder::new(&model).load(&Infq::open(&to).unwrap(), MAX_RANK).unwrap();
+        let built = on_team(|exec| AdapterBuilder::new(&model).build(exec, &weights)).unwrap();
         assert_eq!(digest, weights.digest, "{name}");
         assert_eq!((packed.bytes(), packed.has_gains()), (built.bytes(), built.has_gains()), "{name}");
         assert_eq!(format!("{packed:?}"), format!("{built:?}"), "{name}");
@@ -155,7 +155,7 @@ fn hostile_directories_are_refused_by_name() {
         change(&mut contents);
         let dir = folder.path().join(at.to_string());
         contents.write(&dir);
-        let refused = base.adapter_builder().load(&Infq::open(&dir).unwrap(), MAX_RANK).map(|_| ());
+        let refused = AdapterBuilder::new(&base).load(&Infq::open(&dir).unwrap(), MAX_RANK).map(|_| ());
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(message), "{at}: {refused} instead of {message}");
         assert!(refused.contains(&dir.display().to_string()), "{at}: {refused}");
@@ -166,8 +166,9 @@ fn hostile_directories_are_refused_by_name() {
     scheme.weights.retain(|(weight, _)| weight.name.ends_with("checksum"));
     let dir = folder.path().join("empty");
     scheme.write(&dir);
-    let refused = base.adapter_builder().load(&Infq::open(&dir).unwrap(), MAX_RANK).map(|_| ()).unwrap_err();
+    let refused =
+        AdapterBuilder::new(&base).load(&Infq::open(&dir).unwrap(), MAX_RANK).map(|_| ()).unwrap_err();
     assert!(refused.to_string().contains("converted for other weights"), "{refused}");
-    let narrow = base.adapter_builder().load(&Infq::open(&whole).unwrap(), 1).map(|_| ()).unwrap_err();
+    let narrow = AdapterBuilder::new(&base).load(&Infq::open(&whole).unwrap(), 1).map(|_| ()).unwrap_err();
     assert!(narrow.to_string().contains("at most 1 is allowed"), "{narrow}");
 }

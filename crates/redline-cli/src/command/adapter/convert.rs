@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_engine::AdapterOptions;
 use redline_models::LoadOptions;
+use redline_models::adapter::AdapterBuilder;
 
 use super::super::Context;
 use super::base;
@@ -56,7 +57,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     writing::directory(&bar, &args.out, |watch| {
         model::with_team(threads, None, |exec| {
             let model = base(&source, options, exec)?;
-            model.adapter_builder().convert(exec, &args.adapter, &args.out, max_rank, watch)
+            AdapterBuilder::new(&model).convert(exec, &args.adapter, &args.out, max_rank, watch)
         })
     })
 }

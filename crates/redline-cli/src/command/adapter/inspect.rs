@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_engine::{AdapterOptions, Source};
 use redline_lab::number;
-use redline_models::adapter::{AdapterFit, PackedFiles, fit};
+use redline_models::adapter::{AdapterBuilder, AdapterFit, PackedFiles, fit};
 use redline_models::{LoadOptions, ModelError};
 use redline_weights::{AdapterConfig, AdapterFiles, AdapterModule, Infq};
 use redline_wire::{AdapterInspection, AdapterModelFit, AdapterTarget, Finite, SchemaVersion};
@@ -166,7 +166,7 @@ fn check(
         // What it was packed for are the weights in memory.
         Opened::Packed(files) => model::with_team(threads, None, |exec| {
             let model = base(source, options, exec)?;
-            let (_, adapter) = model.adapter_builder().load(files.infq(), max_rank)?;
+            let (_, adapter) = AdapterBuilder::new(&model).load(files.infq(), max_rank)?;
             Ok((model.facts().format.to_string(), adapter.bytes()))
         }),
     }

@@ -12,11 +12,12 @@ use redline_models::kv::SeqId;
 use super::{Core, seconds_between};
 use crate::error::EngineError;
 use crate::gauges::PassKind;
-use crate::heartbeat::machine::{Logits, Machine, OutputValues, Outputs};
-use crate::heartbeat::task::Head;
+use crate::heartbeat::machine::{Machine, Outputs};
 use crate::memory::cache::WindowId;
 use crate::mode::perplexity::{EvaluateJob, Evaluated, Reader};
 use crate::plan::OUTPUT_ROWS;
+use crate::task::RowOutput;
+use crate::task::logits::Logits;
 
 impl<M: Machine> Core<M> {
     /// Queues the next pass of a window.
@@ -72,7 +73,7 @@ impl<M: Machine> Core<M> {
             self.batch.clear();
             self.batch.push(sequence, first, &tokens[first..end], AttentionMask::Causal, adapters.clone());
             let rows: Vec<usize> = (read_from.clamp(first, end) - first..end - first).collect();
-            self.run_pass(&rows, Head::Vocabulary { normalise: true }, &mut |logits, rows| {
+            self.run_pass(&rows, (RowOutput::Vocabulary, true), &mut |logits, rows| {
                 reader.read(logits, rows);
             })?;
         }
@@ -83,24 +84,20 @@ impl<M: Machine> Core<M> {
         Ok(Evaluated { window, readings: reader.into_readings(), seconds })
     }
 
-    /// Prepares and runs the batch on its own, with the states of `rows` or their logits over the vocabulary. `read` receives the values
+    /// Prepares and runs the batch on its own, with what is made of `rows`, and whether with their log-sum-exp. `read` receives the values
     /// of some rows after the other, and their number of rows.
     pub(super) fn run_pass(
         &mut self,
         rows: &[usize],
-        head: Head,
+        (output, normalise): (RowOutput<&M::Labels>, bool),
         read: &mut dyn FnMut(Logits<'_>, usize),
     ) -> Result<(), EngineError> {
         let groups =
             (0..rows.len()).step_by(OUTPUT_ROWS).map(|first| first..rows.len().min(first + OUTPUT_ROWS));
-        let output = |rows: Range<usize>| Outputs {
-            rows: rows.collect(),
-            values: if head == Head::States { OutputValues::States } else { OutputValues::Vocabulary },
-            normalise: head == Head::Vocabulary { normalise: true },
-        };
-        let outputs: Vec<_> = groups.map(output).collect();
+        let of = |rows: Range<usize>| Outputs { rows: rows.collect(), output, normalise };
+        let outputs: Vec<_> = groups.map(of).collect();
         let sizes: Vec<usize> = outputs.iter().map(|output| output.rows.len()).collect();
-        let planned = if head == Head::States { &[] } else { &sizes[..] };
+        let planned = if matches!(output, RowOutput::Vocabulary) { &sizes[..] } else { &[] };
         let prepared = self.machine.prepare(self.batch.rows(), planned);
         let ran = prepared
             .map(|_| self.run_guarded(rows, &outputs, None, &mut |group, logits| read(logits, sizes[group])));

@@ -23,19 +23,21 @@ use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
 use crate::error::{EngineError, message};
 use crate::gauges::{Gauges, Holdings, Progress, RequestEnd};
-use crate::heartbeat::machine::{Logits, Machine, OutputValues, Outputs};
+use crate::heartbeat::machine::{Machine, Outputs};
 use crate::heartbeat::places::Place;
-use crate::heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
-use crate::heartbeat::task::{Ended, Head, Ran, RowPlace, Task};
 use crate::memory::cache::Cache;
 use crate::memory::pages::PageArchive;
 use crate::mode::perplexity::EvaluateJob;
 use crate::options::ClockFn;
 use crate::plan::OUTPUT_ROWS;
+use crate::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 use crate::receipt::Recorder;
 use crate::request::Queueing;
-use crate::scheduler::{Done, Opening, Openings, Piece, Scheduler, Step, Stuck};
+use crate::scheduler::{Openings, Piece, Scheduler, Step, Stuck};
 use crate::stages::{Stage, StageLog, StageTime};
+use crate::task::logits::Logits;
+use crate::task::sequence::{Done, Opening};
+use crate::task::{Ended, Ran, RowOutput, RowPlace, Task};
 
 /// A request as it reaches the engine's thread.
 pub(crate) struct Arrival {
@@ -139,20 +141,10 @@ impl Running {
     }
 }
 
-/// What is wanted of a row of the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// Logits over the whole vocabulary.
-    Vocabulary,
-    /// Its final state.
-    State,
-    /// Logits over the labels of this request.
-    LabelsOf(u64),
-}
-
 /// A row of the batch whose values are wanted.
 struct Wanted {
-    kind: Kind,
+    /// What is made of it; labels are those of a request.
+    output: RowOutput<u64>,
     task: u64,
     place: RowPlace,
     /// Its index among the wanted rows of the batch.
@@ -164,7 +156,7 @@ struct Wanted {
 
 /// Groups rows whose values are evaluated together: over the same labels or over the vocabulary, at most [`OUTPUT_ROWS`] each.
 fn grouped(rows: &[Wanted]) -> Vec<&[Wanted]> {
-    rows.chunk_by(|a, b| a.kind == b.kind).flat_map(|some| some.chunks(OUTPUT_ROWS)).collect()
+    rows.chunk_by(|a, b| a.output == b.output).flat_map(|some| some.chunks(OUTPUT_ROWS)).collect()
 }
 
 /// The requests that take part in a pass, in ascending order.
@@ -476,7 +468,7 @@ impl<M: Machine> Core<M> {
     /// Prepares the machine for a pass. Returns `false`, and fails the requests of the pass, if a plan may not be made.
     fn prepare(&mut self, pieces: &[Piece], groups: &[&[Wanted]]) -> bool {
         let tokens = pieces.iter().map(|piece| piece.tokens).sum();
-        let over_vocabulary = groups.iter().filter(|group| group[0].kind == Kind::Vocabulary);
+        let over_vocabulary = groups.iter().filter(|group| group[0].output == RowOutput::Vocabulary);
         let rows: Vec<usize> = over_vocabulary.map(|group| group.len()).collect();
         match self.machine.prepare(tokens, &rows) {
             Ok(missed) => {
@@ -508,13 +500,7 @@ impl<M: Machine> Core<M> {
             .iter()
             .map(|group| Outputs {
                 rows: group.iter().map(|wanted| wanted.index).collect(),
-                values: match group[0].kind {
-                    Kind::Vocabulary => OutputValues::Vocabulary,
-                    Kind::State => OutputValues::States,
-                    Kind::LabelsOf(task) => {
-                        labels.get(&task).map_or(OutputValues::Vocabulary, OutputValues::Labels)
-                    }
-                },
+                output: group[0].output.map(|task| labels.get(&task).expect("selected when it was admitted")),
                 normalise: group.iter().any(|wanted| wanted.normalise),
             })
             .collect();
@@ -599,15 +585,12 @@ impl<M: Machine> Core<M> {
         for piece in pieces {
             let task = piece.key.task;
             if let Some(running) = self.tasks.get(&task) {
-                let (kind, normalise) = match running.task.head() {
-                    Head::Labels => (Kind::LabelsOf(task), false),
-                    Head::Vocabulary { normalise } => (Kind::Vocabulary, normalise),
-                    Head::States => (Kind::State, false),
-                };
+                let output = running.task.output().map(|()| task);
+                let normalise = running.task.normalises();
                 let drawn = running.task.draws();
                 for position in piece.outputs() {
                     let place = RowPlace { index: piece.key.index, position };
-                    all.push(Wanted { kind, task, place, index: rows.len(), normalise, drawn });
+                    all.push(Wanted { output, task, place, index: rows.len(), normalise, drawn });
                     rows.push(first_row + position - piece.start);
                 }
             }
@@ -616,7 +599,7 @@ impl<M: Machine> Core<M> {
         // Pieces are in the order of requests, and the sort keeps that order. Within the canvases of one request, equal
         // positions are adjacent, so that a task that compares two canvases holds few rows.
         all.sort_by_key(|wanted| {
-            (wanted.kind, wanted.task, if wanted.drawn { wanted.place.position } else { 0 })
+            (wanted.output, wanted.task, if wanted.drawn { wanted.place.position } else { 0 })
         });
         (rows, all)
     }

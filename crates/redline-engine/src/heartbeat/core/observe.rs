@@ -11,8 +11,8 @@ use redline_system::memory::PeakMeter;
 use super::Core;
 use crate::error::EngineError;
 use crate::heartbeat::machine::{Machine as _, ModelMachine};
-use crate::heartbeat::task::Head;
 use crate::options::ActivationLog;
+use crate::task::RowOutput;
 
 /// Steps to be run, and the observer of their activations.
 pub(crate) struct ObserveJob {
@@ -48,9 +48,9 @@ impl Core<ModelMachine> {
     ) -> Result<(), EngineError> {
         let objective = self.machine.model.facts().objective;
         let whole = !objective.is_causal();
-        let kind = match objective.output {
-            Output::States => Head::States,
-            Output::Tokens => Head::Vocabulary { normalise: false },
+        let output = match objective.output {
+            Output::States => RowOutput::State,
+            Output::Tokens => RowOutput::Vocabulary,
         };
         let longest = steps.iter().map(Vec::len).max().unwrap_or(0);
         let positions = if whole { longest } else { steps.iter().map(Vec::len).sum() };
@@ -74,7 +74,7 @@ impl Core<ModelMachine> {
                     Adapters::default(),
                 );
                 let rows: Vec<usize> = (0..tokens.len()).collect();
-                self.run_pass(&rows, kind, &mut |_, _| ())?;
+                self.run_pass(&rows, (output, false), &mut |_, _| ())?;
             }
         }
         Ok(())

@@ -6,9 +6,9 @@ use super::GenerateJob;
 use crate::answer::outcome::{Continuation, FinishReason, PositionLogprobs, TokenLogprob};
 use crate::answer::transcript::Transcript;
 use crate::error::EngineError;
-use crate::heartbeat::machine::LogitsRow;
 use crate::mode::sampler::{LogitsProcessor, Sampler, seed_of};
 use crate::request::Sampling;
+use crate::task::logits::LogitsRow;
 
 /// Log-probability of the chosen token, then those of the most probable tokens.
 pub(super) type Logprobs = (f32, Vec<(u32, f32)>);

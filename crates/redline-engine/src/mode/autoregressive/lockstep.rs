@@ -5,10 +5,10 @@ use crate::answer::outcome::{BatchOutcome, TokenCounts};
 use crate::answer::ticket::Reply;
 use crate::error::EngineError;
 use crate::gauges::Progress;
-use crate::heartbeat::machine::Logits;
-use crate::heartbeat::task::{Head, Ran, RowPlace, Task};
 use crate::mode::sampler;
-use crate::scheduler::{Done, Next, Opening};
+use crate::task::logits::Logits;
+use crate::task::sequence::{Done, Next, Opening};
+use crate::task::{Ran, RowOutput, RowPlace, Task};
 
 /// Checked prompts that are continued together, greedily.
 pub(crate) struct BatchJob {
@@ -63,8 +63,8 @@ impl Task for BatchTask {
         self.job.prompts.iter().map(Vec::len).max().unwrap_or(0) + self.job.max_new_tokens
     }
 
-    fn head(&self) -> Head {
-        Head::Vocabulary { normalise: false }
+    fn output(&self) -> RowOutput<()> {
+        RowOutput::Vocabulary
     }
 
     fn open(&mut self) -> Option<Opening> {

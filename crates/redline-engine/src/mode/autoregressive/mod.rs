@@ -18,11 +18,11 @@ use crate::answer::ticket::Reply;
 use crate::answer::transcript::Transcript;
 use crate::error::EngineError;
 use crate::gauges::Progress;
-use crate::heartbeat::machine::Logits;
-use crate::heartbeat::task::{Ended, Head, Ran, RowPlace, Task};
 use crate::mode::sampler::{LogitsProcessor, Sampler};
 use crate::request::{Penalties, PromptLogprobs, Sampling};
-use crate::scheduler::{Done, Next, Opening};
+use crate::task::logits::Logits;
+use crate::task::sequence::{Done, Next, Opening};
+use crate::task::{Ended, Ran, RowOutput, RowPlace, Task};
 
 /// A checked request.
 pub(crate) struct GenerateJob {
@@ -239,11 +239,15 @@ impl Task for GenerateTask {
         vec![self.job.prompt[..=self.first_wanted()].to_vec()]
     }
 
-    fn head(&self) -> Head {
-        Head::Vocabulary { normalise: self.job.own_logprobs() || self.job.prompt_logprobs.is_some() }
+    fn output(&self) -> RowOutput<()> {
+        RowOutput::Vocabulary
     }
 
-    fn start(&mut self, cached: crate::heartbeat::task::Cached<'_>) {
+    fn normalises(&self) -> bool {
+        self.job.own_logprobs() || self.job.prompt_logprobs.is_some()
+    }
+
+    fn start(&mut self, cached: crate::task::Cached<'_>) {
         self.keeps = self.job.kv_cache && cached(&self.job.cache_salt, &[]).is_some();
     }
 
@@ -411,7 +415,7 @@ mod tests {
 
     use super::*;
     use crate::answer::ticket::GenerateTicket;
-    use crate::scheduler::Origin;
+    use crate::task::sequence::Origin;
 
     #[test]
     fn a_token_is_drawn_with_the_random_number_of_its_own_position() {

@@ -17,9 +17,9 @@ use crate::answer::ticket::Reply;
 use crate::answer::transcript::Transcript;
 use crate::error::EngineError;
 use crate::gauges::Progress;
-use crate::heartbeat::machine::Logits;
-use crate::heartbeat::task::{Cached, Ended, Head, Ran, RowPlace, Task};
-use crate::scheduler::{Done, Drawing, Next, Opening};
+use crate::task::logits::Logits;
+use crate::task::sequence::{Done, Drawing, Next, Opening};
+use crate::task::{Cached, Ended, Ran, RowOutput, RowPlace, Task};
 
 /// A checked request.
 pub(crate) struct DiffuseJob {
@@ -252,8 +252,8 @@ impl Task for DiffuseTask {
         true
     }
 
-    fn head(&self) -> Head {
-        Head::Vocabulary { normalise: false }
+    fn output(&self) -> RowOutput<()> {
+        RowOutput::Vocabulary
     }
 
     fn start(&mut self, _cached: Cached<'_>) {

@@ -2,7 +2,7 @@
 
 use super::ScoreJob;
 use crate::answer::outcome::LabelReading;
-use crate::heartbeat::machine::LogitsRow;
+use crate::task::logits::LogitsRow;
 
 /// Scores and log-probabilities of one prompt.
 #[derive(Debug)]
@@ -25,24 +25,6 @@ pub(super) struct LabelSet {
     first: Vec<u32>,
     /// Whether a label has several tokens, or a log-probability that is divided.
     is_long: bool,
-}
-
-/// The part of the head over which logits are evaluated.
-pub(super) enum Evaluated<'a> {
-    /// The rows of the head for these ids, ascending.
-    Labels(&'a [u32]),
-    /// The whole head.
-    Vocabulary,
-}
-
-impl Evaluated<'_> {
-    /// The column of an id's logit.
-    fn column(&self, id: u32) -> usize {
-        match self {
-            Self::Labels(ids) => ids.partition_point(|&other| other < id),
-            Self::Vocabulary => id as usize,
-        }
-    }
 }
 
 impl LabelSet {
@@ -84,15 +66,17 @@ impl LabelSet {
         &self.distinct[label]
     }
 
-    /// The scores of a prompt whose labels have one token each, from its logits; `None` if the model's output was not a number.
-    pub(super) fn row(&self, row: &LogitsRow<'_>, over: &Evaluated<'_>, job: &ScoreJob) -> Option<Row> {
-        let logit = |&column: &usize| f64::from(row.logits[over.column(self.distinct[column][0])]);
+    /// The scores of a prompt whose labels have one token each, from its logits over these ids, ascending, or over the vocabulary; `None`
+    /// if the model's output was not a number.
+    pub(super) fn row(&self, row: &LogitsRow<'_>, over: Option<&[u32]>, job: &ScoreJob) -> Option<Row> {
+        let place = |id: u32| over.map_or(id as usize, |ids| ids.partition_point(|&other| other < id));
+        let logit = |&column: &usize| f64::from(row.logits[place(self.distinct[column][0])]);
         let logits: Vec<f64> = self.columns.iter().map(logit).collect();
         if !logits.iter().all(|x| x.is_finite()) || !row.log_sum_exp.is_finite() {
             return None;
         }
         let among = log_softmax(&logits);
-        if matches!(over, Evaluated::Labels(_)) {
+        if over.is_some() {
             return Some(Row {
                 scores: exp(&among),
                 logprobs: single(&among),

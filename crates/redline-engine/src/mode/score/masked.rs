@@ -13,9 +13,9 @@ use crate::answer::outcome::{MaskSamples, ScoreOutcome};
 use crate::answer::ticket::Answer;
 use crate::error::EngineError;
 use crate::gauges::Progress;
-use crate::heartbeat::machine::Logits;
-use crate::heartbeat::task::{Head, Ran, RowPlace, Task};
-use crate::scheduler::{Done, Next, Opening};
+use crate::task::logits::Logits;
+use crate::task::sequence::{Done, Next, Opening};
+use crate::task::{Ran, RowOutput, RowPlace, Task};
 
 /// The mask token, and how maskings are sampled.
 #[derive(Clone, Copy, Debug)]
@@ -112,8 +112,12 @@ impl Task for MaskedScoreTask {
         self.logits.labels()
     }
 
-    fn head(&self) -> Head {
-        self.logits.head()
+    fn output(&self) -> RowOutput<()> {
+        self.logits.output()
+    }
+
+    fn normalises(&self) -> bool {
+        self.logits.whole_vocabulary
     }
 
     fn open(&mut self) -> Option<Opening> {
@@ -144,7 +148,7 @@ impl Task for MaskedScoreTask {
             let (item, masking) = self.opened[place.index as usize];
             let set = self.job.labels.of(item);
             if !self.logits.sets[set].is_long() {
-                self.items[item].row = self.logits.sets[set].row(&row, &self.logits.over(), &self.job);
+                self.items[item].row = self.logits.sets[set].row(&row, self.logits.labels(), &self.job);
                 continue;
             }
             let at = place.position - self.row(self.job.length(item));

@@ -8,8 +8,9 @@ mod labels;
 mod masked;
 mod maskings;
 mod next;
+pub(crate) mod prompts;
 
-use self::labels::{Evaluated, LabelSet, Row};
+use self::labels::{LabelSet, Row};
 pub(crate) use self::masked::{MaskedScoreTask, Masks};
 pub(crate) use self::maskings::Maskings;
 pub(crate) use self::next::ScoreTask;
@@ -17,8 +18,8 @@ use crate::answer::outcome::{
     ItemError, ItemScore, PrefixCacheCounts, RequestCost, ScoreOutcome, TokenCounts,
 };
 use crate::error::EngineError;
-use crate::front::prompt::{LabelLists, PromptIds, Tokens};
-use crate::heartbeat::task::{Ended, Head, Ran};
+use crate::mode::score::prompts::{LabelLists, PromptIds, Tokens};
+use crate::task::{Ended, Ran, RowOutput};
 
 /// A checked request.
 pub(crate) struct ScoreJob {
@@ -154,16 +155,13 @@ impl LabelLogits {
         }
     }
 
+    /// The ids of the logits; `None`: the whole vocabulary.
     fn labels(&self) -> Option<&[u32]> {
         (!self.whole_vocabulary).then_some(&self.ids[..])
     }
 
-    fn head(&self) -> Head {
-        if self.whole_vocabulary { Head::Vocabulary { normalise: true } } else { Head::Labels }
-    }
-
-    fn over(&self) -> Evaluated<'_> {
-        if self.whole_vocabulary { Evaluated::Vocabulary } else { Evaluated::Labels(&self.ids) }
+    fn output(&self) -> RowOutput<()> {
+        if self.whole_vocabulary { RowOutput::Vocabulary } else { RowOutput::Labels(()) }
     }
 }
 

@@ -14,11 +14,11 @@ use super::{LabelLogits, ScoreJob, Shared};
 use crate::answer::outcome::{PrefixCacheCounts, ScoreOutcome};
 use crate::answer::ticket::Answer;
 use crate::error::EngineError;
-use crate::front::prompt::PromptIds;
 use crate::gauges::Progress;
-use crate::heartbeat::machine::Logits;
-use crate::heartbeat::task::{Cached, Head, Ran, RowPlace, Task};
-use crate::scheduler::{Done, Next, Opening, Origin};
+use crate::mode::score::prompts::PromptIds;
+use crate::task::logits::Logits;
+use crate::task::sequence::{Done, Next, Opening, Origin};
+use crate::task::{Cached, Ran, RowOutput, RowPlace, Task};
 
 /// Maximum number of open prompts if labels of several tokens follow them: each prompt stays open until those have been run.
 const CONTINUED: usize = 32;
@@ -192,8 +192,12 @@ impl Task for ScoreTask {
         self.logits.labels()
     }
 
-    fn head(&self) -> Head {
-        self.logits.head()
+    fn output(&self) -> RowOutput<()> {
+        self.logits.output()
+    }
+
+    fn normalises(&self) -> bool {
+        self.logits.whole_vocabulary
     }
 
     fn prompts(&self, most: usize) -> Vec<Vec<u32>> {
@@ -248,7 +252,7 @@ impl Task for ScoreTask {
                         self.job.return_reading.then(|| most_probable(row.logits));
                 }
                 Purpose::Prompt(item) => {
-                    self.items[item].row = self.set(item).row(&row, &self.logits.over(), &self.job);
+                    self.items[item].row = self.set(item).row(&row, self.logits.labels(), &self.job);
                 }
                 Purpose::Label { item, label } => {
                     // The row of the label's token n predicts its token n + 1.
@@ -317,7 +321,7 @@ fn shared_prefix(prompts: &[&PromptIds]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front::prompt::LabelLists;
+    use crate::mode::score::prompts::LabelLists;
 
     fn shared(prompts: &[&[u32]]) -> usize {
         let mut stem = None;
@@ -344,7 +348,7 @@ mod tests {
         let mut stem = None;
         let prompts = (0..2 * CONTINUED as u32).map(|item| {
             let ids = PromptIds::new(&mut stem, vec![item, 1]);
-            Ok(crate::front::prompt::Tokens { ids, truncated: false, boundary_mismatch: None })
+            Ok(crate::mode::score::prompts::Tokens { ids, truncated: false, boundary_mismatch: None })
         });
         let job = ScoreJob {
             prompts: prompts.collect(),

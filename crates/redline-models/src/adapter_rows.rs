@@ -12,11 +12,11 @@ use crate::plan::Site;
 #[derive(Debug)]
 pub struct Adapter {
     /// The update of each linear layer, in the order of [`Site::OF_LAYER`].
-    pub(super) layers: Vec<[Option<Lora>; Site::OF_LAYER.len()]>,
+    pub(crate) layers: Vec<[Option<Lora>; Site::OF_LAYER.len()]>,
     /// The update of the head.
-    pub(super) head: Option<Lora>,
-    pub(super) embedding: Option<EmbeddingUpdate>,
-    pub(super) bytes: u64,
+    pub(crate) head: Option<Lora>,
+    pub(crate) embedding: Option<EmbeddingUpdate>,
+    pub(crate) bytes: u64,
 }
 
 /// The update of the token embedding: `gains * (embedding[token] + up * down[token])`.
@@ -63,7 +63,7 @@ pub(crate) struct AdapterRows<'a> {
 pub struct HeadUpdates(Vec<(Lora, f32)>);
 
 impl Adapter {
-    pub(super) fn new(
+    pub(crate) fn new(
         layers: Vec<[Option<Lora>; Site::OF_LAYER.len()]>,
         head: Option<Lora>,
         embedding: Option<EmbeddingUpdate>,
@@ -90,7 +90,7 @@ impl Adapter {
         of_embedding || self.loras().any(|lora| lora.gains().is_some())
     }
 
-    pub(super) fn loras(&self) -> impl Iterator<Item = &Lora> {
+    pub(crate) fn loras(&self) -> impl Iterator<Item = &Lora> {
         self.layers.iter().flatten().flatten().chain(&self.head)
     }
 
@@ -107,7 +107,7 @@ impl Adapter {
 }
 
 impl EmbeddingUpdate {
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.down.bytes() + self.up.bytes() + self.gains.as_ref().map_or(0, Buffer::bytes)
     }
 }

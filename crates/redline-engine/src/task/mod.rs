@@ -1,22 +1,34 @@
 //! The engine's view of a request: sequences to run, and a reader of their logits.
 
+pub(crate) mod logits;
+pub(crate) mod sequence;
+
 use crate::error::EngineError;
 use crate::gauges::Progress;
-use crate::heartbeat::machine::Logits;
-use crate::scheduler::{Done, Next, Opening};
 
-/// What a request wants of its rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Head {
-    /// Logits over the labels of the request.
-    Labels,
+use logits::Logits;
+use sequence::{Done, Next, Opening};
+
+/// What is made of a row. `L` stands for the labels of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RowOutput<L> {
     /// Logits over the vocabulary.
-    Vocabulary {
-        /// With the log-sum-exp of every row.
-        normalise: bool,
-    },
-    /// Their final states, without the head.
-    States,
+    Vocabulary,
+    /// Its final state, without the head.
+    State,
+    /// Logits over labels.
+    Labels(L),
+}
+
+impl<L> RowOutput<L> {
+    /// The same with something else for the labels.
+    pub(crate) fn map<M>(self, of: impl FnOnce(L) -> M) -> RowOutput<M> {
+        match self {
+            Self::Vocabulary => RowOutput::Vocabulary,
+            Self::State => RowOutput::State,
+            Self::Labels(labels) => RowOutput::Labels(of(labels)),
+        }
+    }
 }
 
 /// A row whose logits are read.
@@ -84,8 +96,13 @@ pub(crate) trait Task {
         None
     }
 
-    /// The part of the head that is applied to its rows.
-    fn head(&self) -> Head;
+    /// What is made of its rows. If these are logits over labels, [`Task::labels`] has the ids.
+    fn output(&self) -> RowOutput<()>;
+
+    /// Whether it reads the log-sum-exp of rows over the vocabulary.
+    fn normalises(&self) -> bool {
+        false
+    }
 
     /// The prompts whose keys and values may be those of earlier requests, as far as they are known on arrival; at most so many.
     fn prompts(&self, _most: usize) -> Vec<Vec<u32>> {

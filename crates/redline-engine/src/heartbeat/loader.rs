@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::resident::{AdapterInfo, SequenceAdapters};
-use super::store::{Resolved, Store};
+use crate::adapters::resident::SequenceAdapters;
+use crate::adapters::{AdapterInfo, Resolved, Store};
 use crate::error::EngineError;
 use crate::gauges::AdapterGauges;
 use crate::heartbeat::core::Arrival;

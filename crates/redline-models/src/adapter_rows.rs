@@ -39,7 +39,7 @@ pub struct AdapterUse {
     pub scale: f32,
 }
 
-/// The adapters of a sequence, applied one after the other; empty: those of the base model.
+/// The adapters of a sequence, applied one after the other; empty: the base model alone.
 pub type Adapters = Arc<[AdapterUse]>;
 
 /// The largest adapters that passes have memory for.

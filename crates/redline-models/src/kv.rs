@@ -8,10 +8,10 @@
 //! give them back ([`KvCache::release_unseen`]). It can then be continued or forked only where no row sees a token of them.
 //!
 //! If a layer is a convolution, pages hold its last inputs, and a sequence can be continued or forked only where these are
-//! ([`InputShape`]): at its end, and where a page ends.
+//! ([`ConvInputs`]): at its end, where a page ends, and a few tokens before.
 
 use redline_kernels::OutOfMemory;
-use redline_kernels::op::kv::{InputShape, KvPages, PAGE_TOKENS, PageShape};
+use redline_kernels::op::kv::{ConvInputs, KvPages, PAGE_TOKENS, PageShape};
 
 /// A sequence in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,13 +102,13 @@ pub struct KvCache<P = KvPages> {
     /// The largest number of keys that a row sees, itself included; `None` if rows see all keys before them.
     window: Option<usize>,
     /// The inputs of convolutions that pages hold, by layer.
-    inputs: Vec<InputShape>,
+    inputs: Vec<ConvInputs>,
 }
 
 impl KvCache {
     /// Creates an empty cache of at most `limit` pages of this shape.
     pub fn new(shape: &PageShape, limit: usize) -> Self {
-        Self::over(KvPages::new(shape, limit), limit).with_inputs(shape.inputs.clone())
+        Self::over(KvPages::new(shape, limit), limit).with_conv_inputs(shape.inputs.clone())
     }
 
     /// The storage, and each sequence's pages, for a pass.
@@ -134,7 +134,7 @@ impl<P: PageStore> KvCache<P> {
     }
 
     /// Sets the inputs of convolutions that pages hold.
-    pub fn with_inputs(self, inputs: Vec<InputShape>) -> Self {
+    pub fn with_conv_inputs(self, inputs: Vec<ConvInputs>) -> Self {
         Self { inputs, ..self }
     }
 
@@ -184,6 +184,11 @@ impl<P: PageStore> KvCache<P> {
     /// page.
     pub fn always_continuable(&self, most: usize) -> usize {
         if self.inputs.is_empty() { most } else { most / PAGE_TOKENS * PAGE_TOKENS }
+    }
+
+    /// The largest number of tokens that may be taken back from the end of a sequence, wherever that is.
+    pub fn most_taken_back(&self) -> usize {
+        self.inputs.iter().map(|shape| shape.slots - shape.rows).min().unwrap_or(usize::MAX)
     }
 
     /// Sets whether storage that no sequence owns is overwritten with values that would show in any result that depends on
@@ -245,27 +250,25 @@ impl<P: PageStore> KvCache<P> {
         self.begin(Sequence { pages, unseen, tokens, written })
     }
 
-    /// Moves a sequence onto the pages of another one that begins with its tokens. A last page that is partly filled stays its own if
-    /// the other sequence could not be continued there.
+    /// Moves a sequence onto the pages of another one that begins with its tokens. If the other could not be continued after them, a last
+    /// page that is partly filled stays its own.
     pub fn share(&mut self, id: SeqId, from: SeqId) {
         let tokens = self.tokens(id);
-        let (old, other) = (&self.sequences[id.0], &self.sequences[from.0]);
-        let whole = self.can_continue(from, tokens);
-        if !whole && (self.inputs.is_empty() || other.unseen > old.unseen) {
+        if self.can_continue(from, tokens) {
+            let shared = self.fork(from, tokens);
+            self.sequences.swap(id.0, shared.0);
+            return self.release(shared);
+        }
+        let (own, other) = (&self.sequences[id.0], &self.sequences[from.0]);
+        if other.unseen > own.unseen {
             return;
         }
-        let count = if whole { old.pages.len() } else { tokens / PAGE_TOKENS };
-        let unseen = if whole { other.unseen.min(count) } else { old.unseen };
-        let taken = other.pages[unseen.min(count)..count].to_vec();
-        let given = old.pages[old.unseen.min(count)..count].to_vec();
-        let written = if whole { other.written.min(count * PAGE_TOKENS) } else { old.written };
+        let whole = own.unseen..tokens / PAGE_TOKENS;
+        let taken = other.pages[whole.clone()].to_vec();
         for page in &taken {
             self.owners[*page as usize] += 1;
         }
-        let sequence = &mut self.sequences[id.0];
-        sequence.pages[..unseen.min(count)].fill(NO_PAGE);
-        sequence.pages[unseen.min(count)..count].copy_from_slice(&taken);
-        (sequence.unseen, sequence.written) = (unseen, written);
+        let given: Vec<u32> = self.sequences[id.0].pages.splice(whole, taken).collect();
         self.give_back(&given);
     }
 
@@ -389,15 +392,15 @@ impl<P: PageStore> KvCache<P> {
 
     /// Forgets everything after the first `tokens` tokens.
     pub fn truncate(&mut self, id: SeqId, tokens: usize) {
+        assert!(tokens <= self.tokens(id), "truncate to {tokens} of {}", self.tokens(id));
+        assert!(self.can_continue(id, tokens), "truncate to {tokens}, where nothing can continue");
         let sequence = &mut self.sequences[id.0];
-        assert!(tokens <= sequence.tokens, "truncate to {tokens} of {}", sequence.tokens);
         let kept = tokens.div_ceil(PAGE_TOKENS);
         let surplus = sequence.pages[kept.max(sequence.unseen)..].to_vec();
         sequence.pages.truncate(kept);
         sequence.unseen = sequence.unseen.min(kept);
         sequence.tokens = tokens;
         sequence.written = sequence.written.min(kept * PAGE_TOKENS);
-        assert!(self.can_continue(id, tokens), "truncate to {tokens}, where nothing can continue");
         self.give_back(&surplus);
     }
 
@@ -606,7 +609,7 @@ mod tests {
     /// A layer with three inputs before a row, in five slots.
     #[test]
     fn a_sequence_with_inputs_continues_at_its_end_and_where_a_page_ends() {
-        let inputs = vec![InputShape { channels: 8, rows: 3, slots: 5 }];
+        let inputs = vec![ConvInputs { channels: 8, rows: 3, slots: 5 }];
         let mut kv = KvCache::new(&PageShape { keys: Vec::new(), inputs }, 9);
         let id = kv.create();
         kv.reserve(id, 150).unwrap();
@@ -614,6 +617,7 @@ mod tests {
         let places =
             |kv: &KvCache, id| (0..=kv.tokens(id)).filter(|n| kv.can_continue(id, *n)).collect::<Vec<_>>();
         // Two more slots than inputs.
+        assert_eq!((kv.most_taken_back(), cache().most_taken_back()), (2, usize::MAX));
         assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149, 150]);
         assert_eq!(
             [150, 149, 147, 130, 128, 100, 63, 20].map(|most| kv.continuable(id, most)),
@@ -635,7 +639,7 @@ mod tests {
     #[test]
     fn a_sequence_moves_onto_the_pages_of_one_that_begins_with_its_tokens() {
         let keys = vec![KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 }];
-        let inputs = vec![InputShape { channels: 8, rows: 2, slots: 2 }];
+        let inputs = vec![ConvInputs { channels: 8, rows: 2, slots: 2 }];
         for (inputs, own) in [(Vec::new(), 0), (inputs, 1)] {
             let mut kv = KvCache::new(&PageShape { keys: keys.clone(), inputs }, 9);
             let [parent, child] = [100, 130].map(|tokens| {

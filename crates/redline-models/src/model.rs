@@ -249,8 +249,8 @@ impl Model {
         self.decoder.layers.len()
     }
 
-    /// The largest number of keys that a row sees in any layer, itself included; `None` unless every layer has a window. Layers
-    /// share page tables, so pages can be given back only if no layer needs them.
+    /// The largest number of keys that a row sees in any layer, itself included; `None` unless every layer with attention has a
+    /// window. Layers share page tables, so pages can be given back only if no layer needs them.
     pub fn window(&self) -> Option<usize> {
         let windows = self.spec.layers.iter().filter_map(LayerSpec::attention).map(|it| it.window);
         windows.collect::<Option<Vec<_>>>()?.into_iter().max()

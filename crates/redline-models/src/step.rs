@@ -300,11 +300,6 @@ impl<'a> Step<'a> {
         self.tokens
     }
 
-    /// Position of each row of the batch in its sequence.
-    pub fn positions(&self) -> &'a [u32] {
-        self.positions
-    }
-
     /// For each row of the batch, its row in the table of learned positions.
     pub fn places(&self) -> &'a [u32] {
         self.places

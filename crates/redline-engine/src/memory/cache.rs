@@ -78,6 +78,14 @@ impl<P: PageStore> Cache<P> {
         }
     }
 
+    /// Reserves room for `more` tokens of a sequence if that evicts nothing, and takes no memory that kept sequences may have. Returns
+    /// whether there is such room.
+    pub(crate) fn reserve_free(&mut self, sequence: SeqId, more: usize) -> bool {
+        let growth = self.kv.growth(sequence, more);
+        let is_free = growth == 0 || self.kv.allocated() + growth <= self.most_kept;
+        is_free && self.kv.reserve(sequence, more).is_ok()
+    }
+
     /// Evicts one kept sequence. Returns whether there was any.
     fn give_way(&mut self) -> bool {
         let kept = self.prefixes.as_mut().and_then(PrefixCache::evict);

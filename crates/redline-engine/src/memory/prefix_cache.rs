@@ -142,7 +142,7 @@ impl<T: Copy> PrefixCache<T> {
     }
 
     /// The first leaf below a node, or the node itself, that can be continued at all, and after how many tokens. All leaves below a
-    /// node share the same tokens, so a leaf that can be continued there can be continued after as many as any other.
+    /// node share the same tokens; another one may be continued after a few more.
     fn leaf_below(&self, node: usize, usable: impl Fn(T) -> usize) -> Option<(usize, usize)> {
         let mut open = vec![node];
         while let Some(node) = open.pop() {

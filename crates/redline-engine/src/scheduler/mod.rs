@@ -2,7 +2,7 @@
 //!
 //! Nothing here reads a clock, starts a thread or runs a model, so the simulator runs the same code as the engine. A pass runs
 //!
-//! 1. the next token of every sequence that generates,
+//! 1. the next token of every sequence that generates, with drafts of those after it as far as there are rows and room for them,
 //! 2. then prompts, in pieces, from the least served request of the least served tenant first, as long as the pass stays within its
 //!    maximum number of rows (a row is one token) and, while any request generates, within its time limit.
 //!
@@ -171,6 +171,8 @@ pub(crate) struct Scheduler {
     /// The first generating sequence for which the last pass had no row.
     left_out: Option<Key>,
     preemptions: u64,
+    /// Number of drafts that were run, and of those that were right.
+    drafts: (u64, u64),
 }
 
 impl Scheduler {
@@ -188,6 +190,7 @@ impl Scheduler {
             waiting: None,
             left_out: None,
             preemptions: 0,
+            drafts: (0, 0),
         }
     }
 
@@ -199,6 +202,11 @@ impl Scheduler {
     /// Number of preemptions so far.
     pub(crate) fn preemptions(&self) -> u64 {
         self.preemptions
+    }
+
+    /// Number of drafts that were run so far, and of those that were right.
+    pub(crate) fn drafts(&self) -> (u64, u64) {
+        self.drafts
     }
 
     /// Admits a request of a tenant. Of two requests, the one with the smaller number takes precedence.
@@ -284,7 +292,7 @@ impl Scheduler {
         Ok(Step { pieces: pass.pieces.into_values().collect(), stored })
     }
 
-    /// Adds the next token of every sequence that generates.
+    /// Adds the next token of every sequence that generates, and drafts in the rows that are left.
     fn continue_generating<P: PageStore>(&mut self, cache: &mut Cache<P>, pass: &mut Pass, rows: usize) {
         let ready = |(_, s): &(&Key, &Sequence)| s.is_ready(&cache.kv);
         let mut keys: Vec<Key> = self.sequences.iter().filter(ready).map(|(&key, _)| key).collect();
@@ -293,20 +301,35 @@ impl Scheduler {
             let at = keys.partition_point(|key| *key < first);
             keys.rotate_left(at);
         }
+        keys.retain(|key| !pass.pieces.contains_key(key));
+        let mut spare = rows.saturating_sub(pass.work.rows + keys.len());
         for key in keys {
             if pass.work.rows >= rows {
                 self.left_out.get_or_insert(key);
                 return;
             }
             // A piece added before may have preempted this sequence.
-            let sequence = &self.sequences[&key];
-            if sequence.kv.is_some()
-                && !pass.pieces.contains_key(&key)
-                && let Some(piece) = sequence.rest(key, &cache.kv)
-            {
+            if self.sequences[&key].kv.is_none() {
+                continue;
+            }
+            spare -= self.fit_drafts(key, spare, cache);
+            if let Some(piece) = self.sequences[&key].rest(key, &cache.kv) {
                 self.run_piece(piece, cache, pass);
             }
         }
+    }
+
+    /// Leaves out the drafts of an admitted sequence for which there are no rows, or no room that nothing else would lose. Returns the
+    /// number of the others.
+    fn fit_drafts<P: PageStore>(&mut self, key: Key, rows: usize, cache: &mut Cache<P>) -> usize {
+        let Some(sequence) = self.sequences.get_mut(&key) else { return 0 };
+        sequence.cut_drafts(rows.min(cache.kv.most_taken_back()));
+        if let Some(kv) = sequence.kv.filter(|_| sequence.drafts() > 0)
+            && !cache.reserve_free(kv, 1 + sequence.drafts())
+        {
+            sequence.cut_drafts(0);
+        }
+        sequence.drafts()
     }
 
     /// Maximum number of rows of a pass for generating sequences. A quarter of the rows is left to prompts if any wait.
@@ -499,14 +522,18 @@ impl Scheduler {
 
     /// What the pieces of a pass belong to.
     pub(crate) fn kind(&self, pieces: &[Piece]) -> PassKind {
-        let generates = |piece: &Piece| self.sequences.get(&piece.key).is_some_and(|s| s.generates);
-        let generating = pieces.iter().filter(|piece| piece.tokens == 1 && generates(piece)).count();
+        let generating = pieces.iter().filter(|piece| self.advances(piece)).count();
         match generating {
             _ if pieces.iter().any(|piece| piece.attention != AttentionMask::Causal) => PassKind::Canvas,
             0 => PassKind::Prompt,
             all if all == pieces.len() => PassKind::Generating,
             _ => PassKind::Mixed,
         }
+    }
+
+    /// Whether a piece is that of a generating sequence.
+    fn advances(&self, piece: &Piece) -> bool {
+        self.sequences.get(&piece.key).is_some_and(|sequence| sequence.advances(piece))
     }
 
     /// How long a pass of these pieces will probably take; `None` before there were enough passes.
@@ -527,8 +554,9 @@ impl Scheduler {
                     tenant.served += piece.tokens;
                 }
             }
-            let ended = self.sequences.get_mut(&piece.key).is_some_and(|sequence| sequence.ran(piece));
-            if !ended {
+            let Some(sequence) = self.sequences.get_mut(&piece.key) else { continue };
+            self.drafts.0 += sequence.drafts() as u64;
+            if !sequence.ran(piece) {
                 continue;
             }
             let finished = self.hold_finished(piece.key);
@@ -540,9 +568,8 @@ impl Scheduler {
         self.virtual_time += work.rows as f64 / self.flows.len().max(1) as f64;
         self.tenant_time += work.rows as f64 / self.tenants.len().max(1) as f64;
         self.cost.learn(work, seconds);
-        let generates = |key| self.sequences.get(key).is_some_and(|s| s.generates);
         // A sequence that is run again after preemption counts as a prompt.
-        if pieces.iter().all(|piece| piece.tokens == 1 && generates(&piece.key)) {
+        if pieces.iter().all(|piece| self.advances(piece)) {
             self.cost.learn_decode_only(work.rows, seconds);
         }
         done
@@ -563,12 +590,20 @@ impl Scheduler {
     pub(crate) fn update<P: PageStore>(&mut self, task: u64, index: u32, next: Next, cache: &mut Cache<P>) {
         let Some(key) = self.key(task, index) else { return };
         let Some(sequence) = self.sequences.get_mut(&key) else { return };
+        if let Next::Accept(right) = next {
+            self.drafts.1 += sequence.accept(right) as u64;
+            return;
+        }
+        if sequence.drafts() > 0 {
+            sequence.cut_drafts(0);
+            if let Some(kv) = sequence.kv.filter(|kv| cache.kv.tokens(*kv) > sequence.tokens.len()) {
+                cache.kv.truncate(kv, sequence.tokens.len());
+            }
+        }
         match next {
-            Next::Extend(token) => {
-                sequence.wanted = sequence.tokens.len();
-                sequence.tokens.push(token);
-                sequence.held = false;
-                sequence.generates = true;
+            Next::Accept(_) => {}
+            Next::Extend { token, drafts } => {
+                sequence.extend(token, if sequence.afresh { &[] } else { &drafts });
                 if let Some(kv) = sequence.kv.filter(|_| sequence.afresh) {
                     cache.kv.truncate(kv, 0);
                 }

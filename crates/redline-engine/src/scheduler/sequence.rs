@@ -91,7 +91,10 @@ pub(super) struct Canvas {
 /// An open sequence.
 #[derive(Debug)]
 pub(super) struct Sequence {
+    /// All tokens so far, and then drafts.
     pub(super) tokens: Vec<u32>,
+    /// Number of drafts.
+    drafts: usize,
     pub(super) wanted: usize,
     pub(super) parent: Option<(u32, usize)>,
     pub(super) shares: bool,
@@ -115,6 +118,7 @@ impl Sequence {
         let canvas = canvas.map(|wanted| Canvas { drawn: false, patch: None, wanted: wanted.into() });
         Self {
             tokens,
+            drafts: 0,
             wanted,
             parent,
             shares: shares && canvas.is_none(),
@@ -194,17 +198,57 @@ impl Sequence {
         self.held = false;
     }
 
-    /// Takes its keys and values away. A held sequence runs again only when it is needed.
+    /// Continues with a token and drafts of those after it.
+    pub(super) fn extend(&mut self, token: u32, drafts: &[u32]) {
+        self.wanted = self.tokens.len();
+        self.tokens.push(token);
+        self.tokens.extend_from_slice(drafts);
+        self.drafts = drafts.len();
+        self.held = false;
+        self.generates = true;
+    }
+
+    /// Number of tokens that are no drafts.
+    pub(super) fn sure(&self) -> usize {
+        self.tokens.len() - self.drafts
+    }
+
+    /// Number of drafts.
+    pub(super) fn drafts(&self) -> usize {
+        self.drafts
+    }
+
+    /// The first drafts become tokens: `right` of them, or all if there are fewer. Returns their number.
+    pub(super) fn accept(&mut self, right: usize) -> usize {
+        let right = right.min(self.drafts);
+        self.drafts -= right;
+        right
+    }
+
+    /// Keeps up to `most` drafts.
+    pub(super) fn cut_drafts(&mut self, most: usize) {
+        let most = most.min(self.drafts);
+        self.tokens.truncate(self.sure() + most);
+        self.drafts = most;
+    }
+
+    /// Whether a piece has its next token, as a pass runs for a generating sequence; else it is run again after preemption.
+    pub(super) fn advances(&self, piece: &Piece) -> bool {
+        self.generates && piece.start + 1 == self.sure()
+    }
+
+    /// Takes its keys and values away, and its drafts. A held sequence runs again only when it is needed.
     pub(super) fn give_way(&mut self) -> Option<SeqId> {
+        self.cut_drafts(0);
         if let Some(canvas) = &mut self.canvas {
             canvas.drawn = false;
         }
         self.kv.take()
     }
 
-    /// Whether only its newest token is left to run, as for a generating sequence.
+    /// Whether only its newest token and drafts are left to run, as for a generating sequence.
     pub(super) fn is_ready<P: PageStore>(&self, kv: &KvCache<P>) -> bool {
-        self.generates && !self.held && self.kv.is_some() && self.stored(kv) + 1 == self.tokens.len()
+        self.generates && !self.held && self.kv.is_some() && self.stored(kv) + 1 == self.sure()
     }
 
     /// Number of tokens that may be taken from elsewhere; tokens whose logits are wanted must be run.

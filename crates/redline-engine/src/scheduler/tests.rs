@@ -28,6 +28,10 @@ struct Bench {
     /// The request whose sequences end after one pass, and the request whose sequences are held.
     scored: Option<u64>,
     holds: Option<u64>,
+    /// The drafts of all that generate, how many of them are right, and the request that then ends.
+    drafts: Vec<u32>,
+    right: usize,
+    stores: Option<u64>,
 }
 
 impl Bench {
@@ -45,6 +49,9 @@ impl Bench {
             waiting: Unopened::default(),
             scored: None,
             holds: None,
+            drafts: Vec::new(),
+            right: 0,
+            stores: None,
         }
     }
 
@@ -75,8 +82,10 @@ impl Bench {
                 let next = match Some(task) {
                     task if task == self.scored => Next::Drop,
                     task if task == self.holds => Next::Hold,
-                    _ => Next::Extend(1),
+                    task if task == self.stores => Next::Store,
+                    _ => Next::Extend { token: 1, drafts: self.drafts.clone() },
                 };
+                self.scheduler.update(task, one.index, Next::Accept(self.right), &mut self.cache);
                 self.scheduler.update(task, one.index, next, &mut self.cache);
             }
         }
@@ -521,4 +530,74 @@ fn prompts_are_run_though_more_sequences_generate_than_a_pass_has_rows() {
     let passes: Vec<_> = (0..8).flat_map(|_| bench.pass()).collect();
     let begun = passes.iter().filter(|(_, stored, _)| *stored == 0).count();
     assert_eq!(begun, 12, "{passes:?}");
+}
+
+#[test]
+fn drafts_run_in_the_rows_that_are_left_and_wrong_ones_are_taken_back() {
+    for (rows, first, second) in [
+        (8, vec![(0, 5, 4), (1, 2, 4)], vec![(0, 8, 4), (1, 5, 4)]),
+        (6, vec![(0, 5, 4), (1, 2, 2)], vec![(0, 8, 4), (1, 4, 2)]),
+        (2, vec![(0, 5, 1), (1, 2, 1)], vec![(0, 6, 1), (1, 3, 1)]),
+        (1, vec![(0, 5, 1)], vec![(1, 2, 1)]),
+    ] {
+        let mut bench = Bench::new(512, 100, None);
+        (bench.drafts, bench.right) = (vec![2, 3, 4], 2);
+        bench.ask(0, "", tokens(5, 1));
+        bench.ask(1, "other", tokens(2, 2));
+        assert_eq!(bench.pass(), [(0, 0, 5), (1, 0, 2)]);
+        assert_eq!(bench.scheduler.drafts(), (0, 0));
+        bench.scheduler.limits.rows = rows;
+        assert_eq!(bench.pass(), first, "{rows} rows");
+        let run = first.iter().map(|(_, _, tokens)| tokens - 1);
+        let right: usize = run.clone().map(|drafts| drafts.min(2)).sum();
+        assert_eq!(bench.scheduler.drafts(), (run.sum::<usize>() as u64, right as u64));
+        assert_eq!(bench.pass(), second, "{rows} rows");
+        for sequence in bench.scheduler.sequences.values() {
+            assert!(sequence.sure() > bench.cache.kv.tokens(sequence.kv.unwrap()));
+        }
+    }
+}
+
+#[test]
+fn drafts_take_only_room_that_is_free() {
+    let mut bench = Bench::new(512, 2, None);
+    (bench.drafts, bench.right) = (vec![2, 3, 4], 0);
+    bench.ask(0, "", tokens(62, 1));
+    bench.ask(1, "other", tokens(10, 2));
+    bench.pass();
+    assert_eq!(bench.pass(), [(0, 62, 1), (1, 10, 4)]);
+    // A page that is not in memory yet is free if sequences of earlier requests may have it.
+    for (most_kept, run) in [(Some(usize::MAX), 4), (Some(1), 1), (None, 1)] {
+        let mut bench = Bench::new(512, 9, None);
+        bench.cache = Cache::new(KvCache::over(Ledger::default(), 9), most_kept);
+        bench.drafts = vec![2, 3, 4];
+        bench.ask(0, "", tokens(62, 1));
+        bench.pass();
+        assert_eq!(bench.pass(), [(0, 62, run)], "{most_kept:?}");
+    }
+}
+
+#[test]
+fn wrong_drafts_are_not_kept_for_later_requests() {
+    for right in 0..4 {
+        let mut bench = Bench::new(512, 9, None);
+        (bench.drafts, bench.right) = (vec![2, 3, 4], right);
+        bench.ask(0, "", tokens(20, 1));
+        bench.pass();
+        bench.stores = Some(0);
+        assert_eq!(bench.pass(), [(0, 20, 4)]);
+        assert_eq!(bench.cache.kept_tokens(), 21 + right);
+    }
+}
+
+#[test]
+fn passes_with_drafts_are_passes_without_prompts() {
+    let mut bench = Bench::new(512, 9, None);
+    bench.drafts = vec![2, 3, 4];
+    bench.ask(0, "", tokens(20, 1));
+    bench.pass();
+    let step = bench.scheduler.next(&mut bench.cache, &mut bench.waiting).unwrap();
+    assert_eq!(bench.scheduler.kind(&step.pieces), PassKind::Generating);
+    bench.scheduler.ran(&step.pieces, 0.25);
+    assert_eq!(bench.scheduler.cost.decode_only_seconds(4), Some(0.25));
 }

@@ -7,16 +7,21 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::Random;
 use super::answer::{Checked, Outcome, Work, answered};
+use super::guides::{Adversary, Ruler};
 use super::machine::{StandIn, VOCABULARY};
 use super::mix::{LENGTHS, Mix, tokens};
 use super::oracle::likelihood::logprob;
 use super::oracle::sampling::Continued;
+use super::rule::Rule;
 use crate::answer::outcome::{BatchOutcome, GenerateOutcome};
 use crate::answer::ticket::{BatchTicket, GenerateTicket, Ticket};
 use crate::answer::transcript::Transcript;
 use crate::mode::autoregressive::{BatchJob, BatchTask, GenerateJob, GenerateTask};
 use crate::request::{Penalties, PromptLogprobs, Sampling};
 use crate::task::Task;
+
+/// Combined with the state of random numbers, gives that of those that decide on drafts and constraints.
+const GUIDED: u64 = 0x6a09_e667_f3bc_c908;
 
 /// A generation whose answer has not arrived.
 pub(super) struct Generation {
@@ -25,6 +30,8 @@ pub(super) struct Generation {
     n: usize,
     best_of: usize,
     kv_cache: bool,
+    /// Whether its tokens are drafted.
+    drafted: bool,
     salt: String,
     /// The requested log-probabilities of the prompt's tokens.
     of_prompt: Vec<f32>,
@@ -72,12 +79,27 @@ impl Generation {
             kernel_path: String::new(),
         };
         let (ticket, reply) = Ticket::new();
-        let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
+        let mut task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
         let of_prompt = of_prompt.unwrap_or_default();
         let ticket = RefCell::new(ticket);
-        let expected =
-            Continued { prompt, most: new, end_ids, sampling, penalties, logit_bias, model: mix.model };
-        (Self { expected, n, best_of, kv_cache, salt, of_prompt, ticket }, Box::new(task))
+        let model = mix.model;
+        let mut expected =
+            Continued { prompt, most: new, end_ids, sampling, penalties, logit_bias, model, rule: None };
+        // Other random numbers, so that schedules without guides stay what they were.
+        let mut guided = Random(random.0 ^ GUIDED);
+        if mix.guided && guided.once_in(3) {
+            let rule = Rule(guided.next());
+            expected.rule = Some(rule);
+            task = task.with_constraints(|_| Box::new(Ruler::new(rule)));
+        }
+        let drafted = mix.guided && !guided.once_in(4);
+        if drafted {
+            task = task.with_drafters(|index| {
+                let random = Random(guided.0 ^ index as u64);
+                Box::new(Adversary::new(random, expected.clone(), expected.seed(index)))
+            });
+        }
+        (Self { expected, n, best_of, kv_cache, drafted, salt, of_prompt, ticket }, Box::new(task))
     }
 
     pub(super) fn work(&self) -> Work {
@@ -120,7 +142,7 @@ impl Generation {
             outcome: if whole { Outcome::Whole } else { Outcome::Part },
             prompts: if self.kv_cache { vec![prompt.clone()] } else { Vec::new() },
             cached_tokens: outcome.usage.cached_tokens,
-            run_or_cached: (whole && self.kv_cache).then_some(run),
+            run_or_cached: (whole && self.kv_cache && !self.drafted).then_some(run),
         })
     }
 }

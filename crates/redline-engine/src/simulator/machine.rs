@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redline_kernels::op::kv::{AttentionMask, InputShape, PAGE_TOKENS};
+use redline_kernels::op::kv::{AttentionMask, ConvInputs, PAGE_TOKENS};
 use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
 use redline_models::adapter::Adapters;
 use redline_models::kv::{KvCache, PageStore};
@@ -107,7 +107,7 @@ pub(super) struct StandIn {
     /// Number of tokens that a row sees.
     pub(super) window: Option<usize>,
     /// The shape of the inputs of a convolution, if there is one.
-    pub(super) inputs: Option<InputShape>,
+    pub(super) inputs: Option<ConvInputs>,
     pub(super) adapters: Mark,
 }
 
@@ -121,7 +121,7 @@ impl StandIn {
     pub(super) fn after(self, tokens: &[u32]) -> [f32; VOCABULARY] {
         let first = self.window.map_or(0, |window| tokens.len().saturating_sub(window));
         let seen = digest(tokens[first..].iter().map(|&token| self.adapters.cell(token)));
-        let Some(InputShape { rows, .. }) = self.inputs else { return self.adapters.logits(seen) };
+        let Some(ConvInputs { rows, .. }) = self.inputs else { return self.adapters.logits(seen) };
         let last = tokens.len() - 1;
         let inputs = (last.saturating_sub(rows)..last).map(|at| input(self.adapters.cell(tokens[at]), at));
         self.adapters.logits(inputs.fold(seen, extended))
@@ -145,7 +145,7 @@ pub(crate) struct Digests {
     simd: Simd,
     clock: Arc<AtomicU64>,
     /// The inputs of a convolution, if there is one.
-    inputs: Option<InputShape>,
+    inputs: Option<ConvInputs>,
 }
 
 impl Digests {
@@ -154,7 +154,7 @@ impl Digests {
     }
 
     /// A machine with a convolution.
-    pub(super) fn with_inputs(self, inputs: Option<InputShape>) -> Self {
+    pub(super) fn with_conv_inputs(self, inputs: Option<ConvInputs>) -> Self {
         Self { inputs, ..self }
     }
 

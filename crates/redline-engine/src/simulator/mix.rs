@@ -1,6 +1,6 @@
 //! Random tokens, and the kinds of requests in a schedule.
 
-use redline_kernels::op::kv::InputShape;
+use redline_kernels::op::kv::ConvInputs;
 
 use super::Random;
 use super::machine::{Mark, StandIn, VOCABULARY};
@@ -36,6 +36,8 @@ pub(super) struct Mix {
     pub(super) adapters: bool,
     /// A model with a window or a convolution has no canvases.
     pub(super) model: StandIn,
+    /// Whether drafts and constraints take part in some generations.
+    pub(super) guided: bool,
     /// Maximum number of tokens in a pass.
     rows: usize,
     pub(super) lengths: Lengths,
@@ -46,15 +48,15 @@ impl Mix {
         let (scores, salts) = (random.once_in(4), random.once_in(2));
         let window = random.once_in(3).then(|| random.of(&[1, 20, 64, 100, 250]));
         let model = StandIn { window, ..StandIn::default() };
-        Self { scores, salts, adapters: random.once_in(2), model, rows, lengths: LENGTHS }
+        Self { scores, salts, adapters: random.once_in(2), model, guided: false, rows, lengths: LENGTHS }
     }
 
-    /// The same, for a model with a convolution in some schedules.
-    pub(super) fn convolved(self, random: &mut Random) -> Self {
+    /// The same, in some schedules for a model with a convolution, in some with drafts and constraints.
+    pub(super) fn extended(self, random: &mut Random) -> Self {
         let rows = 1 + random.below(3);
         let slots = rows + random.of(&[0, 0, 3]);
-        let inputs = random.once_in(3).then_some(InputShape { channels: 1, rows, slots });
-        Self { model: StandIn { inputs, ..self.model }, ..self }
+        let inputs = random.once_in(3).then_some(ConvInputs { channels: 1, rows, slots });
+        Self { model: StandIn { inputs, ..self.model }, guided: random.once_in(2), ..self }
     }
 
     /// Whether the model has canvases.

@@ -6,6 +6,9 @@
 //! lost changes the answer, and so does a wrong adapter. The expected answer comes from `oracle`, which runs the request alone
 //! without any cache, and without the code that it checks.
 //!
+//! In some schedules, an adversary drafts tokens: right ones, wrong ones, too many, and ones that do not exist. Constraints say which
+//! tokens may come next.
+//!
 //! In some schedules, pages outlive memory, and the process: it runs twice. Pages arrive late, some not at all, and some are lost.
 //!
 //! Besides the answers, these properties are checked:
@@ -21,11 +24,13 @@ mod adapters;
 mod answer;
 mod filling;
 mod generation;
+mod guides;
 mod machine;
 mod mix;
 mod oracle;
 mod pages;
 mod request;
+mod rule;
 mod scoring;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -57,8 +62,8 @@ use crate::profile::ProfileEvent;
 use crate::request::AdapterChoice;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
-/// Combined with a seed, gives that of the numbers that decide on a convolution.
-const CONVOLVED: u64 = 0x9fb2_1c65_1e98_df25;
+/// Combined with a seed, gives that of the numbers that decide on a convolution, on drafts and on constraints.
+const EXTENDED: u64 = 0x9fb2_1c65_1e98_df25;
 
 /// Maximum number of passes that a request may add to a schedule, given the number of pages.
 ///
@@ -101,6 +106,10 @@ pub struct Report {
     pub pages_read: u64,
     /// Number of times that requests no longer waited for pages.
     pub slow: u64,
+    /// Number of drafts that were run.
+    pub drafted: u64,
+    /// Number of drafts that were right.
+    pub accepted: u64,
     /// The largest share of its bound on heartbeats that any schedule used, in thousandths.
     pub busiest: u64,
 }
@@ -123,6 +132,8 @@ impl Report {
             restored: self.restored + other.restored,
             pages_read: self.pages_read + other.pages_read,
             slow: self.slow + other.slow,
+            drafted: self.drafted + other.drafted,
+            accepted: self.accepted + other.accepted,
             busiest: self.busiest.max(other.busiest),
         }
     }
@@ -215,11 +226,11 @@ impl Schedule {
         let stall_s = random.of(&[None, None, Some(0.0), Some(1e-4)]);
         let most_kept = random.of(&[None, Some(0), Some(pages / 2), Some(usize::MAX)]);
         let (cancels, mix) = (random.once_in(2), Mix::new(&mut random, rows));
-        // Other random numbers, so that schedules without a convolution stay what they were.
-        let mix = mix.convolved(&mut Random(seed ^ CONVOLVED));
+        // Other random numbers, so that schedules without these stay what they were.
+        let mix = mix.extended(&mut Random(seed ^ EXTENDED));
         let inputs = mix.model.inputs;
         let kv = KvCache::over(Ledger::default(), pages).windowed(mix.model.window);
-        let kv = kv.with_inputs(inputs.into_iter().collect());
+        let kv = kv.with_conv_inputs(inputs.into_iter().collect());
         let (pages_before, stored_before) =
             before.map_or_else(Default::default, |survivors| (survivors.pages, survivors.stored));
         let saves = random.once_in(2) && most_kept.is_some();
@@ -230,7 +241,7 @@ impl Schedule {
         let cache = Cache::new(kv, most_kept).saving(unsaved);
         let scheduler = Scheduler::new(PassLimits { rows, open, stall_s }, CostModel::new(0.5));
         let team = Team::new(1).map_err(|e| e.to_string())?;
-        let machine = Digests::new(team, clock.clone()).with_inputs(inputs);
+        let machine = Digests::new(team, clock.clone()).with_conv_inputs(inputs);
         let time = clock.clone();
         let now: ClockFn = Arc::new(move || time.load(Ordering::Relaxed));
         let library = Library::new(&mut random, clock.clone(), now.clone());
@@ -422,6 +433,7 @@ impl Schedule {
     /// Called when nothing runs: only kept sequences are left, and are released.
     fn finish(mut self) -> Result<(Report, Option<Survivors>), String> {
         self.report.preemptions = self.core.preemptions();
+        (self.report.drafted, self.report.accepted) = self.core.drafts();
         if let Some(disk) = &mut self.disk {
             while let Some(event) = disk.next(&mut self.random) {
                 self.core.page_event(event);

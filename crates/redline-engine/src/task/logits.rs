@@ -11,7 +11,7 @@ pub(crate) struct Logits<'a> {
     /// Threads and instructions for processing the logits.
     pub(crate) exec: Exec<'a>,
     pub(crate) rows: Rows<'a>,
-    /// `ln(sum e^logit)` of every row; 0 where it was not requested.
+    /// `ln(sum e^logit)` of every row; 0 unless it was requested for one of the rows that are read together.
     pub(crate) log_sum_exp: &'a [f64],
 }
 
@@ -29,7 +29,7 @@ impl<'a> Logits<'a> {
     }
 
     /// Calls `work` for every item, which reads some of the rows. If they are enough, the threads of the team take one item after the
-    /// other. `work` gets the number of the thread, and the rows, which it may not divide again.
+    /// other. `work` gets a number below the size of the team, which no other thread gets meanwhile, and the rows, which one thread reads.
     pub(crate) fn divide<T: Send>(
         &self,
         items: impl ExactSizeIterator<Item = T>,
@@ -42,12 +42,13 @@ impl<'a> Logits<'a> {
         let (&Self { rows, log_sum_exp, .. }, simd) = (self, self.exec.simd);
         let items: Vec<Mutex<Option<T>>> = items.map(|item| Mutex::new(Some(item))).collect();
         let next = AtomicUsize::new(0);
-        self.exec.team.run(|thread| {
-            let team = Team::single(None);
+        let progress = self.exec.team.progress();
+        self.exec.team.run_long(|call| {
+            let team = Team::single(progress.clone());
             let logits = Logits { exec: Exec { simd, team: &team }, rows, log_sum_exp };
             while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if let Some(item) = item.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    work(thread, logits, item);
+                    work(call, logits, item);
                 }
             }
         });

@@ -73,7 +73,8 @@ pub(crate) enum Ended {
 /// Returns how many of the given tokens the prefix cache holds under the given salt; `None` if the cache is off.
 pub(crate) type Cached<'a> = &'a dyn Fn(&str, &[u32]) -> Option<usize>;
 
-/// A request between its arrival and its answer. All methods are called on the engine's thread.
+/// A request between its arrival and its answer. All methods are called on the engine's thread, except that [`Task::read`] may be called
+/// on another thread of its team.
 ///
 /// A preempted sequence is run again, but no row of it is read twice, and the rows of a sequence are read in order. Its end may
 /// be reported more than once.

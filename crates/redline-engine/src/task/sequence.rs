@@ -36,8 +36,11 @@ pub(crate) struct Drawing {
 /// What to do with a sequence that has been run to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Continue with this token, whose logits are wanted.
-    Extend(u32),
+    /// Continue with this token, and then with drafts of those after it: the logits of all their rows are wanted. The scheduler may
+    /// leave out some or all drafts. Their rows are read in one pass; the next updates say how many were right.
+    Extend { token: u32, drafts: Vec<u32> },
+    /// So many of its drafts were right. Any other update takes back those that were not said to be right.
+    Accept(usize),
     /// Run rows of the canvas again, with these tokens.
     Draw(Drawing),
     /// Hold it, so that others can begin with it, or until the next update.

@@ -1,7 +1,7 @@
 //! Short convolutions, whose last inputs stay in the pages of a sequence.
 
 use redline_kernels::op::conv::Taps;
-use redline_kernels::op::kv::{AttentionMask, InputShape, KvPages, PAGE_TOKENS, PageShape, Segment};
+use redline_kernels::op::kv::{AttentionMask, ConvInputs, KvPages, PAGE_TOKENS, PageShape, Segment};
 use redline_kernels::{Exec, Rows, RowsMut};
 
 use crate::values::{Random, everywhere, same};
@@ -49,7 +49,7 @@ impl Case {
     }
 
     fn pages(&self, slots: usize) -> KvPages {
-        let inputs = vec![InputShape { channels: self.channels, rows: self.taps - 1, slots }; 2];
+        let inputs = vec![ConvInputs { channels: self.channels, rows: self.taps - 1, slots }; 2];
         let mut pages = KvPages::new(&PageShape { keys: Vec::new(), inputs }, 100);
         for page in 0..12 {
             pages.grow().unwrap();
@@ -138,7 +138,7 @@ fn a_page_can_be_continued_where_its_shape_says() {
     let (taps, slots, tokens) = (4, 7, 130);
     let case = Case::new(20, taps, false, tokens);
     let expected = case.expected();
-    let shape = InputShape { channels: 20, rows: taps - 1, slots };
+    let shape = ConvInputs { channels: 20, rows: taps - 1, slots };
     everywhere(|exec, name| {
         for written in [1, 2, 50, 63, 64, 66, 67, 70, 128] {
             for tokens in 0..=written {
@@ -182,6 +182,6 @@ fn a_page_that_was_exported_is_continued() {
 #[test]
 #[should_panic(expected = "2 slots for 3 inputs")]
 fn fewer_slots_than_inputs_are_refused() {
-    let inputs = vec![InputShape { channels: 4, rows: 3, slots: 2 }];
+    let inputs = vec![ConvInputs { channels: 4, rows: 3, slots: 2 }];
     KvPages::new(&PageShape { keys: Vec::new(), inputs }, 1);
 }

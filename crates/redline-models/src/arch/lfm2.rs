@@ -170,7 +170,8 @@ fn taps(config: &ConfigFile) -> Result<usize, ModelError> {
 fn convolves(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
     let (count, types) = (layers(config, "num_hidden_layers")?, config.strings("layer_types")?);
     if types.is_empty() {
-        if !config.keys().any(|key| key == "full_attn_idxs") {
+        // Only `null`, or no such key, reads as no boolean.
+        if matches!(config.opt_bool("full_attn_idxs"), Ok(None)) {
             return Ok(vec![false; count]);
         }
         let attends = config.ids("full_attn_idxs")?;

@@ -48,8 +48,8 @@ impl<S: BuildStage> Default for Norms<S> {
     }
 }
 
-/// Activations around a mixer or a feed-forward part.
-struct Around {
+/// The names of the norms of a mixer or of a feed-forward part: as activations, and in GGUF files.
+struct NormNames {
     before: (Name, &'static str),
     after: (Name, &'static str),
     /// The residual stream before the norm of the sum, if there is one.
@@ -57,13 +57,13 @@ struct Around {
     sum: (Name, &'static str),
 }
 
-const MIXER: Around = Around {
+const MIXER: NormNames = NormNames {
     before: (Name::AttentionNorm, "attn_norm"),
     after: (Name::AttentionOutputNorm, "post_attention_norm"),
     unnormed: Name::AttentionSum,
     sum: (Name::ResidualMid, "attn_output_norm"),
 };
-const MLP: Around = Around {
+const MLP: NormNames = NormNames {
     before: (Name::MlpNorm, "ffn_norm"),
     after: (Name::MlpOutputNorm, "post_ffw_norm"),
     unnormed: Name::MlpSum,
@@ -84,7 +84,7 @@ impl<S: BuildStage> Norms<S> {
     /// The norms and the block between them at another stage.
     fn map<'a, T: BuildStage, M: Map<'a, S, T>, B>(
         &'a self,
-        around: &Around,
+        around: &NormNames,
         to: &mut M,
         block: impl FnOnce(&mut M) -> Result<B, M::Error>,
     ) -> Result<(B, Norms<T>), M::Error> {
@@ -119,7 +119,7 @@ impl<S: BuildStage> Layer<S> {
         self.linears().find(|(of, _)| *of == site).map(|(_, linear)| linear)
     }
 
-    /// The linear layers that adapters can change: those of every row.
+    /// The linear layers that adapters can change: those outside of mixtures of experts.
     pub fn adaptable(&self) -> impl Iterator<Item = (Site, &S::Linear)> {
         let of_experts = [Site::Up, Site::Down, Site::Router];
         self.linears().filter(move |(site, _)| self.mlp.experts().is_none() || !of_experts.contains(site))
@@ -182,7 +182,7 @@ impl Norms<Loaded> {
     }
 
     /// The residual stream with the output of the block.
-    fn add(&self, x: Act, a: Act, scale: f32, around: &Around, s: &mut Step<'_>) -> Act {
+    fn add(&self, x: Act, a: Act, scale: f32, around: &NormNames, s: &mut Step<'_>) -> Act {
         let a = self.after.as_ref().map_or(a, |norm| s.norm(a, norm));
         match &self.sum {
             None => s.add(x, a, scale, around.sum.0),

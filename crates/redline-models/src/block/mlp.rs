@@ -29,7 +29,7 @@ pub(super) struct GgufMlp {
     pub(super) down: GgufTensors,
 }
 
-/// Those of a feed-forward part of every row.
+/// Those of a feed-forward part that is no mixture of experts.
 pub(super) const DENSE: GgufMlp = GgufMlp::new("ffn_up", &["ffn_gate", "ffn_up"], "ffn_down");
 
 impl GgufMlp {

@@ -1,8 +1,8 @@
 //! The building blocks of models. A block's file holds all that is to be known of it: what it is made of, its tensors' names in GGUF
 //! files, its activations, its memory, its operations, and its forward pass, which reads as the paper.
 //!
-//! A block has two [`BuildStage`]s. An architecture writes it [`Described`], with names and shapes; it runs when it is [`Loaded`], with
-//! weights.
+//! A block of a layer has two [`BuildStage`]s. An architecture writes it [`Described`], with names and shapes; it runs when it is
+//! [`Loaded`], with weights.
 //! A block's `map` goes over its elements, in the order of the forward pass, and makes the same block of another stage. Loading, checking,
 //! converting and adapting to a GGUF file are such maps; [`elements`] lists what they go over.
 
@@ -31,7 +31,7 @@ use crate::plan::Site;
 use layer::Layer;
 use mlp::Mlp;
 
-/// What stands for the elements of a block.
+/// The types of a block's elements at one stage.
 pub trait BuildStage: Sized {
     /// A linear layer.
     type Linear: Debug;
@@ -70,11 +70,11 @@ impl BuildStage for Loaded {
     }
 }
 
-/// Nothing; what a map makes that only looks.
+/// No result, for maps that only visit elements.
 #[derive(Debug)]
-pub enum Nothing {}
+pub enum Visited {}
 
-impl BuildStage for Nothing {
+impl BuildStage for Visited {
     type Linear = ();
     type Norm = ();
     type Values = ();
@@ -161,7 +161,7 @@ pub fn elements<S: BuildStage>(layer: &Layer<S>) -> Vec<BlockElement<'_, S>> {
 /// Records elements.
 struct Elements<'a, S: BuildStage>(Vec<BlockElement<'a, S>>);
 
-impl<'a, S: BuildStage> Map<'a, S, Nothing> for Elements<'a, S> {
+impl<'a, S: BuildStage> Map<'a, S, Visited> for Elements<'a, S> {
     type Error = Infallible;
 
     fn linear(&mut self, linear: &'a S::Linear, role: LinearRole) -> Result<(), Infallible> {

@@ -1,7 +1,7 @@
 //! A short convolution between two gates (LFM2, Liquid AI 2025).
 
 use redline_kernels::op::conv::Taps;
-use redline_kernels::op::kv::InputShape;
+use redline_kernels::op::kv::ConvInputs;
 
 use super::{BuildStage, Described, LinearRole, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName as Name;
@@ -66,9 +66,9 @@ impl ShortConv<Described> {
     }
 
     /// What sequences keep: the last inputs of the convolution.
-    pub fn inputs(&self) -> InputShape {
+    pub fn inputs(&self) -> ConvInputs {
         let rows = self.taps - 1;
-        InputShape { channels: self.channels, rows, slots: rows.max(1) }
+        ConvInputs { channels: self.channels, rows, slots: rows.max(1) }
     }
 }
 

@@ -18,7 +18,7 @@ pub enum Orientation {
 /// One or more projections of the same input, side by side.
 #[derive(Clone, Debug)]
 pub struct LinearSpec {
-    /// Length of k.
+    /// Number of inputs.
     pub inputs: usize,
     /// Orientation of every part.
     pub orientation: Orientation,

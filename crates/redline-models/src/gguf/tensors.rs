@@ -35,11 +35,13 @@ impl<'a> GgufTensors<'a> {
         dialect: GgufDialect,
     ) -> Result<Self, ModelError> {
         let mut found = Self { gguf, places: places(spec, dialect) };
+        let mut known: HashSet<String> = OF_CONFIG.map(str::to_owned).into();
         for expected in spec.tensors() {
             if let Some(place) = found.places.get_mut(&expected.name) {
                 place.shape.clone_from(&expected.shape);
             }
             let tensor = found.tensor(&expected.name)?;
+            known.insert(tensor.name.clone());
             let needed = found.places.get(&expected.name).map(Place::file_shape);
             let needed = needed.unwrap_or(expected.shape);
             // Dimensions of one may be left out there.
@@ -56,9 +58,7 @@ impl<'a> GgufTensors<'a> {
                 return Err(WeightsError::Gguf { file, fault }.into());
             }
         }
-        let known: HashSet<&str> =
-            found.places.values().map(|place| place.name.as_str()).chain(OF_CONFIG).collect();
-        ModelError::refuse_unexpected(gguf.names().filter(|name| !known.contains(name)), gguf.origin())?;
+        ModelError::refuse_unexpected(gguf.names().filter(|name| !known.contains(*name)), gguf.origin())?;
         Ok(found)
     }
 

@@ -145,7 +145,7 @@ impl<'a> Loader<'a> {
         self.formats.common()
     }
 
-    /// What the model was trained to predict.
+    /// What the rows of the model see and give.
     pub fn objective(&self) -> Objective {
         self.spec.objective
     }

@@ -148,7 +148,7 @@ fn keys_that_change_the_result_are_honoured_or_refused_by_name() {
 
 #[test]
 fn tensors_that_do_not_fit_are_refused_by_name() {
-    let refused: [(&str, &[u64], u32, &[&str]); 7] = [
+    let refused: [(&str, &[u64], u32, &[&str]); 8] = [
         ("token_embd.weight", &[], OF_F32, &["token_embd.weight"]),
         ("blk.0.ffn_up.weight", &[], OF_F32, &["blk.0.ffn_up.weight"]),
         (
@@ -158,6 +158,8 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
             &["`blk.0.ffn_up.weight` has the shape [32, 48]", "[48, 32]"],
         ),
         ("blk.1.attn_q.weight", &[32, 32], OF_F32, &["1 tensors are not part", "`blk.1.attn_q.weight`"]),
+        // Other models have it.
+        ("blk.0.attn_norm.bias", &[32], OF_F32, &["1 tensors are not part", "`blk.0.attn_norm.bias`"]),
         ("rope_freqs.weight", &[7], OF_F32, &["rope_factors", "8 positive numbers"]),
         ("rope_freqs.weight", &[4096], OF_F32, &["rope_freqs.weight", "4096 values"]),
         ("rope_factors_long.weight", &[8], OF_F32, &["rope.scaling.type"]),

@@ -69,3 +69,33 @@ fn neighbours_in_a_batch_and_shared_prefixes_do_not_show() {
         }
     }
 }
+
+/// As drafts: some of them are right, the others are taken back.
+#[test]
+fn tokens_that_were_taken_back_do_not_show() {
+    let mut tested = 0;
+    for dir in goldens() {
+        let prompt = reference(&dir).prompt;
+        for &format in Format::ALL {
+            let mut bench = Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), 2);
+            let alone = bench.sequence();
+            let want = bench.pass(&[(alone, &prompt)]);
+            let sequence = bench.sequence();
+            let mut got = bench.pass(&[(sequence, &prompt[..13])]);
+            let mut stored = 13;
+            while stored < prompt.len() {
+                let right = (1 + stored % 4).min(prompt.len() - stored);
+                let wrong = [&prompt[stored..stored + right], &[1, 0, 2][..stored % 3]].concat();
+                let rows = bench.pass(&[(sequence, &wrong)]);
+                got.extend_from_slice(&rows[..right]);
+                stored += right;
+                if !bench.take_back(sequence, stored) {
+                    break;
+                }
+            }
+            assert!(bits(&got) == bits(&want[..stored]), "{} {format}", dir.display());
+            tested += usize::from(stored == prompt.len());
+        }
+    }
+    assert!(tested > 20, "{tested}");
+}

@@ -35,6 +35,7 @@ fn layers_are_what_either_key_says() {
     assert_eq!(kinds(listed), [true, false, false, true]);
     // As in the reference.
     assert_eq!(kinds(json!({"layer_types": null})), [true; 4]);
+    assert_eq!(kinds(json!({"layer_types": null, "full_attn_idxs": []})), [false; 4]);
 }
 
 #[test]

@@ -287,6 +287,15 @@ impl Bench {
         self.kv.continuable(sequence, most)
     }
 
+    /// Takes back all but the first `tokens` tokens of a sequence, if that is possible for so many.
+    pub(crate) fn take_back(&mut self, sequence: SeqId, tokens: usize) -> bool {
+        let possible = self.kv.tokens(sequence) - tokens <= self.kv.most_taken_back();
+        if possible {
+            self.kv.truncate(sequence, tokens);
+        }
+        possible
+    }
+
     pub(crate) fn fork(&mut self, parent: SeqId, tokens: usize) -> SeqId {
         self.kv.fork(parent, tokens)
     }

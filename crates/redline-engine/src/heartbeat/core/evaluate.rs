@@ -66,9 +66,9 @@ impl<M: Machine> Core<M> {
     ) -> Result<Evaluated, EngineError> {
         let start = (self.clock)();
         self.machine.reserve(tokens.len(), 0)?;
-        let read_from = tokens.len() - reader.rows();
+        let (stored, read_from) = (self.cache.kv.tokens(sequence), tokens.len() - reader.rows());
         let chunk = self.scheduler.rows();
-        for first in (self.cache.kv.tokens(sequence)..tokens.len()).step_by(chunk) {
+        for first in (stored..tokens.len()).step_by(chunk) {
             let end = tokens.len().min(first + chunk);
             self.batch.clear();
             self.batch.push(sequence, first, &tokens[first..end], AttentionMask::Causal, adapters.clone());
@@ -79,7 +79,7 @@ impl<M: Machine> Core<M> {
         }
         let end = (self.clock)();
         let seconds = seconds_between(start, end);
-        self.gauges.passed(PassKind::Window, tokens.len(), end.saturating_sub(start));
+        self.gauges.passed(PassKind::Window, tokens.len() - stored, end.saturating_sub(start));
         let window = self.cache.leave_window(sequence);
         Ok(Evaluated { window, readings: reader.into_readings(), seconds })
     }

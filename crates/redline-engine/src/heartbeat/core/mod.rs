@@ -36,7 +36,7 @@ use crate::request::Queueing;
 use crate::scheduler::{Openings, Piece, Scheduler, Step, Stuck};
 use crate::stages::{Stage, StageLog, StageTime};
 use crate::task::logits::Logits;
-use crate::task::sequence::{Done, Opening};
+use crate::task::sequence::{Done, Next, Opening};
 use crate::task::{Ended, Ran, RowOutput, RowPlace, Task};
 
 /// A request as it reaches the engine's thread.
@@ -366,6 +366,11 @@ impl<M: Machine> Core<M> {
         self.scheduler.preemptions()
     }
 
+    /// Number of drafts that were run so far, and of those that were right.
+    pub(crate) fn drafts(&self) -> (u64, u64) {
+        self.scheduler.drafts()
+    }
+
     /// Returns the cache when the engine ends.
     pub(crate) fn into_cache(self) -> Cache<M::Pages> {
         self.cache
@@ -453,10 +458,17 @@ impl<M: Machine> Core<M> {
             let elapsed = seconds_between(running.arrived, now);
             let advanced = running.sampling(&self.clock, |task| task.advance(&done, elapsed));
             running.note_progress(now, &self.gauges);
+            let has_receipt = running.recorder.is_some();
             match advanced {
                 Err(error) => self.answer(number, Err(error)),
                 Ok(updates) => {
-                    for (index, next) in updates {
+                    for (index, mut next) in updates {
+                        if let Next::Extend { drafts, .. } = &mut next
+                            && has_receipt
+                        {
+                            // Its digests are of the rows that are read, and those of wrong drafts are none of its answer.
+                            drafts.clear();
+                        }
                         self.scheduler.update(number, index, next, &mut self.cache);
                     }
                     self.end_if_finished(number);

@@ -18,6 +18,7 @@ use crate::answer::transcript::Transcript;
 use crate::heartbeat::runner::Inbox;
 use crate::memory::cache::WindowId;
 use crate::memory::pages::{PageEvent, PageIndex, Unsaved};
+use crate::mode::autoregressive::guide::{Allowed, Constraint, Drafter};
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::mode::perplexity::{Evaluated, Wanted};
 use crate::request::{Penalties, Sampling};
@@ -60,6 +61,18 @@ impl Bench {
         timeout_s: Option<f64>,
         queueing: Queueing,
     ) -> (GenerateTicket, Cancel) {
+        let (ticket, cancel, mut arrival) = self.arrival(prompt, |task| task);
+        (arrival.timeout_s, arrival.queueing) = (timeout_s, queueing);
+        self.core.arrive(arrival);
+        (ticket, cancel)
+    }
+
+    /// A request to continue a prompt by ten tokens.
+    fn arrival(
+        &mut self,
+        prompt: Vec<u32>,
+        with: impl FnOnce(GenerateTask) -> GenerateTask,
+    ) -> (GenerateTicket, Cancel, Arrival) {
         let job = GenerateJob {
             prompt,
             max_new_tokens: 10,
@@ -78,18 +91,16 @@ impl Bench {
         let (ticket, reply) = Ticket::new();
         let cancel = Cancel::new();
         let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
-        let place = self.inbox.place().unwrap();
-        let cancels = vec![cancel.clone()];
-        self.core.arrive(Arrival {
-            task: Box::new(task),
-            cancels,
-            timeout_s,
-            queueing,
-            place,
+        let arrival = Arrival {
+            task: Box::new(with(task)),
+            cancels: vec![cancel.clone()],
+            timeout_s: None,
+            queueing: Queueing::default(),
+            place: self.inbox.place().unwrap(),
             adapters: SequenceAdapters::default(),
             recorder: None,
-        });
-        (ticket, cancel)
+        };
+        (ticket, cancel, arrival)
     }
 
     fn wait(&self, nanoseconds: u64) {
@@ -109,6 +120,78 @@ fn answer(ticket: &mut GenerateTicket) -> Option<Result<GenerateOutcome, EngineE
         }
     }
     None
+}
+
+/// Drafts the next tokens of a known continuation.
+struct Known {
+    all: Vec<u32>,
+    tokens: usize,
+}
+
+impl Drafter for Known {
+    fn push(&mut self, tokens: &[u32]) {
+        self.tokens += tokens.len();
+    }
+
+    fn draft(&mut self, most: usize) -> Vec<u32> {
+        self.all[self.tokens..].iter().copied().take(most.min(3)).collect()
+    }
+}
+
+#[test]
+fn right_drafts_save_passes_and_a_receipt_is_made_without_any() {
+    let prompt = vec![1, 2, 3];
+    let mut bench = Bench::new();
+    let (mut ticket, _) = bench.generate_after(prompt.clone(), None);
+    for _ in 0..10 {
+        bench.core.tick();
+    }
+    let plain = answer(&mut ticket).unwrap().unwrap();
+    let all = [&prompt[..], &plain.token_ids].concat();
+    for (recorder, passes, drafts) in [(None, 4, (6, 6)), (Some(Recorder::new(Vec::new())), 10, (0, 0))] {
+        let mut bench = Bench::new();
+        let drafter = |_| Box::new(Known { all: all.clone(), tokens: 0 }) as Box<dyn Drafter>;
+        let (mut ticket, _, mut arrival) = bench.arrival(prompt.clone(), |task| task.with_drafters(drafter));
+        arrival.recorder = recorder.map(Arc::new);
+        bench.core.arrive(arrival);
+        for _ in 1..passes {
+            bench.core.tick();
+            assert!(answer(&mut ticket).is_none());
+        }
+        bench.core.tick();
+        let drafted = answer(&mut ticket).unwrap().unwrap();
+        assert_eq!((&drafted.token_ids, drafted.token_s.len()), (&plain.token_ids, 10));
+        assert_eq!(bench.core.drafts(), drafts);
+    }
+}
+
+/// Allows fewer tokens after each one.
+struct Fewer([u32; 1]);
+
+impl Constraint for Fewer {
+    fn allowed(&mut self) -> Allowed<'_> {
+        Allowed::These(&self.0)
+    }
+
+    fn push(&mut self, _token: u32) {
+        self.0[0] >>= 3;
+    }
+}
+
+#[test]
+fn a_request_whose_constraint_allows_no_token_fails_and_says_where() {
+    let mut bench = Bench::new();
+    let constraint = |_| Box::new(Fewer([1 << 7 | 1 << 4 | 1 << 1])) as Box<dyn Constraint>;
+    let (mut ticket, _, arrival) = bench.arrival(vec![1, 2, 3], |task| task.with_constraints(constraint));
+    bench.core.arrive(arrival);
+    for _ in 0..3 {
+        assert!(answer(&mut ticket).is_none());
+        bench.core.tick();
+    }
+    bench.core.tick();
+    let error = answer(&mut ticket).unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "no token is allowed at position 6");
+    assert_eq!(bench.core.in_use().requests, 0);
 }
 
 #[test]

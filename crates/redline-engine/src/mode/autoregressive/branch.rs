@@ -1,12 +1,15 @@
 //! One continuation of a prompt, while it grows.
 
+use std::collections::VecDeque;
+
 use redline_kernels::Simd;
 
 use super::GenerateJob;
+use super::guide::{Allowed, Constraint, Drafter};
 use crate::answer::outcome::{Continuation, FinishReason, PositionLogprobs, TokenLogprob};
 use crate::answer::transcript::Transcript;
 use crate::error::EngineError;
-use crate::mode::sampler::{LogitsProcessor, Sampler, seed_of};
+use crate::mode::sampler::{LogitsProcessor, Sampler, greedy, seed_of};
 use crate::request::Sampling;
 use crate::task::logits::LogitsRow;
 
@@ -36,8 +39,14 @@ pub(super) struct Branch {
     sampling: Sampling,
     processor: LogitsProcessor,
     transcript: Transcript,
-    /// The token chosen at the last row, until it is taken.
-    chosen: Option<NewToken>,
+    drafter: Option<Box<dyn Drafter>>,
+    constraint: Option<Box<dyn Constraint>>,
+    /// Drafts of the tokens after the last one.
+    drafts: Vec<u32>,
+    /// The tokens chosen at the last rows, until they are taken; all but the last one are drafts that were right.
+    chosen: VecDeque<NewToken>,
+    /// Whether no token is allowed after those.
+    dead_end: bool,
     tokens: Vec<NewToken>,
     /// Seconds from arrival to the choice of each token.
     token_s: Vec<f64>,
@@ -57,11 +66,26 @@ impl Branch {
             sampling: Sampling { seed: seed_of(job.sampling.seed, index), ..job.sampling },
             processor,
             transcript,
-            chosen: None,
+            drafter: None,
+            constraint: None,
+            drafts: Vec::new(),
+            chosen: VecDeque::new(),
+            dead_end: false,
             tokens: Vec::new(),
             token_s: Vec::new(),
             ended: None,
         }
+    }
+
+    /// Sets what guesses its tokens.
+    pub(super) fn set_drafter(&mut self, mut drafter: Box<dyn Drafter>, prompt: &[u32]) {
+        drafter.push(prompt);
+        self.drafter = Some(drafter);
+    }
+
+    /// Sets what restricts its tokens.
+    pub(super) fn set_constraint(&mut self, constraint: Box<dyn Constraint>) {
+        self.constraint = Some(constraint);
     }
 
     /// Number of tokens.
@@ -79,7 +103,8 @@ impl Branch {
         self.token_s.first().copied()
     }
 
-    /// Chooses the token at `position` from the logits of the row before it.
+    /// Chooses the token at `position` from the logits of the row before it, unless that row is the row of a draft that was wrong, or of
+    /// one after the end.
     pub(super) fn choose(
         &mut self,
         job: &GenerateJob,
@@ -88,23 +113,69 @@ impl Branch {
         row: &LogitsRow<'_>,
         position: usize,
     ) {
-        let chosen = sampler.process_and_choose(simd, &self.processor, row.logits, &self.sampling, position);
-        self.chosen = chosen.map(|id| NewToken {
+        let before = self.chosen.len();
+        let is_draft = |last: &NewToken| !last.ends && self.drafts.get(before - 1) == Some(&last.id);
+        let is_next = position == job.prompt.len() + self.tokens.len() + before;
+        if !is_next || !self.chosen.back().is_none_or(is_draft) {
+            return;
+        }
+        let allowed = self.constraint.as_mut().map_or(Allowed::All, |constraint| constraint.allowed());
+        let chosen = sampler.process_and_choose(
+            simd,
+            (&self.processor, allowed),
+            row.logits,
+            &self.sampling,
+            position,
+        );
+        let Some(id) = chosen else {
+            self.dead_end = self.constraint.is_some() && greedy(row.logits).is_some();
+            return;
+        };
+        self.processor.push(id);
+        if let Some(constraint) = &mut self.constraint {
+            constraint.push(id);
+        }
+        self.chosen.push_back(NewToken {
             id,
             ends: job.end_ids.contains(&id),
             logprobs: job.own_logprobs().then(|| logprobs(row, id, job.logprobs.unwrap_or(0))),
         });
     }
 
-    /// Appends the chosen token; `elapsed` seconds have passed since the request arrived.
+    /// Whether a chosen token has not been taken.
+    pub(super) fn has_chosen(&self) -> bool {
+        !self.chosen.is_empty()
+    }
+
+    /// Drafts of the next tokens: no more than could be generated, and none that is no token.
+    pub(super) fn draft(&mut self, job: &GenerateJob, vocab: usize) -> Vec<u32> {
+        let Some(drafter) = &mut self.drafter else { return Vec::new() };
+        // The last draft comes before the last token.
+        let most = job.max_new_tokens.saturating_sub(self.tokens.len() + 1);
+        self.drafts = if most > 0 { drafter.draft(most) } else { Vec::new() };
+        let tokens = self.drafts.iter().take(most).take_while(|id| (**id as usize) < vocab).count();
+        self.drafts.truncate(tokens);
+        self.drafts.clone()
+    }
+
+    /// Appends the first token that was chosen; `elapsed` seconds have passed since the request arrived.
     pub(super) fn take(&mut self, job: &GenerateJob, elapsed: f64) -> Result<Taken, EngineError> {
-        let position = job.prompt.len() + self.tokens.len();
-        let token =
-            self.chosen.take().ok_or_else(|| EngineError::NonFinite(format!("position {position}")))?;
+        let Some(token) = self.chosen.pop_front() else {
+            let position = job.prompt.len() + self.tokens.len();
+            let place = format!("position {position}");
+            return Err(if self.dead_end {
+                let hint = "the constraint on the answer cannot be met from there";
+                EngineError::request(format!("no token is allowed at {place}"), hint)
+            } else {
+                EngineError::NonFinite(place)
+            });
+        };
         let (id, ends) = (token.id, token.ends);
         self.token_s.push(elapsed);
-        self.processor.push(id);
         self.tokens.push(token);
+        if let Some(drafter) = &mut self.drafter {
+            drafter.push(&[id]);
+        }
         let mut text = if ends { String::new() } else { self.transcript.push(id)?.to_owned() };
         let ended = if ends || self.transcript.stopped() {
             Some(FinishReason::Stop)
@@ -215,9 +286,9 @@ fn highest(logits: &[f32], n: usize) -> Vec<u32> {
 
 #[cfg(test)]
 impl Branch {
-    /// Takes the id of the chosen token.
-    pub(super) fn chosen_id(&mut self) -> Option<u32> {
-        self.chosen.take().map(|token| token.id)
+    /// Takes the ids of the chosen tokens.
+    pub(super) fn chosen_ids(&mut self) -> Vec<u32> {
+        self.chosen.drain(..).map(|token| token.id).collect()
     }
 }
 

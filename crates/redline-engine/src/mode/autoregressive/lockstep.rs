@@ -54,7 +54,7 @@ impl BatchTask {
         self.new[index].push(id);
         let more = self.new[index].len() < self.job.max_new_tokens && !self.job.end_ids.contains(&id);
         self.open -= usize::from(!more);
-        Ok(if more { Next::Extend(id) } else { Next::Drop })
+        Ok(if more { Next::Extend { token: id, drafts: Vec::new() } } else { Next::Drop })
     }
 }
 

@@ -1,14 +1,17 @@
 //! Generation token by token: one or several continuations of one prompt, or several prompts in lockstep.
 
 mod branch;
+pub(crate) mod guide;
 mod lockstep;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use redline_kernels::Simd;
 
 use self::branch::{Branch, Logprobs, Taken, logprobs};
+use self::guide::{Constraint, Drafter};
 pub(crate) use self::lockstep::{BatchJob, BatchTask};
 use crate::answer::outcome::{
     Continuation, FinishReason, GenerateOutcome, GeneratedPiece, PositionLogprobs, PrefixCacheCounts,
@@ -91,6 +94,8 @@ pub(crate) struct GenerateTask {
     branches: Vec<Branch>,
     /// Number of continuations that have not ended.
     growing: usize,
+    /// Number of tokens of the vocabulary, once logits have been read.
+    vocab: usize,
     /// Whether the sequence of the prompt was opened, and whether it has been run.
     opened: bool,
     prefilled: bool,
@@ -116,6 +121,7 @@ impl GenerateTask {
         Self {
             branches: (0..job.continuations).map(branch).collect(),
             growing: job.continuations,
+            vocab: 0,
             job,
             simd,
             samplers: Vec::new(),
@@ -128,6 +134,24 @@ impl GenerateTask {
             keeps: false,
             cached_tokens: 0,
         }
+    }
+
+    /// Drafts the tokens of each continuation, unless keys and values are not kept from pass to pass.
+    pub(crate) fn with_drafters(mut self, drafter: impl Fn(usize) -> Box<dyn Drafter>) -> Self {
+        if self.job.kv_cache {
+            for (index, branch) in self.branches.iter_mut().enumerate() {
+                branch.set_drafter(drafter(index), &self.job.prompt);
+            }
+        }
+        self
+    }
+
+    /// Restricts the tokens of each continuation.
+    pub(crate) fn with_constraints(mut self, constraint: impl Fn(usize) -> Box<dyn Constraint>) -> Self {
+        for (index, branch) in self.branches.iter_mut().enumerate() {
+            branch.set_constraint(constraint(index));
+        }
+        self
     }
 
     /// Whether there is one continuation.
@@ -143,9 +167,26 @@ impl GenerateTask {
         self.branch_of.get((sequence as usize).checked_sub(1)?).copied()
     }
 
-    /// Appends the token that was chosen for a continuation, and reports it. A continuation whose request has lost its receiver
-    /// ends.
-    fn take(&mut self, index: usize, elapsed: f64) -> Result<Next, EngineError> {
+    /// Appends the tokens that were chosen for a continuation. Returns how many of its drafts were right, and what comes next.
+    fn take(&mut self, index: usize, elapsed: f64) -> Result<(usize, Next), EngineError> {
+        let mut right = 0;
+        loop {
+            let (token, goes_on) = self.take_one(index, elapsed)?;
+            if !goes_on {
+                self.growing -= 1;
+                return Ok((right, Next::Store));
+            }
+            let branch = &mut self.branches[index];
+            if !branch.has_chosen() {
+                return Ok((right, Next::Extend { token, drafts: branch.draft(&self.job, self.vocab) }));
+            }
+            right += 1;
+        }
+    }
+
+    /// Appends a token that was chosen for a continuation, and reports it. Returns it, and whether the continuation goes on. One whose
+    /// request has lost its receiver ends.
+    fn take_one(&mut self, index: usize, elapsed: f64) -> Result<(u32, bool), EngineError> {
         let branch = &mut self.branches[index];
         let Taken { id, text, ended } = branch.take(&self.job, elapsed)?;
         let branch = &self.branches[index];
@@ -165,11 +206,7 @@ impl GenerateTask {
                     prompt,
                 })
             })?;
-        if heard && ended.is_none() {
-            return Ok(Next::Extend(id));
-        }
-        self.growing -= 1;
-        Ok(Next::Store)
+        Ok((id, heard && ended.is_none()))
     }
 
     /// Cuts short the continuations that have not ended, and reports that.
@@ -192,7 +229,7 @@ impl GenerateTask {
     fn after_prompt(&mut self, first_time: bool, elapsed: f64) -> Result<Next, EngineError> {
         if first_time {
             for branch in 0..self.branches.len() {
-                if let Next::Extend(_) = self.take(branch, elapsed)? {
+                if let (_, Next::Extend { .. }) = self.take(branch, elapsed)? {
                     self.unopened.push_back(branch);
                 }
             }
@@ -260,8 +297,9 @@ impl Task for GenerateTask {
     }
 
     fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
-        // The row from which each continuation chooses its next token.
-        let mut rows: Vec<Option<(usize, usize)>> = vec![None; self.branches.len()];
+        self.vocab = logits.rows.width();
+        // The rows from which each continuation chooses its next tokens, and the position of the first token.
+        let mut rows: Vec<(Range<usize>, usize)> = vec![Default::default(); self.branches.len()];
         for (r, place) in places.iter().enumerate() {
             if let (Some(request), Some(&next)) =
                 (self.job.prompt_logprobs, self.job.prompt.get(place.position + 1))
@@ -270,15 +308,22 @@ impl Task for GenerateTask {
                 continue;
             }
             let own = self.branch(place.index).map_or(0..self.branches.len(), |branch| branch..branch + 1);
-            rows[own].fill(Some((r, place.position + 1)));
+            for rows in &mut rows[own] {
+                match rows {
+                    (before, _) if before.end == r && before.start < r => before.end += 1,
+                    none => *none = (r..r + 1, place.position + 1),
+                }
+            }
         }
         self.samplers.resize_with(self.samplers.len().max(logits.exec.team.size()), Mutex::default);
         let (job, simd, samplers) = (&self.job, self.simd, &self.samplers);
-        let choosing = self.branches.iter_mut().zip(rows).filter_map(|(branch, row)| Some((branch, row?)));
-        let choosing: Vec<_> = choosing.collect();
-        logits.divide(choosing.into_iter(), |thread, logits, (branch, (row, position))| {
+        let choosing: Vec<_> =
+            self.branches.iter_mut().zip(rows).filter(|(_, (rows, _))| !rows.is_empty()).collect();
+        logits.divide(choosing.into_iter(), |thread, logits, (branch, (rows, first))| {
             let mut sampler = samplers[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            branch.choose(job, simd, &mut sampler, &logits.row(row), position);
+            for (row, position) in rows.zip(first..) {
+                branch.choose(job, simd, &mut sampler, &logits.row(row), position);
+            }
         });
     }
 
@@ -289,10 +334,13 @@ impl Task for GenerateTask {
             if first_time {
                 self.cached_tokens = done.reused;
             }
-            let next = match self.branch(done.index) {
+            let (right, next) = match self.branch(done.index) {
                 Some(branch) => self.take(branch, elapsed)?,
-                None => self.after_prompt(first_time, elapsed)?,
+                None => (0, self.after_prompt(first_time, elapsed)?),
             };
+            if right > 0 {
+                updates.push((done.index, Next::Accept(right)));
+            }
             updates.push((done.index, next));
         }
         Ok(updates)
@@ -441,9 +489,10 @@ mod tests {
         let mut task = GenerateTask::new(job, exec.simd, transcript, GenerateTicket::new().1);
         let logits = [0.0; 50];
         for position in 0..20 {
+            task.job.prompt = vec![1; position + 1];
             let rows = Rows::new(&logits, 1, 50, 50);
             task.read(&[RowPlace { index: 0, position }], Logits { exec, rows, log_sum_exp: &[0.0] });
-            let chosen = task.branches[0].chosen_id();
+            let chosen = task.branches[0].chosen_ids().pop();
             let expected = Sampler::default().choose(exec.simd, &logits, &sampling, position + 1);
             assert_eq!(chosen, expected, "after position {position}");
         }

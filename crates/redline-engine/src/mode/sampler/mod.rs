@@ -1,6 +1,6 @@
 //! Choosing the next token.
 //!
-//! Order: [`LogitsProcessor`] (bias, penalties), then temperature, top-k, top-p, min-p, typical-p. Candidates are ordered by
+//! Order: [`LogitsProcessor`] (bias, penalties, [`Allowed`]), then temperature, top-k, top-p, min-p, typical-p. Candidates are ordered by
 //! (probability, then token id); cumulative sums run in that order. The random number of a position is a pure function of
 //! (seed, position): no stream is shared, so the choice never depends on what else runs.
 
@@ -12,7 +12,7 @@ pub(crate) use redline_kernels::op::argmax::argmax as greedy;
 use redline_kernels::op::exp::exp_in_place;
 use redline_models::random::{STEP, mix};
 
-pub(crate) use self::processor::{LogitsProcessor, check_penalties};
+pub(crate) use self::processor::{Allowed, LogitsProcessor, check_penalties};
 use self::ranking::Ranking;
 use crate::error::EngineError;
 use crate::mode::random::uniform;
@@ -57,22 +57,26 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// The next token at `position`, from logits that pass through `processor`; `None` if they are not numbers.
+    /// The next token at `position`, from logits that pass through `processor`, of which only some are allowed; `None` if the logits
+    /// are not numbers, or if no token is allowed.
     pub(crate) fn process_and_choose(
         &mut self,
         simd: Simd,
-        processor: &LogitsProcessor,
+        (processor, allowed): (&LogitsProcessor, Allowed<'_>),
         logits: &[f32],
         s: &Sampling,
         position: usize,
     ) -> Option<u32> {
+        if let Allowed::Only(id) = allowed {
+            return greedy(logits).and(((id as usize) < logits.len()).then_some(id));
+        }
         let mut processed = std::mem::take(&mut self.processed);
-        let chosen = self.choose(simd, processor.process(logits, &mut processed), s, position);
+        let chosen = self.choose(simd, processor.process(logits, allowed, &mut processed), s, position);
         self.processed = processed;
         chosen
     }
 
-    /// The next token at `position`; `None` if the logits are not numbers.
+    /// The next token at `position`; `None` if the logits are not numbers, or all negative infinity.
     pub(crate) fn choose(
         &mut self,
         simd: Simd,
@@ -80,7 +84,7 @@ impl Sampler {
         s: &Sampling,
         position: usize,
     ) -> Option<u32> {
-        let best = greedy(logits)?;
+        let best = greedy(logits).filter(|best| logits[*best as usize] > f32::NEG_INFINITY)?;
         if s.temperature == 0.0 {
             return Some(best);
         }
@@ -107,7 +111,10 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::request::Penalties;
 
     fn sampling() -> Sampling {
         Sampling { temperature: 1.0, ..Sampling::default() }
@@ -256,6 +263,32 @@ mod tests {
         assert_eq!(kept(Sampling { top_k: 3, ..sampling() }), [0, 1, 2]);
         assert_eq!(kept(Sampling { top_k: 4, top_p: 0.5, ..sampling() }), [0, 1]);
         assert_eq!(kept(Sampling { min_p: 1.0, ..sampling() }), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn tokens_that_are_not_allowed_are_never_chosen() {
+        let logits: Vec<f32> = (0..70).map(|i| (i % 11) as f32).collect();
+        let processor = LogitsProcessor::new(Penalties::default(), &[], &[]);
+        let mut sampler = Sampler::default();
+        let mut choose = |allowed, temperature, position| {
+            let s = Sampling { temperature, ..sampling() };
+            sampler.process_and_choose(Simd::best(), (&processor, allowed), &logits, &s, position)
+        };
+        // Ids 2, 33 (of logit 0) and 63.
+        let words = [1 << 2, 1 << 1 | 1 << 31];
+        assert_eq!(choose(Allowed::These(&words), 0.0, 0), Some(63));
+        let chosen: BTreeSet<_> = (0..2000).map(|p| choose(Allowed::These(&words), 2.0, p)).collect();
+        assert_eq!(chosen, BTreeSet::from([Some(2), Some(33), Some(63)]));
+        for temperature in [0.0, 1.0] {
+            assert_eq!(choose(Allowed::These(&[0, 0]), temperature, 0), None);
+            assert_eq!(choose(Allowed::Only(33), temperature, 0), Some(33));
+            assert_eq!(choose(Allowed::Only(70), temperature, 0), None);
+        }
+        assert_eq!(choose(Allowed::These(&[u32::MAX; 3]), 0.0, 0), choose(Allowed::All, 0.0, 0));
+        // A row of no numbers has no token, forced or not.
+        let none = [f32::NAN; 3];
+        let only = (&processor, Allowed::Only(1));
+        assert_eq!(sampler.process_and_choose(Simd::best(), only, &none, &sampling(), 0), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Changes to the logits of a row before a token is chosen from them: bias, then penalties.
+//! Changes to the logits of a row before a token is chosen from them: bias, penalties, and then the tokens that may be chosen at all.
 //!
 //! For each token, in f32, one rounding per step: add the bias; divide a positive logit by the repetition penalty or multiply
 //! another by it, if the token occurs in the prompt or the continuation; subtract the frequency penalty times the number of times
@@ -11,6 +11,32 @@ use std::sync::Arc;
 use super::refuse;
 use crate::error::EngineError;
 use crate::request::Penalties;
+
+/// The tokens that may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed<'a> {
+    /// All.
+    All,
+    /// Those whose bits are set: bit `id % 32` of word `id / 32`. Those beyond the last word may not be chosen.
+    These(&'a [u32]),
+    /// This one, whatever its logit.
+    Only(u32),
+}
+
+impl Allowed<'_> {
+    /// Sets the logits of tokens that may not be chosen to negative infinity; not those of all tokens but one.
+    fn apply(self, row: &mut [f32]) {
+        let Self::These(words) = self else { return };
+        let words = words.iter().copied().chain(std::iter::repeat(0));
+        for (logits, word) in row.chunks_mut(u32::BITS as usize).zip(words) {
+            for (bit, x) in logits.iter_mut().enumerate() {
+                if word >> bit & 1 == 0 {
+                    *x = f32::NEG_INFINITY;
+                }
+            }
+        }
+    }
+}
 
 /// Checks the penalties.
 pub(crate) fn check_penalties(penalties: &Penalties) -> Result<(), EngineError> {
@@ -58,8 +84,14 @@ impl LogitsProcessor {
     }
 
     /// The logits from which the next token is chosen, `[vocab]`, written to `row`; the given ones if nothing changes them.
-    pub(super) fn process<'a>(&self, logits: &'a [f32], row: &'a mut Vec<f32>) -> &'a [f32] {
-        if self.bias.is_empty() && self.prompt.is_empty() && self.generated.is_empty() {
+    pub(super) fn process<'a>(
+        &self,
+        logits: &'a [f32],
+        allowed: Allowed<'_>,
+        row: &'a mut Vec<f32>,
+    ) -> &'a [f32] {
+        let changes = !(self.bias.is_empty() && self.prompt.is_empty() && self.generated.is_empty());
+        if !changes && allowed == Allowed::All {
             return logits;
         }
         let Penalties { repetition, frequency, presence } = self.penalties;
@@ -82,6 +114,7 @@ impl LogitsProcessor {
         for (&token, &count) in &self.generated {
             change(token, &|x| x - frequency * count as f32 - presence);
         }
+        allowed.apply(row);
         row
     }
 }
@@ -101,7 +134,7 @@ mod tests {
     }
 
     fn processed(processor: &LogitsProcessor, logits: &[f32]) -> Vec<f32> {
-        processor.process(logits, &mut Vec::new()).to_vec()
+        processor.process(logits, Allowed::All, &mut Vec::new()).to_vec()
     }
 
     #[test]
@@ -123,7 +156,7 @@ mod tests {
     fn a_processor_without_effect_copies_nothing() {
         let logits = [1.0, 2.0];
         let processor = processor(NONE, &[], &[0, 1]);
-        assert!(std::ptr::eq(processor.process(&logits, &mut Vec::new()), logits.as_slice()));
+        assert!(std::ptr::eq(processor.process(&logits, Allowed::All, &mut Vec::new()), logits.as_slice()));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! of (seed, position). Candidates are ordered by probability, equals by id.
 
 use super::super::machine::{StandIn, VOCABULARY};
+use super::super::rule::{Rule, Ruled};
 use super::likelihood::logprob;
 use super::{Verdict, by_weight, close, drawn, largest, random, splitmix, total};
 use crate::request::{Penalties, Sampling};
@@ -13,6 +14,7 @@ use crate::request::{Penalties, Sampling};
 const CLOSE_LOGARITHMS: f64 = 1e-5;
 
 /// A generation, as it was requested.
+#[derive(Clone)]
 pub(in crate::simulator) struct Continued {
     pub(in crate::simulator) prompt: Vec<u32>,
     /// Maximum number of new tokens.
@@ -22,6 +24,8 @@ pub(in crate::simulator) struct Continued {
     pub(in crate::simulator) penalties: Penalties,
     pub(in crate::simulator) logit_bias: Vec<(u32, f32)>,
     pub(in crate::simulator) model: StandIn,
+    /// Says which tokens may follow, if there is one.
+    pub(in crate::simulator) rule: Option<Rule>,
 }
 
 impl Continued {
@@ -33,7 +37,7 @@ impl Continued {
         model: StandIn,
     ) -> Self {
         let (sampling, penalties) = (Sampling::default(), Penalties::default());
-        Self { prompt, most, end_ids, sampling, penalties, logit_bias: Vec::new(), model }
+        Self { prompt, most, end_ids, sampling, penalties, logit_bias: Vec::new(), model, rule: None }
     }
 
     /// The changed logits of a row after `new` tokens.
@@ -54,11 +58,25 @@ impl Continued {
     }
 
     /// The token after `new` tokens of the continuation with this seed.
-    fn choice(&self, new: &[u32], seed: u64) -> Verdict<u32> {
+    pub(in crate::simulator) fn choice(&self, new: &[u32], seed: u64) -> Verdict<u32> {
         let all = [&self.prompt, new].concat();
-        let row = self.changed(self.model.after(&all), new);
+        let mut row = self.changed(self.model.after(&all), new);
+        match self.rule.map(|rule| rule.after(new.len(), new.last().copied())) {
+            Some(Ruled::Only(id)) => return Verdict::Exactly(id),
+            Some(Ruled::These(ids)) => {
+                for (_, x) in (0..).zip(&mut row).filter(|(id, _)| ids & 1 << id == 0) {
+                    *x = f32::NEG_INFINITY;
+                }
+            }
+            Some(Ruled::All) | None => {}
+        }
         let sampling = Sampling { seed, ..self.sampling };
         choice(&row, &sampling, self.prompt.len() + new.len())
+    }
+
+    /// The seed of a continuation: the first is the request's, and the others are the next numbers of SplitMix64.
+    pub(in crate::simulator) fn seed(&self, number: usize) -> u64 {
+        if number == 0 { self.sampling.seed } else { splitmix(self.sampling.seed, number) }
     }
 
     /// Whether a continuation of these tokens has ended.
@@ -98,11 +116,7 @@ impl Continued {
         (n, best_of): (usize, usize),
         generated: usize,
     ) -> Result<bool, String> {
-        // The first seed is the request's; the others are the next numbers of SplitMix64.
-        let seed = |number: usize| {
-            if number == 0 { self.sampling.seed } else { splitmix(self.sampling.seed, number) }
-        };
-        let seeds: Vec<u64> = (0..best_of).map(seed).collect();
+        let seeds: Vec<u64> = (0..best_of).map(|number| self.seed(number)).collect();
         let mut whole = true;
         for (seed, new) in answer {
             whole &= self.continues(new, *seed)?;

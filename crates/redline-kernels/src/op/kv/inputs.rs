@@ -2,7 +2,7 @@
 //!
 //! A row of a convolution reads inputs of the rows before it. A page holds the inputs of the last of its tokens that are stored, each in
 //! the slot that is its index in the page modulo the number of slots. So a full page holds the inputs of its end: a sequence can be
-//! continued there as well as at its own end, but not in between.
+//! continued there as well as at its own end, and as far before these as there are more slots than inputs that a row reads.
 
 use redline_simd::LANES;
 
@@ -10,7 +10,7 @@ use super::PAGE_TOKENS;
 
 /// The inputs of a layer that a page holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InputShape {
+pub struct ConvInputs {
     /// Number of f32 values of an input.
     pub channels: usize,
     /// Number of earlier rows whose inputs a row reads.
@@ -19,7 +19,7 @@ pub struct InputShape {
     pub slots: usize,
 }
 
-impl InputShape {
+impl ConvInputs {
     /// Number of words of a page: whole cache lines, so that every token of a page takes the same whole number of bytes.
     pub(super) fn words(self) -> usize {
         let words = self.slots.checked_mul(self.channels);

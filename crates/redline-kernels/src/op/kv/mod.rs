@@ -15,7 +15,7 @@ use redline_simd::{Isa, Kernel, LANES, Simd};
 use self::format::write_token;
 pub(crate) use self::format::{FormatVisitor, IntegerEncoding, MAX_SCALES, QueryScale};
 pub use self::format::{KvFormat, KvShape, MAX_HEAD_DIM};
-pub use self::inputs::InputShape;
+pub use self::inputs::ConvInputs;
 use crate::memory::{Buffer, OutOfMemory};
 use crate::{Exec, Rows};
 
@@ -29,7 +29,7 @@ pub struct PageShape {
     /// Keys and values, layer by layer.
     pub keys: Vec<KvShape>,
     /// The last inputs of convolutions, layer by layer.
-    pub inputs: Vec<InputShape>,
+    pub inputs: Vec<ConvInputs>,
 }
 
 impl PageShape {
@@ -76,7 +76,7 @@ struct Place {
 pub struct KvPages {
     layers: Vec<KvLayer>,
     /// The shape of inputs of each layer that keeps some, and their first word in a page.
-    inputs: Vec<(InputShape, usize)>,
+    inputs: Vec<(ConvInputs, usize)>,
     page_words: usize,
     /// Maximum number of pages.
     limit: usize,
@@ -221,7 +221,7 @@ impl KvPages {
         });
         let layers = keys.collect();
         let inputs = shape.inputs.iter().map(|&shape| {
-            let InputShape { rows, slots, .. } = shape;
+            let ConvInputs { rows, slots, .. } = shape;
             assert!(rows.max(1) <= slots && slots <= PAGE_TOKENS, "{slots} slots for {rows} inputs");
             (shape, take(shape.words()))
         });
@@ -238,7 +238,7 @@ impl KvPages {
     }
 
     /// The shape of the inputs of a layer, counted among those that keep some.
-    pub(crate) fn input_shape(&self, layer: usize) -> InputShape {
+    pub(crate) fn input_shape(&self, layer: usize) -> ConvInputs {
         assert!(layer < self.inputs.len(), "inputs of layer {layer} of {}", self.inputs.len());
         self.inputs[layer].0
     }

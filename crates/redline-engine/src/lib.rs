@@ -29,20 +29,19 @@ mod vocabulary;
 
 pub use adapters::AdapterInfo;
 pub use answer::outcome::{
-    BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome,
-    DiffusionPass, DiffusionProgress, Divergence, EncodeOutcome, Encoded, EngineUse, Estimate, FilledMask,
-    FinishReason, GenerateOutcome, GeneratedPiece, ItemError, ItemScore, LabelReading, MaskSamples,
-    PerplexityOutcome, PositionLogprobs, PrefixCacheCounts, Ranked, ReportedPrompt, RequestCost,
-    RerankOutcome, ScoreOutcome, TokenCounts, TokenLogprob,
+    Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome, DiffusionPass,
+    DiffusionProgress, Divergence, EncodeOutcome, Encoded, EngineUse, Estimate, FilledMask, FinishReason,
+    GenerateOutcome, GeneratedPiece, ItemError, ItemScore, LabelReading, MaskSamples, PerplexityOutcome,
+    PositionLogprobs, PrefixCacheCounts, Ranked, ReportedPrompt, RequestCost, RerankOutcome, ScoreOutcome,
+    TokenCounts, TokenLogprob,
 };
 pub use answer::ticket::{
-    BatchTicket, ClassifyTicket, DiffuseTicket, EmbedTicket, Event, GenerateTicket, RerankTicket,
-    ScoreTicket, Ticket,
+    ClassifyTicket, DiffuseTicket, EmbedTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,
 };
 pub use cancel::Cancel;
 pub use clock::monotonic_clock;
 pub use error::EngineError;
-pub use front::{Engine, MAX_DEVICES, ModelInfo, RerankPreset};
+pub use front::{Engine, Hold, MAX_DEVICES, ModelInfo, RerankPreset};
 pub use gauges::{
     AdapterGauges, EngineGauges, Histogram, HistogramCounts, PageGauges, PassKind, PassTotals, Pulse,
     PulseState, RequestEnd, RequestGauges,
@@ -70,13 +69,13 @@ pub use redline_models::trace::Observation;
 pub use redline_settings as settings;
 pub use redline_weights::Sha256Digest;
 pub use request::{
-    AdapterChoice, Algorithm, BatchRequest, BlockCache, DiffuseRequest, EmbedRequest, GenerateRequest, Label,
-    LabelEnd, LongLabels, Penalties, PerplexityRequest, Pooling, Prompt, PromptLogprobs, Queueing,
-    ReceiptOptions, Sampling, ScoreRequest, Tokenization, Truncate,
+    AdapterChoice, Algorithm, BlockCache, DiffuseRequest, EmbedRequest, GenerateRequest, Label, LabelEnd,
+    LongLabels, Penalties, PerplexityRequest, Pooling, Prompt, PromptLogprobs, Queueing, ReceiptOptions,
+    Sampling, ScoreRequest, Tokenization, Truncate,
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 pub use stages::{Stage, StageLog, StageTime};
 pub use vocabulary::{chat_template, tokenizer_files, vocabulary};
 
-/// Maximum number of prompts in an [`Engine::generate_batch`] request.
+/// Maximum number of rows whose logits are computed together.
 pub const MAX_BATCH: usize = plan::OUTPUT_ROWS;

@@ -628,6 +628,9 @@ mod tests {
         assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149]);
         kv.store(id, 150);
         assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149, 150]);
+        kv.truncate(id, 148);
+        kv.store(id, 149);
+        assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149]);
         let fork = kv.fork(id, 127);
         kv.reserve(fork, 2).unwrap();
         assert_eq!(places(&kv, fork), [0, 62, 63, 64, 126, 127]);

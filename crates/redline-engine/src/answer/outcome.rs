@@ -444,27 +444,6 @@ pub struct DiffuseOutcome {
     pub receipt: Option<Box<Receipt>>,
 }
 
-/// Answer to `generate_batch`.
-#[derive(Clone, Debug)]
-pub struct BatchOutcome {
-    /// The new token ids of each prompt, an end-of-sequence token included; fewer than requested after such a token, or when
-    /// cancelled.
-    pub token_ids: Vec<Vec<u32>>,
-    /// Token counts of all prompts together.
-    pub usage: TokenCounts,
-    /// Seconds until every sequence had its first new token.
-    pub prefill_s: f64,
-    /// Seconds for all further tokens.
-    pub decode_s: f64,
-    /// New tokens after the first of each sequence, over all sequences, per second of `decode_s`; `None` without such tokens.
-    pub decode_tokens_per_s: Option<f64>,
-    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
-    /// another request ran meanwhile.
-    pub peak_memory_bytes: Option<u64>,
-    /// Tier and formats in use, such as `avx512+bf16/bf16`.
-    pub kernel_path: String,
-}
-
 /// A mean and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {

@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::answer::outcome::{
-    BatchOutcome, ClassifyOutcome, DiffuseOutcome, DiffusionProgress, EncodeOutcome, GenerateOutcome,
-    GeneratedPiece, RerankOutcome, ScoreOutcome,
+    ClassifyOutcome, DiffuseOutcome, DiffusionProgress, EncodeOutcome, GenerateOutcome, GeneratedPiece,
+    RerankOutcome, ScoreOutcome,
 };
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -217,8 +217,6 @@ pub type EmbedTicket = Ticket<EncodeOutcome>;
 pub type GenerateTicket = Ticket<GenerateOutcome, GeneratedPiece>;
 /// A canvas that is being filled.
 pub type DiffuseTicket = Ticket<DiffuseOutcome, DiffusionProgress>;
-/// Several prompts that are continued together.
-pub type BatchTicket = Ticket<BatchOutcome>;
 
 impl<O, P> Ticket<O, P> {
     /// Creates a ticket and the reply it waits for.

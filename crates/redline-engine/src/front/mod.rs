@@ -1,11 +1,11 @@
 //! The public engine: loads a model, checks requests, and hands them to the engine's thread.
 
 mod adapters;
-mod batch;
 pub(crate) mod budget;
 mod diffuse;
 mod encode;
 mod generate;
+mod hold;
 mod identity;
 mod judge;
 mod observe;
@@ -35,6 +35,7 @@ use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 pub use self::judge::preset::RerankPreset;
 
 use self::budget::Room;
+pub use self::hold::Hold;
 use self::identity::{Origin, of_pages};
 use self::judge::preset;
 use crate::adapters::Store;

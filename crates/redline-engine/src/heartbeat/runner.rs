@@ -55,6 +55,8 @@ pub(crate) enum Job {
     Observe(ObserveJob),
     /// What other threads did with pages that outlive the process.
     Page(PageEvent),
+    /// Run nothing until the other end is dropped.
+    Hold(Receiver<()>),
 }
 
 /// The sending end of the inbox, with the places for requests.
@@ -320,6 +322,7 @@ fn take(core: &mut Core<ModelMachine>, job: Job) {
         Job::Release(window) => core.release(window),
         Job::Observe(job) => core.observe(job),
         Job::Page(event) => core.page_event(event),
+        Job::Hold(until) => drop(until.recv()),
         Job::Use(reply) => drop(reply.send(core.in_use())),
         Job::Precompile(reply) => {
             drop(reply.send(core.machine().precompile().map_err(EngineError::from)));

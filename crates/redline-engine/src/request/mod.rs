@@ -293,19 +293,6 @@ impl GenerateRequest {
     }
 }
 
-/// `generate_batch`: continue several prompts together, greedily. Each gets the same tokens as if it ran alone.
-#[derive(Clone, Debug)]
-pub struct BatchRequest {
-    /// From 1 to 64 prompts, each of at least one token after tokenising.
-    pub prompts: Vec<Prompt>,
-    /// Maximum number of new tokens for each prompt; at least 1.
-    pub max_new_tokens: usize,
-    /// Continue after an end-of-sequence token (for measurements).
-    pub ignore_eos: bool,
-    /// The adapters of all prompts, applied one after the other; empty: the base model.
-    pub adapters: Vec<AdapterChoice>,
-}
-
 /// `perplexity`: how probable the model finds a text, window by window.
 #[derive(Clone, Debug)]
 pub struct PerplexityRequest {

@@ -14,9 +14,8 @@
 //! 5. If nothing can run, the first sequence in the order that is not held takes room from all later ones (`make_way`).
 //!
 //! Hence the earliest request always finishes. Let F be the first sequence of the earliest request that is not held. By rule 4,
-//! the held sequences before F are F's ancestors, or belong to the few sequences of a request that are run in lockstep. The
-//! engine has checked that these fit together with F (`front/budget.rs`), provided that a sequence shares pages with its
-//! parent, which [`Scheduler::join`] ensures. So if nothing can run, F is admitted. By rule 1 only sequences before F could
+//! the held sequences before F are F's ancestors. The engine has checked that these fit together with F (`front/budget.rs`),
+//! provided that a sequence shares pages with its parent, which [`Scheduler::join`] ensures. So if nothing can run, F is admitted. By rule 1 only sequences before F could
 //! take its room back. These are held, and need no room until F has finished. So each application of rule 5 finishes a
 //! sequence, or a token of a generating one.
 //!

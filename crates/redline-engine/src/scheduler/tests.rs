@@ -601,3 +601,12 @@ fn passes_with_drafts_are_passes_without_prompts() {
     bench.scheduler.ran(&step.pieces, 0.25);
     assert_eq!(bench.scheduler.cost.decode_only_seconds(4), Some(0.25));
 }
+
+#[test]
+fn what_gives_way_loses_its_drafts() {
+    let mut sequence = Sequence::new(Opening { tokens: vec![1, 2], ..Opening::default() });
+    sequence.extend(3, &[4, 5]);
+    assert_eq!((sequence.drafts(), sequence.sure()), (2, 3));
+    sequence.give_way();
+    assert_eq!((sequence.tokens, sequence.wanted), (vec![1, 2, 3], 2));
+}

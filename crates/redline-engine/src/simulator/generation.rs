@@ -1,4 +1,4 @@
-//! Random generation requests, for one prompt and for several in lockstep.
+//! Random generation requests.
 
 use std::cell::RefCell;
 
@@ -8,15 +8,15 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use super::Random;
 use super::answer::{Checked, Outcome, Work, answered};
 use super::guides::{Adversary, Ruler};
-use super::machine::{StandIn, VOCABULARY};
-use super::mix::{LENGTHS, Mix, tokens};
+use super::machine::VOCABULARY;
+use super::mix::{Mix, tokens};
 use super::oracle::likelihood::logprob;
 use super::oracle::sampling::Continued;
 use super::rule::Rule;
-use crate::answer::outcome::{BatchOutcome, GenerateOutcome};
-use crate::answer::ticket::{BatchTicket, GenerateTicket, Ticket};
+use crate::answer::outcome::GenerateOutcome;
+use crate::answer::ticket::{GenerateTicket, Ticket};
 use crate::answer::transcript::Transcript;
-use crate::mode::autoregressive::{BatchJob, BatchTask, GenerateJob, GenerateTask};
+use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::request::{Penalties, PromptLogprobs, Sampling};
 use crate::task::Task;
 
@@ -90,7 +90,7 @@ impl Generation {
         if mix.guided && guided.once_in(3) {
             let rule = Rule(guided.next());
             expected.rule = Some(rule);
-            task = task.with_constraints(|_| Box::new(Ruler::new(rule)));
+            task = task.with_constraints(|_| Box::new(Ruler::new(rule, expected.end_ids.clone())));
         }
         let drafted = mix.guided && !guided.once_in(4);
         if drafted {
@@ -180,64 +180,4 @@ fn logit_bias(random: &mut Random) -> Vec<(u32, f32)> {
     let count = 1 + random.below(4);
     let biased = (0..count).map(|i| ((first + 5 * i) % VOCABULARY) as u32);
     biased.map(|id| (id, random.of(&[-100.0, -1.5, 0.75, 3.0]))).collect()
-}
-
-/// A batch whose answer has not arrived.
-pub(super) struct Lockstep {
-    prompts: Vec<Vec<u32>>,
-    most: usize,
-    end_ids: Vec<u32>,
-    model: StandIn,
-    ticket: RefCell<BatchTicket>,
-}
-
-impl Lockstep {
-    pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
-        let most = 1 + random.below(8);
-        let end_ids = vec![random.below(3 * VOCABULARY) as u32];
-        // The engine accepts batches whose sequences all fit at once, in whole pages.
-        let (mut prompts, mut left) = (Vec::new(), pages);
-        let count = 1 + random.below(pages);
-        while left > 0 && prompts.len() < count {
-            let room = random_pages(random, left) * PAGE_TOKENS;
-            let prompt = tokens(random, room - most, LENGTHS);
-            left -= (prompt.len() + most).div_ceil(PAGE_TOKENS);
-            prompts.push(prompt);
-        }
-        let (ticket, reply) = Ticket::new();
-        let job = BatchJob {
-            prompts: prompts.clone(),
-            max_new_tokens: most,
-            end_ids: end_ids.clone(),
-            kernel_path: String::new(),
-        };
-        let ticket = RefCell::new(ticket);
-        (Self { prompts, most, end_ids, model: mix.model, ticket }, Box::new(BatchTask::new(job, reply)))
-    }
-
-    pub(super) fn work(&self) -> Work {
-        let lengths = self.prompts.iter().map(|prompt| prompt.len() + self.most);
-        Work { tokens: lengths.sum(), sequences: self.prompts.len(), grown: self.prompts.len() * self.most }
-    }
-
-    pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
-        answered(&self.ticket, |outcome| self.check(outcome))
-    }
-
-    fn check(&self, outcome: &BatchOutcome) -> Result<Checked, String> {
-        if outcome.token_ids.len() != self.prompts.len() {
-            return Err(format!("{} answers to {} prompts", outcome.token_ids.len(), self.prompts.len()));
-        }
-        let mut whole = true;
-        for (prompt, new) in self.prompts.iter().zip(&outcome.token_ids) {
-            let expected = Continued::greedy(prompt.clone(), self.most, self.end_ids.clone(), self.model);
-            whole &= expected.continues(new, 0)?;
-        }
-        Ok(Checked::of(if whole { Outcome::Whole } else { Outcome::Part }))
-    }
-}
-
-/// A random number of pages up to `most`, mostly one.
-fn random_pages(random: &mut Random, most: usize) -> usize {
-    if random.once_in(3) { 1 + random.below(most) } else { 1 }
 }

@@ -64,17 +64,19 @@ pub(super) struct Ruler {
     rule: Rule,
     count: usize,
     last: Option<u32>,
+    end_ids: Vec<u32>,
     words: [u32; 1],
 }
 
 impl Ruler {
-    pub(super) fn new(rule: Rule) -> Self {
-        Self { rule, count: 0, last: None, words: [0] }
+    pub(super) fn new(rule: Rule, end_ids: Vec<u32>) -> Self {
+        Self { rule, count: 0, last: None, end_ids, words: [0] }
     }
 }
 
 impl Constraint for Ruler {
     fn allowed(&mut self) -> Allowed<'_> {
+        assert!(self.last.is_none_or(|last| !self.end_ids.contains(&last)), "nothing comes after an end");
         match self.rule.after(self.count, self.last) {
             Ruled::All => Allowed::All,
             Ruled::Only(id) => Allowed::Only(id),

@@ -4,7 +4,7 @@ use super::Random;
 use super::adapters::Used;
 use super::answer::{Checked, Outcome, Work};
 use super::filling::Filling;
-use super::generation::{Generation, Lockstep};
+use super::generation::Generation;
 use super::mix::Mix;
 use super::oracle::cached::{Stored, fewest_computed, most};
 use super::scoring::Scoring;
@@ -16,7 +16,6 @@ use crate::request::Queueing;
 
 enum Kind {
     Generation(Generation),
-    Lockstep(Lockstep),
     Filling(Filling),
     Scoring(Scoring),
 }
@@ -79,7 +78,6 @@ impl Pending {
     pub(super) fn work(&self) -> Work {
         match &self.kind {
             Kind::Generation(request) => request.work(),
-            Kind::Lockstep(request) => request.work(),
             Kind::Filling(request) => request.work(),
             Kind::Scoring(request) => request.work(),
         }
@@ -90,7 +88,7 @@ impl Pending {
         let (salt, sequences, more) = match &self.kind {
             Kind::Generation(request) => request.stored(),
             Kind::Scoring(request) => request.stored(),
-            Kind::Lockstep(_) | Kind::Filling(_) => (String::new(), Vec::new(), 0),
+            Kind::Filling(_) => (String::new(), Vec::new(), 0),
         };
         Stored { adapters: self.adapters.clone(), salt, sequences, more }
     }
@@ -99,7 +97,6 @@ impl Pending {
     pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
         match &self.kind {
             Kind::Generation(request) => request.hear(),
-            Kind::Lockstep(request) => request.hear(),
             Kind::Filling(request) => request.hear(),
             Kind::Scoring(request) => request.hear(),
         }
@@ -169,13 +166,9 @@ pub(super) fn ask(
         _ => None,
     };
     let (kind, task) = match if mix.scores { 9 } else { random.below(9) } {
-        0..=2 => {
+        0..=3 => {
             let (request, task) = Generation::new(random, pages, mix);
             (Kind::Generation(request), task)
-        }
-        3 => {
-            let (request, task) = Lockstep::new(random, pages, mix);
-            (Kind::Lockstep(request), task)
         }
         4..=5 if mix.draws() => {
             let (request, task) = Filling::new(random, pages, mix);

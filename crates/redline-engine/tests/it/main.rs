@@ -2,7 +2,6 @@
 
 mod adapters;
 mod alone;
-mod batch;
 mod class_ends;
 mod convolutions;
 mod demo;
@@ -13,6 +12,7 @@ mod facts;
 mod files;
 mod gauges;
 mod generation;
+mod hold;
 mod identity;
 mod invariance;
 mod judging;

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use redline_engine::{
-    BatchRequest, Cancel, Engine, EngineError, GenerateRequest, Label, LongLabels, PerplexityRequest,
-    ScoreRequest,
+    Cancel, Engine, EngineError, GenerateRequest, Label, LongLabels, PerplexityRequest, ScoreRequest,
 };
 
 use crate::models::{generation, ids, options, refusal, request, tiny};
@@ -39,15 +38,6 @@ fn generation_names_the_position() {
         let message = refusal(engine.generate(asked, &Cancel::new(), &mut |_| ()));
         assert!(message.contains("for position 4\n") && message.contains("`format` = f32"), "{message}");
     }
-}
-
-#[test]
-fn a_batch_names_the_sequence() {
-    let engine = broken();
-    let prompts = vec![ids(&[1, 2, 3]), ids(&[4, 5, 6])];
-    let request = BatchRequest { prompts, max_new_tokens: 4, ignore_eos: true, adapters: Vec::new() };
-    let message = refusal(engine.generate_batch(&request, &Cancel::new()));
-    assert!(message.contains("for position 4 of sequence 0"), "{message}");
 }
 
 #[test]

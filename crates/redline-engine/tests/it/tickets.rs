@@ -10,9 +10,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use redline_engine::{
-    BatchTicket, Cancel, ClassifyTicket, DiffuseRequest, DiffuseTicket, DiffusionProgress, Engine,
-    EngineError, EngineUse, Event, FinishReason, GenerateOutcome, GenerateRequest, GenerateTicket,
-    GeneratedPiece, Options, PerplexityRequest, ProfileEvent, RerankTicket, Sampling, ScoreTicket,
+    Cancel, ClassifyTicket, DiffuseRequest, DiffuseTicket, DiffusionProgress, Engine, EngineError, EngineUse,
+    Event, FinishReason, GenerateOutcome, GenerateRequest, GenerateTicket, GeneratedPiece, Options,
+    PerplexityRequest, ProfileEvent, RerankTicket, Sampling, ScoreTicket,
 };
 
 use crate::mixture::Dice;
@@ -29,7 +29,6 @@ const _: () = {
     sent::<ScoreTicket>();
     sent::<GenerateTicket>();
     sent::<DiffuseTicket>();
-    sent::<BatchTicket>();
     sent::<ClassifyTicket>();
     sent::<RerankTicket>();
 };

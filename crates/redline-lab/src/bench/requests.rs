@@ -1,8 +1,8 @@
 //! Requests that several lanes send to an engine.
 
 use redline_engine::{
-    BatchRequest, Cancel, DiffuseOutcome, DiffuseRequest, Engine, EngineError, GenerateOutcome,
-    GenerateRequest, ItemScore, Prompt, ScoreOutcome, Ticket,
+    Cancel, DiffuseOutcome, DiffuseRequest, Engine, EngineError, GenerateOutcome, GenerateRequest, ItemScore,
+    Prompt, ScoreOutcome, Ticket,
 };
 
 use super::{LaneError, Result, require};
@@ -42,10 +42,9 @@ impl Prompts {
         }
     }
 
-    /// A request for `batch` sequences.
-    pub(crate) fn batch(&self, batch: usize, prompt: usize, new_tokens: usize, vocab: usize) -> BatchRequest {
-        let prompts = (0..batch).map(|index| Prompt::Ids(self.ids(prompt, index, vocab))).collect();
-        BatchRequest { prompts, max_new_tokens: new_tokens, ignore_eos: true, adapters: Vec::new() }
+    /// `batch` prompts of `tokens` ids.
+    pub(crate) fn batch(&self, batch: usize, tokens: usize, vocab: usize) -> Vec<Vec<i64>> {
+        (0..batch).map(|index| self.ids(tokens, index, vocab)).collect()
     }
 }
 
@@ -54,14 +53,68 @@ pub(crate) fn continuation(prompt: Vec<i64>, new_tokens: usize) -> GenerateReque
     GenerateRequest { ignore_eos: true, ..GenerateRequest::new(Prompt::Ids(prompt), new_tokens) }
 }
 
-/// A request for `batch` sequences that begin differently.
-pub(crate) fn batch_request(batch: usize, prompt: usize, new_tokens: usize, vocab: usize) -> BatchRequest {
-    Prompts::default().batch(batch, prompt, new_tokens, vocab)
-}
-
 /// Runs a generation to its end.
 pub(crate) fn generate(engine: &Engine, request: GenerateRequest) -> Result<GenerateOutcome> {
     Ok(engine.submit_generate(request, &Cancel::new())?.wait()?)
+}
+
+/// Generations that began together.
+#[derive(Clone, Debug)]
+pub(crate) struct Together {
+    /// The new tokens of each.
+    pub token_ids: Vec<Vec<u32>>,
+    /// Seconds until each had its first new token.
+    pub prefill_s: f64,
+    /// Seconds for all tokens after that.
+    pub decode_s: f64,
+    /// Number of tokens after that.
+    pub decoded: usize,
+    /// Peak of allocated bytes of a generation on its own, if allocations are counted.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// Continues prompts by exactly `new_tokens` tokens each. All begin in the same pass, as far as they fit.
+pub(crate) fn continue_together(
+    engine: &Engine,
+    prompts: Vec<Vec<i64>>,
+    new_tokens: usize,
+) -> Result<Together> {
+    let (hold, cancel) = (engine.hold()?, Cancel::new());
+    let submit = |prompt| engine.submit_generate(continuation(prompt, new_tokens), &cancel);
+    let tickets = prompts.into_iter().map(submit).collect::<Result<Vec<_>, _>>()?;
+    drop(hold);
+    let outcomes = tickets.into_iter().map(Ticket::wait).collect::<Result<Vec<_>, _>>()?;
+    Ok(Together::of(outcomes))
+}
+
+impl Together {
+    /// What several generations were together.
+    pub(crate) fn of(mut outcomes: Vec<GenerateOutcome>) -> Self {
+        let begin = outcomes.iter().map(|outcome| outcome.arrived_s).fold(f64::INFINITY, f64::min);
+        let times = |outcome: &GenerateOutcome| {
+            outcome.token_s.iter().map(|token_s| outcome.arrived_s - begin + token_s).collect()
+        };
+        let times: Vec<Vec<f64>> = outcomes.iter().map(times).collect();
+        let (prefill_s, decode_s, decoded) = parted(&times);
+        Self {
+            prefill_s,
+            decode_s,
+            decoded,
+            peak_memory_bytes: outcomes.iter().find_map(|outcome| outcome.peak_memory_bytes),
+            token_ids: outcomes.iter_mut().map(|outcome| std::mem::take(&mut outcome.token_ids)).collect(),
+        }
+    }
+}
+
+/// Less than the time of a pass, in seconds.
+const NOTHING: f64 = 1e-9;
+
+/// From the seconds from the beginning to each token of each generation: the seconds until all have their first, the seconds after
+/// that, and the number of tokens after that.
+fn parted(times: &[Vec<f64>]) -> (f64, f64, usize) {
+    let latest = |of: fn(&Vec<f64>) -> Option<&f64>| times.iter().filter_map(of).copied().fold(0.0, f64::max);
+    let (first, end) = (latest(|times| times.first()), latest(|times| times.last()));
+    (first, end - first, times.iter().flatten().filter(|s| **s > first + NOTHING).count())
 }
 
 /// Fills several canvases together.
@@ -86,15 +139,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_token_is_decoded_once_every_sequence_has_its_first() {
+        let same = vec![vec![0.5, 1.0, 2.0], vec![0.5 + 1e-12, 1.0, 2.0]];
+        assert_eq!(parted(&same), (0.5 + 1e-12, 1.5 - 1e-12, 4));
+        let later = vec![vec![0.5, 1.0, 2.0, 3.0], vec![2.0, 3.0, 4.0, 5.0]];
+        assert_eq!(parted(&later), (2.0, 3.0, 4));
+        assert_eq!(parted(&[vec![0.5], vec![0.25]]), (0.5, 0.0, 0));
+    }
+
+    #[test]
     fn prompts_of_a_text_go_round() {
         let text = Prompts(Some(vec![5, 6, 7]));
         assert_eq!((text.length(9), Prompts::default().length(9)), (3, 9));
         assert_eq!(text.ids(3, 0, 10), [5, 6, 7]);
         assert_eq!((text.ids(3, 1, 10), text.ids(5, 5, 10)), (vec![6, 7, 5], vec![7, 5, 6, 7, 5]));
-        let prompts = text.batch(2, 3, 4, 10).prompts;
-        assert!(
-            matches!(&prompts[..], [Prompt::Ids(a), Prompt::Ids(b)] if *a == [5, 6, 7] && *b == [6, 7, 5])
-        );
+        assert_eq!(text.batch(2, 3, 10), [[5, 6, 7], [6, 7, 5]]);
         assert_eq!(Prompts::default().ids(2, 0, 10), ids(2, 0, 10));
     }
 }

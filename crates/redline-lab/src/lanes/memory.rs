@@ -7,12 +7,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redline_engine::{Cancel, DiffuseRequest, Engine, MAX_BATCH, ModelInfo, Objective};
+use redline_engine::{DiffuseRequest, Engine, MAX_BATCH, ModelInfo, Objective, Prompt};
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_system::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 
 use super::prelude::*;
-use crate::bench::requests::{batch_request, diffuse};
+use crate::bench::requests::{Prompts, continue_together, diffuse};
 use crate::machine::Resident;
 
 pub(super) const LANE: Lane = Lane {
@@ -181,12 +181,15 @@ fn allocations_per_token(engine: &Engine, case: Case) -> Result<Option<f64>> {
 
 fn request(engine: &Engine, case: Case) -> Result<Vec<Vec<u32>>> {
     let info = engine.info();
-    let batch = batch_request(case.batch, case.prompt_tokens, case.new_tokens, info.vocab);
+    let prompts = Prompts::default().batch(case.batch, case.prompt_tokens, info.vocab);
     if info.objective == Objective::NEXT {
-        return Ok(engine.generate_batch(&batch, &Cancel::new())?.token_ids);
+        return Ok(continue_together(engine, prompts, case.new_tokens)?.token_ids);
     }
-    let canvas = |prompt| DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, case.new_tokens) };
-    let outcomes = diffuse(engine, batch.prompts.into_iter().map(canvas))?;
+    let canvas = |prompt| DiffuseRequest {
+        ignore_eos: true,
+        ..DiffuseRequest::new(Prompt::Ids(prompt), case.new_tokens)
+    };
+    let outcomes = diffuse(engine, prompts.into_iter().map(canvas))?;
     Ok(outcomes.into_iter().map(|outcome| outcome.token_ids).collect())
 }
 

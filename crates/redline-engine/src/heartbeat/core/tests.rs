@@ -148,7 +148,11 @@ fn right_drafts_save_passes_and_a_receipt_is_made_without_any() {
     }
     let plain = answer(&mut ticket).unwrap().unwrap();
     let all = [&prompt[..], &plain.token_ids].concat();
-    for (recorder, passes, drafts) in [(None, 4, (6, 6)), (Some(Recorder::new(Vec::new())), 10, (0, 0))] {
+    let no_tokens = vec![u32::MAX; 20];
+    let recorder = Some(Recorder::new(Vec::new()));
+    for (recorder, all, passes, drafts) in
+        [(None, &all, 4, (6, 6)), (recorder, &all, 10, (0, 0)), (None, &no_tokens, 10, (0, 0))]
+    {
         let mut bench = Bench::new();
         let drafter = |_| Box::new(Known { all: all.clone(), tokens: 0 }) as Box<dyn Drafter>;
         let (mut ticket, _, mut arrival) = bench.arrival(prompt.clone(), |task| task.with_drafters(drafter));

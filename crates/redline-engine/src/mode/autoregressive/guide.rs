@@ -13,7 +13,7 @@ pub(crate) trait Drafter: Send {
 
 /// Restricts the tokens of a continuation.
 pub(crate) trait Constraint: Send {
-    /// The tokens that may come next.
+    /// The tokens that may come next. Nothing comes after an end token.
     fn allowed(&mut self) -> Allowed<'_>;
 
     /// A token was chosen.

@@ -1,8 +1,7 @@
-//! Generation token by token: one or several continuations of one prompt, or several prompts in lockstep.
+//! Generation token by token: one or several continuations of one prompt.
 
 mod branch;
 pub(crate) mod guide;
-mod lockstep;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,7 +11,6 @@ use redline_kernels::Simd;
 
 use self::branch::{Branch, Logprobs, Taken, logprobs};
 use self::guide::{Constraint, Drafter};
-pub(crate) use self::lockstep::{BatchJob, BatchTask};
 use crate::answer::outcome::{
     Continuation, FinishReason, GenerateOutcome, GeneratedPiece, PositionLogprobs, PrefixCacheCounts,
     ReportedPrompt, TokenCounts,

@@ -29,17 +29,6 @@ pub(in crate::simulator) struct Continued {
 }
 
 impl Continued {
-    /// A greedy generation without penalties.
-    pub(in crate::simulator) fn greedy(
-        prompt: Vec<u32>,
-        most: usize,
-        end_ids: Vec<u32>,
-        model: StandIn,
-    ) -> Self {
-        let (sampling, penalties) = (Sampling::default(), Penalties::default());
-        Self { prompt, most, end_ids, sampling, penalties, logit_bias: Vec::new(), model, rule: None }
-    }
-
     /// The changed logits of a row after `new` tokens.
     fn changed(&self, mut row: [f32; VOCABULARY], new: &[u32]) -> [f32; VOCABULARY] {
         let Penalties { repetition, frequency, presence } = self.penalties;

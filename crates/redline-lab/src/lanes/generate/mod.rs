@@ -7,11 +7,11 @@
 mod budget;
 mod rows;
 
-use redline_engine::{BatchOutcome, Cancel, Engine, GenerateRequest};
+use redline_engine::{Engine, GenerateRequest};
 
 use self::budget::Budget;
 use super::prelude::*;
-use crate::bench::requests::{Prompts, continuation, generate};
+use crate::bench::requests::{Prompts, Together, continuation, continue_together, generate};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast are prefill and decode, how near the machine's limits, and what is the KV cache worth?",
@@ -131,7 +131,7 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
 }
 
 /// An estimate of the seconds of a run: its prefill, and as many steps as it has later tokens, from a run with one such step.
-fn extrapolated(case: Case, short: &BatchOutcome) -> f64 {
+fn extrapolated(case: Case, short: &Together) -> f64 {
     short.prefill_s + short.decode_s * (case.new_tokens - 1) as f64
 }
 
@@ -147,8 +147,8 @@ fn estimate(trials: &Trials<'_>, case: Case, prompts: &Prompts, kv_cache: bool) 
 
 /// An estimate of the seconds of a run of several sequences.
 fn batch_estimate(trials: &Trials<'_>, case: Case, prompts: &Prompts, batch: usize) -> Result<f64> {
-    let request = prompts.batch(batch, case.prompt_tokens, 2, trials.info().vocab);
-    Ok(extrapolated(case, &trials.engine.generate_batch(&request, &Cancel::new())?))
+    let prompts = prompts.batch(batch, case.prompt_tokens, trials.info().vocab);
+    Ok(extrapolated(case, &continue_together(&trials.engine, prompts, 2)?))
 }
 
 /// The rows of a single sequence with one number of threads.
@@ -193,19 +193,10 @@ fn single_rows(
     Ok(rows)
 }
 
-/// Runs a single sequence. The answer has the form of that to a batch.
-fn run_alone(engine: &Engine, prompt: &[i64], new: usize, kv_cache: bool) -> Result<BatchOutcome> {
+/// Runs a single sequence.
+fn run_alone(engine: &Engine, prompt: &[i64], new: usize, kv_cache: bool) -> Result<Together> {
     let request = GenerateRequest { kv_cache, ..continuation(prompt.to_vec(), new) };
-    let outcome = generate(engine, request)?;
-    Ok(BatchOutcome {
-        token_ids: vec![outcome.token_ids],
-        usage: outcome.usage,
-        prefill_s: outcome.prefill_s,
-        decode_s: outcome.decode_s,
-        decode_tokens_per_s: outcome.decode_tokens_per_s,
-        peak_memory_bytes: outcome.peak_memory_bytes,
-        kernel_path: outcome.kernel_path,
-    })
+    Ok(Together::of(vec![generate(engine, request)?]))
 }
 
 /// Tokens per second of one forward pass with the mean length of the passes in the arm without cache.
@@ -220,8 +211,8 @@ fn forward_rate(trials: &Trials<'_>, case: Case, prompts: &Prompts) -> Result<f6
 /// The row of several sequences that decode together. Their prompts begin differently.
 fn batch_row(trials: &Trials<'_>, case: Case, prompts: &Prompts, batch: usize) -> Result<Row> {
     let (info, engine) = (trials.info(), &trials.engine);
-    let request = prompts.batch(batch, case.prompt_tokens, case.new_tokens, info.vocab);
-    let run_together = || Ok(engine.generate_batch(&request, &Cancel::new())?);
+    let all = prompts.batch(batch, case.prompt_tokens, info.vocab);
+    let run_together = || continue_together(engine, all.clone(), case.new_tokens);
     let first = run_together()?;
     for index in [0, batch - 1] {
         let prompt = prompts.ids(case.prompt_tokens, index, info.vocab);

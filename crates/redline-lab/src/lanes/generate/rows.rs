@@ -1,14 +1,15 @@
 //! The rows of prefill and decode, and the minimum work of decoding.
 
-use redline_engine::{BatchOutcome, ModelInfo};
+use redline_engine::ModelInfo;
 use redline_kernels::Arithmetic;
 
 use super::{Case, LANE};
+use crate::bench::requests::Together;
 use crate::bench::timed;
 use crate::lanes::prelude::*;
 use crate::result::placed;
 
-fn base(name: &str, info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>]) -> Row {
+fn base(name: &str, info: &ModelInfo, case: Case, runs: &[Held<Together>]) -> Row {
     Row::of_model(format!("{name}/t{}", info.threads), info)
         .param("prompt_tokens", case.prompt_tokens)
         .param("new_tokens", case.new_tokens)
@@ -16,7 +17,7 @@ fn base(name: &str, info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>]) -
         .conditions(runs.iter().map(|run| run.condition).collect())
 }
 
-pub(super) fn prefill(info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>]) -> Result<Row> {
+pub(super) fn prefill(info: &ModelInfo, case: Case, runs: &[Held<Together>]) -> Result<Row> {
     let (n, arithmetic) = (case.prompt_tokens, info.format.arithmetic());
     let work = Work::of_sequence(info, n);
     let row = base("prefill", info, case, runs)
@@ -28,7 +29,7 @@ pub(super) fn prefill(info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>])
 }
 
 /// The row of the new tokens with KV cache.
-pub(super) fn decode(info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>]) -> Result<Row> {
+pub(super) fn decode(info: &ModelInfo, case: Case, runs: &[Held<Together>]) -> Result<Row> {
     // Keys and values of a position: two vectors per layer of the KV width, read once per later token.
     let mean_context = case.prompt_tokens as f64 + (case.new_tokens as f64 - 1.0) / 2.0;
     let bytes = info.bytes_per_token as f64 + info.kv_bytes_per_token as f64 * mean_context;
@@ -36,7 +37,12 @@ pub(super) fn decode(info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>]) 
     let row = decoding(row, case, 1, runs)?;
     let row = bounded(row, None, runs, |run| decode_rate(run) * bytes / run.limits.bandwidth)?;
     let row = row.measured(LANE.metrics, runs).each("peak_memory", peak_memory)?.row;
-    Ok(placed(row, info.format.arithmetic(), work(info, case, 1), &timed(runs, |run| run.value.decode_s))?)
+    Ok(placed(
+        row,
+        info.format.arithmetic(),
+        work(info, case, 1, runs),
+        &timed(runs, |run| run.value.decode_s),
+    )?)
 }
 
 /// The row of the new tokens of several sequences.
@@ -44,28 +50,23 @@ pub(super) fn decode_batch(
     info: &ModelInfo,
     case: Case,
     batch: usize,
-    runs: &[Held<BatchOutcome>],
+    runs: &[Held<Together>],
 ) -> Result<Row> {
     let row =
         base(&format!("decode/b{batch}"), info, case, runs).param("kv_cache", true).param("batch", batch);
     decoding(row, case, batch, runs)?.measured(LANE.metrics, runs).each("peak_memory", peak_memory)?.held(
         info.format.arithmetic(),
-        work(info, case, batch),
+        work(info, case, batch, runs),
         |run| run.value.decode_s,
     )
 }
 
 /// The row of the new tokens without KV cache. `forward` is the rate of a single pass of their mean length.
-pub(super) fn recompute(
-    info: &ModelInfo,
-    case: Case,
-    runs: &[Held<BatchOutcome>],
-    forward: f64,
-) -> Result<Row> {
+pub(super) fn recompute(info: &ModelInfo, case: Case, runs: &[Held<Together>], forward: f64) -> Result<Row> {
     let arithmetic = info.format.arithmetic();
     let lengths = case.prompt_tokens..case.prompt_tokens + case.new_tokens;
     let tokens: usize = lengths.clone().sum();
-    let recomputed = |run: &Held<BatchOutcome>| tokens as f64 / seconds(run);
+    let recomputed = |run: &Held<Together>| tokens as f64 / seconds(run);
     let passes = || lengths.clone().map(|n| Work::of_sequence(info, n));
     let row = base("decode-recompute", info, case, runs)
         .param("kv_cache", false)
@@ -82,20 +83,20 @@ pub(super) fn recompute(
     Ok(placed(row, arithmetic, passes().sum(), &timed(runs, seconds))?)
 }
 
-fn seconds(run: &Held<BatchOutcome>) -> f64 {
+fn seconds(run: &Held<Together>) -> f64 {
     run.value.prefill_s + run.value.decode_s
 }
 
-fn decode_rate(run: &Held<BatchOutcome>) -> f64 {
-    run.value.decode_tokens_per_s.unwrap_or(0.0)
+fn decode_rate(run: &Held<Together>) -> f64 {
+    if run.value.decoded > 0 { run.value.decoded as f64 / run.value.decode_s } else { 0.0 }
 }
 
-fn peak_memory(run: &Held<BatchOutcome>) -> Option<f64> {
+fn peak_memory(run: &Held<Together>) -> Option<f64> {
     run.value.peak_memory_bytes.map(|bytes| bytes as f64)
 }
 
 /// Adds the rates and durations of decoding.
-fn decoding(row: Row, case: Case, batch: usize, runs: &[Held<BatchOutcome>]) -> Result<Row> {
+fn decoding(row: Row, case: Case, batch: usize, runs: &[Held<Together>]) -> Result<Row> {
     let new = (batch * case.new_tokens) as f64;
     let row = row
         .measured(LANE.metrics, runs)
@@ -111,24 +112,25 @@ fn decoding(row: Row, case: Case, batch: usize, runs: &[Held<BatchOutcome>]) -> 
 fn bounded(
     row: Row,
     peak: Option<Arithmetic>,
-    runs: &[Held<BatchOutcome>],
-    share: impl Fn(&Held<BatchOutcome>) -> f64,
+    runs: &[Held<Together>],
+    share: impl Fn(&Held<Together>) -> f64,
 ) -> Result<Row> {
     let (name, unit) = match peak {
         Some(arithmetic) => (format!("{}_peak", arithmetic.name()), "GOP/s"),
         None => ("read_bandwidth".to_owned(), "GB/s"),
     };
     let limit =
-        |run: &Held<BatchOutcome>| if peak.is_some() { run.limits.peak } else { run.limits.bandwidth } * 1e-9;
+        |run: &Held<Together>| if peak.is_some() { run.limits.peak } else { run.limits.bandwidth } * 1e-9;
     let limit = Samples::new(unit, Direction::Info, runs.iter().map(limit).collect())?;
     let share = Samples::new("share", Direction::Info, runs.iter().map(share).collect())?;
     Ok(row.limit(name, share.median()).metric("share", share).metric("limit", limit))
 }
 
-/// The minimum work of decoding the tokens after the first: each pass reads the weights once, and for every sequence its
-/// stored keys and values.
-fn work(info: &ModelInfo, case: Case, batch: usize) -> Work {
-    let (batch, passes) = (batch as f64, (case.new_tokens - 1) as f64);
+/// The minimum work of decoding: each pass reads the weights once, and for every sequence its stored keys and values. Prompts that
+/// do not fit one pass leave fewer tokens to decode together.
+fn work(info: &ModelInfo, case: Case, batch: usize, runs: &[Held<Together>]) -> Work {
+    let batch = batch as f64;
+    let passes = runs[0].value.decoded as f64 / batch;
     // Contexts of prompt, prompt + 1, ... tokens; the new token attends to itself too.
     let context = case.prompt_tokens as f64 + (case.new_tokens as f64 - 2.0) / 2.0;
     let pass = Work::of_pass(info, batch, batch * (context + 1.0), batch);
@@ -141,8 +143,6 @@ fn work(info: &ModelInfo, case: Case, batch: usize) -> Work {
 
 #[cfg(test)]
 mod tests {
-    use redline_engine::TokenCounts;
-
     use super::*;
     use crate::lanes::tests::{info, samples, timed};
 
@@ -150,10 +150,15 @@ mod tests {
     fn weights_are_read_once_for_all_sequences() {
         // Two decoding passes, with 4 and 5 stored tokens and one new token.
         let case = Case { prompt_tokens: 4, new_tokens: 3 };
-        let one = work(&info(), case, 1);
+        let decoded = |decoded| {
+            let [mut run] = runs();
+            run.value.decoded = decoded;
+            [run]
+        };
+        let one = work(&info(), case, 1, &decoded(2));
         assert_eq!(one.bytes, 2.0 * 1000.0 + 8.0 * (4.0 + 5.0));
         assert_eq!((one.operations, one.attention), (2.0 * 150.0, 3.0 * (5.0 + 6.0)));
-        let four = work(&info(), case, 4);
+        let four = work(&info(), case, 4, &decoded(8));
         assert_eq!(four.bytes, 2.0 * 1000.0 + 4.0 * 8.0 * (4.0 + 5.0));
         assert_eq!((four.operations, four.attention), (4.0 * one.operations, 4.0 * one.attention));
     }
@@ -161,15 +166,13 @@ mod tests {
     const CASE: Case = Case { prompt_tokens: 4, new_tokens: 3 };
 
     /// A second of prefill, then two more tokens in half a second.
-    fn runs() -> [Held<BatchOutcome>; 1] {
-        [timed(BatchOutcome {
+    fn runs() -> [Held<Together>; 1] {
+        [timed(Together {
             token_ids: vec![vec![1, 2, 3]],
-            usage: TokenCounts::default(),
             prefill_s: 1.0,
             decode_s: 0.5,
-            decode_tokens_per_s: Some(4.0),
+            decoded: 2,
             peak_memory_bytes: Some(5),
-            kernel_path: String::new(),
         })]
     }
 

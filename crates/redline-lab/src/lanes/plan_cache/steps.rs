@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use redline_engine::{Buckets, Cancel, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, PlanPolicy};
+use redline_engine::{Buckets, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, PlanPolicy};
 use redline_system::memory::current_bytes;
 use tempfile::TempDir;
 
 use super::{GOOD, LANE, grade_of_calls, grade_of_precompilation};
 use crate::bench::PlanSetup;
-use crate::bench::requests::{batch_request, continuation, generate, ids};
+use crate::bench::requests::{Prompts, continuation, continue_together, generate, ids};
 use crate::lanes::prelude::*;
 
 /// New tokens per call; those after the first are passes of one token.
@@ -128,8 +128,8 @@ impl Steps<'_> {
         for batch in self.batches() {
             let tokens = length(engine, self.first_size());
             self.bench.fits_batch(batch, tokens + NEW_TOKENS, engine.info())?;
-            let request = batch_request(batch, tokens, NEW_TOKENS, engine.info().vocab);
-            engine.generate_batch(&request, &Cancel::new())?;
+            let prompts = Prompts::default().batch(batch, tokens, engine.info().vocab);
+            continue_together(engine, prompts, NEW_TOKENS)?;
         }
         Ok(engine.plan_counters().misses - before)
     }

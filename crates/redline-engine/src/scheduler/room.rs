@@ -15,9 +15,9 @@
 //!
 //! Hence the earliest request always finishes. Let F be the first sequence of the earliest request that is not held. By rule 4,
 //! the held sequences before F are F's ancestors. The engine has checked that these fit together with F (`front/budget.rs`),
-//! provided that a sequence shares pages with its parent, which [`Scheduler::join`] ensures. So if nothing can run, F is admitted. By rule 1 only sequences before F could
-//! take its room back. These are held, and need no room until F has finished. So each application of rule 5 finishes a
-//! sequence, or a token of a generating one.
+//! provided that a sequence shares pages with its parent, which [`Scheduler::join`] ensures. So if nothing can run, F is
+//! admitted. By rule 1 only sequences before F could take its room back. These are held, and need no room until F has
+//! finished. So each application of rule 5 finishes a sequence, or a token of a generating one.
 //!
 //! If every layer has a sliding window, a sequence that generates gives pages back that no later row sees (`run_piece`). It is
 //! then admitted if a window and a pass fit, instead of all its tokens: after preemption, it gives pages back while it runs

@@ -107,6 +107,8 @@ pub struct BatchPart {
     pub start: usize,
     /// Number of tokens; parts follow each other in the order of the batch's tokens.
     pub tokens: usize,
+    /// Number of tokens at the end that are drafts.
+    pub drafts: usize,
     /// The attention mask of the tokens.
     pub attention: AttentionMask,
     /// The adapters of the tokens.
@@ -135,7 +137,14 @@ impl Batch {
         self.tokens.extend_from_slice(tokens);
         self.positions.extend((start..start + tokens.len()).map(|p| p as u32));
         self.types.extend(tokens.iter().map(|_| 0));
-        self.parts.push(BatchPart { sequence, start, tokens: tokens.len(), attention, adapters });
+        self.parts.push(BatchPart { sequence, start, tokens: tokens.len(), drafts: 0, attention, adapters });
+    }
+
+    /// Says that the last tokens of the last sequence that was pushed are drafts.
+    pub fn set_drafts(&mut self, drafts: usize) {
+        if let Some(part) = self.parts.last_mut() {
+            part.drafts = drafts;
+        }
     }
 
     /// Gives type 1 to the tokens of the last sequence that was pushed from position `second` on.

@@ -55,7 +55,7 @@ impl<'a> MicroBatch<'a> {
         let mut adapters = Vec::new();
         let mut end = 0;
         for part in parts {
-            let BatchPart { sequence, start, tokens: rows, attention, adapters: uses } = part;
+            let BatchPart { sequence, start, tokens: rows, drafts: _, attention, adapters: uses } = part;
             let (start, rows, attention) = (*start, *rows, *attention);
             segments.push(Segment { pages: tables.of(*sequence), start, first_row: end, rows, attention });
             if !uses.is_empty() {
@@ -154,7 +154,7 @@ impl Model {
         };
         let out = read(model, x, &mut step);
         for part in batch.parts() {
-            kv.store(part.sequence, part.start + part.tokens);
+            kv.store_with_drafts(part.sequence, part.start + part.tokens, part.drafts);
         }
         out
     }

@@ -1,7 +1,8 @@
 //! Keys and values of running sequences, of earlier requests, and of the windows of measured texts.
 //!
 //! Running sequences take precedence: when they need room, sequences of earlier requests are evicted, the least recently used
-//! first among the salts that keep more than their share (see `prefix_cache`); then windows that wait for their next pass.
+//! first among the salts that keep more than their share (see `prefix_cache`); then windows that wait for their next pass, and the
+//! snapshots of running sequences.
 //! Sequences of earlier requests are evicted as well before the cache grows beyond a given size: memory that has been used costs
 //! nothing, and new memory costs the time in which the system clears it.
 
@@ -54,7 +55,7 @@ impl<P: PageStore> Cache<P> {
         }
     }
 
-    /// Lets the pages of kept sequences be saved.
+    /// Lets the pages of kept sequences be saved. The states of recurrences are not, so their sequences must not be.
     pub(crate) fn saving(self, unsaved: Option<Unsaved>) -> Self {
         Self { unsaved, ..self }
     }
@@ -72,7 +73,7 @@ impl<P: PageStore> Cache<P> {
                 continue;
             }
             let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
-            if !self.give_way() && !self.release_oldest_window() {
+            if !self.give_way() && !self.release_oldest_window() && !self.kv.forget_snapshot() {
                 return Err(error);
             }
         }

@@ -498,6 +498,9 @@ impl Scheduler {
         let sequence = &self.sequences[&piece.key];
         let stored = sequence.kv.map_or(0, |kv| cache.kv.tokens(kv));
         let missing = (piece.start + piece.tokens).saturating_sub(stored);
+        if let Some(kv) = sequence.kv.filter(|_| sequence.shares && cache.kv.is_snapshot(stored)) {
+            cache.kv.snapshot(kv);
+        }
         if let Some(kv) = sequence.kv.filter(|_| sequence.generates) {
             cache.kv.release_unseen(kv);
         }
@@ -518,6 +521,11 @@ impl Scheduler {
     /// The position of the first token of the second text of a pair, if the sequence of a piece is one.
     pub(crate) fn second_text(&self, piece: &Piece) -> Option<usize> {
         self.sequences.get(&piece.key)?.second_text
+    }
+
+    /// Number of drafts at the end of a piece.
+    pub(crate) fn drafts_of(&self, piece: &Piece) -> usize {
+        self.sequences.get(&piece.key).map_or(0, Sequence::drafts)
     }
 
     /// What the pieces of a pass belong to.
@@ -603,6 +611,10 @@ impl Scheduler {
         match next {
             Next::Accept(_) => {}
             Next::Extend { token, drafts } => {
+                // Later requests may begin with its prompt.
+                if let Some(kv) = sequence.kv.filter(|_| sequence.shares && !sequence.generates) {
+                    cache.kv.snapshot(kv);
+                }
                 sequence.extend(token, if sequence.afresh { &[] } else { &drafts });
                 if let Some(kv) = sequence.kv.filter(|_| sequence.afresh) {
                     cache.kv.truncate(kv, 0);

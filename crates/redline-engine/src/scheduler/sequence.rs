@@ -145,6 +145,8 @@ impl Sequence {
     pub(super) fn rest<P: PageStore>(&self, key: Key, kv: &KvCache<P>) -> Option<Piece> {
         let (start, end) = (self.stored(kv), self.tokens.len());
         let Some(canvas) = &self.canvas else {
+            let is_prompt = self.shares && start + 1 != self.sure();
+            let end = if is_prompt { kv.next_snapshot(start, end) } else { end };
             let reads = Reads::From(self.wanted);
             let piece = Piece { key, start, tokens: end - start, attention: AttentionMask::Causal, reads };
             return (start < end).then_some(piece);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redline_kernels::op::kv::{AttentionMask, ConvInputs, PAGE_TOKENS};
 use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
 use redline_models::adapter::Adapters;
-use redline_models::kv::{KvCache, PageStore};
+use redline_models::kv::{KvCache, PageStore, StateShape};
 use redline_models::model::{Batch, BatchPart};
 use redline_models::row_digests::RowDigests;
 
@@ -36,6 +36,14 @@ impl PageStore for Ledger {
     fn grow(&mut self) -> Result<u32, OutOfMemory> {
         self.0.push([u64::MAX; CELLS]);
         Ok(self.0.len() as u32 - 1)
+    }
+
+    fn copy_state(&mut self, from: u32, to: u32) {
+        self.0[to as usize] = self.0[from as usize];
+    }
+
+    fn clear_state(&mut self, page: u32) {
+        self.0[page as usize].fill(0);
     }
 
     fn copy(&mut self, from: u32, to: u32, tokens: usize) {
@@ -108,6 +116,8 @@ pub(super) struct StandIn {
     pub(super) window: Option<usize>,
     /// The shape of the inputs of a convolution, if there is one.
     pub(super) inputs: Option<ConvInputs>,
+    /// The shape of the states of a recurrence, if there is one.
+    pub(super) states: Option<StateShape>,
     pub(super) adapters: Mark,
 }
 
@@ -120,7 +130,12 @@ impl StandIn {
     /// The logits after these tokens.
     pub(super) fn after(self, tokens: &[u32]) -> [f32; VOCABULARY] {
         let first = self.window.map_or(0, |window| tokens.len().saturating_sub(window));
-        let seen = digest(tokens[first..].iter().map(|&token| self.adapters.cell(token)));
+        let mut seen = digest(tokens[first..].iter().map(|&token| self.adapters.cell(token)));
+        if self.states.is_some() {
+            // A recurrence has no window.
+            let state = tokens.iter().fold(0, |state, &token| extended(state, self.adapters.cell(token)));
+            seen = extended(seen, state);
+        }
         let Some(ConvInputs { rows, .. }) = self.inputs else { return self.adapters.logits(seen) };
         let last = tokens.len() - 1;
         let inputs = (last.saturating_sub(rows)..last).map(|at| input(self.adapters.cell(tokens[at]), at));
@@ -146,16 +161,50 @@ pub(crate) struct Digests {
     clock: Arc<AtomicU64>,
     /// The inputs of a convolution, if there is one.
     inputs: Option<ConvInputs>,
+    /// Whether there is a recurrence.
+    recurs: bool,
 }
 
 impl Digests {
     pub(crate) fn new(team: Team, clock: Arc<AtomicU64>) -> Self {
-        Self { team, simd: Simd::best(), clock, inputs: None }
+        Self { team, simd: Simd::best(), clock, inputs: None, recurs: false }
     }
 
-    /// A machine with a convolution.
-    pub(super) fn with_conv_inputs(self, inputs: Option<ConvInputs>) -> Self {
-        Self { inputs, ..self }
+    /// A machine with a convolution and a recurrence, or without.
+    pub(super) fn like(self, model: StandIn) -> Self {
+        Self { inputs: model.inputs, recurs: model.states.is_some(), ..self }
+    }
+
+    /// For each row of a part of the batch, the state after its token. The first page of a state holds the state and the cells of tokens
+    /// after it, its log; the others hold the same state. Stores the state before the drafts, and their cells.
+    fn recur(kv: &mut KvCache<Ledger>, part: &BatchPart) -> Vec<u64> {
+        let (pages, at) = kv.state(part.sequence);
+        let (pages, logged) = (pages.to_vec(), part.start - at);
+        let of_tokens = kv.pages(part.sequence).to_vec();
+        let store = kv.store_mut();
+        let mut state = store.0[pages[0] as usize][0];
+        assert!(pages.iter().all(|page| store.0[*page as usize][0] == state), "pages of different states");
+        for cell in &store.0[pages[0] as usize][1..=logged] {
+            state = extended(state, *cell);
+        }
+        let (mut log, mut states, mut sure) = (Vec::new(), Vec::new(), state);
+        for i in 0..part.tokens {
+            let at = part.start + i;
+            let cell = store.0[of_tokens[at / PAGE_TOKENS] as usize][at % PAGE_TOKENS];
+            state = extended(state, cell);
+            states.push(state);
+            if i < part.tokens - part.drafts {
+                sure = state;
+            } else {
+                log.push(cell);
+            }
+        }
+        for page in pages {
+            let page = &mut store.0[page as usize];
+            page[0] = sure;
+            page[1..=log.len()].copy_from_slice(&log);
+        }
+        states
     }
 
     /// For each row of a part of the batch, the inputs of the rows before it that it reads: those of earlier passes from the pages.
@@ -174,6 +223,41 @@ impl Digests {
         (start..end)
             .map(|at| all[at.saturating_sub(shape.rows).max(first) - first..at - first].to_vec())
             .collect()
+    }
+
+    /// For each row of a part of the batch, the digest of all that it reads.
+    fn seen(&self, kv: &mut KvCache<Ledger>, part: &BatchPart) -> Vec<u64> {
+        let (window, pages) = (kv.window(), kv.pages(part.sequence).to_vec());
+        let inputs = self.convolve(&pages, kv.store_mut(), part);
+        let states = if self.recurs { Self::recur(kv, part) } else { Vec::new() };
+        let store = kv.store_mut();
+        let cell = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
+        let rows = part.start..part.start + part.tokens;
+        let mut digests: Vec<u64> = match (part.attention, window) {
+            (AttentionMask::Causal, None) => {
+                let mut before = digest((0..part.start).map(cell));
+                let next = |position| {
+                    before = extended(before, cell(position));
+                    before
+                };
+                rows.map(next).collect()
+            }
+            (AttentionMask::Causal, Some(window)) => {
+                let first = |position: usize| (position + 1).saturating_sub(window);
+                rows.map(|position| digest((first(position)..=position).map(cell))).collect()
+            }
+            (AttentionMask::Bidirectional(keys), _) => {
+                let all = digest((0..keys).map(cell));
+                rows.map(|position| extended(all, position as u64)).collect()
+            }
+        };
+        for (digest, state) in digests.iter_mut().zip(states) {
+            *digest = extended(*digest, state);
+        }
+        for (digest, inputs) in digests.iter_mut().zip(inputs) {
+            *digest = inputs.into_iter().fold(*digest, extended);
+        }
+        digests
     }
 }
 
@@ -212,38 +296,11 @@ impl Machine for Digests {
             }
             first += part.tokens;
         }
-        let (window, mut digests) = (kv.window(), Vec::with_capacity(batch.rows()));
-        let mut marks = Vec::with_capacity(batch.rows());
+        let (mut digests, mut marks) = (Vec::new(), Vec::new());
         for part in batch.parts() {
             marks.extend(std::iter::repeat_n(Mark::of(&part.adapters), part.tokens));
-            let pages = kv.pages(part.sequence).to_vec();
-            let inputs = self.convolve(&pages, kv.store_mut(), part);
-            let store = kv.store_mut();
-            let cell = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
-            let rows = part.start..part.start + part.tokens;
-            match part.attention {
-                AttentionMask::Causal => match window {
-                    None => {
-                        let mut before = digest((0..part.start).map(cell));
-                        digests.extend(rows.map(|position| {
-                            before = extended(before, cell(position));
-                            before
-                        }));
-                    }
-                    Some(window) => digests.extend(rows.map(|position| {
-                        digest(((position + 1).saturating_sub(window)..=position).map(cell))
-                    })),
-                },
-                AttentionMask::Bidirectional(keys) => {
-                    let all = digest((0..keys).map(cell));
-                    digests.extend(rows.map(|position| extended(all, position as u64)));
-                }
-            }
-            let first = digests.len() - part.tokens;
-            for (digest, inputs) in digests[first..].iter_mut().zip(inputs) {
-                *digest = inputs.into_iter().fold(*digest, extended);
-            }
-            kv.store(part.sequence, part.start + part.tokens);
+            digests.extend(self.seen(kv, part));
+            kv.store_with_drafts(part.sequence, part.start + part.tokens, part.drafts);
         }
         let exec = Exec { simd: self.simd, team: &self.team };
         for (index, wanted) in outputs.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! Random tokens, and the kinds of requests in a schedule.
 
-use redline_kernels::op::kv::ConvInputs;
+use redline_kernels::op::kv::{ConvInputs, PAGE_TOKENS};
+use redline_models::kv::StateShape;
 
 use super::Random;
 use super::machine::{Mark, StandIn, VOCABULARY};
@@ -34,7 +35,7 @@ pub(super) struct Mix {
     salts: bool,
     /// Whether some requests use adapters.
     pub(super) adapters: bool,
-    /// A model with a window or a convolution has no canvases.
+    /// A model with a window, a convolution or a recurrence has no canvases.
     pub(super) model: StandIn,
     /// Whether drafts and constraints take part in some generations.
     pub(super) guided: bool,
@@ -51,17 +52,21 @@ impl Mix {
         Self { scores, salts, adapters: random.once_in(2), model, guided: false, rows, lengths: LENGTHS }
     }
 
-    /// The same, in some schedules for a model with a convolution, in some with drafts and constraints.
+    /// The same, in some schedules for a model with a convolution or a recurrence, in some with drafts and constraints.
     pub(super) fn extended(self, random: &mut Random) -> Self {
         let rows = 1 + random.below(3);
         let slots = rows + random.of(&[0, 0, 3]);
         let inputs = random.once_in(3).then_some(ConvInputs { channels: 1, rows, slots });
-        Self { model: StandIn { inputs, ..self.model }, guided: random.once_in(2), ..self }
+        let guided = random.once_in(2);
+        let (pages, every) = (1 + random.below(2), PAGE_TOKENS * random.of(&[1, 2]));
+        let states = StateShape { pages, every, log: random.of(&[0, 2, 5, 40]) };
+        let states = random.once_in(3).then_some(states);
+        Self { model: StandIn { inputs, states, ..self.model }, guided, ..self }
     }
 
     /// Whether the model has canvases.
     pub(super) fn draws(self) -> bool {
-        self.model.window.is_none() && self.model.inputs.is_none()
+        self.model.window.is_none() && self.model.inputs.is_none() && self.model.states.is_none()
     }
 
     /// The same with prompts that have full pages.

@@ -62,8 +62,11 @@ use crate::profile::ProfileEvent;
 use crate::request::AdapterChoice;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
-/// Combined with a seed, gives that of the numbers that decide on a convolution, on drafts and on constraints.
+/// Combined with a seed, gives that of the numbers that decide on a convolution, a recurrence, drafts and constraints.
 const EXTENDED: u64 = 0x9fb2_1c65_1e98_df25;
+
+/// Maximum number of states that a sequence and its ancestors have, and one more for the next.
+const MOST_STATES: usize = 5;
 
 /// Maximum number of passes that a request may add to a schedule, given the number of pages.
 ///
@@ -106,6 +109,8 @@ pub struct Report {
     pub pages_read: u64,
     /// Number of times that requests no longer waited for pages.
     pub slow: u64,
+    /// Number of prompt tokens taken from earlier requests, of models with a recurrence.
+    pub resumed: u64,
     /// Number of drafts that were run.
     pub drafted: u64,
     /// Number of drafts that were right.
@@ -132,6 +137,7 @@ impl Report {
             restored: self.restored + other.restored,
             pages_read: self.pages_read + other.pages_read,
             slow: self.slow + other.slow,
+            resumed: self.resumed + other.resumed,
             drafted: self.drafted + other.drafted,
             accepted: self.accepted + other.accepted,
             busiest: self.busiest.max(other.busiest),
@@ -200,7 +206,9 @@ struct Schedule {
     /// Requests that wait for their adapters.
     waiting: VecDeque<(Place, Vec<AdapterChoice>)>,
     clock: Arc<AtomicU64>,
+    /// Number of pages for the tokens of a request, and of all.
     pages: usize,
+    room: usize,
     running: Vec<Pending>,
     /// Tokens that each request may have stored, by its number.
     stored: Vec<Stored>,
@@ -228,20 +236,23 @@ impl Schedule {
         let (cancels, mix) = (random.once_in(2), Mix::new(&mut random, rows));
         // Other random numbers, so that schedules without these stay what they were.
         let mix = mix.extended(&mut Random(seed ^ EXTENDED));
-        let inputs = mix.model.inputs;
-        let kv = KvCache::over(Ledger::default(), pages).windowed(mix.model.window);
-        let kv = kv.with_conv_inputs(inputs.into_iter().collect());
+        // Beside the tokens of a request, its states: those of a sequence and of its ancestors.
+        let of_states = mix.model.states.map_or(0, |states| states.pages * MOST_STATES);
+        let room = pages + of_states;
+        let kv = KvCache::over(Ledger::default(), room).windowed(mix.model.window);
+        let kv = kv.with_conv_inputs(mix.model.inputs.into_iter().collect()).with_states(mix.model.states);
         let (pages_before, stored_before) =
             before.map_or_else(Default::default, |survivors| (survivors.pages, survivors.stored));
-        let saves = random.once_in(2) && most_kept.is_some();
+        // States are not saved.
+        let saves = random.once_in(2) && most_kept.is_some() && mix.model.states.is_none();
         let disk = saves.then(|| FakeDisk::new(pages_before));
-        let mix = if saves { mix.long() } else { mix };
+        let mix = if saves || mix.model.states.is_some() { mix.long() } else { mix };
         let unsaved = disk.as_ref().map(|disk| Unsaved::new("stand-in".into(), disk.index.clone()));
         let archive = disk.as_ref().map(|disk| Box::new(disk.archive()) as Box<dyn PageArchive>);
         let cache = Cache::new(kv, most_kept).saving(unsaved);
         let scheduler = Scheduler::new(PassLimits { rows, open, stall_s }, CostModel::new(0.5));
         let team = Team::new(1).map_err(|e| e.to_string())?;
-        let machine = Digests::new(team, clock.clone()).with_conv_inputs(inputs);
+        let machine = Digests::new(team, clock.clone()).like(mix.model);
         let time = clock.clone();
         let now: ClockFn = Arc::new(move || time.load(Ordering::Relaxed));
         let library = Library::new(&mut random, clock.clone(), now.clone());
@@ -268,6 +279,7 @@ impl Schedule {
             waiting: VecDeque::new(),
             clock,
             pages,
+            room,
             running: Vec::new(),
             stored: Vec::new(),
             stored_before,
@@ -366,7 +378,7 @@ impl Schedule {
         self.core.arrive(arrival);
         pending.alone = self.running.is_empty();
         self.running.iter_mut().for_each(|other| other.alone = false);
-        self.limit += passes(pending.work(), self.pages);
+        self.limit += passes(pending.work(), self.room);
         self.stored.push(pending.stored());
         self.running.push(pending);
         if self.random.once_in(4) {
@@ -434,6 +446,7 @@ impl Schedule {
     fn finish(mut self) -> Result<(Report, Option<Survivors>), String> {
         self.report.preemptions = self.core.preemptions();
         (self.report.drafted, self.report.accepted) = self.core.drafts();
+        self.report.resumed = if self.mix.model.states.is_some() { self.report.cached_tokens } else { 0 };
         if let Some(disk) = &mut self.disk {
             while let Some(event) = disk.next(&mut self.random) {
                 self.core.page_event(event);

@@ -11,6 +11,7 @@ fn a_thousand_schedules() {
     assert!(sum.adapted > 1000 && sum.unadapted > 1000, "{sum:?}");
     assert!(sum.published > 3000 && sum.restored > 300, "{sum:?}");
     assert!(sum.pages_read > 150 && sum.slow > 2, "{sum:?}");
+    assert!(sum.resumed > 600, "{sum:?}");
     assert!(sum.accepted > 5000 && sum.drafted - sum.accepted > 2000, "{sum:?}");
     assert_eq!(simulate(7), simulate(7));
 }

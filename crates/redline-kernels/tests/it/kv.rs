@@ -2,7 +2,7 @@
 
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::kv::{
-    AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, PageShape, Segment,
+    AttentionMask, ConvInputs, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, PageShape, Segment,
 };
 use redline_kernels::{Exec, Rows, RowsMut};
 
@@ -315,6 +315,19 @@ fn the_first_tokens_of_a_page_are_copied_and_no_strip_after_them() {
             assert!(copied <= before.len() * tokens.next_multiple_of(16) / PAGE_TOKENS);
         }
     }
+}
+
+#[test]
+fn all_words_of_a_page_are_copied_and_cleared() {
+    let inputs = vec![ConvInputs { channels: 8, rows: 2, slots: 3 }];
+    let mut kv = KvPages::new(&PageShape { keys: vec![SHAPE], inputs }, 2);
+    let (from, to) = (kv.grow().unwrap(), kv.grow().unwrap());
+    let bytes: Vec<u8> = (1..=kv.page_bytes() as u32 / 4).flat_map(u32::to_le_bytes).collect();
+    kv.import(from, &bytes);
+    kv.copy_words(from, to);
+    assert!(words(&kv, to).into_iter().eq(1..=kv.page_bytes() as u32 / 4));
+    kv.clear(from);
+    assert!(words(&kv, from).iter().all(|&word| word == 0) && words(&kv, to)[0] == 1);
 }
 
 #[test]

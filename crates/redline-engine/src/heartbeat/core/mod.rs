@@ -417,6 +417,7 @@ impl<M: Machine> Core<M> {
             if let Some(second) = self.scheduler.second_text(piece) {
                 self.batch.set_second_text(second);
             }
+            self.batch.set_drafts(self.scheduler.drafts_of(piece));
             if let Some(running) = running {
                 if running.queue_s.is_none() {
                     let queue_s = seconds_between(running.arrived, start);

@@ -1,6 +1,7 @@
 //! One continuation of a prompt, while it grows.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use redline_kernels::Simd;
 
@@ -11,7 +12,7 @@ use crate::answer::transcript::Transcript;
 use crate::error::EngineError;
 use crate::mode::sampler::{LogitsProcessor, Sampler, greedy, seed_of};
 use crate::request::Sampling;
-use crate::task::logits::LogitsRow;
+use crate::task::logits::{Logits, LogitsRow};
 
 /// Log-probability of the chosen token, then those of the most probable tokens.
 pub(super) type Logprobs = (f32, Vec<(u32, f32)>);
@@ -43,6 +44,9 @@ pub(super) struct Branch {
     constraint: Option<Box<dyn Constraint>>,
     /// Drafts of the tokens after the last one.
     drafts: Vec<u32>,
+    /// Its rows among those that are read now, and the position of the token after the first.
+    rows: Range<usize>,
+    first: usize,
     /// The tokens chosen at the last rows, until they are taken; all but the last one are drafts that were right.
     chosen: VecDeque<NewToken>,
     /// Whether no token is allowed after those.
@@ -69,6 +73,8 @@ impl Branch {
             drafter: None,
             constraint: None,
             drafts: Vec::new(),
+            rows: 0..0,
+            first: 0,
             chosen: VecDeque::new(),
             dead_end: false,
             tokens: Vec::new(),
@@ -103,9 +109,36 @@ impl Branch {
         self.token_s.first().copied()
     }
 
+    /// Row `row` of those that are read now is its row at `position`. Its rows follow each other.
+    pub(super) fn reads(&mut self, row: usize, position: usize) {
+        if self.rows.is_empty() {
+            (self.rows, self.first) = (row..row, position + 1);
+        }
+        self.rows.end = row + 1;
+    }
+
+    /// Whether it has rows among those that are read now.
+    pub(super) fn has_rows(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    /// Chooses tokens from its rows among those that are read now.
+    pub(super) fn choose(
+        &mut self,
+        job: &GenerateJob,
+        simd: Simd,
+        sampler: &mut Sampler,
+        logits: &Logits<'_>,
+    ) {
+        let rows = std::mem::take(&mut self.rows);
+        for (row, position) in rows.zip(self.first..) {
+            self.choose_one(job, simd, sampler, &logits.row(row), position);
+        }
+    }
+
     /// Chooses the token at `position` from the logits of the row before it, unless that row is the row of a draft that was wrong, or of
     /// one after the end.
-    pub(super) fn choose(
+    fn choose_one(
         &mut self,
         job: &GenerateJob,
         simd: Simd,

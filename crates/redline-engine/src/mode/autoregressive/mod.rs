@@ -4,7 +4,6 @@ mod branch;
 pub(crate) mod guide;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use redline_kernels::Simd;
@@ -296,8 +295,6 @@ impl Task for GenerateTask {
 
     fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
         self.vocab = logits.rows.width();
-        // The rows from which each continuation chooses its next tokens, and the position of the first token.
-        let mut rows: Vec<(Range<usize>, usize)> = vec![Default::default(); self.branches.len()];
         for (r, place) in places.iter().enumerate() {
             if let (Some(request), Some(&next)) =
                 (self.job.prompt_logprobs, self.job.prompt.get(place.position + 1))
@@ -306,22 +303,16 @@ impl Task for GenerateTask {
                 continue;
             }
             let own = self.branch(place.index).map_or(0..self.branches.len(), |branch| branch..branch + 1);
-            for rows in &mut rows[own] {
-                match rows {
-                    (before, _) if before.end == r && before.start < r => before.end += 1,
-                    none => *none = (r..r + 1, place.position + 1),
-                }
+            for branch in &mut self.branches[own] {
+                branch.reads(r, place.position);
             }
         }
         self.samplers.resize_with(self.samplers.len().max(logits.exec.team.size()), Mutex::default);
         let (job, simd, samplers) = (&self.job, self.simd, &self.samplers);
-        let choosing: Vec<_> =
-            self.branches.iter_mut().zip(rows).filter(|(_, (rows, _))| !rows.is_empty()).collect();
-        logits.divide(choosing.into_iter(), |thread, logits, (branch, (rows, first))| {
+        let choosing: Vec<_> = self.branches.iter_mut().filter(|branch| branch.has_rows()).collect();
+        logits.divide(choosing.into_iter(), |thread, logits, branch| {
             let mut sampler = samplers[thread].lock().unwrap_or_else(PoisonError::into_inner);
-            for (row, position) in rows.zip(first..) {
-                branch.choose(job, simd, &mut sampler, &logits.row(row), position);
-            }
+            branch.choose(job, simd, &mut sampler, &logits);
         });
     }
 

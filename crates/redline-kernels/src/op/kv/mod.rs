@@ -90,6 +90,25 @@ pub struct KvPages {
     checks: u64,
 }
 
+/// Copies ranges of the words of a page to those of another.
+fn copy_ranges(
+    slabs: &mut [Buffer<u32>],
+    (from, to): (Place, Place),
+    ranges: impl Iterator<Item = Range<usize>>,
+) {
+    if from.slab == to.slab {
+        let slab = &mut slabs[from.slab];
+        for range in ranges {
+            slab.copy_within(from.start + range.start..from.start + range.end, to.start + range.start);
+        }
+    } else if let Ok([source, target]) = slabs.get_disjoint_mut([from.slab, to.slab]) {
+        let (source, target) = (&source[from.start..], &mut target[to.start..]);
+        for range in ranges {
+            target[range.clone()].copy_from_slice(&source[range]);
+        }
+    }
+}
+
 /// The attention mask: which keys of its sequence a row sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionMask {
@@ -306,24 +325,25 @@ impl KvPages {
 
     /// Copies what page `from` holds of its first `tokens` tokens to page `to`. What that holds of later tokens is undefined.
     pub fn copy(&mut self, from: u32, to: u32, tokens: usize) {
-        let (from, to) = (self.pages[from as usize], self.pages[to as usize]);
         let ranges = self.layers.iter().flat_map(|&KvLayer { shape, start }| {
             let heads = (0..shape.kv_heads).map(move |head| start + head * shape.head_words());
             heads.flat_map(move |first| shape.words_of(tokens).map(move |r| first + r.start..first + r.end))
         });
         let inputs = self.inputs.iter().map(|(shape, start)| *start..start + shape.words());
-        let ranges = ranges.chain(inputs);
-        if from.slab == to.slab {
-            let slab = &mut self.slabs[from.slab];
-            for range in ranges {
-                slab.copy_within(from.start + range.start..from.start + range.end, to.start + range.start);
-            }
-        } else if let Ok([source, target]) = self.slabs.get_disjoint_mut([from.slab, to.slab]) {
-            let (source, target) = (&source[from.start..], &mut target[to.start..]);
-            for range in ranges {
-                target[range.clone()].copy_from_slice(&source[range]);
-            }
-        }
+        let (from, to) = (self.pages[from as usize], self.pages[to as usize]);
+        copy_ranges(&mut self.slabs, (from, to), ranges.chain(inputs));
+    }
+
+    /// Copies all words of page `from` to page `to`.
+    pub fn copy_words(&mut self, from: u32, to: u32) {
+        let (from, to) = (self.pages[from as usize], self.pages[to as usize]);
+        copy_ranges(&mut self.slabs, (from, to), std::iter::once(0..self.page_words));
+    }
+
+    /// Sets all words of a page to 0.
+    pub fn clear(&mut self, page: u32) {
+        let Place { slab, start } = self.pages[page as usize];
+        self.slabs[slab][start..][..self.page_words].fill(0);
     }
 
     /// Bytes of a page.

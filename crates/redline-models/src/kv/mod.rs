@@ -9,9 +9,16 @@
 //!
 //! If a layer is a convolution, pages hold its last inputs, and a sequence can be continued or forked only where these are
 //! ([`ConvInputs`]): at its end, where a page ends, and a few tokens before.
+//!
+//! If a layer is a recurrence, a sequence has a state besides (`states`), and can be continued at its end and where it kept that.
+
+mod states;
 
 use redline_kernels::OutOfMemory;
 use redline_kernels::op::kv::{ConvInputs, KvPages, PAGE_TOKENS, PageShape};
+
+use self::states::State;
+pub use self::states::StateShape;
 
 /// A sequence in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,12 +36,16 @@ struct Sequence {
     tokens: usize,
     /// Number of tokens that its pages have held, some of which may have been taken back.
     written: usize,
+    state: State,
+    /// States that it kept, by number of tokens, ascending.
+    snapshots: Vec<State>,
 }
 
 impl Sequence {
-    /// The pages that it owns.
-    fn owned(&self) -> &[u32] {
-        &self.pages[self.unseen..]
+    /// The pages that it owns, each as often as it does.
+    fn owned(&self) -> impl Iterator<Item = u32> {
+        let states = self.snapshots.iter().chain([&self.state]);
+        self.pages[self.unseen..].iter().chain(states.flat_map(|state| &state.pages)).copied()
     }
 }
 
@@ -58,6 +69,10 @@ pub trait PageStore {
     fn grow(&mut self) -> Result<u32, OutOfMemory>;
     /// Copies the first `tokens` tokens of page `from` to page `to`.
     fn copy(&mut self, from: u32, to: u32, tokens: usize);
+    /// Copies all that a page of a state holds to page `to`.
+    fn copy_state(&mut self, from: u32, to: u32);
+    /// Makes a page that of the state before the first token.
+    fn clear_state(&mut self, page: u32);
     /// Overwrites the tokens of a page from `first` on with poison.
     fn poison(&mut self, _page: u32, _first: usize) {}
     /// Copies a page to `bytes`, whatever their length is.
@@ -75,6 +90,12 @@ impl PageStore for KvPages {
     }
     fn copy(&mut self, from: u32, to: u32, tokens: usize) {
         Self::copy(self, from, to, tokens);
+    }
+    fn copy_state(&mut self, from: u32, to: u32) {
+        Self::copy_words(self, from, to);
+    }
+    fn clear_state(&mut self, page: u32) {
+        Self::clear(self, page);
     }
     fn poison(&mut self, page: u32, first: usize) {
         Self::poison(self, page, first);
@@ -103,6 +124,7 @@ pub struct KvCache<P = KvPages> {
     window: Option<usize>,
     /// The inputs of convolutions that pages hold, by layer.
     inputs: Vec<ConvInputs>,
+    states: Option<StateShape>,
 }
 
 impl KvCache {
@@ -130,7 +152,13 @@ impl<P: PageStore> KvCache<P> {
             poisons: false,
             window: None,
             inputs: Vec::new(),
+            states: None,
         }
+    }
+
+    /// Sets the states of sequences.
+    pub fn with_states(self, states: Option<StateShape>) -> Self {
+        Self { states, ..self }
     }
 
     /// Sets the inputs of convolutions that pages hold.
@@ -168,27 +196,33 @@ impl<P: PageStore> KvCache<P> {
 
     /// Whether a sequence still has what a row needs that follows its first `tokens` tokens.
     pub fn can_continue(&self, id: SeqId, tokens: usize) -> bool {
-        let &Sequence { unseen, written, .. } = &self.sequences[id.0];
+        let sequence = &self.sequences[id.0];
         tokens == 0
-            || unseen <= self.unseen_from(tokens)
-                && self.inputs.iter().all(|shape| shape.can_continue(tokens, written))
+            || sequence.unseen <= self.unseen_from(tokens)
+                && self.inputs.iter().all(|shape| shape.can_continue(tokens, sequence.written))
+                && (self.states.is_none() || sequence.state_after(tokens).is_some())
     }
 
-    /// The largest number of tokens up to `most` after which a sequence can be continued: `most`, the end of a page, or 0.
+    /// The largest number of tokens up to `most` after which a sequence can be continued: `most`, the end of a page, that of a snapshot, or
+    /// 0.
     pub fn continuable(&self, id: SeqId, most: usize) -> usize {
-        let ends = [most, self.always_continuable(most)];
-        ends.into_iter().find(|tokens| self.can_continue(id, *tokens)).unwrap_or(0)
+        let snapshots = self.sequences[id.0].snapshots.iter().rev().map(|snapshot| snapshot.tokens);
+        let ends = [most, self.always_continuable(most)].into_iter().chain(snapshots);
+        ends.filter(|tokens| *tokens <= most && self.can_continue(id, *tokens)).max().unwrap_or(0)
     }
 
-    /// The largest number of tokens up to `most` after which any sequence that keeps its pages can be continued: `most`, or the end of a
-    /// page.
+    /// The largest number of tokens up to `most` after which any sequence that keeps its pages and snapshots can be continued: `most`, the
+    /// end of a page, or where a snapshot of a prompt is kept.
     pub fn always_continuable(&self, most: usize) -> usize {
-        if self.inputs.is_empty() { most } else { most / PAGE_TOKENS * PAGE_TOKENS }
+        let pages = if self.inputs.is_empty() { 1 } else { PAGE_TOKENS };
+        let unit = self.states.map_or(pages, |states| states.every);
+        most / unit * unit
     }
 
     /// The largest number of tokens that may be taken back from the end of a sequence, wherever that is.
     pub fn most_taken_back(&self) -> usize {
-        self.inputs.iter().map(|shape| shape.slots - shape.rows).min().unwrap_or(usize::MAX)
+        let inputs = self.inputs.iter().map(|shape| shape.slots - shape.rows);
+        inputs.chain(self.states.map(|states| states.log)).min().unwrap_or(usize::MAX)
     }
 
     /// Sets whether storage that no sequence owns is overwritten with values that would show in any result that depends on
@@ -246,8 +280,19 @@ impl<P: PageStore> KvCache<P> {
         for &page in &pages[unseen..] {
             self.owners[page as usize] += 1;
         }
-        let written = self.sequences[parent.0].written.min(pages.len() * PAGE_TOKENS);
-        self.begin(Sequence { pages, unseen, tokens, written })
+        let sequence = &self.sequences[parent.0];
+        let written = sequence.written.min(pages.len() * PAGE_TOKENS);
+        let state = if tokens == 0 { None } else { sequence.state_after(tokens).cloned() };
+        let before = |snapshot: &&State| snapshot.tokens <= tokens;
+        let snapshots: Vec<State> = sequence.snapshots.iter().take_while(before).cloned().collect();
+        let forked = Sequence { pages, unseen, tokens, written, state: state.unwrap_or_default(), snapshots };
+        for page in forked.snapshots.iter().chain([&forked.state]).flat_map(|state| &state.pages) {
+            self.owners[*page as usize] += 1;
+        }
+        let id = self.begin(forked);
+        // Its parent may be given up before it.
+        self.snapshot(id);
+        id
     }
 
     /// Moves a sequence onto the pages of another one that begins with its tokens. If the other could not be continued after them, a last
@@ -293,7 +338,7 @@ impl<P: PageStore> KvCache<P> {
             let page = self.take()?;
             self.sequences[id.0].pages.push(page);
         }
-        Ok(())
+        if more > 0 { self.own_state(id) } else { Ok(()) }
     }
 
     /// Number of pages in memory, in use or free.
@@ -312,11 +357,13 @@ impl<P: PageStore> KvCache<P> {
         let partial =
             if more > 0 && tokens % PAGE_TOKENS != 0 { pages.get(tokens / PAGE_TOKENS) } else { None };
         let copied = usize::from(partial.is_some_and(|page| owners[*page as usize] > 1));
-        copied + (tokens + more).div_ceil(PAGE_TOKENS).saturating_sub(pages.len())
+        let state = self.states.filter(|_| more > 0 && self.lacks_state(id, owners));
+        let state = state.map_or(0, |states| states.pages);
+        copied + state + (tokens + more).div_ceil(PAGE_TOKENS).saturating_sub(pages.len())
     }
 
     /// Whether [`KvCache::reserve`] would find room for `more` further tokens of a sequence if these other sequences were
-    /// released first. Nothing changes.
+    /// released first, and all snapshots. Nothing changes.
     pub fn has_room_without(
         &self,
         id: SeqId,
@@ -325,7 +372,11 @@ impl<P: PageStore> KvCache<P> {
     ) -> bool {
         let mut owners = self.owners.clone();
         let mut room = self.room();
-        for page in released.into_iter().flat_map(|other| self.sequences[other.0].owned()) {
+        let snapshots = self.sequences.iter().flat_map(|sequence| &sequence.snapshots);
+        let released = released.into_iter().map(|other| &self.sequences[other.0]);
+        let released =
+            released.flat_map(|other| other.pages[other.unseen..].iter().chain(&other.state.pages));
+        for page in snapshots.flat_map(|snapshot| &snapshot.pages).chain(released) {
             let owners = &mut owners[*page as usize];
             *owners -= 1;
             room += usize::from(*owners == 0);
@@ -364,7 +415,15 @@ impl<P: PageStore> KvCache<P> {
 
     /// Records that the first `tokens` tokens are stored. Called after the pass that stored the last of them.
     pub fn store(&mut self, id: SeqId, tokens: usize) {
+        self.store_with_drafts(id, tokens, 0);
+    }
+
+    /// Records that the first `tokens` tokens are stored, of which the last ones are drafts: its state is that before these.
+    pub fn store_with_drafts(&mut self, id: SeqId, tokens: usize, drafts: usize) {
         let sequence = &mut self.sequences[id.0];
+        if !sequence.state.pages.is_empty() {
+            sequence.state.tokens = sequence.state.tokens.max(tokens - drafts);
+        }
         sequence.tokens = sequence.tokens.max(tokens);
         sequence.written = sequence.written.max(tokens);
         assert!(sequence.tokens <= sequence.pages.len() * PAGE_TOKENS, "tokens were reserved before");
@@ -402,12 +461,13 @@ impl<P: PageStore> KvCache<P> {
         sequence.tokens = tokens;
         sequence.written = sequence.written.min(kept * PAGE_TOKENS);
         self.give_back(&surplus);
+        self.return_to_state(id, tokens);
     }
 
     /// Ends a sequence.
     pub fn release(&mut self, id: SeqId) {
         let sequence = std::mem::take(&mut self.sequences[id.0]);
-        self.give_back(sequence.owned());
+        self.give_back(&sequence.owned().collect::<Vec<_>>());
         self.ended.push(id.0);
     }
 
@@ -434,243 +494,4 @@ impl<'a> PageTables<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use redline_kernels::op::kv::{KvFormat, KvShape};
-
-    fn cache() -> KvCache {
-        let keys = [KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 }];
-        KvCache::new(&PageShape::from(&keys[..]), 5)
-    }
-
-    #[test]
-    fn a_fork_shares_full_pages_and_copies_the_partial_one_when_written() {
-        let mut kv = cache();
-        let parent = kv.create();
-        kv.reserve(parent, 100).unwrap();
-        kv.store(parent, 100);
-        let child = kv.fork(parent, 100);
-        assert_eq!(kv.pages_in_use(), 2);
-        kv.reserve(child, 1).unwrap();
-        assert_eq!(kv.pages(child)[0], kv.pages(parent)[0]);
-        assert_ne!(kv.pages(child)[1], kv.pages(parent)[1]);
-        assert_eq!(kv.pages_in_use(), 3);
-        // The parent is now alone on its page and keeps it.
-        let page = kv.pages(parent)[1];
-        kv.reserve(parent, 1).unwrap();
-        assert_eq!(kv.pages(parent)[1], page);
-    }
-
-    #[test]
-    fn pages_come_back_when_the_last_owner_lets_go() {
-        let mut kv = cache();
-        let parent = kv.create();
-        kv.reserve(parent, 200).unwrap();
-        kv.store(parent, 200);
-        let child = kv.fork(parent, 64);
-        kv.release(parent);
-        assert_eq!(kv.pages_in_use(), 1);
-        kv.release(child);
-        assert_eq!(kv.pages_in_use(), 0);
-        let again = kv.create();
-        kv.reserve(again, 256).unwrap();
-        assert_eq!(kv.pages.len(), 4, "free pages are used before new ones are made");
-    }
-
-    #[test]
-    fn there_are_never_more_pages_than_the_limit() {
-        let mut kv = cache();
-        let (first, second) = (kv.create(), kv.create());
-        kv.reserve(first, 4 * PAGE_TOKENS + 1).unwrap();
-        assert_eq!(kv.reserve(second, 1), Err(KvError::Full { pages: 5 }));
-        kv.release(first);
-        kv.reserve(second, 5 * PAGE_TOKENS).unwrap();
-        assert_eq!((kv.pages_in_use(), kv.pages.len(), kv.room()), (5, 5, 0));
-    }
-
-    #[test]
-    fn room_is_foreseen_exactly() {
-        let mut kv = cache();
-        let parent = kv.create();
-        kv.reserve(parent, 100).unwrap();
-        kv.store(parent, 100);
-        let (child, other) = (kv.fork(parent, 100), kv.create());
-        kv.reserve(other, 3 * PAGE_TOKENS).unwrap();
-        // All five pages are owned; the child needs a copy of the page that it shares.
-        assert!(kv.has_room_without(child, 0, []) && !kv.has_room_without(child, 1, []));
-        // Without the parent the child is alone on that page.
-        assert!(kv.has_room_without(child, 28, [parent]) && !kv.has_room_without(child, 29, [parent]));
-        let most = 28 + 3 * PAGE_TOKENS;
-        assert!(kv.has_room_without(child, most, [parent, other]));
-        assert!(!kv.has_room_without(child, most + 1, [parent, other]));
-        // Without the other sequence, one page goes to the copy.
-        assert!(kv.has_room_without(child, 28 + 2 * PAGE_TOKENS, [other]));
-        assert!(!kv.has_room_without(child, 29 + 2 * PAGE_TOKENS, [other]));
-        kv.release(other);
-        kv.reserve(child, 28 + 2 * PAGE_TOKENS).unwrap();
-        assert_eq!(kv.room(), 0);
-    }
-
-    #[test]
-    fn growth_is_what_reserving_adds() {
-        let mut kv = cache();
-        let parent = kv.create();
-        assert_eq!((kv.growth(parent, 0), kv.growth(parent, 64), kv.growth(parent, 65)), (0, 1, 2));
-        kv.reserve(parent, 100).unwrap();
-        kv.store(parent, 100);
-        assert_eq!((kv.growth(parent, 28), kv.growth(parent, 29), kv.allocated()), (0, 1, 2));
-        let child = kv.fork(parent, 100);
-        // The shared page is copied.
-        assert_eq!((kv.growth(child, 0), kv.growth(child, 1), kv.growth(child, 29)), (0, 1, 2));
-        let other = kv.create();
-        kv.reserve(other, 64).unwrap();
-        kv.release(other);
-        assert_eq!((kv.growth(child, 1), kv.growth(child, 29)), (0, 1), "a free page is used first");
-    }
-
-    #[test]
-    fn truncating_gives_back_whole_pages() {
-        let mut kv = cache();
-        let id = kv.create();
-        kv.reserve(id, 130).unwrap();
-        kv.store(id, 130);
-        kv.truncate(id, 64);
-        assert_eq!((kv.tokens(id), kv.pages_in_use()), (64, 1));
-        kv.truncate(id, 0);
-        assert_eq!(kv.pages_in_use(), 0);
-    }
-
-    #[test]
-    fn a_page_that_cannot_be_copied_stays_shared() {
-        let mut kv = cache();
-        let parent = kv.create();
-        kv.reserve(parent, 100).unwrap();
-        kv.store(parent, 100);
-        let (child, other) = (kv.fork(parent, 100), kv.create());
-        kv.reserve(other, 3 * PAGE_TOKENS).unwrap();
-        assert_eq!(kv.reserve(child, 0), Ok(()), "nothing will be written");
-        assert_eq!(kv.reserve(child, 1), Err(KvError::Full { pages: 5 }));
-        assert_eq!(kv.pages(child), kv.pages(parent));
-        kv.release(parent);
-        assert_eq!(kv.pages_in_use(), 5, "the child owns its pages");
-        kv.reserve(child, 28).unwrap();
-        assert_eq!((kv.pages_in_use(), kv.pages(child).len()), (5, 2));
-        kv.release(child);
-        kv.release(other);
-        assert_eq!((kv.pages_in_use(), kv.sequences()), (0, 0));
-    }
-
-    #[test]
-    fn pages_that_no_later_row_sees_are_given_back() {
-        // The row at position p sees the keys from p - 69 on.
-        let mut kv = cache().windowed(Some(70));
-        let id = kv.create();
-        kv.reserve(id, 133).unwrap();
-        kv.store(id, 132);
-        kv.release_unseen(id);
-        assert_eq!(kv.pages_in_use(), 3, "the next row sees token 63");
-        let fork = kv.fork(id, 132);
-        kv.store(id, 133);
-        kv.release_unseen(id);
-        assert_eq!(kv.pages_in_use(), 3, "the fork still owns the first page");
-        assert!(kv.can_continue(id, 133) && kv.can_continue(fork, 132) && !kv.can_continue(id, 132));
-        let late = kv.fork(id, 133);
-        kv.release(fork);
-        assert_eq!((kv.pages_in_use(), kv.pages(late).len()), (2, 3));
-        // Pages that were given back are not needed again, and are not given back twice.
-        kv.release_unseen(late);
-        kv.reserve(late, 3 * PAGE_TOKENS - 133).unwrap();
-        kv.store(late, 3 * PAGE_TOKENS);
-        // Both have a copy of the last page, and share the one before.
-        let has_room = |pages: usize, without: &[SeqId]| {
-            kv.has_room_without(late, pages * PAGE_TOKENS, without.iter().copied())
-        };
-        assert!(has_room(2, &[]) && !has_room(3, &[]) && has_room(3, &[id]) && !has_room(4, &[id]));
-        kv.release(id);
-        kv.release_unseen(late);
-        assert_eq!(kv.pages_in_use(), 2);
-        kv.truncate(late, 0);
-        assert_eq!((kv.pages_in_use(), kv.pages(late).len()), (0, 0));
-        kv.reserve(late, 5 * PAGE_TOKENS).unwrap();
-        assert!(kv.pages(late).iter().all(|page| *page < 5));
-    }
-
-    #[test]
-    #[should_panic(expected = "fork at 132, where nothing can continue")]
-    fn a_fork_that_needs_pages_that_are_gone_is_refused() {
-        let mut kv = cache().windowed(Some(70));
-        let id = kv.create();
-        kv.reserve(id, 133).unwrap();
-        kv.store(id, 133);
-        kv.release_unseen(id);
-        kv.fork(id, 132);
-    }
-
-    /// A layer with three inputs before a row, in five slots.
-    #[test]
-    fn a_sequence_with_inputs_continues_at_its_end_and_where_a_page_ends() {
-        let inputs = vec![ConvInputs { channels: 8, rows: 3, slots: 5 }];
-        let mut kv = KvCache::new(&PageShape { keys: Vec::new(), inputs }, 9);
-        let id = kv.create();
-        kv.reserve(id, 150).unwrap();
-        kv.store(id, 150);
-        let places =
-            |kv: &KvCache, id| (0..=kv.tokens(id)).filter(|n| kv.can_continue(id, *n)).collect::<Vec<_>>();
-        // Two more slots than inputs.
-        assert_eq!((kv.most_taken_back(), cache().most_taken_back()), (2, usize::MAX));
-        assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149, 150]);
-        assert_eq!(
-            [150, 149, 147, 130, 128, 100, 63, 20].map(|most| kv.continuable(id, most)),
-            [150, 149, 128, 128, 128, 64, 63, 0]
-        );
-        // What was taken back has overwritten earlier inputs.
-        kv.truncate(id, 149);
-        assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149]);
-        kv.store(id, 150);
-        assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149, 150]);
-        kv.truncate(id, 148);
-        kv.store(id, 149);
-        assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149]);
-        let fork = kv.fork(id, 127);
-        kv.reserve(fork, 2).unwrap();
-        assert_eq!(places(&kv, fork), [0, 62, 63, 64, 126, 127]);
-        kv.store(fork, 129);
-        // The page after it is new.
-        assert_eq!(places(&kv, fork), [0, 62, 63, 64, 126, 127, 128, 129]);
-    }
-
-    #[test]
-    fn a_sequence_moves_onto_the_pages_of_one_that_begins_with_its_tokens() {
-        let keys = vec![KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 }];
-        let inputs = vec![ConvInputs { channels: 8, rows: 2, slots: 2 }];
-        for (inputs, own) in [(Vec::new(), 0), (inputs, 1)] {
-            let mut kv = KvCache::new(&PageShape { keys: keys.clone(), inputs }, 9);
-            let [parent, child] = [100, 130].map(|tokens| {
-                let id = kv.create();
-                kv.reserve(id, tokens).unwrap();
-                kv.store(id, tokens);
-                id
-            });
-            assert_eq!(kv.pages_in_use(), 5);
-            kv.share(parent, child);
-            assert_eq!((kv.pages_in_use(), kv.tokens(parent)), (3 + own, 100));
-            assert_eq!(kv.pages(parent)[..1], kv.pages(child)[..1]);
-            assert_eq!(kv.pages(parent)[1] == kv.pages(child)[1], own == 0);
-            assert!(kv.can_continue(parent, 100));
-            kv.release(child);
-            assert_eq!(kv.pages_in_use(), 2);
-            kv.release(parent);
-            assert_eq!(kv.pages_in_use(), 0);
-        }
-    }
-
-    #[test]
-    fn tokens_that_are_stored_again_are_no_end() {
-        let mut kv = cache();
-        let id = kv.create();
-        kv.reserve(id, 100).unwrap();
-        kv.store(id, 100);
-        kv.store(id, 40);
-        assert_eq!(kv.tokens(id), 100);
-    }
-}
+mod tests;

@@ -1,0 +1,135 @@
+//! The states of sequences, if a layer is a recurrence.
+//!
+//! A state has a fixed size, and lies in pages of its own. A sequence that has one can be continued at its end, and where it kept a
+//! snapshot of it. A snapshot shares its pages until the sequence goes on. The state is that after the last token that is sure; it comes
+//! with a log of what drafts after it add, so that these can be taken back.
+
+use super::{KvCache, KvError, PageStore, SeqId, Sequence};
+
+/// The shape of states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateShape {
+    /// Number of pages of a state; at least 1.
+    pub pages: usize,
+    /// A snapshot is kept of the state after each multiple of so many tokens of a prompt; a multiple of the tokens of a page.
+    pub every: usize,
+    /// The largest number of tokens after the state that its log holds.
+    pub log: usize,
+}
+
+/// Maximum number of snapshots of a sequence.
+const MOST_SNAPSHOTS: usize = 8;
+
+/// The state of a sequence after some of its tokens.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    /// Number of tokens.
+    pub(super) tokens: usize,
+    /// Its pages; none before the first token.
+    pub(super) pages: Vec<u32>,
+}
+
+impl Sequence {
+    /// The state from which it can be continued after its first `tokens` tokens, if it has it: its own, if these are no fewer than its
+    /// tokens, or a snapshot.
+    pub(super) fn state_after(&self, tokens: usize) -> Option<&State> {
+        if tokens >= self.state.tokens {
+            return Some(&self.state);
+        }
+        self.snapshots.iter().find(|snapshot| snapshot.tokens == tokens)
+    }
+}
+
+impl<P: PageStore> KvCache<P> {
+    /// Where the tokens from `start` to `end` are best divided, so that a snapshot can be kept: after at least one of them; `end` if they
+    /// need not be.
+    pub fn next_snapshot(&self, start: usize, end: usize) -> usize {
+        self.states.map_or(end, |states| end.min((start / states.every + 1) * states.every))
+    }
+
+    /// Whether a snapshot should be kept after so many tokens of a prompt.
+    pub fn is_snapshot(&self, tokens: usize) -> bool {
+        self.states.is_some_and(|states| tokens > 0 && tokens % states.every == 0)
+    }
+
+    /// Keeps a snapshot of the state of a sequence, if it has one. If these are too many, the one that is nearest to others goes, of all
+    /// but the last.
+    pub fn snapshot(&mut self, id: SeqId) {
+        let sequence = &mut self.sequences[id.0];
+        let Sequence { state, snapshots, .. } = sequence;
+        if state.pages.is_empty() || snapshots.last().is_some_and(|last| last.tokens >= state.tokens) {
+            return;
+        }
+        for page in &state.pages {
+            self.owners[*page as usize] += 1;
+        }
+        snapshots.push(state.clone());
+        if snapshots.len() > MOST_SNAPSHOTS {
+            let before = |i: usize| if i == 0 { 0 } else { snapshots[i - 1].tokens };
+            let gap = |i: &usize| snapshots[i + 1].tokens - before(*i);
+            let nearest = (0..MOST_SNAPSHOTS).min_by_key(gap).unwrap_or(0);
+            let gone = snapshots.remove(nearest);
+            self.give_back(&gone.pages);
+        }
+    }
+
+    /// Gives up the first snapshot of some sequence. Returns whether there was any.
+    pub fn forget_snapshot(&mut self) -> bool {
+        let Some(sequence) = self.sequences.iter_mut().find(|sequence| !sequence.snapshots.is_empty()) else {
+            return false;
+        };
+        let gone = sequence.snapshots.remove(0);
+        self.give_back(&gone.pages);
+        true
+    }
+
+    /// The pages of a sequence's state, and the number of tokens after which it is the state. Its log has those after them.
+    pub fn state(&self, id: SeqId) -> (&[u32], usize) {
+        let State { pages, tokens } = &self.sequences[id.0].state;
+        (pages, *tokens)
+    }
+
+    /// Whether a sequence has no state of its own, if pages have these numbers of owners.
+    pub(super) fn lacks_state(&self, id: SeqId, owners: &[u32]) -> bool {
+        let pages = &self.sequences[id.0].state.pages;
+        self.states.is_some() && (pages.is_empty() || pages.iter().any(|page| owners[*page as usize] > 1))
+    }
+
+    /// Gives a sequence a state of its own: that before the first token, or a copy of the one that it shares.
+    pub(super) fn own_state(&mut self, id: SeqId) -> Result<(), KvError> {
+        let Some(states) = self.states.filter(|_| self.lacks_state(id, &self.owners)) else { return Ok(()) };
+        let mut own = Vec::with_capacity(states.pages);
+        while own.len() < states.pages {
+            match self.take() {
+                Ok(page) => own.push(page),
+                Err(error) => {
+                    self.give_back(&own);
+                    return Err(error);
+                }
+            }
+        }
+        let shared = std::mem::replace(&mut self.sequences[id.0].state.pages, own.clone());
+        for (i, &page) in own.iter().enumerate() {
+            match shared.get(i) {
+                Some(&from) => self.pages.copy_state(from, page),
+                None => self.pages.clear_state(page),
+            }
+        }
+        self.give_back(&shared);
+        Ok(())
+    }
+
+    /// Takes back the state of a sequence to that after its first `tokens` tokens, and later snapshots.
+    pub(super) fn return_to_state(&mut self, id: SeqId, tokens: usize) {
+        let sequence = &mut self.sequences[id.0];
+        let after = if tokens == 0 { None } else { sequence.state_after(tokens).cloned() };
+        let after = after.unwrap_or_default();
+        for page in &after.pages {
+            self.owners[*page as usize] += 1;
+        }
+        let mut gone = std::mem::replace(&mut sequence.state, after).pages;
+        let kept = sequence.snapshots.partition_point(|snapshot| snapshot.tokens <= tokens);
+        gone.extend(sequence.snapshots.split_off(kept).into_iter().flat_map(|snapshot| snapshot.pages));
+        self.give_back(&gone);
+    }
+}

@@ -33,6 +33,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-server", &["redline-api", "redline-engine", "redline-wire"]),
     ("redline-client", &[]),
     ("redline-testing", &[]),
+    ("redline-reference", &[]),
+    ("redline-interpreter", &["redline-kernels", "redline-models", "redline-reference"]),
     ("redline-demo", &["redline-engine"]),
     (
         "redline-lab",
@@ -83,8 +85,12 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// Additional crates that the tests of a crate may import, besides redline-testing, which all may.
-const TEST_EDGES: &[(&str, &[&str])] =
-    &[("redline-server", &["redline-client"]), ("redline-batch", &["redline-demo"])];
+const TEST_EDGES: &[(&str, &[&str])] = &[
+    ("redline-kernels", &["redline-reference"]),
+    ("redline-models", &["redline-interpreter", "redline-reference"]),
+    ("redline-server", &["redline-client"]),
+    ("redline-batch", &["redline-demo"]),
+];
 
 /// Crates whose JSON is public, and xtask, which reads answers like any client.
 const SERDE: &[&str] = &[

@@ -335,8 +335,11 @@ impl Scheduler {
     /// Maximum number of rows of a pass for generating sequences. A quarter of the rows is left to prompts if any wait.
     fn rows_of_generating<P: PageStore>(&self, cache: &Cache<P>) -> usize {
         let ready = self.sequences.iter().filter(|(_, s)| s.is_ready(&cache.kv));
-        let generating: BTreeSet<u64> = ready.map(|(key, _)| key.task).collect();
-        let others = self.flows.keys().any(|task| !generating.contains(task));
+        // Keys are in the order of requests.
+        let (generating, _) = ready.fold((0, None), |(requests, last), (key, _)| {
+            (requests + usize::from(last != Some(key.task)), Some(key.task))
+        });
+        let others = self.flows.len() > generating;
         let rows = self.limits.rows;
         rows - if others { (rows / 4).max(1).min(rows - 1) } else { 0 }
     }

@@ -31,7 +31,7 @@ use crate::spec::{
     PositionSpec, PositionTableSpec, Role, TensorSpec,
 };
 use crate::step::padded;
-use crate::tensors::{Source, outlier_count};
+use crate::tensors::{Source, Tensors as _, outlier_count};
 
 use packed::Packed;
 use unpacked::Unpacked;
@@ -131,8 +131,26 @@ impl<'a> Loader<'a> {
     }
 
     /// The specification of the model.
-    pub(crate) fn spec(&self) -> &DecoderSpec {
+    pub fn spec(&self) -> &DecoderSpec {
         &self.spec
+    }
+
+    /// The format of the matrix `weight`, a name of the specification.
+    pub fn format_of(&self, weight: &str) -> Format {
+        let format = self.formats.of(weight);
+        let mut unquantised = self.spec.unquantised().into_iter().flat_map(|linear| linear.parts);
+        let is_unquantised = unquantised.any(|part| part.weight() == weight);
+        if is_unquantised { unquantised_format(format) } else { format }
+    }
+
+    /// The values of a tensor, a name of the specification, as they were trained. Matrices of a converted directory have none.
+    pub fn values(&self, name: &str, count: usize) -> Result<Vec<f32>, ModelError> {
+        let mut values = vec![0.0; count];
+        match &self.from {
+            Checked::Unpacked(source) => source.read(name, 0, &mut values)?,
+            Checked::Infq(packed) => packed.values(name, &mut values)?,
+        }
+        Ok(values)
     }
 
     /// How much memory the model needs.

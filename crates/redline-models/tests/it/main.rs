@@ -11,6 +11,7 @@ mod gguf;
 mod gguf_refusals;
 mod golden;
 mod gpt_oss;
+mod interpreted;
 mod interrupted;
 mod invariance;
 mod lfm2;

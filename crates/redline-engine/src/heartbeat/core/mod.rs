@@ -484,6 +484,7 @@ impl<M: Machine> Core<M> {
         let over_vocabulary = groups.iter().filter(|group| group[0].output == RowOutput::Vocabulary);
         let rows: Vec<usize> = over_vocabulary.map(|group| group.len()).collect();
         match self.machine.prepare(tokens, &rows) {
+            Ok(0) => true,
             Ok(missed) => {
                 for task in tasks_of(pieces) {
                     if let Some(running) = self.tasks.get_mut(&task) {

@@ -1,0 +1,137 @@
+//! The forward pass of every block, over all rows of a text.
+
+use std::ops::Range;
+
+use redline_kernels::op::activation::Gating;
+use redline_models::block::attention::Attention;
+use redline_models::block::experts::{Experts, SharedExpert};
+use redline_models::block::ffn::Ffn;
+use redline_models::block::layer::{Layer, Norms};
+use redline_models::block::mixer::Mixer;
+use redline_models::block::mlp::Mlp;
+use redline_models::block::short_conv::ShortConv;
+use redline_models::spec::{Mask, RotarySpec};
+use redline_reference::elementwise::{clamped_swiglu, rotate, sigmoid};
+use redline_reference::{attention, conv, experts};
+
+use crate::element::{Literal, Norm, activated};
+use crate::{Row, Text, add};
+
+/// One layer.
+pub(crate) fn layer(layer: &Layer<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> {
+    let inputs: Vec<Row> = rows.iter().map(|row| normed(layer.mixer_norms.before.as_ref(), row)).collect();
+    let mixed = match &layer.mixer {
+        Mixer::Attention(attention) => attend(attention, &inputs, text),
+        Mixer::ShortConv(conv) => convolve(conv, &inputs),
+    };
+    let rows = rows.iter().zip(mixed).map(|(row, mixed)| {
+        let row = summed(&layer.mixer_norms, row, &mixed, layer.residual_scale);
+        let output = feed_forward(&layer.mlp, &normed(layer.mlp_norms.before.as_ref(), &row));
+        summed(&layer.mlp_norms, &row, &output, layer.residual_scale)
+    });
+    rows.collect()
+}
+
+fn normed(norm: Option<&Norm>, row: &Row) -> Row {
+    norm.map_or(row.clone(), |norm| norm.apply(row))
+}
+
+/// `sum(x + scale * after(output))`
+fn summed(norms: &Norms<Literal>, x: &Row, output: &Row, scale: f32) -> Row {
+    let mut sum = x.clone();
+    add(&mut sum, &normed(norms.after.as_ref(), output), scale);
+    normed(norms.sum.as_ref(), &sum)
+}
+
+/// `output(softmax(q k^T) v)`
+fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> {
+    let &Attention { heads, kv_heads, head_dim, scale, softcap, .. } = layer;
+    let rotation = layer.rotation.map(|rotation| &text.rotations[rotation]);
+    // Keys and values of each head and token.
+    let (mut keys, mut values) = (vec![Vec::new(); kv_heads], vec![Vec::new(); kv_heads]);
+    let mut queries = Vec::new();
+    for (position, row) in (0u32..).zip(rows) {
+        let mut q = layer.qkv.apply(row);
+        let mut k = q.split_off(heads * head_dim);
+        let v = k.split_off(kv_heads * head_dim);
+        if let Some((of_queries, of_keys)) = &layer.head_norms {
+            (q, k) = (of_queries.apply_to_parts(&q), of_keys.apply_to_parts(&k));
+        }
+        if let Some(RotarySpec { inverse_frequencies, factor, query_growth, .. }) = rotation {
+            for head in q.chunks_mut(head_dim).chain(k.chunks_mut(head_dim)) {
+                rotate(head, position, inverse_frequencies, *factor);
+            }
+            if let Some(growth) = query_growth {
+                let periods = (f64::from(position) / growth.context).floor();
+                let factor = (1.0 + growth.beta * libm::log1p(periods)) as f32;
+                q.iter_mut().for_each(|q| *q *= factor);
+            }
+        }
+        for (head, (k, v)) in k.chunks(head_dim).zip(v.chunks(head_dim)).enumerate() {
+            keys[head].push(text.kv.store(k));
+            values[head].push(text.kv.store(v));
+        }
+        queries.push(q);
+    }
+    let of_head = |position: usize, (head, q): (usize, &[f32])| {
+        let sink = layer.sinks.as_ref().map(|sinks| sinks[head]);
+        let kv_head = head / (heads / kv_heads);
+        let seen = seen(position, rows.len(), layer.window, text.mask);
+        let attention = attention::Attention { format: text.kv, scale, softcap, sink };
+        attention.row(q, &keys[kv_head], &values[kv_head], seen)
+    };
+    let outputs = queries.iter().enumerate().map(|(position, q)| {
+        let heads = q.chunks(head_dim).enumerate();
+        layer.output.apply(&heads.flat_map(|head| of_head(position, head)).collect::<Row>())
+    });
+    outputs.collect()
+}
+
+/// The keys that a row sees.
+fn seen(position: usize, tokens: usize, window: Option<usize>, mask: Mask) -> Range<usize> {
+    let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
+    match mask {
+        Mask::Causal => first..position + 1,
+        Mask::Bidirectional => first..window.map_or(tokens, |window| tokens.min(position + window)),
+    }
+}
+
+/// `output(c * conv(b * x))`
+fn convolve(layer: &ShortConv<Literal>, rows: &[Row]) -> Vec<Row> {
+    let inputs: Vec<Row> = rows.iter().map(|row| layer.input.apply(row)).collect();
+    let convolved = conv::convolved(&inputs, layer.channels, &layer.weights, layer.bias.as_deref());
+    convolved.iter().map(|row| layer.output.apply(row)).collect()
+}
+
+fn feed_forward(layer: &Ffn<Literal>, x: &Row) -> Row {
+    match layer {
+        Ffn::Dense(layer) => mlp(layer, x),
+        Ffn::Experts(layer) => mixture(layer, x),
+    }
+}
+
+/// `down(f(gate(x)) * up(x))`
+fn mlp(layer: &Mlp<Literal>, x: &Row) -> Row {
+    let mut hidden = layer.up.apply(x);
+    if let Some(gating) = layer.gate {
+        let up = hidden.split_off(hidden.len() / 2);
+        let gated = hidden.into_iter().zip(up).map(|(gate, up)| match gating {
+            Gating::Function(function) => activated(function, gate) * up,
+            Gating::Clamped { alpha, limit } => clamped_swiglu(gate, up, alpha, limit),
+        });
+        hidden = gated.collect();
+    }
+    layer.down.apply(&hidden)
+}
+
+/// The weighted sum of the outputs of the chosen experts, and of the shared one.
+fn mixture(layer: &Experts<Literal>, x: &Row) -> Row {
+    let mut sum = vec![0f32; x.len()];
+    for (expert, weight) in experts::chosen(&layer.router.apply(x), layer.top_k, layer.normalise) {
+        experts::add_weighted(&mut sum, &mlp(&layer.experts[expert], x), weight);
+    }
+    if let Some(SharedExpert { gate, mlp: shared }) = &layer.shared {
+        experts::add_weighted(&mut sum, &mlp(shared, x), sigmoid(gate.apply(x)[0]));
+    }
+    sum
+}

@@ -1,0 +1,139 @@
+//! Runs a model by its specification, one value after the other: what every machine must compute to the bit. Only tests use it.
+//!
+//! It reads the same description as the loader, and takes its arithmetic from redline-reference. It has no cache, no threads and no kernels:
+//! each text is computed as a whole, from its first token on.
+#![forbid(unsafe_code)]
+
+mod block;
+mod element;
+
+use redline_kernels::Format;
+use redline_models::block::layer::Layer;
+use redline_models::spec::{DecoderSpec, LinearSpec, Mask, PositionSpec, RotarySpec};
+use redline_models::{Loader, ModelError};
+use redline_reference::attention::KvFormat;
+use redline_reference::elementwise::soft_capped;
+
+use element::{Builder, Linear, Literal, Norm};
+
+/// Why a model cannot be interpreted.
+#[derive(Debug, thiserror::Error)]
+pub enum InterpreterError {
+    /// Its tensors cannot be read.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// A matrix has a format that is not interpreted.
+    #[error("`{name}` is {format}, which is not interpreted")]
+    Format {
+        /// The tensor, as the specification calls it.
+        name: String,
+        /// Its format.
+        format: Format,
+    },
+}
+
+/// A row of activations.
+type Row = Vec<f32>;
+
+/// A model.
+pub struct Interpreter<'a> {
+    spec: &'a DecoderSpec,
+    kv: KvFormat,
+    tokens: Linear,
+    types: Option<Linear>,
+    positions: Option<Linear>,
+    embedding_norm: Option<Norm>,
+    layers: Vec<Layer<Literal>>,
+    final_norm: Option<Norm>,
+    head: Option<Linear>,
+    classifier: Vec<(Linear, Option<Norm>)>,
+}
+
+/// What the blocks of a layer need to know of a text.
+#[derive(Clone, Copy)]
+struct Text<'a> {
+    mask: Mask,
+    kv: KvFormat,
+    rotations: &'a [RotarySpec],
+}
+
+impl<'a> Interpreter<'a> {
+    /// Reads the weights of a model; its keys and values will have the format `kv`.
+    pub fn new(loader: &'a Loader<'a>, kv: KvFormat) -> Result<Self, InterpreterError> {
+        let spec = loader.spec();
+        let mut builder = Builder { loader };
+        let layers = spec.layers.iter().map(|layer| layer.map(&mut builder)).collect::<Result<_, _>>()?;
+        let table = |table: Option<LinearSpec>| table.map(|table| builder.table(&table)).transpose();
+        let norm = |norm: &Option<_>| norm.as_ref().map(|norm| builder.read_norm(norm)).transpose();
+        let classifier = spec.classifier_layers().iter().map(|layer| {
+            let linear = builder.read_linear(&layer.linear, layer.activation)?;
+            Ok::<_, InterpreterError>((linear, norm(&layer.norm)?))
+        });
+        Ok(Self {
+            spec,
+            kv,
+            tokens: builder.table(&spec.token_table())?,
+            types: table(spec.type_table())?,
+            positions: table(spec.position_table())?,
+            embedding_norm: norm(&spec.embedding_norm)?,
+            layers,
+            final_norm: norm(&spec.final_norm)?,
+            head: table(spec.head_linear())?,
+            classifier: classifier.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The states of all tokens of a text, as the head and classifiers read them. Tokens from `second` on have type 1.
+    pub fn states(&self, tokens: &[u32], second: Option<usize>) -> Vec<Row> {
+        let mut rows = self.embedded(tokens, second);
+        let text = Text { mask: self.spec.objective.mask, kv: self.kv, rotations: self.spec.rotations() };
+        for layer in &self.layers {
+            rows = block::layer(layer, &rows, text);
+        }
+        rows.iter().map(|row| self.final_norm.as_ref().map_or(row.clone(), |norm| norm.apply(row))).collect()
+    }
+
+    /// The logits over the vocabulary of a state.
+    pub fn logits(&self, state: &[f32]) -> Row {
+        let scaled = self.head.as_ref().unwrap_or(&self.tokens).apply(state);
+        let scaled = scaled.into_iter().map(|logit| logit * self.spec.logits.scale);
+        match self.spec.logits.softcap {
+            Some(cap) => scaled.map(|logit| soft_capped(logit, cap)).collect(),
+            None => scaled.collect(),
+        }
+    }
+
+    /// What the layers of a classifier make of a pooled state.
+    pub fn classes(&self, pooled: &[f32]) -> Row {
+        self.classifier.iter().fold(pooled.to_vec(), |x, (linear, norm)| {
+            let y = linear.apply(&x);
+            norm.as_ref().map_or(y.clone(), |norm| norm.apply(&y))
+        })
+    }
+
+    /// The sum of all embeddings of each token.
+    fn embedded(&self, tokens: &[u32], second: Option<usize>) -> Vec<Row> {
+        let mut next = 0;
+        let row = |(i, &token): (usize, &u32)| {
+            let mut row: Row =
+                self.tokens.weights(token as usize).iter().map(|x| x * self.spec.embedding_scale).collect();
+            if let Some(types) = &self.types {
+                add(&mut row, &types.weights(usize::from(second.is_some_and(|second| i >= second))), 1.0);
+            }
+            if let (Some(table), PositionSpec::Learned(spec)) = (&self.positions, &self.spec.positions) {
+                // Padding does not count where its row lies before that of the first position.
+                let is_padding = spec.unused.checked_sub(1) == Some(token as usize);
+                let place = if is_padding { token as usize } else { spec.unused + next };
+                next += usize::from(!is_padding);
+                add(&mut row, &table.weights(place), 1.0);
+            }
+            self.embedding_norm.as_ref().map_or(row.clone(), |norm| norm.apply(&row))
+        };
+        tokens.iter().enumerate().map(row).collect()
+    }
+}
+
+/// `x += factor * a`
+fn add(x: &mut [f32], a: &[f32], factor: f32) {
+    x.iter_mut().zip(a).for_each(|(x, a)| *x = a.mul_add(factor, *x));
+}

@@ -1,0 +1,168 @@
+//! Linear layers: sums of products of weights and inputs, and how weights become integers.
+
+use crate::number::{SMALLEST_GROUP, bf16, f16};
+
+/// Number of inputs that share a scale.
+const INPUT_GROUP: usize = 128;
+/// Divisors of the largest magnitude of a group of four bits that are tried as its scale.
+const DIVISORS: [f32; 22] = [
+    -8.5, -8.0, -7.75, -7.5, -7.25, -7.0, -6.75, -6.5, -6.25, -6.0, -5.5, 5.5, 6.0, 6.25, 6.5, 6.75, 7.0,
+    7.25, 7.5, 7.75, 8.0, 8.5,
+];
+
+/// How the weights of a layer are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// f32.
+    F32,
+    /// bf16, and inputs too.
+    Bf16,
+    /// f16, and inputs f32.
+    F16,
+    /// Integers of 8 bits with an f16 scale for each group of this size; 0: an f32 scale for each output.
+    W8(usize),
+    /// Integers of 4 bits with an f16 scale for each group of this size.
+    W4(usize),
+}
+
+/// The weights of one output.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    format: Format,
+    /// As they were trained.
+    values: Vec<f32>,
+    /// As integers, in groups with a scale.
+    groups: Vec<(Vec<i32>, f32)>,
+}
+
+impl Weights {
+    /// Stores weights.
+    pub fn new(format: Format, values: Vec<f32>) -> Self {
+        let groups = match format {
+            Format::F32 | Format::Bf16 | Format::F16 => Vec::new(),
+            Format::W8(0) => vec![integers(&values, largest(&values) / 127.0, (-127.0, 127.0))],
+            Format::W8(group) => values
+                .chunks(group)
+                .map(|group| integers(group, f16(largest(group) / 127.0), (-127.0, 127.0)))
+                .collect(),
+            Format::W4(group) => {
+                values.chunks(group).map(|group| integers(group, least_error(group), FOUR_BITS)).collect()
+            }
+        };
+        Self { format, values, groups }
+    }
+
+    /// The output for one input, without bias.
+    pub fn dot(&self, x: &[f32]) -> f32 {
+        match self.format {
+            Format::F32 => chain(0.0, &self.values, x, |w| w, |x| x),
+            Format::Bf16 => chain(0.0, &self.values, x, bf16, bf16),
+            Format::F16 => chain(0.0, &self.values, x, f16, |x| x),
+            Format::W8(_) | Format::W4(_) => {
+                let group = self.groups.first().map_or(1, |(q, _)| q.len());
+                let of = |k: usize| &self.groups[k / group];
+                integer_sum(0.0, x, group, |k| of(k).0[k % group], |k| of(k).1)
+            }
+        }
+    }
+
+    /// The weights as a layer sees them.
+    pub fn widened(&self) -> Vec<f32> {
+        let round = |round: fn(f32) -> f32| self.values.iter().map(|w| round(*w)).collect();
+        match self.format {
+            Format::F32 => self.values.clone(),
+            Format::Bf16 => round(bf16),
+            Format::F16 => round(f16),
+            Format::W8(_) | Format::W4(_) => {
+                self.groups.iter().flat_map(|(q, scale)| q.iter().map(move |q| *q as f32 * scale)).collect()
+            }
+        }
+    }
+}
+
+/// Continues `acc` with the products of weights and inputs, k ascending, both rounded before.
+pub fn chain(acc: f32, w: &[f32], x: &[f32], weight: fn(f32) -> f32, input: fn(f32) -> f32) -> f32 {
+    w.iter().zip(x).fold(acc, |acc, (w, x)| weight(*w).mul_add(input(*x), acc))
+}
+
+/// Continues `acc` with the products of integer weights, of which `group` share a scale, and of inputs, which become integers.
+pub fn integer_sum(
+    mut acc: f32,
+    x: &[f32],
+    group: usize,
+    weight: impl Fn(usize) -> i32,
+    scale: impl Fn(usize) -> f32,
+) -> f32 {
+    for inputs in (0..x.len()).step_by(INPUT_GROUP) {
+        let end = (inputs + INPUT_GROUP).min(x.len());
+        let (q, s) = quantised(&x[inputs..end]);
+        if s.is_nan() {
+            return s;
+        }
+        // Groups of weights are as long as those of inputs, or shorter, or all.
+        for first in (inputs..end).step_by(group.min(INPUT_GROUP)) {
+            let products = (first..(first + group).min(end)).map(|k| weight(k) * q[k - inputs]);
+            acc = (products.sum::<i32>() as f32).mul_add(scale(first) * s, acc);
+        }
+    }
+    acc
+}
+
+/// A group of values as integers of 8 bits, and its scale: NaN if a value is not finite.
+pub fn quantised(x: &[f32]) -> (Vec<i32>, f32) {
+    let m = x.iter().fold(0f32, |m, x| if x.abs() > m || x.is_nan() { x.abs() } else { m });
+    if !m.is_finite() {
+        return (vec![0; x.len()], f32::NAN);
+    }
+    if m < SMALLEST_GROUP {
+        return (vec![0; x.len()], 0.0);
+    }
+    let inverse = 127.0 / m;
+    (x.iter().map(|x| (x * inverse).round_ties_even() as i32).collect(), m / 127.0)
+}
+
+/// The smallest and the largest integer of four bits.
+const FOUR_BITS: (f32, f32) = (-8.0, 7.0);
+
+fn largest(x: &[f32]) -> f32 {
+    x.iter().fold(0f32, |m, x| m.max(x.abs()))
+}
+
+/// Values as the nearest multiples of a scale within a range.
+fn integers(x: &[f32], scale: f32, (low, high): (f32, f32)) -> (Vec<i32>, f32) {
+    // Scales near 0 have no inverse.
+    let inverse = if scale.abs() > f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 };
+    let nearest = |x: &f32| (x * inverse).clamp(low, high).round_ties_even() as i32;
+    (x.iter().map(nearest).collect(), scale)
+}
+
+/// The scale of a group of four bits with the least sum of squared errors: the best one of those that the divisors give, then improved
+/// twice by least squares.
+fn least_error(x: &[f32]) -> f32 {
+    let error = |scale: f32| {
+        let (q, _) = integers(x, scale, FOUR_BITS);
+        x.iter().zip(q).fold(0f32, |sum, (x, q)| {
+            let off = (-scale).mul_add(q as f32, *x);
+            off.mul_add(off, sum)
+        })
+    };
+    let mut best = (f32::INFINITY, 0.0);
+    let mut see = |scale: f32| {
+        let found = error(scale);
+        if found < best.0 {
+            best = (found, scale);
+        }
+        best.1
+    };
+    let mut scale = 0.0;
+    for divisor in DIVISORS {
+        scale = see(f16(largest(x) / divisor));
+    }
+    for _ in 0..2 {
+        let (q, _) = integers(x, scale, FOUR_BITS);
+        let products = x.iter().zip(&q).fold(0f32, |sum, (x, q)| x.mul_add(*q as f32, sum));
+        let squares = q.iter().fold(0f32, |sum, q| (*q as f32).mul_add(*q as f32, sum));
+        scale = see(f16(if squares > 0.0 { products / squares } else { 0.0 }));
+    }
+    scale
+}

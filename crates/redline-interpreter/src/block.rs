@@ -64,7 +64,9 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
             if let Some(growth) = query_growth {
                 let periods = (f64::from(position) / growth.context).floor();
                 let factor = (1.0 + growth.beta * libm::log1p(periods)) as f32;
-                q.iter_mut().for_each(|q| *q *= factor);
+                for q in &mut q {
+                    *q *= factor;
+                }
             }
         }
         for (head, (k, v)) in k.chunks(head_dim).zip(v.chunks(head_dim)).enumerate() {

@@ -1,6 +1,5 @@
 //! What blocks are made of, as plain numbers.
 
-use redline_kernels::Format;
 use redline_kernels::op::activation::ActivationFunction;
 use redline_models::Loader;
 use redline_models::activation::ActivationName;
@@ -89,14 +88,16 @@ pub(crate) struct Builder<'a> {
 impl Builder<'_> {
     /// A linear layer with an activation.
     pub(crate) fn read_linear(
-        &self,
+        self,
         spec: &LinearSpec,
         activation: ActivationFunction,
     ) -> Result<Linear, InterpreterError> {
         let (mut outputs, mut bias) = (Vec::new(), Vec::new());
         for part in &spec.parts {
             let (name, count) = (part.weight(), part.outputs);
-            let format = format(self.loader.format_of(&name), &name)?;
+            let format = self.loader.format_of(&name);
+            let unknown = || InterpreterError::Format { name: name.clone(), format };
+            let format = linear::Format::named(format.name(), format.group()).ok_or_else(unknown)?;
             let values = self.loader.values(&name, count * spec.inputs)?;
             let weight = |o: usize, k: usize| match spec.orientation {
                 Orientation::OutIn => values[o * spec.inputs + k],
@@ -114,12 +115,12 @@ impl Builder<'_> {
     }
 
     /// A table, whose rows are looked up.
-    pub(crate) fn table(&self, spec: &LinearSpec) -> Result<Linear, InterpreterError> {
+    pub(crate) fn table(self, spec: &LinearSpec) -> Result<Linear, InterpreterError> {
         self.read_linear(spec, ActivationFunction::None)
     }
 
     /// A normalisation.
-    pub(crate) fn read_norm(&self, spec: &NormSpec) -> Result<Norm, InterpreterError> {
+    pub(crate) fn read_norm(self, spec: &NormSpec) -> Result<Norm, InterpreterError> {
         let named = |end: &str| self.loader.values(&format!("{}.{end}", spec.name), spec.width);
         let weight = named("weight")?;
         let (weight, bias) = match spec.kind {
@@ -157,16 +158,4 @@ impl<'a> Map<'a, Described, Literal> for Builder<'_> {
         let (channels, taps) = (spec.shape[0], values.len() / spec.shape[0]);
         Ok((0..values.len()).map(|i| values[i % channels * taps + i / channels]).collect())
     }
-}
-
-/// A format as the reference calls it.
-fn format(format: Format, name: &str) -> Result<linear::Format, InterpreterError> {
-    Ok(match (format, format.group()) {
-        (Format::F32, _) => linear::Format::F32,
-        (Format::Bf16, _) => linear::Format::Bf16,
-        (Format::F16, _) => linear::Format::F16,
-        (Format::W8 { .. }, Some(group)) => linear::Format::W8(group),
-        (Format::W4 { .. }, Some(group)) => linear::Format::W4(group),
-        _ => return Err(InterpreterError::Format { name: name.to_owned(), format }),
-    })
 }

@@ -36,6 +36,18 @@ pub enum Stored {
 }
 
 impl KvFormat {
+    /// The format of this name, of which there must be one.
+    pub fn named(name: &str) -> Self {
+        match name {
+            "f32" => Self::F32,
+            "bf16" => Self::Bf16,
+            "f16" => Self::F16,
+            "w8" => Self::W8,
+            "w4" => Self::W4,
+            _ => panic!("`{name}` is no format of keys and values"),
+        }
+    }
+
     /// Stores a key or a value.
     pub fn store(self, head: &[f32]) -> Stored {
         let rounded = |round: fn(f32) -> f32| Stored::Floats(head.iter().map(|x| round(*x)).collect());

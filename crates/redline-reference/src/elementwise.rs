@@ -38,10 +38,11 @@ pub fn gelu(x: f32) -> f32 {
     (-x.abs()).mul_add((root * root) * (root * root), relu(x))
 }
 
-/// The hyperbolic tangent.
+/// The hyperbolic tangent; +0 for -0.
 pub fn tanh(x: f32) -> f32 {
     let e = exp(-2.0 * x.abs());
-    ((1.0 - e) / (1.0 + e)).copysign(x)
+    let t = (1.0 - e) / (1.0 + e);
+    if x < 0.0 { -t } else { t }
 }
 
 /// `x`, or 0 if that is negative.

@@ -25,6 +25,20 @@ pub enum Format {
     W4(usize),
 }
 
+impl Format {
+    /// The format of this name and group, if it is one of these.
+    pub fn named(name: &str, group: Option<usize>) -> Option<Self> {
+        match (name, group) {
+            ("f32", None) => Some(Self::F32),
+            ("bf16", None) => Some(Self::Bf16),
+            ("f16", None) => Some(Self::F16),
+            ("w8", Some(group)) => Some(Self::W8(group)),
+            ("w4", Some(group)) => Some(Self::W4(group)),
+            _ => None,
+        }
+    }
+}
+
 /// The weights of one output.
 #[derive(Clone, Debug)]
 pub struct Weights {

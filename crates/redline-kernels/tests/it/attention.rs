@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use redline_kernels::op::attention::{AttentionShape, SPAN, attention, scratch_words, thread_bytes};
-use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::kv::{
     AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, PageShape, Segment,
 };
 use redline_kernels::{Exec, Rows, RowsMut, Simd, Team};
+use redline_reference::attention::{self as reference, Attention, Stored};
 
-use crate::values::{Random, bf16, everywhere, same};
+use crate::values::{Random, everywhere, same};
 
 #[derive(Clone, Copy)]
 struct Case {
@@ -27,29 +27,25 @@ struct Data {
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
-    /// Keys and values of each token and head as integers, for formats of integers.
-    integers: [Vec<Groups>; 2],
+    /// Keys and values of each head and token, as they are stored.
+    stored: [Vec<Vec<Stored>>; 2],
 }
-
-/// Groups of dimensions: integers and their scale.
-type Groups = Vec<(Vec<i32>, f32)>;
 
 impl Case {
     fn data(&self, seed: u64) -> Data {
         let mut random = Random(seed);
         let mut values = |heads: usize| random.values(self.tokens * heads * self.head_dim);
         let (q, k, v) = (values(self.heads), values(self.kv_heads), values(self.kv_heads));
-        let integers = [&k, &v].map(|x| x.chunks(self.head_dim).map(|head| self.integers(head)).collect());
-        Data { q, k, v, integers }
+        let of_head = |x: &[f32], head: usize| -> Vec<Stored> {
+            let heads = x.chunks(self.head_dim).skip(head).step_by(self.kv_heads);
+            heads.map(|x| self.format().store(x)).collect()
+        };
+        let stored = [&k, &v].map(|x| (0..self.kv_heads).map(|head| of_head(x, head)).collect());
+        Data { q, k, v, stored }
     }
 
-    /// A head of keys or values as integers; nothing for formats of floats.
-    fn integers(&self, head: &[f32]) -> Groups {
-        match self.format {
-            KvFormat::W8 => vec![quantised(head)],
-            KvFormat::W4 => rotated(head).chunks(32).map(levels).collect(),
-            _ => Vec::new(),
-        }
+    fn format(&self) -> reference::KvFormat {
+        reference::KvFormat::named(self.format.name())
     }
 
     fn shape(&self) -> AttentionShape<'static> {
@@ -59,70 +55,6 @@ impl Case {
 
     fn kv_shape(&self) -> KvShape {
         KvShape { format: self.format, kv_heads: self.kv_heads, head_dim: self.head_dim }
-    }
-
-    fn stored(&self, x: f32) -> f32 {
-        match self.format {
-            KvFormat::F32 => x,
-            KvFormat::Bf16 => bf16(x),
-            KvFormat::F16 => f16(x),
-            KvFormat::W8 | KvFormat::W4 => unreachable!("several values share a scale"),
-        }
-    }
-
-    /// A value of a query, as it is multiplied.
-    fn query(&self, x: f32) -> f32 {
-        if self.format == KvFormat::F16 { x } else { self.stored(x) }
-    }
-
-    /// The logits of some keys for the query `q`, which is scaled. Keys are given by their place, token-major.
-    fn logits(&self, q: &[f32], data: &Data, keys: &[usize]) -> Vec<f32> {
-        let of_integers = |key: usize, q: &[i32]| {
-            let groups = &data.integers[0][key];
-            let q = q.chunks(if self.format == KvFormat::W4 { 32 } else { self.head_dim });
-            let dot = |k: &[i32], q: &[i32]| q.iter().zip(k).map(|(q, k)| q * k).sum::<i32>() as f32;
-            groups.iter().zip(q).map(|((k, scale), q)| (dot(k, q), *scale)).collect::<Vec<_>>()
-        };
-        match self.format {
-            KvFormat::W8 => {
-                let (q, q_scale) = quantised(q);
-                let of_key =
-                    |&key: &usize| of_integers(key, &q).iter().map(|(sum, s)| sum * (s * q_scale)).sum();
-                keys.iter().map(of_key).collect()
-            }
-            KvFormat::W4 => {
-                let (q, q_scale) = quantised(&rotated(q));
-                let add = |acc: f32, (sum, s): &(f32, f32)| sum.mul_add(*s, acc);
-                let of_key = |&key: &usize| of_integers(key, &q).iter().fold(0f32, add) * q_scale;
-                keys.iter().map(of_key).collect()
-            }
-            KvFormat::F32 | KvFormat::Bf16 | KvFormat::F16 => {
-                let q: Vec<f32> = q.iter().map(|x| self.query(*x)).collect();
-                let key = |key: usize| &data.k[key * self.head_dim..][..self.head_dim];
-                let dot =
-                    |k: &[f32]| q.iter().zip(k).fold(0f32, |acc, (q, k)| self.stored(*k).mul_add(*q, acc));
-                keys.iter().map(|&j| dot(key(j))).collect()
-            }
-        }
-    }
-
-    /// The values, weighted with `p`.
-    fn weighted(&self, p: &[f32], data: &Data, values: &[usize]) -> Vec<f32> {
-        let mut o = vec![0f32; self.head_dim];
-        if matches!(self.format, KvFormat::W8 | KvFormat::W4) {
-            let size = if self.format == KvFormat::W4 { 32 } else { self.head_dim };
-            for (group, o) in o.chunks_mut(size).enumerate() {
-                let of_group: Vec<_> = values.iter().map(|&j| &data.integers[1][j][group]).collect();
-                weighted_integers(p, &of_group, o);
-            }
-            return o;
-        }
-        for (p, &j) in p.iter().zip(values) {
-            for (o, v) in o.iter_mut().zip(&data.v[j * self.head_dim..]) {
-                *o = self.stored(*v).mul_add(*p, *o);
-            }
-        }
-        o
     }
 
     /// The keys that a row sees if it sees none after its own.
@@ -140,54 +72,10 @@ impl Case {
     /// Reference for one query row and head over the keys that it sees.
     fn reference(&self, data: &Data, position: usize, head: usize, seen: Range<usize>) -> Vec<f32> {
         let (d, kv_head) = (self.head_dim, head / (self.heads / self.kv_heads));
-        let places = |keys: &[usize]| keys.iter().map(|j| j * self.kv_heads + kv_head).collect::<Vec<_>>();
-        let q: Vec<f32> = data.q[(position * self.heads + head) * d..][..d].iter().map(|x| x * 0.3).collect();
-        let mut merged: Option<(f32, f32, Vec<f32>)> = None;
-        for start in (0..seen.end).step_by(SPAN) {
-            let keys: Vec<usize> = (start.max(seen.start)..(start + SPAN).min(seen.end)).collect();
-            if keys.is_empty() {
-                continue;
-            }
-            let mut logits = self.logits(&q, data, &places(&keys));
-            if let Some(cap) = self.softcap {
-                for logit in &mut logits {
-                    *logit = capped(*logit, cap);
-                }
-            }
-            let m = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let p: Vec<f32> = logits.iter().map(|s| exp(s - m)).collect();
-            let mut lanes = [0f32; 16];
-            for (&j, p) in keys.iter().zip(&p) {
-                lanes[j % 16] += p;
-            }
-            for half in [8, 4, 2, 1] {
-                for i in 0..half {
-                    lanes[i] += lanes[i + half];
-                }
-            }
-            let o = self.weighted(&p, data, &places(&keys));
-            merged = Some(match merged {
-                None => (m, lanes[0], o),
-                Some((top, sum, out)) => {
-                    let max = if top < m { m } else { top };
-                    let (a, b) = (exp(top - max), exp(m - max));
-                    let out = out.iter().zip(&o).map(|(out, o)| o.mul_add(b, out * a)).collect();
-                    (max, lanes[0].mul_add(b, sum * a), out)
-                }
-            });
-        }
-        let (top, mut sum, mut out) = merged.unwrap();
-        if let Some(sinks) = self.sinks {
-            let sink = sinks[head];
-            let max = if top < sink { sink } else { top };
-            let (a, b) = (exp(top - max), exp(sink - max));
-            sum = 1f32.mul_add(b, sum * a);
-            for out in &mut out {
-                *out = 0f32.mul_add(b, *out * a);
-            }
-        }
-        let out: Vec<f32> = out.iter().map(|o| o / sum).collect();
-        if self.format == KvFormat::W4 { rotated(&out) } else { out }
+        let q = &data.q[(position * self.heads + head) * d..][..d];
+        let sink = self.sinks.map(|sinks| sinks[head]);
+        let attention = Attention { format: self.format(), scale: 0.3, softcap: self.softcap, sink };
+        attention.row(q, &data.stored[0][kv_head], &data.stored[1][kv_head], seen)
     }
 
     /// All rows, in pieces of `piece` tokens, over pages in a scrambled order.
@@ -214,76 +102,6 @@ impl Case {
         }
         out
     }
-}
-
-/// Values that are integers with a scale each, weighted with `p`.
-fn weighted_integers(p: &[f32], values: &[&(Vec<i32>, f32)], o: &mut [f32]) {
-    let w: Vec<f32> = p.iter().zip(values).map(|(p, v)| if *p > 0.0 { p * v.1 } else { 0.0 }).collect();
-    let largest = w.iter().copied().fold(0f32, f32::max);
-    if largest >= 2f32.powi(-100) {
-        let inverse = 16383.0 / largest;
-        for (d, o) in o.iter_mut().enumerate() {
-            let product = |(w, v): (&f32, &&(Vec<i32>, f32))| (w * inverse).round_ties_even() as i32 * v.0[d];
-            *o = w.iter().zip(values).map(product).sum::<i32>() as f32 * (largest / 16383.0);
-        }
-    }
-}
-
-/// The normalised Walsh-Hadamard transform.
-fn rotated(x: &[f32]) -> Vec<f32> {
-    let mut x = x.to_vec();
-    let n = x.len();
-    let mut h = 1;
-    while h < n {
-        for i in (0..n).filter(|i| i & h == 0) {
-            (x[i], x[i + h]) = (x[i] + x[i + h], x[i] - x[i + h]);
-        }
-        h *= 2;
-    }
-    x.iter().map(|x| x * (1.0 / (n as f32).sqrt())).collect()
-}
-
-/// One group of 4 bits: odd integers from -15 to 15 and their scale.
-fn levels(x: &[f32]) -> (Vec<i32>, f32) {
-    let m = x.iter().fold(0f32, |m, x| m.max(x.abs()));
-    let scale = bf16(m / 15.75);
-    if m < 2f32.powi(-100) || scale == 0.0 {
-        return (vec![0; x.len()], 0.0);
-    }
-    let level = |x: &f32| 2 * x.mul_add(0.5 / scale, -0.5).round_ties_even() as i32 + 1;
-    let levels: Vec<i32> = x.iter().map(level).collect();
-    assert!(levels.iter().all(|level| (-15..=15).contains(level)), "{levels:?}");
-    (levels, scale)
-}
-
-/// One int8 group: integers and their scale.
-fn quantised(x: &[f32]) -> (Vec<i32>, f32) {
-    let m = x.iter().fold(0f32, |m, x| m.max(x.abs()));
-    if m < 2f32.powi(-100) {
-        return (vec![0; x.len()], 0.0);
-    }
-    let inverse = 127.0 / m;
-    (x.iter().map(|x| (x * inverse).round_ties_even() as i32).collect(), m / 127.0)
-}
-
-/// The nearest f16 below 65520, ties to even, from its definition.
-fn f16(x: f32) -> f32 {
-    let exponent = ((x.to_bits() >> 23 & 255) as i32 - 127).max(-14);
-    let unit = 2f32.powi(exponent - 10);
-    (x / unit).round_ties_even() * unit
-}
-
-/// `cap * tanh(x / cap)`, from its definition in `op/softcap.rs`.
-fn capped(x: f32, cap: f32) -> f32 {
-    let u = x / cap;
-    let e = exp(-2.0 * u.abs());
-    ((1.0 - e) / (1.0 + e)).copysign(u) * cap
-}
-
-fn exp(x: f32) -> f32 {
-    let mut v = [x];
-    exp_in_place(Simd::variants()[0], &mut v);
-    v[0]
 }
 
 /// Sinks of four heads.

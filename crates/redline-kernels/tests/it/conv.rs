@@ -3,6 +3,7 @@
 use redline_kernels::op::conv::Taps;
 use redline_kernels::op::kv::{AttentionMask, ConvInputs, KvPages, PAGE_TOKENS, PageShape, Segment};
 use redline_kernels::{Exec, Rows, RowsMut};
+use redline_reference::conv::convolved;
 
 use crate::values::{Random, everywhere, same};
 
@@ -14,7 +15,6 @@ struct Case {
     bias: Option<Vec<f32>>,
     /// `[tokens, 3 * channels]`
     bcx: Vec<f32>,
-    tokens: usize,
 }
 
 impl Case {
@@ -23,29 +23,13 @@ impl Case {
         let weights = random.values(taps * channels);
         let bias = has_bias.then(|| random.values(channels));
         let bcx = random.values(tokens * 3 * channels);
-        Self { channels, taps, weights, bias, bcx, tokens }
+        Self { channels, taps, weights, bias, bcx }
     }
 
     /// The canonical order, one value at a time.
     fn expected(&self) -> Vec<f32> {
-        let Self { channels, taps, .. } = *self;
-        let value = |t: usize, gate: usize, c: usize| self.bcx[(3 * t + gate) * channels + c];
-        let mut out = Vec::new();
-        for t in 0..self.tokens {
-            for c in 0..channels {
-                let mut acc = 0f32;
-                for j in 0..taps {
-                    let at = (t + j + 1).checked_sub(taps);
-                    let input = at.map_or(0.0, |at| value(at, 0, c) * value(at, 2, c));
-                    acc = self.weights[j * channels + c].mul_add(input, acc);
-                }
-                if let Some(bias) = &self.bias {
-                    acc += bias[c];
-                }
-                out.push(value(t, 1, c) * acc);
-            }
-        }
-        out
+        let rows: Vec<&[f32]> = self.bcx.chunks(3 * self.channels).collect();
+        convolved(&rows, self.channels, &self.weights, self.bias.as_deref()).concat()
     }
 
     fn pages(&self, slots: usize) -> KvPages {

@@ -9,8 +9,9 @@ use redline_kernels::op::rope::{RopeTable, rope};
 use redline_kernels::op::scale::scale;
 use redline_kernels::op::softcap::softcap;
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
+use redline_reference::elementwise as reference;
 
-use crate::values::{Random, everywhere, exp, lanes, same};
+use crate::values::{Random, everywhere, same};
 
 const WIDTHS: [usize; 7] = [1, 8, 15, 16, 17, 40, 131];
 
@@ -19,14 +20,7 @@ fn rms_norm_follows_its_order_everywhere() {
     for width in WIDTHS {
         let mut random = Random(width as u64);
         let (x, w) = (random.awkward(9 * width), random.values(width));
-        let want: Vec<f32> = x
-            .chunks(width)
-            .flat_map(|row| {
-                let sum = lanes(row.iter().copied(), |acc, x| x.mul_add(x, acc));
-                let r = 1.0 / (sum / width as f32 + 1e-5).sqrt();
-                row.iter().zip(&w).map(move |(x, w)| (x * r) * w).collect::<Vec<_>>()
-            })
-            .collect();
+        let want: Vec<f32> = x.chunks(width).flat_map(|row| reference::rms_norm(row, &w, 1e-5)).collect();
         everywhere(|exec, name| {
             let mut y = vec![f32::NAN; 9 * width];
             let mut out = RowsMut::new(&mut y, 9, width, width);
@@ -44,15 +38,8 @@ fn layer_norm_follows_its_order_everywhere() {
     for width in WIDTHS {
         let mut random = Random(width as u64);
         let (x, w, b) = (random.values(9 * width), random.values(width), random.values(width));
-        let want: Vec<f32> = x
-            .chunks(width)
-            .flat_map(|row| {
-                let mean = lanes(row.iter().copied(), |acc, x| acc + x) / width as f32;
-                let squares = lanes(row.iter().map(|x| x - mean), |acc, d| d.mul_add(d, acc));
-                let r = 1.0 / (squares / width as f32 + 1e-5).sqrt();
-                (0..width).map(|i| ((row[i] - mean) * r).mul_add(w[i], b[i])).collect::<Vec<_>>()
-            })
-            .collect();
+        let want: Vec<f32> =
+            x.chunks(width).flat_map(|row| reference::layer_norm(row, &w, &b, 1e-5)).collect();
         everywhere(|exec, name| {
             let mut y = vec![f32::NAN; 9 * width];
             let mut out = RowsMut::new(&mut y, 9, width, width);
@@ -91,12 +78,8 @@ fn gates_follow_their_order_everywhere() {
     let n = gates.len();
     let up = Random(6).values(n);
     let x = [gates.clone(), up.clone()].concat();
-    let silu: Vec<f32> = gates.iter().zip(&up).map(|(g, u)| g / (exp(-g) + 1.0) * u).collect();
-    let gelu = |x: &f32| {
-        let inner = (x * x * x).mul_add(0.044_715, *x);
-        x / (exp(inner * -1.595_769) + 1.0)
-    };
-    let gelu: Vec<f32> = gates.iter().map(gelu).collect();
+    let silu: Vec<f32> = gates.iter().zip(&up).map(|(g, u)| reference::silu(*g) * u).collect();
+    let gelu: Vec<f32> = gates.iter().map(|x| reference::gelu_new(*x)).collect();
     let gated: Vec<f32> = gelu.iter().zip(&up).map(|(g, u)| g * u).collect();
     let mut one = Matrix::zeroed(Format::F32, 1, 1).unwrap();
     let team = Team::new(1).unwrap();
@@ -137,11 +120,7 @@ fn clamped_gates_follow_their_order_everywhere() {
     let mut up: Vec<f32> = (0..n).map(|i| ((i * 37 % n) as f32 / n as f32 - 0.5) * 30.0).collect();
     up[3] = f32::NAN;
     let (alpha, limit) = (1.702f32, 7.0f32);
-    let clamped = |g: f32, u: f32| {
-        let (g, u) = (if limit < g { limit } else { g }, if limit < u { limit } else { u });
-        let u = if u < -limit { -limit } else { u };
-        g / (exp(-(g * alpha)) + 1.0) * (u + 1.0)
-    };
+    let clamped = |g: f32, u: f32| reference::clamped_swiglu(g, u, alpha, limit);
     let want: Vec<f32> = gates.iter().zip(&up).map(|(g, u)| clamped(*g, *u)).collect();
     let x = [gates.clone(), up.clone()].concat();
     everywhere(|exec, name| {
@@ -159,39 +138,16 @@ fn clamped_gates_follow_their_order_everywhere() {
     }
 }
 
-/// GELU, from its definition in `op/activation.rs`.
-fn gelu(x: f32) -> f32 {
-    let t = if x.abs() < 6.25 { -x.abs() } else { -6.25 };
-    let q = [
-        1.345_433_3e-1f32,
-        5.309_096e-3,
-        -8.887_811e-3,
-        6.639_672e-4,
-        4.863_382_5e-4,
-        -7.940_546_5e-5,
-        -3.712_845_5e-5,
-        -2.465_718_4e-6,
-        2.859_324e-7,
-        3.104_799_6e-8,
-    ];
-    let q = q.into_iter().rev().reduce(|sum, c| sum.mul_add(t, c)).unwrap();
-    let root = (6.25 + t) * q;
-    (-x.abs()).mul_add((root * root) * (root * root), if x < 0.0 { 0.0 } else { x })
-}
-
 #[test]
 fn exact_gelu_tanh_and_relu_follow_their_order_everywhere() {
     let x = gate_values();
     let n = x.len();
     let one = [x.clone(), vec![1.0; n]].concat();
-    let tanh = |x: &f32| {
-        let e = exp(-2.0 * x.abs());
-        ((1.0 - e) / (1.0 + e)).copysign(*x)
-    };
+    let each = |function: fn(f32) -> f32| x.iter().map(|x| function(*x)).collect::<Vec<f32>>();
     let cases = [
-        (ActivationFunction::Gelu, x.iter().map(|x| gelu(*x)).collect::<Vec<f32>>()),
-        (ActivationFunction::Tanh, x.iter().map(tanh).collect()),
-        (ActivationFunction::Relu, x.iter().map(|x| if *x < 0.0 { 0.0 } else { *x }).collect()),
+        (ActivationFunction::Gelu, each(reference::gelu)),
+        (ActivationFunction::Tanh, each(reference::tanh)),
+        (ActivationFunction::Relu, each(reference::relu)),
     ];
     let exact = |function, x: &f32| {
         let x = f64::from(*x);
@@ -370,12 +326,7 @@ fn rope_follows_its_order_everywhere() {
         let mut want = x.clone();
         for (r, row) in want.chunks_mut(4 * half).enumerate() {
             for head in row.chunks_mut(2 * half) {
-                let (first, second) = head.split_at_mut(half);
-                for ((x0, x1), frequency) in first.iter_mut().zip(second).zip(&frequencies) {
-                    let angle = f64::from(positions[r]) * frequency;
-                    let (sin, cos) = (libm::sin(angle) as f32, libm::cos(angle) as f32);
-                    (*x0, *x1) = (x0.mul_add(cos, -(*x1 * sin)), x1.mul_add(cos, *x0 * sin));
-                }
+                reference::rotate(head, positions[r], &frequencies, 1.0);
             }
         }
         everywhere(|exec, name| {
@@ -424,13 +375,7 @@ fn scaling_rounds_once_and_has_a_factor_for_each_row() {
 fn soft_caps_follow_their_order_everywhere() {
     let x = gate_values();
     for cap in [50f32, 30.0, 0.7] {
-        let capped = |x: &f32| {
-            let u = x / cap;
-            let e = exp(if u < 0.0 { u + u } else { -(u + u) });
-            let t = (1.0 - e) / (1.0 + e);
-            (if u < 0.0 { -t } else { t }) * cap
-        };
-        let want: Vec<f32> = x.iter().map(capped).collect();
+        let want: Vec<f32> = x.iter().map(|x| reference::soft_capped(*x, cap)).collect();
         everywhere(|exec, name| {
             let mut y = x.clone();
             let n = x.len();
@@ -463,13 +408,7 @@ fn a_partial_rotation_covers_the_first_dimensions() {
     for (r, row) in want.chunks_mut(3 * head_dim).enumerate() {
         // The first of the three heads lies before the column at which the rotation begins.
         for head in row.chunks_mut(head_dim).skip(1) {
-            for (i, frequency) in frequencies.iter().enumerate() {
-                let angle = f64::from(positions[r]) * frequency;
-                let (sin, cos) = ((libm::sin(angle) * factor) as f32, (libm::cos(angle) * factor) as f32);
-                let (x0, x1) = (head[i], head[i + half]);
-                head[i] = x0.mul_add(cos, -(x1 * sin));
-                head[i + half] = x1.mul_add(cos, x0 * sin);
-            }
+            reference::rotate(head, positions[r], &frequencies, factor);
         }
     }
     everywhere(|exec, name| {

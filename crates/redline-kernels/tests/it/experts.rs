@@ -2,8 +2,10 @@
 
 use redline_kernels::op::experts::{Choice, add_weighted, choose, gate, gather};
 use redline_kernels::{Rows, RowsMut};
+use redline_reference::elementwise::sigmoid;
+use redline_reference::experts as reference;
 
-use crate::values::{Random, everywhere, exp, same};
+use crate::values::{Random, everywhere, same};
 
 /// The choices of each row of `logits`.
 fn chosen(logits: &[f32], experts: usize, top: usize, normalise: bool) -> Vec<Choice> {
@@ -46,17 +48,9 @@ fn a_nan_is_chosen_whatever_its_sign_and_shows_in_every_weight() {
     }
 }
 
-/// The choices of one row by their definition: sorted, then a softmax in the documented order.
 fn of_row(logits: &[f32], row: u32, top: usize, normalise: bool) -> Vec<Choice> {
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap().then(a.cmp(&b)));
-    let largest = logits[order[0]];
-    let powers: Vec<f32> = logits.iter().map(|logit| exp(logit - largest)).collect();
-    order.truncate(top);
-    order.sort_unstable();
-    let counted: Vec<usize> = if normalise { order.clone() } else { (0..logits.len()).collect() };
-    let sum = counted.iter().fold(0.0, |sum, &expert| sum + powers[expert]);
-    order.iter().map(|&e| Choice { expert: e as u32, row, weight: powers[e] / sum }).collect()
+    let of = |(expert, weight)| Choice { expert: expert as u32, row, weight };
+    reference::chosen(logits, top, normalise).into_iter().map(of).collect()
 }
 
 #[test]
@@ -84,8 +78,7 @@ fn gates_are_sigmoids() {
         gate(exec, Rows::new(&values, 8, 1, 1), &mut choices);
         for (row, (choice, x)) in choices.iter().zip(values).enumerate() {
             assert_eq!((choice.expert, choice.row), (0, row as u32));
-            let want = if x.is_nan() { x } else { 1.0 / (exp(-x) + 1.0) };
-            assert!(same(&[choice.weight], &[want]), "{x} on {name}");
+            assert!(same(&[choice.weight], &[sigmoid(x)]), "{x} on {name}");
         }
         assert_eq!(choices[0].weight, 0.5);
     });
@@ -102,7 +95,7 @@ fn choices_of_one_row_are_added_in_their_order() {
     let mut want = out.clone();
     for (choice, y) in choices.iter().zip(y.chunks(WIDTH)) {
         let out = &mut want[choice.row as usize * WIDTH..][..WIDTH];
-        out.iter_mut().zip(y).for_each(|(out, y)| *out = y.mul_add(choice.weight, *out));
+        reference::add_weighted(out, y, choice.weight);
     }
     everywhere(|exec, name| {
         let mut sum = out.clone();
@@ -122,7 +115,7 @@ fn rows_are_gathered_and_their_results_added_with_one_rounding() {
         let mut want = out.clone();
         for (choice, y) in choices.iter().zip(y.chunks(width)) {
             let out = &mut want[choice.row as usize * width..][..width];
-            out.iter_mut().zip(y).for_each(|(out, y)| *out = y.mul_add(choice.weight, *out));
+            reference::add_weighted(out, y, choice.weight);
         }
         everywhere(|exec, name| {
             let mut gathered = vec![0.0; 20 * width];

@@ -6,8 +6,10 @@ use proptest::prelude::*;
 use redline_kernels::matrix::Plane;
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
+use redline_reference::linear::{self as reference, chain, integer_sum};
+use redline_reference::number::{bf16, f16, widen_f16};
 
-use crate::values::{Random, bf16, everywhere, f16, same, widen_f16};
+use crate::values::{Random, everywhere, same};
 
 /// All formats with all group sizes.
 pub(crate) fn formats() -> Vec<Format> {
@@ -56,38 +58,19 @@ impl Case {
     /// Continues the sum `acc` of one output with the products of inputs `x`, in the canonical order.
     pub(crate) fn sum(&self, acc: f32, packed: &Packed, x: &[f32], o: usize) -> f32 {
         let w = &self.weights[o * self.k..][..self.k];
-        let chain = |value: fn(f32) -> f32| {
-            w.iter().zip(x).fold(acc, |acc, (&w, &x)| value(w).mul_add(value(x), acc))
-        };
         match self.format {
-            Format::Bf16 => chain(bf16),
-            Format::F16 => w.iter().zip(x).fold(acc, |acc, (&w, &x)| f16(w).mul_add(x, acc)),
-            format if !format.is_integer() => chain(|x| x),
-            _ => {
-                let acc = self.integer_sum(acc, packed, x, o);
-                self.outliers
-                    .iter()
-                    .fold(acc, |acc, &c| bf16(w[c as usize]).mul_add(bf16(x[c as usize]), acc))
+            Format::Bf16 => chain(acc, w, x, bf16, bf16),
+            Format::F16 => chain(acc, w, x, f16, |x| x),
+            format if !format.is_integer() => chain(acc, w, x, |w| w, |x| x),
+            format => {
+                let group = format.group().filter(|&g| g > 0).unwrap_or(self.k);
+                let kept = |i: usize| if self.outliers.contains(&(i as u32)) { 0.0 } else { x[i] };
+                let inputs: Vec<f32> = (0..self.k).map(kept).collect();
+                let acc = integer_sum(acc, &inputs, group, |k| packed.q(o, k), |k| packed.scale(o, k));
+                let apart = |x: &[f32]| self.outliers.iter().map(|&c| x[c as usize]).collect::<Vec<_>>();
+                chain(acc, &apart(w), &apart(x), bf16, bf16)
             }
         }
-    }
-
-    fn integer_sum(&self, mut acc: f32, packed: &Packed, x: &[f32], o: usize) -> f32 {
-        let kept = |i: usize| if self.outliers.contains(&(i as u32)) { 0.0 } else { x[i] };
-        let group = self.format.group().filter(|&g| g > 0).unwrap_or(128);
-        for first in (0..self.k).step_by(group) {
-            let inputs = first / 128 * 128..(first / 128 * 128 + 128).min(self.k);
-            let m = inputs.map(|i| kept(i).abs()).fold(0f32, |m, x| if x > m || x.is_nan() { x } else { m });
-            let (s, inv) = if m < 2f32.powi(-100) { (0.0, 0.0) } else { (m / 127.0, 127.0 / m) };
-            if !m.is_finite() {
-                return f32::NAN;
-            }
-            let end = (first + group).min(self.k);
-            let q = |i: usize| (kept(i) * inv).round_ties_even() as i32;
-            let sum: i32 = (first..end).map(|i| packed.q(o, i) * q(i)).sum();
-            acc = (sum as f32).mul_add(packed.scale(o, first) * s, acc);
-        }
-        acc
     }
 
     fn reference(&self) -> Vec<f32> {
@@ -271,7 +254,7 @@ fn no_bytes_of_a_file_saturate_a_sum() {
                     *b = byte.unwrap_or(random.next() as u8);
                 }
                 let packed = Packed { format, k: 256, matrix: &matrix };
-                let sum = |o| case.integer_sum(0.0, &packed, &case.inputs, o) + case.bias[o];
+                let sum = |o| case.sum(0.0, &packed, &case.inputs[..256], o) + case.bias[o];
                 let want: Vec<f32> = (0..64).map(sum).collect();
                 everywhere(|exec, name| {
                     for rows in [1, 26] {
@@ -404,6 +387,20 @@ fn columns_kept_apart_do_not_scale_the_others() {
             for k in (0..300).filter(|&k| !is_apart(&case, k)) {
                 assert_eq!(row[k].to_bits(), expect[k].to_bits(), "{format} row {o} column {k}");
             }
+        }
+    }
+}
+
+#[test]
+fn weights_are_rounded_as_the_reference_does() {
+    for format in formats() {
+        let case = Case::new(format, 1, 300, 50, 29);
+        let reference = reference::Format::named(format.name(), format.group()).unwrap();
+        for (values, o) in case.weights.chunks(300).zip(0..) {
+            let mut row = vec![0f32; 300];
+            case.matrix().row(o, &mut row);
+            let want = reference::Weights::new(reference, values.to_vec()).widened();
+            assert!(same(&row, &want), "{format} row {o}");
         }
     }
 }

@@ -7,9 +7,11 @@ use redline_kernels::op::linear::{
     Epilogue, Lora, LoraPart, LoraRows, Variant, linear, lora_scratch_words, scratch_words,
 };
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut};
+use redline_reference::linear as reference;
+use redline_reference::number::widen_f16;
 
 use crate::linear::on_one_thread;
-use crate::values::{Random, everywhere, same, widen_f16};
+use crate::values::{Random, everywhere, same};
 
 /// What is known of a format: its smallest and largest integer, number of k of a scale, of a sub-scale (0: none), and whether it
 /// has minima.
@@ -176,14 +178,8 @@ impl Row {
 
 /// Inputs as int8 with a scale per 128 k.
 fn quantised(x: &[f32]) -> (Vec<i64>, Vec<f32>) {
-    let (mut q, mut scales) = (Vec::new(), Vec::new());
-    for x in x.chunks(128) {
-        let m = x.iter().fold(0f32, |m, x| m.max(x.abs()));
-        let (s, inv) = if m < 2f32.powi(-100) { (0.0, 0.0) } else { (m / 127.0, 127.0 / m) };
-        q.extend(x.iter().map(|x| (x * inv).round_ties_even() as i64));
-        scales.push(s);
-    }
-    (q, scales)
+    let (q, scales): (Vec<_>, Vec<_>) = x.chunks(128).map(reference::quantised).unzip();
+    (q.into_iter().flatten().map(i64::from).collect(), scales)
 }
 
 fn fill(exec: Exec<'_>, matrix: &mut Matrix, rows: &[Row], pieces: &[usize]) {

@@ -37,33 +37,6 @@ impl Random {
     }
 }
 
-/// Sum in 16 lanes, ascending, then the tree.
-pub(crate) fn lanes(values: impl Iterator<Item = f32>, mut fold: impl FnMut(f32, f32) -> f32) -> f32 {
-    let mut lanes = [0f32; 16];
-    for (i, x) in values.enumerate() {
-        lanes[i % 16] = fold(lanes[i % 16], x);
-    }
-    for half in [8, 4, 2, 1] {
-        for i in 0..half {
-            lanes[i] += lanes[i + half];
-        }
-    }
-    lanes[0]
-}
-
-/// The exponential function in its documented order.
-pub(crate) fn exp(x: f32) -> f32 {
-    if x < -87.0 {
-        return 0.0;
-    }
-    let x = x.min(88.0);
-    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
-    let r = (-n).mul_add(-2.121_944_4e-4, (-n).mul_add(0.693_359_4, x));
-    let coefficients = [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1];
-    let p = coefficients.iter().fold(1.987_569_1e-4_f32, |p, c| p.mul_add(r, *c));
-    (p.mul_add(r * r, r) + 1.0) * f32::from_bits(((n as i32 + 127) as u32) << 23)
-}
-
 /// Runs `f` on every variant with 1, 2 and 3 threads, and with fewer and more devices than threads.
 pub(crate) fn everywhere(mut f: impl FnMut(Exec<'_>, &str)) {
     for (threads, devices) in [(1, 1), (2, 1), (3, 2), (2, 5)] {
@@ -81,27 +54,4 @@ pub(crate) fn everywhere(mut f: impl FnMut(Exec<'_>, &str)) {
 pub(crate) fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len()
         && a.iter().zip(b).all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()))
-}
-
-/// Rounds to bf16 as the format does, flushing below 2^-55.
-pub(crate) fn bf16(x: f32) -> f32 {
-    redline_kernels::format::bf16::widen(redline_kernels::format::bf16::round(x))
-}
-
-/// The f32 of the same value (IEEE binary16), from its definition.
-pub(crate) fn widen_f16(half: u16) -> f32 {
-    let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 1023));
-    let magnitude = match exponent {
-        0 => fraction * 2f32.powi(-24),
-        31 => return f32::NAN,
-        _ => (1024.0 + fraction) * 2f32.powi(exponent - 25),
-    };
-    if half >> 15 == 1 { -magnitude } else { magnitude }
-}
-
-/// Rounds to f16 and back, by its definition.
-pub(crate) fn f16(x: f32) -> f32 {
-    let exponent = (x.abs().to_bits() >> 23) as i32 - 127;
-    let unit = 2f64.powi(exponent.max(-14) - 10);
-    ((f64::from(x) / unit).round_ties_even() * unit) as f32
 }

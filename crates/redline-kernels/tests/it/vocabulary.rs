@@ -4,8 +4,9 @@ use redline_kernels::Rows;
 use redline_kernels::op::argmax::argmax;
 use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::op::summary::{LogitSummary, summaries};
+use redline_reference::number::{exp, lanes};
 
-use crate::values::{Random, everywhere, exp, lanes};
+use crate::values::{Random, everywhere};
 
 /// Number of ids in a chunk, as documented.
 const CHUNK: usize = 4096;

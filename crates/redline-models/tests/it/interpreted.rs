@@ -14,16 +14,6 @@ use crate::reference::{Bench, golden_root, on_team};
 const FORMATS: [(&str, KvFormat); 4] =
     [("f32", KvFormat::F32), ("bf16", KvFormat::Bf16), ("w8", KvFormat::W8), ("w4", KvFormat::W4)];
 
-fn kv_of(format: KvFormat) -> attention::KvFormat {
-    match format {
-        KvFormat::F32 => attention::KvFormat::F32,
-        KvFormat::Bf16 => attention::KvFormat::Bf16,
-        KvFormat::F16 => attention::KvFormat::F16,
-        KvFormat::W8 => attention::KvFormat::W8,
-        KvFormat::W4 => attention::KvFormat::W4,
-    }
-}
-
 /// The checkpoints of a family: directories of this name with a letter.
 fn checkpoints(family: &str) -> Vec<PathBuf> {
     let folders = [golden_root(), golden_root().join("encoders")];
@@ -51,7 +41,7 @@ fn check(family: &str) {
         let name = format!("{} in {format}, {} keys", dir.display(), kv.name());
 
         let loader = loader();
-        let interpreter = Interpreter::new(&loader, kv_of(kv)).unwrap();
+        let interpreter = Interpreter::new(&loader, attention::KvFormat::named(kv.name())).unwrap();
         let predicts = model.facts().objective.predicts();
         let causal = model.facts().objective.is_causal();
         let pairs = model.token_types().is_some_and(|types| types > 1);

@@ -79,7 +79,7 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
         let sink = layer.sinks.as_ref().map(|sinks| sinks[head]);
         let kv_head = head / (heads / kv_heads);
         let seen = seen(position, rows.len(), layer.window, text.mask);
-        let attention = attention::Attention { format: text.kv, scale, softcap, sink };
+        let attention = attention::AttentionHead { format: text.kv, scale, softcap, sink };
         attention.row(q, &keys[kv_head], &values[kv_head], seen)
     };
     let outputs = queries.iter().enumerate().map(|(position, q)| {

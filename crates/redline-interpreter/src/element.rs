@@ -6,7 +6,7 @@ use redline_models::activation::ActivationName;
 use redline_models::block::{BuildStage, Described, LinearRole, Map};
 use redline_models::spec::{LinearSpec, NormKind, NormSpec, Orientation, Role, TensorSpec};
 use redline_reference::elementwise::{gelu, gelu_new, layer_norm, relu, rms_norm, silu, tanh};
-use redline_reference::linear::{self, Weights};
+use redline_reference::linear::{self, Inputs, OutputWeights};
 
 use crate::{InterpreterError, Row};
 
@@ -23,7 +23,7 @@ impl BuildStage for Literal {
 /// A linear layer.
 #[derive(Debug)]
 pub(crate) struct Linear {
-    outputs: Vec<Weights>,
+    outputs: Vec<OutputWeights>,
     bias: Option<Vec<f32>>,
     activation: ActivationFunction,
 }
@@ -31,8 +31,9 @@ pub(crate) struct Linear {
 impl Linear {
     /// `activation(x W^T + b)` of one row.
     pub(crate) fn apply(&self, x: &[f32]) -> Row {
+        let x = Inputs::new(x);
         let sums = self.outputs.iter().enumerate().map(|(o, weights)| {
-            let sum = weights.dot(x);
+            let sum = weights.dot(&x);
             self.bias.as_ref().map_or(sum, |bias| sum + bias[o])
         });
         sums.map(|sum| activated(self.activation, sum)).collect()
@@ -97,14 +98,14 @@ impl Builder<'_> {
             let (name, count) = (part.weight(), part.outputs);
             let format = self.loader.format_of(&name);
             let unknown = || InterpreterError::Format { name: name.clone(), format };
-            let format = linear::Format::named(format.name(), format.group()).ok_or_else(unknown)?;
+            let format = linear::WeightFormat::named(format.name(), format.group()).ok_or_else(unknown)?;
             let values = self.loader.values(&name, count * spec.inputs)?;
             let weight = |o: usize, k: usize| match spec.orientation {
                 Orientation::OutIn => values[o * spec.inputs + k],
                 Orientation::InOut => values[k * count + o],
             };
-            let row = |o: usize| (0..spec.inputs).map(|k| weight(o, k)).collect();
-            outputs.extend((0..count).map(|o| Weights::new(format, row(o))));
+            let row = |o: usize| (0..spec.inputs).map(|k| weight(o, k)).collect::<Row>();
+            outputs.extend((0..count).map(|o| OutputWeights::new(format, &row(o))));
             bias.extend(if part.bias {
                 self.loader.values(&part.bias_name(), count)?
             } else {

@@ -1,7 +1,7 @@
 //! Runs a model by its specification, one value after the other: what every machine must compute to the bit. Only tests use it.
 //!
-//! It reads the same description as the loader, and takes its arithmetic from redline-reference. It has no cache, no threads and no kernels:
-//! each text is computed as a whole, from its first token on.
+//! It reads the same description as the loader, and takes its arithmetic from redline-reference. It has no cache, no threads and no
+//! kernels: each text is computed as a whole, from its first token on.
 #![forbid(unsafe_code)]
 
 mod block;
@@ -11,7 +11,7 @@ use redline_kernels::Format;
 use redline_models::block::layer::Layer;
 use redline_models::spec::{DecoderSpec, LinearSpec, Mask, PositionSpec, RotarySpec};
 use redline_models::{Loader, ModelError};
-use redline_reference::attention::KvFormat;
+use redline_reference::attention::KvStorage;
 use redline_reference::elementwise::soft_capped;
 
 use element::{Builder, Linear, Literal, Norm};
@@ -38,7 +38,7 @@ type Row = Vec<f32>;
 /// A model.
 pub struct Interpreter<'a> {
     spec: &'a DecoderSpec,
-    kv: KvFormat,
+    kv: KvStorage,
     tokens: Linear,
     types: Option<Linear>,
     positions: Option<Linear>,
@@ -53,13 +53,13 @@ pub struct Interpreter<'a> {
 #[derive(Clone, Copy)]
 struct Text<'a> {
     mask: Mask,
-    kv: KvFormat,
+    kv: KvStorage,
     rotations: &'a [RotarySpec],
 }
 
 impl<'a> Interpreter<'a> {
     /// Reads the weights of a model; its keys and values will have the format `kv`.
-    pub fn new(loader: &'a Loader<'a>, kv: KvFormat) -> Result<Self, InterpreterError> {
+    pub fn new(loader: &'a Loader<'a>, kv: KvStorage) -> Result<Self, InterpreterError> {
         let spec = loader.spec();
         let mut builder = Builder { loader };
         let layers = spec.layers.iter().map(|layer| layer.map(&mut builder)).collect::<Result<_, _>>()?;
@@ -85,10 +85,21 @@ impl<'a> Interpreter<'a> {
 
     /// The states of all tokens of a text, as the head and classifiers read them. Tokens from `second` on have type 1.
     pub fn states(&self, tokens: &[u32], second: Option<usize>) -> Vec<Row> {
+        self.watched_states(tokens, second, |_, _| ())
+    }
+
+    /// The same; `watch` receives each layer's number, and the residual stream after it.
+    pub fn watched_states(
+        &self,
+        tokens: &[u32],
+        second: Option<usize>,
+        mut watch: impl FnMut(usize, &[Row]),
+    ) -> Vec<Row> {
         let mut rows = self.embedded(tokens, second);
         let text = Text { mask: self.spec.objective.mask, kv: self.kv, rotations: self.spec.rotations() };
-        for layer in &self.layers {
+        for (index, layer) in self.layers.iter().enumerate() {
             rows = block::layer(layer, &rows, text);
+            watch(index, &rows);
         }
         rows.iter().map(|row| self.final_norm.as_ref().map_or(row.clone(), |norm| norm.apply(row))).collect()
     }

@@ -35,6 +35,13 @@ impl RowDigests {
         self.digests[layer * self.rows.len() + row].get().copied()
     }
 
+    /// Computes the digest of a row of the batch after a layer, if there is room for it.
+    pub fn set(&self, layer: usize, row: usize, values: &[f32]) {
+        if let (Ok(layer), Ok(row)) = (self.layers.binary_search(&layer), self.rows.binary_search(&row)) {
+            let _ = self.digests[layer * self.rows.len() + row].set(Sha256Digest::of_values(values));
+        }
+    }
+
     /// Computes the digests after a layer. `x` holds all rows of the batch, or those of `only`, ascending.
     pub(crate) fn observe(&self, team: &Team, layer: usize, x: Rows<'_>, only: Option<&[usize]>) {
         let Ok(index) = self.layers.binary_search(&layer) else { return };

@@ -13,7 +13,7 @@ const GROUP: usize = 32;
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KvFormat {
+pub enum KvStorage {
     /// f32.
     F32,
     /// bf16, and queries too.
@@ -35,7 +35,7 @@ pub enum Stored {
     Groups(Vec<(Vec<i32>, f32)>),
 }
 
-impl KvFormat {
+impl KvStorage {
     /// The format of this name, of which there must be one.
     pub fn named(name: &str) -> Self {
         match name {
@@ -86,9 +86,9 @@ impl KvFormat {
 
 /// What the attention of a head depends on besides queries, keys and values.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention {
+pub struct AttentionHead {
     /// How keys and values are stored.
-    pub format: KvFormat,
+    pub format: KvStorage,
     /// Factor on queries.
     pub scale: f32,
     /// Logits are capped to `cap * tanh(logit / cap)`.
@@ -97,7 +97,7 @@ pub struct Attention {
     pub sink: Option<f32>,
 }
 
-impl Attention {
+impl AttentionHead {
     /// The output for a query that sees the keys `seen`, of which there is at least one.
     pub fn row(&self, q: &[f32], keys: &[Stored], values: &[Stored], seen: Range<usize>) -> Vec<f32> {
         let q: Vec<f32> = q.iter().map(|x| x * self.scale).collect();
@@ -126,7 +126,7 @@ impl Attention {
             (_, sum, out) = merged((top, sum, out), (sink, 1.0, nothing));
         }
         let out: Vec<f32> = out.iter().map(|o| o / sum).collect();
-        if self.format == KvFormat::W4 { rotated(&out) } else { out }
+        if self.format == KvStorage::W4 { rotated(&out) } else { out }
     }
 
     fn logit(&self, q: &[f32], key: &Stored) -> f32 {

@@ -12,7 +12,7 @@ const DIVISORS: [f32; 22] = [
 
 /// How the weights of a layer are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum WeightFormat {
     /// f32.
     F32,
     /// bf16, and inputs too.
@@ -25,7 +25,7 @@ pub enum Format {
     W4(usize),
 }
 
-impl Format {
+impl WeightFormat {
     /// The format of this name and group, if it is one of these.
     pub fn named(name: &str, group: Option<usize>) -> Option<Self> {
         match (name, group) {
@@ -41,38 +41,43 @@ impl Format {
 
 /// The weights of one output.
 #[derive(Clone, Debug)]
-pub struct Weights {
-    format: Format,
-    /// As they were trained.
+pub struct OutputWeights {
+    format: WeightFormat,
+    /// Rounded to the format, if it is one of floats.
     values: Vec<f32>,
     /// As integers, in groups with a scale.
     groups: Vec<(Vec<i32>, f32)>,
 }
 
-impl Weights {
+impl OutputWeights {
     /// Stores weights.
-    pub fn new(format: Format, values: Vec<f32>) -> Self {
+    pub fn new(format: WeightFormat, values: &[f32]) -> Self {
+        let rounded = match format {
+            WeightFormat::F32 => values.to_vec(),
+            WeightFormat::Bf16 => values.iter().map(|w| bf16(*w)).collect(),
+            WeightFormat::F16 => values.iter().map(|w| f16(*w)).collect(),
+            WeightFormat::W8(_) | WeightFormat::W4(_) => Vec::new(),
+        };
         let groups = match format {
-            Format::F32 | Format::Bf16 | Format::F16 => Vec::new(),
-            Format::W8(0) => vec![integers(&values, largest(&values) / 127.0, (-127.0, 127.0))],
-            Format::W8(group) => values
+            WeightFormat::F32 | WeightFormat::Bf16 | WeightFormat::F16 => Vec::new(),
+            WeightFormat::W8(0) => vec![integers(values, largest(values) / 127.0, (-127.0, 127.0))],
+            WeightFormat::W8(group) => values
                 .chunks(group)
                 .map(|group| integers(group, f16(largest(group) / 127.0), (-127.0, 127.0)))
                 .collect(),
-            Format::W4(group) => {
+            WeightFormat::W4(group) => {
                 values.chunks(group).map(|group| integers(group, least_error(group), FOUR_BITS)).collect()
             }
         };
-        Self { format, values, groups }
+        Self { format, values: rounded, groups }
     }
 
-    /// The output for one input, without bias.
-    pub fn dot(&self, x: &[f32]) -> f32 {
+    /// The output for one row of inputs, without bias.
+    pub fn dot(&self, x: &Inputs) -> f32 {
         match self.format {
-            Format::F32 => chain(0.0, &self.values, x, |w| w, |x| x),
-            Format::Bf16 => chain(0.0, &self.values, x, bf16, bf16),
-            Format::F16 => chain(0.0, &self.values, x, f16, |x| x),
-            Format::W8(_) | Format::W4(_) => {
+            WeightFormat::F32 | WeightFormat::F16 => chain(0.0, &self.values, &x.values),
+            WeightFormat::Bf16 => chain(0.0, &self.values, &x.bf16),
+            WeightFormat::W8(_) | WeightFormat::W4(_) => {
                 let group = self.groups.first().map_or(1, |(q, _)| q.len());
                 let of = |k: usize| &self.groups[k / group];
                 integer_sum(0.0, x, group, |k| of(k).0[k % group], |k| of(k).1)
@@ -82,37 +87,52 @@ impl Weights {
 
     /// The weights as a layer sees them.
     pub fn widened(&self) -> Vec<f32> {
-        let round = |round: fn(f32) -> f32| self.values.iter().map(|w| round(*w)).collect();
         match self.format {
-            Format::F32 => self.values.clone(),
-            Format::Bf16 => round(bf16),
-            Format::F16 => round(f16),
-            Format::W8(_) | Format::W4(_) => {
+            WeightFormat::F32 | WeightFormat::Bf16 | WeightFormat::F16 => self.values.clone(),
+            WeightFormat::W8(_) | WeightFormat::W4(_) => {
                 self.groups.iter().flat_map(|(q, scale)| q.iter().map(move |q| *q as f32 * scale)).collect()
             }
         }
     }
 }
 
-/// Continues `acc` with the products of weights and inputs, k ascending, both rounded before.
-pub fn chain(acc: f32, w: &[f32], x: &[f32], weight: fn(f32) -> f32, input: fn(f32) -> f32) -> f32 {
-    w.iter().zip(x).fold(acc, |acc, (w, x)| weight(*w).mul_add(input(*x), acc))
+/// A row of inputs.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    values: Vec<f32>,
+    /// Rounded.
+    bf16: Vec<f32>,
+    /// As integers, in groups with a scale.
+    groups: Vec<(Vec<i32>, f32)>,
 }
 
-/// Continues `acc` with the products of integer weights, of which `group` share a scale, and of inputs, which become integers.
+impl Inputs {
+    /// A row, as it is and as the formats round it.
+    pub fn new(values: &[f32]) -> Self {
+        let bf16 = values.iter().map(|x| bf16(*x)).collect();
+        let groups = values.chunks(INPUT_GROUP).map(quantised).collect();
+        Self { values: values.to_vec(), bf16, groups }
+    }
+}
+
+/// Continues `acc` with the products of weights and inputs, k ascending.
+pub fn chain(acc: f32, w: &[f32], x: &[f32]) -> f32 {
+    w.iter().zip(x).fold(acc, |acc, (w, x)| w.mul_add(*x, acc))
+}
+
+/// Continues `acc` with the products of integer weights, of which `group` share a scale, and of inputs.
 pub fn integer_sum(
     mut acc: f32,
-    x: &[f32],
+    x: &Inputs,
     group: usize,
     weight: impl Fn(usize) -> i32,
     scale: impl Fn(usize) -> f32,
 ) -> f32 {
-    for inputs in (0..x.len()).step_by(INPUT_GROUP) {
-        let end = (inputs + INPUT_GROUP).min(x.len());
-        let (q, s) = quantised(&x[inputs..end]);
+    for (inputs, (q, s)) in (0..).step_by(INPUT_GROUP).zip(&x.groups) {
         if s.is_nan() {
-            return s;
+            return *s;
         }
+        let end = inputs + q.len();
         // Groups of weights are as long as those of inputs, or shorter, or all.
         for first in (inputs..end).step_by(group.min(INPUT_GROUP)) {
             let products = (first..(first + group).min(end)).map(|k| weight(k) * q[k - inputs]);

@@ -10,7 +10,7 @@ fn exponent(x: f32) -> i32 {
 
 /// The multiple of `2^unit` next to x, the even one of two.
 fn nearest_multiple(x: f32, unit: i32) -> f32 {
-    let unit = 2f64.powi(unit);
+    let unit = f64::from_bits(((1023 + unit) as u64) << 52);
     ((f64::from(x) / unit).round_ties_even() * unit) as f32
 }
 

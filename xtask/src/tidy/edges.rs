@@ -88,6 +88,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const TEST_EDGES: &[(&str, &[&str])] = &[
     ("redline-kernels", &["redline-reference"]),
     ("redline-models", &["redline-interpreter", "redline-reference"]),
+    ("redline-engine", &["redline-interpreter", "redline-reference"]),
     ("redline-server", &["redline-client"]),
     ("redline-batch", &["redline-demo"]),
 ];

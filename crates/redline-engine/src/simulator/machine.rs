@@ -28,6 +28,14 @@ const CELLS: usize = PAGE_TOKENS + MOST_SLOTS;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(Vec<[u64; CELLS]>);
 
+impl Ledger {
+    /// What a page holds of a token.
+    #[cfg(test)]
+    pub(crate) fn cell(&mut self, (page, token): (u32, usize)) -> &mut u64 {
+        &mut self.0[page as usize][token]
+    }
+}
+
 impl PageStore for Ledger {
     fn count(&self) -> usize {
         self.0.len()

@@ -25,6 +25,8 @@ mod answer;
 mod filling;
 mod generation;
 mod guides;
+#[cfg(test)]
+mod interpreted;
 mod machine;
 mod mix;
 mod oracle;

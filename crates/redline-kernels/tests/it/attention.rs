@@ -7,7 +7,7 @@ use redline_kernels::op::kv::{
     AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, PageShape, Segment,
 };
 use redline_kernels::{Exec, Rows, RowsMut, Simd, Team};
-use redline_reference::attention::{self as reference, Attention, Stored};
+use redline_reference::attention::{self as reference, AttentionHead, Stored};
 
 use crate::values::{Random, everywhere, same};
 
@@ -44,8 +44,8 @@ impl Case {
         Data { q, k, v, stored }
     }
 
-    fn format(&self) -> reference::KvFormat {
-        reference::KvFormat::named(self.format.name())
+    fn format(&self) -> reference::KvStorage {
+        reference::KvStorage::named(self.format.name())
     }
 
     fn shape(&self) -> AttentionShape<'static> {
@@ -74,7 +74,7 @@ impl Case {
         let (d, kv_head) = (self.head_dim, head / (self.heads / self.kv_heads));
         let q = &data.q[(position * self.heads + head) * d..][..d];
         let sink = self.sinks.map(|sinks| sinks[head]);
-        let attention = Attention { format: self.format(), scale: 0.3, softcap: self.softcap, sink };
+        let attention = AttentionHead { format: self.format(), scale: 0.3, softcap: self.softcap, sink };
         attention.row(q, &data.stored[0][kv_head], &data.stored[1][kv_head], seen)
     }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use redline_kernels::matrix::Plane;
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
-use redline_reference::linear::{self as reference, chain, integer_sum};
+use redline_reference::linear::{self as reference, Inputs, chain, integer_sum};
 use redline_reference::number::{bf16, f16, widen_f16};
 
 use crate::values::{Random, everywhere, same};
@@ -16,6 +16,10 @@ pub(crate) fn formats() -> Vec<Format> {
     let groups = |format: Format| format.groups().iter().filter_map(move |&g| format.with_group(g));
     let all = Format::ALL.iter().chain([&Format::F16]);
     all.flat_map(|&f| if f.is_integer() { groups(f).collect() } else { vec![f] }).collect()
+}
+
+fn rounded(x: &[f32], round: fn(f32) -> f32) -> Vec<f32> {
+    x.iter().map(|x| round(*x)).collect()
 }
 
 pub(crate) struct Case {
@@ -59,16 +63,17 @@ impl Case {
     pub(crate) fn sum(&self, acc: f32, packed: &Packed, x: &[f32], o: usize) -> f32 {
         let w = &self.weights[o * self.k..][..self.k];
         match self.format {
-            Format::Bf16 => chain(acc, w, x, bf16, bf16),
-            Format::F16 => chain(acc, w, x, f16, |x| x),
-            format if !format.is_integer() => chain(acc, w, x, |w| w, |x| x),
+            Format::Bf16 => chain(acc, &rounded(w, bf16), &rounded(x, bf16)),
+            Format::F16 => chain(acc, &rounded(w, f16), x),
+            format if !format.is_integer() => chain(acc, w, x),
             format => {
                 let group = format.group().filter(|&g| g > 0).unwrap_or(self.k);
                 let kept = |i: usize| if self.outliers.contains(&(i as u32)) { 0.0 } else { x[i] };
-                let inputs: Vec<f32> = (0..self.k).map(kept).collect();
+                let inputs = Inputs::new(&(0..self.k).map(kept).collect::<Vec<f32>>());
                 let acc = integer_sum(acc, &inputs, group, |k| packed.q(o, k), |k| packed.scale(o, k));
-                let apart = |x: &[f32]| self.outliers.iter().map(|&c| x[c as usize]).collect::<Vec<_>>();
-                chain(acc, &apart(w), &apart(x), bf16, bf16)
+                let apart =
+                    |x: &[f32]| self.outliers.iter().map(|&c| bf16(x[c as usize])).collect::<Vec<_>>();
+                chain(acc, &apart(w), &apart(x))
             }
         }
     }
@@ -395,11 +400,11 @@ fn columns_kept_apart_do_not_scale_the_others() {
 fn weights_are_rounded_as_the_reference_does() {
     for format in formats() {
         let case = Case::new(format, 1, 300, 50, 29);
-        let reference = reference::Format::named(format.name(), format.group()).unwrap();
+        let reference = reference::WeightFormat::named(format.name(), format.group()).unwrap();
         for (values, o) in case.weights.chunks(300).zip(0..) {
             let mut row = vec![0f32; 300];
             case.matrix().row(o, &mut row);
-            let want = reference::Weights::new(reference, values.to_vec()).widened();
+            let want = reference::OutputWeights::new(reference, values).widened();
             assert!(same(&row, &want), "{format} row {o}");
         }
     }

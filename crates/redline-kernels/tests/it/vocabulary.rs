@@ -5,11 +5,10 @@ use redline_kernels::op::argmax::argmax;
 use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::op::summary::{LogitSummary, summaries};
 use redline_reference::number::{exp, lanes};
+use redline_reference::vocabulary::{self as reference, CHUNK};
 
 use crate::values::{Random, everywhere};
 
-/// Number of ids in a chunk, as documented.
-const CHUNK: usize = 4096;
 /// Chunk sizes that the operations do not use.
 const OTHER_CHUNKS: [usize; 6] = [16, 2048, 4080, 4112, 8192, usize::MAX];
 /// Around multiples of a chunk and of sixteen lanes.
@@ -17,13 +16,6 @@ const WIDTHS: [usize; 14] = [1, 2, 15, 16, 17, 257, 4095, 4096, 4097, 8191, 8192
 
 fn largest(row: &[f32]) -> f32 {
     row.iter().copied().fold(f32::NEG_INFINITY, f32::max)
-}
-
-/// Log-sum-exp in the documented order, with the given chunk size.
-fn ordered_log_sum_exp(row: &[f32], chunk: usize) -> f64 {
-    let max = largest(row);
-    let sums = row.chunks(chunk).map(|ids| lanes(ids.iter().map(|x| exp(x - max)), |sum, e| sum + e));
-    f64::from(max) + libm::log(f64::from(sums.fold(0f32, |total, sum| total + sum)))
 }
 
 /// The two sums of a summary in the documented order, with the given chunk size.
@@ -80,7 +72,7 @@ fn log_sum_exp_follows_its_order_everywhere() {
     for width in WIDTHS {
         let x = three_rows(width);
         let ordered = |chunk: usize| -> Vec<u64> {
-            x.chunks(width).map(|row| ordered_log_sum_exp(row, chunk).to_bits()).collect()
+            x.chunks(width).map(|row| reference::log_sum_exp(row, chunk).to_bits()).collect()
         };
         let want = ordered(CHUNK);
         everywhere(|exec, name| {

@@ -41,7 +41,7 @@ fn check(family: &str) {
         let name = format!("{} in {format}, {} keys", dir.display(), kv.name());
 
         let loader = loader();
-        let interpreter = Interpreter::new(&loader, attention::KvFormat::named(kv.name())).unwrap();
+        let interpreter = Interpreter::new(&loader, attention::KvStorage::named(kv.name())).unwrap();
         let predicts = model.facts().objective.predicts();
         let causal = model.facts().objective.is_causal();
         let pairs = model.token_types().is_some_and(|types| types > 1);

@@ -87,10 +87,11 @@ pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
 
 /// `cargo xtask simulate`: runs schedules of the engine's simulator, which stops at the first failure and reports its seed.
 pub(crate) fn simulate(arguments: &[String]) -> Result<(), Failure> {
-    let first = arguments.first().map_or("100000", String::as_str);
+    let number = |at: usize, default: &str| arguments.get(at).cloned().unwrap_or_else(|| default.to_owned());
     let call =
-        cargo().args(["run", "--release", "-p", "redline-engine", "--example", "simulate", "--", first]);
-    Ok(call.args(arguments.iter().skip(1)).run()?)
+        cargo().env("REDLINE_SCHEDULES", number(0, "100000")).env("REDLINE_FIRST_SEED", number(1, "0"));
+    let call = call.args(["test", "--release", "-p", "redline-engine", "--lib"]);
+    Ok(call.args(["--", "--exact", "--nocapture", "simulator::tests::many_schedules"]).run()?)
 }
 
 /// `cargo xtask ci`: runs every step with its time, and stops at the first failure.

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 pub(crate) struct Call {
     program: String,
     arguments: Vec<String>,
-    environment: Vec<(&'static str, &'static str)>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Call {
@@ -38,8 +38,8 @@ impl Call {
     }
 
     /// Sets an environment variable.
-    pub(crate) fn env(mut self, name: &'static str, value: &'static str) -> Self {
-        self.environment.push((name, value));
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
         self
     }
 
@@ -47,7 +47,7 @@ impl Call {
     pub(crate) fn run(&self) -> Result<()> {
         let status = Command::new(&self.program)
             .args(&self.arguments)
-            .envs(self.environment.iter().copied())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(crate::root())
             .status()
             .with_context(|| format!("cannot start `{}`", self.program))?;

@@ -22,7 +22,8 @@ mod profile;
 mod receipt;
 mod request;
 mod scheduler;
-pub mod simulator;
+#[cfg(test)]
+mod simulator;
 mod stages;
 mod task;
 mod vocabulary;
@@ -47,6 +48,7 @@ pub use gauges::{
     PulseState, RequestEnd, RequestGauges,
 };
 pub use identity::ModelIdentity;
+pub use mode::autoregressive::guide::{Allowed, Constraint, Drafter, Guides};
 pub use options::{
     ActivationLog, AdapterOptions, ClockFn, Embedded, Options, PrefixCacheSize, PrefixDir, PrefixDirEvent,
     PrefixDirLog, Source, TraceLog,

@@ -12,6 +12,7 @@ use crate::answer::transcript::Transcript;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::prompt::Limits;
+use crate::mode::autoregressive::guide::Guides;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::mode::sampler;
 use crate::receipt::ReceiptRequest;
@@ -64,11 +65,25 @@ impl Engine {
     /// Starts to continue a prompt. Other requests may be submitted before this one is finished.
     pub fn submit_generate(
         &self,
+        request: GenerateRequest,
+        cancel: &Cancel,
+    ) -> Result<GenerateTicket, EngineError> {
+        self.submit_guided(request, Guides::default(), cancel)
+    }
+
+    /// The same with drafts of the tokens, and constraints on them. A receipt cannot tell of constraints, so there is none with them.
+    pub fn submit_guided(
+        &self,
         mut request: GenerateRequest,
+        guides: Guides<'_>,
         cancel: &Cancel,
     ) -> Result<GenerateTicket, EngineError> {
         self.check_predicts_next()?;
         request.check()?;
+        if request.receipt.is_some() && guides.constraint.is_some() {
+            let fact = "a receipt was asked for with constraints on the tokens, which it cannot tell of";
+            return Err(EngineError::field("receipt", fact.to_owned(), "ask for one of them"));
+        }
         if !request.stop.is_empty() && self.tokenizer.is_none() {
             return Err(EngineError::NoTokenizer(self.info.name.clone()));
         }
@@ -117,7 +132,7 @@ impl Engine {
         let (completion, recorder) = completing_generation(draft);
         Ticket::begin(cancel, |mut reply, cancels| {
             reply.complete_with(completion);
-            let task = GenerateTask::new(job, self.simd, transcript, reply);
+            let task = GenerateTask::new(job, self.simd, transcript, reply).guided(guides);
             self.run(task, cancels, request.timeout_s, request.queueing, &request.adapters, recorder)
         })
     }

@@ -152,6 +152,8 @@ pub(crate) struct Gauges {
     items: Gauge,
     preemptions: Gauge,
     evictions: Gauge,
+    drafted: Gauge,
+    accepted: Gauge,
     passes: [PassSums; PassKind::ALL.len()],
     ends: [Gauge; RequestEnd::ALL.len()],
     pub(crate) times: Times,
@@ -187,6 +189,8 @@ impl Default for Gauges {
             items: Gauge::default(),
             preemptions: Gauge::default(),
             evictions: Gauge::default(),
+            drafted: Gauge::default(),
+            accepted: Gauge::default(),
             passes: Default::default(),
             ends: Default::default(),
             times: Times {
@@ -253,6 +257,8 @@ pub(crate) struct Holdings {
     pub(crate) kept_tokens: usize,
     pub(crate) preemptions: u64,
     pub(crate) evictions: u64,
+    /// Drafts that were run, and those that were right.
+    pub(crate) drafts: (u64, u64),
 }
 
 /// Tokens and items of a request so far.
@@ -293,6 +299,8 @@ impl Gauges {
         self.kept_tokens.set(holdings.kept_tokens);
         self.preemptions.set(holdings.preemptions as usize);
         self.evictions.set(holdings.evictions as usize);
+        self.drafted.set(holdings.drafts.0 as usize);
+        self.accepted.set(holdings.drafts.1 as usize);
         self.pass_ns.set(0);
         self.beats.add(1);
     }
@@ -364,6 +372,8 @@ impl Gauges {
             items: self.items.get(),
             preemptions: self.preemptions.get(),
             evictions: self.evictions.get(),
+            drafted: self.drafted.get(),
+            accepted: self.accepted.get(),
             passes,
             ends: RequestEnd::ALL.map(|end| (end, self.ends[end as usize].get())),
             plans: PlanCounters::default(),
@@ -411,6 +421,10 @@ pub struct EngineGauges {
     pub preemptions: u64,
     /// Sequences that the prefix cache evicted, in total.
     pub evictions: u64,
+    /// Drafts of tokens that were run, in total.
+    pub drafted: u64,
+    /// Those of them that were right.
+    pub accepted: u64,
     /// Passes by kind.
     pub passes: [PassTotals; PassKind::ALL.len()],
     /// Requests that left the engine, by how they ended.

@@ -206,6 +206,7 @@ impl<P: PageStore> Cache<P> {
     }
 
     /// Evicts all kept sequences.
+    #[cfg(test)]
     pub(crate) fn forget(&mut self) {
         while self.give_way() {}
     }

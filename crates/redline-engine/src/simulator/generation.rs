@@ -16,6 +16,7 @@ use super::rule::Rule;
 use crate::answer::outcome::GenerateOutcome;
 use crate::answer::ticket::{GenerateTicket, Ticket};
 use crate::answer::transcript::Transcript;
+use crate::mode::autoregressive::guide::{Constraint, Drafter, Guides};
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::request::{Penalties, PromptLogprobs, Sampling};
 use crate::task::Task;
@@ -90,15 +91,20 @@ impl Generation {
         if mix.guided && guided.once_in(3) {
             let rule = Rule(guided.next());
             expected.rule = Some(rule);
-            task = task.with_constraints(|_| Box::new(Ruler::new(rule, expected.end_ids.clone())));
         }
         let drafted = mix.guided && !guided.once_in(4);
-        if drafted {
-            task = task.with_drafters(|index| {
-                let random = Random(guided.0 ^ index as u64);
-                Box::new(Adversary::new(random, expected.clone(), expected.seed(index)))
-            });
-        }
+        let drafter = |index| -> Box<dyn Drafter> {
+            let random = Random(guided.0 ^ index as u64);
+            Box::new(Adversary::new(random, expected.clone(), expected.seed(index)))
+        };
+        let constraint = |_| -> Box<dyn Constraint> {
+            let rule = expected.rule.unwrap_or(Rule(0));
+            Box::new(Ruler::new(rule, expected.end_ids.clone()))
+        };
+        task = task.guided(Guides {
+            drafter: drafted.then_some(&drafter),
+            constraint: expected.rule.is_some().then_some(&constraint),
+        });
         (Self { expected, n, best_of, kv_cache, drafted, salt, of_prompt, ticket }, Box::new(task))
     }
 

@@ -30,7 +30,6 @@ pub(crate) struct Ledger(Vec<[u64; CELLS]>);
 
 impl Ledger {
     /// What a page holds of a token.
-    #[cfg(test)]
     pub(crate) fn cell(&mut self, (page, token): (u32, usize)) -> &mut u64 {
         &mut self.0[page as usize][token]
     }

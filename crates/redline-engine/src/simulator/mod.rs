@@ -25,7 +25,6 @@ mod answer;
 mod filling;
 mod generation;
 mod guides;
-#[cfg(test)]
 mod interpreted;
 mod machine;
 mod mix;
@@ -34,6 +33,7 @@ mod pages;
 mod request;
 mod rule;
 mod scoring;
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,7 +84,7 @@ fn passes(work: Work, pages: usize) -> u64 {
 
 /// Results of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     /// Number of answered requests.
     pub answered: u64,
     /// Number of cancelled requests.
@@ -124,7 +124,7 @@ pub struct Report {
 impl Report {
     /// Combines two reports.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self {
             answered: self.answered + other.answered,
             cancelled: self.cancelled + other.cancelled,
@@ -173,7 +173,7 @@ impl Random {
 }
 
 /// Runs the schedule of a seed. The error says what went wrong; the seed alone reproduces it.
-pub fn simulate(seed: u64) -> Result<Report, String> {
+pub(crate) fn simulate(seed: u64) -> Result<Report, String> {
     let run = catch_unwind(AssertUnwindSafe(|| {
         let (report, survivors) = Schedule::new(seed, None)?.run()?;
         // Where pages outlive the process, it runs once more.

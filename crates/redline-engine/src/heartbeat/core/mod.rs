@@ -295,6 +295,7 @@ impl<M: Machine> Core<M> {
             kept_tokens: self.cache.kept_tokens(),
             preemptions: self.scheduler.preemptions(),
             evictions: self.cache.evictions(),
+            drafts: self.scheduler.drafts(),
         });
     }
 
@@ -359,21 +360,6 @@ impl<M: Machine> Core<M> {
             pages: kv.pages_in_use(),
             label_heads: self.labels.len(),
         }
-    }
-
-    /// Number of preemptions so far.
-    pub(crate) fn preemptions(&self) -> u64 {
-        self.scheduler.preemptions()
-    }
-
-    /// Number of drafts that were run so far, and of those that were right.
-    pub(crate) fn drafts(&self) -> (u64, u64) {
-        self.scheduler.drafts()
-    }
-
-    /// Returns the cache when the engine ends.
-    pub(crate) fn into_cache(self) -> Cache<M::Pages> {
-        self.cache
     }
 
     /// Ends the requests that were cancelled, are past their deadline, or have waited too long for their first pass.

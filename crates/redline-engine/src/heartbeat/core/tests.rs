@@ -18,12 +18,27 @@ use crate::answer::transcript::Transcript;
 use crate::heartbeat::runner::Inbox;
 use crate::memory::cache::WindowId;
 use crate::memory::pages::{PageEvent, PageIndex, Unsaved};
-use crate::mode::autoregressive::guide::{Allowed, Constraint, Drafter};
+use crate::mode::autoregressive::guide::{Allowed, Constraint, Drafter, Guides};
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::mode::perplexity::{Evaluated, Wanted};
 use crate::request::{Penalties, Sampling};
 use crate::scheduler::{CostModel, PassLimits};
 use crate::simulator::{Digests, Ledger};
+
+/// What the simulator looks at.
+impl<M: Machine> Core<M> {
+    pub(crate) fn preemptions(&self) -> u64 {
+        self.scheduler.preemptions()
+    }
+
+    pub(crate) fn drafts(&self) -> (u64, u64) {
+        self.scheduler.drafts()
+    }
+
+    pub(crate) fn into_cache(self) -> Cache<M::Pages> {
+        self.cache
+    }
+}
 
 /// A core without a model, its clock, and the inbox that gives requests their places.
 struct Bench {
@@ -155,7 +170,8 @@ fn right_drafts_save_passes_and_a_receipt_is_made_without_any() {
     {
         let mut bench = Bench::new();
         let drafter = |_| Box::new(Known { all: all.clone(), tokens: 0 }) as Box<dyn Drafter>;
-        let (mut ticket, _, mut arrival) = bench.arrival(prompt.clone(), |task| task.with_drafters(drafter));
+        let guides = Guides { drafter: Some(&drafter), ..Guides::default() };
+        let (mut ticket, _, mut arrival) = bench.arrival(prompt.clone(), |task| task.guided(guides));
         arrival.recorder = recorder.map(Arc::new);
         bench.core.arrive(arrival);
         for _ in 1..passes {
@@ -186,7 +202,8 @@ impl Constraint for Fewer {
 fn a_request_whose_constraint_allows_no_token_fails_and_says_where() {
     let mut bench = Bench::new();
     let constraint = |_| Box::new(Fewer([1 << 7 | 1 << 4 | 1 << 1])) as Box<dyn Constraint>;
-    let (mut ticket, _, arrival) = bench.arrival(vec![1, 2, 3], |task| task.with_constraints(constraint));
+    let guides = Guides { constraint: Some(&constraint), ..Guides::default() };
+    let (mut ticket, _, arrival) = bench.arrival(vec![1, 2, 3], |task| task.guided(guides));
     bench.core.arrive(arrival);
     for _ in 0..3 {
         assert!(answer(&mut ticket).is_none());

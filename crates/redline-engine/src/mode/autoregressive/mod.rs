@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use redline_kernels::Simd;
 
 use self::branch::{Branch, Logprobs, Taken, logprobs};
-use self::guide::{Constraint, Drafter};
+use self::guide::Guides;
 use crate::answer::outcome::{
     Continuation, FinishReason, GenerateOutcome, GeneratedPiece, PositionLogprobs, PrefixCacheCounts,
     ReportedPrompt, TokenCounts,
@@ -133,20 +133,16 @@ impl GenerateTask {
         }
     }
 
-    /// Drafts the tokens of each continuation, unless keys and values are not kept from pass to pass.
-    pub(crate) fn with_drafters(mut self, drafter: impl Fn(usize) -> Box<dyn Drafter>) -> Self {
-        if self.job.kv_cache {
-            for (index, branch) in self.branches.iter_mut().enumerate() {
+    /// Drafts and restricts the tokens of each continuation.
+    pub(crate) fn guided(mut self, guides: Guides<'_>) -> Self {
+        for (index, branch) in self.branches.iter_mut().enumerate() {
+            // Without keys and values from pass to pass, every draft would cost a pass.
+            if let Some(drafter) = guides.drafter.filter(|_| self.job.kv_cache) {
                 branch.set_drafter(drafter(index), &self.job.prompt);
             }
-        }
-        self
-    }
-
-    /// Restricts the tokens of each continuation.
-    pub(crate) fn with_constraints(mut self, constraint: impl Fn(usize) -> Box<dyn Constraint>) -> Self {
-        for (index, branch) in self.branches.iter_mut().enumerate() {
-            branch.set_constraint(constraint(index));
+            if let Some(constraint) = guides.constraint {
+                branch.set_constraint(constraint(index));
+            }
         }
         self
     }

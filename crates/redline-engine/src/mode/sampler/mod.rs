@@ -12,7 +12,8 @@ pub(crate) use redline_kernels::op::argmax::argmax as greedy;
 use redline_kernels::op::exp::exp_in_place;
 use redline_models::random::{STEP, mix};
 
-pub(crate) use self::processor::{Allowed, LogitsProcessor, check_penalties};
+pub use self::processor::Allowed;
+pub(crate) use self::processor::{LogitsProcessor, check_penalties};
 use self::ranking::Ranking;
 use crate::error::EngineError;
 use crate::mode::random::uniform;

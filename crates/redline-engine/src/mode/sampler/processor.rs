@@ -14,7 +14,7 @@ use crate::request::Penalties;
 
 /// The tokens that may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Allowed<'a> {
+pub enum Allowed<'a> {
     /// All.
     All,
     /// Those whose bits are set: bit `id % 32` of word `id / 32`. Those beyond the last word may not be chosen.

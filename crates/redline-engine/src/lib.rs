@@ -1,8 +1,7 @@
-//! The engine: score, generate, embed and perplexity on a loaded model; classify and rerank on top of score.
+//! The engine: score, generate, diffuse, embed and perplexity on a loaded model; classify and rerank on top of score.
 //!
 //! API boundary: requests and results are plain types, none of them `Serialize`. The engine runs on its own thread. It knows no
-//! HTTP, reads no environment variable, reads only the clock it is given, and accesses files only through the weights and
-//! tokenizer crates.
+//! HTTP, reads no environment variable, reads only the clock it is given, and accesses files only through crates below it.
 #![forbid(unsafe_code)]
 
 mod adapters;
@@ -80,4 +79,4 @@ pub use stages::{Stage, StageLog, StageTime};
 pub use vocabulary::{chat_template, tokenizer_files, vocabulary};
 
 /// Maximum number of rows whose logits are computed together.
-pub const MAX_BATCH: usize = plan::OUTPUT_ROWS;
+pub const MAX_LOGITS_ROWS: usize = plan::OUTPUT_ROWS;

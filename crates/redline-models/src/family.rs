@@ -10,7 +10,7 @@ use crate::ModelError;
 use crate::labels;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, HEAD, LayerSpec, LinearSpec,
     LogitSpec, Mask, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
     RotarySpec,
 };
@@ -313,7 +313,7 @@ pub(crate) fn classifier(config: &ConfigFile, decoder: DecoderSpec) -> Result<De
         [id] => Some(id),
         _ => return Err(config.refuse("pad_token_id", "one id").into()),
     };
-    let score = HeadLayerSpec {
+    let score = DenseLayerSpec {
         linear: LinearSpec::plain("score".into(), decoder.hidden, labels.len()),
         activation: ActivationFunction::None,
         norm: None,

@@ -24,7 +24,7 @@ pub struct Footprint {
     /// Number of values of an output row: logits, or a state.
     output: usize,
     /// Whether all layers keep their keys and values in one place.
-    shares_keys: bool,
+    reuses_kv_buffer: bool,
     /// Bytes of all weights.
     weights: u64,
     /// The head, or the embedding if the head is tied to it.
@@ -101,9 +101,9 @@ impl Footprint {
         // A row of states instead of one of logits.
         let (hidden, encodes) = (spec.hidden, !spec.objective.predicts());
         let output = if encodes { hidden } else { spec.vocab };
-        let (shares_keys, head) = (spec.shares_keys(), head.unwrap_or(tokens));
+        let (reuses_kv_buffer, head) = (spec.reuses_kv_buffer(), head.unwrap_or(tokens));
         let page = spec.pages(KvFormat::F32).0;
-        Self { hidden, output, shares_keys, weights, head, layers, page, adapters }
+        Self { hidden, output, reuses_kv_buffer, weights, head, layers, page, adapters }
     }
 
     /// The footprint with memory for adapters up to these limits in every pass.
@@ -121,7 +121,7 @@ impl Footprint {
         let bytes = |layer: &LayerFootprint| -> u64 {
             layer.linears.iter().flat_map(|(_, shapes)| shapes).map(|shape| shape.bytes()).sum()
         };
-        self.shares_keys
+        self.reuses_kv_buffer
             && self.layers.first().is_some_and(|it| it.experts.is_none() && bytes(it) <= MOST_LAYER_BYTES)
     }
 
@@ -141,7 +141,7 @@ impl Footprint {
         let size = self.size(rows, outputs);
         let of_spans = self.page.keys.iter().map(|keys| attention::scratch_words(keys.head_dim)).max();
         // The results of micro-batches, of which encoders may want every row.
-        let results = if self.shares_keys { rows * padded(self.hidden) } else { 0 };
+        let results = if self.reuses_kv_buffer { rows * padded(self.hidden) } else { 0 };
         let values = size.values + results;
         ArenaSize { values, words: size.words.max(of_spans.unwrap_or(0)), ..size }
     }

@@ -28,7 +28,7 @@ use crate::step::{Act, ArenaSize, Step};
 
 /// Some rows of the head.
 #[derive(Debug)]
-pub struct LabelHead {
+pub struct LabelRows {
     /// `[labels, hidden]`
     rows: Matrix,
     /// Their updates by adapters.
@@ -67,7 +67,7 @@ pub struct Model {
     pub(crate) classifier: Option<Arc<Classifier>>,
     pub(crate) rotations: Vec<Rotation>,
     /// For each layer, the index of its part of a page among those of its kind.
-    pub(crate) parts: Vec<usize>,
+    pub(crate) cache_slots: Vec<usize>,
     pub(crate) footprint: Footprint,
 }
 
@@ -243,8 +243,8 @@ impl Model {
     }
 
     /// The rows `ids` of the head, for sequences with these adapters.
-    pub fn label_head(&self, ids: &[u32], adapters: &Adapters) -> Result<LabelHead, OutOfMemory> {
-        Ok(LabelHead { rows: self.head().gather(ids)?, updates: HeadUpdates::new(adapters, ids)? })
+    pub fn label_head(&self, ids: &[u32], adapters: &Adapters) -> Result<LabelRows, OutOfMemory> {
+        Ok(LabelRows { rows: self.head().gather(ids)?, updates: HeadUpdates::new(adapters, ids)? })
     }
 
     /// The formats of all matrices at a site, in the order of the forward pass.
@@ -368,14 +368,14 @@ impl Model {
         &self,
         x: Act,
         rows: &[usize],
-        labels: Option<&LabelHead>,
+        labels: Option<&LabelRows>,
         variant: Option<Variant>,
         s: &mut Step<'_>,
     ) -> Act {
         let x = s.gather(x, rows);
         let h = self.normed(x, s);
         let logits = match labels {
-            Some(LabelHead { rows, updates }) => s.head(
+            Some(LabelRows { rows, updates }) => s.head(
                 h,
                 rows,
                 variant,

@@ -102,8 +102,7 @@ impl<'a> MicroBatch<'a> {
 
 impl Model {
     /// Runs a batch, passes the last residual stream of the rows `wanted` (ascending) to `read` together with the pass, and
-    /// records the tokens as stored. If the pass is watched, all rows run to the end, and the residual stream holds all of
-    /// them. Room must be reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
+    /// records the tokens as stored. Room must be reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
     pub fn run<T>(
         &mut self,
         exec: Exec<'_>,
@@ -146,7 +145,7 @@ impl Model {
 
         let whole = of(batch.parts(), 0);
         let input = whole.input(batch, places, pages.of_batch(&whole.segments), plan, watchers);
-        let mut step = Step::new(exec, arena.whole(), (&model.rotations, &model.parts), input);
+        let mut step = Step::new(exec, arena.whole(), (&model.rotations, &model.cache_slots), input);
         let x = if was_cut {
             step.results_of_micro_batches(model.facts.hidden)
         } else {
@@ -223,7 +222,7 @@ impl Model {
                 let watchers = Watchers { digests: own.as_ref(), ..Watchers::default() };
                 let input = it.input(batch, places, pages, None, watchers);
                 let exec = Exec { simd, team: &team };
-                let mut step = Step::new(exec, arena.reborrow(), (&self.rotations, &self.parts), input);
+                let mut step = Step::new(exec, arena.reborrow(), (&self.rotations, &self.cache_slots), input);
                 let x = self.decoder.forward(&mut step);
                 let x = step.read(x);
                 for (row, to) in results.chunks_exact_mut(stride).enumerate() {

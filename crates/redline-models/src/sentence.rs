@@ -9,7 +9,7 @@ use redline_settings::Pooling;
 use redline_weights::{Checkpoint, ConfigFile, Gguf};
 
 use crate::ModelError;
-use crate::block::pooled::{HeadLayer, PooledLayers};
+use crate::block::pooled::{DenseLayer, PooledLayers};
 use crate::family;
 use crate::step::padded;
 
@@ -55,8 +55,11 @@ fn flat_name(module: &str, name: &str) -> String {
 fn folder(module: &ConfigFile) -> Result<&str, ModelError> {
     let path = module.opt_str("path")?.unwrap_or_default();
     let mut parts = Path::new(path).components();
-    let is_plain = matches!((parts.next(), parts.next()), (None | Some(Component::Normal(_)), None));
-    if is_plain { Ok(path) } else { Err(module.refuse("path", "the name of a folder").into()) }
+    match (parts.next(), parts.next()) {
+        (None, _) => Ok(""),
+        (Some(Component::Normal(name)), None) => Ok(name.to_str().unwrap_or(path)),
+        _ => Err(module.refuse("path", "the name of a folder").into()),
+    }
 }
 
 /// The files that modules have in folders of a model directory, with their names in a converted one.
@@ -232,7 +235,7 @@ fn read_dense(
     exec: Exec<'_>,
     [config, weights]: [&Path; 2],
     width: &mut usize,
-) -> Result<HeadLayer, ModelError> {
+) -> Result<DenseLayer, ModelError> {
     let config = ConfigFile::open(config)?;
     if config.usize("in_features")? != *width {
         return Err(config.refuse("in_features", format!("`{width}`, as many as there are")).into());
@@ -272,7 +275,7 @@ fn read_dense(
         None
     };
     *width = outputs;
-    Ok(HeadLayer { weights, bias, activation, norm: None })
+    Ok(DenseLayer { weights, bias, activation, norm: None })
 }
 
 /// Maximum number of tokens, and whether texts are changed to lower case.

@@ -66,14 +66,14 @@ pub struct ClassifierSpec {
     /// The id that the last token of [`Pooling::Last`] does not have (`pad_token_id`).
     pub padding: Option<u32>,
     /// The layers; the last one has an output for each class.
-    pub layers: Vec<HeadLayerSpec>,
+    pub layers: Vec<DenseLayerSpec>,
     /// The classes (`id2label`), in the order of the outputs.
     pub labels: Vec<String>,
 }
 
 /// One layer on pooled states: `norm(activation(x W^T + b))`.
 #[derive(Clone, Debug)]
-pub struct HeadLayerSpec {
+pub struct DenseLayerSpec {
     /// One projection.
     pub linear: LinearSpec,
     /// Applied to its outputs.
@@ -213,7 +213,7 @@ impl DecoderSpec {
         if !self.tied {
             all.push(TensorSpec::new(self.head.into(), [self.vocab, self.hidden], Role::Weight));
         }
-        for HeadLayerSpec { linear, norm, .. } in self.classifier_layers() {
+        for DenseLayerSpec { linear, norm, .. } in self.classifier_layers() {
             all.extend(linear.tensors());
             all.extend(norm.iter().flat_map(NormSpec::tensors));
         }
@@ -255,7 +255,7 @@ impl DecoderSpec {
     }
 
     /// The layers of the classifier.
-    pub fn classifier_layers(&self) -> &[HeadLayerSpec] {
+    pub fn classifier_layers(&self) -> &[DenseLayerSpec] {
         self.classifier.as_ref().map_or(&[], |classifier| &classifier.layers)
     }
 
@@ -274,7 +274,7 @@ impl DecoderSpec {
     }
 
     /// Whether all layers may keep their keys and values in one place, one after the other: no pass needs those of an earlier one.
-    pub fn shares_keys(&self) -> bool {
+    pub fn reuses_kv_buffer(&self) -> bool {
         self.objective == Objective::STATES
     }
 
@@ -284,7 +284,7 @@ impl DecoderSpec {
         let mut of_layers: Vec<usize> = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
             let is_first = of_layers.is_empty();
-            of_layers.push(if is_first || !self.shares_keys() {
+            of_layers.push(if is_first || !self.reuses_kv_buffer() {
                 layer.mixer.add_to(&mut page, format)
             } else {
                 0

@@ -221,7 +221,7 @@ pub struct Step<'a> {
     kv: PassPages<'a>,
     rotations: &'a [Rotation],
     /// For each layer, the index of its part of a page among those of its kind.
-    parts: &'a [usize],
+    cache_slots: &'a [usize],
     plan: Option<&'a Plan>,
     /// The current layer.
     layer: Option<usize>,
@@ -269,7 +269,7 @@ impl<'a> Step<'a> {
     pub(crate) fn new(
         exec: Exec<'a>,
         arena: ArenaPart<'a>,
-        (rotations, parts): (&'a [Rotation], &'a [usize]),
+        (rotations, cache_slots): (&'a [Rotation], &'a [usize]),
         input: StepInput<'a>,
     ) -> Self {
         let StepInput { tokens, positions, places, types, wanted, adapters, kv, plan, watchers } = input;
@@ -288,7 +288,7 @@ impl<'a> Step<'a> {
             loras: Vec::with_capacity(adapters.iter().map(|part| part.uses.len()).sum()),
             kv,
             rotations,
-            parts,
+            cache_slots,
             plan,
             layer: None,
             watchers,
@@ -665,17 +665,17 @@ impl<'a> Step<'a> {
     }
 
     /// The index of the current layer's part of a page among those of its kind.
-    fn part(&self) -> usize {
-        self.layer.map_or(0, |layer| self.parts[layer])
+    fn cache_slot(&self) -> usize {
+        self.layer.map_or(0, |layer| self.cache_slots[layer])
     }
 
     /// Convolves rows of gates and inputs, and stores the inputs of the current layer that later rows need.
     pub fn convolve(&mut self, bcx: Act, taps: Taps<'_>) -> Act {
         let y = self.alloc(bcx.rows, taps.channels);
-        let (exec, part) = (self.exec, self.part());
+        let (exec, slot) = (self.exec, self.cache_slot());
         let timed = self.begin(|| Operation::of("conv", y.rows, y.width));
         let (from, mut to) = Self::input_and_output(self.arena.values, bcx, y);
-        self.kv.convolve(exec, part, taps, from, &mut to);
+        self.kv.convolve(exec, slot, taps, from, &mut to);
         self.end(timed);
         y
     }
@@ -685,20 +685,20 @@ impl<'a> Step<'a> {
         let timed = self.begin(|| Operation::of("kv_store", k.rows, k.width + v.width));
         let values = &self.arena.values;
         let rows = |x: Act| Rows::new(&values[x.range()], x.rows, x.width, x.stride);
-        self.kv.store(self.exec, self.part(), rows(k), rows(v));
+        self.kv.store(self.exec, self.cache_slot(), rows(k), rows(v));
         self.end(timed);
     }
 
     /// Attention of the queries over the stored keys and values of the current layer.
     pub fn attention(&mut self, shape: AttentionShape<'_>, q: Act) -> Act {
         let y = self.alloc(q.rows, q.width);
-        let (segments, part) = (self.segments, self.part());
+        let (segments, slot) = (self.segments, self.cache_slot());
         let timed = self.begin(|| {
             let most = segments.iter().map(|segment| segment.start + segment.rows).max();
             Operation { k: most, ..Operation::of("attention", q.rows, q.width) }
         });
         let (from, mut to) = Self::input_and_output(self.arena.values, q, y);
-        self.kv.attention(self.exec, (part, shape), segments, from, &mut to, self.arena.words);
+        self.kv.attention(self.exec, (slot, shape), segments, from, &mut to, self.arena.words);
         self.end(timed);
         y
     }

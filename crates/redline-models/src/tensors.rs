@@ -105,7 +105,7 @@ impl<'a> Source<'a> {
     pub(crate) fn check_tied(&self, spec: &DecoderSpec) -> Result<(), ModelError> {
         let Self::Checkpoint(tensors) = self else { return Ok(()) };
         let checkpoint = tensors.checkpoint();
-        if !spec.tied || checkpoint.info(HEAD).is_none() {
+        if !(spec.tied && spec.objective.predicts()) || checkpoint.info(HEAD).is_none() {
             return Ok(());
         }
         let embedding = format!("{}.weight", spec.embedding);

@@ -50,7 +50,7 @@ use crate::heartbeat::core::Arrival;
 use crate::heartbeat::loader::AdapterLoader;
 use crate::heartbeat::runner::{Inbox, Job, Runner, Saving};
 use crate::memory::pages::PageIndex;
-use crate::options::{Options, Source};
+use crate::options::{ClockFn, Options, Source};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry, PlanOptions};
 use crate::receipt::Recorder;
 use crate::request::{AdapterChoice, Queueing};
@@ -109,7 +109,7 @@ pub struct ModelInfo {
     pub tp: usize,
     /// Bytes of activations that each additional token of a pass needs.
     pub activation_bytes_per_row: u64,
-    /// Bytes of activations that each additional row of logits needs; at most [`crate::MAX_BATCH`] rows are held at a time.
+    /// Bytes of activations that each additional row of logits needs; at most [`crate::MAX_LOGITS_ROWS`] rows are held at a time.
     pub activation_bytes_per_output: u64,
     /// Maximum number of tokens in a pass.
     pub max_chunk: usize,
@@ -150,6 +150,7 @@ pub struct Engine {
     /// What adapters with random values are made for.
     spec: Arc<DecoderSpec>,
     simd: Simd,
+    clock: ClockFn,
     activations: Vec<(ActivationId, usize)>,
     counters: Arc<Counters>,
     gauges: Arc<Gauges>,
@@ -401,7 +402,7 @@ impl Engine {
             trace: options.trace,
             profile: options.profile.map(|log| (log, info.kernel_path.clone())),
             stages: options.stages,
-            clock: options.clock,
+            clock: options.clock.clone(),
             poison: options.poison,
         };
         let (inbox, thread) = runner.start(options.queue)?;
@@ -422,6 +423,7 @@ impl Engine {
             loader,
             spec,
             simd,
+            clock: options.clock,
             activations,
             counters,
             gauges,
@@ -524,7 +526,8 @@ impl Engine {
         let place = inbox.place()?.using(choices.iter().map(|choice| choice.name.as_str()));
         let adapters = SequenceAdapters::default();
         let task = Box::new(task);
-        let arrival = Arrival { task, cancels, timeout_s, queueing, place, adapters, recorder };
+        let at = (self.clock)();
+        let arrival = Arrival { task, at, cancels, timeout_s, queueing, place, adapters, recorder };
         if choices.is_empty() {
             inbox.send(Job::Run(arrival))
         } else {

@@ -6,7 +6,7 @@ use redline_models::Model;
 use redline_models::activation::Activation;
 use redline_models::adapter::Adapters;
 use redline_models::kv::{KvCache, PageStore};
-use redline_models::model::{Batch, LabelHead};
+use redline_models::model::{Batch, LabelRows};
 use redline_models::plan::Site;
 use redline_models::profile::Profile;
 use redline_models::row_digests::RowDigests;
@@ -106,9 +106,9 @@ impl ModelMachine {
 
 impl Machine for ModelMachine {
     type Pages = KvPages;
-    type Labels = LabelHead;
+    type Labels = LabelRows;
 
-    fn labels(&self, ids: &[u32], adapters: &Adapters) -> Result<LabelHead, OutOfMemory> {
+    fn labels(&self, ids: &[u32], adapters: &Adapters) -> Result<LabelRows, OutOfMemory> {
         self.model.label_head(ids, adapters)
     }
 
@@ -140,7 +140,7 @@ impl Machine for ModelMachine {
         &mut self,
         kv: &mut KvCache,
         (batch, wanted): (&Batch, &[usize]),
-        outputs: &[Outputs<'_, LabelHead>],
+        outputs: &[Outputs<'_, LabelRows>],
         digests: Option<&RowDigests>,
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
@@ -175,7 +175,7 @@ impl ModelMachine {
         &mut self,
         kv: &mut KvCache,
         (batch, wanted): (&Batch, &[usize]),
-        outputs: &[Outputs<'_, LabelHead>],
+        outputs: &[Outputs<'_, LabelRows>],
         digests: Option<&RowDigests>,
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {

@@ -27,7 +27,7 @@ use crate::memory::pages::{PageArchive, PageEvent, PageIndex, Unsaved};
 use crate::mode::perplexity::EvaluateJob;
 use crate::options::{ClockFn, PrefixDir, TraceLog};
 use crate::plan::OUTPUT_ROWS;
-use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
+use crate::plan::{Buckets, Counters, PlanEntry, PlanEnvironment, PlanOptions, Plans};
 use crate::profile::{ProfileEvent, ProfileLog};
 use crate::scheduler::{CostModel, PassLimits, Scheduler, WeightReads};
 use crate::stages::StageLog;
@@ -205,7 +205,7 @@ impl Runner {
         });
         let rows = plans.buckets.max_chunk();
         let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
-        let machine = Machine::new(&model, kv_format, simd, threads, devices);
+        let machine = PlanEnvironment::new(&model, kv_format, simd, threads, devices);
         let plans = Plans::new(plans, machine, counters, clock.clone());
         let page = model.page_shape(kv_format);
         let kv = KvCache::new(&page, pages).poisoned(poison).windowed(model.window());
@@ -317,7 +317,7 @@ fn wait(jobs: &Receiver<Job>, waits_for_pages: bool) -> Result<Job, TryRecvError
 fn take(core: &mut Core<ModelMachine>, job: Job) {
     match job {
         Job::Run(arrival) => core.arrive(arrival),
-        Job::Fail(arrival, error) => arrival.refuse(error),
+        Job::Fail(arrival, error) => core.refuse(arrival, error),
         Job::Evaluate(job) => core.evaluate(job),
         Job::Release(window) => core.release(window),
         Job::Observe(job) => core.observe(job),

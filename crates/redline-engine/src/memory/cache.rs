@@ -69,11 +69,11 @@ impl<P: PageStore> Cache<P> {
     pub(crate) fn reserve(&mut self, sequence: SeqId, more: usize) -> Result<(), KvError> {
         loop {
             let growth = self.kv.growth(sequence, more);
-            if growth > 0 && self.kv.allocated() + growth > self.most_kept && self.give_way() {
+            if growth > 0 && self.kv.allocated() + growth > self.most_kept && self.evict() {
                 continue;
             }
             let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
-            if !self.give_way() && !self.release_oldest_window() && !self.kv.forget_snapshot() {
+            if !self.evict() && !self.release_oldest_window() && !self.kv.forget_snapshot() {
                 return Err(error);
             }
         }
@@ -88,7 +88,7 @@ impl<P: PageStore> Cache<P> {
     }
 
     /// Evicts one kept sequence. Returns whether there was any.
-    fn give_way(&mut self) -> bool {
+    fn evict(&mut self) -> bool {
         let kept = self.prefixes.as_mut().and_then(PrefixCache::evict);
         if let Some(kept) = kept {
             self.kv.release(kept);
@@ -120,36 +120,36 @@ impl<P: PageStore> Cache<P> {
     }
 
     /// Number of leading tokens that earlier requests have stored; `None` if nothing is kept.
-    pub(crate) fn matching(&self, salt: &str, tokens: &[u32]) -> Option<usize> {
+    pub(crate) fn matching(&self, namespace: &str, tokens: &[u32]) -> Option<usize> {
         let usable = |kept, tokens| self.kv.continuable(kept, tokens);
-        self.prefixes.as_ref().map(|prefixes| prefixes.matching(salt, tokens, usable))
+        self.prefixes.as_ref().map(|prefixes| prefixes.matching(namespace, tokens, usable))
     }
 
     /// Creates a sequence that begins with the longest stored prefix of these tokens.
-    pub(crate) fn begin(&mut self, salt: &str, tokens: &[u32]) -> SeqId {
+    pub(crate) fn begin(&mut self, namespace: &str, tokens: &[u32]) -> SeqId {
         let usable = |kept, tokens| self.kv.continuable(kept, tokens);
-        match self.prefixes.as_mut().and_then(|prefixes| prefixes.find(salt, tokens, usable)) {
+        match self.prefixes.as_mut().and_then(|prefixes| prefixes.find(namespace, tokens, usable)) {
             Some((kept, usable)) => self.kv.fork(kept, usable),
             None => self.kv.create(),
         }
     }
 
     /// Keeps a sequence for later requests, with as many of these tokens as it has stored.
-    pub(crate) fn keep(&mut self, salt: &str, tokens: &[u32], sequence: SeqId) {
+    pub(crate) fn keep(&mut self, namespace: &str, tokens: &[u32], sequence: SeqId) {
         let tokens = &tokens[..tokens.len().min(self.kv.tokens(sequence))];
         if tokens.len() >= LEAST_KEPT
-            && self.insert(salt, tokens, sequence)
+            && self.insert(namespace, tokens, sequence)
             && let Some(unsaved) = &mut self.unsaved
         {
-            unsaved.kept(salt, tokens);
+            unsaved.kept(namespace, tokens);
         }
     }
 
     /// Keeps the first tokens of a sequence. Returns `false` if nothing is kept.
-    fn insert(&mut self, salt: &str, tokens: &[u32], sequence: SeqId) -> bool {
+    fn insert(&mut self, namespace: &str, tokens: &[u32], sequence: SeqId) -> bool {
         let Some(prefixes) = &mut self.prefixes else { return false };
         let kept = self.kv.fork(sequence, tokens.len());
-        if let Some(unneeded) = prefixes.insert(salt, tokens, kept) {
+        if let Some(unneeded) = prefixes.insert(namespace, tokens, kept) {
             self.kv.release(unneeded);
         }
         true
@@ -174,12 +174,12 @@ impl<P: PageStore> Cache<P> {
 
     /// Keeps a page that was saved: the last of these tokens, of which those before must be kept. Returns `false` if they are
     /// not, or if there is no room.
-    pub(crate) fn import(&mut self, salt: &str, tokens: &[u32], page: &[u8]) -> bool {
+    pub(crate) fn import(&mut self, namespace: &str, tokens: &[u32], page: &[u8]) -> bool {
         let before = tokens.len() - PAGE_TOKENS;
-        let sequence = self.begin(salt, &tokens[..before]);
+        let sequence = self.begin(namespace, &tokens[..before]);
         let is_kept = self.kv.tokens(sequence) == before && self.reserve(sequence, PAGE_TOKENS).is_ok() && {
             self.kv.import(sequence, page);
-            self.insert(salt, tokens, sequence)
+            self.insert(namespace, tokens, sequence)
         };
         self.kv.release(sequence);
         is_kept
@@ -208,6 +208,6 @@ impl<P: PageStore> Cache<P> {
     /// Evicts all kept sequences.
     #[cfg(test)]
     pub(crate) fn forget(&mut self) {
-        while self.give_way() {}
+        while self.evict() {}
     }
 }

@@ -77,7 +77,7 @@ impl<T: Copy> PrefixCache<T> {
     }
 
     /// Finds a kept sequence that can be continued after the longest prefix of `tokens`, and the length of that prefix, at least 1.
-    /// Marks it as used. `usable` says after how many tokens a sequence can be continued, of so many that it shares.
+    /// Marks it as used. `usable(kept, n)` is the longest prefix of at most `n` tokens after which `kept` can be continued.
     pub(crate) fn find(
         &mut self,
         namespace: &str,

@@ -9,7 +9,7 @@ use redline_weights::{Checksum, Fields};
 use super::bucket::Bucket;
 
 /// The fields that all plans of an engine share.
-pub(crate) struct Machine(Fields);
+pub(crate) struct PlanEnvironment(Fields);
 
 /// The key of one plan.
 pub(super) struct Key {
@@ -17,7 +17,7 @@ pub(super) struct Key {
     fields: Fields,
 }
 
-impl Machine {
+impl PlanEnvironment {
     pub(crate) fn new(
         model: &Model,
         kv_format: KvFormat,
@@ -40,7 +40,7 @@ impl Machine {
 }
 
 impl Key {
-    pub(super) fn new(machine: &Machine, bucket: Bucket) -> Self {
+    pub(super) fn new(machine: &PlanEnvironment, bucket: Bucket) -> Self {
         let mut fields = machine.0.clone();
         fields.insert("mode".into(), bucket.mode.name().into());
         fields.insert("rows".into(), bucket.size.to_string());
@@ -73,9 +73,9 @@ mod tests {
     use super::*;
     use crate::plan::BucketMode;
 
-    fn machine(threads: &str, isa: &str) -> Machine {
+    fn machine(threads: &str, isa: &str) -> PlanEnvironment {
         let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        Machine(Fields::from([field("isa", isa), field("threads", threads)]))
+        PlanEnvironment(Fields::from([field("isa", isa), field("threads", threads)]))
     }
 
     #[test]

@@ -23,7 +23,7 @@ use redline_weights::{Fields, PlanStore};
 pub(crate) use self::bucket::OUTPUT_ROWS;
 pub use self::bucket::{Bucket, BucketMode, Buckets};
 use self::key::Key;
-pub(crate) use self::key::Machine;
+pub(crate) use self::key::PlanEnvironment;
 pub use redline_settings::PlanPolicy;
 
 /// An event in the life of a plan.
@@ -178,11 +178,11 @@ struct Known {
 pub(crate) struct Plans {
     options: PlanOptions,
     store: Option<PlanStore>,
-    machine: Machine,
+    machine: PlanEnvironment,
     known: BTreeMap<Bucket, Known>,
     /// Keys of the stored plans, read at the first search, and of those stored since.
     stored_keys: Option<Vec<Fields>>,
-    /// Why the last plan that could not be stored was not stored.
+    /// The last error of storing a plan. The same one is not logged again.
     not_stored: Option<String>,
     counters: Arc<Counters>,
     clock: ClockFn,
@@ -198,7 +198,7 @@ pub(crate) struct Workshop<'a> {
 impl Plans {
     pub(crate) fn new(
         options: PlanOptions,
-        machine: Machine,
+        machine: PlanEnvironment,
         counters: Arc<Counters>,
         clock: ClockFn,
     ) -> Self {

@@ -49,7 +49,7 @@ pub(crate) struct PassLimits {
 #[derive(Debug)]
 struct Flow {
     tenant: String,
-    salt: String,
+    namespace: String,
     /// Virtual time at the request's arrival.
     start: f64,
     /// Number of tokens run for the request.
@@ -210,7 +210,7 @@ impl Scheduler {
     }
 
     /// Admits a request of a tenant. Of two requests, the one with the smaller number takes precedence.
-    pub(crate) fn arrive(&mut self, task: u64, tenant: &str, salt: String) {
+    pub(crate) fn arrive(&mut self, task: u64, tenant: &str, namespace: String) {
         let (seen, start) = (&mut self.seen_tenants, self.tenant_time);
         let of = self.tenants.entry(tenant.to_owned()).or_insert_with(|| {
             *seen += 1;
@@ -218,7 +218,7 @@ impl Scheduler {
         });
         of.flows += 1;
         let (tenant, start) = (tenant.to_owned(), self.virtual_time);
-        self.flows.insert(task, Flow { tenant, salt, start, served: 0, ranks: Vec::new() });
+        self.flows.insert(task, Flow { tenant, namespace, start, served: 0, ranks: Vec::new() });
     }
 
     /// Forgets a request and releases what it holds.
@@ -323,7 +323,7 @@ impl Scheduler {
     /// number of the others.
     fn fit_drafts<P: PageStore>(&mut self, key: Key, rows: usize, cache: &mut Cache<P>) -> usize {
         let Some(sequence) = self.sequences.get_mut(&key) else { return 0 };
-        sequence.cut_drafts(rows.min(cache.kv.most_taken_back()));
+        sequence.cut_drafts(rows.min(cache.kv.rollback_limit()));
         if let Some(kv) = sequence.kv.filter(|_| sequence.drafts() > 0)
             && !cache.reserve_free(kv, 1 + sequence.drafts())
         {
@@ -505,7 +505,7 @@ impl Scheduler {
             cache.kv.snapshot(kv);
         }
         if let Some(kv) = sequence.kv.filter(|_| sequence.generates) {
-            cache.kv.release_unseen(kv);
+            cache.kv.release_out_of_window(kv);
         }
         if !self.reserve(piece.key, missing, true, cache, pass) {
             return false;
@@ -601,18 +601,13 @@ impl Scheduler {
     pub(crate) fn update<P: PageStore>(&mut self, task: u64, index: u32, next: Next, cache: &mut Cache<P>) {
         let Some(key) = self.key(task, index) else { return };
         let Some(sequence) = self.sequences.get_mut(&key) else { return };
-        if let Next::Accept(right) = next {
-            self.drafts.1 += sequence.accept(right) as u64;
-            return;
-        }
-        if sequence.drafts() > 0 {
+        if sequence.drafts() > 0 && !matches!(next, Next::Accept(_)) {
             sequence.cut_drafts(0);
             if let Some(kv) = sequence.kv.filter(|kv| cache.kv.tokens(*kv) > sequence.tokens.len()) {
                 cache.kv.truncate(kv, sequence.tokens.len());
             }
         }
         match next {
-            Next::Accept(_) => {}
             Next::Extend { token, drafts } => {
                 // Later requests may begin with its prompt.
                 if let Some(kv) = sequence.kv.filter(|_| sequence.shares && !sequence.generates) {
@@ -623,6 +618,7 @@ impl Scheduler {
                     cache.kv.truncate(kv, 0);
                 }
             }
+            Next::Accept(right) => self.drafts.1 += sequence.accept(right) as u64,
             Next::Draw(drawing) => sequence.draw(drawing),
             Next::Hold => sequence.held = true,
             Next::HoldAndStore => {
@@ -641,7 +637,7 @@ impl Scheduler {
     fn keep<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) {
         let Some(sequence) = self.sequences.get(&key).filter(|s| s.shares) else { return };
         if let (Some(kv), Some(flow)) = (sequence.kv, self.flows.get(&key.task)) {
-            cache.keep(&flow.salt, &sequence.tokens, kv);
+            cache.keep(&flow.namespace, &sequence.tokens, kv);
         }
     }
 

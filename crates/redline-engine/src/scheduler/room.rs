@@ -115,7 +115,7 @@ impl Scheduler {
         if self.enter(key, kv, origin, make_way, cache, pass) {
             return Added::Piece;
         }
-        // A beginning found elsewhere may occupy other pages than the parent's, which are stored in any case.
+        // A prefix found elsewhere may need pages of its own. Those of the parent are stored anyway.
         if origin != Origin::Parent
             && let Some(kv) = self.inherited(key, cache)
             && self.enter(key, kv, Origin::Parent, make_way, cache, pass)
@@ -196,13 +196,13 @@ impl Scheduler {
     /// Creates the longest stored beginning of a sequence; `None` if it is worth waiting for more.
     fn beginning<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) -> Option<(SeqId, Origin)> {
         let sequence = &self.sequences[&key];
-        let salt = &self.flows[&key.task].salt;
+        let namespace = &self.flows[&key.task].namespace;
         let inherited = sequence.parent.map_or(0, |(_, tokens)| tokens);
         if sequence.parent.is_some() {
             self.stored_parent(key, &cache.kv)?;
         }
         let known = &sequence.tokens[..sequence.most_shared()];
-        let kept = if sequence.shares { cache.matching(salt, known).unwrap_or(0) } else { 0 };
+        let kept = if sequence.shares { cache.matching(namespace, known).unwrap_or(0) } else { 0 };
         if let Some((other, tokens)) = self.ahead(key, inherited.max(kept), &cache.kv) {
             let ahead = self.sequences.get(&other)?;
             let kv = ahead.kv.filter(|_| ahead.stored(&cache.kv) >= tokens)?;
@@ -210,7 +210,7 @@ impl Scheduler {
             return Some((cache.kv.fork(kv, tokens), origin));
         }
         if kept > inherited {
-            return Some((cache.begin(salt, known), Origin::Kept));
+            return Some((cache.begin(namespace, known), Origin::Kept));
         }
         Some((self.inherited(key, cache)?, Origin::Parent))
     }
@@ -223,10 +223,10 @@ impl Scheduler {
             return None;
         }
         let most = &sequence.tokens[..sequence.most_shared()];
-        let salt = &self.flows[&key.task].salt;
+        let namespace = &self.flows[&key.task].namespace;
         let mut best: Option<(Key, usize)> = None;
         for (&other, ahead) in self.sequences.range(..key) {
-            if ahead.kv.is_none() || !ahead.shares || self.flows[&other.task].salt != *salt {
+            if ahead.kv.is_none() || !ahead.shares || self.flows[&other.task].namespace != *namespace {
                 continue;
             }
             // Children of one parent share its tokens without a comparison.

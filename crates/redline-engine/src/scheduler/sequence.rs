@@ -8,8 +8,8 @@ use redline_models::kv::{KvCache, PageStore, SeqId};
 use super::cost::Work;
 use crate::task::sequence::{Drawing, Opening, Origin};
 
-/// Identifies a sequence: the number of its request in the order of arrival, its rank within the request, and its number there.
-/// Keys order the sequences: a later one is preempted for an earlier one.
+/// Identifies a sequence: the place of its request in the order of requests (that of arrival, where one tenant asks), its rank within the
+/// request, and its number there. Keys order the sequences: a later one is preempted for an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) task: u64,
@@ -234,7 +234,7 @@ impl Sequence {
         self.drafts = most;
     }
 
-    /// Whether a piece has its next token, as a pass runs for a generating sequence; else it is run again after preemption.
+    /// Whether a piece is the next token of a generating sequence, and not a part that is run again after preemption.
     pub(super) fn advances(&self, piece: &Piece) -> bool {
         self.generates && piece.start + 1 == self.sure()
     }

@@ -193,6 +193,7 @@ fn on_the_interpreter(dir: &Path, format: Format, kv: KvFormat) -> Vec<Answer> {
         let recorder = Arc::new(Recorder::new(layers.clone()));
         core.arrive(Arrival {
             task: Box::new(GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply)),
+            at: 0,
             cancels: vec![Cancel::new()],
             timeout_s: None,
             queueing: Queueing::default(),

@@ -194,6 +194,7 @@ pub(super) fn ask(
         request,
         Arrival {
             task,
+            at: arrived,
             cancels: vec![cancel],
             timeout_s,
             queueing: Queueing::default(),

@@ -39,7 +39,7 @@ pub(crate) enum Next {
     /// Continue with this token, and then with drafts of those after it: the logits of all their rows are wanted. The scheduler may
     /// leave out some or all drafts. Their rows are read in one pass; the next updates say how many were right.
     Extend { token: u32, drafts: Vec<u32> },
-    /// So many of its drafts were right. Any other update takes back those that were not said to be right.
+    /// Its first so many drafts were right. Any other update takes back the drafts that are left.
     Accept(usize),
     /// Run rows of the canvas again, with these tokens.
     Draw(Drawing),

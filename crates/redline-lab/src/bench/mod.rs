@@ -13,9 +13,7 @@ mod trials;
 use std::fmt;
 use std::path::PathBuf;
 
-use redline_engine::{
-    AdapterOptions, Engine, EngineError, MAX_BATCH, ModelInfo, Options, PlanPolicy, StageLog,
-};
+use redline_engine::{AdapterOptions, Engine, EngineError, ModelInfo, Options, PlanPolicy, StageLog};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Simd, Tier};
 use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
@@ -205,11 +203,14 @@ pub(crate) fn within_context(tokens: usize, info: &ModelInfo) -> Result<()> {
     })
 }
 
-/// Returns an error for batches, the values of `--flag`, that are larger than the engine decodes.
+/// Number of requests that an engine has places for by default.
+const PLACES: usize = 256;
+
+/// Returns an error for batches, the values of `--flag`, that are larger than the engine has places for.
 pub(crate) fn within_batch(flag: &str, batches: &[usize]) -> Result<()> {
     batches.iter().try_for_each(|&batch| {
-        require(batch <= MAX_BATCH, || {
-            format!("`--{flag}` is {batch}, but at most {MAX_BATCH} decode together")
+        require(batch <= PLACES, || {
+            format!("`--{flag}` is {batch}, but an engine has places for {PLACES} requests")
         })
     })
 }
@@ -228,7 +229,7 @@ mod tests {
         let LaneError::Usage(fact) = bench.fits("it", 1e30).unwrap_err() else { panic!() };
         assert!(fact.starts_with("it would take") && fact.contains("3 MiB"), "{fact}");
         assert!(within_context(101, &info()).is_err() && within_context(100, &info()).is_ok());
-        assert!(within_batch("batch", &[1, 64]).is_ok() && within_batch("batch", &[65]).is_err());
+        assert!(within_batch("batch", &[1, 256]).is_ok() && within_batch("batch", &[257]).is_err());
     }
 
     #[test]

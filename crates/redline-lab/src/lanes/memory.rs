@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redline_engine::{DiffuseRequest, Engine, MAX_BATCH, ModelInfo, Objective, Prompt};
+use redline_engine::{DiffuseRequest, Engine, MAX_LOGITS_ROWS, ModelInfo, Objective, Prompt};
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_system::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 
@@ -230,7 +230,7 @@ fn activation_bytes(info: &ModelInfo, case: Case) -> u64 {
         ((case.batch * canvas).min(info.max_chunk.max(canvas)), case.batch * case.new_tokens)
     };
     info.activation_bytes_per_row * rows as u64
-        + info.activation_bytes_per_output * outputs.min(MAX_BATCH) as u64
+        + info.activation_bytes_per_output * outputs.min(MAX_LOGITS_ROWS) as u64
 }
 
 /// Checks that packed weights take as much memory as in their file, and that a request takes the pages of its keys and

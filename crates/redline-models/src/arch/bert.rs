@@ -12,7 +12,7 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::labels;
 use crate::spec::{
-    AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, HEAD, LayerSpec, LinearSpec,
     LogitSpec, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
     PositionTableSpec, TokenTypesSpec,
 };
@@ -189,7 +189,7 @@ pub(super) fn classify(
     [dense, output]: [&str; 2],
 ) -> Result<(), ModelError> {
     let labels = labels::read(config)?;
-    let layer = |name: &str, outputs, activation| HeadLayerSpec {
+    let layer = |name: &str, outputs, activation| DenseLayerSpec {
         linear: LinearSpec::of(Orientation::OutIn, spec.hidden, [(name.to_owned(), outputs, true)]),
         activation,
         norm: None,

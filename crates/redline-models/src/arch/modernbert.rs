@@ -13,7 +13,7 @@ use crate::keys;
 use crate::labels;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, ClassifierSpec, DecoderSpec, FfnSpec, HEAD, HeadLayerSpec, LayerSpec, LinearSpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, HEAD, LayerSpec, LinearSpec,
     LogitSpec, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
 };
 
@@ -119,12 +119,12 @@ fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let linear = |name: &str, outputs, bias| {
         LinearSpec::of(Orientation::OutIn, hidden, [(name.to_owned(), outputs, bias)])
     };
-    let dense = HeadLayerSpec {
+    let dense = DenseLayerSpec {
         linear: linear("head.dense", hidden, config.bool_or("classifier_bias", false)?),
         activation: activation(config, "classifier_activation")?,
         norm: Some(norm(config, hidden)?("head.norm")),
     };
-    let output = HeadLayerSpec {
+    let output = DenseLayerSpec {
         linear: linear("classifier", labels.len(), true),
         activation: ActivationFunction::None,
         norm: None,

@@ -3,7 +3,7 @@
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::attention::AttentionShape;
 
-use super::{BuildStage, Described, GgufTensors, LinearRole, Loaded, Map, MixerOperations};
+use super::{BuildStage, Described, GgufNames, LinearRole, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName as Name;
 use crate::plan::Site;
 use crate::step::{Act, Step, padded};
@@ -40,8 +40,8 @@ pub struct Attention<S: BuildStage> {
 pub type AttentionSpec = Attention<Described>;
 
 /// Queries, keys and values in GGUF files.
-const QKV: GgufTensors =
-    GgufTensors { whole: "attn_qkv", parts: &["attn_q", "attn_k", "attn_v"], rotated: None, stacked: None };
+const QKV: GgufNames =
+    GgufNames { whole: "attn_qkv", parts: &["attn_q", "attn_k", "attn_v"], rotated: None, stacked: None };
 
 impl<S: BuildStage> Attention<S> {
     /// The same block of another stage.
@@ -49,7 +49,7 @@ impl<S: BuildStage> Attention<S> {
         let qkv = LinearRole {
             site: Site::Qkv,
             activation: ActivationFunction::None,
-            gguf: GgufTensors { rotated: Some(self.head_dim), ..QKV },
+            gguf: GgufNames { rotated: Some(self.head_dim), ..QKV },
         };
         Ok(Attention {
             heads: self.heads,

@@ -2,7 +2,7 @@
 
 use redline_kernels::op::activation::{ActivationFunction, Gating};
 
-use super::{BuildStage, Described, GgufTensors, LinearRole, Loaded, Map};
+use super::{BuildStage, Described, GgufNames, LinearRole, Loaded, Map};
 use crate::activation::ActivationName as Name;
 use crate::plan::Site;
 use crate::step::{Act, ExpertRows, InputsOf, Step, padded};
@@ -25,8 +25,8 @@ pub type MlpSpec = Mlp<Described>;
 
 /// The tensors of both linear layers in GGUF files.
 pub(super) struct GgufMlp {
-    pub(super) up: GgufTensors,
-    pub(super) down: GgufTensors,
+    pub(super) up: GgufNames,
+    pub(super) down: GgufNames,
 }
 
 /// Those of a feed-forward part that is no mixture of experts.
@@ -34,13 +34,13 @@ pub(super) const DENSE: GgufMlp = GgufMlp::new("ffn_up", &["ffn_gate", "ffn_up"]
 
 impl GgufMlp {
     pub(super) const fn new(up: &'static str, gate_up: &'static [&'static str], down: &'static str) -> Self {
-        let down = GgufTensors { whole: down, parts: &[], rotated: None, stacked: None };
-        Self { up: GgufTensors { whole: up, parts: gate_up, ..down }, down }
+        let down = GgufNames { whole: down, parts: &[], rotated: None, stacked: None };
+        Self { up: GgufNames { whole: up, parts: gate_up, ..down }, down }
     }
 
     /// Those of one of several experts.
     pub(super) fn stacked(self, expert: usize, count: usize) -> Self {
-        let of = |tensors| GgufTensors { stacked: Some((expert, count)), ..tensors };
+        let of = |tensors| GgufNames { stacked: Some((expert, count)), ..tensors };
         Self { up: of(self.up), down: of(self.down) }
     }
 }

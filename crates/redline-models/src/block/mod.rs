@@ -106,20 +106,20 @@ pub struct LinearRole {
     /// Applied to its outputs.
     pub activation: ActivationFunction,
     /// Its tensors in GGUF files.
-    pub gguf: GgufTensors,
+    pub gguf: GgufNames,
 }
 
 impl LinearRole {
     /// A linear layer of one projection, without an activation.
     pub const fn plain(site: Site, gguf: &'static str) -> Self {
-        let gguf = GgufTensors { whole: gguf, parts: &[], rotated: None, stacked: None };
+        let gguf = GgufNames { whole: gguf, parts: &[], rotated: None, stacked: None };
         Self { site, activation: ActivationFunction::None, gguf }
     }
 }
 
 /// The tensors of a linear layer in GGUF files. Names stand after that of the layer.
 #[derive(Clone, Copy, Debug)]
-pub struct GgufTensors {
+pub struct GgufNames {
     /// The name if there is one projection.
     pub whole: &'static str,
     /// The names if there are several.

@@ -23,7 +23,7 @@ pub struct Classifier {
 
 /// `norm(activation(x W^T + b))`.
 #[derive(Debug)]
-pub struct HeadLayer {
+pub struct DenseLayer {
     /// `[outputs, inputs]`, in a format of floating-point numbers.
     pub weights: Matrix,
     /// Padded with zeros to whole strips.
@@ -36,11 +36,11 @@ pub struct HeadLayer {
 
 /// Layers, one after the other; may be none.
 #[derive(Debug, Default)]
-pub struct PooledLayers(Vec<HeadLayer>);
+pub struct PooledLayers(Vec<DenseLayer>);
 
 impl PooledLayers {
     /// Layers of which each takes the outputs of the one before it.
-    pub fn new(layers: Vec<HeadLayer>) -> Self {
+    pub fn new(layers: Vec<DenseLayer>) -> Self {
         Self(layers)
     }
 
@@ -51,8 +51,8 @@ impl PooledLayers {
 
     /// Resident bytes.
     pub fn bytes(&self) -> usize {
-        let bytes = |layer: &HeadLayer| {
-            let HeadLayer { weights, bias, norm, .. } = layer;
+        let bytes = |layer: &DenseLayer| {
+            let DenseLayer { weights, bias, norm, .. } = layer;
             weights.bytes() + bias.as_ref().map_or(0, Buffer::bytes) + norm.as_ref().map_or(0, Norm::bytes)
         };
         self.0.iter().map(bytes).sum()
@@ -61,7 +61,7 @@ impl PooledLayers {
     /// The outputs for one vector.
     pub fn apply(&self, exec: Exec<'_>, x: &[f32]) -> Vec<f32> {
         let mut x = x.to_vec();
-        for HeadLayer { weights, bias, activation, norm } in &self.0 {
+        for DenseLayer { weights, bias, activation, norm } in &self.0 {
             let (inputs, outputs) = (weights.cols(), weights.rows());
             let mut y = vec![0f32; padded(outputs)];
             let stride = y.len();

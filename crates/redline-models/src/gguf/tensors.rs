@@ -15,7 +15,7 @@ use crate::block::{self, BlockElement, elements};
 use crate::place::Place;
 use crate::quantised::QuantisedTensors;
 use crate::spec::{
-    DecoderSpec, HeadLayerSpec, LayerSpec, NormSpec, PartSpec, PositionSpec, PositionTableSpec, Slice,
+    DecoderSpec, DenseLayerSpec, LayerSpec, NormSpec, PartSpec, PositionSpec, PositionTableSpec, Slice,
 };
 
 /// Tensors that the configuration was made from.
@@ -182,7 +182,7 @@ impl Places {
     }
 
     /// The last layer has an output for each class; there may be one before it.
-    fn add_classifier(&mut self, layers: &[HeadLayerSpec]) {
+    fn add_classifier(&mut self, layers: &[DenseLayerSpec]) {
         let Some((output, before)) = layers.split_last() else { return };
         self.add_part(&output.linear.parts[0], CLASSES);
         for layer in before {
@@ -199,7 +199,7 @@ impl Places {
         for element in elements(layer) {
             match element {
                 BlockElement::Linear(linear, role) => {
-                    let block::GgufTensors { whole, parts, rotated, stacked } = role.gguf;
+                    let block::GgufNames { whole, parts, rotated, stacked } = role.gguf;
                     let names = if linear.parts.len() == 1 { &[whole] } else { parts };
                     let pairs = rotated.filter(|_| dialect.pairs_rows && linear.parts.len() > 1);
                     for (part, (at, name)) in linear.parts.iter().zip(names.iter().enumerate()) {

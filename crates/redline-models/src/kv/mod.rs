@@ -5,10 +5,10 @@
 //! pass.
 //!
 //! If every layer has a sliding window, a sequence that continues at its end does not need its first pages any more, and may
-//! give them back ([`KvCache::release_unseen`]). It can then be continued or forked only where no row sees a token of them.
+//! give them back ([`KvCache::release_out_of_window`]). It can then be continued or forked only where no row sees a token of them.
 //!
 //! If a layer is a convolution, pages hold its last inputs, and a sequence can be continued or forked only where these are
-//! ([`ConvInputs`]): at its end, where a page ends, and a few tokens before.
+//! ([`ConvInputs`]): at its end, where a page ends, and as many tokens before as it has slots beyond its inputs.
 //!
 //! If a layer is a recurrence, a sequence has a state besides (`states`), and can be continued at its end and where it kept that.
 
@@ -25,14 +25,14 @@ pub use self::states::StateShape;
 pub struct SeqId(usize);
 
 /// Stands for a page that a sequence gave back because no later row sees it.
-const NO_PAGE: u32 = u32::MAX;
+const OUT_OF_WINDOW: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 struct Sequence {
-    /// Its pages, of which the first may be [`NO_PAGE`].
+    /// Its pages, of which the first may be [`OUT_OF_WINDOW`].
     pages: Vec<u32>,
     /// Number of pages that it gave back.
-    unseen: usize,
+    out_of_window: usize,
     tokens: usize,
     /// Number of tokens that its pages have held, some of which may have been taken back.
     written: usize,
@@ -45,7 +45,7 @@ impl Sequence {
     /// The pages that it owns, each as often as it does.
     fn owned(&self) -> impl Iterator<Item = u32> {
         let states = self.snapshots.iter().chain([&self.state]);
-        self.pages[self.unseen..].iter().chain(states.flat_map(|state| &state.pages)).copied()
+        self.pages[self.out_of_window..].iter().chain(states.flat_map(|state| &state.pages)).copied()
     }
 }
 
@@ -108,16 +108,16 @@ impl PageStore for KvPages {
     }
 }
 
-/// Pages and their owners.
+/// Pages, and how many sequences own each.
 #[derive(Debug)]
 pub struct KvCache<P = KvPages> {
     pages: P,
     limit: usize,
-    owners: Vec<u32>,
+    ref_counts: Vec<u32>,
     free: Vec<u32>,
     sequences: Vec<Sequence>,
-    /// Free places in `sequences`.
-    ended: Vec<usize>,
+    /// Free indices of `sequences`.
+    free_slots: Vec<usize>,
     /// Whether storage that no sequence owns is poisoned.
     poisons: bool,
     /// The largest number of keys that a row sees, itself included; `None` if rows see all keys before them.
@@ -145,10 +145,10 @@ impl<P: PageStore> KvCache<P> {
         Self {
             pages,
             limit,
-            owners: Vec::new(),
+            ref_counts: Vec::new(),
             free: Vec::new(),
             sequences: Vec::new(),
-            ended: Vec::new(),
+            free_slots: Vec::new(),
             poisons: false,
             window: None,
             inputs: Vec::new(),
@@ -178,27 +178,27 @@ impl<P: PageStore> KvCache<P> {
     }
 
     /// Number of leading pages that no row from position `start` on sees.
-    fn unseen_from(&self, start: usize) -> usize {
+    fn out_of_window_from(&self, start: usize) -> usize {
         let inputs = self.inputs.iter().map(|shape| shape.rows + 1).max().unwrap_or(1);
         self.window.map_or(0, |window| (start + 1).saturating_sub(window.max(inputs)) / PAGE_TOKENS)
     }
 
     /// Gives back the pages of a sequence that no row after its stored tokens sees.
-    pub fn release_unseen(&mut self, id: SeqId) {
-        let unseen = self.unseen_from(self.tokens(id));
+    pub fn release_out_of_window(&mut self, id: SeqId) {
+        let out_of_window = self.out_of_window_from(self.tokens(id));
         let sequence = &mut self.sequences[id.0];
-        let (from, to) = (sequence.unseen, unseen.max(sequence.unseen));
+        let (from, to) = (sequence.out_of_window, out_of_window.max(sequence.out_of_window));
         let released: Vec<u32> = sequence.pages[from..to].to_vec();
-        sequence.pages[from..to].fill(NO_PAGE);
-        sequence.unseen = to;
-        self.give_back(&released);
+        sequence.pages[from..to].fill(OUT_OF_WINDOW);
+        sequence.out_of_window = to;
+        self.release_pages(&released);
     }
 
     /// Whether a sequence still has what a row needs that follows its first `tokens` tokens.
     pub fn can_continue(&self, id: SeqId, tokens: usize) -> bool {
         let sequence = &self.sequences[id.0];
         tokens == 0
-            || sequence.unseen <= self.unseen_from(tokens)
+            || sequence.out_of_window <= self.out_of_window_from(tokens)
                 && self.inputs.iter().all(|shape| shape.can_continue(tokens, sequence.written))
                 && (self.states.is_none() || sequence.state_after(tokens).is_some())
     }
@@ -220,7 +220,7 @@ impl<P: PageStore> KvCache<P> {
     }
 
     /// The largest number of tokens that may be taken back from the end of a sequence, wherever that is.
-    pub fn most_taken_back(&self) -> usize {
+    pub fn rollback_limit(&self) -> usize {
         let inputs = self.inputs.iter().map(|shape| shape.slots - shape.rows);
         inputs.chain(self.states.map(|states| states.log)).min().unwrap_or(usize::MAX)
     }
@@ -244,7 +244,7 @@ impl<P: PageStore> KvCache<P> {
 
     /// Number of sequences.
     pub fn sequences(&self) -> usize {
-        self.sequences.len() - self.ended.len()
+        self.sequences.len() - self.free_slots.len()
     }
 
     /// The storage of the pages.
@@ -263,7 +263,7 @@ impl<P: PageStore> KvCache<P> {
     }
 
     fn begin(&mut self, sequence: Sequence) -> SeqId {
-        if let Some(index) = self.ended.pop() {
+        if let Some(index) = self.free_slots.pop() {
             self.sequences[index] = sequence;
             return SeqId(index);
         }
@@ -276,18 +276,19 @@ impl<P: PageStore> KvCache<P> {
         assert!(tokens <= self.tokens(parent), "fork at {tokens} of {}", self.tokens(parent));
         assert!(self.can_continue(parent, tokens), "fork at {tokens}, where nothing can continue");
         let pages = self.sequences[parent.0].pages[..tokens.div_ceil(PAGE_TOKENS)].to_vec();
-        let unseen = self.sequences[parent.0].unseen.min(pages.len());
-        for &page in &pages[unseen..] {
-            self.owners[page as usize] += 1;
+        let out_of_window = self.sequences[parent.0].out_of_window.min(pages.len());
+        for &page in &pages[out_of_window..] {
+            self.ref_counts[page as usize] += 1;
         }
         let sequence = &self.sequences[parent.0];
         let written = sequence.written.min(pages.len() * PAGE_TOKENS);
         let state = if tokens == 0 { None } else { sequence.state_after(tokens).cloned() };
         let before = |snapshot: &&State| snapshot.tokens <= tokens;
         let snapshots: Vec<State> = sequence.snapshots.iter().take_while(before).cloned().collect();
-        let forked = Sequence { pages, unseen, tokens, written, state: state.unwrap_or_default(), snapshots };
+        let forked =
+            Sequence { pages, out_of_window, tokens, written, state: state.unwrap_or_default(), snapshots };
         for page in forked.snapshots.iter().chain([&forked.state]).flat_map(|state| &state.pages) {
-            self.owners[*page as usize] += 1;
+            self.ref_counts[*page as usize] += 1;
         }
         let id = self.begin(forked);
         // Its parent may be given up before it.
@@ -305,16 +306,16 @@ impl<P: PageStore> KvCache<P> {
             return self.release(shared);
         }
         let (own, other) = (&self.sequences[id.0], &self.sequences[from.0]);
-        if other.unseen > own.unseen {
+        if other.out_of_window > own.out_of_window {
             return;
         }
-        let whole = own.unseen..tokens / PAGE_TOKENS;
+        let whole = own.out_of_window..tokens / PAGE_TOKENS;
         let taken = other.pages[whole.clone()].to_vec();
         for page in &taken {
-            self.owners[*page as usize] += 1;
+            self.ref_counts[*page as usize] += 1;
         }
         let given: Vec<u32> = self.sequences[id.0].pages.splice(whole, taken).collect();
-        self.give_back(&given);
+        self.release_pages(&given);
     }
 
     /// Number of stored tokens.
@@ -335,7 +336,7 @@ impl<P: PageStore> KvCache<P> {
         }
         let needed = (tokens + more).div_ceil(PAGE_TOKENS);
         while self.sequences[id.0].pages.len() < needed {
-            let page = self.take()?;
+            let page = self.allocate_page()?;
             self.sequences[id.0].pages.push(page);
         }
         if more > 0 { self.own_state(id) } else { Ok(()) }
@@ -348,11 +349,11 @@ impl<P: PageStore> KvCache<P> {
 
     /// Number of pages that [`KvCache::reserve`] would add to the memory for `more` further tokens of a sequence.
     pub fn growth(&self, id: SeqId, more: usize) -> usize {
-        self.missing(id, more, &self.owners).saturating_sub(self.free.len())
+        self.pages_short(id, more, &self.ref_counts).saturating_sub(self.free.len())
     }
 
     /// Number of pages that a sequence lacks for `more` further tokens, if pages have these numbers of owners.
-    fn missing(&self, id: SeqId, more: usize, owners: &[u32]) -> usize {
+    fn pages_short(&self, id: SeqId, more: usize, owners: &[u32]) -> usize {
         let Sequence { pages, tokens, .. } = &self.sequences[id.0];
         let partial =
             if more > 0 && tokens % PAGE_TOKENS != 0 { pages.get(tokens / PAGE_TOKENS) } else { None };
@@ -370,46 +371,46 @@ impl<P: PageStore> KvCache<P> {
         more: usize,
         released: impl IntoIterator<Item = SeqId>,
     ) -> bool {
-        let mut owners = self.owners.clone();
+        let mut owners = self.ref_counts.clone();
         let mut room = self.room();
         let snapshots = self.sequences.iter().flat_map(|sequence| &sequence.snapshots);
         let released = released.into_iter().map(|other| &self.sequences[other.0]);
         let released =
-            released.flat_map(|other| other.pages[other.unseen..].iter().chain(&other.state.pages));
+            released.flat_map(|other| other.pages[other.out_of_window..].iter().chain(&other.state.pages));
         for page in snapshots.flat_map(|snapshot| &snapshot.pages).chain(released) {
             let owners = &mut owners[*page as usize];
             *owners -= 1;
             room += usize::from(*owners == 0);
         }
-        self.missing(id, more, &owners) <= room
+        self.pages_short(id, more, &owners) <= room
     }
 
     /// Replaces a page shared with others by a copy.
     fn own_page(&mut self, id: SeqId, index: usize) -> Result<(), KvError> {
         let shared = self.sequences[id.0].pages[index];
-        if self.owners[shared as usize] > 1 {
-            let own = self.take()?;
+        if self.ref_counts[shared as usize] > 1 {
+            let own = self.allocate_page()?;
             let tokens = self.sequences[id.0].tokens % PAGE_TOKENS;
             self.pages.copy(shared, own, tokens);
             self.poison(own, tokens);
-            self.owners[shared as usize] -= 1;
+            self.ref_counts[shared as usize] -= 1;
             self.sequences[id.0].pages[index] = own;
         }
         Ok(())
     }
 
-    fn take(&mut self) -> Result<u32, KvError> {
+    fn allocate_page(&mut self) -> Result<u32, KvError> {
         let page = match self.free.pop() {
             Some(page) => page,
             None if self.pages.count() >= self.limit => return Err(KvError::Full { pages: self.limit }),
             None => {
                 let page = self.pages.grow().map_err(KvError::Memory)?;
-                self.owners.push(0);
+                self.ref_counts.push(0);
                 self.poison(page, 0);
                 page
             }
         };
-        self.owners[page as usize] = 1;
+        self.ref_counts[page as usize] = 1;
         Ok(page)
     }
 
@@ -431,9 +432,9 @@ impl<P: PageStore> KvCache<P> {
 
     /// Copies a full page of a sequence to `bytes`. Returns `false` if the sequence gave it back.
     pub fn export(&self, id: SeqId, index: usize, bytes: &mut Vec<u8>) -> bool {
-        let Sequence { pages, unseen, tokens, .. } = &self.sequences[id.0];
+        let Sequence { pages, out_of_window, tokens, .. } = &self.sequences[id.0];
         assert!((index + 1) * PAGE_TOKENS <= *tokens, "page {index} of {tokens} tokens");
-        if index < *unseen {
+        if index < *out_of_window {
             return false;
         }
         self.pages.export(pages[index], bytes);
@@ -455,25 +456,25 @@ impl<P: PageStore> KvCache<P> {
         assert!(self.can_continue(id, tokens), "truncate to {tokens}, where nothing can continue");
         let sequence = &mut self.sequences[id.0];
         let kept = tokens.div_ceil(PAGE_TOKENS);
-        let surplus = sequence.pages[kept.max(sequence.unseen)..].to_vec();
+        let surplus = sequence.pages[kept.max(sequence.out_of_window)..].to_vec();
         sequence.pages.truncate(kept);
-        sequence.unseen = sequence.unseen.min(kept);
+        sequence.out_of_window = sequence.out_of_window.min(kept);
         sequence.tokens = tokens;
         sequence.written = sequence.written.min(kept * PAGE_TOKENS);
-        self.give_back(&surplus);
+        self.release_pages(&surplus);
         self.return_to_state(id, tokens);
     }
 
     /// Ends a sequence.
     pub fn release(&mut self, id: SeqId) {
         let sequence = std::mem::take(&mut self.sequences[id.0]);
-        self.give_back(&sequence.owned().collect::<Vec<_>>());
-        self.ended.push(id.0);
+        self.release_pages(&sequence.owned().collect::<Vec<_>>());
+        self.free_slots.push(id.0);
     }
 
-    fn give_back(&mut self, pages: &[u32]) {
+    fn release_pages(&mut self, pages: &[u32]) {
         for &page in pages {
-            let owners = &mut self.owners[page as usize];
+            let owners = &mut self.ref_counts[page as usize];
             *owners -= 1;
             if *owners == 0 {
                 self.free.push(page);

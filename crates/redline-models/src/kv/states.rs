@@ -61,7 +61,7 @@ impl<P: PageStore> KvCache<P> {
             return;
         }
         for page in &state.pages {
-            self.owners[*page as usize] += 1;
+            self.ref_counts[*page as usize] += 1;
         }
         snapshots.push(state.clone());
         if snapshots.len() > MOST_SNAPSHOTS {
@@ -69,7 +69,7 @@ impl<P: PageStore> KvCache<P> {
             let gap = |i: &usize| snapshots[i + 1].tokens - before(*i);
             let nearest = (0..MOST_SNAPSHOTS).min_by_key(gap).unwrap_or(0);
             let gone = snapshots.remove(nearest);
-            self.give_back(&gone.pages);
+            self.release_pages(&gone.pages);
         }
     }
 
@@ -79,7 +79,7 @@ impl<P: PageStore> KvCache<P> {
             return false;
         };
         let gone = sequence.snapshots.remove(0);
-        self.give_back(&gone.pages);
+        self.release_pages(&gone.pages);
         true
     }
 
@@ -97,13 +97,15 @@ impl<P: PageStore> KvCache<P> {
 
     /// Gives a sequence a state of its own: that before the first token, or a copy of the one that it shares.
     pub(super) fn own_state(&mut self, id: SeqId) -> Result<(), KvError> {
-        let Some(states) = self.states.filter(|_| self.lacks_state(id, &self.owners)) else { return Ok(()) };
+        let Some(states) = self.states.filter(|_| self.lacks_state(id, &self.ref_counts)) else {
+            return Ok(());
+        };
         let mut own = Vec::with_capacity(states.pages);
         while own.len() < states.pages {
-            match self.take() {
+            match self.allocate_page() {
                 Ok(page) => own.push(page),
                 Err(error) => {
-                    self.give_back(&own);
+                    self.release_pages(&own);
                     return Err(error);
                 }
             }
@@ -115,7 +117,7 @@ impl<P: PageStore> KvCache<P> {
                 None => self.pages.clear_state(page),
             }
         }
-        self.give_back(&shared);
+        self.release_pages(&shared);
         Ok(())
     }
 
@@ -125,11 +127,11 @@ impl<P: PageStore> KvCache<P> {
         let after = if tokens == 0 { None } else { sequence.state_after(tokens).cloned() };
         let after = after.unwrap_or_default();
         for page in &after.pages {
-            self.owners[*page as usize] += 1;
+            self.ref_counts[*page as usize] += 1;
         }
         let mut gone = std::mem::replace(&mut sequence.state, after).pages;
         let kept = sequence.snapshots.partition_point(|snapshot| snapshot.tokens <= tokens);
         gone.extend(sequence.snapshots.split_off(kept).into_iter().flat_map(|snapshot| snapshot.pages));
-        self.give_back(&gone);
+        self.release_pages(&gone);
     }
 }

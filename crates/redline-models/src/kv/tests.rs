@@ -136,18 +136,18 @@ fn pages_that_no_later_row_sees_are_given_back() {
     let id = kv.create();
     kv.reserve(id, 133).unwrap();
     kv.store(id, 132);
-    kv.release_unseen(id);
+    kv.release_out_of_window(id);
     assert_eq!(kv.pages_in_use(), 3, "the next row sees token 63");
     let fork = kv.fork(id, 132);
     kv.store(id, 133);
-    kv.release_unseen(id);
+    kv.release_out_of_window(id);
     assert_eq!(kv.pages_in_use(), 3, "the fork still owns the first page");
     assert!(kv.can_continue(id, 133) && kv.can_continue(fork, 132) && !kv.can_continue(id, 132));
     let late = kv.fork(id, 133);
     kv.release(fork);
     assert_eq!((kv.pages_in_use(), kv.pages(late).len()), (2, 3));
     // Pages that were given back are not needed again, and are not given back twice.
-    kv.release_unseen(late);
+    kv.release_out_of_window(late);
     kv.reserve(late, 3 * PAGE_TOKENS - 133).unwrap();
     kv.store(late, 3 * PAGE_TOKENS);
     // Both have a copy of the last page, and share the one before.
@@ -156,7 +156,7 @@ fn pages_that_no_later_row_sees_are_given_back() {
     };
     assert!(has_room(2, &[]) && !has_room(3, &[]) && has_room(3, &[id]) && !has_room(4, &[id]));
     kv.release(id);
-    kv.release_unseen(late);
+    kv.release_out_of_window(late);
     assert_eq!(kv.pages_in_use(), 2);
     kv.truncate(late, 0);
     assert_eq!((kv.pages_in_use(), kv.pages(late).len()), (0, 0));
@@ -171,7 +171,7 @@ fn a_fork_that_needs_pages_that_are_gone_is_refused() {
     let id = kv.create();
     kv.reserve(id, 133).unwrap();
     kv.store(id, 133);
-    kv.release_unseen(id);
+    kv.release_out_of_window(id);
     kv.fork(id, 132);
 }
 
@@ -186,7 +186,7 @@ fn a_sequence_with_inputs_continues_at_its_end_and_where_a_page_ends() {
     let places =
         |kv: &KvCache, id| (0..=kv.tokens(id)).filter(|n| kv.can_continue(id, *n)).collect::<Vec<_>>();
     // Two more slots than inputs.
-    assert_eq!((kv.most_taken_back(), cache().most_taken_back()), (2, usize::MAX));
+    assert_eq!((kv.rollback_limit(), cache().rollback_limit()), (2, usize::MAX));
     assert_eq!(places(&kv, id), [0, 62, 63, 64, 126, 127, 128, 148, 149, 150]);
     assert_eq!(
         [150, 149, 147, 130, 128, 100, 63, 20].map(|most| kv.continuable(id, most)),
@@ -253,7 +253,7 @@ fn a_sequence_with_a_state_continues_at_its_end_and_at_snapshots() {
 fn drafts_are_in_the_log_of_the_state_before_them() {
     let states = StateShape { pages: 1, every: 64, log: 3 };
     let mut kv = with_pages(20).with_states(Some(states));
-    assert_eq!(kv.most_taken_back(), 3);
+    assert_eq!(kv.rollback_limit(), 3);
     let id = kv.create();
     run(&mut kv, id, 70);
     kv.reserve(id, 4).unwrap();

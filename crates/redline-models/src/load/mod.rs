@@ -17,7 +17,7 @@ use crate::activation::ActivationName as Name;
 use crate::block::decoder::Decoder;
 use crate::block::embedding::Embedding;
 use crate::block::layer::Layer;
-use crate::block::pooled::{Classifier, HeadLayer, PooledLayers};
+use crate::block::pooled::{Classifier, DenseLayer, PooledLayers};
 use crate::block::{Described, LinearRole, Loaded, Map};
 use crate::element::linear::Linear;
 use crate::element::norm::Norm;
@@ -27,7 +27,7 @@ use crate::formats::Formats;
 use crate::model::{Facts, Model};
 use crate::packing::STRIP;
 use crate::spec::{
-    ClassifierSpec, DecoderSpec, HeadLayerSpec, LinearSpec, NormKind, NormSpec, Objective, PartSpec,
+    ClassifierSpec, DecoderSpec, DenseLayerSpec, LinearSpec, NormKind, NormSpec, Objective, PartSpec,
     PositionSpec, PositionTableSpec, Role, TensorSpec,
 };
 use crate::step::padded;
@@ -215,10 +215,10 @@ fn model(
     spec: DecoderSpec,
     architecture: &'static str,
     formats: &Formats,
-    parts: Parts,
+    parts: LoadedWeights,
     footprint: Footprint,
 ) -> Model {
-    let Parts { decoder, head, classifier } = parts;
+    let LoadedWeights { decoder, head, classifier } = parts;
     let rotations = spec.rotations().iter().map(Rotation::new).collect();
     let parameters = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
     let facts = Facts {
@@ -231,20 +231,29 @@ fn model(
         format: formats.common(),
         formats: formats.to_string(),
     };
-    let parts = spec.pages(KvFormat::F32).1;
+    let cache_slots = spec.pages(KvFormat::F32).1;
     let (spec, decoder, head) = (Arc::new(spec), Arc::new(decoder), head.map(Arc::new));
-    Model { facts, spec, decoder, head, classifier: classifier.map(Arc::new), rotations, parts, footprint }
+    Model {
+        facts,
+        spec,
+        decoder,
+        head,
+        classifier: classifier.map(Arc::new),
+        rotations,
+        cache_slots,
+        footprint,
+    }
 }
 
 /// Everything that has weights.
-struct Parts {
+struct LoadedWeights {
     decoder: Decoder,
     head: Option<Matrix>,
     classifier: Option<Classifier>,
 }
 
 /// Source of a model's matrices and vectors.
-trait Blocks {
+trait WeightSource {
     /// The weights of all projections of a layer, stacked by rows.
     fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError>;
     /// A tensor of `out.len()` values.
@@ -264,7 +273,7 @@ struct Builder<'a, B> {
     formats: &'a Formats,
 }
 
-impl<B: Blocks> Builder<'_, B> {
+impl<B: WeightSource> Builder<'_, B> {
     fn pieces(&self) -> usize {
         self.spec.layers.len() + 2
     }
@@ -280,7 +289,7 @@ impl<B: Blocks> Builder<'_, B> {
         })
     }
 
-    fn assemble(&self, pieces: Vec<Piece>) -> Result<Parts, ModelError> {
+    fn assemble(&self, pieces: Vec<Piece>) -> Result<LoadedWeights, ModelError> {
         let (mut tokens, mut head) = (Matrix::zeroed(Format::F32, 0, self.spec.hidden)?, None);
         let mut layers = Vec::with_capacity(self.spec.layers.len());
         for piece in pieces {
@@ -307,7 +316,7 @@ impl<B: Blocks> Builder<'_, B> {
         };
         let final_norm = self.opt_norm(spec.final_norm.as_ref(), Name::FinalNorm)?;
         let classifier = self.classifier()?;
-        Ok(Parts { decoder: Decoder { embedding, layers, final_norm }, head, classifier })
+        Ok(LoadedWeights { decoder: Decoder { embedding, layers, final_norm }, head, classifier })
     }
 
     /// A table that no integer format holds.
@@ -324,11 +333,11 @@ impl<B: Blocks> Builder<'_, B> {
             return Ok(None);
         };
         let layers = self.spec.classifier_layers().iter().map(|layer| {
-            let HeadLayerSpec { linear, activation, norm } = layer;
+            let DenseLayerSpec { linear, activation, norm } = layer;
             let format = unquantised_format(self.formats.of(&linear.parts[0].weight()));
             let (weights, bias) = (self.from.matrix(linear, format)?, self.bias(linear)?);
             let norm = self.opt_norm(norm.as_ref(), Name::FinalNorm)?;
-            Ok(HeadLayer { weights, bias, activation: *activation, norm })
+            Ok(DenseLayer { weights, bias, activation: *activation, norm })
         });
         let layers = PooledLayers::new(layers.collect::<Result<_, ModelError>>()?);
         Ok(Some(Classifier { pooling: *pooling, padding: *padding, labels: labels.clone(), layers }))
@@ -381,7 +390,7 @@ impl<B: Blocks> Builder<'_, B> {
 }
 
 /// Loads the elements of a layer.
-impl<'a, B: Blocks> Map<'a, Described, Loaded> for &Builder<'_, B> {
+impl<'a, B: WeightSource> Map<'a, Described, Loaded> for &Builder<'_, B> {
     type Error = ModelError;
 
     fn linear(&mut self, spec: &'a LinearSpec, role: LinearRole) -> Result<Linear, ModelError> {

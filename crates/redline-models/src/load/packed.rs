@@ -9,7 +9,7 @@ use redline_kernels::matrix::Plane;
 use redline_kernels::{Buffer, FileBytes, Format, Matrix, Team};
 use redline_weights::{Infq, Weight};
 
-use super::{Blocks, LoadOptions};
+use super::{LoadOptions, WeightSource};
 use crate::ModelError;
 use crate::footprint::unquantised_format;
 use crate::formats::Formats;
@@ -177,7 +177,7 @@ impl Packed<'_> {
     }
 }
 
-impl Blocks for &Packed<'_> {
+impl WeightSource for &Packed<'_> {
     fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError> {
         let columns = self.columns(linear, format)?.to_vec();
         let (rows, inputs) = (linear.outputs(), linear.inputs);

@@ -6,7 +6,7 @@ use redline_kernels::op::kv::{AttentionMask, KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Matrix, Simd, Team};
 use redline_weights::ConfigFile;
 
-use super::{Blocks, Builder, model};
+use super::{Builder, WeightSource, model};
 use crate::adapter::Adapters;
 use crate::footprint::Footprint;
 use crate::formats::Formats;
@@ -39,7 +39,7 @@ impl Tensors for MadeUp<'_> {
     }
 }
 
-impl Blocks for MadeUp<'_> {
+impl WeightSource for MadeUp<'_> {
     fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError> {
         let mut matrix = Matrix::zeroed(format, linear.outputs(), linear.inputs)?;
         let mut first = 0;

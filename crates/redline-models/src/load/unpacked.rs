@@ -5,7 +5,7 @@ use std::ops::Range;
 use redline_kernels::matrix::QuantisedRows;
 use redline_kernels::{Exec, Format, Matrix};
 
-use super::Blocks;
+use super::WeightSource;
 use crate::ModelError;
 use crate::spec::{LinearSpec, Orientation};
 use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, pieces};
@@ -16,7 +16,7 @@ pub(super) struct Unpacked<'a> {
     pub(super) outliers: f64,
 }
 
-impl Blocks for Unpacked<'_> {
+impl WeightSource for Unpacked<'_> {
     fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError> {
         let fraction = if format.is_integer() { self.outliers } else { 0.0 };
         let columns = outlier_columns(self.source, linear, fraction)?;

@@ -388,6 +388,44 @@ fn keys_that_would_change_the_result_are_refused_by_name() {
     }
 }
 
+/// A copy of a directory with all that is in it.
+fn copied(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+        if path.is_dir() {
+            copied(&path, &to.join(name));
+        } else {
+            std::fs::copy(&path, to.join(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_path_of_a_module_may_end_in_a_slash() {
+    let golden = golden_root().join("encoders/qwen3-embed-a");
+    let work = tempfile::tempdir().unwrap();
+    let [slashed, converted] = ["slashed", "converted"].map(|name| work.path().join(name));
+    copied(&golden, &slashed);
+    let modules = std::fs::read_to_string(golden.join("modules.json")).unwrap();
+    std::fs::write(slashed.join("modules.json"), modules.replace("1_Pooling", "1_Pooling/")).unwrap();
+    let options = ConvertOptions { format: Format::F32, outliers: 0.0 };
+    on_team(|exec| convert(exec, &slashed, &converted, options, &mut |_| Ok(()))).unwrap();
+    let rules = |dir: &Path| format!("{:?}", on_team(|exec| sentence::read(exec, dir, 48)).unwrap());
+    assert_eq!([rules(&slashed), rules(&converted)], [rules(&golden), rules(&golden)]);
+}
+
+/// As transformers does, which has no place for it.
+#[test]
+fn a_head_in_the_checkpoint_of_a_classifier_is_left_unread() {
+    let golden = golden_root().join("encoders/qwen3-class-a");
+    let work = tempfile::tempdir().unwrap();
+    let to = work.path().join("model");
+    let embedding = [131, open(&golden, None).facts().hidden];
+    rewrite(&golden, &to, |_, tensors| tensors.push(Tensor::ones("lm_head.weight", &embedding)));
+    assert_eq!(open(&to, None).facts().parameters, open(&golden, None).facts().parameters);
+}
+
 #[test]
 fn modules_that_would_change_the_embedding_are_refused_by_name() {
     let golden = golden_root().join("encoders/gemma3-embed-a");

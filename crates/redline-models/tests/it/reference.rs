@@ -289,7 +289,7 @@ impl Bench {
 
     /// Takes back all but the first `tokens` tokens of a sequence, if that is possible for so many.
     pub(crate) fn take_back(&mut self, sequence: SeqId, tokens: usize) -> bool {
-        let possible = self.kv.tokens(sequence) - tokens <= self.kv.most_taken_back();
+        let possible = self.kv.tokens(sequence) - tokens <= self.kv.rollback_limit();
         if possible {
             self.kv.truncate(sequence, tokens);
         }

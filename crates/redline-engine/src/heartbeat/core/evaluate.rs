@@ -84,8 +84,8 @@ impl<M: Machine> Core<M> {
         Ok(Evaluated { window, readings: reader.into_readings(), seconds })
     }
 
-    /// Prepares and runs the batch on its own, with what is made of `rows`, and whether with their log-sum-exp. `read` receives the values
-    /// of some rows after the other, and their number of rows.
+    /// Runs the batch as a pass of its own, and makes `output` of `rows`, if `normalise` with their log-sum-exp. `read` receives the values
+    /// of at most [`OUTPUT_ROWS`] rows at a time, and the number of these rows.
     pub(super) fn run_pass(
         &mut self,
         rows: &[usize],

@@ -42,23 +42,17 @@ use crate::task::{Ended, Ran, RowOutput, RowPlace, Task};
 /// A request as it reaches the engine's thread.
 pub(crate) struct Arrival {
     pub(crate) task: Box<dyn Task + Send>,
+    /// When it was submitted, in nanoseconds on the engine's clock.
+    pub(crate) at: u64,
     /// Any of these cancels the request.
     pub(crate) cancels: Vec<Cancel>,
-    /// Time limit in seconds, counted from now.
+    /// Time limit in seconds, counted from then.
     pub(crate) timeout_s: Option<f64>,
     pub(crate) queueing: Queueing,
     pub(crate) place: Place,
     pub(crate) adapters: SequenceAdapters,
     /// Takes digests for its receipt.
     pub(crate) recorder: Option<Arc<Recorder>>,
-}
-
-impl Arrival {
-    /// Answers a request that cannot begin with an error.
-    pub(crate) fn refuse(self, error: EngineError) {
-        drop(self.place);
-        self.task.answer(Err(error));
-    }
 }
 
 /// A running request.
@@ -79,7 +73,7 @@ struct Running {
     tokens: TokenTimes,
     /// Seconds from arrival to the first pass.
     queue_s: Option<f64>,
-    /// Nanoseconds in which the task of canvases read logits and decided how to continue.
+    /// Nanoseconds of choosing tokens; measured for canvases only.
     sampling_ns: u64,
     computed_tokens: usize,
     /// Number of plans that were missing for passes of this request.
@@ -300,8 +294,9 @@ impl<M: Machine> Core<M> {
     }
 
     /// Admits a request, or answers it with an error.
-    fn admit(&mut self, Arrived { arrival, number, at: arrived }: Arrived) {
-        let Arrival { mut task, cancels, timeout_s, queueing, place, adapters, recorder } = arrival;
+    fn admit(&mut self, Arrived { arrival, number }: Arrived) {
+        let Arrival { mut task, at: arrived, cancels, timeout_s, queueing, place, adapters, recorder } =
+            arrival;
         let memory = PeakMeter::begin();
         let rows = if task.draws() { task.longest() } else { 0 };
         let prepared = self.machine.reserve(task.longest(), rows);
@@ -343,6 +338,13 @@ impl<M: Machine> Core<M> {
         self.tasks.insert(order, running);
         self.log(&ProfileEvent::Arrived { request: number, at: arrived });
         self.end_if_finished(order);
+    }
+
+    /// Answers a request that cannot begin with an error.
+    pub(crate) fn refuse(&self, arrival: Arrival, error: EngineError) {
+        drop(arrival.place);
+        self.gauges.ended(RequestEnd::Failed);
+        arrival.task.answer(Err(error));
     }
 
     /// Returns whether there is nothing to do.
@@ -453,7 +455,7 @@ impl<M: Machine> Core<M> {
                         if let Next::Extend { drafts, .. } = &mut next
                             && has_receipt
                         {
-                            // Its digests are of the rows that are read, and those of wrong drafts are none of its answer.
+                            // A receipt is about the rows of the answer only, and drafts may be wrong.
                             drafts.clear();
                         }
                         self.scheduler.update(number, index, next, &mut self.cache);

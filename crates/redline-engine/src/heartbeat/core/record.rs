@@ -7,8 +7,8 @@ use crate::heartbeat::machine::Machine;
 use crate::receipt::Recorder;
 
 impl<M: Machine> Core<M> {
-    /// Room for the digests of a pass: of those of the wanted rows that belong to requests with a receipt, for all layers that any of them
-    /// chose. `None` if there are no such rows.
+    /// Room for the digests of a pass: one for each wanted row of a request with a receipt, after every layer that such a request chose.
+    /// `None` if no request has a receipt.
     pub(super) fn digests(&self, (rows, wanted): (&[usize], &[Wanted])) -> Option<RowDigests> {
         let (mut recorded, mut layers, mut last) = (Vec::new(), Vec::new(), None);
         for (wanted, recorder) in self.recorded(wanted) {

@@ -31,8 +31,6 @@ pub(super) struct Arrived {
     pub(super) arrival: Arrival,
     /// Number of requests that arrived before it.
     pub(super) number: u64,
-    /// When it arrived.
-    pub(super) at: u64,
 }
 
 /// Pages of a prompt that memory does not hold.
@@ -88,21 +86,21 @@ impl Arrived {
     /// Whether the request itself was cancelled or is late.
     fn is_over(&self, now: u64) -> bool {
         let Arrival { cancels, timeout_s, queueing, .. } = &self.arrival;
-        let elapsed = seconds_between(self.at, now);
+        let elapsed = seconds_between(self.arrival.at, now);
         let limits = [*timeout_s, queueing.longest_wait_s];
         cancels.iter().any(Cancel::is_cancelled) || limits.into_iter().flatten().any(|most| elapsed > most)
     }
 
     /// Whether the request waits no longer for pages.
     fn must_begin(&self, now: u64) -> bool {
-        self.is_over(now) || seconds_between(self.at, now) > MAX_WAIT_S
+        self.is_over(now) || seconds_between(self.arrival.at, now) > MAX_WAIT_S
     }
 }
 
 impl<M: Machine> Core<M> {
     /// Takes in a request: at once, or when the pages that it can use were read.
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
-        let waiting = Arrived { arrival, number: self.line.arrive(), at: (self.clock)() };
+        let waiting = Arrived { arrival, number: self.line.arrive() };
         let Restores { archive, stalled, reading, .. } = &self.restores;
         let can_wait = archive.is_some() && stalled.is_none();
         let is_free = reading.is_none();
@@ -270,7 +268,7 @@ impl<M: Machine> Core<M> {
     pub(super) fn fail_waiting(&mut self, error: impl Fn() -> EngineError) {
         let reading = self.restores.reading.take().map(|reading| reading.waiting);
         for waiting in reading.into_iter().chain(std::mem::take(&mut self.restores.queue)) {
-            waiting.arrival.refuse(error());
+            self.refuse(waiting.arrival, error());
         }
     }
 

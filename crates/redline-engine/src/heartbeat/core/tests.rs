@@ -108,6 +108,7 @@ impl Bench {
         let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
         let arrival = Arrival {
             task: Box::new(with(task)),
+            at: self.now(),
             cancels: vec![cancel.clone()],
             timeout_s: None,
             queueing: Queueing::default(),
@@ -183,6 +184,30 @@ fn right_drafts_save_passes_and_a_receipt_is_made_without_any() {
         assert_eq!((&drafted.token_ids, drafted.token_s.len()), (&plain.token_ids, 10));
         assert_eq!(bench.core.drafts(), drafts);
     }
+}
+
+/// What delays a request before the engine's thread sees it, such as an adapter that is read, is part of its time.
+#[test]
+fn time_runs_from_the_submission_of_a_request() {
+    let mut bench = Bench::new();
+    let (mut ticket, _, mut arrival) = bench.arrival(vec![1, 2, 3], |task| task);
+    arrival.timeout_s = Some(1.0);
+    bench.wait(2_000_000_000);
+    bench.core.arrive(arrival);
+    bench.core.tick();
+    let Some(Err(EngineError::Late { seconds, .. })) = answer(&mut ticket) else { panic!("not late") };
+    assert_eq!(seconds, 2.0);
+}
+
+#[test]
+fn a_request_that_cannot_begin_counts_as_failed() {
+    let mut bench = Bench::new();
+    let (mut ticket, _, arrival) = bench.arrival(vec![1, 2, 3], |task| task);
+    bench.core.refuse(arrival, EngineError::Stopped);
+    assert!(matches!(answer(&mut ticket), Some(Err(EngineError::Stopped))));
+    let failed = bench.core.gauges.read().ends.into_iter().find(|(end, _)| *end == RequestEnd::Failed);
+    assert_eq!(failed, Some((RequestEnd::Failed, 1)));
+    assert_eq!(bench.inbox.free(), 10);
 }
 
 /// Allows fewer tokens after each one.

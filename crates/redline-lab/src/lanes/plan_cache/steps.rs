@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use redline_engine::{Buckets, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, PlanPolicy};
+use redline_engine::{Buckets, Engine, GenerateOutcome, GenerateRequest, MAX_LOGITS_ROWS, PlanPolicy};
 use redline_system::memory::current_bytes;
 use tempfile::TempDir;
 
@@ -119,7 +119,7 @@ impl Steps<'_> {
 
     /// Sequences of each batch: the planned numbers of rows that decode together.
     fn batches(&self) -> impl Iterator<Item = usize> {
-        self.rows.iter().copied().filter(|&batch| batch <= MAX_BATCH)
+        self.rows.iter().copied().filter(|&batch| batch <= MAX_LOGITS_ROWS)
     }
 
     /// Decodes batches of each size. Returns the number of plans that were missing.

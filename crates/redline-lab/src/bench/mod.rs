@@ -93,6 +93,8 @@ pub struct Setup {
     pub adaptive_threads: bool,
     /// Whether the prefix cache is on.
     pub prefix_cache: bool,
+    /// Whether prompts join passes at once, whatever that costs those who generate.
+    pub together: bool,
     /// Format of keys and values; `None` for the setting of the command line.
     pub kv_format: Option<KvFormat>,
     /// How passes are planned; `None` for the settings of the command line.
@@ -145,14 +147,17 @@ impl Setup {
             threads,
             adaptive_threads: false,
             prefix_cache: false,
+            together: false,
             kv_format: None,
             plans: None,
             serving: None,
         }
     }
 
-    /// The options of an engine, changed for how requests with adapters are served.
+    /// The options of an engine, changed for how requests are served.
     pub fn served(&self, options: Options) -> Options {
+        let options =
+            if self.together { Options { stall_s: Some(f64::INFINITY), ..options } } else { options };
         let Some(Serving { adapters, queue, pin, stages }) = self.serving.clone() else { return options };
         Options { adapters: Some(adapters), queue, pin, stages: Some(stages), ..options }
     }

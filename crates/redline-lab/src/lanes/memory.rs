@@ -138,13 +138,15 @@ fn sample(bench: &Bench<'_>, model: &BenchModel<'_>, threads: usize, case: Case)
     let since = |bytes: u64| bytes.saturating_sub(before) as f64;
     let resident = || Resident::now().anonymous_bytes.map(|bytes| bytes as f64);
     reset_peak();
-    let (engine, load_ns) = bench.clock.time(|| (model.load)(Setup::new(threads)));
+    let setup = Setup { together: true, ..Setup::new(threads) };
+    let (engine, load_ns) = bench.clock.time(|| (model.load)(setup));
     let engine = engine?;
     let (loaded, load_peak) = (since(current_bytes()), peak_bytes().map(since));
     let resident_loaded = resident();
     let tokens = case.prompt_tokens.saturating_add(case.new_tokens);
     within_context(tokens, engine.info())?;
     bench.fits_batch(case.batch, tokens, engine.info())?;
+    lives_together(engine.info(), case)?;
     let (ids, average) = watched(|| request(&engine, case));
     Ok(Sample {
         ids: ids?,
@@ -158,6 +160,16 @@ fn sample(bench: &Bench<'_>, model: &BenchModel<'_>, threads: usize, case: Case)
         resident: [resident_loaded, resident()],
         allocations_per_token: allocations_per_token(&engine, case)?,
         info: engine.info().clone(),
+    })
+}
+
+/// Refuses a batch of which the first sequence would end before the last one begins: prompts share passes with those who generate.
+fn lives_together(info: &ModelInfo, case: Case) -> Result<()> {
+    let Case { batch, prompt_tokens, new_tokens } = case;
+    let passes = (batch * prompt_tokens).div_ceil(info.max_chunk.saturating_sub(batch).max(1));
+    require(info.objective != Objective::NEXT || new_tokens > passes, || {
+        let fact = format!("{batch} prompts of {prompt_tokens} tokens take {passes} passes, so the first");
+        format!("{fact} would end after {new_tokens} new tokens: give `--new-tokens {}`", passes + 1)
     })
 }
 
@@ -341,6 +353,16 @@ mod tests {
         assert_eq!(values("activations_reserved"), [400.0]);
         assert_eq!((values("grown"), values("rss_anon_loaded").len()), (vec![4100.0; 2], 2));
         assert!(values("rss_anon_first").is_empty());
+    }
+
+    #[test]
+    fn a_batch_of_which_the_first_ends_before_the_last_begins_is_refused() {
+        let info = ModelInfo { max_chunk: 110, ..sample().info };
+        let of = |batch, new_tokens| lives_together(&info, Case { batch, prompt_tokens: 50, new_tokens });
+        // Ten prompts of 50 tokens take five passes with room for 100.
+        assert!(of(1, 2).is_ok() && of(10, 6).is_ok());
+        let Err(LaneError::Usage(fact)) = of(10, 5) else { panic!("not refused") };
+        assert!(fact.contains("take 5 passes") && fact.ends_with("give `--new-tokens 6`"), "{fact}");
     }
 
     #[test]

@@ -103,7 +103,8 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
     within_batch("batch", &batches)?;
     let budget = Budget::new(bench, values.number("max-seconds")?);
     for &threads in &bench.threads {
-        let trials = Trials::load(bench, model, Setup::new(threads), runs, case.new_tokens)?;
+        let setup = Setup { together: true, ..Setup::new(threads) };
+        let trials = Trials::load(bench, model, setup, runs, case.new_tokens)?;
         let prompts = Prompts::new(&trials.engine, text)?;
         let case = Case { prompt_tokens: prompts.length(case.prompt_tokens), ..case };
         within_context(case.prompt_tokens.saturating_add(case.new_tokens), trials.info())?;

@@ -111,8 +111,8 @@ redline-system.workspace = true\nredline-settings.workspace = true\nredline-weig
 //- crates/redline-engine/src/c.rs\npub struct C;
 ",
         expect: &[
-            "crates/redline-lab/src/: these files import each other in a circle: a, b, c",
             "crates/redline-engine/src/: these folders import each other in a circle: a, b",
+            "crates/redline-lab/src/: these files import each other in a circle: a, b, c",
         ],
     },
     Example {

@@ -205,6 +205,9 @@ pub struct Options {
 }
 
 impl Options {
+    /// The default of [`Options::queue`].
+    pub const QUEUE: usize = 256;
+
     /// Where keys and values of earlier requests are kept on disk, if they are kept at all.
     pub(crate) fn disk(&self) -> Option<&PrefixDir> {
         self.prefix_cache.and(self.prefix_dir.as_ref())
@@ -236,7 +239,7 @@ impl Options {
             prefix_cache: Some(PrefixCacheSize::Automatic),
             prefix_dir: None,
             adapters: None,
-            queue: 256,
+            queue: Self::QUEUE,
             stall_s: None,
             plans: PlanOptions::default(),
             trace: None,

@@ -1,4 +1,4 @@
-//! The interface that runs a pass: implemented by the model, and by a stand-in in the simulator.
+//! The interface that runs a pass: implemented by the model, and in tests by a stand-in and by the interpreter.
 
 use redline_kernels::op::kv::KvPages;
 use redline_kernels::{Exec, OutOfMemory, Simd, Team};
@@ -39,12 +39,16 @@ pub(crate) trait Machine {
     /// Selects the rows of the head for these ids, for sequences with these adapters.
     fn labels(&self, ids: &[u32], adapters: &Adapters) -> Result<Self::Labels, OutOfMemory>;
 
-    /// Prepares for sequences of up to `positions` tokens, of which `rows` are run in one pass in addition to any others.
-    fn reserve(&mut self, positions: usize, rows: usize) -> Result<(), OutOfMemory>;
+    /// Prepares for sequences of up to so many positions, of which so many rows are run in one pass in addition to any others.
+    fn reserve(&mut self, _positions: usize, _rows: usize) -> Result<(), OutOfMemory> {
+        Ok(())
+    }
 
-    /// Prepares for a pass of `tokens` tokens with groups of `rows` rows of logits over the vocabulary. Returns the number of
-    /// plans that were missing and had to be made.
-    fn prepare(&mut self, tokens: usize, rows: &[usize]) -> Result<u64, Forbidden>;
+    /// Prepares for a pass of so many tokens with groups of so many rows of logits over the vocabulary. Returns the number of plans that
+    /// were missing and had to be made.
+    fn prepare(&mut self, _tokens: usize, _rows: &[usize]) -> Result<u64, Forbidden> {
+        Ok(0)
+    }
 
     /// Runs a batch, of which the logits of some rows (ascending) are needed, and calls `read` with the index and the logits
     /// of each of `outputs`, in order. `digests` gets those that it has room for. [`Machine::prepare`] comes first.

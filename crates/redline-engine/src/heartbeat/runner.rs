@@ -205,8 +205,8 @@ impl Runner {
         });
         let rows = plans.buckets.max_chunk();
         let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
-        let machine = PlanEnvironment::new(&model, kv_format, simd, threads, devices);
-        let plans = Plans::new(plans, machine, counters, clock.clone());
+        let environment = PlanEnvironment::new(&model, kv_format, simd, threads, devices);
+        let plans = Plans::new(plans, environment, counters, clock.clone());
         let page = model.page_shape(kv_format);
         let kv = KvCache::new(&page, pages).poisoned(poison).windowed(model.window());
         let start = |saving: Saving| saving.start(page.bytes(), clock.clone(), inbox);

@@ -1,7 +1,7 @@
 //! Keys and values of running sequences, of earlier requests, and of the windows of measured texts.
 //!
 //! Running sequences take precedence: when they need room, sequences of earlier requests are evicted, the least recently used
-//! first among the salts that keep more than their share (see `prefix_cache`); then windows that wait for their next pass, and the
+//! first among the namespaces that keep more than their share (see `prefix_cache`); then windows that wait for their next pass, and the
 //! snapshots of running sequences.
 //! Sequences of earlier requests are evicted as well before the cache grows beyond a given size: memory that has been used costs
 //! nothing, and new memory costs the time in which the system clears it.

@@ -40,8 +40,8 @@ impl PlanEnvironment {
 }
 
 impl Key {
-    pub(super) fn new(machine: &PlanEnvironment, bucket: Bucket) -> Self {
-        let mut fields = machine.0.clone();
+    pub(super) fn new(environment: &PlanEnvironment, bucket: Bucket) -> Self {
+        let mut fields = environment.0.clone();
         fields.insert("mode".into(), bucket.mode.name().into());
         fields.insert("rows".into(), bucket.size.to_string());
         Self { bucket, fields }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::plan::BucketMode;
 
-    fn machine(threads: &str, isa: &str) -> PlanEnvironment {
+    fn environment(threads: &str, isa: &str) -> PlanEnvironment {
         let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         PlanEnvironment(Fields::from([field("isa", isa), field("threads", threads)]))
     }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_miss_names_what_differs() {
         let bucket = |size| Bucket { mode: BucketMode::Pass, size };
-        let key = |threads, isa, size| Key::new(&machine(threads, isa), bucket(size));
+        let key = |threads, isa, size| Key::new(&environment(threads, isa), bucket(size));
         let stored = [key("1", "avx2", 64).fields, key("1", "avx512", 64).fields];
         assert_eq!(key("2", "avx512", 64).nearest(&stored), "threads 2, stored 1");
         assert_eq!(key("2", "avx512", 128).nearest(&stored), "rows 128, stored 64; threads 2, stored 1");
@@ -92,9 +92,10 @@ mod tests {
 
     #[test]
     fn of_equally_similar_plans_the_first_in_the_alphabet_is_told() {
-        let key =
-            |threads| Key::new(&machine(threads, "avx2"), Bucket { mode: BucketMode::Pass, size: 64 }).fields;
-        let asked = Key::new(&machine("2", "avx2"), Bucket { mode: BucketMode::Pass, size: 64 });
+        let key = |threads| {
+            Key::new(&environment(threads, "avx2"), Bucket { mode: BucketMode::Pass, size: 64 }).fields
+        };
+        let asked = Key::new(&environment("2", "avx2"), Bucket { mode: BucketMode::Pass, size: 64 });
         for stored in [["1", "3"], ["3", "1"]] {
             assert_eq!(asked.nearest(&stored.map(key)), "threads 2, stored 1");
         }

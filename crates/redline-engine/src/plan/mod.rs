@@ -178,7 +178,7 @@ struct Known {
 pub(crate) struct Plans {
     options: PlanOptions,
     store: Option<PlanStore>,
-    machine: PlanEnvironment,
+    environment: PlanEnvironment,
     known: BTreeMap<Bucket, Known>,
     /// Keys of the stored plans, read at the first search, and of those stored since.
     stored_keys: Option<Vec<Fields>>,
@@ -198,7 +198,7 @@ pub(crate) struct Workshop<'a> {
 impl Plans {
     pub(crate) fn new(
         options: PlanOptions,
-        machine: PlanEnvironment,
+        environment: PlanEnvironment,
         counters: Arc<Counters>,
         clock: ClockFn,
     ) -> Self {
@@ -207,7 +207,7 @@ impl Plans {
         Self {
             options,
             store,
-            machine,
+            environment,
             known: BTreeMap::new(),
             stored_keys: None,
             not_stored: None,
@@ -234,7 +234,7 @@ impl Plans {
         } else if self.known.contains_key(&bucket) {
             return Ok(false);
         }
-        let key = Key::new(&self.machine, bucket);
+        let key = Key::new(&self.environment, bucket);
         if let Some(plan) = self.stored(shop, &key) {
             Counters::add(&self.counters.loads, 1);
             self.known.insert(bucket, Known { plan, origin: PlanOrigin::Stored, gain: None });

@@ -1,6 +1,6 @@
 //! A second machine: the interpreter, whose state of a sequence is its tokens. The engine over it must answer as over the processor.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use redline_interpreter::Interpreter;
@@ -24,7 +24,6 @@ use crate::heartbeat::runner::Inbox;
 use crate::memory::cache::Cache;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::options::{Options, Source};
-use crate::plan::Forbidden;
 use crate::receipt::Recorder;
 use crate::request::{GenerateRequest, Prompt, PromptLogprobs, Queueing, ReceiptOptions, Sampling};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
@@ -71,14 +70,6 @@ impl Machine for Interpreted<'_> {
 
     fn labels(&self, ids: &[u32], _adapters: &Adapters) -> Result<Vec<u32>, OutOfMemory> {
         Ok(ids.to_vec())
-    }
-
-    fn reserve(&mut self, _positions: usize, _rows: usize) -> Result<(), OutOfMemory> {
-        Ok(())
-    }
-
-    fn prepare(&mut self, _tokens: usize, _rows: &[usize]) -> Result<u64, Forbidden> {
-        Ok(0)
     }
 
     fn run(
@@ -218,14 +209,13 @@ fn on_the_interpreter(dir: &Path, format: Format, kv: KvFormat) -> Vec<Answer> {
 #[test]
 fn the_engine_answers_over_the_interpreter_as_over_the_processor() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
-    let golden = |name: &str| -> PathBuf { root.join(name) };
     for (name, format, kv) in [
         ("llama-b", Format::F32, KvFormat::F32),
         ("gemma3-a", Format::Bf16, KvFormat::Bf16),
         ("qwen3moe-b", Format::W8 { group: 128 }, KvFormat::W8),
         ("lfm2-b", Format::W4 { group: 64 }, KvFormat::Bf16),
     ] {
-        let dir = golden(name);
+        let dir = root.join(name);
         let (got, want) = (on_the_processor(&dir, format, kv), on_the_interpreter(&dir, format, kv));
         assert_eq!(got.len(), 3);
         for (index, (got, want)) in got.iter().zip(&want).enumerate() {

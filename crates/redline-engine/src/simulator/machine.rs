@@ -11,7 +11,6 @@ use redline_models::model::{Batch, BatchPart};
 use redline_models::row_digests::RowDigests;
 
 use crate::heartbeat::machine::{Machine, Outputs};
-use crate::plan::Forbidden;
 use crate::task::RowOutput;
 use crate::task::logits::Logits;
 
@@ -274,14 +273,6 @@ impl Machine for Digests {
 
     fn labels(&self, ids: &[u32], adapters: &Adapters) -> Result<(Vec<u32>, Mark), OutOfMemory> {
         Ok((ids.to_vec(), Mark::of(adapters)))
-    }
-
-    fn reserve(&mut self, _positions: usize, _rows: usize) -> Result<(), OutOfMemory> {
-        Ok(())
-    }
-
-    fn prepare(&mut self, _tokens: usize, _rows: &[usize]) -> Result<u64, Forbidden> {
-        Ok(0)
     }
 
     fn run(

@@ -208,14 +208,12 @@ pub(crate) fn within_context(tokens: usize, info: &ModelInfo) -> Result<()> {
     })
 }
 
-/// Number of requests that an engine has places for by default.
-const PLACES: usize = 256;
-
 /// Returns an error for batches, the values of `--flag`, that are larger than the engine has places for.
 pub(crate) fn within_batch(flag: &str, batches: &[usize]) -> Result<()> {
     batches.iter().try_for_each(|&batch| {
-        require(batch <= PLACES, || {
-            format!("`--{flag}` is {batch}, but an engine has places for {PLACES} requests")
+        require(batch <= Options::QUEUE, || {
+            let places = Options::QUEUE;
+            format!("`--{flag}` is {batch}, but an engine has places for {places} requests")
         })
     })
 }

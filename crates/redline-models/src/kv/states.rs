@@ -1,8 +1,8 @@
 //! The states of sequences, if a layer is a recurrence.
 //!
 //! A state has a fixed size, and lies in pages of its own. A sequence that has one can be continued at its end, and where it kept a
-//! snapshot of it. A snapshot shares its pages until the sequence goes on. The state is that after the last token that is sure; it comes
-//! with a log of what drafts after it add, so that these can be taken back.
+//! snapshot of it. A snapshot shares its pages until the sequence goes on. The state is that after the last token that is no draft;
+//! it comes with a log of what drafts after it add, so that these can be taken back.
 
 use super::{KvCache, KvError, PageStore, SeqId, Sequence};
 
@@ -30,8 +30,8 @@ pub(super) struct State {
 }
 
 impl Sequence {
-    /// The state from which it can be continued after its first `tokens` tokens, if it has it: its own, if these are no fewer than its
-    /// tokens, or a snapshot.
+    /// The state from which it can be continued after its first `tokens` tokens: its own if that covers no more, else a snapshot of exactly
+    /// so many; `None` if there is none.
     pub(super) fn state_after(&self, tokens: usize) -> Option<&State> {
         if tokens >= self.state.tokens {
             return Some(&self.state);
@@ -52,8 +52,8 @@ impl<P: PageStore> KvCache<P> {
         self.states.is_some_and(|states| tokens > 0 && tokens % states.every == 0)
     }
 
-    /// Keeps a snapshot of the state of a sequence, if it has one. If these are too many, the one that is nearest to others goes, of all
-    /// but the last.
+    /// Keeps a snapshot of the state of a sequence, if it has one. Of too many, the one with the smallest gap between its neighbours is
+    /// given up, never the last one.
     pub fn snapshot(&mut self, id: SeqId) {
         let sequence = &mut self.sequences[id.0];
         let Sequence { state, snapshots, .. } = sequence;

@@ -16,7 +16,7 @@ import venv
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
-MOST_BYTES = 30_000_000
+MAX_BYTES = 30_000_000
 
 # What the README promises: ten lines, and numpy only.
 TEN_LINES = """
@@ -73,7 +73,7 @@ def main():
         lay_out(options.library, fresh / "bin/python")
         lay_out(options.library, sys.executable)
     else:
-        wheel = wheel_of("dev", float("inf")) if options.debug else wheel_of("release", MOST_BYTES)
+        wheel = wheel_of("dev", float("inf")) if options.debug else wheel_of("release", MAX_BYTES)
         call(fresh / "bin/python", "-m", "pip", "install", "--quiet", wheel)
         call(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel)
     call(fresh / "bin/python", "-c", TEN_LINES)

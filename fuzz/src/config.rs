@@ -6,7 +6,7 @@ use redline_models::arch;
 use redline_weights::ConfigFile;
 
 /// Layers beyond this only take time.
-const MOST_LAYERS: usize = 1 << 12;
+const MAX_LAYERS: usize = 1 << 12;
 
 fuzz_target!(|json: &[u8]| {
     let Ok(config) = ConfigFile::from_bytes("config.json", json) else { return };
@@ -15,7 +15,7 @@ fuzz_target!(|json: &[u8]| {
     }
     let Ok(architecture) = arch::find(&config) else { return };
     let Ok(spec) = (architecture.spec)(&config) else { return };
-    if spec.layers.len() <= MOST_LAYERS {
+    if spec.layers.len() <= MAX_LAYERS {
         let _ = spec.tensors();
     }
 });

@@ -12,7 +12,7 @@ from stepper import Stepper
 # Tokens of one sequence, and of one pass.
 ALONE, BATCHED, PASS = 1024, 256, 512
 # Sequences that may share a token.
-MOST_ITEMS = 64
+MAX_ITEMS = 64
 F32 = 0  # GGML_TYPE_F32
 ERROR = 4  # GGML_LOG_LEVEL_ERROR
 
@@ -39,7 +39,7 @@ class Llama(Stepper):
         self._threads, self._wide_cache = threads, weights == "F32"
         self._context, self._sequences, self._position = None, 0, 0
         self._shared, self._known = False, None
-        self._batch = llama_cpp.llama_batch_init(PASS, 0, MOST_ITEMS)
+        self._batch = llama_cpp.llama_batch_init(PASS, 0, MAX_ITEMS)
         self.kv_format = "f32" if self._wide_cache else "f16"
         self.version = f"llama-cpp-python {llama_cpp.__version__}"
 

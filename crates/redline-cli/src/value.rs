@@ -9,7 +9,7 @@ use redline_engine::settings::Named;
 use redline_engine::{Buckets, GenerateRequest, MAX_DEVICES, PrefixCacheSize};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
-use redline_lab::doctor::noise::MOST_SECONDS;
+use redline_lab::doctor::noise::MAX_SECONDS;
 use redline_lab::lanes::LaneProfile;
 use redline_tokenizer::{ChatDate, ChatValue};
 use redline_weights::{HubId, SigningKey};
@@ -199,9 +199,9 @@ pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
 
 /// Parses the duration of a noise probe.
 pub(crate) fn probe_seconds(text: &str) -> Result<f64, BadValue> {
-    let hint = format!("a number of seconds, from 0.1 to {MOST_SECONDS}");
+    let hint = format!("a number of seconds, from 0.1 to {MAX_SECONDS}");
     match text.parse::<f64>() {
-        Ok(x) if (0.1..=MOST_SECONDS).contains(&x) => Ok(x),
+        Ok(x) if (0.1..=MAX_SECONDS).contains(&x) => Ok(x),
         Ok(x) => bad(format!("{x} seconds"), hint),
         Err(error) => bad(error.to_string(), hint),
     }
@@ -261,8 +261,8 @@ pub(crate) fn sizes(text: &str) -> Result<Sizes, BadValue> {
 /// Parses the number of tokens of a pass.
 pub(crate) fn chunk(text: &str) -> Result<usize, BadValue> {
     match count(text)? {
-        n if n > Buckets::MOST_TOKENS => {
-            bad(format!("{n} tokens"), format!("a number of tokens, from 1 to {}", Buckets::MOST_TOKENS))
+        n if n > Buckets::MAX_TOKENS => {
+            bad(format!("{n} tokens"), format!("a number of tokens, from 1 to {}", Buckets::MAX_TOKENS))
         }
         n => Ok(n),
     }
@@ -467,7 +467,7 @@ pub(crate) fn logit_bias(text: &str) -> Result<Biases, BadValue> {
 
 /// Parses a number of continuations.
 pub(crate) fn continuations(text: &str) -> Result<usize, BadValue> {
-    let most = GenerateRequest::MOST_CONTINUATIONS;
+    let most = GenerateRequest::MAX_CONTINUATIONS;
     let hint = format!("a number of continuations, from 1 to {most}");
     match text.parse::<usize>() {
         Ok(n) if (1..=most).contains(&n) => Ok(n),
@@ -651,7 +651,7 @@ mod tests {
         let most = |n: usize| [n.to_string(), (n + 1).to_string()];
         let [taken, refused] = most(MAX_DEVICES);
         bounds(devices, &["1", &taken], &["0", &refused]);
-        let [taken, refused] = most(Buckets::MOST_TOKENS);
+        let [taken, refused] = most(Buckets::MAX_TOKENS);
         bounds(chunk, &["1", &taken], &["0", &refused]);
         bounds(sizes, &["1", &format!("1, {taken}")], &["0", "1,", &refused]);
     }

@@ -232,7 +232,7 @@ impl ReceiptDifference {
 
 impl Receipt {
     /// Maximum number of prompt tokens in a receipt, which repeats what its prompts have in common.
-    pub const MOST_TOKENS: usize = 1 << 18;
+    pub const MAX_TOKENS: usize = 1 << 18;
 
     /// The first difference between this receipt and one that was made now.
     pub(crate) fn difference(&self, now: &Self) -> Option<ReceiptDifference> {

@@ -32,9 +32,9 @@ const REQUESTS: usize = 5;
 /// Number of tokens of the generation.
 const NEW_TOKENS: usize = 32;
 /// Allowed difference in allocated bytes between two idle moments: less than half an adapter.
-const MOST_ALLOCATED: u64 = 128 << 10;
+const MAX_ALLOCATED: u64 = 128 << 10;
 /// Allowed difference in resident bytes: the system's allocator keeps freed memory.
-const MOST_RESIDENT: u64 = 4 << 20;
+const MAX_RESIDENT: u64 = 4 << 20;
 
 /// The bits of the scores, or the tokens, of every request.
 type Bits = [Vec<u32>; REQUESTS];
@@ -264,8 +264,8 @@ fn judge(held: &[Holding]) -> Result<(), String> {
     let held = &held[held.len() / 5..];
     let parts = [&held[..held.len() / 3], &held[held.len() - held.len() / 3..]];
     for (name, of, most) in [
-        ("allocated bytes", (|h| h.allocated) as fn(&Holding) -> u64, MOST_ALLOCATED),
-        ("resident bytes", |h| h.resident, MOST_RESIDENT),
+        ("allocated bytes", (|h| h.allocated) as fn(&Holding) -> u64, MAX_ALLOCATED),
+        ("resident bytes", |h| h.resident, MAX_RESIDENT),
     ] {
         let [first, last] = parts.map(|part| median(part.iter().map(of)));
         println!("{name}: {first}, then {last}");

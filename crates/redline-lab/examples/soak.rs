@@ -25,9 +25,9 @@ const ROUND: u64 = 60;
 const PAGES: u64 = 24;
 /// Allowed difference in allocated bytes between two idle moments. It is not 0, because cached prefixes differ in
 /// length.
-const MOST_ALLOCATED: u64 = 128 << 10;
+const MAX_ALLOCATED: u64 = 128 << 10;
 /// Allowed difference in resident bytes: the system's allocator keeps freed memory.
-const MOST_RESIDENT: u64 = 2 << 20;
+const MAX_RESIDENT: u64 = 2 << 20;
 
 /// The resources of the process while the engine is idle.
 #[derive(Clone, Copy, Debug)]
@@ -141,8 +141,8 @@ fn judge(held: &[Holding]) -> Result<(), String> {
     }
     let parts = [&held[..quarter], &held[held.len() - quarter..]];
     for (name, of, most) in [
-        ("allocated bytes", (|h| h.allocated) as fn(&Holding) -> u64, MOST_ALLOCATED),
-        ("resident bytes", |h| h.resident, MOST_RESIDENT),
+        ("allocated bytes", (|h| h.allocated) as fn(&Holding) -> u64, MAX_ALLOCATED),
+        ("resident bytes", |h| h.resident, MAX_RESIDENT),
         ("open files", |h| h.files, 0),
         ("threads", |h| h.threads, 0),
     ] {

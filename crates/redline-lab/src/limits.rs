@@ -23,7 +23,7 @@ const MAX_ROUNDS: usize = 1 << 22;
 /// The value that fills buffers. It is not 0, so that every page is allocated instead of being the shared zero page.
 pub(crate) const FILL: u32 = 1;
 /// Minimum buffer in bytes, to distinguish memory from caches.
-const LEAST_BUFFER: u64 = 512 << 20;
+const MIN_BUFFER: u64 = 512 << 20;
 
 /// Size in bytes of a buffer that is removed from the caches before it is read.
 const COLD_BUFFER: u64 = 128 << 20;
@@ -43,7 +43,7 @@ pub enum LimitError {
 /// that size exceed a quarter of free memory, the size is halved until they fit.
 pub fn buffer_bytes(machine: &Machine, buffers: usize) -> usize {
     let quarter = machine.free_bytes() / 4 / buffers.max(1) as u64;
-    let mut bytes = machine.last_level_cache().map_or(0, |cache| cache.saturating_mul(4)).max(LEAST_BUFFER);
+    let mut bytes = machine.last_level_cache().map_or(0, |cache| cache.saturating_mul(4)).max(MIN_BUFFER);
     while bytes > quarter.max(1) {
         bytes /= 2;
     }

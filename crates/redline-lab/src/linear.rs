@@ -14,7 +14,7 @@ pub(crate) const STRIP: usize = 16;
 /// Rows of weights generated at a time.
 const CHUNK: usize = 256;
 /// Default limit of the bytes of weights to cycle through.
-const MOST_WEIGHTS: u64 = 512 << 20;
+const MAX_WEIGHTS: u64 = 512 << 20;
 
 /// The flag for the number of outputs.
 pub(crate) const fn outputs(default: &'static str) -> Flag {
@@ -102,8 +102,8 @@ pub(crate) fn weight_bytes(bench: &Bench<'_>, values: &Values) -> Result<usize> 
 
 /// Bytes of weights to cycle through: four times the last-level cache, at most 512 MiB.
 fn cycled_bytes(machine: &Machine) -> usize {
-    let caches = machine.last_level_cache().map_or(MOST_WEIGHTS, |cache| cache.saturating_mul(4));
-    caches.min(MOST_WEIGHTS) as usize
+    let caches = machine.last_level_cache().map_or(MAX_WEIGHTS, |cache| cache.saturating_mul(4));
+    caches.min(MAX_WEIGHTS) as usize
 }
 
 /// An endless sequence of numbers, uniform in `[-spread, spread)`: SplitMix64's finaliser over a counter.

@@ -10,13 +10,13 @@ use crate::Clock;
 use crate::machine::Counters;
 
 /// Maximum number of additional runs.
-const MOST_RUNS: usize = 20;
+const MAX_RUNS: usize = 20;
 /// Maximum duration of the additional runs in seconds.
-const MOST_S: f64 = 30.0;
+const MAX_S: f64 = 30.0;
 /// Page faults that are allowed in any run.
-const FEW_PAGES: u64 = 64;
+const MAX_FAULTS: u64 = 64;
 /// Growth in bytes that is allowed in any run: the engine's records of passes.
-const FEW_BYTES: u64 = 64 << 10;
+const MAX_GROWN_BYTES: u64 = 64 << 10;
 
 /// The warm-up before a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,8 +67,8 @@ fn flat(counters: &[First]) -> bool {
     let most = counters[..counters.len() - 1].iter().map(|c| c.allocated).max().unwrap_or(0);
     last.misses == before.misses
         && last.major == before.major
-        && last.allocated <= most + FEW_BYTES
-        && (filled <= FEW_PAGES || settled)
+        && last.allocated <= most + MAX_GROWN_BYTES
+        && (filled <= MAX_FAULTS || settled)
 }
 
 /// Runs `run` at least `least` times, until the counters are flat. `misses` returns the number of plans made so far.
@@ -87,7 +87,7 @@ pub(crate) fn warm_up<E>(
         if runs == least {
             late = Some(clock.now_ns());
         }
-        let spent = late.is_some_and(|at| runs >= least + MOST_RUNS || clock.elapsed_s(at) > MOST_S);
+        let spent = late.is_some_and(|at| runs >= least + MAX_RUNS || clock.elapsed_s(at) > MAX_S);
         if runs >= least && (converged || spent) {
             return Ok(Warmup { runs, seconds: clock.elapsed_s(begin), converged });
         }
@@ -147,7 +147,7 @@ mod tests {
         let five = warmed(1, 5);
         assert!(five.runs >= 6, "{five:?}");
         let never = warmed(2, u64::MAX);
-        assert_eq!((never.runs, never.converged), (2 + MOST_RUNS, false));
+        assert_eq!((never.runs, never.converged), (2 + MAX_RUNS, false));
         assert_eq!(warm_up(&clock, 1, || 0, |_| Err(7)), Err(7));
     }
 

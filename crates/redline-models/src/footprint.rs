@@ -15,7 +15,7 @@ use crate::spec::{DecoderSpec, LinearSpec, NormKind, NormSpec};
 use crate::step::{ArenaSize, padded};
 
 /// Maximum bytes of the weights of a layer in batches that are cut into micro-batches, each of which reads them.
-const MOST_LAYER_BYTES: u64 = 16 << 20;
+const MAX_LAYER_BYTES: u64 = 16 << 20;
 
 /// The sizes of a model's weights, activations, keys and values.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ impl Footprint {
             layer.linears.iter().flat_map(|(_, shapes)| shapes).map(|shape| shape.bytes()).sum()
         };
         self.reuses_kv_buffer
-            && self.layers.first().is_some_and(|it| it.experts.is_none() && bytes(it) <= MOST_LAYER_BYTES)
+            && self.layers.first().is_some_and(|it| it.experts.is_none() && bytes(it) <= MAX_LAYER_BYTES)
     }
 
     /// The head, or the embedding if the head is tied to it.

@@ -22,7 +22,7 @@ use crate::row_digests::RowDigests;
 use crate::step::{Act, Arena, ArenaPart, Step, StepInput, Wanted, Watchers, padded};
 
 /// Minimum number of rows of a micro-batch, on average.
-const LEAST_ROWS: usize = 48;
+const MIN_ROWS: usize = 48;
 /// The cost of reading all weights once more, in rows.
 const READING_ROWS: f64 = 2.0;
 /// The share of the largest micro-batch that counts as time: its thread may be late, and nobody can take its work over.
@@ -241,7 +241,7 @@ impl Model {
 /// memory that they need.
 fn cut(rows: &[usize], members: usize, mut fits: impl FnMut(usize) -> bool) -> Vec<Range<usize>> {
     let all: usize = rows.iter().sum();
-    let most = rows.len().min(all / LEAST_ROWS);
+    let most = rows.len().min(all / MIN_ROWS);
     let share = all as f64 / members as f64;
     let candidates = (members..=most).step_by(members.max(1)).filter_map(|count| {
         let ranges = in_ranges(rows, count);

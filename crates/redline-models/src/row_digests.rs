@@ -7,7 +7,7 @@ use redline_kernels::{Rows, Team};
 use redline_weights::Sha256Digest;
 
 /// Minimum number of rows that several threads share: a digest of a row takes microseconds, and so does waking a thread.
-const FEW_ROWS: usize = 4;
+const MIN_SHARED_ROWS: usize = 4;
 
 /// SHA-256 digests of rows of the residual stream: of the bytes of their values, as little-endian f32. Layers that run on the wanted rows
 /// only have no digests of others.
@@ -46,7 +46,7 @@ impl RowDigests {
     pub(crate) fn observe(&self, team: &Team, layer: usize, x: Rows<'_>, only: Option<&[usize]>) {
         let Ok(index) = self.layers.binary_search(&layer) else { return };
         let count = self.rows.len();
-        team.split(count, 1, FEW_ROWS, |rows| {
+        team.split(count, 1, MIN_SHARED_ROWS, |rows| {
             for i in rows {
                 let row = self.rows[i];
                 let Some(row) = only.map_or(Some(row), |only| only.binary_search(&row).ok()) else {

@@ -11,7 +11,7 @@ use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted, choose, gate as gate_rows, gather};
 use redline_kernels::op::kv::{PassPages, Segment};
 use redline_kernels::op::linear::{
-    Epilogue, LayerRows, LoraRows, MOST_LAYERS, Variant, linear, linear_grouped,
+    Epilogue, LayerRows, LoraRows, MAX_LAYERS, Variant, linear, linear_grouped,
 };
 use redline_kernels::op::norm::rms_norm_heads;
 use redline_kernels::op::rope::rope;
@@ -69,9 +69,9 @@ pub fn padded(width: usize) -> usize {
 }
 
 /// Maximum number of rows of an expert in a group. With more, it alone has enough work for many threads.
-const FEW_ROWS: usize = 16;
+const MAX_GROUPED_ROWS: usize = 16;
 /// Maximum number of rows of a group of experts.
-pub(crate) const MOST_ROWS: usize = 64;
+pub(crate) const MAX_ROWS: usize = 64;
 
 /// The rows that go to one expert, ascending, or to a group of experts, which follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -560,12 +560,12 @@ impl<'a> Step<'a> {
         let alone =
             ExpertRows { only: Some(of_first[0].expert as usize), first, end: first + of_first.len() };
         // A device has its part of every layer, not some of the layers.
-        if !grouped || of_first.len() > FEW_ROWS || self.exec.team.devices() > 1 {
+        if !grouped || of_first.len() > MAX_GROUPED_ROWS || self.exec.team.devices() > 1 {
             return Some(alone);
         }
         let mut rows = of_first.len();
-        for of_next in experts.take(MOST_LAYERS - 1) {
-            if of_next.len() > FEW_ROWS || rows + of_next.len() > MOST_ROWS {
+        for of_next in experts.take(MAX_LAYERS - 1) {
+            if of_next.len() > MAX_GROUPED_ROWS || rows + of_next.len() > MAX_ROWS {
                 break;
             }
             rows += of_next.len();
@@ -591,7 +591,7 @@ impl<'a> Step<'a> {
         });
         let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
         let choices = &self.arena.choices[rows.first..rows.end];
-        let mut layers = [LayerRows { matrix, bias: None, rows: 0 }; MOST_LAYERS];
+        let mut layers = [LayerRows { matrix, bias: None, rows: 0 }; MAX_LAYERS];
         let mut experts = 0;
         for rows in choices.chunk_by(|a, b| a.expert == b.expert) {
             let layer = layer(rows[0].expert as usize);

@@ -71,7 +71,7 @@ fn continuation_bytes(request: &GenerateRequest, context: usize, echoes: bool) -
 fn canvas_bytes(request: &DiffuseRequest, model: &ModelSizes) -> usize {
     let tokens = longest(&request.prompt).saturating_add(request.max_new_tokens).min(model.context);
     // The engine refuses more steps.
-    let passes = request.steps.unwrap_or(tokens).min(tokens.max(DiffuseRequest::MOST_STEPS));
+    let passes = request.steps.unwrap_or(tokens).min(tokens.max(DiffuseRequest::MAX_STEPS));
     (tokens * (TOKEN + size_of::<FilledMask>()) + passes * size_of::<DiffusionPass>())
         .saturating_add(model.guidance_bytes(request))
 }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(size(10, 90, None), 100 * (token + pass));
         assert_eq!(size(10, 90, Some(3)), 100 * token + 3 * pass);
         assert_eq!(size(10, usize::MAX, None), 1000 * (token + pass), "no more than the context");
-        assert_eq!(size(0, 1, Some(usize::MAX)), token + DiffuseRequest::MOST_STEPS * pass);
+        assert_eq!(size(0, 1, Some(usize::MAX)), token + DiffuseRequest::MAX_STEPS * pass);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::generate::SamplingDefaults;
 
 /// The limits of the schemas are those of the engine.
 const _: () = assert!(
-    MAX_CONTINUATIONS == GenerateRequest::MOST_CONTINUATIONS && MAX_GUIDANCE == DiffuseRequest::MAX_GUIDANCE
+    MAX_CONTINUATIONS == GenerateRequest::MAX_CONTINUATIONS && MAX_GUIDANCE == DiffuseRequest::MAX_GUIDANCE
 );
 
 /// The fields that choose tokens.

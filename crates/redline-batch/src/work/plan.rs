@@ -24,7 +24,7 @@ const SCHEMA: &str = "redline.batch/1";
 const DIGITS: usize = 16;
 
 /// Maximum number of files of results.
-const MOST_FILES: u64 = 10_000_000;
+const MAX_FILES: u64 = 10_000_000;
 /// How often, and after what time, a plan that another worker is writing is read again.
 const PATIENCE: usize = 20;
 const MOMENT: Duration = Duration::from_millis(50);
@@ -154,10 +154,10 @@ impl Plan {
             for rows in input.open.table.groups() {
                 files = files.saturating_add(rows.div_ceil(fixed.request.rows_per_file as u64));
             }
-            if files > MOST_FILES {
+            if files > MAX_FILES {
                 let rows =
                     input.open.table.groups().iter().fold(0_u64, |all, rows| all.saturating_add(*rows));
-                let reason = format!("{rows} rows make more than {MOST_FILES} files of results");
+                let reason = format!("{rows} rows make more than {MAX_FILES} files of results");
                 return Err(BatchError::table(&input.open.path, &reason));
             }
         }

@@ -50,7 +50,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
     /// Maximum number of prompts that wait or run, up to 256; further requests are refused with status 429
-    #[arg(long, value_name = "N", default_value_t = MOST_QUEUED, value_parser = queue)]
+    #[arg(long, value_name = "N", default_value_t = MAX_QUEUED, value_parser = queue)]
     queue: usize,
     /// Maximum number of connections
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = connections)]
@@ -124,11 +124,11 @@ fn metrics_compat(text: &str) -> Result<MetricsCompat, value::BadValue> {
 }
 
 /// The engine's own limit.
-const MOST_QUEUED: usize = 256;
+const MAX_QUEUED: usize = 256;
 /// More than a process may have open.
-const MOST_CONNECTIONS: usize = 1 << 20;
+const MAX_CONNECTIONS: usize = 1 << 20;
 /// More than any request needs.
-const MOST_BODY: u64 = 4 << 30;
+const MAX_BODY: u64 = 4 << 30;
 /// A week: longer times overflow nothing, but mean nothing either.
 const LONGEST_SECONDS: f64 = 604_800.0;
 
@@ -153,20 +153,20 @@ fn host(text: &str) -> Result<String, value::BadValue> {
 
 /// Parses `--queue`.
 fn queue(text: &str) -> Result<usize, value::BadValue> {
-    number(text, MOST_QUEUED)
+    number(text, MAX_QUEUED)
 }
 
 /// Parses `--max-body`.
 fn body(text: &str) -> Result<u64, value::BadValue> {
     match value::bytes(text)? {
-        bytes if bytes > MOST_BODY => value::bad(format!("{bytes} bytes"), "up to 4GiB"),
+        bytes if bytes > MAX_BODY => value::bad(format!("{bytes} bytes"), "up to 4GiB"),
         bytes => Ok(bytes),
     }
 }
 
 /// Parses `--max-connections`.
 fn connections(text: &str) -> Result<usize, value::BadValue> {
-    number(text, MOST_CONNECTIONS)
+    number(text, MAX_CONNECTIONS)
 }
 
 /// Parses a time limit.

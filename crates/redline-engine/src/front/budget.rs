@@ -69,7 +69,7 @@ fn buckets(footprint: &Footprint, options: &Options, fits: impl Fn(usize) -> boo
     if !plans.buckets.is_automatic() || tp > 1 || !footprint.cuts_batches() {
         return plans.buckets.clone();
     }
-    let most = Buckets::MAX_CHUNK.saturating_mul(threads).min(Buckets::MOST_TOKENS);
+    let most = Buckets::MAX_CHUNK.saturating_mul(threads).min(Buckets::MAX_TOKENS);
     let halves = std::iter::successors(Some(most), |tokens| Some(tokens / 2));
     let raised = halves.take_while(|tokens| *tokens > Buckets::MAX_CHUNK).find(|tokens| fits(*tokens));
     plans.buckets.with_max_chunk(raised.unwrap_or(Buckets::MAX_CHUNK))

@@ -171,7 +171,7 @@ impl Engine {
         sequences: usize,
         guidance: u64,
     ) -> Result<(), EngineError> {
-        let (most, context) = (Buckets::MOST_TOKENS, self.info.context);
+        let (most, context) = (Buckets::MAX_TOKENS, self.info.context);
         if tokens > context {
             let fact = format!("{what}: {tokens} tokens exceed the context of {context}");
             return Err(EngineError::request(fact, "shorten the prompt, or what comes after it"));
@@ -333,7 +333,7 @@ fn steps(request: &DiffuseRequest, masks: usize, blocks: usize) -> Result<usize,
         let hint = format!("give at least 1; {masks} fills one mask per step");
         return refuse("0 steps were asked for".into(), hint.into());
     }
-    let most = masks.max(DiffuseRequest::MOST_STEPS);
+    let most = masks.max(DiffuseRequest::MAX_STEPS);
     if request.steps.is_some() && steps > most {
         let fact = format!("{steps} steps for {masks} masks, but at most {most} are possible");
         return refuse(fact, hint![Setting::Steps.to(masks), " fills one mask per step"]);

@@ -133,7 +133,7 @@ impl Engine {
     pub(super) fn encode_limits(&self) -> Limits<'_> {
         let limits = self.limits();
         let most = self.sentence.as_ref().and_then(|rules| rules.max_tokens).unwrap_or(usize::MAX);
-        let pass = if self.info.objective.is_causal() { usize::MAX } else { Buckets::MOST_TOKENS };
+        let pass = if self.info.objective.is_causal() { usize::MAX } else { Buckets::MAX_TOKENS };
         Limits { context: limits.context.min(most).min(pass), ..limits }
     }
 

@@ -22,7 +22,7 @@ use crate::request::{GenerateRequest, Prompt, Queueing};
 const MAX_LOGPROBS: usize = 1 << 14;
 /// Maximum number of tokens in an answer: new ones, and those whose log-probabilities are returned. Each takes up to a hundred
 /// bytes until the answer is written.
-const MOST_RETURNED: usize = 1 << 23;
+const MAX_RETURNED: usize = 1 << 23;
 /// Largest absolute value of a bias.
 const MAX_BIAS: f32 = 100.0;
 
@@ -161,7 +161,7 @@ impl Limits<'_> {
 /// Checks the numbers of continuations.
 fn check_continuations(request: &GenerateRequest) -> Result<(), EngineError> {
     let (n, count) = (request.n, request.continuations());
-    let most = GenerateRequest::MOST_CONTINUATIONS;
+    let most = GenerateRequest::MAX_CONTINUATIONS;
     if n == 0 || count > most {
         let fact = format!("{} continuations were asked for", if n == 0 { 0 } else { count });
         return Err(EngineError::request(fact, format!("ask for 1 to {most}")));
@@ -198,11 +198,11 @@ fn check_returned(request: &GenerateRequest, prompt: usize, vocab: usize) -> Res
     let of_token = request.logprobs.map_or(1, with_top);
     let new = request.continuations().saturating_mul(request.max_new_tokens).saturating_mul(of_token);
     let tokens = new.saturating_add(of_prompt);
-    if tokens <= MOST_RETURNED {
+    if tokens <= MAX_RETURNED {
         return Ok(());
     }
     let fact = format!(
-        "the answer may have {tokens} tokens, with those whose log-probabilities are returned: more than {MOST_RETURNED}"
+        "the answer may have {tokens} tokens, with those whose log-probabilities are returned: more than {MAX_RETURNED}"
     );
     let hint = hint![
         "ask for fewer continuations, fewer ",

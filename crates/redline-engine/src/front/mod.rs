@@ -577,8 +577,8 @@ fn check(options: &Options) -> Result<(), EngineError> {
     if !(1..=MAX_DEVICES).contains(&tp) {
         return refused(format!("{tp} logical devices are not from 1 to {MAX_DEVICES}"));
     }
-    if max_chunk > Buckets::MOST_TOKENS {
-        return refused(format!("passes of {max_chunk} tokens exceed {}", Buckets::MOST_TOKENS));
+    if max_chunk > Buckets::MAX_TOKENS {
+        return refused(format!("passes of {max_chunk} tokens exceed {}", Buckets::MAX_TOKENS));
     }
     let readers = options.adapters.map_or(1, |adapters| adapters.threads);
     if !(1..=MAX_THREADS).contains(&readers) {

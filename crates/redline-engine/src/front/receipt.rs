@@ -225,7 +225,7 @@ impl Engine {
             return Err(EngineError::field("receipt", fact, hint));
         }
         let request = request();
-        let (tokens, most) = (request.tokens(), Receipt::MOST_TOKENS);
+        let (tokens, most) = (request.tokens(), Receipt::MAX_TOKENS);
         if tokens > most {
             let fact = format!("a receipt of {tokens} prompt tokens was asked for, more than {most}");
             return Err(EngineError::field("receipt", fact, "divide the items among several requests"));

@@ -16,10 +16,10 @@ use crate::plan::Buckets;
 use crate::request::ScoreRequest;
 
 /// Maximum number of label tokens in a request, summed over all ways to mask the labels; each takes some hundred bytes.
-const MOST_COVERED: usize = 1 << 21;
+const MAX_COVERED: usize = 1 << 21;
 /// Maximum number of label tokens in a request, summed over its items. Each takes up to a hundred bytes until the answer is
 /// written: its score, its log-probability, and the text of both.
-const MOST_SCORED: usize = 1 << 23;
+const MAX_SCORED: usize = 1 << 23;
 
 impl Engine {
     /// Computes the probability of each label after query and item.
@@ -85,7 +85,7 @@ impl Engine {
     /// The limits for prompts and labels. A canvas must fit one pass.
     pub(crate) fn score_limits(&self) -> Limits<'_> {
         let limits = self.limits();
-        let pass = if self.info.objective.fills_masks() { Buckets::MOST_TOKENS } else { usize::MAX };
+        let pass = if self.info.objective.fills_masks() { Buckets::MAX_TOKENS } else { usize::MAX };
         Limits { context: limits.context.min(pass), ..limits }
     }
 
@@ -155,7 +155,7 @@ impl Engine {
     fn masks(&self, request: &ScoreRequest) -> Result<Masks, EngineError> {
         let shifted = self.info.objective.shift > 0;
         let (samples, most) =
-            (request.mc_samples.unwrap_or(ScoreRequest::SAMPLES), ScoreRequest::MOST_SAMPLES);
+            (request.mc_samples.unwrap_or(ScoreRequest::SAMPLES), ScoreRequest::MAX_SAMPLES);
         if !(1..=most).contains(&samples) {
             let hint = format!("give from 1 to {most}; {} is usual", ScoreRequest::SAMPLES);
             return Err(EngineError::request(format!("`mc_samples` is {samples}"), hint));
@@ -172,10 +172,10 @@ fn check_scored(labels: &LabelLists, items: usize) -> Result<(), EngineError> {
         Some(of_item) => of_item.iter().map(|&list| of_list[list]).fold(0, usize::saturating_add),
         None => of_list.iter().sum::<usize>().saturating_mul(items),
     };
-    if tokens <= MOST_SCORED {
+    if tokens <= MAX_SCORED {
         return Ok(());
     }
-    let fact = format!("{items} items with their labels are {tokens} label tokens, more than {MOST_SCORED}");
+    let fact = format!("{items} items with their labels are {tokens} label tokens, more than {MAX_SCORED}");
     Err(EngineError::request(fact, "divide the items, or the labels, among several requests"))
 }
 
@@ -194,8 +194,8 @@ fn check_masked(labels: &LabelLists, masks: Masks) -> Result<(), EngineError> {
     }
     let tokens = |label: &Vec<u32>| label.len() * Maskings::most(label.len(), masks.samples);
     let tokens: usize = labels.all().map(tokens).sum();
-    if tokens > MOST_COVERED {
-        let fact = format!("labels covered in all their ways are {tokens} tokens, more than {MOST_COVERED}");
+    if tokens > MAX_COVERED {
+        let fact = format!("labels covered in all their ways are {tokens} tokens, more than {MAX_COVERED}");
         return Err(EngineError::request(
             fact,
             hint!["give fewer ", Setting::McSamples, ", or fewer labels"],

@@ -253,7 +253,7 @@ const SPANS_OF_LAYER: usize = 26;
 const SPANS_OF_EXPERT: usize = 5;
 /// Maximum number of operations of a pass outside the layers: the head, over the vocabulary and over the labels of each
 /// request.
-const SPANS_BESIDE: usize = 8 + 4 * (OPEN + Buckets::MOST_TOKENS / OUTPUT_ROWS);
+const SPANS_BESIDE: usize = 8 + 4 * (OPEN + Buckets::MAX_TOKENS / OUTPUT_ROWS);
 /// Average number of work items per operation and team member; with many sequences, each may be one.
 const WORKS_OF_SPAN: usize = 4;
 

@@ -19,19 +19,19 @@ const BUDGET_OF_SLEEP: f64 = 0.1;
 /// Seconds that trials may cost at the beginning.
 const FIRST_BUDGET: f64 = 0.004;
 /// Largest budget that is saved up, in seconds.
-const MOST_BUDGET: f64 = 0.25;
+const MAX_BUDGET: f64 = 0.25;
 /// Assumed share of a candidate's time that a trial loses, if nothing is known about it.
 const TRIAL_LOSS: f64 = 0.5;
 /// Turns of a block of a trial, half of them on the current number of threads.
 const TURNS: u32 = 4;
 /// Fewest blocks of a trial.
-const LEAST_BLOCKS: usize = 2;
+const MIN_BLOCKS: usize = 2;
 /// Standard errors by which the mean of the blocks must differ from [`IMPROVEMENT`], by the number of blocks from
-/// [`LEAST_BLOCKS`] on: the quantiles for 90 % of Student's distribution. After the last of them the current number stays.
+/// [`MIN_BLOCKS`] on: the quantiles for 90 % of Student's distribution. After the last of them the current number stays.
 const ERRORS: [f64; 7] = [3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.42];
-const MOST_BLOCKS: usize = LEAST_BLOCKS + ERRORS.len() - 1;
+const MAX_BLOCKS: usize = MIN_BLOCKS + ERRORS.len() - 1;
 /// Turns on each number in the shortest trial.
-const LEAST_TURNS: f64 = (LEAST_BLOCKS * TURNS as usize / 2) as f64;
+const MIN_TURNS: f64 = (MIN_BLOCKS * TURNS as usize / 2) as f64;
 /// Part of a turn that is not measured after the number has changed.
 const SETTLING: f64 = 0.7;
 /// Least seconds of a turn, where passes of equal work take about equal time.
@@ -39,7 +39,7 @@ const STEADY_TURN: f64 = 0.00125;
 /// The same if they do not: longer than the time slices in which the system shares out a core.
 const NOISY_TURN: f64 = 0.015;
 /// Passes before the first trial.
-const LEAST_PASSES: u32 = 4;
+const MIN_PASSES: u32 = 4;
 /// Passes are noisy if their mean cost is this many times the least.
 const NOISY: f64 = 1.3;
 /// A trial ends early if one number costs this many times as much as the other.
@@ -49,12 +49,12 @@ const IMPROVEMENT: f64 = 0.95;
 /// Seconds of passes after which earlier ones count half.
 const MEMORY: f64 = 0.25;
 /// Seconds of passes between two trials, at least and at most. The time doubles with every trial that changes nothing.
-const LEAST_PAUSE: f64 = 0.02;
-const MOST_PAUSE: f64 = 2.0;
+const MIN_PAUSE: f64 = 0.02;
+const MAX_PAUSE: f64 = 2.0;
 /// Share by which the least cost grows with every pass, since machines change.
 const DRIFT: f64 = 0.002;
 /// Passes over fewer rows are assumed to cost the same, because they read the same weights.
-const LEAST_WORK: f64 = 8.0;
+const MIN_WORK: f64 = 8.0;
 
 /// Total time and work of passes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,7 +97,7 @@ impl Recent {
 
     /// Whether passes of equal work take noticeably different times.
     fn is_noisy(self) -> bool {
-        self.passes >= LEAST_PASSES && self.cost.rate().is_some_and(|rate| rate > NOISY * self.least)
+        self.passes >= MIN_PASSES && self.cost.rate().is_some_and(|rate| rate > NOISY * self.least)
     }
 
     /// Least seconds of a turn of a trial.
@@ -138,7 +138,7 @@ struct Trial {
     all: Pair,
     /// Blocks that are complete, and the logarithms of their ratios.
     blocks: usize,
-    logs: [f64; MOST_BLOCKS],
+    logs: [f64; MAX_BLOCKS],
 }
 
 /// The result of a trial.
@@ -161,7 +161,7 @@ impl Trial {
             block: Pair::default(),
             all: Pair::default(),
             blocks: 0,
-            logs: [0.0; MOST_BLOCKS],
+            logs: [0.0; MAX_BLOCKS],
         }
     }
 
@@ -200,12 +200,12 @@ impl Trial {
         if !(1.0 / DECISIVE..DECISIVE).contains(&ratio) && measured > 2.0 * self.turn_seconds {
             return Some(Outcome { ratio, better: ratio < 1.0 });
         }
-        let errors = *ERRORS.get(self.blocks.checked_sub(LEAST_BLOCKS)?)?;
+        let errors = *ERRORS.get(self.blocks.checked_sub(MIN_BLOCKS)?)?;
         let mean = statistics::mean(&self.logs[..self.blocks]);
         let reach = errors * mean.standard_error?;
         let improvement = libm::log(IMPROVEMENT);
         let better = mean.value + reach < improvement;
-        let known = better || mean.value - reach >= improvement || self.blocks == MOST_BLOCKS;
+        let known = better || mean.value - reach >= improvement || self.blocks == MAX_BLOCKS;
         known.then(|| Outcome { ratio: libm::exp(mean.value), better })
     }
 
@@ -283,7 +283,7 @@ impl TeamSize {
             trial: None,
             upwards: false,
             outcomes: [None; 2],
-            pause: LEAST_PAUSE,
+            pause: MIN_PAUSE,
             since_trial: 0.0,
         };
         let classes = vec![class; usize::BITS as usize];
@@ -304,12 +304,12 @@ impl TeamSize {
     /// Records the cost of a pass on the chosen number of threads.
     pub(crate) fn learn(&mut self, pass: PassCost) {
         let PassCost { rows, outputs, seconds, slept } = pass;
-        let work = (rows as f64 + self.output_rows * outputs as f64).max(LEAST_WORK);
+        let work = (rows as f64 + self.output_rows * outputs as f64).max(MIN_WORK);
         let largest = self.ladder.len() - 1;
         let class = &mut self.classes[Self::class(rows)];
         let share = if class.current == largest { BUDGET_ON_ALL } else { BUDGET_ON_FEWER };
         let for_sleep = if class.trial.is_none() { BUDGET_OF_SLEEP * slept } else { 0.0 };
-        self.budget = (self.budget + share * seconds + for_sleep).min(MOST_BUDGET);
+        self.budget = (self.budget + share * seconds + for_sleep).min(MAX_BUDGET);
         if !std::mem::replace(&mut class.warm, true) {
             return;
         }
@@ -323,7 +323,7 @@ impl TeamSize {
         // If a machine has just become busy, a trial is worthwhile at once.
         let was_noisy = std::mem::replace(&mut class.noisy, class.recent.is_noisy());
         if class.noisy && !was_noisy {
-            self.budget = (self.budget + TRIAL_LOSS * class.least_trial(seconds)).min(MOST_BUDGET);
+            self.budget = (self.budget + TRIAL_LOSS * class.least_trial(seconds)).min(MAX_BUDGET);
         }
         if let Some(candidate) = class.candidate(largest)
             && self.budget >= class.expected_loss(candidate, seconds)
@@ -339,7 +339,7 @@ impl SizeClass {
         let larger = (self.current < largest).then_some(self.current + 1);
         let smaller = self.current.checked_sub(1);
         let candidate = if self.upwards { larger.or(smaller) } else { smaller.or(larger) };
-        candidate.filter(|_| self.recent.passes >= LEAST_PASSES && self.since_trial >= self.pause)
+        candidate.filter(|_| self.recent.passes >= MIN_PASSES && self.since_trial >= self.pause)
     }
 
     /// Seconds that a trial is likely to cost, where the last pass took `seconds`.
@@ -350,7 +350,7 @@ impl SizeClass {
 
     /// Least seconds for which a trial measures a candidate, where the last pass took `seconds`.
     fn least_trial(&self, seconds: f64) -> f64 {
-        LEAST_TURNS * self.recent.turn_seconds().max(seconds)
+        MIN_TURNS * self.recent.turn_seconds().max(seconds)
     }
 
     /// Ends the trial if it has measured enough. Returns the change of the budget, in seconds.
@@ -360,14 +360,14 @@ impl SizeClass {
         let upwards = trial.candidate > self.current;
         (self.trial, self.since_trial) = (None, 0.0);
         if outcome.better {
-            (self.current, self.upwards, self.pause) = (trial.candidate, upwards, LEAST_PAUSE);
+            (self.current, self.upwards, self.pause) = (trial.candidate, upwards, MIN_PAUSE);
             (self.recent, self.outcomes) = (Recent::default(), [None; 2]);
             // Other classes may gain as well, and so may one more step: this pays for two such trials.
-            return 2.0 * LEAST_TURNS * trial.turn_seconds;
+            return 2.0 * MIN_TURNS * trial.turn_seconds;
         }
         self.outcomes[usize::from(upwards)] = Some(outcome.ratio);
         self.upwards = !self.upwards;
-        self.pause = (2.0 * self.pause).min(MOST_PAUSE);
+        self.pause = (2.0 * self.pause).min(MAX_PAUSE);
         -trial.loss()
     }
 }
@@ -455,7 +455,7 @@ mod tests {
     fn a_trial_lasts_until_its_outcome_is_known() {
         for (cost, better) in [(0.5, true), (0.9, true), (0.99, false), (1.0, false), (2.0, false)] {
             let (outcome, blocks) = trial(|candidate| if candidate { 0.001 * cost } else { 0.001 });
-            assert_eq!((outcome.better, blocks), (better, LEAST_BLOCKS), "{cost}");
+            assert_eq!((outcome.better, blocks), (better, MIN_BLOCKS), "{cost}");
             assert!((outcome.ratio / cost - 1.0).abs() < 1e-9, "{cost}: {}", outcome.ratio);
         }
         // So much slower that one turn of each suffices.

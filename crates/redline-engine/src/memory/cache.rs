@@ -16,7 +16,7 @@ use crate::memory::pages::{NextPage, Unsaved};
 use crate::memory::prefix_cache::PrefixCache;
 
 /// Minimum number of tokens to keep; fewer are not worth the page they would occupy.
-const LEAST_KEPT: usize = 16;
+const MIN_KEPT: usize = 16;
 
 /// A window between two of its passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,7 +137,7 @@ impl<P: PageStore> Cache<P> {
     /// Keeps a sequence for later requests, with as many of these tokens as it has stored.
     pub(crate) fn keep(&mut self, namespace: &str, tokens: &[u32], sequence: SeqId) {
         let tokens = &tokens[..tokens.len().min(self.kv.tokens(sequence))];
-        if tokens.len() >= LEAST_KEPT
+        if tokens.len() >= MIN_KEPT
             && self.insert(namespace, tokens, sequence)
             && let Some(unsaved) = &mut self.unsaved
         {

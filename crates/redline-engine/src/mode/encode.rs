@@ -163,7 +163,7 @@ impl Task for EncodeTask {
         self.job.texts.iter().map(|text| text.ids.len()).max().unwrap_or(0)
     }
 
-    fn draws(&self) -> bool {
+    fn has_canvases(&self) -> bool {
         self.job.sees_both_sides
     }
 

@@ -82,7 +82,7 @@ impl Buckets {
     /// Default for the maximum number of tokens in a pass; of encoders whose batches are cut into micro-batches, for each thread.
     pub const MAX_CHUNK: usize = 512;
     /// Upper bound of the maximum number of tokens in a pass.
-    pub const MOST_TOKENS: usize = 8192;
+    pub const MAX_TOKENS: usize = 8192;
 
     /// Creates the buckets from `tokens` and `rows`, up to `max_chunk`, which is always one of them; longer inputs run in
     /// several passes. A pass in which every sequence takes one token falls into a bucket of `rows`, so both lists apply to

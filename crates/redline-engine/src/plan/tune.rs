@@ -10,9 +10,9 @@ use super::bucket::Bucket;
 use redline_kernels::ClockFn;
 
 /// Minimum number of rounds over the candidates.
-const LEAST_ROUNDS: usize = 3;
+const MIN_ROUNDS: usize = 3;
 /// Maximum number of rounds.
-const MOST_ROUNDS: usize = 15;
+const MAX_ROUNDS: usize = 15;
 /// Rounds are added until a layer has run for this many nanoseconds.
 const ENOUGH_NS: u64 = 20_000_000;
 /// A candidate is chosen only if it takes less than this share of the estimate's time, so that noise does not decide.
@@ -88,7 +88,7 @@ fn measure(
     let mut layer = 0;
     let begin = clock();
     // The first round warms up the arena's pages and the threads.
-    for round in 0..=MOST_ROUNDS {
+    for round in 0..=MAX_ROUNDS {
         for (variant, times) in candidates.iter().zip(&mut times) {
             let start = clock();
             shop.model.rehearse(shop.exec, shop.arena, site, layer, rows, *variant);
@@ -97,7 +97,7 @@ fn measure(
                 times.push(clock().saturating_sub(start));
             }
         }
-        if round >= LEAST_ROUNDS && clock().saturating_sub(begin) > ENOUGH_NS {
+        if round >= MIN_ROUNDS && clock().saturating_sub(begin) > ENOUGH_NS {
             break;
         }
     }

@@ -9,7 +9,7 @@ pub struct DiffuseRequest {
     pub prompt: Prompt,
     /// Number of masks after the prompt; may be 0 if the prompt contains masks.
     pub max_new_tokens: usize,
-    /// Number of steps; `None`: one per mask. More steps than masks are allowed, up to [`DiffuseRequest::MOST_STEPS`]: the steps that
+    /// Number of steps; `None`: one per mask. More steps than masks are allowed, up to [`DiffuseRequest::MAX_STEPS`]: the steps that
     /// fill nothing are left out. With a threshold, the confidences determine the number.
     pub steps: Option<usize>,
     /// `None`: entropy for models whose rows predict the next token (Dream), low confidence for others (LLaDA); with a
@@ -78,7 +78,7 @@ impl DiffuseRequest {
     }
 
     /// Largest number of steps, if there are not more masks. The schedule walks through all of them, including those that fill nothing.
-    pub const MOST_STEPS: usize = 4096;
+    pub const MAX_STEPS: usize = 4096;
     /// Greatest strength of guidance. Logits that are scaled much further leave the range of f32.
     pub const MAX_GUIDANCE: f32 = 100.0;
     /// Default end time of Dream's schedule.

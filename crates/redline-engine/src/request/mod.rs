@@ -107,7 +107,7 @@ pub struct ScoreRequest {
     pub return_token_ids: bool,
     /// Return what the model would write in the place of the labels, as [`LabelReading`](crate::LabelReading).
     pub return_reading: bool,
-    /// For models that fill masks: maximum number of maskings per label, from 1 to [`ScoreRequest::MOST_SAMPLES`]. If a label
+    /// For models that fill masks: maximum number of maskings per label, from 1 to [`ScoreRequest::MAX_SAMPLES`]. If a label
     /// has more maskings, this number of them is sampled. `None`: [`ScoreRequest::SAMPLES`].
     pub mc_samples: Option<usize>,
     /// For models that fill masks: seed of that sampling. Same seed, same scores.
@@ -128,7 +128,7 @@ impl ScoreRequest {
     /// Default number of samples (LLaDA's `mc_num`).
     pub const SAMPLES: usize = 128;
     /// Maximum number of samples; more would run for hours.
-    pub const MOST_SAMPLES: usize = 65_536;
+    pub const MAX_SAMPLES: usize = 65_536;
 
     /// Creates a request with these values. Other fields take their defaults: true probabilities, texts concatenated, the query
     /// first, and an error in any item fails the request.
@@ -227,10 +227,10 @@ pub struct GenerateRequest {
     pub penalties: Penalties,
     /// Token ids, each with a number from -100 to 100 that is added to its logit before the penalties. No id occurs twice.
     pub logit_bias: Vec<(i64, f32)>,
-    /// Number of continuations to return, from 1 to [`GenerateRequest::MOST_CONTINUATIONS`]. The first is that of a request for
+    /// Number of continuations to return, from 1 to [`GenerateRequest::MAX_CONTINUATIONS`]. The first is that of a request for
     /// one. More than one need a temperature above 0.
     pub n: usize,
-    /// Number of continuations to generate, from `n` to [`GenerateRequest::MOST_CONTINUATIONS`]; `None`: `n`. If more are
+    /// Number of continuations to generate, from `n` to [`GenerateRequest::MAX_CONTINUATIONS`]; `None`: `n`. If more are
     /// generated, those with the highest mean log-probability per token are returned, highest first.
     pub best_of: Option<usize>,
     /// Generation ends before the first of these strings; it is not part of the text.
@@ -260,7 +260,7 @@ pub struct GenerateRequest {
 
 impl GenerateRequest {
     /// Maximum number of continuations of one prompt.
-    pub const MOST_CONTINUATIONS: usize = 128;
+    pub const MAX_CONTINUATIONS: usize = 128;
 
     /// Number of continuations to generate.
     pub fn continuations(&self) -> usize {

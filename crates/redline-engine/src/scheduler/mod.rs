@@ -619,7 +619,7 @@ impl Scheduler {
                 }
             }
             Next::Accept(right) => self.drafts.1 += sequence.accept(right) as u64,
-            Next::Draw(drawing) => sequence.draw(drawing),
+            Next::RunCanvas(rows) => sequence.run_canvas(rows),
             Next::Hold => sequence.held = true,
             Next::HoldAndStore => {
                 sequence.held = true;

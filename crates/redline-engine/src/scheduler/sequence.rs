@@ -6,7 +6,7 @@ use redline_kernels::op::kv::AttentionMask;
 use redline_models::kv::{KvCache, PageStore, SeqId};
 
 use super::cost::Work;
-use crate::task::sequence::{Drawing, Opening, Origin};
+use crate::task::sequence::{CanvasRows, Opening, Origin};
 
 /// Identifies a sequence: the place of its request in the order of requests (that of arrival, where one tenant asks), its rank within the
 /// request, and its number there. Keys order the sequences: a later one is preempted for an earlier one.
@@ -81,7 +81,7 @@ impl Piece {
 #[derive(Debug)]
 pub(super) struct Canvas {
     /// Whether all rows have been run with the sequence's current tokens.
-    drawn: bool,
+    is_current: bool,
     /// Rows to be run over the stored keys and values: the first position, and the tokens.
     patch: Option<(usize, Vec<u32>)>,
     /// Positions of the rows whose logits are wanted, within the patch if there is one.
@@ -115,7 +115,7 @@ pub(super) struct Sequence {
 impl Sequence {
     pub(super) fn new(opening: Opening) -> Self {
         let Opening { tokens, wanted, rank: _, parent, shares, afresh, canvas, second_text } = opening;
-        let canvas = canvas.map(|wanted| Canvas { drawn: false, patch: None, wanted: wanted.into() });
+        let canvas = canvas.map(|wanted| Canvas { is_current: false, patch: None, wanted: wanted.into() });
         Self {
             tokens,
             drafts: 0,
@@ -135,7 +135,7 @@ impl Sequence {
     /// Number of stored tokens.
     pub(super) fn stored<P: PageStore>(&self, kv: &KvCache<P>) -> usize {
         match &self.canvas {
-            Some(canvas) if canvas.drawn && self.kv.is_some() => self.tokens.len(),
+            Some(canvas) if canvas.is_current && self.kv.is_some() => self.tokens.len(),
             Some(_) => 0,
             None => self.kv.map_or(0, |id| kv.tokens(id)),
         }
@@ -181,7 +181,7 @@ impl Sequence {
             return stored == self.tokens.len();
         };
         if piece.tokens == self.tokens.len() {
-            canvas.drawn = true;
+            canvas.is_current = true;
         } else {
             canvas.patch = None;
         }
@@ -189,13 +189,13 @@ impl Sequence {
     }
 
     /// Schedules rows of the canvas.
-    pub(super) fn draw(&mut self, drawing: Drawing) {
+    pub(super) fn run_canvas(&mut self, rows: CanvasRows) {
         let Some(canvas) = &mut self.canvas else { return };
-        canvas.wanted = drawing.wanted.into();
-        if drawing.tokens.len() == self.tokens.len() {
-            (self.tokens, canvas.drawn, canvas.patch) = (drawing.tokens, false, None);
+        canvas.wanted = rows.wanted.into();
+        if rows.tokens.len() == self.tokens.len() {
+            (self.tokens, canvas.is_current, canvas.patch) = (rows.tokens, false, None);
         } else {
-            canvas.patch = Some((drawing.from, drawing.tokens));
+            canvas.patch = Some((rows.from, rows.tokens));
         }
         self.held = false;
     }
@@ -243,7 +243,7 @@ impl Sequence {
     pub(super) fn give_way(&mut self) -> Option<SeqId> {
         self.cut_drafts(0);
         if let Some(canvas) = &mut self.canvas {
-            canvas.drawn = false;
+            canvas.is_current = false;
         }
         self.kv.take()
     }

@@ -18,9 +18,9 @@ use crate::task::logits::Logits;
 pub(super) const VOCABULARY: usize = 24;
 
 /// Maximum number of inputs in a page.
-const MOST_SLOTS: usize = 8;
+const MAX_SLOTS: usize = 8;
 /// Number of cells of a page: tokens, then inputs.
-const CELLS: usize = PAGE_TOKENS + MOST_SLOTS;
+const CELLS: usize = PAGE_TOKENS + MAX_SLOTS;
 
 /// Pages that hold the tokens themselves, each with the adapters that it was run with; and the last inputs of a layer that is a
 /// convolution, each with its position.

@@ -65,7 +65,7 @@ impl Mix {
     }
 
     /// Whether the model has canvases.
-    pub(super) fn draws(self) -> bool {
+    pub(super) fn has_canvases(self) -> bool {
         self.model.window.is_none() && self.model.inputs.is_none() && self.model.states.is_none()
     }
 

@@ -68,7 +68,7 @@ use crate::scheduler::{CostModel, PassLimits, Scheduler};
 const EXTENDED: u64 = 0x9fb2_1c65_1e98_df25;
 
 /// Maximum number of states that a sequence and its ancestors have, and one more for the next.
-const MOST_STATES: usize = 5;
+const MAX_STATES: usize = 5;
 
 /// Maximum number of passes that a request may add to a schedule, given the number of pages.
 ///
@@ -239,7 +239,7 @@ impl Schedule {
         // Other random numbers, so that schedules without these stay what they were.
         let mix = mix.extended(&mut Random(seed ^ EXTENDED));
         // Beside the tokens of a request, its states: those of a sequence and of its ancestors.
-        let of_states = mix.model.states.map_or(0, |states| states.pages * MOST_STATES);
+        let of_states = mix.model.states.map_or(0, |states| states.pages * MAX_STATES);
         let room = pages + of_states;
         let kv = KvCache::over(Ledger::default(), room).windowed(mix.model.window);
         let kv = kv.with_conv_inputs(mix.model.inputs.into_iter().collect()).with_states(mix.model.states);

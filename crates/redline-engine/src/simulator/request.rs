@@ -170,7 +170,7 @@ pub(super) fn ask(
             let (request, task) = Generation::new(random, pages, mix);
             (Kind::Generation(request), task)
         }
-        4..=5 if mix.draws() => {
+        4..=5 if mix.has_canvases() => {
             let (request, task) = Filling::new(random, pages, mix);
             (Kind::Filling(request), task)
         }

@@ -52,7 +52,7 @@ impl Scoring {
     pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
         let labels = labels(random);
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
-        let masks = (random.once_in(3) && mix.draws()).then(|| Masks {
+        let masks = (random.once_in(3) && mix.has_canvases()).then(|| Masks {
             id: MASK,
             shifted: random.once_in(2),
             samples: random.of(&[1, 3, 15]),

@@ -36,7 +36,7 @@ impl<'a> Logits<'a> {
         work: impl Fn(usize, Logits<'_>, T) + Sync,
     ) {
         let values = items.len().saturating_mul(self.rows.width());
-        if items.len() < 2 || values < FEW_VALUES || self.exec.team.size() < 2 {
+        if items.len() < 2 || values < MIN_SHARED_VALUES || self.exec.team.size() < 2 {
             return items.for_each(|item| work(0, *self, item));
         }
         let (&Self { rows, log_sum_exp, .. }, simd) = (self, self.exec.simd);
@@ -61,4 +61,4 @@ impl<'a> Logits<'a> {
 }
 
 /// Minimum number of values of rows that several threads share.
-const FEW_VALUES: usize = 1 << 14;
+const MIN_SHARED_VALUES: usize = 1 << 14;

@@ -88,7 +88,7 @@ pub(crate) trait Task {
     fn longest(&self) -> usize;
 
     /// Whether its sequences are canvases, each of which runs in one pass.
-    fn draws(&self) -> bool {
+    fn has_canvases(&self) -> bool {
         false
     }
 

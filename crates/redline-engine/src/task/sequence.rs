@@ -23,7 +23,7 @@ pub(crate) struct Opening {
 
 /// Rows of a canvas: a sequence whose rows all see each other, so that they cannot be run in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Drawing {
+pub(crate) struct CanvasRows {
     /// The position of the first row.
     pub(crate) from: usize,
     /// The tokens of the rows: the whole canvas or a range of it. All other positions keep their keys and values from the last
@@ -42,7 +42,7 @@ pub(crate) enum Next {
     /// Its first so many drafts were right. Any other update takes back the drafts that are left.
     Accept(usize),
     /// Run rows of the canvas again, with these tokens.
-    Draw(Drawing),
+    RunCanvas(CanvasRows),
     /// Hold it, so that others can begin with it, or until the next update.
     Hold,
     /// Hold it, and store its tokens in the prefix cache.

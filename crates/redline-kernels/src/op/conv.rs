@@ -18,7 +18,7 @@ pub const MAX_TAPS: usize = 8;
 /// Number of channels that a thread takes at a time.
 const CHANNELS: usize = 4 * LANES;
 /// Minimum number of outputs that several threads share.
-const FEW_OUTPUTS: usize = 1 << 14;
+const MIN_SHARED_OUTPUTS: usize = 1 << 14;
 
 /// The weights of a convolution.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl PassPages<'_> {
         let rows = super::kv::rows_of(segments);
         assert!(rows <= bcx.rows, "rows of the batch");
         let blocks = channels.div_ceil(CHANNELS);
-        let least = if rows * channels < FEW_OUTPUTS { usize::MAX } else { 1 };
+        let least = if rows * channels < MIN_SHARED_OUTPUTS { usize::MAX } else { 1 };
         let (to, stride) = (Disjoint::new(out.data), out.stride);
         let pages = &*self;
         exec.team.split(segments.len() * blocks, 1, least, |work| {

@@ -7,15 +7,15 @@
 use redline_simd::{Isa, LANES};
 
 /// Maximum number of values of a head.
-pub(crate) const MOST_VALUES: usize = 256;
+pub(crate) const MAX_VALUES: usize = 256;
 /// Number of their vectors.
-const VECTORS: usize = MOST_VALUES / LANES;
+const VECTORS: usize = MAX_VALUES / LANES;
 
 /// Transforms a head, whose length is a power of two.
 #[inline(always)]
 pub(crate) fn hadamard<S: Isa>(s: S, x: &mut [f32]) {
     let n = x.len();
-    assert!(n.is_power_of_two() && n <= MOST_VALUES, "{n} values");
+    assert!(n.is_power_of_two() && n <= MAX_VALUES, "{n} values");
     let factor = s.splat(1.0 / (n as f32).sqrt());
     let mut vectors = [s.splat(0.0); VECTORS];
     let count = n.div_ceil(LANES);

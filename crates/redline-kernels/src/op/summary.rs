@@ -13,7 +13,7 @@ use crate::{Exec, Rows};
 
 const CHUNK: usize = 4096;
 /// Minimum difference; its exponential is 0.
-const LEAST: f32 = -200.0;
+const MIN: f32 = -200.0;
 
 /// Summary of a row of logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -78,7 +78,7 @@ impl Kernel for Summarise<'_> {
     fn run<S: Isa>(self, s: S) -> LogitSummary {
         let (max, second) = two_largest(s, self.0);
         let top = argmax(self.0).unwrap_or(0);
-        let (m, least) = (s.splat(max), s.splat(LEAST));
+        let (m, least) = (s.splat(max), s.splat(MIN));
         let (mut sum, mut weighted) = (0f64, 0f64);
         for chunk in self.0.chunks(CHUNK) {
             let [mut sums, mut products] = [s.splat(0.0); 2];

@@ -3,7 +3,7 @@
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::experts::Choice;
 use redline_kernels::op::linear::{
-    Epilogue, LayerRows, MOST_LAYERS, Variant, can_group, grouped_scratch_words, linear, linear_grouped,
+    Epilogue, LayerRows, MAX_LAYERS, Variant, can_group, grouped_scratch_words, linear, linear_grouped,
     scratch_words,
 };
 use redline_kernels::{Exec, Matrix, Rows, RowsMut};
@@ -78,7 +78,7 @@ impl<'a> Layers<'a> {
 /// For each integer format that floats are quantised to, as many matrices as a group can have.
 fn quantised() -> Vec<Vec<Matrix>> {
     let formats = formats().into_iter().filter(|format| format.is_integer());
-    let seeds = 0..MOST_LAYERS as u64;
+    let seeds = 0..MAX_LAYERS as u64;
     let matrix = |format, seed| Case::new(format, 0, K, OUTPUTS, seed).matrix();
     formats.map(|format| seeds.clone().map(|seed| matrix(format, seed)).collect()).collect()
 }
@@ -93,9 +93,9 @@ fn rows_have_the_bits_of_their_layer_alone() {
         &[one; 8],
         &[&[0, 3], &[0, 3], &[3], &[0, 1, 3], &[18]],
         &[&all, one, &[2, 5], &[2, 6], &all[..9]],
-        &[one; MOST_LAYERS],
+        &[one; MAX_LAYERS],
     ];
-    for matrices in quantised().into_iter().chain(matrices(MOST_LAYERS as u64, K, OUTPUTS)) {
+    for matrices in quantised().into_iter().chain(matrices(MAX_LAYERS as u64, K, OUTPUTS)) {
         for (g, rows) in groups.iter().enumerate() {
             let layers = Layers::new(&matrices, rows);
             let name = format!("{}, group {g}", matrices[0].format());

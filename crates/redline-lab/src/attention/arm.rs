@@ -12,9 +12,9 @@ use crate::digest::digest;
 use crate::limits::LimitError;
 use crate::parity::ActivationDifference;
 
-/// Target duration of a sample, which consists of consecutive calls, at most [`MOST_CALLS`].
+/// Target duration of a sample, which consists of consecutive calls, at most [`MAX_CALLS`].
 const SAMPLE_NS: u64 = 10_000_000;
-const MOST_CALLS: usize = 1 << 16;
+const MAX_CALLS: usize = 1 << 16;
 /// Maximum number of rows that run alone on the scalar tier.
 const CHECKED_ROWS: usize = 4;
 
@@ -128,7 +128,7 @@ impl<'a> Arm<'a> {
     /// The number of calls in a sample: a power of two.
     pub(super) fn calls(&mut self, clock: &Clock) -> usize {
         let mut calls = 1;
-        while calls < MOST_CALLS && clock.time(|| self.repeat(calls)).1 < SAMPLE_NS {
+        while calls < MAX_CALLS && clock.time(|| self.repeat(calls)).1 < SAMPLE_NS {
             calls *= 2;
         }
         calls

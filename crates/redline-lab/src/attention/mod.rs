@@ -37,7 +37,7 @@ const DEFAULT: KvFormat = KvFormat::W8;
 const MIN_SPEEDUP: f64 = 1.15;
 
 /// Default limit of the bytes of keys and values to cycle through.
-const MOST_BYTES: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 
 /// What is checked before timing.
 pub(crate) const CHECKS: &str = "outputs are the same bits on one thread, and alone on the scalar tier, and in every run; they are \
@@ -294,8 +294,8 @@ fn least_speedup(bench: &Bench<'_>, values: &Values) -> Result<f64> {
 
 /// Bytes of keys and values to cycle through: four times the last-level cache, at most 512 MiB.
 fn cycled_bytes(machine: &Machine) -> usize {
-    let caches = machine.last_level_cache().map_or(MOST_BYTES, |cache| cache.saturating_mul(4));
-    caches.min(MOST_BYTES) as usize
+    let caches = machine.last_level_cache().map_or(MAX_BYTES, |cache| cache.saturating_mul(4));
+    caches.min(MAX_BYTES) as usize
 }
 
 /// The cases, in the order of the flags; contexts change last.

@@ -40,8 +40,8 @@ pub(super) fn not_negative(place: FilePosition, name: &str, value: f64) -> Resul
 
 /// Converts to an integer in the range of token and thread counts.
 pub(super) fn count(place: FilePosition, name: &str, value: f64) -> Result<u64> {
-    const MOST: f64 = 1e12;
-    if value.fract() == 0.0 && (0.0..=MOST).contains(&value) {
+    const MAX: f64 = 1e12;
+    if value.fract() == 0.0 && (0.0..=MAX).contains(&value) {
         return Ok(value as u64);
     }
     Err(place.error(format!("`{name}` is {value}, which is no count"), DAMAGED))
@@ -121,9 +121,9 @@ pub(super) fn plain(name: &str) -> String {
 
 /// Shortens a text to one line, for messages.
 pub(super) fn shortened(text: &str) -> String {
-    const MOST: usize = 60;
-    let mut short: String = text.chars().take(MOST).filter(|c| !c.is_control()).collect();
-    if text.chars().count() > MOST {
+    const MAX: usize = 60;
+    let mut short: String = text.chars().take(MAX).filter(|c| !c.is_control()).collect();
+    if text.chars().count() > MAX {
         short.push('…');
     }
     short

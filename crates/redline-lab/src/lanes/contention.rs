@@ -53,7 +53,7 @@ pub(super) const LANE: Lane = Lane {
 /// Items of a score request.
 const ITEMS: usize = 16;
 /// Most busy threads.
-const MOST_NEIGHBOURS: usize = 1024;
+const MAX_NEIGHBOURS: usize = 1024;
 /// Rounds of arithmetic of a busy thread at a time: some microseconds.
 const ROUNDS: u64 = 10_000;
 
@@ -137,8 +137,8 @@ fn fixed_counts(most: usize) -> Vec<usize> {
 
 /// The numbers of neighbours; 0 is allowed.
 fn neighbour_counts(values: &Values) -> Result<Vec<usize>> {
-    let needed = format!("numbers up to {MOST_NEIGHBOURS} are needed, such as 0,1,2");
-    values.list("neighbours", &needed, |part| part.parse().ok().filter(|&n| n <= MOST_NEIGHBOURS))
+    let needed = format!("numbers up to {MAX_NEIGHBOURS} are needed, such as 0,1,2");
+    values.list("neighbours", &needed, |part| part.parse().ok().filter(|&n| n <= MAX_NEIGHBOURS))
 }
 
 /// The arithmetic of a busy thread.

@@ -72,7 +72,7 @@ const fn megabytes(name: &'static str, metric: &'static str) -> Column {
 /// Allowed relative difference between the weights in memory and in the file.
 const TOLERANCE: f64 = 0.05;
 /// Allowed allocations per token, by scheduler and answer. A pass makes none, however many layers it has.
-const MOST_ALLOCATIONS: f64 = 32.0;
+const MAX_ALLOCATIONS: f64 = 32.0;
 /// Interval between two samples of the allocated bytes.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -293,7 +293,7 @@ fn row(case: Case, samples: &[Sample]) -> Result<Row> {
     // With a model that fills masks, a token may need a pass over a canvas, with lists of its rows.
     let by_token = info.objective == Objective::NEXT;
     let counted = by_token && samples.iter().any(|s| s.allocations_per_token.is_some());
-    Ok(if counted { row.at_most("allocations_per_token", MOST_ALLOCATIONS) } else { row })
+    Ok(if counted { row.at_most("allocations_per_token", MAX_ALLOCATIONS) } else { row })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::{BuildStage, Described, LinearRole, Loaded, Map};
 use crate::activation::ActivationName as Name;
 use crate::element::linear::LinearSpec;
 use crate::plan::Site;
-use crate::step::{Act, MOST_ROWS, Step, padded};
+use crate::step::{Act, MAX_ROWS, Step, padded};
 
 /// The weighted sum of some experts, of which a router chooses the `top_k` best for every row.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ impl ExpertsMemory {
 
     /// Maximum number of choices in a group of experts, in a pass of `rows` rows.
     fn most_grouped(&self, rows: usize) -> usize {
-        if self.can_group { rows.saturating_mul(self.top_k).min(MOST_ROWS) } else { 0 }
+        if self.can_group { rows.saturating_mul(self.top_k).min(MAX_ROWS) } else { 0 }
     }
 
     /// Number of values of activations in a pass of `rows` rows.

@@ -18,7 +18,7 @@ pub struct StateShape {
 }
 
 /// Maximum number of snapshots of a sequence.
-const MOST_SNAPSHOTS: usize = 8;
+const MAX_SNAPSHOTS: usize = 8;
 
 /// The state of a sequence after some of its tokens.
 #[derive(Clone, Debug, Default)]
@@ -64,10 +64,10 @@ impl<P: PageStore> KvCache<P> {
             self.ref_counts[*page as usize] += 1;
         }
         snapshots.push(state.clone());
-        if snapshots.len() > MOST_SNAPSHOTS {
+        if snapshots.len() > MAX_SNAPSHOTS {
             let before = |i: usize| if i == 0 { 0 } else { snapshots[i - 1].tokens };
             let gap = |i: &usize| snapshots[i + 1].tokens - before(*i);
-            let nearest = (0..MOST_SNAPSHOTS).min_by_key(gap).unwrap_or(0);
+            let nearest = (0..MAX_SNAPSHOTS).min_by_key(gap).unwrap_or(0);
             let gone = snapshots.remove(nearest);
             self.release_pages(&gone.pages);
         }

@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 const LONGEST: usize = 256;
 
 /// Bytes of all merges together, far more than those of any vocabulary that SentencePiece makes.
-const MOST: usize = 1 << 28;
+const MAX: usize = 1 << 28;
 
 /// A token, and the place at which it is split.
 struct Split<'t> {
@@ -49,8 +49,8 @@ pub(super) fn from_scores<'t>(
                 splits.push(Split { score, chars: (left, chars - left), id, parts });
             }
         }
-        if bytes > MOST {
-            let reason = format!("the merges of the first {id} tokens take more than {MOST} bytes");
+        if bytes > MAX {
+            let reason = format!("the merges of the first {id} tokens take more than {MAX} bytes");
             return Err(wrong(entries.place, "tokenizer.ggml.tokens", reason));
         }
     }

@@ -44,8 +44,8 @@ pub(crate) struct Native {
 }
 
 /// Limits of the kept buffers. Buffers grown by a text of megabytes are freed.
-const MOST_IDLE: usize = 64;
-const MOST_IDLE_BYTES: usize = 4 << 20;
+const MAX_IDLE: usize = 64;
+const MAX_IDLE_BYTES: usize = 4 << 20;
 
 impl Native {
     /// Creates an encoder for the form, or returns why it is not covered.
@@ -138,7 +138,7 @@ impl Native {
         let mut scratch = self.take_scratch(thread).unwrap_or_else(Scratch::new);
         let result = work(&mut scratch);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MOST_IDLE && scratch.bytes() < MOST_IDLE_BYTES {
+        if idle.len() < MAX_IDLE && scratch.bytes() < MAX_IDLE_BYTES {
             idle.push((thread, scratch));
         }
         drop(idle);
@@ -196,7 +196,7 @@ mod tests {
         native.encode("short").unwrap();
         assert_eq!(kept(&native), 1);
         // One word, of which every symbol takes four bytes.
-        let long = "a".repeat(MOST_IDLE_BYTES / 4 + 1);
+        let long = "a".repeat(MAX_IDLE_BYTES / 4 + 1);
         assert_eq!(native.encode(&long).unwrap().len(), long.len());
         assert_eq!(kept(&native), 0);
         native.encode("short").unwrap();
@@ -206,9 +206,9 @@ mod tests {
     #[test]
     fn every_buffer_that_grows_counts() {
         // One word: a symbol, and the places of its two neighbours, of four bytes each.
-        let word = "a".repeat(MOST_IDLE_BYTES / 12 + 1);
+        let word = "a".repeat(MAX_IDLE_BYTES / 12 + 1);
         // Short words, copied with a space before them.
-        let words = "aaa ".repeat(MOST_IDLE_BYTES / 4);
+        let words = "aaa ".repeat(MAX_IDLE_BYTES / 4);
         for (text, lead) in [(word, false), (words, true)] {
             let native = native(lead);
             native.encode(&text).unwrap();
@@ -228,7 +228,7 @@ mod tests {
         let native = native(false);
         at_once(&native, 3);
         assert_eq!(kept(&native), 3);
-        at_once(&native, MOST_IDLE + 3);
-        assert_eq!(kept(&native), MOST_IDLE);
+        at_once(&native, MAX_IDLE + 3);
+        assert_eq!(kept(&native), MAX_IDLE);
     }
 }

@@ -16,7 +16,7 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 2..=3;
 const ALIGNMENT_KEY: &str = "general.alignment";
 const DEFAULT_ALIGNMENT: u32 = 32;
 /// The fewest bytes of a key and its value: a length and one byte of key, a type, and one byte of value.
-const LEAST_KEY: u64 = 8 + 1 + 4 + 1;
+const MIN_KEY: u64 = 8 + 1 + 4 + 1;
 
 /// What a file says about its tensors and about the model.
 pub(super) struct Header {
@@ -32,8 +32,8 @@ impl Header {
         check_version(&mut cursor)?;
         let tensors = cursor.u64(Part::TensorCount)?;
         let keys = cursor.u64(Part::KeyCount)?;
-        cursor.count(tensors, tensor::LEAST_BYTES, Part::TensorList)?;
-        cursor.count(keys, LEAST_KEY, Part::KeyList)?;
+        cursor.count(tensors, tensor::MIN_BYTES, Part::TensorList)?;
+        cursor.count(keys, MIN_KEY, Part::KeyList)?;
 
         let metadata = GgufMetadata::new(shard.file.clone(), read_values(&mut cursor, keys)?);
         let alignment = metadata.u32_or(ALIGNMENT_KEY, DEFAULT_ALIGNMENT)?;

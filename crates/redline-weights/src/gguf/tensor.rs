@@ -8,7 +8,7 @@ use crate::error::Result;
 /// The most dimensions of a tensor in GGML.
 const MAX_RANK: u32 = 4;
 /// The fewest bytes that describe a tensor: its name, which has one byte or more, number of dimensions, type and offset.
-pub(super) const LEAST_BYTES: u64 = 8 + 1 + 4 + 4 + 8;
+pub(super) const MIN_BYTES: u64 = 8 + 1 + 4 + 4 + 8;
 
 /// One tensor of a GGUF file.
 #[derive(Debug, Clone, PartialEq, Eq)]

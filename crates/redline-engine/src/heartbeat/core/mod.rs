@@ -105,7 +105,7 @@ impl Running {
                 let elapsed = seconds_between(self.arrived, now);
                 gauges.times.first_token.add(elapsed);
                 gauges.times.prompt.add(elapsed - self.queue_s.unwrap_or(0.0));
-            } else if !self.task.draws() {
+            } else if !self.task.has_canvases() {
                 gauges.times.between_tokens.add_times(seconds_between(self.tokens.last, now), new as u64);
             }
             (self.tokens.last, self.tokens.beats) = (now, self.tokens.beats + 1);
@@ -118,14 +118,14 @@ impl Running {
         gauges.times.request.add(seconds_between(self.arrived, now));
         let TokenTimes { first: Some(first), last, beats, .. } = self.tokens else { return };
         gauges.times.generation.add(seconds_between(first, now));
-        if beats > 1 && !self.task.draws() {
+        if beats > 1 && !self.task.has_canvases() {
             gauges.times.per_token.add(seconds_between(first, last) / (beats - 1) as f64);
         }
     }
 
     /// Lets the task work, and measures the time if it fills canvases: each of their passes chooses the tokens of many rows.
     fn sampling<T>(&mut self, clock: &ClockFn, work: impl FnOnce(&mut dyn Task) -> T) -> T {
-        if !self.task.draws() {
+        if !self.task.has_canvases() {
             return work(&mut *self.task);
         }
         let start = clock();
@@ -145,7 +145,7 @@ struct Wanted {
     index: usize,
     normalise: bool,
     /// Whether the row belongs to a canvas.
-    drawn: bool,
+    of_canvas: bool,
 }
 
 /// Groups rows whose values are evaluated together: over the same labels or over the vocabulary, at most [`OUTPUT_ROWS`] each.
@@ -298,7 +298,7 @@ impl<M: Machine> Core<M> {
         let Arrival { mut task, at: arrived, cancels, timeout_s, queueing, place, adapters, recorder } =
             arrival;
         let memory = PeakMeter::begin();
-        let rows = if task.draws() { task.longest() } else { 0 };
+        let rows = if task.has_canvases() { task.longest() } else { 0 };
         let prepared = self.machine.reserve(task.longest(), rows);
         let labels = prepared
             .and_then(|()| task.labels().map(|ids| self.machine.labels(ids, &adapters.uses)).transpose());
@@ -518,7 +518,7 @@ impl<M: Machine> Core<M> {
                 tasks.iter_mut().filter_map(|(task, running)| Some((running, rows.get(task)?.clone())));
             // A task of canvases, or one alone, divides its own rows.
             let (divided, others): (Vec<_>, Vec<_>) =
-                readers.partition(|(running, _)| rows.len() > 1 && !running.task.draws());
+                readers.partition(|(running, _)| rows.len() > 1 && !running.task.has_canvases());
             for (running, (rows, range)) in others {
                 running.sampling(&clock, |task| task.read(&places(rows), logits.some(range)));
             }
@@ -589,10 +589,10 @@ impl<M: Machine> Core<M> {
             if let Some(running) = self.tasks.get(&task) {
                 let output = running.task.output().map(|()| task);
                 let normalise = running.task.normalises();
-                let drawn = running.task.draws();
+                let of_canvas = running.task.has_canvases();
                 for position in piece.outputs() {
                     let place = RowPlace { index: piece.key.index, position };
-                    all.push(Wanted { output, task, place, index: rows.len(), normalise, drawn });
+                    all.push(Wanted { output, task, place, index: rows.len(), normalise, of_canvas });
                     rows.push(first_row + position - piece.start);
                 }
             }
@@ -601,7 +601,7 @@ impl<M: Machine> Core<M> {
         // Pieces are in the order of requests, and the sort keeps that order. Within the canvases of one request, equal
         // positions are adjacent, so that a task that compares two canvases holds few rows.
         all.sort_by_key(|wanted| {
-            (wanted.output, wanted.task, if wanted.drawn { wanted.place.position } else { 0 })
+            (wanted.output, wanted.task, if wanted.of_canvas { wanted.place.position } else { 0 })
         });
         (rows, all)
     }

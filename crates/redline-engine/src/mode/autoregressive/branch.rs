@@ -281,12 +281,12 @@ impl Branch {
 /// A token's log-probability and the `n` highest, ties by lower id.
 pub(super) fn logprobs(row: &LogitsRow<'_>, id: u32, n: usize) -> Logprobs {
     let logprob = |i: u32| (f64::from(row.logits[i as usize]) - row.log_sum_exp) as f32;
-    let highest = if n <= FEW { few_highest(row.logits, n) } else { highest(row.logits, n) };
+    let highest = if n <= SHORT_LIST { few_highest(row.logits, n) } else { highest(row.logits, n) };
     (logprob(id), highest.into_iter().map(|i| (i, logprob(i))).collect())
 }
 
 /// Number of tokens that are found in one scan of the logits, with a short list of the highest so far.
-const FEW: usize = 32;
+const SHORT_LIST: usize = 32;
 
 /// The ids of the `n` highest logits in descending order, ties by lower id.
 fn few_highest(logits: &[f32], n: usize) -> Vec<u32> {
@@ -358,7 +358,7 @@ mod tests {
         for round in 0..2000 {
             let (len, kinds) = (next(70) as usize, 1 + round % values.len() as u64);
             let logits: Vec<f32> = (0..len).map(|_| values[next(kinds) as usize]).collect();
-            let n = next(1 + FEW as u64) as usize;
+            let n = next(1 + SHORT_LIST as u64) as usize;
             assert_eq!(few_highest(&logits, n), highest(&logits, n), "{n} of {logits:?}");
         }
     }

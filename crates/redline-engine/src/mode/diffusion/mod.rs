@@ -18,7 +18,7 @@ use crate::answer::transcript::Transcript;
 use crate::error::EngineError;
 use crate::gauges::Progress;
 use crate::task::logits::Logits;
-use crate::task::sequence::{Done, Drawing, Next, Opening};
+use crate::task::sequence::{CanvasRows, Done, Next, Opening};
 use crate::task::{Cached, Ended, Ran, RowOutput, RowPlace, Task};
 
 /// A checked request.
@@ -113,12 +113,12 @@ impl DiffuseTask {
     }
 
     /// The rows to run in sequence `index`.
-    fn drawing(&self, index: u32) -> Drawing {
+    fn canvas_rows(&self, index: u32) -> CanvasRows {
         let rows = self.pass.as_ref().map_or(0..0, |pass| pass.rows.clone());
         let shown = |p: usize| {
             if index == CONDITIONED || self.fillable[p] { self.job.canvas[p] } else { self.job.mask }
         };
-        Drawing { from: rows.start, wanted: self.wanted(&rows), tokens: rows.map(shown).collect() }
+        CanvasRows { from: rows.start, wanted: self.wanted(&rows), tokens: rows.map(shown).collect() }
     }
 
     /// The rows among `rows` whose logits are wanted.
@@ -248,7 +248,7 @@ impl Task for DiffuseTask {
         self.job.canvas.len()
     }
 
-    fn draws(&self) -> bool {
+    fn has_canvases(&self) -> bool {
         true
     }
 
@@ -264,7 +264,7 @@ impl Task for DiffuseTask {
         if self.opened == self.sequences() {
             return None;
         }
-        let Drawing { tokens, wanted, .. } = self.drawing(self.opened);
+        let CanvasRows { tokens, wanted, .. } = self.canvas_rows(self.opened);
         self.opened += 1;
         Some(Opening { tokens, canvas: Some(wanted), ..Opening::default() })
     }
@@ -288,7 +288,7 @@ impl Task for DiffuseTask {
         if !self.finished {
             self.turn();
         }
-        let next = |index| if self.finished { Next::Drop } else { Next::Draw(self.drawing(index)) };
+        let next = |index| if self.finished { Next::Drop } else { Next::RunCanvas(self.canvas_rows(index)) };
         Ok((0..self.sequences()).map(|index| (index, next(index))).collect())
     }
 

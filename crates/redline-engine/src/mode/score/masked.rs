@@ -104,7 +104,7 @@ impl Task for MaskedScoreTask {
         self.job.longest()
     }
 
-    fn draws(&self) -> bool {
+    fn has_canvases(&self) -> bool {
         true
     }
 

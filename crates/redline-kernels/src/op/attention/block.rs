@@ -15,9 +15,9 @@ use crate::op::softcap::soft_capped;
 /// Maximum number of tiles in a block.
 pub(super) const BLOCK_TILES: usize = 8;
 /// Maximum number of rows in a tile.
-pub(super) const MOST_ROWS: usize = 8;
-/// Number of places for rows in a block: those of tile t begin at `t * MOST_ROWS`.
-pub(super) const ROWS: usize = BLOCK_TILES * MOST_ROWS;
+pub(super) const MAX_ROWS: usize = 8;
+/// Number of places for rows in a block: those of tile t begin at `t * MAX_ROWS`.
+pub(super) const ROWS: usize = BLOCK_TILES * MAX_ROWS;
 
 /// Some query rows of one segment: token-major, then heads of the group.
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ pub(super) struct Block<'a> {
 /// The keys of a span that the rows of a tile see, counted from the start of the span.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
-    pub(super) keys: [(usize, usize); MOST_ROWS],
+    pub(super) keys: [(usize, usize); MAX_ROWS],
     /// The rows that see any of these keys.
     pub(super) rows: (usize, usize),
     /// From the first key that any row sees to one past the last.
@@ -56,7 +56,7 @@ pub(super) struct Seen {
     pub(super) all: (usize, usize),
 }
 
-const NOTHING: Seen = Seen { keys: [(0, 0); MOST_ROWS], rows: (0, 0), any: (0, 0), all: (0, 0) };
+const NOTHING: Seen = Seen { keys: [(0, 0); MAX_ROWS], rows: (0, 0), any: (0, 0), all: (0, 0) };
 
 impl Seen {
     /// The seen slots of a page of the span, as a range that contains the slots that any row sees; `None` if there are none.
@@ -232,7 +232,7 @@ impl<'a> Block<'a> {
             }
             for t in 0..self.count {
                 for r in seen[t].rows.0..seen[t].rows.1 {
-                    let row = t * MOST_ROWS + r;
+                    let row = t * MAX_ROWS + r;
                     // SAFETY: the row saw keys of this span, so its values were computed; `merged` has room for every row.
                     unsafe {
                         self.merge(s, tops[row], o(row), merged.add(row * self.width()), &mut states[row]);
@@ -245,7 +245,7 @@ impl<'a> Block<'a> {
         }
         for t in 0..self.count {
             for r in 0..self.tile(t).rows {
-                let row = t * MOST_ROWS + r;
+                let row = t * MAX_ROWS + r;
                 // SAFETY: a query row sees at least itself, so `merged` was written.
                 unsafe { self.write_out(s, t, r, merged.add(row * self.width()), states[row]) };
             }

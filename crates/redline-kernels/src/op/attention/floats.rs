@@ -7,7 +7,7 @@ use std::ops::Range;
 use redline_simd::{Isa, LANES};
 
 use super::SPAN;
-use super::block::{BLOCK_TILES, Block, MOST_ROWS, Products, ROWS, Seen, Values, softmax};
+use super::block::{BLOCK_TILES, Block, MAX_ROWS, Products, ROWS, Seen, Values, softmax};
 use super::page::{HeadPage, Unpacked};
 use crate::format::Mac;
 use crate::format::bf16::{self, pack_row};
@@ -33,7 +33,7 @@ impl<S: Isa, K: Mac, V: Mac> Products<S> for Floats<K, V> {
             let tile = block.tile(t);
             for r in 0..tile.rows {
                 block.query(s, &tile, r, &mut scaled);
-                self.load_query::<S>(block, t * MOST_ROWS + r, &scaled);
+                self.load_query::<S>(block, t * MAX_ROWS + r, &scaled);
             }
         }
     }
@@ -51,7 +51,7 @@ impl<S: Isa, K: Mac, V: Mac> Products<S> for Floats<K, V> {
         let mut tops = [(0f32, 0f32); ROWS];
         for t in 0..block.len() {
             for r in seen[t].rows.0..seen[t].rows.1 {
-                let row = t * MOST_ROWS + r;
+                let row = t * MAX_ROWS + r;
                 // SAFETY: the logits of row `r` were computed for all keys that it sees, in whole blocks.
                 tops[row] = unsafe {
                     let o = o.as_mut_ptr().cast::<f32>().add(row * block.width());
@@ -132,7 +132,7 @@ impl<K: Mac, V: Mac> Floats<K, V> {
                     let Some(slots) = seen[t].slots(page) else { continue };
                     let blocks = slots.start / LANES..slots.end.div_ceil(LANES);
                     let (first, last) = seen[t].rows;
-                    let row = t * MOST_ROWS + first;
+                    let row = t * MAX_ROWS + first;
                     // SAFETY: these blocks lie within the page; queries and logits hold every row of the tile.
                     unsafe {
                         let to = self.logits.as_mut_ptr().cast::<f32>();
@@ -176,7 +176,7 @@ impl<K: Mac, V: Mac> Floats<K, V> {
                 for t in tiles {
                     let page = (&head, page, unpacked);
                     let (first, last) = seen[t].rows;
-                    let row = |r: usize| t * MOST_ROWS + r;
+                    let row = |r: usize| t * MAX_ROWS + r;
                     // Keys that all rows see are processed together, the keys before and after them row by row.
                     let (low, high) = seen[t].all;
                     if low >= high {

@@ -15,7 +15,7 @@ use std::ops::Range;
 use redline_simd::{Isa, Kernel, LANES};
 
 use super::SPAN;
-use super::block::{BLOCK_TILES, Block, MOST_ROWS, Products, ROWS, Seen, Values, softmax, softmax_with};
+use super::block::{BLOCK_TILES, Block, MAX_ROWS, Products, ROWS, Seen, Values, softmax, softmax_with};
 use crate::format::BLOCK;
 use crate::op::kv::{
     IntegerEncoding, KvShape, MAX_HEAD_DIM, MAX_SCALES, PAGE_BLOCKS, PAGE_TOKENS, QueryScale,
@@ -27,7 +27,7 @@ const PAGES: usize = SPAN / PAGE_TOKENS;
 /// Largest weight of a value: 14 bits.
 const LARGEST: f32 = 16383.0;
 /// Number of words of the weights of a tile's rows.
-const WEIGHT_WORDS: usize = MOST_ROWS * SPAN / 2;
+const WEIGHT_WORDS: usize = MAX_ROWS * SPAN / 2;
 /// Words of a line of the cache.
 const LINE: usize = 16;
 
@@ -38,7 +38,7 @@ pub(super) struct Integers<F> {
     /// The scale of each row's query.
     scales: [QueryScale; ROWS],
     /// Logits of a tile, then the probabilities: `[rows][keys of a span]`.
-    logits: MaybeUninit<[f32; MOST_ROWS * SPAN]>,
+    logits: MaybeUninit<[f32; MAX_ROWS * SPAN]>,
     /// Weights of a tile as integers, for each group of dimensions `[keys / 4][rows of the tile][2]` words.
     weights: MaybeUninit<[u32; WEIGHT_WORDS * MAX_SCALES]>,
     format: PhantomData<F>,
@@ -117,9 +117,9 @@ impl<S: Isa, F: IntegerEncoding> Products<S> for Integers<F> {
                     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
                     *start = -F::offset::<S>() * bytes.map(|byte| i32::from(byte as i8)).sum::<i32>();
                 }
-                self.scales[t * MOST_ROWS + r] = QueryScale { scale, starts };
+                self.scales[t * MAX_ROWS + r] = QueryScale { scale, starts };
                 for (step, &word) in packed.iter().enumerate().take(shape.key_dims() / 4) {
-                    // SAFETY: a tile has room for MOST_ROWS queries.
+                    // SAFETY: a tile has room for MAX_ROWS queries.
                     unsafe { self.query_words(t).add(step * tile.rows + r).write(word) };
                 }
             }
@@ -142,9 +142,9 @@ impl<S: Isa, F: IntegerEncoding> Products<S> for Integers<F> {
             }
             let (read, rows) = (Read::new(block, t, start, &seen[t]), block.tile(t).rows);
             with_rows!(rows, integer_rows::<S>(), self.logits::<S>(s, &read));
-            let mut scales = [[0f32; MAX_SCALES]; MOST_ROWS];
+            let mut scales = [[0f32; MAX_SCALES]; MAX_ROWS];
             for r in 0..rows {
-                (tops[t * MOST_ROWS + r], scales[r]) = self.weigh(s, &read, r, rows);
+                (tops[t * MAX_ROWS + r], scales[r]) = self.weigh(s, &read, r, rows);
             }
             let mut row = 0;
             while row < rows {
@@ -172,7 +172,7 @@ impl<F: IntegerEncoding> Integers<F> {
     #[inline(always)]
     fn query_words(&mut self, tile: usize) -> *mut u32 {
         // SAFETY: a block has that many tiles.
-        unsafe { self.queries.as_mut_ptr().cast::<u32>().add(tile * MOST_ROWS * MAX_HEAD_DIM / 4) }
+        unsafe { self.queries.as_mut_ptr().cast::<u32>().add(tile * MAX_ROWS * MAX_HEAD_DIM / 4) }
     }
 
     /// Computes the logits of all `R` rows of a tile, for every block of sixteen keys of which a row sees any.
@@ -182,7 +182,7 @@ impl<F: IntegerEncoding> Integers<F> {
         let strip = shape.key_strip_words();
         let scale_words = (shape.head_words() - shape.scales()) / PAGE_BLOCKS;
         let queries = self.query_words(read.tile);
-        let scales = &self.scales[read.tile * MOST_ROWS..][..R];
+        let scales = &self.scales[read.tile * MAX_ROWS..][..R];
         let to = self.logits.as_mut_ptr().cast::<f32>();
         for page in 0..PAGES {
             let (Some(words), Some(slots)) = (read.pages[page], read.seen.slots(page)) else { continue };
@@ -290,7 +290,7 @@ impl<F: IntegerEncoding> Integers<F> {
         read: &Read<'_>,
         first: usize,
         rows: usize,
-        scales: &[WeightScales; MOST_ROWS],
+        scales: &[WeightScales; MAX_ROWS],
         o: &mut Values,
     ) {
         let (shape, width) = (shape_of::<F>(read.block), read.block.width());
@@ -317,7 +317,7 @@ impl<F: IntegerEncoding> Integers<F> {
                 }
             }
             for r in 0..R {
-                let row = read.tile * MOST_ROWS + first + r;
+                let row = read.tile * MAX_ROWS + first + r;
                 // SAFETY: a vector of a row of the block.
                 unsafe {
                     let o = o.as_mut_ptr().cast::<f32>().add(row * width + strip * LANES);
@@ -356,7 +356,7 @@ fn shape_of<F: IntegerEncoding>(block: &Block<'_>) -> KvShape {
 
 /// Maximum number of rows in a tile.
 const fn integer_rows<S: Isa>() -> usize {
-    if S::DOT_ROWS < MOST_ROWS { S::DOT_ROWS } else { MOST_ROWS }
+    if S::DOT_ROWS < MAX_ROWS { S::DOT_ROWS } else { MAX_ROWS }
 }
 
 /// [`integer_rows`] of a tier.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, Simd};
 
-use super::block::{Block, MOST_ROWS, Part, State, Tile};
+use super::block::{Block, MAX_ROWS, Part, State, Tile};
 use super::{BLOCKS_OF_MEMBER, Job, Work};
 use crate::Exec;
 use crate::op::kv::Segment;
@@ -22,7 +22,7 @@ const OVERHEAD_SPANS: usize = 2;
 
 /// Number of scratch words with which attention over heads of this dimension can divide spans among threads.
 pub fn scratch_words(head_dim: usize) -> usize {
-    RESULTS * MOST_ROWS * row_words(head_dim.next_multiple_of(LANES))
+    RESULTS * MAX_ROWS * row_words(head_dim.next_multiple_of(LANES))
 }
 
 /// Words of a row's result: a [`State`], then its values.
@@ -46,7 +46,7 @@ impl Results {
     /// The result and the row exist, and no other thread uses them.
     #[inline(always)]
     unsafe fn row(self, tile: usize, slot: usize, r: usize) -> (*mut State, *mut f32) {
-        let at = ((tile * self.slots + slot) * MOST_ROWS + r) * row_words(self.width);
+        let at = ((tile * self.slots + slot) * MAX_ROWS + r) * row_words(self.width);
         // SAFETY: scratch memory holds the result, by contract.
         let state = unsafe { self.memory.get().add(at) };
         // SAFETY: the state takes less than the words that a row has besides its values.
@@ -84,7 +84,7 @@ impl<'a> Split<'a> {
         let heads = std::iter::repeat_n((), kv_heads).flat_map(|()| spans());
         let longest = (0..members).map(|member| heads.clone().skip(member).step_by(members).sum()).max();
         let (all, longest) = (heads.sum::<usize>(), longest.unwrap_or(0));
-        let slots = scratch.len() / (MOST_ROWS * row_words(width)) / blocks;
+        let slots = scratch.len() / (MAX_ROWS * row_words(width)) / blocks;
         if slots < 3 || longest <= all.div_ceil(members) + OVERHEAD_SPANS {
             return None;
         }

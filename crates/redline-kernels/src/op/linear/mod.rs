@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, Simd};
 
-pub use self::integers::grouped::{LayerRows, MOST_LAYERS, can_group, grouped_scratch_words, linear_grouped};
+pub use self::integers::grouped::{LayerRows, MAX_LAYERS, can_group, grouped_scratch_words, linear_grouped};
 pub use self::lora::{Lora, LoraPart, LoraRows, MAX_PARTS, lora_scratch_words};
 pub use self::variant::Variant;
 use super::activation::{ActivationFunction, apply};

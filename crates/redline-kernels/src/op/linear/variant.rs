@@ -49,7 +49,7 @@ impl Variant {
     ];
 
     /// Maximum number of variants that [`Variant::candidates`] returns.
-    pub const MOST_CANDIDATES: usize = 3;
+    pub const MAX_CANDIDATES: usize = 3;
 
     /// The name in plans.
     pub fn name(self) -> &'static str {
@@ -101,7 +101,7 @@ impl Variant {
         };
         let estimate = Self::estimate(simd, matrix, rows);
         let others = Self::ALL.iter().copied().filter(|variant| *variant != estimate && worth(variant));
-        std::iter::once(estimate).chain(others).take(Self::MOST_CANDIDATES).collect()
+        std::iter::once(estimate).chain(others).take(Self::MAX_CANDIDATES).collect()
     }
 
     /// How the strips of a matrix are shared out for `rows` rows. Tile registers prefetch the weights of the next strips, so a

@@ -11,8 +11,8 @@ use crate::stats;
 /// The spread at which its part of the score is full.
 const WIDE: f64 = 0.2;
 /// Minimum number of readings at each of two speeds, and their minimum share.
-const LEAST: usize = 5;
-const LEAST_SHARE: f64 = 0.05;
+const MIN: usize = 5;
+const MIN_SHARE: f64 = 0.05;
 /// Two speeds differ by at least this much, and by this many times the scatter at one speed.
 const APART: f64 = 0.03;
 const CLEAR: f64 = 4.0;
@@ -90,7 +90,7 @@ fn at(sorted: &[f64], share: f64) -> Option<f64> {
 /// frequent, far apart and separated by a gap.
 fn speeds(sorted: &[f64]) -> Option<Speeds> {
     let n = sorted.len();
-    let least = LEAST.max((n as f64 * LEAST_SHARE).ceil() as usize);
+    let least = MIN.max((n as f64 * MIN_SHARE).ceil() as usize);
     let all: f64 = sorted.iter().sum();
     let (mut below, mut best, mut split) = (0.0, f64::NEG_INFINITY, 0);
     for (i, value) in sorted.iter().enumerate() {
@@ -120,7 +120,7 @@ fn speeds(sorted: &[f64]) -> Option<Speeds> {
     let third = apart / 3.0;
     let middle = sorted.iter().filter(|v| **v > fast_s + third && **v < slow_s - third).count();
     let two =
-        slow_s > fast_s * (1.0 + APART) && apart > CLEAR * wide && (middle as f64) < LEAST_SHARE * n as f64;
+        slow_s > fast_s * (1.0 + APART) && apart > CLEAR * wide && (middle as f64) < MIN_SHARE * n as f64;
     two.then_some(Speeds { fast_s, slow_s, slow_share: slow.len() as f64 / n as f64 })
 }
 

@@ -26,7 +26,7 @@ pub use quick::{quick, warnings};
 /// Default duration of a probe in seconds.
 pub const SECONDS: f64 = 10.0;
 /// The longest probe.
-pub const MOST_SECONDS: f64 = 600.0;
+pub const MAX_SECONDS: f64 = 600.0;
 
 /// How suitable a machine is for measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

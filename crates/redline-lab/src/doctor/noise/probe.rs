@@ -20,7 +20,7 @@ const NAP: Duration = Duration::from_millis(1);
 /// Bounds of the buffer in bytes; its size is twice the last-level cache.
 const BUFFER: (u64, u64) = (64 << 20, 128 << 20);
 /// Maximum number of readings of each kind.
-const MOST: usize = 100_000;
+const MAX: usize = 100_000;
 /// Number of readings between two readings of the clock frequency.
 const LOOK: usize = 16;
 /// Number of clock readings to find its step.
@@ -49,7 +49,7 @@ pub fn probe(machine: Machine, seconds: f64, clock: &Clock) -> Result<Readings, 
     black_box(work::read(exec, &buffer, 1));
     readings.before = Activity::now();
     let start = clock.now_ns();
-    while readings.compute.len() < MOST && clock.elapsed_s(start) < seconds {
+    while readings.compute.len() < MAX && clock.elapsed_s(start) < seconds {
         if readings.compute.len() % LOOK == 0 {
             readings.frequencies.push(Frequencies::now());
         }
@@ -69,7 +69,7 @@ pub(super) fn canary(seconds: f64, clock: &Clock) -> Vec<f64> {
     let start = clock.now_ns();
     let rounds = limits::rounds(exec, Arithmetic::F32, clock, PIECE_NS, TRIES);
     let mut readings = Vec::new();
-    while readings.len() < MOST && clock.elapsed_s(start) < seconds {
+    while readings.len() < MAX && clock.elapsed_s(start) < seconds {
         readings.push(timed(clock, || work::multiply_add(exec, Arithmetic::F32, rounds)));
     }
     readings

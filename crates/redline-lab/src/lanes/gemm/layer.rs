@@ -11,9 +11,9 @@ use crate::linear::{Noise, STRIP, copies, spread};
 use crate::parity::ActivationDifference;
 use crate::roofline::Work;
 
-/// Target duration of a sample, which consists of consecutive calls, at most [`MOST_CALLS`].
+/// Target duration of a sample, which consists of consecutive calls, at most [`MAX_CALLS`].
 const SAMPLE_NS: u64 = 10_000_000;
-const MOST_CALLS: usize = 1 << 16;
+const MAX_CALLS: usize = 1 << 16;
 /// Maximum numbers of outputs and input rows that are checked.
 const CHECKED: (usize, usize) = (32, 4);
 /// Weights with the spread of freshly initialised ones.
@@ -147,7 +147,7 @@ impl<'a> Layer<'a> {
     /// The number of calls with `m` rows in a sample: a power of two.
     pub(super) fn calls(&mut self, m: usize, clock: &Clock) -> usize {
         let mut calls = 1;
-        while calls < MOST_CALLS && clock.time(|| self.repeat(m, calls)).1 < SAMPLE_NS {
+        while calls < MAX_CALLS && clock.time(|| self.repeat(m, calls)).1 < SAMPLE_NS {
             calls *= 2;
         }
         calls

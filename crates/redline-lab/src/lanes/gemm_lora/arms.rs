@@ -14,9 +14,9 @@ use crate::limits::LimitError;
 use crate::linear::{Noise, copy, spread};
 use crate::parity::ActivationDifference;
 
-/// Minimum duration of the consecutive calls of an arm, at most [`MOST_CALLS`].
+/// Minimum duration of the consecutive calls of an arm, at most [`MAX_CALLS`].
 const TURN_NS: u64 = 5_000_000;
-const MOST_CALLS: usize = 1 << 16;
+const MAX_CALLS: usize = 1 << 16;
 /// Maximum numbers of outputs and input rows that are compared with the reference.
 const CHECKED: (usize, usize) = (32, 4);
 /// Maximum squared error of the outputs, relative to their squared norm.
@@ -256,7 +256,7 @@ impl<'a> Arms<'a> {
     /// The number of consecutive calls of an arm: a power of two.
     pub(super) fn calls(&mut self, clock: &Clock) -> usize {
         let mut calls = 1;
-        while calls < MOST_CALLS && clock.time(|| self.repeat(Arm::Base, calls)).1 < TURN_NS {
+        while calls < MAX_CALLS && clock.time(|| self.repeat(Arm::Base, calls)).1 < TURN_NS {
             calls *= 2;
         }
         calls

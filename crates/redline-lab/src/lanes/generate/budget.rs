@@ -6,7 +6,7 @@ use crate::lanes::prelude::*;
 use crate::number;
 
 /// Least number of runs before the samples: warm-up ends only when two of them show no first-time work.
-const LEAST_WARMUPS: usize = 2;
+const MIN_WARMUPS: usize = 2;
 
 /// The time that the cases of a lane may take.
 pub(super) struct Budget<'a> {
@@ -54,7 +54,7 @@ impl<'a> Budget<'a> {
         }
         // The first run may do first-time work.
         let one_run = one_run()?.min(one_run()?);
-        let needed = one_run * (runs.warmups.max(LEAST_WARMUPS) + runs.timed) as f64;
+        let needed = one_run * (runs.warmups.max(MIN_WARMUPS) + runs.timed) as f64;
         let left = left();
         let (would, are) = (number::seconds(needed), number::seconds(left.max(0.0)));
         Ok((needed > left).then(|| format!("it would take about {would}, and {are} are left")))

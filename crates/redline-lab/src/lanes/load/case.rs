@@ -8,9 +8,9 @@ use crate::bench::random::{Arrivals, Random};
 use crate::bench::{Result, Runs, Values, require};
 
 /// Most connections: each has a thread.
-const MOST_CONNECTIONS: usize = 1024;
+const MAX_CONNECTIONS: usize = 1024;
 /// Most requests of a run.
-const MOST_REQUESTS: usize = 1_000_000;
+const MAX_REQUESTS: usize = 1_000_000;
 /// Seconds of arrivals if neither a number of requests nor a duration is given.
 const OPEN_S: f64 = 10.0;
 /// Requests of each connection if neither is given.
@@ -112,7 +112,7 @@ impl Workload {
         Ok(Self {
             kinds: values.list("kind", &format!("one or more of {} are needed", names.join(", ")), kind)?,
             pacing: pacing(values)?,
-            requests: values.count_or_auto("requests")?.map(|n| n.min(MOST_REQUESTS)),
+            requests: values.count_or_auto("requests")?.map(|n| n.min(MAX_REQUESTS)),
             duration_s,
             prompt_tokens: values.count("prompt-tokens")?,
             shared_tokens: values.whole("shared-prefix-tokens")?,
@@ -138,9 +138,9 @@ impl Workload {
             (Some(requests), _, _) => requests,
             (None, None, Pacing::Closed(connections)) => (PER_CONNECTION * connections).max(FEWEST),
             (None, None, Pacing::Open { rate, .. }) => {
-                ((rate * OPEN_S).ceil() as usize).clamp(FEWEST, MOST_REQUESTS)
+                ((rate * OPEN_S).ceil() as usize).clamp(FEWEST, MAX_REQUESTS)
             }
-            (None, Some(_), _) => MOST_REQUESTS,
+            (None, Some(_), _) => MAX_REQUESTS,
         }
     }
 
@@ -175,8 +175,8 @@ fn positive_or_none(values: &Values, name: &str) -> Result<Option<f64>> {
 /// Closed loops for each concurrency, or open loops for each rate.
 fn pacing(values: &Values) -> Result<Vec<Pacing>> {
     let within = |connections: usize, name: &str| {
-        require(connections <= MOST_CONNECTIONS, || {
-            format!("`--{name}` is {connections}, but at most {MOST_CONNECTIONS} connections are supported")
+        require(connections <= MAX_CONNECTIONS, || {
+            format!("`--{name}` is {connections}, but at most {MAX_CONNECTIONS} connections are supported")
         })
     };
     let shape = values.number("burstiness")?;
@@ -243,7 +243,7 @@ pub(super) mod tests {
         assert_eq!(names, ["q2.5-gamma0.5", "q50-gamma0.5"]);
         assert_eq!(open.pacing.iter().map(|pacing| open.requests(*pacing)).collect::<Vec<_>>(), [25, 500]);
         let timed = workload(&[("duration", "3")]).unwrap();
-        assert_eq!(timed.requests(Pacing::Closed(1)), MOST_REQUESTS);
+        assert_eq!(timed.requests(Pacing::Closed(1)), MAX_REQUESTS);
         assert_eq!(workload(&[("duration", "3"), ("requests", "5")]).unwrap().requests(Pacing::Closed(1)), 5);
     }
 

@@ -15,7 +15,7 @@ use crate::lanes::prelude::*;
 const NEW_TOKENS: usize = 3;
 
 /// Allowed growth in bytes over calls that find their plans: the engine's records of passes.
-const MOST_GROWTH: f64 = (1 << 20) as f64;
+const MAX_GROWTH: f64 = (1 << 20) as f64;
 
 /// Policies that must all give the same bits.
 const POLICIES: &[PlanPolicy] =
@@ -208,7 +208,7 @@ impl Steps<'_> {
             }
         }
         let most = growth.iter().copied().fold(0.0, f64::max);
-        verify(most <= MOST_GROWTH, || format!("memory grew by {most} bytes over calls of known sizes"))?;
+        verify(most <= MAX_GROWTH, || format!("memory grew by {most} bytes over calls of known sizes"))?;
         let row = row(&engine, "memory", GOOD)
             .measured(LANE.metrics, &growth)
             .each("growth", |bytes| *bytes)?

@@ -5,9 +5,9 @@ use crate::bench::random::{Arrivals, Random, Zipf};
 use crate::bench::{Bench, Result, Values, require};
 
 /// Maximum number of adapters that a request combines.
-const MOST_COMBINED: usize = 16;
+const MAX_COMBINED: usize = 16;
 /// Maximum number of adapters.
-const MOST_ADAPTERS: usize = 100_000;
+const MAX_ADAPTERS: usize = 100_000;
 /// Seconds after which a further round of blocks begins.
 const ROUND_S: f64 = 30.0;
 
@@ -52,11 +52,11 @@ impl Case {
             if valid { Ok(number) } else { Err(values.invalid(name, "a number above 0 is needed")) }
         };
         let adapters = values.count("adapters")?;
-        require(adapters <= MOST_ADAPTERS, || {
-            format!("`--adapters` is {adapters}, but at most {MOST_ADAPTERS} are supported")
+        require(adapters <= MAX_ADAPTERS, || {
+            format!("`--adapters` is {adapters}, but at most {MAX_ADAPTERS} are supported")
         })?;
         let mean_adapters = values.number("mean-adapters")?;
-        let most_adapters = adapters.min(MOST_COMBINED);
+        let most_adapters = adapters.min(MAX_COMBINED);
         require((1.0..=most_adapters as f64).contains(&mean_adapters), || {
             format!(
                 "`--mean-adapters` is {mean_adapters}, but a request combines 1 to {most_adapters} adapters"

@@ -15,7 +15,7 @@ use self::encoding::{Encoding, Layout};
 pub(crate) use self::encoding::{FormatVisitor, IntegerEncoding, MAX_SCALES, QueryScale};
 use super::{PAGE_BLOCKS, PAGE_TOKENS};
 use crate::Arithmetic;
-use crate::op::hadamard::MOST_VALUES;
+use crate::op::hadamard::MAX_VALUES;
 
 /// Maximum dimension of a head.
 pub const MAX_HEAD_DIM: usize = 256;
@@ -110,7 +110,7 @@ impl KvFormat {
 
     /// Whether the format can hold heads of this dimension: one that rotates heads needs a power of two.
     pub fn holds(self, head_dim: usize) -> bool {
-        let rotates = head_dim.is_power_of_two() && head_dim <= MOST_VALUES;
+        let rotates = head_dim.is_power_of_two() && head_dim <= MAX_VALUES;
         head_dim <= MAX_HEAD_DIM && (!self.is_rotated() || rotates)
     }
 }

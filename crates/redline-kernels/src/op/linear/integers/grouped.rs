@@ -14,7 +14,7 @@ use crate::threads::Disjoint;
 use crate::{Exec, Matrix, Rows, RowsMut};
 
 /// Maximum number of layers in a group.
-pub const MOST_LAYERS: usize = 32;
+pub const MAX_LAYERS: usize = 32;
 /// Number of rows from which on their quantisation is shared out.
 const SHARED_ROWS: usize = 8;
 
@@ -36,14 +36,14 @@ pub fn can_group(shape: MatrixShape) -> bool {
 
 /// Number of scratch words that [`linear_grouped`] needs for layers of this shape with `rows` rows in all.
 pub fn grouped_scratch_words(shape: MatrixShape, rows: usize) -> usize {
-    dot_layout(shape, rows, 1).words() + rows.min(MOST_LAYERS) * LANES
+    dot_layout(shape, rows, 1).words() + rows.min(MAX_LAYERS) * LANES
 }
 
 /// `y[r] = activation(W x[r] + b)`, where the first rows belong to the first layer, the next to the second, and so on. With `choices`,
 /// one for each row, the input of row r is not `x[r]` but `x[choices[r].row]`. Every row has the bits that [`linear`](linear::linear)
 /// gives it.
 ///
-/// There are 1 to [`MOST_LAYERS`] layers, all of one shape, for which [`can_group`] is true. Rows of `y` are written up to the next
+/// There are 1 to [`MAX_LAYERS`] layers, all of one shape, for which [`can_group`] is true. Rows of `y` are written up to the next
 /// multiple of 16 outputs. `scratch` holds at least [`grouped_scratch_words`] words.
 pub fn linear_grouped(
     exec: Exec<'_>,
@@ -62,8 +62,8 @@ pub fn linear_grouped(
         scratch.len(),
         y.rows
     );
-    let mut inputs = [Inputs::All(x); MOST_LAYERS];
-    let mut places = [0; MOST_LAYERS];
+    let mut inputs = [Inputs::All(x); MAX_LAYERS];
+    let mut places = [0; MAX_LAYERS];
     let (mut row, mut end) = (0, 0usize);
     for (i, layer) in layers.iter().enumerate() {
         inputs[i] = match choices {
@@ -81,7 +81,7 @@ pub fn linear_grouped(
     let words = &*words;
     let outputs = Disjoint::new(y.data);
     let mut row = 0;
-    let jobs: [Option<Job<'_>>; MOST_LAYERS] = std::array::from_fn(|i| {
+    let jobs: [Option<Job<'_>>; MAX_LAYERS] = std::array::from_fn(|i| {
         let layer = layers.get(i)?;
         let layout = layout(exec.simd, layer);
         let epilogue = Epilogue { loras: &[], bias: layer.bias, activation };
@@ -142,7 +142,7 @@ fn quantise_each(
 
 /// Panics if the arguments of [`linear_grouped`] do not belong together.
 fn check(layers: &[LayerRows<'_>], x: Rows<'_>, choices: Option<&[Choice]>, y: &RowsMut<'_>) {
-    assert!(layers.len() <= MOST_LAYERS, "{} layers", layers.len());
+    assert!(layers.len() <= MAX_LAYERS, "{} layers", layers.len());
     let shape = layers[0].matrix.shape();
     assert!(can_group(shape), "integers without outliers, not {}", shape.format);
     for layer in layers {

@@ -1,14 +1,19 @@
 //! A loaded model.
 
 use std::ops::Deref;
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::panic;
+use std::panic::AssertUnwindSafe;
+use std::sync::mpsc;
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{mem, process, thread};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use redline_api::{Chat, ChatFrames, ChatModel, LoadedModel};
+use redline_api::chat::template::Chat;
+use redline_api::jsonl::judge::ChatFrames;
+use redline_api::jsonl::model::ChatModel;
+use redline_api::model::LoadedModel;
 use redline_engine::EngineError;
 
 use crate::batch;

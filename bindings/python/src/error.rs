@@ -4,7 +4,7 @@ use std::fmt;
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-use redline_api::ApiError;
+use redline_api::error::ApiError;
 use redline_engine::EngineError;
 use redline_settings::{Command, Hint, Setting, Spelling};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use redline_api::ChatOptions;
+use redline_api::chat::template::ChatOptions;
 use redline_engine::{
     AdapterOptions, Buckets, Format, KvFormat, Options, PlanOptions, PrefixCacheSize, Source, Tier,
 };

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use numpy::{PyArray1, PyArrayMethods as _};
 use pyo3::prelude::*;
 use pythonize::pythonize;
-use redline_api::generate::RequestEcho;
-use redline_api::{classify, diffuse, embed, generate, perplexity, receipt, rerank, score};
+use redline_api::adapter::AdapterNames;
+use redline_api::json::input::TextOrIds;
+use redline_api::jsonl::generate::RequestEcho;
+use redline_api::jsonl::{classify, diffuse, embed, generate, perplexity, rerank, score};
+use redline_api::receipt;
+use redline_api::receipt::document::ReceiptDocument;
 use redline_engine::{Cancel, EncodeOutcome, FinishReason, GeneratedPiece, PerplexityRequest, ScoreOutcome};
-use redline_wire::{AdapterNames, ReceiptDocument, TextOrIds};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +22,7 @@ use crate::ticket::Ticket;
 
 /// Reads JSON. An error names the argument.
 pub(crate) fn parse<T: DeserializeOwned>(json: &str, class: Class) -> Result<T, Fault> {
-    redline_wire::parse(json)
+    redline_api::json::parse::parse(json)
         .map_err(|bad| Fault::new(class, bad.to_string(), "`help(redline.Engine)` explains the arguments"))
 }
 
@@ -177,8 +180,8 @@ struct PerplexityLine {
 
 fn begin_perplexity(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
     let line: PerplexityLine = parse(json, Class::Request)?;
-    let text = redline_api::prompt(line.text);
-    let adapters = redline_api::adapters(line.adapter, &[]);
+    let text = line.text.into();
+    let adapters = redline_api::adapter::adapters(line.adapter, &[]);
     let request = PerplexityRequest { text, window: line.window, adapters };
     Ticket::compute(loaded, move |loaded, cancel, _| {
         let outcome = loaded.model.engine.perplexity(request, cancel)?;

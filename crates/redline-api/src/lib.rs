@@ -1,34 +1,27 @@
-//! The layer between JSON and the engine, for every front end. The command line and the server are front ends.
+//! The layer between JSON and the engine, for every front end: the command line, the server, tables and Python.
 //!
-//! Each kind of request has a module. Its `answer` converts the engine's outcome to the JSON type of the answer. If requests of the
-//! kind can be read from JSON, its `request` converts the JSON type (of `redline-wire`) to the engine's request, with defaults for
-//! absent keys. [`Chat`] formats prompts and conversations with a model's chat template. Requests are validated by the engine, not here.
+//! Everything about a request stands in one module: the type that is read from JSON, its rules and schema, the conversion to the
+//! engine's request (`request`), and the answer with the conversion from the engine's outcome (`answer`, and events for streams).
+//! [`jsonl`] has the requests of commands, with defaults for absent keys; the other folders have the routes of servers by whose API
+//! they are named. What they share stands beside them. Requests of lines are validated by the engine, those of routes here too.
 
 #![forbid(unsafe_code)]
 
-mod adapter;
-mod chat;
-mod chat_model;
-pub mod classify;
-mod cost;
-pub mod diffuse;
-pub mod embed;
-mod error;
-pub mod foreign;
-pub mod generate;
-mod judge;
-mod model;
-pub mod perplexity;
-mod prompt;
+pub mod adapter;
+pub mod chat;
+pub mod cohere;
+pub mod cost;
+pub mod documents;
+pub mod error;
+pub mod error_body;
+pub mod generation;
+pub mod head;
+pub mod json;
+pub mod jsonl;
+pub mod model;
+pub mod openai;
 pub mod receipt;
-pub mod rerank;
-pub mod score;
-pub mod tokenize;
-
-pub use adapter::adapters;
-pub use chat::{Chat, ChatOptions};
-pub use chat_model::ChatModel;
-pub use error::ApiError;
-pub use judge::ChatFrames;
-pub use model::LoadedModel;
-pub use prompt::prompt;
+pub mod sglang;
+pub mod tei;
+pub mod typesafe;
+pub mod vllm;

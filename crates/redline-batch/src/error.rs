@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use redline_api::ApiError;
+use redline_api::error::ApiError;
 use redline_engine::EngineError;
 use redline_settings::{Hint, Setting, hint};
 use redline_weights::WeightsError;

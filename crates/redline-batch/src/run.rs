@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use redline_api::{ApiError, ChatModel};
+use redline_api::error::ApiError;
+use redline_api::jsonl::model::ChatModel;
 use redline_engine::{Cancel, EngineError};
 
 use crate::cell::{Cell, Column, Holds};
 use crate::error::BatchError;
 use crate::json::Json;
-use crate::kind::{self, ERROR, Kind, Refusal, RowRequest};
+use crate::kind;
+use crate::kind::{ERROR, Kind, Refusal, RowRequest};
 use crate::request::{RowRequests, TableRequest};
 use crate::table::{OpenTable, Parts, Rows, Shape, Table, guarded};
 use crate::work::{BatchPlaces, Finish, Part, Work, read_inputs};

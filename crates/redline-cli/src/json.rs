@@ -75,7 +75,8 @@ fn shortened(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use redline_wire::{ClassifyLine, GenerateLine};
+    use redline_api::jsonl::classify::ClassifyLine;
+    use redline_api::jsonl::generate::GenerateLine;
     use serde::de::DeserializeOwned;
 
     use super::*;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::Args;
-use redline_api::LoadedModel;
+use redline_api::model::LoadedModel;
 use redline_engine::{
     AdapterOptions, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize, PrefixDir,
     Source, TraceLog,
@@ -16,14 +16,19 @@ use redline_lab::bench::{PlanSetup, Setup};
 use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
-use crate::adapters::{self, AdapterFlags, LoadedAdapters, Named};
-use crate::env::{self, Environment, or_else};
-use crate::message::{self, Failure};
+use crate::adapters;
+use crate::adapters::{AdapterFlags, LoadedAdapters, Named};
+use crate::env;
+use crate::env::{Environment, or_else};
+use crate::message;
+use crate::message::Failure;
 use crate::plan::PlanFlags;
-use crate::profile::{self, ProfileFile};
+use crate::profile;
+use crate::profile::ProfileFile;
 use crate::progress;
 use crate::trace;
-use crate::value::{self, Device, Isa, Sizes};
+use crate::value;
+use crate::value::{Device, Isa, Sizes};
 
 /// Which model.
 #[derive(Debug, Args)]

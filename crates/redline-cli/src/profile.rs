@@ -2,15 +2,18 @@
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io;
+use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use redline_api::documents::profile::{TraceArgs, TraceEvent};
+use redline_api::json::finite::Finite;
 use redline_engine::{Operation, ProfileEvent as Event, ProfileLog, ProfiledPass, Span};
-use redline_wire::{Finite, TraceArgs, TraceEvent};
 
-use crate::message::{self, Failure};
+use crate::message;
+use crate::message::Failure;
 
 /// The text before the events.
 const HEAD: &[u8] = b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
@@ -263,10 +266,10 @@ fn args_of(pass: u64, span: &Span) -> TraceArgs {
 
 #[cfg(test)]
 mod tests {
+    use redline_api::documents::profile::TraceDocument;
     use redline_kernels::Format;
     use redline_kernels::op::linear::Variant;
     use redline_models::plan::Site;
-    use redline_wire::TraceDocument;
 
     use super::*;
 

@@ -3,11 +3,12 @@
 
 use std::fmt;
 
-use redline_api::ApiError;
+use redline_api::error::ApiError;
 use redline_engine::EngineError;
 use redline_engine::settings::{Command, Hint, Setting, Spelling};
 
-use crate::env::{self, Variable};
+use crate::env;
+use crate::env::Variable;
 use crate::message::{Failure, Message};
 
 /// Spells settings as flags.

@@ -5,10 +5,12 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use redline_api::documents::trace::TraceLine;
+use redline_api::json::finite::Finite;
 use redline_engine::{Observation, TraceLog};
-use redline_wire::{Finite, TraceLine};
 
-use crate::message::{self, Failure};
+use crate::message;
+use crate::message::Failure;
 
 /// The open file and the number of passes so far; `None` after a write failed.
 type Writing = Option<(BufWriter<File>, u64)>;

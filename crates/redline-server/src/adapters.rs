@@ -1,10 +1,11 @@
 //! Directories of adapters that requests may load: those below one root.
 
-use std::fs::{self, FileType};
+use std::fs;
+use std::fs::FileType;
 use std::path::{Component, Path, PathBuf};
 
 use axum::http::StatusCode;
-use redline_wire::limits::MAX_ADAPTER_PATH;
+use redline_api::json::limits::MAX_ADAPTER_PATH;
 
 use crate::fault::Fault;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use redline_api::ApiError;
+use redline_api::error::ApiError;
 use redline_engine::{Cancel, EmbedRequest, Engine, EngineError, ModelInfo, Ticket};
 use tokio::sync::OwnedSemaphorePermit;
 

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use redline_wire::Usage;
+use redline_api::cost::Usage;
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use axum::http::StatusCode;
 use bytes::Bytes;
-use redline_api::foreign::GenerationMode;
-use redline_api::{ApiError, Chat, LoadedModel};
+use redline_api::chat::template::Chat;
+use redline_api::error::ApiError;
+use redline_api::generation::mode::GenerationMode;
+use redline_api::model::LoadedModel;
 use redline_engine::{AdapterInfo, Cancel, EngineError, PulseState};
 use tokio::sync::Semaphore;
 

@@ -159,7 +159,7 @@ fn of_parser(error: &serde_json::Error, path: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    use redline_wire::CompletionBody;
+    use redline_api::openai::completions::CompletionBody;
 
     use super::*;
 

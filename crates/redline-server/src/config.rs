@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redline_api::Chat;
+use redline_api::chat::template::Chat;
 use sha2::{Digest as _, Sha256};
 
 /// Settings of a server.

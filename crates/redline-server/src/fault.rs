@@ -1,10 +1,10 @@
 //! Errors of requests: status, code and field, and how errors of the engine become one.
 
 use axum::http::StatusCode;
-use redline_api::ApiError;
+use redline_api::error::ApiError;
+use redline_api::error_body::{ErrorBody, ErrorDetail};
 use redline_engine::EngineError;
 use redline_engine::settings::{Command, Hint, Setting, Spelling};
-use redline_wire::{ErrorBody, ErrorDetail};
 
 use crate::form::Form;
 

@@ -1,7 +1,9 @@
 //! The forms in which routes report errors.
 
 use axum::http::StatusCode;
-use redline_wire::{ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail};
+use redline_api::error_body::{
+    ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail,
+};
 use serde::Serialize;
 
 /// The form of a route's errors.

@@ -1,8 +1,9 @@
 //! Runs generations, and answers with a document or with events.
 
 use axum::body::Body;
-use redline_api::ApiError;
-use redline_api::foreign::{GenerationOutcome, GenerationRequest, StreamedAnswer};
+use redline_api::error::ApiError;
+use redline_api::generation::mode::{GenerationOutcome, GenerationRequest};
+use redline_api::generation::stream::StreamedAnswer;
 
 use crate::admission::{Desk, Need, run, submit};
 use crate::answer::Answer;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use redline_wire::Usage;
+use redline_api::cost::Usage;
 use serde::Serialize;
 
 use crate::clock::Moment;

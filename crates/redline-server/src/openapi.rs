@@ -1,11 +1,10 @@
 //! The OpenAPI document: the operations of the routes, with the schemas of the types that they parse and write.
 
 use axum::http::StatusCode;
-use redline_api::foreign::GenerationMode;
-use redline_wire::limits::MAX_SECONDS;
-use redline_wire::{
-    ErrorBody, TeiErrorBody, ValidationBody, restrict_to_autoregressive, restrict_to_diffusion,
-};
+use redline_api::error_body::{ErrorBody, TeiErrorBody, ValidationBody};
+use redline_api::generation::mode::GenerationMode;
+use redline_api::generation::restrict::{restrict_to_autoregressive, restrict_to_diffusion};
+use redline_api::json::limits::MAX_SECONDS;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{Schema, SchemaGenerator};

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use redline_api::foreign::{CanvasPiece, GenerationEvent, GenerationPiece, GenerationTicket, PromptEnd};
+use redline_api::generation::mode::{
+    CanvasPiece, GenerationEvent, GenerationPiece, GenerationTicket, PromptEnd,
+};
 use redline_engine::{Cancel, EngineError, Event, FilledMask, PositionLogprobs};
 
 use crate::order::PieceOrder;

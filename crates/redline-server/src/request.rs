@@ -9,7 +9,7 @@ use axum::RequestPartsExt as _;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
-use redline_wire::limits::MAX_SECONDS;
+use redline_api::json::limits::MAX_SECONDS;
 
 use crate::answer::Answer;
 use crate::app::App;

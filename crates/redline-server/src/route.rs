@@ -4,16 +4,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use redline_api::foreign::{AnswerHead, GenerationRequest, adapters};
+use redline_api::adapter::AdapterNames;
+use redline_api::generation::mode::GenerationRequest;
+use redline_api::head::AnswerHead;
 use redline_engine::{AdapterChoice, EngineError, Queueing};
-use redline_wire::AdapterNames;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 
 use crate::answer::Answer;
 use crate::app::App;
 use crate::blocking::blocking;
-use crate::body::{self, ReadBody};
+use crate::body;
+use crate::body::ReadBody;
 use crate::config::ServerConfig;
 use crate::fault::Fault;
 use crate::form::Form;
@@ -161,7 +163,8 @@ impl Call {
         let adapter = asked.filter(|name| self.app.names().all(|other| other != *name) && !name.is_empty());
         let Some(info) = adapter.and_then(|name| self.app.adapter(name)) else {
             let head = self.head(kind, asked)?;
-            let choices = named.map(adapters).transpose().map_err(|error| Fault::of(error, "adapter"))?;
+            let choices =
+                named.map(AdapterNames::checked).transpose().map_err(|error| Fault::of(error, "adapter"))?;
             let choices = choices.unwrap_or_default();
             if !choices.is_empty() {
                 let known = self.app.adapter_names();

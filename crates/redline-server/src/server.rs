@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redline_api::LoadedModel;
+use redline_api::model::LoadedModel;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 

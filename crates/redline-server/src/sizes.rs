@@ -1,7 +1,7 @@
 //! The memory that the answers to generations take.
 
-use redline_api::ApiError;
-use redline_api::foreign::GenerationRequest;
+use redline_api::error::ApiError;
+use redline_api::generation::mode::GenerationRequest;
 use redline_engine::{DiffuseRequest, DiffusionPass, Engine, FilledMask, GenerateRequest, Prompt};
 
 /// Bytes that a new token takes until it is sent: its id, its time and its text, in the outcome and in JSON.

@@ -9,9 +9,10 @@ use std::task::{Context, Poll};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
-use redline_api::foreign::{PromptEnd, StreamedAnswer};
+use redline_api::generation::mode::PromptEnd;
+use redline_api::generation::stream::ServerEvent;
+use redline_api::generation::stream::StreamedAnswer;
 use redline_engine::FinishReason;
-use redline_wire::ServerEvent;
 
 use crate::admission::{Place, failed};
 use crate::app::App;
@@ -181,10 +182,13 @@ fn write<E: ServerEvent>(events: &mut Vec<E>, out: &mut Vec<u8>) -> Result<(), F
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt as _;
-    use redline_api::foreign::{GenerationPiece, GenerationRequest};
-    use redline_api::{ApiError, LoadedModel};
+    use redline_api::cost::Usage;
+    use redline_api::error::ApiError;
+    use redline_api::error_body::{ErrorBody, ErrorDetail};
+    use redline_api::generation::mode::{GenerationPiece, GenerationRequest};
+    use redline_api::model::LoadedModel;
+    use redline_api::openai::completions::CompletionEvent;
     use redline_engine::{Engine, GenerateRequest, Options, Prompt, Source};
-    use redline_wire::{CompletionEvent, ErrorBody, ErrorDetail, Usage};
 
     use super::*;
     use crate::config::ServerConfig;

@@ -11,7 +11,6 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-weights", &["redline-settings"]),
     ("redline-hub", &["redline-weights"]),
     ("redline-tokenizer", &[]),
-    ("redline-wire", &["redline-settings"]),
     ("redline-models", &["redline-kernels", "redline-system", "redline-weights", "redline-settings"]),
     (
         "redline-engine",
@@ -24,13 +23,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-settings",
         ],
     ),
-    ("redline-api", &["redline-engine", "redline-wire", "redline-tokenizer", "redline-settings"]),
+    ("redline-api", &["redline-engine", "redline-tokenizer", "redline-settings"]),
     ("zstd", &[]),
-    (
-        "redline-batch",
-        &["redline-api", "redline-engine", "redline-settings", "redline-weights", "redline-wire"],
-    ),
-    ("redline-server", &["redline-api", "redline-engine", "redline-wire"]),
+    ("redline-batch", &["redline-api", "redline-engine", "redline-settings", "redline-weights"]),
+    ("redline-server", &["redline-api", "redline-engine"]),
     ("redline-client", &[]),
     ("redline-testing", &[]),
     ("redline-reference", &[]),
@@ -57,7 +53,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-demo",
             "redline-batch",
             "redline-api",
-            "redline-wire",
             "redline-engine",
             "redline-models",
             "redline-tokenizer",
@@ -78,7 +73,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-settings",
             "redline-tokenizer",
             "redline-weights",
-            "redline-wire",
         ],
     ),
     ("xtask", &[]),
@@ -95,7 +89,7 @@ const TEST_EDGES: &[(&str, &[&str])] = &[
 
 /// Crates whose JSON is public, and xtask, which reads answers like any client.
 const SERDE: &[&str] = &[
-    "redline-wire",
+    "redline-api",
     "redline-batch",
     "redline-lab",
     "redline-server",
@@ -176,7 +170,7 @@ pub(super) fn edges(tree: &Tree) -> Findings {
     findings
 }
 
-/// JSON types belong to redline-wire and to file formats; the engine's types do not implement `Serialize`.
+/// JSON types belong to redline-api and to file formats; the engine's types do not implement `Serialize`.
 pub(super) fn serde(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for (crate_name, path, dependencies) in manifests(tree) {
@@ -191,7 +185,7 @@ pub(super) fn serde(tree: &Tree) -> Findings {
     for source in tree.rust(&["crates/redline-engine/src/"], &mut findings) {
         for word in ["serde", "serde_json", "Serialize", "Deserialize"] {
             for line in source.mentions(word) {
-                let message = format!("`{word}` in the engine: JSON types live in redline-wire");
+                let message = format!("`{word}` in the engine: JSON types live in redline-api");
                 findings.broken(source.path, line, message);
             }
         }

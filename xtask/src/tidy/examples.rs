@@ -53,8 +53,8 @@ redline-system.workspace = true\nredline-settings.workspace = true\nredline-weig
 //- crates/redline-weights/Cargo.toml\n[dependencies]\nserde.workspace = true\n",
         expect: &[
             "crates/redline-engine/Cargo.toml:2: `redline-engine` may not use `serde`: JSON types live above it",
-            "crates/redline-engine/src/lib.rs:2: `serde` in the engine: JSON types live in redline-wire",
-            "crates/redline-engine/src/lib.rs:2: `Serialize` in the engine: JSON types live in redline-wire",
+            "crates/redline-engine/src/lib.rs:2: `serde` in the engine: JSON types live in redline-api",
+            "crates/redline-engine/src/lib.rs:2: `Serialize` in the engine: JSON types live in redline-api",
         ],
     },
     Example {

@@ -165,7 +165,6 @@ const LIBRARIES: &[&str] = &[
     "crates/redline-tokenizer/src/",
     "crates/redline-models/src/",
     "crates/redline-engine/src/",
-    "crates/redline-wire/src/",
     "crates/redline-api/src/",
     "crates/redline-server/src/",
 ];

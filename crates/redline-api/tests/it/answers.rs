@@ -1,7 +1,7 @@
 //! Each field of an outcome has its place in the document. The outcomes have no two fields of one value, and parts that a real
 //! answer rarely has: a failed item, a second model, a request that was cancelled.
 
-use redline_api::{classify, diffuse, generate, perplexity, rerank, score};
+use redline_api::jsonl::{classify, diffuse, generate, perplexity, rerank, score};
 use redline_engine::{
     Algorithm, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome, DiffuseRequest,
     DiffusionPass, Divergence, Estimate, FilledMask, FinishReason, Format, GenerateOutcome, GenerateRequest,

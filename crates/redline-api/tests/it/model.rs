@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use redline_api::LoadedModel;
+use redline_api::model::LoadedModel;
 use redline_engine::{
     Engine, Format, KvFormat, Options, PrefixCacheCounts, RequestCost, Source, TokenCounts,
 };

@@ -1,6 +1,7 @@
 //! `classify`: the probability of each class for a text.
 
-use redline_api::{ApiError, ChatModel};
+use redline_api::error::ApiError;
+use redline_api::jsonl::model::ChatModel;
 use redline_engine::{Cancel, ClassifyOutcome, Label};
 
 use super::{Done, Kind, RowRequest, TextKey, deliver, parse};

@@ -1,6 +1,7 @@
 //! `diffuse`: the masks of a prompt, and those after it, filled.
 
-use redline_api::{ApiError, ChatModel};
+use redline_api::error::ApiError;
+use redline_api::jsonl::model::ChatModel;
 use redline_engine::Cancel;
 
 use super::generate::{PROMPT, columns};

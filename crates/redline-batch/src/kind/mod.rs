@@ -7,7 +7,8 @@ mod generate;
 mod rerank;
 mod score;
 
-use redline_api::{ApiError, ChatModel};
+use redline_api::error::ApiError;
+use redline_api::jsonl::model::ChatModel;
 use redline_engine::{Cancel, EngineError, Event, Ticket};
 use serde::de::DeserializeOwned;
 
@@ -138,7 +139,7 @@ impl From<ApiError> for Refusal {
 
 /// Reads a request. An error names the key.
 fn parse<T: DeserializeOwned>(line: &str) -> Result<T, ApiError> {
-    redline_wire::parse(line).map_err(|bad| {
+    redline_api::json::parse::parse(line).map_err(|bad| {
         let fact = bad.to_string();
         ApiError::Field { param: bad.path, fact, hint: None }
     })

@@ -1,6 +1,7 @@
 //! `rerank`: how relevant a document, or each of several, is to a query.
 
-use redline_api::{ApiError, ChatModel};
+use redline_api::error::ApiError;
+use redline_api::jsonl::model::ChatModel;
 use redline_engine::Cancel;
 
 use super::{Done, Kind, RowRequest, TextKey, deliver, parse};

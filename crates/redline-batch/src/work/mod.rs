@@ -8,7 +8,7 @@ mod shard;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use redline_api::ChatModel;
+use redline_api::jsonl::model::ChatModel;
 use redline_engine::Cancel;
 use redline_weights::{Disk, write_file_on};
 

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use redline_api::{ApiError, ChatModel};
+use redline_api::error::ApiError;
+use redline_api::jsonl::model::ChatModel;
 use redline_weights::{Disk, Sha256Digest, write_new_file_on};
 use serde::Serialize;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Answers of every kind are those that the engine gives to the same requests one by one.
 
-use redline_api::{classify, embed};
+use redline_api::jsonl::{classify, embed};
 use redline_batch::{TableRequest, kinds, run};
 use redline_engine::{
     Cancel, ClassifyRequest, DiffuseRequest, EmbedRequest, GenerateRequest, Label, Pooling, Prompt,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use redline_api::ChatModel;
+use redline_api::jsonl::model::ChatModel;
 use redline_batch::{BatchError, BatchPlaces, BatchProgress, Shard, TableRequest, run};
 use redline_engine::Cancel;
 use redline_weights::{Disk, FileOperation};

@@ -7,7 +7,10 @@ use std::sync::Mutex;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use redline_api::{Chat, ChatFrames, ChatModel, ChatOptions, LoadedModel};
+use redline_api::chat::template::{Chat, ChatOptions};
+use redline_api::jsonl::judge::ChatFrames;
+use redline_api::jsonl::model::ChatModel;
+use redline_api::model::LoadedModel;
 use redline_batch::{
     BatchError, BatchPlaces, BatchProgress, BatchSummary, Json, ROWS_PER_FILE, Shard, TableRequest,
 };
@@ -18,7 +21,8 @@ use serde_json::json;
 use super::Context;
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
-use crate::message::{self, FAILED, Failure};
+use crate::message;
+use crate::message::{FAILED, Failure};
 use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::prefix_cache::PrefixCacheFlags;

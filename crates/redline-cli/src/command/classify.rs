@@ -4,16 +4,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::{ChatFrames, LoadedModel, classify};
+use redline_api::jsonl::classify;
+use redline_api::jsonl::classify::ClassifyLine;
+use redline_api::jsonl::judge::ChatFrames;
+use redline_api::model::LoadedModel;
 use redline_engine::{Cancel, ClassifyOutcome, ClassifyRequest, EngineError, JudgeOptions, Label};
-use redline_wire::ClassifyLine;
 
-use super::judge::{self, JudgeFlags};
+use super::judge;
+use super::judge::JudgeFlags;
 use super::receipt::ReceiptFlags;
 use super::{Context, cost};
 use crate::interrupt::Interrupt;
-use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
-use crate::message::{self, Failure};
+use crate::jsonl;
+use crate::jsonl::{Answer, Answers, Done, Lines, TargetFlags};
+use crate::message;
+use crate::message::Failure;
 use crate::model::ModelFlag;
 use crate::value;
 use crate::{display, output, table};

@@ -1,6 +1,6 @@
 //! The cost of a scoring request as a line for people.
 
-use redline_api::LoadedModel;
+use redline_api::model::LoadedModel;
 use redline_engine::RequestCost;
 
 use crate::display;

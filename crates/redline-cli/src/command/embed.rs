@@ -4,16 +4,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::{LoadedModel, embed};
+use redline_api::jsonl::embed;
+use redline_api::jsonl::embed::EmbedLine;
+use redline_api::model::LoadedModel;
 use redline_engine::{Cancel, EmbedRequest, EncodeOutcome, Encoded, EngineError, Pooling, Prompt, Truncate};
-use redline_wire::EmbedLine;
 
 use super::receipt::ReceiptFlags;
 use super::{Context, cost, judge};
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
-use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
-use crate::message::{self, Failure};
+use crate::jsonl;
+use crate::jsonl::{Answer, Answers, Done, Lines, TargetFlags};
+use crate::message;
+use crate::message::Failure;
 use crate::model::{MachineFlags, ModelFlag, ModelName};
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::value;

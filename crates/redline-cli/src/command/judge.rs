@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use clap::Args;
-use redline_api::{ChatFrames, LoadedModel};
+use redline_api::jsonl::judge::ChatFrames;
+use redline_api::model::LoadedModel;
 use redline_engine::{JudgeOptions, Label, LabelEnd, LongLabels, Truncate};
 
 use super::Context;
 use super::template::ChatFlags;
 use crate::adapters::AdapterFlags;
-use crate::message::{self, Failure};
+use crate::message;
+use crate::message::Failure;
 use crate::model::{MachineFlags, ModelName};
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::text;

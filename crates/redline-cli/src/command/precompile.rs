@@ -3,16 +3,20 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::LoadedModel;
+use redline_api::documents::plan::{Manifest, ManifestCounters, ManifestEntry};
+use redline_api::json::finite::Finite;
+use redline_api::json::version::SchemaVersion;
+use redline_api::model::LoadedModel;
 use redline_engine::PlanEntry;
-use redline_wire::{Finite, Manifest, ManifestCounters, ManifestEntry, SchemaVersion};
 
 use super::Context;
-use crate::message::{self, Failure};
+use crate::message;
+use crate::message::Failure;
 use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::table;
-use crate::value::{self, Sizes};
+use crate::value;
+use crate::value::Sizes;
 
 /// Flags of `precompile`.
 #[derive(Debug, Args)]

@@ -6,7 +6,8 @@ use clap::Args;
 use redline_api::receipt;
 use redline_engine::{Receipt, ReceiptOptions};
 
-use crate::message::{self, Failure};
+use crate::message;
+use crate::message::Failure;
 use crate::output;
 use crate::value;
 

@@ -4,14 +4,16 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use redline_api::{Chat, ChatOptions};
+use redline_api::chat::keys::{ChatKeys, JsonText};
+use redline_api::chat::template::{Chat, ChatOptions};
+use redline_api::json::input::TextOrIds;
 use redline_engine::Prompt;
 use redline_tokenizer::{ChatDate, ChatValue};
-use redline_wire::{ChatKeys, JsonText, TextOrIds};
 
 use crate::env::Environment;
 use crate::json;
-use crate::message::{self, Failure};
+use crate::message;
+use crate::message::Failure;
 use crate::model::ModelName;
 use crate::text;
 use crate::value;

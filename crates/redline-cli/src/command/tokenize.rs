@@ -6,13 +6,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::tokenize::{self, with_offsets, without_offsets};
+use redline_api::jsonl::tokenize;
+use redline_api::jsonl::tokenize::{TokenIds, TokenizeLine};
+use redline_api::jsonl::tokenize::{with_offsets, without_offsets};
 use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
-use redline_wire::{TokenIds, TokenizeLine};
 
 use super::Context;
-use crate::jsonl::{self, Answer, Answers, Done, TargetFlags};
-use crate::message::{self, Failure};
+use crate::jsonl;
+use crate::jsonl::{Answer, Answers, Done, TargetFlags};
+use crate::message;
+use crate::message::Failure;
 use crate::tokenizer::TokenizerFlags;
 use crate::{model, output, text, value};
 

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::LoadedModel;
-use redline_api::receipt::{self, Verified};
+use redline_api::model::LoadedModel;
+use redline_api::receipt;
+use redline_api::receipt::Verified;
+use redline_api::receipt::document::{ReceiptDocument, ReceiptSettings, ReceiptVerdict};
 use redline_engine::{Cancel, EngineError, ReceiptDifference};
 use redline_lab::number::count;
-use redline_wire::{ReceiptDocument, ReceiptSettings, ReceiptVerdict};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -17,7 +18,8 @@ use crate::adapters::AdapterFlags;
 use crate::display::shortened;
 use crate::interrupt::Interrupt;
 use crate::json;
-use crate::message::{self, FAILED, Failure, INTERRUPTED, Message};
+use crate::message;
+use crate::message::{FAILED, Failure, INTERRUPTED, Message};
 use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::prefix_cache::PrefixCacheFlags;

@@ -11,8 +11,9 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use redline_api::json::id::request_id;
+use redline_api::jsonl::fault::LineFault;
 use redline_engine::{EngineError, Event, Ticket};
-use redline_wire::{LineFault, request_id};
 use serde::de::DeserializeOwned;
 
 use self::lines::Line;
@@ -21,7 +22,8 @@ use self::target::Progress;
 pub(crate) use self::target::TargetFlags;
 use crate::interrupt::Interrupt;
 use crate::json;
-use crate::message::{self, FAILED, Failure, INTERRUPTED};
+use crate::message;
+use crate::message::{FAILED, Failure, INTERRUPTED};
 use crate::output;
 
 /// How a file of requests was answered.

@@ -2,7 +2,7 @@
 
 use std::io::BufReader;
 
-use redline_wire::GenerateLine;
+use redline_api::jsonl::generate::GenerateLine;
 
 use super::lines::Input;
 use super::*;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use redline_wire::AdapterInspection;
+use redline_api::documents::adapter::AdapterInspection;
 
 use crate::checkpoint;
 use crate::golden::{GOLDEN, adapter, adapters, golden};
@@ -32,7 +32,7 @@ fn an_inspection_agrees_with_peft_and_fits_the_base() {
             all.sort_by(f64::total_cmp);
             all
         };
-        let found = |value: fn(&redline_wire::AdapterTarget) -> f64| {
+        let found = |value: fn(&redline_api::documents::adapter::AdapterTarget) -> f64| {
             let each = seen.targets.iter().flat_map(|target| vec![value(target); target.modules]);
             let mut all: Vec<f64> = each.collect();
             all.sort_by(f64::total_cmp);

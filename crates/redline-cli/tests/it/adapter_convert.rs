@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use redline_wire::AdapterInspection;
+use redline_api::documents::adapter::AdapterInspection;
 
 use crate::golden::{adapter, adapters, golden};
 use crate::harness::{bits, redline};
@@ -55,7 +55,9 @@ fn converted_adapters_have_the_bits_of_their_sources() {
             assert_eq!((seen.digest, seen.dora, seen.rslora), (peft.digest.clone(), peft.dora, peft.rslora));
             assert_eq!((seen.modules, seen.parameters), (peft.modules, peft.parameters), "{name}");
             let kinds = |of: &AdapterInspection| {
-                let kind = |t: &redline_wire::AdapterTarget| (t.name.clone(), t.rank, t.scaling.0.to_bits());
+                let kind = |t: &redline_api::documents::adapter::AdapterTarget| {
+                    (t.name.clone(), t.rank, t.scaling.0.to_bits())
+                };
                 of.targets.iter().map(kind).collect::<Vec<_>>()
             };
             assert_eq!(kinds(&inspected(&[to])), kinds(&peft), "{name}");

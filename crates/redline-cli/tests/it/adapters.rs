@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use redline_wire::Scoring;
+use redline_api::jsonl::score::Scoring;
 use serde_json::{Value, json};
 
 use crate::harness::{Run, bits, redline, redline_reading};

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use redline_wire::{Diffusion, TextCompletion};
+use redline_api::jsonl::diffuse::Diffusion;
+use redline_api::jsonl::generate::TextCompletion;
 
 use crate::checkpoint;
 use crate::harness::{Run, bits, redline, redline_reading};

@@ -1,6 +1,6 @@
 //! `demo`.
 
-use redline_wire::Scoring;
+use redline_api::jsonl::score::Scoring;
 use serde_json::{Value, json};
 
 use crate::harness::{redline, redline_reading};

@@ -1,6 +1,8 @@
 //! `diffuse`.
 
-use redline_wire::{Algorithm, Diffusion, DiffusionStep, FinishReason, Scoring};
+use redline_api::jsonl::diffuse::{Diffusion, DiffusionStep};
+use redline_api::jsonl::score::Scoring;
+use redline_engine::{Algorithm, FinishReason};
 
 use crate::harness::{Run, redline, redline_reading, tiers};
 

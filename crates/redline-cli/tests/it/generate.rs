@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use redline_wire::FinishReason;
+use redline_engine::FinishReason;
 
 #[cfg(target_os = "linux")]
 use crate::harness::limited;

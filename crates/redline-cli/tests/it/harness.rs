@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use redline_wire::{Scoring, TextCompletion};
+use redline_api::jsonl::generate::TextCompletion;
+use redline_api::jsonl::score::Scoring;
 
 /// The output and exit code of a run.
 #[derive(Debug)]

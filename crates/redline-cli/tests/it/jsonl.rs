@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use redline_wire::{LineFault, Scoring, TextCompletion};
+use redline_api::jsonl::fault::LineFault;
+use redline_api::jsonl::generate::TextCompletion;
+use redline_api::jsonl::score::Scoring;
 
 use crate::harness::{Run, bits, generate, redline, redline_reading, score};
 

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use redline_wire::{Classification, Finite, Reranking};
+use redline_api::json::finite::Finite;
+use redline_api::jsonl::classify::Classification;
+use redline_api::jsonl::rerank::Reranking;
 
 use crate::harness::{Run, redline, redline_reading, score};
 

@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use redline_wire::{Classification, LineFault, Reranking};
+use redline_api::jsonl::classify::Classification;
+use redline_api::jsonl::fault::LineFault;
+use redline_api::jsonl::rerank::Reranking;
 use serde_json::{Value, json};
 
 use crate::harness::{command, redline, redline_reading};

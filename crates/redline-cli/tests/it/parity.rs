@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use redline_wire::Parity;
+use redline_api::documents::parity::Parity;
 use serde_json::{Value, json};
 
 use crate::checkpoint::{Tensor, named, read, written};

@@ -4,7 +4,9 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use redline_wire::{Perplexity, TraceDocument, TraceLine};
+use redline_api::documents::profile::TraceDocument;
+use redline_api::documents::trace::TraceLine;
+use redline_api::jsonl::perplexity::Perplexity;
 
 use crate::checkpoint::Copy;
 use crate::harness::{Run, command, finish, redline, redline_reading, tiers};

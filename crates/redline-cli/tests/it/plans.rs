@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use redline_wire::{Manifest, TraceLine};
+use redline_api::documents::plan::Manifest;
+use redline_api::documents::trace::TraceLine;
 
 use crate::harness::{bits, command, finish, redline, score};
 

@@ -1,6 +1,8 @@
 //! `--prefix-cache`, `--memory` and `cache_salt`, through the binary.
 
-use redline_wire::{PrefixCacheUse, Scoring, TextCompletion};
+use redline_api::cost::PrefixCacheUse;
+use redline_api::jsonl::generate::TextCompletion;
+use redline_api::jsonl::score::Scoring;
 
 use crate::harness::{bits, redline, redline_reading};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use redline_api::documents::profile::{TraceDocument, TraceEvent};
 use redline_lab::lanes;
-use redline_wire::{TraceDocument, TraceEvent};
 
 use crate::harness::{bits, command, finish, generate, redline, score};
 

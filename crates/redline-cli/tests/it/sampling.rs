@@ -1,6 +1,7 @@
 //! Sampling of `generate`: penalties, bias, typical sampling, several continuations.
 
-use redline_wire::{LineFault, TextCompletion};
+use redline_api::jsonl::fault::LineFault;
+use redline_api::jsonl::generate::TextCompletion;
 
 use crate::harness::{generate, redline, redline_reading};
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use redline_wire::LabelIds;
+use redline_api::json::input::LabelIds;
 
 use crate::harness::{bits, redline, redline_reading, score};
 

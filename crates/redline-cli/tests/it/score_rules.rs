@@ -1,6 +1,8 @@
 //! The rules of scoring, S1 to S16, through the binary.
 
-use redline_wire::{LabelIds, LineFault, Scoring};
+use redline_api::json::input::LabelIds;
+use redline_api::jsonl::fault::LineFault;
+use redline_api::jsonl::score::Scoring;
 
 use crate::harness::{bits, redline, redline_reading, score, tiers};
 

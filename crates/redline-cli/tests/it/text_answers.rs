@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use redline_wire::{Classification, Reranking};
+use redline_api::jsonl::classify::Classification;
+use redline_api::jsonl::rerank::Reranking;
 
 use crate::harness::{redline, redline_reading};
 
@@ -109,7 +110,7 @@ fn each_line_cuts_its_own_end() {
         .out
         .lines()
         .map(|line| {
-            let answer: redline_wire::Scoring = serde_json::from_str(line).unwrap();
+            let answer: redline_api::jsonl::score::Scoring = serde_json::from_str(line).unwrap();
             assert_eq!(answer.meta.truncated, [Some(true)]);
             answer.meta.token_ids.unwrap()[0].clone().unwrap()
         })

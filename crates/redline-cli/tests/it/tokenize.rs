@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use redline_api::jsonl::fault::LineFault;
+use redline_api::jsonl::tokenize::{TokenIds, Tokenized};
 use redline_tokenizer::Tokenizer;
-use redline_wire::{LineFault, TokenIds, Tokenized};
 use serde_json::{Value, json};
 
 use crate::checkpoint::Copy;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use axum::http::StatusCode;
+use redline_api::json::limits::MAX_ADAPTER_NAME;
+use redline_api::vllm::adapters::{AdapterEntry, AdapterList, LoadAdapterBody, UnloadAdapterBody};
 use redline_engine::{AdapterInfo, EngineError};
-use redline_wire::limits::MAX_ADAPTER_NAME;
-use redline_wire::{AdapterEntry, AdapterList, LoadAdapterBody, UnloadAdapterBody};
 use tokio::sync::oneshot;
 
 use crate::adapters::confined;

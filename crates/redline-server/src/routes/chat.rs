@@ -1,8 +1,9 @@
 //! `POST /v1/chat/completions`.
 
-use redline_api::foreign::GenerationOutcome;
-use redline_api::foreign::chat::{self, ChatStream};
-use redline_wire::{ChatCompletion, ChatCompletionBody, ChatCompletionEvent};
+use redline_api::generation::mode::GenerationOutcome;
+use redline_api::openai::chat_completions;
+use redline_api::openai::chat_completions::ChatStream;
+use redline_api::openai::chat_completions::{ChatCompletion, ChatCompletionBody, ChatCompletionEvent};
 
 use crate::admission::Need;
 use crate::answer::Answer;
@@ -28,7 +29,7 @@ fn answer(call: Call) -> Handled {
         let (head, adapters) =
             call.head_with_adapters("chatcmpl", body.model.as_deref(), body.adapter.as_ref())?;
         let (chat, form) =
-            chat::request(call.app.mode(), body).map_err(|error| Fault::of(error, "messages"))?;
+            chat_completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "messages"))?;
         let mut chat = chat.dated(today());
         call.complete(&mut chat.request, &adapters);
         let app = &call.app;
@@ -38,7 +39,7 @@ fn answer(call: Call) -> Handled {
         let stream = form.stream().map(|_| ChatStream::new(app.model.clone(), head.clone(), form, &chat));
         let build = move |app: &App, mut outcomes: Vec<GenerationOutcome>| {
             let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
-            let answer = chat::answer(&app.model, head, form, outcome);
+            let answer = chat_completions::answer(&app.model, head, form, outcome);
             let answer = answer.map_err(|error| Fault::of(error, "messages"))?;
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };

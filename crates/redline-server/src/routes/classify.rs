@@ -1,7 +1,7 @@
 //! `POST /v1/classify`.
 
-use redline_api::foreign::classify;
-use redline_wire::{ClassifyAnswer, ClassifyBody};
+use redline_api::vllm::classify;
+use redline_api::vllm::classify::{ClassifyAnswer, ClassifyBody};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;

@@ -1,7 +1,8 @@
 //! `POST /v1/completions`.
 
-use redline_api::foreign::completion::{self, CompletionStream};
-use redline_wire::{CompletionBody, CompletionEvent, OpenAiCompletion};
+use redline_api::openai::completions;
+use redline_api::openai::completions::CompletionStream;
+use redline_api::openai::completions::{CompletionBody, CompletionEvent, OpenAiCompletion};
 
 use crate::admission::Need;
 use crate::answer::Answer;
@@ -26,7 +27,7 @@ fn complete(call: Call) -> Handled {
         let (head, adapters) =
             call.head_with_adapters("cmpl", body.model.as_deref(), body.adapter.as_ref())?;
         let (mut requests, form) =
-            completion::request(call.app.mode(), body).map_err(|error| Fault::of(error, "prompt"))?;
+            completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "prompt"))?;
         for request in &mut requests {
             call.complete(request, &adapters);
         }
@@ -39,7 +40,7 @@ fn complete(call: Call) -> Handled {
         let stream =
             form.stream().map(|_| CompletionStream::new(app.model.clone(), head.clone(), form, &requests));
         let build = move |app: &App, outcomes: Vec<_>| {
-            let answer = completion::answer(&app.model, head, form, outcomes);
+            let answer = completions::answer(&app.model, head, form, outcomes);
             let answer = answer.map_err(|error| Fault::of(error, "prompt"))?;
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };

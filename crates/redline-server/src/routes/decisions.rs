@@ -1,8 +1,9 @@
 //! `POST /v1/decisions`.
 
-use redline_api::foreign::decisions;
+use redline_api::cost::Usage;
+use redline_api::openai::decisions;
+use redline_api::openai::decisions::body::{DecisionBody, DecisionsAnswer};
 use redline_engine::{EngineError, ScoreOutcome, ScoreRequest};
-use redline_wire::{DecisionBody, DecisionsAnswer, Usage};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;

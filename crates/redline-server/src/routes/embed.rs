@@ -1,9 +1,11 @@
 //! `POST /embed`.
 
 use axum::http::StatusCode;
-use redline_api::foreign::{embed, embeddings};
-use redline_wire::limits::MAX_TEXTS;
-use redline_wire::{EmbedBody, Finite};
+use redline_api::json::finite::Finite;
+use redline_api::json::limits::MAX_TEXTS;
+use redline_api::openai::embeddings;
+use redline_api::tei::embed;
+use redline_api::tei::embed::EmbedBody;
 
 use crate::admission::{Desk, Need, embedding_bytes, run_one};
 use crate::answer::Answer;

@@ -1,7 +1,7 @@
 //! `POST /v1/embeddings`.
 
-use redline_api::foreign::embeddings;
-use redline_wire::{EmbeddingsAnswer, EmbeddingsBody};
+use redline_api::openai::embeddings;
+use redline_api::openai::embeddings::{EmbeddingsAnswer, EmbeddingsBody};
 
 use crate::admission::{Desk, Need, embedding_bytes, run_one};
 use crate::answer::Answer;

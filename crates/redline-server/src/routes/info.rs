@@ -1,8 +1,9 @@
 //! `GET /info`.
 
+use redline_api::json::entries::Entries;
+use redline_api::json::limits::{MAX_DOCUMENTS, MAX_TEXTS};
+use redline_api::tei::info::{TeiClasses, TeiEmbedding, TeiInfo, TeiModelType, TeiPooling};
 use redline_engine::{ModelInfo, Pooling};
-use redline_wire::limits::{MAX_DOCUMENTS, MAX_TEXTS};
-use redline_wire::{Entries, TeiClasses, TeiEmbedding, TeiInfo, TeiModelType, TeiPooling};
 
 use crate::answer::Answer;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};

@@ -26,7 +26,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::routing::{MethodFilter, on};
-use redline_api::foreign::GenerationMode;
+use redline_api::generation::mode::GenerationMode;
 
 use crate::app::App;
 use crate::config::ServerConfig;

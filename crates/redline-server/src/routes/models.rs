@@ -1,6 +1,6 @@
 //! `GET /v1/models`, `GET /v1/models/{id}`.
 
-use redline_wire::{ModelEntry, ModelList};
+use redline_api::openai::models::{ModelEntry, ModelList};
 
 use crate::answer::Answer;
 use crate::app::App;

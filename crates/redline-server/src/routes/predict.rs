@@ -1,9 +1,9 @@
 //! `POST /predict`.
 
 use axum::http::StatusCode;
-use redline_api::foreign::predict;
-use redline_wire::limits::MAX_TEXTS;
-use redline_wire::{PredictBody, Predictions};
+use redline_api::json::limits::MAX_TEXTS;
+use redline_api::tei::predict;
+use redline_api::tei::predict::{PredictBody, Predictions};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;

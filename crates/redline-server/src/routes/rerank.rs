@@ -1,7 +1,8 @@
 //! `POST /rerank`, `POST /v1/rerank`, `POST /v2/rerank`.
 
-use redline_api::foreign::rerank::{self, RerankAnswer};
-use redline_wire::{RankedDocuments, RerankBody, TeiRank};
+use redline_api::cohere;
+use redline_api::cohere::RerankAnswer;
+use redline_api::cohere::{RankedDocuments, RerankBody, TeiRank};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
@@ -28,7 +29,7 @@ fn answer(call: Call) -> Handled {
         let param = if body.texts.is_some() { "texts" } else { "documents" };
         let (head, adapters) =
             call.head_with_adapters("rerank", body.model.as_deref(), body.adapter.as_ref())?;
-        let (mut request, form) = rerank::request(body).map_err(|error| Fault::of(error, param))?;
+        let (mut request, form) = cohere::request(body).map_err(|error| Fault::of(error, param))?;
         request.options.cache_salt = call.salt(&request.options.cache_salt);
         request.options.adapters = adapters;
         request.options.queueing = call.queueing();
@@ -41,7 +42,7 @@ fn answer(call: Call) -> Handled {
             request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
             desk.engine.submit_rerank(request, desk.cancel)
         };
-        let build = move |_: &App, outcome| match rerank::answer(head, form, outcome) {
+        let build = move |_: &App, outcome| match cohere::answer(head, form, outcome) {
             RerankAnswer::Documents(answer) => Ok(Answer::json(&answer)?.with_usage(answer.usage)),
             RerankAnswer::List(answer) => Answer::json(&answer),
         };

@@ -1,8 +1,10 @@
 //! `POST /v1/responses`.
 
-use redline_api::foreign::responses::{self, ResponsesStream};
-use redline_api::foreign::{AnswerHead, GenerationOutcome};
-use redline_wire::{ResponseEvent, ResponseObject, ResponsesBody};
+use redline_api::generation::mode::GenerationOutcome;
+use redline_api::head::AnswerHead;
+use redline_api::openai::responses;
+use redline_api::openai::responses::ResponsesStream;
+use redline_api::openai::responses::body::{ResponseEvent, ResponseObject, ResponsesBody};
 
 use crate::admission::Need;
 use crate::answer::Answer;

@@ -1,8 +1,10 @@
 //! `POST /v1/score`, `POST /score`. The keys of a body decide between the form of SGLang and that of vLLM.
 
-use redline_api::foreign::{pairs, score};
+use redline_api::sglang;
+use redline_api::sglang::{ScoreAnswer, ScoreBody};
+use redline_api::vllm::pairs;
+use redline_api::vllm::pairs::{PairsAnswer, PairsBody};
 use redline_engine::{EngineError, RerankRequest};
-use redline_wire::{PairsAnswer, PairsBody, ScoreAnswer, ScoreBody};
 
 use crate::admission::{Desk, Need, run, run_one, score_bytes};
 use crate::answer::Answer;
@@ -29,7 +31,7 @@ fn answer(call: Call) -> Handled {
         let body: ScoreBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("score", body.model.as_deref(), body.adapter.as_ref())?;
-        let (mut request, form) = score::request(body).map_err(|error| Fault::of(error, "items"))?;
+        let (mut request, form) = sglang::request(body).map_err(|error| Fault::of(error, "items"))?;
         request.cache_salt = call.salt(&request.cache_salt);
         request.adapters = adapters;
         request.queueing = call.queueing();
@@ -41,7 +43,7 @@ fn answer(call: Call) -> Handled {
             desk.engine.submit_score(request, desk.cancel).map_err(|error| form.named(error))
         };
         let build = move |_: &App, outcome| {
-            let answer = score::answer(head, form, outcome);
+            let answer = sglang::answer(head, form, outcome);
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
         run_one(&call, need, submit, build).await

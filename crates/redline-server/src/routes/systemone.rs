@@ -1,9 +1,10 @@
 //! `POST /v1/systemone`.
 
 use axum::http::StatusCode;
-use redline_api::foreign::systemone;
+use redline_api::cost::Usage;
+use redline_api::typesafe;
+use redline_api::typesafe::{SystemOneAnswers, SystemOneBody};
 use redline_engine::ScoreOutcome;
-use redline_wire::{SystemOneAnswers, SystemOneBody, Usage};
 
 use super::decisions::decide;
 use crate::answer::Answer;
@@ -36,16 +37,16 @@ fn answer(call: Call) -> Handled {
         let body: SystemOneBody = call.parse().await?;
         let asked = body.model.as_deref().filter(|name| !name.starts_with(OWN_MODELS));
         let head = call.head("decision", asked)?;
-        if systemone::too_many(&body) {
+        if typesafe::too_many(&body) {
             let message =
                 format!("{} questions are given; divide them among requests", body.questions.0.len());
             return Err(too_large(message));
         }
-        let request = systemone::request(&call.app.model, call.app.config.chat.as_ref(), body);
+        let request = typesafe::request(&call.app.model, call.app.config.chat.as_ref(), body);
         let (request, form) = request.map_err(|error| Fault::of(error, "questions"))?;
         let named = form.clone();
         let build = move |_: &App, outcome: ScoreOutcome| {
-            let answer = systemone::answer(head, &form, &outcome);
+            let answer = typesafe::answer(head, &form, &outcome);
             let usage = Usage::new(answer.usage.input_tokens, 0, outcome.cost.usage.cached_tokens);
             Ok(Answer::json(&answer)?.with_usage(usage))
         };

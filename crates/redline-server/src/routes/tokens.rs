@@ -1,8 +1,10 @@
 //! `POST /tokenize`, `POST /detokenize`.
 
-use redline_api::ApiError;
+use redline_api::error::ApiError;
+use redline_api::vllm::tokens::{
+    DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody, TokenizerInfo,
+};
 use redline_engine::EngineError;
-use redline_wire::{DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody, TokenizerInfo};
 
 use crate::admission::{Place, placed};
 use crate::answer::Answer;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use redline_api::{Chat, ChatOptions, LoadedModel};
+use redline_api::chat::template::{Chat, ChatOptions};
+use redline_api::model::LoadedModel;
 use redline_engine::{Engine, Label, LongLabels, Options, PrefixCacheSize, Prompt, ScoreRequest, Source};
 use redline_server::ServerConfig;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use redline_api::LoadedModel;
+use redline_api::model::LoadedModel;
 use serde_json::{Map, Value, json};
 
 use crate::server::loaded_from;

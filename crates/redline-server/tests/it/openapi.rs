@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use jsonschema::Validator;
 use jsonschema::meta;
-use redline_api::foreign::GenerationMode;
+use redline_api::generation::mode::GenerationMode;
 use redline_client::HttpAnswer;
 use redline_engine::AdapterOptions;
 use redline_server::{ApiKey, RouteInfo, ServerConfig, openapi, routes};

@@ -1,9 +1,9 @@
 //! Receipts of the routes, confirmed by another engine.
 
-use redline_api::LoadedModel;
+use redline_api::model::LoadedModel;
+use redline_api::receipt::document::ReceiptDocument;
 use redline_api::receipt::{Verified, verify};
 use redline_engine::Cancel;
-use redline_wire::ReceiptDocument;
 use serde_json::{Value, json};
 
 use crate::encoder::encoder;

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use redline_api::foreign::GenerationMode;
-use redline_api::{Chat, ChatOptions, LoadedModel};
+use redline_api::chat::template::{Chat, ChatOptions};
+use redline_api::generation::mode::GenerationMode;
+use redline_api::model::LoadedModel;
 use redline_client::{ArrivingAnswer, EventReader, HttpAnswer, HttpClient, HttpConnection, StreamedEvent};
 use redline_engine::{Engine, Options, Source, Stage, StageTime};
 use redline_server::{LogSink, ServeSummary, Server, ServerConfig, ServerStop};

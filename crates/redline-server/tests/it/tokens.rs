@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use redline_api::{Chat, ChatOptions};
+use redline_api::chat::template::{Chat, ChatOptions};
 use redline_engine::Source;
 use redline_server::ServerConfig;
 use serde_json::json;

@@ -4,17 +4,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_api::documents::adapter::{AdapterInspection, AdapterModelFit, AdapterTarget};
+use redline_api::json::finite::Finite;
+use redline_api::json::version::SchemaVersion;
 use redline_engine::{AdapterOptions, Source};
 use redline_lab::number;
 use redline_models::adapter::{AdapterBuilder, AdapterFit, PackedFiles, fit};
 use redline_models::{LoadOptions, ModelError};
 use redline_weights::{AdapterConfig, AdapterFiles, AdapterModule, Infq};
-use redline_wire::{AdapterInspection, AdapterModelFit, AdapterTarget, Finite, SchemaVersion};
 
 use super::super::Context;
 use super::{base, opened};
 use crate::message::Failure;
-use crate::model::{self, SignedFlag, WeightFlags};
+use crate::model;
+use crate::model::{SignedFlag, WeightFlags};
 use crate::{output, progress, table};
 
 /// The end of the help.

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use clap::Args;
-use redline_api::LoadedModel;
+use redline_api::model::LoadedModel;
 use redline_engine::Engine;
 use redline_lab::bench::{LaneError, MeasuredServer, StartedServer};
 use redline_server::{ServeSummary, Server, ServerConfig, ServerStop};
 
 use crate::message::Failure;
 use crate::text;
-use crate::value::{self, BadValue};
+use crate::value;
+use crate::value::BadValue;
 
 /// Which servers.
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::process::ExitCode;
 
-use redline_api::LoadedModel;
+use redline_api::model::LoadedModel;
 use redline_engine::EngineError;
 use redline_lab::bench::{Bench, LaneError, Servers, Values};
 use redline_lab::lanes::{Lane, LaneFunction};
@@ -15,7 +15,8 @@ use super::record::{code_of, verdicts, written};
 use super::served;
 use crate::command::Context;
 use crate::env;
-use crate::message::{self, Failure};
+use crate::message;
+use crate::message::Failure;
 use crate::output;
 use crate::version;
 

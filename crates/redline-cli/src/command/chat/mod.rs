@@ -3,12 +3,13 @@
 mod input;
 mod session;
 
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::io;
+use std::io::{BufRead as _, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::generate::GenerateDefaults;
+use redline_api::jsonl::generate::GenerateDefaults;
 
 use self::input::Input;
 use self::session::Session;
@@ -17,7 +18,8 @@ use super::generate::SamplingFlags;
 use super::template::TemplateFlags;
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
-use crate::message::{self, FAILED, Failure};
+use crate::message;
+use crate::message::{FAILED, Failure};
 use crate::model::{MachineFlags, ModelFlag};
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::value;

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use redline_api::generate::GenerateDefaults;
-use redline_api::{Chat, LoadedModel};
+use redline_api::chat::template::Chat;
+use redline_api::jsonl::generate::GenerateDefaults;
+use redline_api::model::LoadedModel;
 use redline_engine::settings::{Setting, hint};
 use redline_engine::{GenerateOutcome, GenerateRequest, Prompt};
 use redline_lab::number;

@@ -1,6 +1,7 @@
 //! Describes the outcome for people.
 
-use redline_api::{LoadedModel, diffuse};
+use redline_api::jsonl::diffuse;
+use redline_api::model::LoadedModel;
 use redline_engine::DiffuseOutcome;
 
 use crate::command::finish;

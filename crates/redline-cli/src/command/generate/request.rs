@@ -1,12 +1,13 @@
 //! Converts flags to the engine's request.
 
-use redline_api::generate::GenerateDefaults;
+use redline_api::jsonl::generate::GenerateDefaults;
 use redline_engine::GenerateRequest;
 
 use super::GenerateArgs;
 use crate::command::prompt;
 use crate::command::template::Prompts;
-use crate::message::{self, Failure};
+use crate::message;
+use crate::message::Failure;
 
 /// The values that the flags give to all requests.
 pub(super) fn defaults(args: &GenerateArgs) -> GenerateDefaults {

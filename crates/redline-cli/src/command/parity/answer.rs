@@ -1,9 +1,10 @@
 //! Converts a comparison to JSON, and to a table for people.
 
-use redline_api::LoadedModel;
+use redline_api::documents::parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};
+use redline_api::json::finite::Finite;
+use redline_api::json::version::SchemaVersion;
+use redline_api::model::LoadedModel;
 use redline_lab::parity::{ComparedActivation, ParityReport, RowChoice, TopChoice};
-use redline_wire as wire;
-use redline_wire::{Finite, SchemaVersion};
 
 use super::Described;
 use crate::table;
@@ -17,11 +18,11 @@ pub(super) fn document(
     described: &Described,
     found: &ParityReport,
     all: bool,
-) -> wire::Parity {
+) -> Parity {
     let info = loaded.engine.info();
     let first = found.first_divergence().and_then(|at| found.lines.get(at));
     let listed = found.lines.iter().filter(|line| all || found.diverges(line));
-    wire::Parity {
+    Parity {
         object: "parity".to_owned(),
         schema: SchemaVersion,
         model: loaded.name.clone(),
@@ -34,7 +35,7 @@ pub(super) fn document(
         worst: found.worst().map(|line| shown(found, line)),
         top1: tops(found).map(|(step, top)| top1(step, top)).collect(),
         activations: listed.map(|line| shown(found, line)).collect(),
-        meta: wire::ParityMeta {
+        meta: ParityMeta {
             reference: described.source.clone(),
             versions: described.versions.clone(),
             format: info.format.to_string(),
@@ -57,9 +58,9 @@ fn finite(value: f64) -> Option<Finite<f64>> {
     value.is_finite().then_some(Finite(value))
 }
 
-fn shown(found: &ParityReport, line: &ComparedActivation) -> wire::ParityLine {
+fn shown(found: &ParityReport, line: &ComparedActivation) -> ParityLine {
     let difference = &line.difference;
-    wire::ParityLine {
+    ParityLine {
         step: line.step,
         activation: line.id.to_string(),
         within: !found.diverges(line),
@@ -72,15 +73,15 @@ fn shown(found: &ParityReport, line: &ComparedActivation) -> wire::ParityLine {
     }
 }
 
-fn top1(step: usize, top: &TopChoice) -> wire::ParityTop {
-    let choice = |choice: RowChoice| wire::ParityChoice {
+fn top1(step: usize, top: &TopChoice) -> ParityTop {
+    let choice = |choice: RowChoice| ParityChoice {
         row: choice.row,
         reference: choice.reference,
         reference_margin: Finite(choice.reference_margin),
         own: choice.own,
         own_margin: Finite(choice.own_margin),
     };
-    wire::ParityTop {
+    ParityTop {
         step,
         rows: top.rows,
         agree: top.agree,

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::LoadedModel;
-use redline_lab::parity::{self, ParityError, ParityReport, Reference};
+use redline_api::model::LoadedModel;
+use redline_lab::parity;
+use redline_lab::parity::{ParityError, ParityReport, Reference};
 
 use super::Context;
-use crate::message::{self, Failure, INCORRECT};
+use crate::message;
+use crate::message::{Failure, INCORRECT};
 use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::progress;

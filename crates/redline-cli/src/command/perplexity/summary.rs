@@ -1,6 +1,7 @@
 //! Describes the measurement for people.
 
-use redline_api::{LoadedModel, perplexity};
+use redline_api::jsonl::perplexity;
+use redline_api::model::LoadedModel;
 use redline_engine as engine;
 use redline_engine::ComparisonOutcome;
 

@@ -1,6 +1,6 @@
 //! Describes the outcome for people.
 
-use redline_api::LoadedModel;
+use redline_api::model::LoadedModel;
 use redline_engine::ScoreOutcome;
 
 use crate::command::cost;

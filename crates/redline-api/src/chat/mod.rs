@@ -1,0 +1,4 @@
+//! Conversations and the chat templates that format them.
+
+pub mod keys;
+pub mod template;

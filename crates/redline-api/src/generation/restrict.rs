@@ -1,0 +1,72 @@
+//! What models of each kind accept in requests for generated text.
+
+use crate::json::cases::{case, case_if_given, cases, only_true};
+use schemars::Schema;
+use serde_json::{Value, json};
+
+use crate::jsonl::diffuse::DiffusionKeys;
+
+/// Restricts the schema of a request to what models that predict the next token accept: no [`DiffusionKeys`], no canvas in events, and
+/// at least one new token unless the prompt is echoed. Other schemas stay as they are.
+pub fn restrict_to_autoregressive(schema: &mut Schema) {
+    let (no, null) = ([Value::Bool(false), Value::Null], [Value::Null]);
+    restrict(schema, &[("include_canvas", &no)]);
+    if !generates(schema) {
+        return;
+    }
+    restrict(schema, &DiffusionKeys::NAMES.map(|name| (name, &null[..])));
+    if has_field(schema, "echo") {
+        let some = json!({ "type": ["integer", "null"], "minimum": 1 });
+        cases(schema, [case_if_given([("max_tokens", some)]), case([("echo", only_true())], &[])]);
+    }
+}
+
+/// Restricts the schema of a request to what models that fill masks accept: fields that they do not support have their neutral values.
+/// Other schemas stay as they are.
+pub fn restrict_to_diffusion(schema: &mut Schema) {
+    if !generates(schema) {
+        return;
+    }
+    let or_null = |value: Value| [value, Value::Null];
+    let (zero, one, no, none) =
+        (or_null(json!(0)), or_null(json!(1)), or_null(json!(false)), or_null(json!({})));
+    // A boolean in `/v1/chat/completions`, and a number in `/v1/completions`, where 0 asks for log-probabilities too.
+    let null = [Value::Null];
+    let logprobs = if has_field(schema, "messages") { &no[..] } else { &null[..] };
+    restrict(
+        schema,
+        &[
+            ("n", &one),
+            ("best_of", &one),
+            ("min_p", &zero),
+            ("typical_p", &one),
+            ("presence_penalty", &zero),
+            ("frequency_penalty", &zero),
+            ("repetition_penalty", &one),
+            ("echo", &no),
+            ("logprobs", logprobs),
+            ("top_logprobs", &zero),
+            ("logit_bias", &none),
+        ],
+    );
+}
+
+/// Whether this is the schema of a request for generated text. `/v1/classify` has a `threshold` too, which is not that of the diffusion.
+fn generates(schema: &Schema) -> bool {
+    DiffusionKeys::NAMES.iter().all(|name| has_field(schema, name))
+}
+
+fn has_field(schema: &Schema, name: &str) -> bool {
+    schema.get("properties").is_some_and(|fields| fields.get(name).is_some())
+}
+
+/// Restricts fields to these values, as far as the object has them.
+fn restrict(schema: &mut Schema, fields: &[(&str, &[Value])]) {
+    let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
+    for (name, values) in fields {
+        if let Some(Value::Object(field)) = properties.get_mut(*name) {
+            field.retain(|key, _| key == "description");
+            field.insert("enum".to_owned(), json!(values));
+        }
+    }
+}

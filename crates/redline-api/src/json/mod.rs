@@ -1,0 +1,14 @@
+//! What the JSON of requests and answers has in common: values, rules, schemas and errors.
+
+pub mod cases;
+pub mod entries;
+pub mod fields;
+pub mod finite;
+pub mod id;
+pub mod input;
+pub mod limits;
+pub mod named;
+pub mod object;
+pub mod parse;
+pub mod shape;
+pub mod version;

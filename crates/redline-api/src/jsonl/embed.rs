@@ -1,0 +1,213 @@
+//! `embed`: requests and answers.
+
+use redline_engine::{EmbedRequest, EncodeOutcome, Encoded, Prompt};
+use redline_settings::{Pooling, Truncate};
+use serde::{Deserialize, Serialize};
+
+use crate::adapter::{AdapterNames, adapters};
+use crate::cost::{CostMeta, Usage};
+use crate::json::finite::Finite;
+use crate::json::id::RequestId;
+use crate::json::input::Strings;
+use crate::json::named;
+use crate::json::version::SchemaVersion;
+use crate::model::LoadedModel;
+use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
+use crate::{cost, receipt};
+
+/// A request to embed, as a line of JSON Lines input. An absent key takes the value of the command's flag.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmbedLine {
+    /// Passed through to the answer.
+    #[serde(default, skip_serializing)]
+    pub id: RequestId,
+    /// A text, or several.
+    #[serde(alias = "texts")]
+    pub text: Strings,
+    /// The name of the task whose prompt is put before every text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_name: Option<String>,
+    /// How the states of a text become one vector. If absent or `null`, as the model says.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub pooling: Option<Pooling>,
+    /// Whether vectors are divided by their length, to length 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub normalize: Option<bool>,
+    /// Number of values of a vector, if it is to be less than the model's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dimensions: Option<usize>,
+    /// Which end of a text is cut if it exceeds the maximum length. If absent or `null`, such a text is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub truncate: Option<Truncate>,
+    /// Only requests with the same salt share entries of the prefix cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_salt: Option<String>,
+    /// The adapters of the request: a name, or a list of names and of objects with `name` and `scale`; `base` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterNames>,
+    /// Time limit of the request in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_s: Option<f64>,
+    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<ReceiptChoice>,
+}
+
+/// Answer to a request to embed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Embeddings {
+    /// Always `embeddings`.
+    pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
+    /// The model's name.
+    pub model: String,
+    /// One vector per text, in the order of the request.
+    pub embeddings: Vec<Vec<Finite<f32>>>,
+    /// Number of tokens of each text, special ones included.
+    pub prompt_tokens: Vec<usize>,
+    /// Whether each text was cut to fit the maximum length.
+    pub truncated: Vec<bool>,
+    /// Token counts, summed over all texts.
+    pub usage: Usage,
+    /// The cost of the request.
+    pub meta: CostMeta,
+    /// The receipt, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
+}
+
+/// Builds a request. Absent keys take their values from `defaults`, whose texts, salt and queueing are not used.
+pub fn request(line: EmbedLine, defaults: &EmbedRequest) -> EmbedRequest {
+    EmbedRequest {
+        pooling: line.pooling.or(defaults.pooling),
+        normalise: line.normalize.or(defaults.normalise),
+        dimensions: line.dimensions.or(defaults.dimensions),
+        prompt_name: line.prompt_name.or_else(|| defaults.prompt_name.clone()),
+        truncate: line.truncate.or(defaults.truncate),
+        cache_salt: line.cache_salt.unwrap_or_default(),
+        adapters: adapters(line.adapter, &defaults.adapters),
+        timeout_s: line.timeout_s.or(defaults.timeout_s),
+        receipt: receipt::options(line.receipt),
+        ..EmbedRequest::new(line.text.0.into_iter().map(Prompt::Text).collect())
+    }
+}
+
+/// Builds the JSON document of the answer.
+pub fn answer(model: &LoadedModel, outcome: EncodeOutcome) -> Embeddings {
+    let EncodeOutcome { texts, cost, receipt } = outcome;
+    Embeddings {
+        object: "embeddings".to_owned(),
+        schema: SchemaVersion,
+        model: model.name.clone(),
+        prompt_tokens: texts.iter().map(|text| text.prompt_tokens).collect(),
+        truncated: texts.iter().map(|text| text.truncated).collect(),
+        embeddings: texts.into_iter().map(vector).collect(),
+        usage: cost::usage(cost.usage),
+        meta: cost::cost(model, cost),
+        receipt: receipt::attached(receipt),
+    }
+}
+
+/// The vector of a text.
+pub(crate) fn vector(text: Encoded) -> Vec<Finite<f32>> {
+    text.values.into_iter().map(Finite).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redline_engine::{AdapterChoice, Pooling, Queueing, Truncate};
+
+    fn answer() -> Embeddings {
+        Embeddings {
+            receipt: None,
+            object: "embeddings".to_owned(),
+            schema: SchemaVersion,
+            model: "demo".to_owned(),
+            embeddings: vec![vec![Finite(0.5), Finite(-0.25)], vec![Finite(0.0), Finite(1.0)]],
+            prompt_tokens: vec![3, 9],
+            truncated: vec![false, true],
+            usage: Usage::new(12, 0, 0),
+            meta: CostMeta {
+                cache_miss_count: 0,
+                computed_tokens: 12,
+                shared_prefix_tokens: 0,
+                prefix_cache: None,
+                queue_s: Finite(0.25),
+                compute_s: Finite(0.5),
+                peak_memory_bytes: None,
+                kernel_path: "scalar/f32".to_owned(),
+                threads: 1,
+            },
+        }
+    }
+
+    #[test]
+    fn an_answer_has_the_documented_shape() {
+        let json = serde_json::to_string(&answer()).unwrap();
+        let expect = concat!(
+            r#"{"object":"embeddings","schema":1,"model":"demo","embeddings":[[0.5,-0.25],[0.0,1.0]],"#,
+            r#""prompt_tokens":[3,9],"truncated":[false,true],"usage":{"#,
+        );
+        assert!(json.starts_with(expect), "{json}");
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["meta"]["computed_tokens"], 12);
+        assert_eq!(serde_json::from_str::<Embeddings>(&json).unwrap(), answer());
+    }
+
+    #[test]
+    fn a_vector_that_is_no_number_is_not_printed() {
+        let mut answer = answer();
+        answer.embeddings[1][0] = Finite(f32::NAN);
+        assert!(serde_json::to_string(&answer).is_err());
+    }
+
+    #[test]
+    fn a_line_has_one_text_or_several_and_no_other_keys() {
+        let line = |json: &str| serde_json::from_str::<EmbedLine>(json).map_err(|error| error.to_string());
+        assert_eq!(line(r#"{"text":"a"}"#).unwrap().text.0, ["a"]);
+        let several = line(r#"{"id":7,"texts":["a","b"],"pooling":"cls","truncate":null}"#).unwrap();
+        assert_eq!((several.text.0.len(), several.pooling), (2, Some(Pooling::First)));
+        let error = line(r#"{"text":"a","pooling":"max"}"#).unwrap_err();
+        assert!(error.contains("`cls`, `mean`, `last`"), "{error}");
+        assert!(line(r#"{"text":"a","normalise":true}"#).unwrap_err().contains("unknown field `normalise`"));
+        assert!(line("{}").unwrap_err().contains("missing field `text`"));
+    }
+
+    #[test]
+    fn every_key_of_a_line_and_every_flag_reaches_the_request() {
+        let texts =
+            |texts: &[&str]| texts.iter().map(|text| Prompt::Text((*text).to_owned())).collect::<Vec<_>>();
+        let flags = EmbedRequest {
+            pooling: Some(Pooling::Last),
+            normalise: Some(true),
+            dimensions: Some(8),
+            prompt_name: Some("query".to_owned()),
+            truncate: Some(Truncate::Left),
+            timeout_s: Some(2.0),
+            cache_salt: "of no line".to_owned(),
+            ..EmbedRequest::new(Vec::new())
+        };
+        let line = |json: &str| format!("{:#?}", request(serde_json::from_str(json).unwrap(), &flags));
+        let bare = EmbedRequest { texts: texts(&["a"]), cache_salt: String::new(), ..flags.clone() };
+        assert_eq!(line(r#"{"text":"a"}"#), format!("{bare:#?}"));
+        let keys = EmbedRequest {
+            receipt: None,
+            texts: texts(&["a", "b"]),
+            pooling: Some(Pooling::First),
+            normalise: Some(false),
+            dimensions: Some(4),
+            prompt_name: Some("document".to_owned()),
+            truncate: Some(Truncate::Right),
+            cache_salt: "tenant".to_owned(),
+            adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
+            queueing: Queueing::default(),
+            timeout_s: Some(3.0),
+        };
+        let json = r#"{"text":["a","b"],"pooling":"cls","normalize":false,"dimensions":4,"prompt_name":"document","truncate":"right",
+            "cache_salt":"tenant","adapter":[{"name":"tone","scale":0.5}],"timeout_s":3}"#;
+        assert_eq!(line(json), format!("{keys:#?}"));
+    }
+}

@@ -1,0 +1,90 @@
+//! What `classify` and `rerank` have in common.
+
+use redline_engine::{Engine, JudgeOptions, Label, RequestCost};
+use serde::{Deserialize, Serialize};
+
+use crate::chat::template::Chat;
+use crate::cost;
+use crate::cost::CostMeta;
+use crate::error::ApiError;
+use crate::json::input::LabelIds;
+use crate::model::LoadedModel;
+
+/// Details of an answer besides the results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JudgeMeta {
+    /// The token ids of the classes in order, or of the yes and no labels.
+    pub label_token_ids: Vec<LabelIds>,
+    /// The token ids that were scored after every label, if the end of labels was scored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub end_token_ids: Vec<u32>,
+    /// The cost of the request.
+    #[serde(flatten)]
+    pub cost: CostMeta,
+}
+
+/// Puts the instructions of requests into a model's chat template.
+pub struct ChatFrames {
+    chat: Chat,
+    /// What the model writes after an answer, if its template ends answers.
+    end: Option<Label>,
+    /// The last instruction and its rendering.
+    last: Option<(String, String)>,
+}
+
+impl ChatFrames {
+    /// Prepares the chat template for a model.
+    pub fn new(chat: Chat, engine: &Engine) -> Result<Self, ApiError> {
+        let end = chat.answer_end(engine)?.map(|id| Label::Ids(vec![i64::from(id)]));
+        Ok(Self { chat, end, last: None })
+    }
+
+    /// Turns the template of a request, or else `instruction`, into the message of a user. Labels are what the model writes at the
+    /// beginning of its answer, and end where the template ends an answer.
+    pub fn apply(&mut self, options: JudgeOptions, instruction: &str) -> Result<JudgeOptions, ApiError> {
+        let message = options.template.as_deref().unwrap_or(instruction);
+        let template = match &self.last {
+            Some((last, template)) if last == message => template.clone(),
+            _ => self.chat.text(message)?,
+        };
+        self.last = Some((message.to_owned(), template.clone()));
+        Ok(JudgeOptions {
+            template: Some(template),
+            add_special_tokens: false,
+            end: options.end.or_else(|| self.end.clone()),
+            ..options
+        })
+    }
+}
+
+/// Options with the template and the end of labels from a line, or else from `defaults`.
+pub(crate) fn framed(template: Option<String>, end: Option<String>, defaults: &JudgeOptions) -> JudgeOptions {
+    JudgeOptions {
+        add_special_tokens: defaults.add_special_tokens,
+        template: template.or_else(|| defaults.template.clone()),
+        end: end.map(Label::Text).or_else(|| defaults.end.clone()),
+        ..JudgeOptions::default()
+    }
+}
+
+/// The name of a class in answers.
+pub(crate) fn name(class: &Label) -> String {
+    match class {
+        Label::Text(text) => text.clone(),
+        Label::Ids(ids) => format!("{ids:?}"),
+    }
+}
+
+/// Details of an answer.
+pub(crate) fn meta(
+    model: &LoadedModel,
+    label_token_ids: Vec<Vec<u32>>,
+    end_token_ids: Vec<u32>,
+    from: RequestCost,
+) -> JudgeMeta {
+    JudgeMeta {
+        label_token_ids: cost::label_ids(label_token_ids),
+        end_token_ids,
+        cost: cost::cost(model, from),
+    }
+}

@@ -1,0 +1,89 @@
+//! Requests as lines of JSON say them, for front ends that have no defaults of their own: absent keys take those of the command line.
+
+use std::sync::{Mutex, PoisonError};
+
+use redline_engine::{
+    ClassifyRequest, DiffuseRequest, EmbedRequest, GenerateRequest, JudgeOptions, Prompt, RerankRequest,
+    ScoreRequest,
+};
+
+use crate::chat::template::Chat;
+use crate::error::ApiError;
+use crate::jsonl::classify::ClassifyLine;
+use crate::jsonl::diffuse::DiffuseLine;
+use crate::jsonl::embed::EmbedLine;
+use crate::jsonl::generate::{GenerateDefaults, GenerateLine};
+use crate::jsonl::judge::ChatFrames;
+use crate::jsonl::rerank::RerankLine;
+use crate::jsonl::score::ScoreLine;
+use crate::jsonl::{classify, diffuse, embed, generate, rerank, score};
+use crate::model::LoadedModel;
+
+/// A loaded model with its chat template.
+#[derive(Clone, Copy)]
+pub struct ChatModel<'a> {
+    /// The model.
+    pub model: &'a LoadedModel,
+    /// The template, and whether it formats prompts.
+    pub chat: &'a Chat,
+    /// The template around the instructions of `classify` and `rerank`, if prompts are formatted.
+    pub frames: Option<&'a Mutex<ChatFrames>>,
+}
+
+impl ChatModel<'_> {
+    /// The request of a line to score.
+    pub fn score(self, mut line: ScoreLine) -> Result<ScoreRequest, ApiError> {
+        let keys = line.take_chat_keys();
+        let query = self.chat.prompt("query", line.query.take(), keys)?;
+        let defaults = ScoreRequest::new(Prompt::Text(String::new()), Vec::new(), Vec::new());
+        score::request(line, query, &defaults)
+    }
+
+    /// The request of a line to classify.
+    pub fn classify(self, line: ClassifyLine) -> Result<ClassifyRequest, ApiError> {
+        let request = classify::request(line, &ClassifyRequest::new(Vec::new(), Vec::new()));
+        let options = self.framed(request.options, ClassifyRequest::INSTRUCTION)?;
+        Ok(ClassifyRequest { options, ..request })
+    }
+
+    /// The request of a line to rerank.
+    pub fn rerank(self, line: RerankLine) -> Result<RerankRequest, ApiError> {
+        let request = rerank::request(line, &RerankRequest::new(String::new(), Vec::new()))?;
+        let options = self.framed(request.options, RerankRequest::INSTRUCTION)?;
+        Ok(RerankRequest { options, ..request })
+    }
+
+    /// The request of a line to embed.
+    pub fn embed(self, line: EmbedLine) -> EmbedRequest {
+        embed::request(line, &EmbedRequest::new(Vec::new()))
+    }
+
+    /// The request of a line to generate. It also ends where the chat template ends answers.
+    pub fn generate(self, mut line: GenerateLine) -> Result<GenerateRequest, ApiError> {
+        let keys = line.take_chat_keys();
+        let prompt = self.chat.prompt("prompt", line.prompt.take(), keys)?;
+        let mut request = generate::request(line, prompt, &GenerateDefaults::default());
+        let stop = self.chat.stop_id(&request.prompt, request.ignore_eos, &self.model.engine);
+        request.stop_ids.extend(stop);
+        Ok(request)
+    }
+
+    /// The request of a line to fill masks. It also ends where the chat template ends answers.
+    pub fn diffuse(self, mut line: DiffuseLine) -> Result<DiffuseRequest, ApiError> {
+        let keys = line.take_chat_keys();
+        let prompt = self.chat.prompt("prompt", line.prompt.take(), keys)?;
+        let defaults = DiffuseRequest::new(Prompt::Text(String::new()), diffuse::MAX_NEW_TOKENS);
+        let mut request = diffuse::request(line, prompt, &defaults);
+        let stop = self.chat.stop_id(&request.prompt, request.ignore_eos, &self.model.engine);
+        request.stop_ids.extend(stop);
+        Ok(request)
+    }
+
+    /// The options with the chat template around the instruction, if prompts are formatted and the model has no classes of its own.
+    fn framed(self, options: JudgeOptions, instruction: &str) -> Result<JudgeOptions, ApiError> {
+        match self.frames.filter(|_| self.model.engine.info().classes.is_none()) {
+            Some(frames) => frames.lock().unwrap_or_else(PoisonError::into_inner).apply(options, instruction),
+            None => Ok(options),
+        }
+    }
+}

@@ -1,0 +1,542 @@
+//! `/v1/chat/completions`, as OpenAI and vLLM have it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redline_engine::{Engine, PositionLogprobs, TokenLogprob};
+use redline_settings::Hint;
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::chat::keys::{ChatKeys, JsonText, TypedObject};
+use crate::chat::template::Chat;
+use crate::cost::Usage;
+use crate::error::ApiError;
+use crate::error_body::ErrorDetail;
+use crate::generation::body::generation_body;
+use crate::generation::canvas::CanvasEvent;
+use crate::generation::mode::GenerationMeta;
+use crate::generation::mode::{
+    GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd, SharedFields,
+};
+use crate::generation::stream::{Chunks, StreamEvent, StreamedAnswer, fail};
+use crate::generation::{
+    GenerationFields, StreamForm, generation_request, max_tokens, no_tools, plain_text, reason, unsupported,
+};
+use crate::head::AnswerHead;
+use crate::json::cases::{
+    at_most, case, case_if_given, cases, continuations, given, only_true, streams, tools,
+};
+use crate::json::fields::{refused, within};
+use crate::json::finite::Finite;
+use crate::json::input::{LogitBias, Strings};
+use crate::json::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TOP_LOGPROBS};
+use crate::json::shape;
+use crate::json::shape::{one_of, schemas, text};
+use crate::model::LoadedModel;
+use crate::receipt::document::ReceiptDocument;
+use crate::{cost, receipt};
+
+generation_body! {
+    /// Asks for answers to a conversation.
+    #[derive(Clone, Debug, Deserialize, JsonSchema)]
+    #[schemars(transform = request_cases)]
+    #[serde(deny_unknown_fields)]
+    pub struct ChatCompletionBody {
+        /// The messages, objects with `role` and `content`.
+        #[schemars(with = "Vec<ChatMessageShape>", length(min = 1))]
+        pub messages: Vec<JsonText>,
+        /// Maximum number of new tokens per answer.
+        #[schemars(range(min = 1))]
+        pub max_completion_tokens: Option<usize>,
+        /// The older name of `max_completion_tokens`.
+        #[schemars(range(min = 1))]
+        pub max_tokens: Option<usize>,
+        /// Locally typical sampling up to this probability.
+        #[schemars(with = "Option<shape::ShareAboveZero>")]
+        pub typical_p: Option<f32>,
+        /// Number of answers.
+        #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
+        pub n: Option<usize>,
+        /// Texts before which an answer stops.
+        #[schemars(with = "Option<shape::Stops>")]
+        pub stop: Option<Strings>,
+        /// Whether to return log-probabilities of the tokens.
+        pub logprobs: Option<bool>,
+        /// Number of most probable tokens to return at each position.
+        #[schemars(range(max = MAX_TOP_LOGPROBS))]
+        pub top_logprobs: Option<usize>,
+        /// Numbers that are added to logits.
+        pub logit_bias: Option<LogitBias>,
+        /// Subtracted once from the logits of generated tokens.
+        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
+        pub presence_penalty: Option<f32>,
+        /// Subtracted from the logit of a token for each time it was generated.
+        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
+        pub frequency_penalty: Option<f32>,
+        /// Divides positive logits of tokens that occurred.
+        #[schemars(with = "Option<shape::Repetition>")]
+        pub repetition_penalty: Option<f32>,
+        /// Further variables of the chat template by name.
+        pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+        /// Documents that the model may use, objects.
+        #[schemars(with = "Option<Vec<shape::AnyObject>>")]
+        pub documents: Option<Vec<JsonText>>,
+        /// The date that the chat template may print, such as `2026-07-26`.
+        #[schemars(with = "Option<shape::Day>")]
+        pub date: Option<String>,
+        /// End the prompt where the assistant's answer begins.
+        pub add_generation_prompt: Option<bool>,
+        /// End the prompt with the content of the final message, so that the model continues it.
+        pub continue_final_message: Option<bool>,
+        /// Functions that the model may call. Supported only if it may call none.
+        pub tools: Option<Vec<JsonText>>,
+        /// Which function to call: `none`, or `auto` without functions.
+        #[schemars(with = "Option<shape::NoCall>")]
+        pub tool_choice: Option<JsonText>,
+        /// Accepted and not used.
+        pub parallel_tool_calls: Option<bool>,
+        /// The older name of `tools`.
+        #[schemars(with = "Option<shape::EmptyList>")]
+        pub functions: Option<Vec<JsonText>>,
+        /// The older name of `tool_choice`.
+        #[schemars(with = "Option<shape::NoCall>")]
+        pub function_call: Option<JsonText>,
+        /// The form of the answer. Only `text` is supported.
+        #[schemars(with = "Option<shape::PlainText>")]
+        pub response_format: Option<TypedObject>,
+        /// The kinds of output. Only `text` is supported.
+        #[schemars(with = "Option<Vec<shape::TextName>>")]
+        pub modalities: Option<Vec<String>>,
+        /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
+        pub audio: Option<JsonText>,
+        /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
+        pub prediction: Option<JsonText>,
+        /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
+        pub reasoning_effort: Option<JsonText>,
+        /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
+        pub verbosity: Option<JsonText>,
+        /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
+        pub web_search_options: Option<JsonText>,
+        /// Not supported.
+        #[schemars(with = "Option<shape::Unsupported>")]
+        pub moderation: Option<JsonText>,
+        /// Notes of the caller. Accepted and not used.
+        pub metadata: Option<BTreeMap<String, String>>,
+        /// Whether to store the answer. Accepted; nothing is stored.
+        pub store: Option<bool>,
+        /// Accepted and not used.
+        pub service_tier: Option<String>,
+        /// Accepted and not used.
+        pub prompt_cache_key: Option<String>,
+        /// Accepted and not used.
+        pub prompt_cache_retention: Option<String>,
+        /// Accepted and not used.
+        pub safety_identifier: Option<String>,
+    }
+}
+
+impl ChatCompletionBody {
+    /// Moves the fields that concern the chat template out of the request.
+    pub fn take_chat_keys(&mut self) -> ChatKeys {
+        ChatKeys {
+            messages: Some(std::mem::take(&mut self.messages)),
+            tools: None,
+            documents: self.documents.take(),
+            chat_template_kwargs: self.chat_template_kwargs.take(),
+            date: self.date.take(),
+            add_generation_prompt: self.add_generation_prompt.take(),
+            continue_final_message: self.continue_final_message.take(),
+        }
+    }
+}
+
+/// A message as chat templates read it. They may read further fields.
+struct ChatMessageShape;
+
+schemas! {
+    ChatMessageShape: |_g| {
+        let part = json!({
+            "type": "object",
+            "properties": { "type": one_of(&["text"]), "text": text() },
+            "required": ["type", "text"]
+        });
+        json!({
+            "type": "object",
+            "properties": {
+                "role": text(),
+                "content": { "anyOf": [text(), { "type": "array", "items": part }, { "type": "null" }] },
+                "tool_calls": { "type": ["array", "null"], "items": { "type": "object" } }
+            },
+            "required": ["role"],
+            "anyOf": [
+                case([("content", given())], &[]),
+                case([("role", one_of(&["assistant"]))], &[])
+            ]
+        })
+    };
+}
+
+/// Answer of `/v1/chat/completions`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ChatCompletion {
+    /// Identifies the answer.
+    pub id: String,
+    /// Always `chat.completion`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// The answers.
+    pub choices: Vec<ChatCompletionChoice>,
+    /// Token counts of all answers together.
+    pub usage: Usage,
+    /// Of a model that fills masks: how they were filled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<GenerationMeta>,
+    /// The receipt, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ChatCompletionChoice {
+    /// Its index.
+    pub index: usize,
+    /// The message.
+    pub message: AssistantMessage,
+    /// Log-probabilities of its tokens.
+    pub logprobs: Option<ChatLogprobs>,
+    /// Why it ended: `stop` or `length`.
+    pub finish_reason: &'static str,
+}
+
+/// A message of the model.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct AssistantMessage {
+    /// Always `assistant`.
+    pub role: &'static str,
+    /// The text.
+    pub content: String,
+    /// Always `null`.
+    pub refusal: Option<String>,
+}
+
+/// Log-probabilities of the tokens of an answer.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ChatLogprobs {
+    /// One entry per token.
+    pub content: Vec<ChatPosition>,
+    /// Always `null`.
+    pub refusal: Option<String>,
+}
+
+/// Log-probabilities at a position.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ChatPosition {
+    /// The token.
+    #[serde(flatten)]
+    pub chosen: ChatToken,
+    /// The most probable tokens, most probable first.
+    pub top_logprobs: Vec<ChatToken>,
+}
+
+/// A token and its log-probability.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ChatToken {
+    /// Its text; incomplete characters are U+FFFD.
+    pub token: String,
+    /// Its log-probability.
+    pub logprob: Finite<f32>,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// An event of a streamed answer of `/v1/chat/completions`.
+pub type ChatCompletionEvent = StreamEvent<ChatCompletionDelta>;
+
+/// What is new of an answer.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ChatCompletionDelta {
+    /// The index of the answer.
+    pub index: usize,
+    /// The new parts of the message.
+    pub delta: MessageDelta,
+    /// Log-probabilities of the new tokens.
+    pub logprobs: Option<ChatLogprobs>,
+    /// In the last chunk of the answer: `stop` or `length`.
+    pub finish_reason: Option<&'static str>,
+    /// What is new of the canvas, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canvas: Option<CanvasEvent>,
+}
+
+/// New parts of a message.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub struct MessageDelta {
+    /// In the first chunk: `assistant`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    /// The new text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+}
+
+/// The rules between fields: `stream_options` require `stream`, functions require `tool_choice` `none`, several answers a temperature, and
+/// `top_logprobs` `logprobs`.
+fn request_cases(schema: &mut Schema) {
+    streams(schema);
+    tools(schema);
+    continuations(schema, &["n"]);
+    cases(schema, [case_if_given([("top_logprobs", at_most(0))]), case([("logprobs", only_true())], &[])]);
+}
+
+/// A request whose conversation is not formatted yet.
+#[derive(Clone, Debug)]
+pub struct ChatRequest {
+    /// The request without its prompt.
+    pub request: GenerationRequest,
+    pub(crate) keys: ChatKeys,
+    /// The field that holds the messages.
+    pub(crate) param: &'static str,
+}
+
+impl ChatRequest {
+    /// Gives the template a date to print, such as `2026-07-26`, unless the request has one.
+    #[must_use]
+    pub fn dated(mut self, date: String) -> Self {
+        self.keys.date.get_or_insert(date);
+        self
+    }
+
+    /// Formats the conversation. The answer ends where the template ends answers.
+    pub fn formatted(self, chat: &Chat, engine: &Engine) -> Result<GenerationRequest, ApiError> {
+        let Self { mut request, keys, param } = self;
+        *request.shared().prompt = chat.prompt(param, None, keys).map_err(|error| match error {
+            // The template, or what it refuses, depends on the messages.
+            ApiError::Chat(error) => ApiError::Field {
+                param: param.to_owned(),
+                fact: error.to_string(),
+                hint: error.hint().map(Hint::from),
+            },
+            error => error,
+        })?;
+        let SharedFields { prompt, ignore_eos, stop_ids, .. } = request.shared();
+        stop_ids.extend(chat.stop_id(prompt, ignore_eos, engine));
+        Ok(request)
+    }
+}
+
+/// The parts of a request that shape its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatForm {
+    logprobs: bool,
+    stream: Option<StreamForm>,
+}
+
+impl ChatForm {
+    /// How the answer is streamed, if it is.
+    pub fn stream(&self) -> Option<StreamForm> {
+        self.stream
+    }
+}
+
+/// Builds the engine's request, but for its prompt.
+pub fn request(
+    mode: GenerationMode,
+    mut body: ChatCompletionBody,
+) -> Result<(ChatRequest, ChatForm), ApiError> {
+    check_supported(&body)?;
+    let receipt = receipt::options(body.receipt.take());
+    let stream = StreamForm::of(body.stream, body.stream_options, mode, receipt.as_ref())?;
+    let most = match (body.max_completion_tokens, body.max_tokens) {
+        (Some(new), Some(old)) if new != old => {
+            let fact = format!("`max_completion_tokens` is {new}, and `max_tokens` is {old}");
+            return Err(refused("max_tokens", fact, "leave it out: it is the older name of the other"));
+        }
+        (Some(new), _) => max_tokens("max_completion_tokens", Some(new))?,
+        (None, old) => max_tokens("max_tokens", old)?,
+    };
+    let logprobs = body.logprobs.unwrap_or(false);
+    let top = within("top_logprobs", body.top_logprobs, 0..=MAX_TOP_LOGPROBS)?.unwrap_or(0);
+    if top > 0 && !logprobs {
+        let fact = "`top_logprobs` is given without `logprobs`";
+        return Err(refused("top_logprobs", fact, "give `logprobs` = true, or leave it out"));
+    }
+    let (keys, diffusion) = (body.take_chat_keys(), body.diffusion_keys());
+    let fields = GenerationFields {
+        temperature: body.temperature,
+        top_p: body.top_p,
+        top_k: body.top_k,
+        min_p: body.min_p,
+        typical_p: body.typical_p,
+        seed: body.seed,
+        n: body.n,
+        best_of: None,
+        stop: body.stop,
+        logit_bias: body.logit_bias,
+        presence_penalty: body.presence_penalty,
+        frequency_penalty: body.frequency_penalty,
+        repetition_penalty: body.repetition_penalty,
+        ignore_eos: body.ignore_eos,
+        cache_salt: body.cache_salt,
+        timeout_s: body.timeout_s,
+        receipt,
+        diffusion,
+    };
+    let request = generation_request(mode, fields, most, logprobs.then_some(top))?;
+    Ok((ChatRequest { request, keys, param: "messages" }, ChatForm { logprobs, stream }))
+}
+
+/// Refuses fields that are known and not supported.
+fn check_supported(body: &ChatCompletionBody) -> Result<(), ApiError> {
+    no_tools(body.tools.as_deref(), body.tool_choice.as_ref())?;
+    let functions = body.functions.as_ref().is_some_and(|functions| !functions.is_empty());
+    unsupported("functions", functions, "leave it out")?;
+    let calls = body.function_call.as_ref().map_or("\"auto\"", |call| call.as_str());
+    unsupported("function_call", !["\"auto\"", "\"none\""].contains(&calls), "leave it out")?;
+    plain_text("response_format.type", body.response_format.as_ref().map(|format| format.kind.as_str()))?;
+    let modalities = body.modalities.iter().flatten();
+    plain_text("modalities", modalities.map(String::as_str).find(|kind| *kind != "text"))?;
+    let template = "`chat_template_kwargs` gives variables to the chat template";
+    for (param, given, hint) in [
+        ("audio", body.audio.is_some(), "leave it out"),
+        ("prediction", body.prediction.is_some(), "leave it out"),
+        ("reasoning_effort", body.reasoning_effort.is_some(), template),
+        ("verbosity", body.verbosity.is_some(), template),
+        ("web_search_options", body.web_search_options.is_some(), "leave it out"),
+        ("moderation", body.moderation.is_some(), "leave it out"),
+    ] {
+        unsupported(param, given, hint)?;
+    }
+    Ok(())
+}
+
+/// Builds the answer.
+pub fn answer(
+    model: &LoadedModel,
+    head: AnswerHead,
+    form: ChatForm,
+    outcome: GenerationOutcome,
+) -> Result<ChatCompletion, ApiError> {
+    let choices = outcome.choices.into_iter().enumerate().map(|(index, one)| {
+        let positions = one.logprobs.unwrap_or_default();
+        Ok(ChatCompletionChoice {
+            index,
+            message: AssistantMessage { role: "assistant", content: one.text, refusal: None },
+            logprobs: form.logprobs.then(|| logprobs(model, &positions)).transpose()?,
+            finish_reason: reason(one.finish_reason),
+        })
+    });
+    Ok(ChatCompletion {
+        id: head.id,
+        object: "chat.completion",
+        created: head.created,
+        model: head.model,
+        choices: choices.collect::<Result<_, ApiError>>()?,
+        usage: cost::usage(outcome.end.counts),
+        meta: outcome.end.meta,
+        receipt: receipt::attached(outcome.receipt),
+    })
+}
+
+/// Log-probabilities in the form of the answer.
+fn logprobs(model: &LoadedModel, positions: &[PositionLogprobs]) -> Result<ChatLogprobs, ApiError> {
+    let token = |from: &TokenLogprob| {
+        let known = model.engine.tokenizer().filter(|tokenizer| tokenizer.token(from.id).is_some());
+        let bytes = known.map(|tokenizer| tokenizer.token_bytes(from.id)).transpose()?.unwrap_or_default();
+        Ok(ChatToken { token: from.text.clone(), logprob: Finite(from.logprob), bytes })
+    };
+    let position = |from: &PositionLogprobs| {
+        let top_logprobs = from.top.iter().map(token).collect::<Result<_, ApiError>>()?;
+        Ok(ChatPosition { chosen: token(&from.chosen)?, top_logprobs })
+    };
+    let content = positions.iter().map(position).collect::<Result<_, ApiError>>()?;
+    Ok(ChatLogprobs { content, refusal: None })
+}
+
+/// Answers that are sent in events.
+pub struct ChatStream {
+    model: Arc<LoadedModel>,
+    form: ChatForm,
+    chunks: Chunks,
+    /// Of each answer: whether its role was sent.
+    begun: Vec<bool>,
+}
+
+impl ChatStream {
+    /// The stream of the answers to a request that [`request`] built.
+    pub fn new(model: Arc<LoadedModel>, head: AnswerHead, form: ChatForm, request: &ChatRequest) -> Self {
+        Self {
+            model,
+            form,
+            chunks: Chunks::new(head, "chat.completion.chunk", form.stream, 1),
+            begun: vec![false; request.request.choices()],
+        }
+    }
+}
+
+impl StreamedAnswer for ChatStream {
+    type Event = ChatCompletionEvent;
+
+    const HAS_END_MARK: bool = true;
+
+    fn piece(
+        &mut self,
+        prompt: usize,
+        piece: GenerationPiece,
+        events: &mut Vec<ChatCompletionEvent>,
+    ) -> Result<(), ApiError> {
+        self.chunks.counts.add(prompt, &piece);
+        let canvas = self.chunks.canvas(&self.model, prompt, piece.canvas)?;
+        let index = piece.choice;
+        let Some(begun) = self.begun.get_mut(index) else { return Ok(()) };
+        let delta = |delta, logprobs, finish_reason, canvas| {
+            vec![ChatCompletionDelta { index, delta, logprobs, finish_reason, canvas }]
+        };
+        if !std::mem::replace(begun, true) {
+            let role = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
+            events.push(self.chunks.chunk(delta(role, None, None, None), || self.usage()));
+        }
+        let positions = piece.logprobs.as_slice();
+        let logprobs = self.form.logprobs.then(|| logprobs(&self.model, positions)).transpose()?;
+        if !piece.text.is_empty() || logprobs.is_some() || canvas.is_some() || self.chunks.form.running_usage
+        {
+            let text = MessageDelta { role: None, content: Some(piece.text) };
+            events.push(self.chunks.chunk(delta(text, logprobs, None, canvas), || self.usage()));
+        }
+        if let Some(why) = piece.finish_reason {
+            let last = delta(MessageDelta::default(), None, Some(reason(why)), None);
+            events.push(self.chunks.chunk(last, || self.usage()));
+        }
+        Ok(())
+    }
+
+    fn sends_canvas(&self) -> bool {
+        self.chunks.form.canvas
+    }
+
+    fn ended(&mut self, prompt: usize, end: PromptEnd) {
+        self.chunks.counts.set(prompt, end);
+    }
+
+    fn end(&mut self, events: &mut Vec<ChatCompletionEvent>) {
+        self.chunks.end(self.usage(), events);
+    }
+
+    fn fail(&mut self, error: ErrorDetail, events: &mut Vec<ChatCompletionEvent>) {
+        fail(error, events);
+    }
+
+    fn usage(&self) -> Usage {
+        self.chunks.counts.total()
+    }
+}

@@ -1,0 +1,6 @@
+//! Routes of Text Embeddings Inference (TEI).
+
+pub mod embed;
+pub mod info;
+pub mod predict;
+pub mod truncation;

@@ -5,7 +5,6 @@ use std::fmt;
 use redline_engine::AdapterChoice;
 use redline_settings::LARGEST_ADAPTER_SCALE;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
-use serde::ser::{Serialize, SerializeSeq, Serializer};
 use serde_json::json;
 
 use crate::error::ApiError;
@@ -38,7 +37,7 @@ impl AdapterNames {
 }
 
 /// One of them.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AdapterName {
     /// The name.
     pub name: String,
@@ -66,16 +65,6 @@ objects!(Scaled);
 
 fn one() -> f32 {
     1.0
-}
-
-impl Serialize for AdapterNames {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut seq = to.serialize_seq(Some(self.0.len()))?;
-        for name in &self.0 {
-            seq.serialize_element(name)?;
-        }
-        seq.end()
-    }
 }
 
 impl<'de> Deserialize<'de> for AdapterNames {
@@ -160,10 +149,5 @@ mod tests {
         assert!(read("7").unwrap_err().contains("the name of an adapter, or a list"));
         assert!(read("[7]").unwrap_err().contains("a name, or an object"));
         assert!(read(r#"[{"name": "a", "scales": 1}]"#).is_err());
-        let names: AdapterNames = serde_json::from_str(list).unwrap();
-        assert_eq!(
-            serde_json::from_str::<AdapterNames>(&serde_json::to_string(&names).unwrap()).unwrap(),
-            names
-        );
     }
 }

@@ -7,6 +7,8 @@ use redline_engine::{AdapterChoice, AdapterOptions};
 
 use crate::message::Failure;
 use crate::value::{self, BadValue};
+use redline_api::adapter::{AdapterName, AdapterNames};
+use redline_api::options::RequestOptions;
 
 /// The name of the model without adapters.
 const BASE: &str = "base";
@@ -159,6 +161,13 @@ impl AdapterFlags {
     /// The adapters to load.
     pub(crate) fn loaded(&self) -> &LoadedAdapters {
         &self.loaded
+    }
+
+    /// What the flags say for requests that do not: their adapters, and their time limit in seconds.
+    pub(crate) fn options(&self, timeout_s: Option<f64>) -> RequestOptions {
+        let name = |choice: AdapterChoice| AdapterName { name: choice.name, scale: choice.scale };
+        let names = AdapterNames(self.choices().into_iter().map(name).collect());
+        RequestOptions { adapter: Some(names), timeout_s, ..RequestOptions::default() }
     }
 
     /// The adapters of requests that name none.

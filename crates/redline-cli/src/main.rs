@@ -13,6 +13,7 @@ mod jsonl;
 mod message;
 mod model;
 mod output;
+mod parameters;
 mod plan;
 mod prefix_cache;
 mod profile;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use redline_batch::{BadShard, Json, Shard};
 use redline_engine::settings::Named;
-use redline_engine::{Buckets, GenerateRequest, MAX_DEVICES, PrefixCacheSize};
+use redline_engine::{Buckets, MAX_DEVICES, PrefixCacheSize};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MAX_SECONDS;
@@ -411,81 +411,6 @@ pub(crate) fn bytes(text: &str) -> Result<u64, BadValue> {
     redline_engine::settings::bytes(text).or_else(|error| bad(error.to_string(), error.hint()))
 }
 
-/// Parses a temperature.
-pub(crate) fn temperature(text: &str) -> Result<f32, BadValue> {
-    number(text, "0 is greedy, 1 samples from the model's own distribution", |t| t >= 0.0)
-}
-
-/// Parses the scale of classifier-free guidance.
-pub(crate) fn guidance(text: &str) -> Result<f32, BadValue> {
-    number(text, "a scale of at least 0, such as 1.5; 0 disables the guidance", |s| s >= 0.0)
-}
-
-/// Parses a nucleus probability.
-pub(crate) fn top_p(text: &str) -> Result<f32, BadValue> {
-    number(text, "a probability above 0 and at most 1; 1 keeps every token", |p| p > 0.0 && p <= 1.0)
-}
-
-/// Parses a minimum probability, relative to the most probable token.
-pub(crate) fn min_p(text: &str) -> Result<f32, BadValue> {
-    number(text, "a share from 0 to 1 of the most probable token; 0 keeps every token", |p| {
-        (0.0..=1.0).contains(&p)
-    })
-}
-
-/// Parses the probability of locally typical sampling.
-pub(crate) fn typical_p(text: &str) -> Result<f32, BadValue> {
-    number(text, "a probability above 0 and at most 1; 1 keeps every token", |p| p > 0.0 && p <= 1.0)
-}
-
-/// Parses a repetition penalty.
-pub(crate) fn repetition_penalty(text: &str) -> Result<f32, BadValue> {
-    number(text, "a number above 0; 1 changes nothing, 1.1 to 1.3 avoid repetitions", |p| p > 0.0)
-}
-
-/// Parses a presence or frequency penalty.
-pub(crate) fn penalty(text: &str) -> Result<f32, BadValue> {
-    number(text, "a number from -2 to 2; 0 changes nothing", |p| (-2.0..=2.0).contains(&p))
-}
-
-/// Biases of logits, by token id, as `50256=-100,11=2.5`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Biases(pub(crate) Vec<(i64, f32)>);
-
-/// Parses `ID=BIAS,...`.
-pub(crate) fn logit_bias(text: &str) -> Result<Biases, BadValue> {
-    let hint = "token ids with numbers from -100 to 100, as `50256=-100,11=2.5`";
-    let parse = |part: &str| {
-        let Some((id, bias)) = part.split_once('=') else {
-            return bad(format!("`{part}` is not of the form ID=BIAS"), hint);
-        };
-        let Ok(id) = id.trim().parse() else { return bad(format!("`{id}` is not a token id"), hint) };
-        Ok((id, number(bias.trim(), hint, |bias| (-100.0..=100.0).contains(&bias))?))
-    };
-    text.split(',').map(parse).collect::<Result<_, _>>().map(Biases)
-}
-
-/// Parses a number of continuations.
-pub(crate) fn continuations(text: &str) -> Result<usize, BadValue> {
-    let most = GenerateRequest::MAX_CONTINUATIONS;
-    let hint = format!("a number of continuations, from 1 to {most}");
-    match text.parse::<usize>() {
-        Ok(n) if (1..=most).contains(&n) => Ok(n),
-        Ok(n) => bad(format!("{n} continuations"), hint),
-        Err(error) => bad(error.to_string(), hint),
-    }
-}
-
-/// Parses a number between 0 and 1.
-pub(crate) fn share_between(text: &str) -> Result<f32, BadValue> {
-    number(text, "a number above 0 and below 1", |x| x > 0.0 && x < 1.0)
-}
-
-/// Parses the probability at which a mask is filled.
-pub(crate) fn threshold(text: &str) -> Result<f32, BadValue> {
-    number(text, "a probability from 0 to 1, such as 0.9", |p| (0.0..=1.0).contains(&p))
-}
-
 /// Parses the name of a choice. The help lists the names.
 pub(crate) fn choice<T: Named + Send + Sync>() -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(T::NAMES).try_map(|name| named(&name))
@@ -495,14 +420,6 @@ pub(crate) fn choice<T: Named + Send + Sync>() -> impl TypedValueParser<Value = 
 pub(crate) fn named<T: Named>(text: &str) -> Result<T, BadValue> {
     let found = T::parse(&text.replace('_', "-"));
     found.map_or_else(|| bad(format!("`{text}` is not known"), format!("one of {}", T::NAMES.join(", "))), Ok)
-}
-
-fn number(text: &str, hint: &str, fits: impl Fn(f32) -> bool) -> Result<f32, BadValue> {
-    match text.parse::<f32>() {
-        Ok(value) if value.is_finite() && fits(value) => Ok(value),
-        Ok(_) => bad("out of range", hint),
-        Err(error) => bad(error.to_string(), hint),
-    }
 }
 
 #[cfg(test)]
@@ -518,15 +435,6 @@ mod tests {
         assert_eq!(ids(""), Ok(Ids(vec![])));
         for text in ["1,,2", "1.5", "a", "--item", "99999999999999999999"] {
             assert!(ids(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn biases_are_pairs() {
-        assert_eq!(logit_bias("5=1"), Ok(Biases(vec![(5, 1.0)])));
-        assert_eq!(logit_bias("-5=-100, 7 = 2.5"), Ok(Biases(vec![(-5, -100.0), (7, 2.5)])));
-        for text in ["", "5", "5=", "=1", "5=1,", "a=1", "5=b", "5=101", "5=nan", "5=1=2"] {
-            assert!(logit_bias(text).is_err(), "{text}");
         }
     }
 
@@ -552,34 +460,8 @@ mod tests {
         assert_eq!(threads("4"), Ok(4));
         assert_eq!(thread_counts("1,2"), Ok(ThreadCounts(vec![1, 2])));
         assert!(thread_counts("1,,2").is_err() && thread_counts("").is_err() && thread_counts("0").is_err());
-        assert_eq!(temperature("0"), Ok(0.0));
-        assert_eq!(top_p("1"), Ok(1.0));
-        assert_eq!(min_p("0"), Ok(0.0));
         for text in ["0", "-1", "two", "", "1025"] {
             assert!(threads(text).is_err(), "{text}");
-        }
-        for text in ["-0.5", "NaN", "inf", "-inf", "1e99", "hot", ""] {
-            assert!(temperature(text).is_err(), "{text}");
-        }
-        for text in ["0", "1.5", "-1", "nan"] {
-            assert!(top_p(text).is_err(), "{text}");
-        }
-        for text in ["-0.1", "1.01", "nan"] {
-            assert!(min_p(text).is_err(), "{text}");
-        }
-        assert_eq!((typical_p("1"), repetition_penalty("0.5"), penalty("-2")), (Ok(1.0), Ok(0.5), Ok(-2.0)));
-        for text in ["0", "1.01", "nan", "-1"] {
-            assert!(typical_p(text).is_err(), "{text}");
-        }
-        for text in ["0", "-1", "inf", "nan"] {
-            assert!(repetition_penalty(text).is_err(), "{text}");
-        }
-        for text in ["2.01", "-2.01", "nan", "inf"] {
-            assert!(penalty(text).is_err(), "{text}");
-        }
-        assert_eq!((continuations("1"), continuations("128")), (Ok(1), Ok(128)));
-        for text in ["0", "129", "-1", "two"] {
-            assert!(continuations(text).is_err(), "{text}");
         }
         assert_eq!((bytes("8GiB"), bytes("0.5m"), bytes("4096")), (Ok(8 << 30), Ok(1 << 19), Ok(4096)));
         for text in ["0", "-1", "", "GiB", "1e3", "1.2.3M", "8 apples", "9999999999T", "nan"] {
@@ -637,12 +519,6 @@ mod tests {
         bounds(tolerance, &["0", "1e-4", "7"], &["inf", "-1e-9"]);
         bounds(seconds, &["0.001", "1e6"], &["0", "inf"]);
         bounds(milliseconds, &["0", "0.5"], &["inf", "-0.1"]);
-        bounds(threshold, &["0", "0.001", "1"], &["1.001", "2", "inf"]);
-        bounds(guidance, &["0", "1.5"], &["-0.001", "inf"]);
-        bounds(share_between, &["0.001", "0.999"], &["0", "1"]);
-        bounds(top_p, &["0.001", "1"], &["0", "1.001"]);
-        bounds(min_p, &["0", "1"], &["-0.001", "1.001"]);
-        bounds(temperature, &["0", "100"], &["-0.001", "inf"]);
         bounds(probe_seconds, &["0.1", "600"], &["0.0999", "600.1"]);
         bounds(score, &["0", "100"], &["-0.1", "100.1"]);
         bounds(percent, &["0.001", "100"], &["0", "100.1"]);

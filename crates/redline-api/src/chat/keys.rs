@@ -8,7 +8,8 @@ use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::json::object::objects;
-use crate::json::shape::schemas;
+use crate::json::parts::part;
+use crate::json::shape::{self, schemas};
 
 /// Any JSON value, as its text: the keys of objects keep their order, which a chat template may print.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,46 +107,25 @@ pub struct TypedObject {
 
 objects!(TypedObject);
 
-/// What a request says about its conversation. `generate`, `score` and `diffuse` have these keys.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ChatKeys {
-    /// The messages, objects with `role` and `content`.
-    pub messages: Option<Vec<JsonText>>,
-    /// JSON schemas of the functions that the model may call.
-    pub tools: Option<Vec<JsonText>>,
-    /// Documents that the model may use, objects.
-    pub documents: Option<Vec<JsonText>>,
-    /// Further variables of the template by name.
-    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
-    /// The date that the template may print, such as `2026-07-26`.
-    pub date: Option<String>,
-    /// End the text where the assistant's answer begins.
-    pub add_generation_prompt: Option<bool>,
-    /// End the text with the content of the final message, so that the model continues it.
-    pub continue_final_message: Option<bool>,
+part! {
+    /// What a request says about its conversation, beside the messages.
+    pub struct ChatKeys {
+        /// JSON schemas of the functions that the model may call.
+        pub tools: Vec<JsonText>,
+        /// Documents that the model may use, objects.
+        #[schemars(with = "Option<Vec<shape::AnyObject>>")]
+        pub documents: Vec<JsonText>,
+        /// Further variables of the chat template by name.
+        pub chat_template_kwargs: BTreeMap<String, JsonText>,
+        /// The date that the chat template may print, such as `2026-07-26`.
+        #[schemars(with = "Option<shape::Day>")]
+        pub date: String,
+        /// End the prompt where the assistant's answer begins.
+        pub add_generation_prompt: bool,
+        /// End the prompt with the content of the final message, so that the model continues it.
+        pub continue_final_message: bool,
+    }
 }
-
-/// Defines how the chat keys of a line are moved out of it.
-macro_rules! chat_keys {
-    ($line:ty) => {
-        impl $line {
-            /// Moves the keys that concern the chat template out of the request.
-            pub fn take_chat_keys(&mut self) -> $crate::chat::keys::ChatKeys {
-                $crate::chat::keys::ChatKeys {
-                    messages: self.messages.take(),
-                    tools: self.tools.take(),
-                    documents: self.documents.take(),
-                    chat_template_kwargs: self.chat_template_kwargs.take(),
-                    date: self.date.take(),
-                    add_generation_prompt: self.add_generation_prompt.take(),
-                    continue_final_message: self.continue_final_message.take(),
-                }
-            }
-        }
-    };
-}
-
-pub(crate) use chat_keys;
 
 schemas! {
     JsonText: |_g| Schema::from(true);

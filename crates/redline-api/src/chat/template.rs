@@ -96,9 +96,10 @@ impl Chat {
         &self,
         name: &'static str,
         text: Option<TextOrIds>,
-        mut keys: ChatKeys,
+        messages: Option<Vec<JsonText>>,
+        keys: ChatKeys,
     ) -> Result<Prompt, ApiError> {
-        match (text, keys.messages.take()) {
+        match (text, messages) {
             (None, None) => Err(ApiError::NoPrompt(name)),
             (Some(_), Some(_)) => Err(ApiError::TwoPrompts(name)),
             (None, Some(messages)) => {
@@ -106,7 +107,7 @@ impl Chat {
                 let messages = messages.map(|(index, json)| ChatMessage::from_json(index, json.as_str()));
                 self.format(messages.collect::<Result<_, _>>()?, keys)
             }
-            (Some(text), None) => match key_given(&keys) {
+            (Some(text), None) => match keys.given() {
                 Some(key) if !self.options.formats_prompts => Err(ApiError::NoMessages(key)),
                 _ => self.formatted(text.into(), keys),
             },
@@ -223,19 +224,6 @@ impl Chat {
     }
 }
 
-/// The first key that concerns the template.
-fn key_given(keys: &ChatKeys) -> Option<&'static str> {
-    let given = [
-        ("tools", keys.tools.is_some()),
-        ("documents", keys.documents.is_some()),
-        ("chat_template_kwargs", keys.chat_template_kwargs.is_some()),
-        ("date", keys.date.is_some()),
-        ("add_generation_prompt", keys.add_generation_prompt.is_some()),
-        ("continue_final_message", keys.continue_final_message.is_some()),
-    ];
-    given.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
-}
-
 /// Parses a list of values.
 fn values(field: &str, list: Option<Vec<JsonText>>) -> Result<Option<Vec<ChatValue>>, ApiError> {
     let parse = |list: Vec<JsonText>| list.iter().map(|json| ChatValue::from_json(json.as_str())).collect();
@@ -250,6 +238,7 @@ fn of_field(field: &str, error: TokenizerError) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::parts::with_parts;
     use redline_engine::Embedded;
 
     const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{{ tools }} {{ documents }} \
@@ -263,9 +252,23 @@ mod tests {
         Chat::open("m", &Source::Path(folder.path().to_owned()), options)
     }
 
-    fn keys(json: &str) -> ChatKeys {
-        let mut line: crate::jsonl::generate::GenerateLine = serde_json::from_str(json).unwrap();
-        line.take_chat_keys()
+    /// The prompt of a request with these keys.
+    fn prompt(
+        chat: &Chat,
+        name: &'static str,
+        text: Option<TextOrIds>,
+        json: &str,
+    ) -> Result<Prompt, ApiError> {
+        #[derive(serde::Deserialize)]
+        #[serde(remote = "Keys")]
+        struct Keys {
+            messages: Option<Vec<JsonText>>,
+            #[serde(skip)]
+            chat: ChatKeys,
+        }
+        with_parts! { Keys { chat: ChatKeys } }
+        let keys: Keys = serde_json::from_str(json).unwrap();
+        chat.prompt(name, text, keys.messages, keys.chat)
     }
 
     fn text(text: &str) -> TextOrIds {
@@ -285,7 +288,7 @@ mod tests {
             date: Some(ChatDate::parse("2026-07-26").unwrap()),
         };
         let chat = opened(Some(TEMPLATE), options);
-        let of = |prompt, json: &str| chat.prompt("prompt", prompt, keys(json)).map_err(|e| e.to_string());
+        let of = |text, json: &str| prompt(&chat, "prompt", text, json).map_err(|e| e.to_string());
         let formatted = |text: &str| Ok(Prompt::Formatted(text.to_owned()));
         let defaults = "[{'a': 1}] [{'b': 2}] 3 26.07.2026";
         assert_eq!(of(Some(text("p")), "{}"), formatted(&format!("system=s;user=p;{defaults}>")));
@@ -307,8 +310,8 @@ mod tests {
     fn a_request_has_one_prompt() {
         let chat = opened(Some(TEMPLATE), ChatOptions::default());
         assert!(chat.leaves_prompts());
-        let refused = |prompt, json: &str, expected: &str| {
-            let error = chat.prompt("query", prompt, keys(json)).unwrap_err();
+        let refused = |text, json: &str, expected: &str| {
+            let error = prompt(&chat, "query", text, json).unwrap_err();
             assert!(error.hint().is_some());
             assert_eq!(error.to_string(), expected);
         };
@@ -336,7 +339,7 @@ mod tests {
             r#"{"messages":[{"role":"user","content":"u"}],"date":"today"}"#,
             "\"today\" is not a date",
         );
-        assert_eq!(chat.prompt("query", Some(text("p")), keys("{}")).unwrap(), Prompt::Text("p".to_owned()));
+        assert_eq!(prompt(&chat, "query", Some(text("p")), "{}").unwrap(), Prompt::Text("p".to_owned()));
     }
 
     #[test]

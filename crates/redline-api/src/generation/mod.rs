@@ -1,22 +1,24 @@
 //! What the requests for generated text have in common.
 
-use redline_engine::{
-    DiffuseRequest, FinishReason, GenerateRequest, Penalties, Prompt, ReceiptOptions, Sampling,
-};
+use redline_engine::{DiffuseRequest, FinishReason, GenerateRequest, Prompt};
+
+use schemars::JsonSchema;
+use serde::de::MapAccess;
 
 use crate::chat::keys::JsonText;
+use crate::diffusion::DiffusionKeys;
 use crate::error::ApiError;
 use crate::generation::mode::{GenerationMode, GenerationRequest};
 use crate::generation::stream::StreamOptions;
-use crate::json::fields::{above_zero, refused, salt, stops, timeout, within};
-use crate::json::input::{LogitBias, Strings};
-use crate::json::limits::{
-    MAX_BIAS, MAX_CONTINUATIONS, MAX_GUIDANCE, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K,
-};
-use crate::jsonl::diffuse::{DiffusionKeys, MAX_NEW_TOKENS, with_keys};
-use crate::jsonl::generate::SamplingDefaults;
+use crate::json::fields::{refused, salt, timeout};
+use crate::json::limits::{MAX_CONTINUATIONS, MAX_GUIDANCE};
+use crate::json::parts::{Part, part};
+use crate::jsonl::diffuse::MAX_NEW_TOKENS;
+use crate::options::RequestOptions;
+use crate::receipt;
+use crate::receipt::document::ReceiptChoice;
+use crate::sampling::SamplingParameters;
 
-pub mod body;
 pub mod canvas;
 pub mod mode;
 pub mod restrict;
@@ -27,129 +29,95 @@ const _: () = assert!(
     MAX_CONTINUATIONS == GenerateRequest::MAX_CONTINUATIONS && MAX_GUIDANCE == DiffuseRequest::MAX_GUIDANCE
 );
 
-/// The fields that choose tokens.
-#[derive(Debug, Default)]
-pub(crate) struct GenerationFields {
-    pub(crate) temperature: Option<f32>,
-    pub(crate) top_p: Option<f32>,
-    pub(crate) top_k: Option<i64>,
-    pub(crate) min_p: Option<f32>,
-    pub(crate) typical_p: Option<f32>,
-    pub(crate) seed: Option<i64>,
-    pub(crate) n: Option<usize>,
-    pub(crate) best_of: Option<usize>,
-    pub(crate) stop: Option<Strings>,
-    pub(crate) logit_bias: Option<LogitBias>,
-    pub(crate) presence_penalty: Option<f32>,
-    pub(crate) frequency_penalty: Option<f32>,
-    pub(crate) repetition_penalty: Option<f32>,
-    pub(crate) ignore_eos: Option<bool>,
-    pub(crate) cache_salt: Option<String>,
-    pub(crate) timeout_s: Option<f64>,
-    pub(crate) receipt: Option<ReceiptOptions>,
-    pub(crate) diffusion: DiffusionKeys,
+part! {
+    /// What the routes for generated text have in common, beside the parameters.
+    pub struct GenerationFields {
+        /// The model's name.
+        pub model: String,
+        /// Whether to send the answer as events while it is generated.
+        pub stream: bool,
+        /// What the events contain.
+        pub stream_options: StreamOptions,
+        /// Names the end user. A response repeats it; it changes nothing else.
+        pub user: String,
+    }
 }
 
-impl GenerationFields {
+/// How an answer is generated: the fields that the body of each route for generated text has beside its own.
+#[derive(Clone, Debug, Default, JsonSchema)]
+pub struct GenerationParts {
+    /// The model, and whether the answer is streamed.
+    #[schemars(flatten)]
+    pub fields: GenerationFields,
+    /// How tokens are chosen.
+    #[schemars(flatten)]
+    pub sampling: SamplingParameters,
+    /// The order in which masks are filled.
+    #[schemars(flatten)]
+    pub diffusion: DiffusionKeys,
+    /// Adapters, time limit, receipt.
+    #[schemars(flatten)]
+    pub options: RequestOptions,
+}
+
+impl Part for GenerationParts {
+    fn names(to: &mut Vec<&'static str>) {
+        GenerationFields::names(to);
+        SamplingParameters::names(to);
+        DiffusionKeys::names(to);
+        RequestOptions::names(to);
+    }
+
+    fn read<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        Ok(self.fields.read(name, map)?
+            || self.sampling.read(name, map)?
+            || self.diffusion.read(name, map)?
+            || self.options.read(name, map)?)
+    }
+}
+
+impl GenerationParts {
+    /// Whether the answer is to have a receipt.
+    pub(crate) fn asks_for_receipt(&self) -> bool {
+        self.options.receipt.as_ref().is_some_and(|choice| *choice != ReceiptChoice::No)
+    }
+
     /// Builds a request without a prompt, for a model that predicts the next token.
     pub(crate) fn request(self, max_new_tokens: usize) -> Result<GenerateRequest, ApiError> {
-        if let Some(param) = self.diffusion.given() {
+        let Self { sampling, diffusion, options, .. } = self;
+        if let Some(param) = diffusion.given() {
             let fact =
                 format!("`{param}` is for models that fill masks, and this one predicts the next token");
             return Err(refused(param, fact, "leave it out, or serve a model such as Dream or LLaDA"));
         }
-        let sampling = SamplingDefaults {
-            temperature: within("temperature", self.temperature, 0.0..=MAX_TEMPERATURE)?,
-            top_k: top_k(self.top_k)?,
-            top_p: above_zero("top_p", self.top_p)?,
-            min_p: within("min_p", self.min_p, 0.0..=1.0)?,
-            typical_p: above_zero("typical_p", self.typical_p)?,
-            seed: self.seed.map(|seed| seed as u64),
-        };
-        let n = within("n", self.n, 1..=MAX_CONTINUATIONS)?.unwrap_or(1);
-        let best_of = within("best_of", self.best_of, n..=MAX_CONTINUATIONS)?;
-        let sampling = sampling.sampling();
-        if best_of.unwrap_or(n) > 1 && sampling.temperature == 0.0 {
-            let (param, value) = if n > 1 { ("n", n) } else { ("best_of", best_of.unwrap_or(n)) };
-            let fact = format!("`{param}` is {value}, and greedy continuations are all the same");
-            return Err(refused(param, fact, "give a `temperature` above 0"));
-        }
-        let bias = self.logit_bias.map(|bias| bias.0).unwrap_or_default();
-        for (id, bias) in &bias {
-            within(&format!("logit_bias.{id}"), Some(*bias), -MAX_BIAS..=MAX_BIAS)?;
-        }
-        let penalty = |param, value| {
-            Ok::<_, ApiError>(within(param, value, -MAX_PENALTY..=MAX_PENALTY)?.unwrap_or(0.0))
-        };
-        let repetition = self.repetition_penalty;
-        if repetition.is_some_and(|value| !(value > 0.0 && value.is_finite())) {
-            let fact = format!("`repetition_penalty` is {}", repetition.unwrap_or_default());
-            return Err(refused("repetition_penalty", fact, "give a number above 0"));
-        }
-        Ok(GenerateRequest {
-            sampling,
-            penalties: Penalties {
-                repetition: repetition.unwrap_or(1.0),
-                frequency: penalty("frequency_penalty", self.frequency_penalty)?,
-                presence: penalty("presence_penalty", self.presence_penalty)?,
-            },
-            logit_bias: bias,
-            n,
-            best_of,
-            stop: stops(self.stop.unwrap_or_default().0)?,
-            ignore_eos: self.ignore_eos.unwrap_or(false),
-            cache_salt: salt(self.cache_salt)?,
-            timeout_s: timeout(self.timeout_s)?,
-            receipt: self.receipt,
+        sampling.check()?;
+        sampling.check_continuations()?;
+        let mut request = GenerateRequest {
+            cache_salt: salt(options.cache_salt)?,
+            timeout_s: timeout(options.timeout_s)?,
+            receipt: receipt::options(options.receipt),
             ..GenerateRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
-        })
+        };
+        sampling.apply(&mut request);
+        Ok(request)
     }
 
-    /// Builds a request without a prompt, for a model that fills masks. Fields that such models do not support are accepted only with
-    /// their neutral values.
+    /// Builds a request without a prompt, for a model that fills masks.
     pub(crate) fn canvas(self, max_new_tokens: usize) -> Result<DiffuseRequest, ApiError> {
-        let is = |value: Option<f32>, neutral: f32| value.is_none_or(|value| value == neutral);
-        let (one, omit) = ("send several requests with different seeds", "leave it out");
-        for (param, fits, hint) in [
-            ("n", self.n.is_none_or(|n| n == 1), one),
-            ("best_of", self.best_of.is_none_or(|best_of| best_of == 1), one),
-            ("min_p", is(self.min_p, 0.0), omit),
-            ("typical_p", is(self.typical_p, 1.0), omit),
-            ("logit_bias", self.logit_bias.is_none_or(|bias| bias.0.is_empty()), omit),
-            ("presence_penalty", is(self.presence_penalty, 0.0), omit),
-            ("frequency_penalty", is(self.frequency_penalty, 0.0), omit),
-            ("repetition_penalty", is(self.repetition_penalty, 1.0), omit),
-        ] {
-            unsupported_by_canvases(param, !fits, hint)?;
-        }
+        let Self { sampling, diffusion, options, .. } = self;
+        sampling.check()?;
         // Canvases share no keys and values with others.
-        salt(self.cache_salt)?;
-        let default = Sampling::default();
-        let sampling = Sampling {
-            temperature: within("temperature", self.temperature, 0.0..=MAX_TEMPERATURE)?
-                .unwrap_or(default.temperature),
-            top_k: top_k(self.top_k)?.unwrap_or(default.top_k),
-            top_p: above_zero("top_p", self.top_p)?.unwrap_or(default.top_p),
-            seed: self.seed.map_or(default.seed, |seed| seed as u64),
-            ..default
-        };
-        let plain = DiffuseRequest {
-            sampling,
-            stop: stops(self.stop.unwrap_or_default().0)?,
-            ignore_eos: self.ignore_eos.unwrap_or(false),
-            timeout_s: timeout(self.timeout_s)?,
-            receipt: self.receipt,
+        salt(options.cache_salt)?;
+        let mut request = DiffuseRequest {
+            timeout_s: timeout(options.timeout_s)?,
+            receipt: receipt::options(options.receipt),
             ..DiffuseRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
         };
-        let request = with_keys(&self.diffusion, plain);
+        sampling.apply_to_canvas(&mut request)?;
+        diffusion.apply(&mut request);
         request.check()?;
         Ok(request)
     }
-}
-
-/// A number of tokens to keep; 0 and -1 keep all.
-fn top_k(value: Option<i64>) -> Result<Option<usize>, ApiError> {
-    Ok(within("top_k", value, -1..=MAX_TOP_K)?.map(|k| k.max(0) as usize))
 }
 
 /// How an answer is streamed.
@@ -165,14 +133,9 @@ pub struct StreamForm {
 
 impl StreamForm {
     /// How an answer is streamed; `None` if it is not.
-    pub(crate) fn of(
-        stream: Option<bool>,
-        options: Option<StreamOptions>,
-        mode: GenerationMode,
-        receipt: Option<&ReceiptOptions>,
-    ) -> Result<Option<Self>, ApiError> {
-        let streams = stream == Some(true);
-        if streams && receipt.is_some() {
+    pub(crate) fn of(parts: &GenerationParts, mode: GenerationMode) -> Result<Option<Self>, ApiError> {
+        let (streams, options) = (parts.fields.stream == Some(true), parts.fields.stream_options);
+        if streams && parts.asks_for_receipt() {
             let fact = "`receipt` is given with `stream`, and a receipt is part of a whole answer";
             return Err(refused("receipt", fact, "leave one of them out"));
         }
@@ -195,6 +158,15 @@ impl StreamForm {
         }
         Ok(streams.then_some(Self { usage, running_usage, canvas }))
     }
+}
+
+/// Refuses to stream the best of several continuations.
+pub(crate) fn best_are_whole(request: &GenerateRequest, stream: Option<StreamForm>) -> Result<(), ApiError> {
+    if stream.is_some() && request.continuations() > request.n {
+        let fact = "`best_of` is above `n`, and the best are known only at the end";
+        return Err(refused("best_of", fact, "leave it out, or leave `stream` out"));
+    }
+    Ok(())
 }
 
 /// Refuses a field that is known and not supported, if it is given.
@@ -242,19 +214,21 @@ pub(crate) fn max_tokens(param: &str, value: Option<usize>) -> Result<Option<usi
 /// `logprobs` is the number of log-probabilities per token.
 pub(crate) fn generation_request(
     mode: GenerationMode,
-    fields: GenerationFields,
+    parts: GenerationParts,
     max_tokens: Option<usize>,
     logprobs: Option<usize>,
+    stream: Option<StreamForm>,
 ) -> Result<GenerationRequest, ApiError> {
     match mode {
         GenerationMode::Autoregressive => {
-            let request = fields.request(max_tokens.unwrap_or(usize::MAX))?;
+            let request = parts.request(max_tokens.unwrap_or(usize::MAX))?;
+            best_are_whole(&request, stream)?;
             let fit_context = max_tokens.is_none();
             Ok(GenerationRequest::Autoregressive(GenerateRequest { fit_context, logprobs, ..request }))
         }
         GenerationMode::Diffusion => {
             unsupported_by_canvases("logprobs", logprobs.is_some(), "leave it out")?;
-            Ok(GenerationRequest::Diffusion(fields.canvas(max_tokens.unwrap_or(MAX_NEW_TOKENS))?))
+            Ok(GenerationRequest::Diffusion(parts.canvas(max_tokens.unwrap_or(MAX_NEW_TOKENS))?))
         }
     }
 }

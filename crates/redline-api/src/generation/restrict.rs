@@ -4,7 +4,7 @@ use crate::json::cases::{case, case_if_given, cases, only_true};
 use schemars::Schema;
 use serde_json::{Value, json};
 
-use crate::jsonl::diffuse::DiffusionKeys;
+use crate::diffusion::DiffusionKeys;
 
 /// Restricts the schema of a request to what models that predict the next token accept: no [`DiffusionKeys`], no canvas in events, and
 /// at least one new token unless the prompt is echoed. Other schemas stay as they are.
@@ -14,7 +14,8 @@ pub fn restrict_to_autoregressive(schema: &mut Schema) {
     if !generates(schema) {
         return;
     }
-    restrict(schema, &DiffusionKeys::NAMES.map(|name| (name, &null[..])));
+    let keys: Vec<_> = DiffusionKeys::NAMES.iter().map(|name| (*name, &null[..])).collect();
+    restrict(schema, &keys);
     if has_field(schema, "echo") {
         let some = json!({ "type": ["integer", "null"], "minimum": 1 });
         cases(schema, [case_if_given([("max_tokens", some)]), case([("echo", only_true())], &[])]);
@@ -61,7 +62,7 @@ fn has_field(schema: &Schema, name: &str) -> bool {
 }
 
 /// Restricts fields to these values, as far as the object has them.
-fn restrict(schema: &mut Schema, fields: &[(&str, &[Value])]) {
+pub(crate) fn restrict(schema: &mut Schema, fields: &[(&str, &[Value])]) {
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
     for (name, values) in fields {
         if let Some(Value::Object(field)) = properties.get_mut(*name) {

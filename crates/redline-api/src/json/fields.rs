@@ -61,7 +61,7 @@ pub(crate) fn salt(value: Option<String>) -> Result<String, ApiError> {
 }
 
 /// Stop strings.
-pub(crate) fn stops(value: Vec<String>) -> Result<Vec<String>, ApiError> {
+pub(crate) fn stops(value: &[String]) -> Result<(), ApiError> {
     if value.len() > MAX_STOPS {
         let fact = format!("{} stop strings were given", value.len());
         return Err(refused("stop", fact, format!("give at most {MAX_STOPS}")));
@@ -72,7 +72,7 @@ pub(crate) fn stops(value: Vec<String>) -> Result<Vec<String>, ApiError> {
         let fact = format!("`{param}` has {length} characters");
         return Err(refused(&param, fact, format!("give 1 to {MAX_STOP}")));
     }
-    Ok(value)
+    Ok(())
 }
 
 /// A number of things from the first to the second of a range.

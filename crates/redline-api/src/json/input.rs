@@ -28,15 +28,6 @@ impl From<TextOrIds> for Prompt {
     }
 }
 
-impl Serialize for TextOrIds {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Text(text) => to.serialize_str(text),
-            Self::Ids(ids) => ids.serialize(to),
-        }
-    }
-}
-
 impl<'de> Deserialize<'de> for TextOrIds {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(Forms {
@@ -76,15 +67,6 @@ pub enum TextOrLabelIds {
     Text(String),
     /// The label's tokens.
     Ids(LabelIds),
-}
-
-impl Serialize for TextOrLabelIds {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Text(text) => to.serialize_str(text),
-            Self::Ids(ids) => ids.serialize(to),
-        }
-    }
 }
 
 impl<'de> Deserialize<'de> for TextOrLabelIds {
@@ -131,12 +113,6 @@ impl<'de, T> Visitor<'de> for Forms<T> {
 /// The items of a score request: a plain string is one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Items(pub Vec<TextOrIds>);
-
-impl Serialize for Items {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(to)
-    }
-}
 
 impl<'de> Deserialize<'de> for Items {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -213,12 +189,6 @@ impl<'de> Deserialize<'de> for PromptPart {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strings(pub Vec<String>);
 
-impl Serialize for Strings {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(to)
-    }
-}
-
 impl<'de> Deserialize<'de> for Strings {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct OneOrMany;
@@ -241,12 +211,6 @@ impl<'de> Deserialize<'de> for Strings {
 /// Biases of logits: an object whose keys are token ids, in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogitBias(pub Vec<(i64, f32)>);
-
-impl Serialize for LogitBias {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.iter().copied())
-    }
-}
 
 impl<'de> Deserialize<'de> for LogitBias {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -307,8 +271,6 @@ mod tests {
         let check = |json: &str, expect: Vec<TextOrIds>| {
             let items: Items = serde_json::from_str(json).unwrap();
             assert_eq!(items.0, expect, "{json}");
-            let again: Items = serde_json::from_str(&serde_json::to_string(&items).unwrap()).unwrap();
-            assert_eq!(again, items);
         };
         check(r#""one""#, vec![text("one")]);
         check(r#""""#, vec![text("")]);
@@ -339,7 +301,7 @@ mod tests {
     fn a_label_is_text_an_id_or_several() {
         let check = |json: &str, expect: TextOrLabelIds| {
             let label: TextOrLabelIds = serde_json::from_str(json).unwrap();
-            assert_eq!((&label, serde_json::to_string(&label).unwrap().as_str()), (&expect, json));
+            assert_eq!(label, expect, "{json}");
         };
         check(r#"" a""#, TextOrLabelIds::Text(" a".to_owned()));
         check("-7", TextOrLabelIds::Ids(LabelIds(vec![-7])));
@@ -359,7 +321,6 @@ mod tests {
         let json = r#"{"7":-100.0,"-5":0.5,"7":1.0}"#;
         let bias: LogitBias = serde_json::from_str(json).unwrap();
         assert_eq!(bias, LogitBias(vec![(7, -100.0), (-5, 0.5), (7, 1.0)]));
-        assert_eq!(serde_json::to_string(&bias).unwrap(), json);
         for (json, expect) in [
             (r#"{"a":1}"#, "invalid"),
             (r#"{"1.5":1}"#, "invalid"),

@@ -10,5 +10,6 @@ pub mod limits;
 pub mod named;
 pub mod object;
 pub mod parse;
+pub(crate) mod parts;
 pub mod shape;
 pub mod version;

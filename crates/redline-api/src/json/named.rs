@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use redline_settings::Named;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::Serializer;
 
 use crate::json::shape::{one_of, schema};
@@ -33,6 +33,30 @@ impl<T: Named> Visitor<'_> for Name<T> {
     }
 }
 
+/// A choice, read from its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variant<T>(pub T);
+
+impl<'de, T: Named> Deserialize<'de> for Variant<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        deserialize(from).map(Self)
+    }
+}
+
+impl<T: Named> JsonSchema for Variant<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        OneOf::<T>::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        OneOf::<T>::json_schema(generator)
+    }
+}
+
 /// The schema of the names of a choice.
 pub(crate) struct OneOf<T>(PhantomData<T>);
 
@@ -51,13 +75,7 @@ pub(crate) mod optional {
     }
 
     pub(crate) fn deserialize<'de, T: Named, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
-        struct Some<T>(T);
-        impl<'de, T: Named> Deserialize<'de> for Some<T> {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                super::deserialize(from).map(Self)
-            }
-        }
-        Ok(Option::<Some<T>>::deserialize(from)?.map(|some| some.0))
+        Ok(Option::<super::Variant<T>>::deserialize(from)?.map(|choice| choice.0))
     }
 }
 

@@ -1,70 +1,45 @@
 //! `classify`: the probability of each class for each text.
 
-use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, JudgeOptions, Label};
-use redline_settings::{LabelEnd, LongLabels, Truncate};
+use crate::json::parts::with_parts;
+use crate::jsonl::judge::JudgeKeys;
+use crate::options::RequestOptions;
+use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, Label};
 use serde::{Deserialize, Serialize};
 
-use crate::adapter::{AdapterNames, adapters};
 use crate::cost::Usage;
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::Strings;
-use crate::json::named;
 use crate::json::version::SchemaVersion;
 use crate::jsonl::judge::{self, JudgeMeta};
 use crate::model::LoadedModel;
-use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
+use crate::receipt::document::ReceiptDocument;
 use crate::{cost, receipt};
 
 /// A request to classify, as a line of JSON Lines input. An absent key takes the value of the command's flag.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, remote = "ClassifyLine")]
 pub struct ClassifyLine {
     /// Passed through to the answer.
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub id: RequestId,
     /// A text, or several.
     #[serde(alias = "texts")]
     pub text: Strings,
     /// The classes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<String>>,
     /// The smallest probability that the best class must have to be the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f32>,
-    /// The text into which each text is put.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<String>,
-    /// How a class of several tokens is scored.
-    #[serde(default, alias = "length", skip_serializing_if = "Option::is_none", with = "named::optional")]
-    pub long_labels: Option<LongLabels>,
-    /// Whether the end of a class is scored with it.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
-    pub label_end: Option<LabelEnd>,
-    /// What the model writes after a class.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<String>,
-    /// A text without content, by which the probabilities are calibrated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub calibrate: Option<String>,
-    /// Which end of a text is cut if its prompt exceeds the context. If absent or `null`, such a text is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
-    pub truncate: Option<Truncate>,
-    /// Report a text's error in its place instead of failing the whole request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub item_errors: Option<bool>,
-    /// Only requests with the same salt share entries of the prefix cache.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache_salt: Option<String>,
-    /// The adapters of the request: a name, or a list of names and of objects with `name` and `scale`; `base` for none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapter: Option<AdapterNames>,
-    /// Time limit of the request in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_s: Option<f64>,
-    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub receipt: Option<ReceiptChoice>,
+    /// How the text is put and its classes are scored.
+    #[serde(skip)]
+    pub judge: JudgeKeys,
+    /// Adapters, time limit, receipt.
+    #[serde(skip)]
+    pub options: RequestOptions,
+}
+
+with_parts! {
+    ClassifyLine { judge: JudgeKeys, options: RequestOptions }
 }
 
 /// Answer to a classification.
@@ -112,24 +87,12 @@ pub struct ClassResult {
 /// Builds a request. Absent keys take their values from `defaults`, whose texts and salt are not used.
 pub fn request(line: ClassifyLine, defaults: &ClassifyRequest) -> ClassifyRequest {
     let classes = line.classes.map(|classes| classes.into_iter().map(Label::Text).collect());
-    let from = &defaults.options;
     ClassifyRequest {
         texts: line.text.0,
         second_texts: Vec::new(),
         classes: classes.unwrap_or_else(|| defaults.classes.clone()),
         threshold: line.threshold.or(defaults.threshold),
-        options: JudgeOptions {
-            long_labels: line.long_labels.unwrap_or(from.long_labels),
-            label_end: line.label_end.unwrap_or(from.label_end),
-            calibrate: line.calibrate.or_else(|| from.calibrate.clone()),
-            truncate: line.truncate.or(from.truncate),
-            item_errors: line.item_errors.unwrap_or(from.item_errors),
-            cache_salt: line.cache_salt.unwrap_or_default(),
-            adapters: adapters(line.adapter, &from.adapters),
-            timeout_s: line.timeout_s.or(from.timeout_s),
-            receipt: receipt::options(line.receipt),
-            ..judge::framed(line.template, line.end, from)
-        },
+        options: line.judge.options(line.options, &defaults.options),
     }
 }
 
@@ -165,6 +128,7 @@ pub fn answer(model: &LoadedModel, outcome: ClassifyOutcome) -> Classification {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redline_engine::JudgeOptions;
     use redline_engine::{AdapterChoice, LabelEnd, LongLabels, Truncate};
 
     fn labels(texts: [&str; 2]) -> Vec<Label> {

@@ -1,10 +1,12 @@
 //! `embed`: requests and answers.
 
+use crate::json::parts::with_parts;
+use crate::options::RequestOptions;
 use redline_engine::{EmbedRequest, EncodeOutcome, Encoded, Prompt};
 use redline_settings::{Pooling, Truncate};
 use serde::{Deserialize, Serialize};
 
-use crate::adapter::{AdapterNames, adapters};
+use crate::adapter::adapters;
 use crate::cost::{CostMeta, Usage};
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
@@ -12,46 +14,38 @@ use crate::json::input::Strings;
 use crate::json::named;
 use crate::json::version::SchemaVersion;
 use crate::model::LoadedModel;
-use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
+use crate::receipt::document::ReceiptDocument;
 use crate::{cost, receipt};
 
 /// A request to embed, as a line of JSON Lines input. An absent key takes the value of the command's flag.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, remote = "EmbedLine")]
 pub struct EmbedLine {
     /// Passed through to the answer.
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub id: RequestId,
     /// A text, or several.
     #[serde(alias = "texts")]
     pub text: Strings,
     /// The name of the task whose prompt is put before every text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_name: Option<String>,
     /// How the states of a text become one vector. If absent or `null`, as the model says.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    #[serde(default, with = "named::optional")]
     pub pooling: Option<Pooling>,
     /// Whether vectors are divided by their length, to length 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normalize: Option<bool>,
     /// Number of values of a vector, if it is to be less than the model's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dimensions: Option<usize>,
     /// Which end of a text is cut if it exceeds the maximum length. If absent or `null`, such a text is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    #[serde(default, with = "named::optional")]
     pub truncate: Option<Truncate>,
-    /// Only requests with the same salt share entries of the prefix cache.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache_salt: Option<String>,
-    /// The adapters of the request: a name, or a list of names and of objects with `name` and `scale`; `base` for none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapter: Option<AdapterNames>,
-    /// Time limit of the request in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_s: Option<f64>,
-    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub receipt: Option<ReceiptChoice>,
+    /// Adapters, time limit, receipt.
+    #[serde(skip)]
+    pub options: RequestOptions,
+}
+
+with_parts! {
+    EmbedLine { options: RequestOptions }
 }
 
 /// Answer to a request to embed.
@@ -86,10 +80,10 @@ pub fn request(line: EmbedLine, defaults: &EmbedRequest) -> EmbedRequest {
         dimensions: line.dimensions.or(defaults.dimensions),
         prompt_name: line.prompt_name.or_else(|| defaults.prompt_name.clone()),
         truncate: line.truncate.or(defaults.truncate),
-        cache_salt: line.cache_salt.unwrap_or_default(),
-        adapters: adapters(line.adapter, &defaults.adapters),
-        timeout_s: line.timeout_s.or(defaults.timeout_s),
-        receipt: receipt::options(line.receipt),
+        cache_salt: line.options.cache_salt.unwrap_or_default(),
+        adapters: adapters(line.options.adapter, &defaults.adapters),
+        timeout_s: line.options.timeout_s.or(defaults.timeout_s),
+        receipt: receipt::options(line.options.receipt),
         ..EmbedRequest::new(line.text.0.into_iter().map(Prompt::Text).collect())
     }
 }

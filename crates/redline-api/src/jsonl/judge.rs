@@ -1,6 +1,12 @@
 //! What `classify` and `rerank` have in common.
 
+use crate::adapter::adapters;
+use crate::json::named::Variant;
+use crate::json::parts::part;
+use crate::options::RequestOptions;
+use crate::receipt;
 use redline_engine::{Engine, JudgeOptions, Label, RequestCost};
+use redline_settings::{LabelEnd, LongLabels, Truncate};
 use serde::{Deserialize, Serialize};
 
 use crate::chat::template::Chat;
@@ -57,13 +63,44 @@ impl ChatFrames {
     }
 }
 
-/// Options with the template and the end of labels from a line, or else from `defaults`.
-pub(crate) fn framed(template: Option<String>, end: Option<String>, defaults: &JudgeOptions) -> JudgeOptions {
-    JudgeOptions {
-        add_special_tokens: defaults.add_special_tokens,
-        template: template.or_else(|| defaults.template.clone()),
-        end: end.map(Label::Text).or_else(|| defaults.end.clone()),
-        ..JudgeOptions::default()
+part! {
+    /// How texts are put to the model, and how the labels of its answer are scored.
+    pub struct JudgeKeys {
+        /// The text into which each text is put.
+        pub template: String,
+        /// How a label of several tokens is scored.
+        pub long_labels | "length": Variant<LongLabels>,
+        /// Whether the end of a label is scored with it.
+        pub label_end: Variant<LabelEnd>,
+        /// What the model writes after a label.
+        pub end: String,
+        /// A text without content, by which the probabilities are calibrated.
+        pub calibrate: String,
+        /// Which end of a text is cut if its prompt exceeds the context. If absent or `null`, such a text is an error.
+        pub truncate: Variant<Truncate>,
+        /// Report a text's error in its place instead of failing the whole request.
+        pub item_errors: bool,
+    }
+}
+
+impl JudgeKeys {
+    /// The options of a request. Absent keys take their values from `defaults`, whose salt is not used.
+    pub(crate) fn options(self, request: RequestOptions, defaults: &JudgeOptions) -> JudgeOptions {
+        JudgeOptions {
+            template: self.template.or_else(|| defaults.template.clone()),
+            add_special_tokens: defaults.add_special_tokens,
+            long_labels: self.long_labels.map_or(defaults.long_labels, |choice| choice.0),
+            label_end: self.label_end.map_or(defaults.label_end, |choice| choice.0),
+            end: self.end.map(Label::Text).or_else(|| defaults.end.clone()),
+            calibrate: self.calibrate.or_else(|| defaults.calibrate.clone()),
+            truncate: self.truncate.map(|choice| choice.0).or(defaults.truncate),
+            item_errors: self.item_errors.unwrap_or(defaults.item_errors),
+            cache_salt: request.cache_salt.unwrap_or_default(),
+            adapters: adapters(request.adapter, &defaults.adapters),
+            timeout_s: request.timeout_s.or(defaults.timeout_s),
+            receipt: receipt::options(request.receipt),
+            ..JudgeOptions::default()
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Requests as lines of JSON say them, for front ends that have no defaults of their own: absent keys take those of the command line.
 
+use std::mem;
 use std::sync::{Mutex, PoisonError};
 
 use redline_engine::{
@@ -12,7 +13,7 @@ use crate::error::ApiError;
 use crate::jsonl::classify::ClassifyLine;
 use crate::jsonl::diffuse::DiffuseLine;
 use crate::jsonl::embed::EmbedLine;
-use crate::jsonl::generate::{GenerateDefaults, GenerateLine};
+use crate::jsonl::generate::GenerateLine;
 use crate::jsonl::judge::ChatFrames;
 use crate::jsonl::rerank::RerankLine;
 use crate::jsonl::score::ScoreLine;
@@ -33,8 +34,8 @@ pub struct ChatModel<'a> {
 impl ChatModel<'_> {
     /// The request of a line to score.
     pub fn score(self, mut line: ScoreLine) -> Result<ScoreRequest, ApiError> {
-        let keys = line.take_chat_keys();
-        let query = self.chat.prompt("query", line.query.take(), keys)?;
+        let query =
+            self.chat.prompt("query", line.query.take(), line.messages.take(), mem::take(&mut line.chat))?;
         let defaults = ScoreRequest::new(Prompt::Text(String::new()), Vec::new(), Vec::new());
         score::request(line, query, &defaults)
     }
@@ -60,9 +61,13 @@ impl ChatModel<'_> {
 
     /// The request of a line to generate. It also ends where the chat template ends answers.
     pub fn generate(self, mut line: GenerateLine) -> Result<GenerateRequest, ApiError> {
-        let keys = line.take_chat_keys();
-        let prompt = self.chat.prompt("prompt", line.prompt.take(), keys)?;
-        let mut request = generate::request(line, prompt, &GenerateDefaults::default());
+        let prompt = self.chat.prompt(
+            "prompt",
+            line.prompt.take(),
+            line.messages.take(),
+            mem::take(&mut line.chat),
+        )?;
+        let mut request = generate::request(line, prompt, &GenerateLine::default());
         let stop = self.chat.stop_id(&request.prompt, request.ignore_eos, &self.model.engine);
         request.stop_ids.extend(stop);
         Ok(request)
@@ -70,10 +75,13 @@ impl ChatModel<'_> {
 
     /// The request of a line to fill masks. It also ends where the chat template ends answers.
     pub fn diffuse(self, mut line: DiffuseLine) -> Result<DiffuseRequest, ApiError> {
-        let keys = line.take_chat_keys();
-        let prompt = self.chat.prompt("prompt", line.prompt.take(), keys)?;
-        let defaults = DiffuseRequest::new(Prompt::Text(String::new()), diffuse::MAX_NEW_TOKENS);
-        let mut request = diffuse::request(line, prompt, &defaults);
+        let prompt = self.chat.prompt(
+            "prompt",
+            line.prompt.take(),
+            line.messages.take(),
+            mem::take(&mut line.chat),
+        )?;
+        let mut request = diffuse::request(line, prompt, &DiffuseLine::default())?;
         let stop = self.chat.stop_id(&request.prompt, request.ignore_eos, &self.model.engine);
         request.stop_ids.extend(stop);
         Ok(request)

@@ -1,80 +1,52 @@
 //! `rerank`: documents in the order of their relevance to a query.
 
-use redline_engine::{ItemError, JudgeOptions, Label, Ranked, RerankOutcome, RerankRequest};
-use redline_settings::{LabelEnd, LongLabels, Truncate};
+use crate::json::parts::with_parts;
+use crate::jsonl::judge::JudgeKeys;
+use crate::options::RequestOptions;
+use redline_engine::{ItemError, Label, Ranked, RerankOutcome, RerankRequest};
 use serde::{Deserialize, Serialize};
 
-use crate::adapter::{AdapterNames, adapters};
 use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::Strings;
-use crate::json::named;
 use crate::json::version::SchemaVersion;
 use crate::jsonl::judge::{self, JudgeMeta};
 use crate::model::LoadedModel;
-use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
+use crate::receipt::document::ReceiptDocument;
 use crate::{cost, receipt};
 
 /// A request to rerank, as a line of JSON Lines input. An absent key takes the value of the command's flag.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, remote = "RerankLine")]
 pub struct RerankLine {
     /// Passed through to the answer.
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub id: RequestId,
     /// The query.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
     /// The documents.
     #[serde(alias = "document")]
     pub documents: Strings,
     /// What the model writes for a relevant document.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yes: Option<String>,
     /// What the model writes for an irrelevant document.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no: Option<String>,
     /// Maximum number of ranked documents to return.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_n: Option<usize>,
     /// The smallest relevance of documents to return.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f32>,
-    /// The text into which query and document are put.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<String>,
-    /// How a label of several tokens is scored.
-    #[serde(default, alias = "length", skip_serializing_if = "Option::is_none", with = "named::optional")]
-    pub long_labels: Option<LongLabels>,
-    /// Whether the end of a label is scored with it.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
-    pub label_end: Option<LabelEnd>,
-    /// What the model writes after yes and no.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<String>,
-    /// A document without content, by which the probabilities are calibrated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub calibrate: Option<String>,
-    /// Which end of a document is cut if its prompt exceeds the context. If absent or `null`, such a document is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
-    pub truncate: Option<Truncate>,
-    /// Report a document's error in its place instead of failing the whole request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub item_errors: Option<bool>,
-    /// Only requests with the same salt share entries of the prefix cache.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache_salt: Option<String>,
-    /// The adapters of the request: a name, or a list of names and of objects with `name` and `scale`; `base` for none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapter: Option<AdapterNames>,
-    /// Time limit of the request in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_s: Option<f64>,
-    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub receipt: Option<ReceiptChoice>,
+    /// How the texts are put and labels are scored.
+    #[serde(skip)]
+    pub judge: JudgeKeys,
+    /// Adapters, time limit, receipt.
+    #[serde(skip)]
+    pub options: RequestOptions,
+}
+
+with_parts! {
+    RerankLine { judge: JudgeKeys, options: RequestOptions }
 }
 
 /// Answer to a reranking.
@@ -116,7 +88,6 @@ pub struct RerankResult {
 /// Builds a request. Absent keys take their values from `defaults`, whose documents and salt are not used; an empty query there
 /// counts as absent.
 pub fn request(line: RerankLine, defaults: &RerankRequest) -> Result<RerankRequest, ApiError> {
-    let from = &defaults.options;
     let default_query = (!defaults.query.is_empty()).then(|| defaults.query.clone());
     let label = |text: Option<String>, default: &Label| text.map_or_else(|| default.clone(), Label::Text);
     Ok(RerankRequest {
@@ -126,18 +97,7 @@ pub fn request(line: RerankLine, defaults: &RerankRequest) -> Result<RerankReque
         no: label(line.no, &defaults.no),
         top_n: line.top_n.or(defaults.top_n),
         threshold: line.threshold.or(defaults.threshold),
-        options: JudgeOptions {
-            long_labels: line.long_labels.unwrap_or(from.long_labels),
-            label_end: line.label_end.unwrap_or(from.label_end),
-            calibrate: line.calibrate.or_else(|| from.calibrate.clone()),
-            truncate: line.truncate.or(from.truncate),
-            item_errors: line.item_errors.unwrap_or(from.item_errors),
-            cache_salt: line.cache_salt.unwrap_or_default(),
-            adapters: adapters(line.adapter, &from.adapters),
-            timeout_s: line.timeout_s.or(from.timeout_s),
-            receipt: receipt::options(line.receipt),
-            ..judge::framed(line.template, line.end, from)
-        },
+        options: line.judge.options(line.options, &defaults.options),
     })
 }
 
@@ -169,6 +129,7 @@ pub fn answer(model: &LoadedModel, outcome: RerankOutcome) -> Reranking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redline_engine::JudgeOptions;
     use redline_engine::{AdapterChoice, LabelEnd, LongLabels, Truncate};
 
     #[test]

@@ -1,14 +1,16 @@
 //! `score`: requests and answers.
 
-use std::collections::BTreeMap;
+use crate::chat::keys::ChatKeys;
+use crate::json::parts::with_parts;
+use crate::options::RequestOptions;
 
 use redline_engine::{ItemScore, Label, MaskSamples, Prompt, ScoreOutcome, ScoreRequest};
 use redline_settings::{LongLabels, Tokenization, Truncate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::adapter::{AdapterNames, adapters};
-use crate::chat::keys::{JsonText, chat_keys};
+use crate::adapter::adapters;
+use crate::chat::keys::JsonText;
 use crate::cost::{CostMeta, Usage};
 use crate::error::ApiError;
 use crate::json::finite::Finite;
@@ -17,96 +19,63 @@ use crate::json::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
 use crate::json::named;
 use crate::json::version::SchemaVersion;
 use crate::model::LoadedModel;
-use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
+use crate::receipt::document::ReceiptDocument;
 use crate::{cost, receipt};
 
 /// One score request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, remote = "ScoreLine")]
 pub struct ScoreLine {
     /// Passed through to the answer.
-    #[serde(default, skip_serializing)]
+    #[serde(default)]
     pub id: RequestId,
     /// The text that all items share.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<TextOrIds>,
     /// The items; each gets one row of scores.
     pub items: Items,
     /// Labels as text, each exactly one token unless `long_labels` is set. They precede `label_token_ids` in the columns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
     /// Labels as token ids; a list of ids is a label of several tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_token_ids: Option<Vec<LabelIds>>,
     /// Labels per item, one list for each, instead of common labels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_labels: Option<Vec<Vec<TextOrLabelIds>>>,
     /// How the score of a label of several tokens is computed.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    #[serde(default, with = "named::optional")]
     pub long_labels: Option<LongLabels>,
     /// Apply the softmax over the labels only.
-    #[serde(default, alias = "softmax", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "softmax")]
     pub apply_softmax: Option<bool>,
     /// Put the item before the query.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_first: Option<bool>,
     /// How query and item become tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    #[serde(default, with = "named::optional")]
     pub tokenization: Option<Tokenization>,
     /// Which end of a prompt longer than the context is dropped. If absent or `null`, such a prompt is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    #[serde(default, with = "named::optional")]
     pub truncate: Option<Truncate>,
     /// Report an item's error in its place instead of failing the whole request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_errors: Option<bool>,
     /// Evaluate the whole vocabulary even when the softmax is over labels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_logprobs: Option<bool>,
     /// Return the token ids of every scored prompt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_token_ids: Option<bool>,
     /// With a model that fills masks: maximum number of ways to mask the tokens of a label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mc_samples: Option<usize>,
     /// With a model that fills masks: seed for drawing among those ways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Only requests with the same salt share entries of the prefix cache.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache_salt: Option<String>,
-    /// The adapters of the request: a name, or a list of names and of objects with `name` and `scale`; `base` for none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adapter: Option<AdapterNames>,
-    /// Time limit of the request in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_s: Option<f64>,
-    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub receipt: Option<ReceiptChoice>,
     /// A conversation, instead of a query: objects with `role` and `content`, which the model's chat template formats.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Vec<JsonText>>,
-    /// JSON schemas of the functions that the model may call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Vec<JsonText>>,
-    /// Documents that the model may use, objects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub documents: Option<Vec<JsonText>>,
-    /// Further variables of the chat template by name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
-    /// The date that the chat template may print, such as `2026-07-26`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub date: Option<String>,
-    /// End the formatted conversation where the assistant's answer begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub add_generation_prompt: Option<bool>,
-    /// End the formatted conversation with the content of its final message, so that the model continues it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub continue_final_message: Option<bool>,
+    /// Adapters, time limit, receipt.
+    #[serde(skip)]
+    pub options: RequestOptions,
+    /// What concerns the conversation, beside the messages.
+    #[serde(skip)]
+    pub chat: ChatKeys,
 }
 
-chat_keys!(ScoreLine);
+with_parts! {
+    ScoreLine { options: RequestOptions, chat: ChatKeys }
+}
 
 /// Answer to a score request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -212,11 +181,11 @@ pub fn request(line: ScoreLine, query: Prompt, defaults: &ScoreRequest) -> Resul
         return_reading: false,
         mc_samples: line.mc_samples.or(defaults.mc_samples),
         seed: line.seed.or(defaults.seed),
-        cache_salt: line.cache_salt.unwrap_or_default(),
-        adapters: adapters(line.adapter, &defaults.adapters),
-        timeout_s: line.timeout_s.or(defaults.timeout_s),
+        cache_salt: line.options.cache_salt.unwrap_or_default(),
+        adapters: adapters(line.options.adapter, &defaults.adapters),
+        timeout_s: line.options.timeout_s.or(defaults.timeout_s),
         queueing: redline_engine::Queueing::default(),
-        receipt: receipt::options(line.receipt),
+        receipt: receipt::options(line.options.receipt),
     })
 }
 
@@ -409,11 +378,11 @@ mod tests {
         assert_eq!((line.item_errors, line.return_token_ids), (None, None));
         assert_eq!((line.tokenization, line.truncate), (None, None));
         let line: ScoreLine = serde_json::from_str(r#"{"query":[1],"items":[]}"#).unwrap();
-        assert_eq!(serde_json::to_string(&line).unwrap(), r#"{"query":[1],"items":[]}"#);
+        assert_eq!((line.query, line.items), (Some(TextOrIds::Ids(vec![1])), Items(Vec::new())));
     }
 
     #[test]
-    fn every_key_is_read_and_written() {
+    fn keys_are_read() {
         let json = r#"{"query":[1,2],"items":[[3]],"labels":[" yes"],"label_token_ids":[7,-1],"apply_softmax":true,
             "item_first":true,"tokenization":"separate","truncate":"left","item_errors":true,"full_logprobs":true,
             "return_token_ids":true,"cache_salt":"t","long_labels":"mean"}"#;
@@ -421,8 +390,6 @@ mod tests {
         assert_eq!(line.label_token_ids, Some(vec![LabelIds(vec![7]), LabelIds(vec![-1])]));
         assert_eq!(line.tokenization, Some(Tokenization::Separate));
         assert_eq!(line.truncate, Some(Truncate::Left));
-        let value: serde_json::Value = serde_json::from_str(json).unwrap();
-        assert_eq!(serde_json::to_value(&line).unwrap(), value);
     }
 
     #[test]

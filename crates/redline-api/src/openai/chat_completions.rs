@@ -1,5 +1,7 @@
 //! `/v1/chat/completions`, as OpenAI and vLLM have it.
 
+use crate::generation::GenerationParts;
+use crate::json::parts::with_parts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +16,6 @@ use crate::chat::template::Chat;
 use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
-use crate::generation::body::generation_body;
 use crate::generation::canvas::CanvasEvent;
 use crate::generation::mode::GenerationMeta;
 use crate::generation::mode::{
@@ -22,7 +23,7 @@ use crate::generation::mode::{
 };
 use crate::generation::stream::{Chunks, StreamEvent, StreamedAnswer, fail};
 use crate::generation::{
-    GenerationFields, StreamForm, generation_request, max_tokens, no_tools, plain_text, reason, unsupported,
+    StreamForm, generation_request, max_tokens, no_tools, plain_text, reason, unsupported,
 };
 use crate::head::AnswerHead;
 use crate::json::cases::{
@@ -30,131 +31,91 @@ use crate::json::cases::{
 };
 use crate::json::fields::{refused, within};
 use crate::json::finite::Finite;
-use crate::json::input::{LogitBias, Strings};
-use crate::json::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_TOP_LOGPROBS};
+use crate::json::limits::MAX_TOP_LOGPROBS;
 use crate::json::shape;
 use crate::json::shape::{one_of, schemas, text};
 use crate::model::LoadedModel;
 use crate::receipt::document::ReceiptDocument;
 use crate::{cost, receipt};
 
-generation_body! {
-    /// Asks for answers to a conversation.
-    #[derive(Clone, Debug, Deserialize, JsonSchema)]
-    #[schemars(transform = request_cases)]
-    #[serde(deny_unknown_fields)]
-    pub struct ChatCompletionBody {
-        /// The messages, objects with `role` and `content`.
-        #[schemars(with = "Vec<ChatMessageShape>", length(min = 1))]
-        pub messages: Vec<JsonText>,
-        /// Maximum number of new tokens per answer.
-        #[schemars(range(min = 1))]
-        pub max_completion_tokens: Option<usize>,
-        /// The older name of `max_completion_tokens`.
-        #[schemars(range(min = 1))]
-        pub max_tokens: Option<usize>,
-        /// Locally typical sampling up to this probability.
-        #[schemars(with = "Option<shape::ShareAboveZero>")]
-        pub typical_p: Option<f32>,
-        /// Number of answers.
-        #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
-        pub n: Option<usize>,
-        /// Texts before which an answer stops.
-        #[schemars(with = "Option<shape::Stops>")]
-        pub stop: Option<Strings>,
-        /// Whether to return log-probabilities of the tokens.
-        pub logprobs: Option<bool>,
-        /// Number of most probable tokens to return at each position.
-        #[schemars(range(max = MAX_TOP_LOGPROBS))]
-        pub top_logprobs: Option<usize>,
-        /// Numbers that are added to logits.
-        pub logit_bias: Option<LogitBias>,
-        /// Subtracted once from the logits of generated tokens.
-        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
-        pub presence_penalty: Option<f32>,
-        /// Subtracted from the logit of a token for each time it was generated.
-        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
-        pub frequency_penalty: Option<f32>,
-        /// Divides positive logits of tokens that occurred.
-        #[schemars(with = "Option<shape::Repetition>")]
-        pub repetition_penalty: Option<f32>,
-        /// Further variables of the chat template by name.
-        pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
-        /// Documents that the model may use, objects.
-        #[schemars(with = "Option<Vec<shape::AnyObject>>")]
-        pub documents: Option<Vec<JsonText>>,
-        /// The date that the chat template may print, such as `2026-07-26`.
-        #[schemars(with = "Option<shape::Day>")]
-        pub date: Option<String>,
-        /// End the prompt where the assistant's answer begins.
-        pub add_generation_prompt: Option<bool>,
-        /// End the prompt with the content of the final message, so that the model continues it.
-        pub continue_final_message: Option<bool>,
-        /// Functions that the model may call. Supported only if it may call none.
-        pub tools: Option<Vec<JsonText>>,
-        /// Which function to call: `none`, or `auto` without functions.
-        #[schemars(with = "Option<shape::NoCall>")]
-        pub tool_choice: Option<JsonText>,
-        /// Accepted and not used.
-        pub parallel_tool_calls: Option<bool>,
-        /// The older name of `tools`.
-        #[schemars(with = "Option<shape::EmptyList>")]
-        pub functions: Option<Vec<JsonText>>,
-        /// The older name of `tool_choice`.
-        #[schemars(with = "Option<shape::NoCall>")]
-        pub function_call: Option<JsonText>,
-        /// The form of the answer. Only `text` is supported.
-        #[schemars(with = "Option<shape::PlainText>")]
-        pub response_format: Option<TypedObject>,
-        /// The kinds of output. Only `text` is supported.
-        #[schemars(with = "Option<Vec<shape::TextName>>")]
-        pub modalities: Option<Vec<String>>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub audio: Option<JsonText>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub prediction: Option<JsonText>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub reasoning_effort: Option<JsonText>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub verbosity: Option<JsonText>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub web_search_options: Option<JsonText>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub moderation: Option<JsonText>,
-        /// Notes of the caller. Accepted and not used.
-        pub metadata: Option<BTreeMap<String, String>>,
-        /// Whether to store the answer. Accepted; nothing is stored.
-        pub store: Option<bool>,
-        /// Accepted and not used.
-        pub service_tier: Option<String>,
-        /// Accepted and not used.
-        pub prompt_cache_key: Option<String>,
-        /// Accepted and not used.
-        pub prompt_cache_retention: Option<String>,
-        /// Accepted and not used.
-        pub safety_identifier: Option<String>,
-    }
+/// Asks for answers to a conversation.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = request_cases)]
+#[serde(deny_unknown_fields, remote = "ChatCompletionBody")]
+pub struct ChatCompletionBody {
+    /// The messages, objects with `role` and `content`.
+    #[schemars(with = "Vec<ChatMessageShape>", length(min = 1))]
+    pub messages: Vec<JsonText>,
+    /// Maximum number of new tokens per answer.
+    #[schemars(range(min = 1))]
+    pub max_completion_tokens: Option<usize>,
+    /// The older name of `max_completion_tokens`.
+    #[schemars(range(min = 1))]
+    pub max_tokens: Option<usize>,
+    /// Whether to return log-probabilities of the tokens.
+    pub logprobs: Option<bool>,
+    /// Number of most probable tokens to return at each position.
+    #[schemars(range(max = MAX_TOP_LOGPROBS))]
+    pub top_logprobs: Option<usize>,
+    /// Which function to call: `none`, or `auto` without functions.
+    #[schemars(with = "Option<shape::NoCall>")]
+    pub tool_choice: Option<JsonText>,
+    /// Accepted and not used.
+    pub parallel_tool_calls: Option<bool>,
+    /// The older name of `tools`.
+    #[schemars(with = "Option<shape::EmptyList>")]
+    pub functions: Option<Vec<JsonText>>,
+    /// The older name of `tool_choice`.
+    #[schemars(with = "Option<shape::NoCall>")]
+    pub function_call: Option<JsonText>,
+    /// The form of the answer. Only `text` is supported.
+    #[schemars(with = "Option<shape::PlainText>")]
+    pub response_format: Option<TypedObject>,
+    /// The kinds of output. Only `text` is supported.
+    #[schemars(with = "Option<Vec<shape::TextName>>")]
+    pub modalities: Option<Vec<String>>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub audio: Option<JsonText>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub prediction: Option<JsonText>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub reasoning_effort: Option<JsonText>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub verbosity: Option<JsonText>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub web_search_options: Option<JsonText>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub moderation: Option<JsonText>,
+    /// Notes of the caller. Accepted and not used.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Whether to store the answer. Accepted; nothing is stored.
+    pub store: Option<bool>,
+    /// Accepted and not used.
+    pub service_tier: Option<String>,
+    /// Accepted and not used.
+    pub prompt_cache_key: Option<String>,
+    /// Accepted and not used.
+    pub prompt_cache_retention: Option<String>,
+    /// Accepted and not used.
+    pub safety_identifier: Option<String>,
+    /// What concerns the conversation, beside the messages.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub chat: ChatKeys,
+    /// How the answer is generated.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub parts: GenerationParts,
 }
 
-impl ChatCompletionBody {
-    /// Moves the fields that concern the chat template out of the request.
-    pub fn take_chat_keys(&mut self) -> ChatKeys {
-        ChatKeys {
-            messages: Some(std::mem::take(&mut self.messages)),
-            tools: None,
-            documents: self.documents.take(),
-            chat_template_kwargs: self.chat_template_kwargs.take(),
-            date: self.date.take(),
-            add_generation_prompt: self.add_generation_prompt.take(),
-            continue_final_message: self.continue_final_message.take(),
-        }
-    }
+with_parts! {
+    ChatCompletionBody { chat: ChatKeys, parts: GenerationParts }
 }
 
 /// A message as chat templates read it. They may read further fields.
@@ -295,7 +256,7 @@ pub struct MessageDelta {
 fn request_cases(schema: &mut Schema) {
     streams(schema);
     tools(schema);
-    continuations(schema, &["n"]);
+    continuations(schema, &["n", "best_of"]);
     cases(schema, [case_if_given([("top_logprobs", at_most(0))]), case([("logprobs", only_true())], &[])]);
 }
 
@@ -304,6 +265,7 @@ fn request_cases(schema: &mut Schema) {
 pub struct ChatRequest {
     /// The request without its prompt.
     pub request: GenerationRequest,
+    pub(crate) messages: Vec<JsonText>,
     pub(crate) keys: ChatKeys,
     /// The field that holds the messages.
     pub(crate) param: &'static str,
@@ -319,16 +281,17 @@ impl ChatRequest {
 
     /// Formats the conversation. The answer ends where the template ends answers.
     pub fn formatted(self, chat: &Chat, engine: &Engine) -> Result<GenerationRequest, ApiError> {
-        let Self { mut request, keys, param } = self;
-        *request.shared().prompt = chat.prompt(param, None, keys).map_err(|error| match error {
-            // The template, or what it refuses, depends on the messages.
-            ApiError::Chat(error) => ApiError::Field {
-                param: param.to_owned(),
-                fact: error.to_string(),
-                hint: error.hint().map(Hint::from),
-            },
-            error => error,
-        })?;
+        let Self { mut request, messages, keys, param } = self;
+        *request.shared().prompt =
+            chat.prompt(param, None, Some(messages), keys).map_err(|error| match error {
+                // The template, or what it refuses, depends on the messages.
+                ApiError::Chat(error) => ApiError::Field {
+                    param: param.to_owned(),
+                    fact: error.to_string(),
+                    hint: error.hint().map(Hint::from),
+                },
+                error => error,
+            })?;
         let SharedFields { prompt, ignore_eos, stop_ids, .. } = request.shared();
         stop_ids.extend(chat.stop_id(prompt, ignore_eos, engine));
         Ok(request)
@@ -350,13 +313,11 @@ impl ChatForm {
 }
 
 /// Builds the engine's request, but for its prompt.
-pub fn request(
-    mode: GenerationMode,
-    mut body: ChatCompletionBody,
-) -> Result<(ChatRequest, ChatForm), ApiError> {
+pub fn request(mode: GenerationMode, body: ChatCompletionBody) -> Result<(ChatRequest, ChatForm), ApiError> {
     check_supported(&body)?;
-    let receipt = receipt::options(body.receipt.take());
-    let stream = StreamForm::of(body.stream, body.stream_options, mode, receipt.as_ref())?;
+    let ChatCompletionBody { messages, mut chat, parts, .. } = body;
+    chat.tools = None;
+    let stream = StreamForm::of(&parts, mode)?;
     let most = match (body.max_completion_tokens, body.max_tokens) {
         (Some(new), Some(old)) if new != old => {
             let fact = format!("`max_completion_tokens` is {new}, and `max_tokens` is {old}");
@@ -371,34 +332,13 @@ pub fn request(
         let fact = "`top_logprobs` is given without `logprobs`";
         return Err(refused("top_logprobs", fact, "give `logprobs` = true, or leave it out"));
     }
-    let (keys, diffusion) = (body.take_chat_keys(), body.diffusion_keys());
-    let fields = GenerationFields {
-        temperature: body.temperature,
-        top_p: body.top_p,
-        top_k: body.top_k,
-        min_p: body.min_p,
-        typical_p: body.typical_p,
-        seed: body.seed,
-        n: body.n,
-        best_of: None,
-        stop: body.stop,
-        logit_bias: body.logit_bias,
-        presence_penalty: body.presence_penalty,
-        frequency_penalty: body.frequency_penalty,
-        repetition_penalty: body.repetition_penalty,
-        ignore_eos: body.ignore_eos,
-        cache_salt: body.cache_salt,
-        timeout_s: body.timeout_s,
-        receipt,
-        diffusion,
-    };
-    let request = generation_request(mode, fields, most, logprobs.then_some(top))?;
-    Ok((ChatRequest { request, keys, param: "messages" }, ChatForm { logprobs, stream }))
+    let request = generation_request(mode, parts, most, logprobs.then_some(top), stream)?;
+    Ok((ChatRequest { request, messages, keys: chat, param: "messages" }, ChatForm { logprobs, stream }))
 }
 
 /// Refuses fields that are known and not supported.
 fn check_supported(body: &ChatCompletionBody) -> Result<(), ApiError> {
-    no_tools(body.tools.as_deref(), body.tool_choice.as_ref())?;
+    no_tools(body.chat.tools.as_deref(), body.tool_choice.as_ref())?;
     let functions = body.functions.as_ref().is_some_and(|functions| !functions.is_empty());
     unsupported("functions", functions, "leave it out")?;
     let calls = body.function_call.as_ref().map_or("\"auto\"", |call| call.as_str());

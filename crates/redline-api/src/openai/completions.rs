@@ -1,5 +1,8 @@
 //! `/v1/completions`, as OpenAI and vLLM have it.
 
+use crate::generation::GenerationParts;
+use crate::generation::best_are_whole;
+use crate::json::parts::with_parts;
 use std::sync::Arc;
 
 use redline_engine::{GenerateRequest, PositionLogprobs, PromptLogprobs, TokenLogprob};
@@ -10,70 +13,51 @@ use serde_json::json;
 use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
-use crate::generation::body::generation_body;
 use crate::generation::canvas::CanvasEvent;
 use crate::generation::mode::GenerationMeta;
 use crate::generation::mode::{
     GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
 use crate::generation::stream::{Chunks, StreamEvent, StreamedAnswer, fail};
-use crate::generation::{GenerationFields, StreamForm, reason, unsupported, unsupported_by_canvases};
+use crate::generation::{StreamForm, reason, unsupported, unsupported_by_canvases};
 use crate::head::AnswerHead;
 use crate::json::cases::{at_most, case, case_if_given, cases, continuations, not_true, streams};
 use crate::json::fields::{count, refused, within};
 use crate::json::finite::Finite;
-use crate::json::input::{LogitBias, Prompts, Strings, TextOrIds};
-use crate::json::limits::{MAX_CONTINUATIONS, MAX_PENALTY, MAX_PROMPTS, MAX_TOP_LOGPROBS};
-use crate::json::shape;
+use crate::json::input::{Prompts, TextOrIds};
+use crate::json::limits::{MAX_PROMPTS, MAX_TOP_LOGPROBS};
 use crate::json::shape::schemas;
 use crate::model::LoadedModel;
 use crate::receipt::document::ReceiptDocument;
 use crate::{cost, receipt};
 
-generation_body! {
-    /// Asks for continuations of prompts.
-    #[derive(Clone, Debug, Deserialize, JsonSchema)]
-    #[schemars(transform = request_cases)]
-    #[serde(deny_unknown_fields)]
-    pub struct CompletionBody {
-        /// The prompts.
-        pub prompt: Prompts,
-        /// Maximum number of new tokens per continuation.
-        pub max_tokens: Option<usize>,
-        /// Locally typical sampling up to this probability.
-        #[schemars(with = "Option<shape::ShareAboveZero>")]
-        pub typical_p: Option<f32>,
-        /// Number of continuations per prompt to return.
-        #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
-        pub n: Option<usize>,
-        /// Number of continuations per prompt to generate, of which the most probable are returned.
-        #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
-        pub best_of: Option<usize>,
-        /// Texts before which generation stops.
-        #[schemars(with = "Option<shape::Stops>")]
-        pub stop: Option<Strings>,
-        /// Whether the text begins with the prompt.
-        pub echo: Option<bool>,
-        /// Return log-probabilities of the tokens, and of this number of most probable tokens at each position.
-        #[schemars(range(max = MAX_TOP_LOGPROBS))]
-        pub logprobs: Option<usize>,
-        /// Numbers that are added to logits.
-        pub logit_bias: Option<LogitBias>,
-        /// Subtracted once from the logits of generated tokens.
-        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
-        pub presence_penalty: Option<f32>,
-        /// Subtracted from the logit of a token for each time it was generated.
-        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
-        pub frequency_penalty: Option<f32>,
-        /// Divides positive logits of tokens that occurred.
-        #[schemars(with = "Option<shape::Repetition>")]
-        pub repetition_penalty: Option<f32>,
-        /// Whether to return the ids of the new tokens.
-        pub return_token_ids: Option<bool>,
-        /// Text after the completion. Nothing but an empty one is supported.
-        #[schemars(length(max = 0))]
-        pub suffix: Option<String>,
-    }
+/// Asks for continuations of prompts.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = request_cases)]
+#[serde(deny_unknown_fields, remote = "CompletionBody")]
+pub struct CompletionBody {
+    /// The prompts.
+    pub prompt: Prompts,
+    /// Maximum number of new tokens per continuation.
+    pub max_tokens: Option<usize>,
+    /// Whether the text begins with the prompt.
+    pub echo: Option<bool>,
+    /// Return log-probabilities of the tokens, and of this number of most probable tokens at each position.
+    #[schemars(range(max = MAX_TOP_LOGPROBS))]
+    pub logprobs: Option<usize>,
+    /// Whether to return the ids of the new tokens.
+    pub return_token_ids: Option<bool>,
+    /// Text after the completion. Nothing but an empty one is supported.
+    #[schemars(length(max = 0))]
+    pub suffix: Option<String>,
+    /// How the answer is generated.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub parts: GenerationParts,
+}
+
+with_parts! {
+    CompletionBody { parts: GenerationParts }
 }
 
 /// Answer of `/v1/completions`.
@@ -214,15 +198,15 @@ impl CompletionForm {
 /// Builds the engine's requests, one per prompt.
 pub fn request(
     mode: GenerationMode,
-    mut body: CompletionBody,
+    body: CompletionBody,
 ) -> Result<(Vec<GenerationRequest>, CompletionForm), ApiError> {
-    check_supported(&body)?;
-    let receipt = receipt::options(body.receipt.take());
-    let stream = StreamForm::of(body.stream, body.stream_options, mode, receipt.as_ref())?;
-    let prompts = std::mem::take(&mut body.prompt.0);
+    let parts = body.parts;
+    unsupported("suffix", body.suffix.is_some_and(|suffix| !suffix.is_empty()), "leave it out")?;
+    let stream = StreamForm::of(&parts, mode)?;
+    let prompts = body.prompt.0;
     count("prompt", prompts.len(), 1..=MAX_PROMPTS)?;
     let several = prompts.len() > 1;
-    if several && receipt.is_some() {
+    if several && parts.asks_for_receipt() {
         let fact = format!("`receipt` is given for {} prompts, and a receipt is of one", prompts.len());
         return Err(refused("receipt", fact, "send each prompt in a request of its own"));
     }
@@ -235,8 +219,6 @@ pub fn request(
     let echo = body.echo.unwrap_or(false);
     let max_tokens = body.max_tokens.unwrap_or(MAX_TOKENS);
     let logprobs = within("logprobs", body.logprobs, 0..=MAX_TOP_LOGPROBS)?;
-    let fields = GenerationFields { receipt, ..fields(&mut body) };
-    let streams = stream.is_some();
     let form = CompletionForm {
         echo,
         prompt_only: max_tokens == 0 && mode == GenerationMode::Autoregressive,
@@ -250,12 +232,12 @@ pub fn request(
                 let hint = "give at least 1, or `echo` the prompt";
                 return Err(refused("max_tokens", "`max_tokens` is 0", hint));
             }
-            continued(fields, max_tokens, logprobs, form, streams)?
+            continued(parts, max_tokens, logprobs, form)?
         }
         GenerationMode::Diffusion => {
             unsupported_by_canvases("echo", echo, "leave it out")?;
             unsupported_by_canvases("logprobs", logprobs.is_some(), "leave it out")?;
-            GenerationRequest::Diffusion(fields.canvas(max_tokens)?)
+            GenerationRequest::Diffusion(parts.canvas(max_tokens)?)
         }
     };
     let of = |text: TextOrIds| {
@@ -266,60 +248,26 @@ pub fn request(
     Ok((prompts.into_iter().map(of).collect(), form))
 }
 
-/// Moves the fields that choose tokens out of the request.
-fn fields(body: &mut CompletionBody) -> GenerationFields {
-    GenerationFields {
-        temperature: body.temperature,
-        top_p: body.top_p,
-        top_k: body.top_k,
-        min_p: body.min_p,
-        typical_p: body.typical_p,
-        seed: body.seed,
-        n: body.n,
-        best_of: body.best_of,
-        stop: body.stop.take(),
-        logit_bias: body.logit_bias.take(),
-        presence_penalty: body.presence_penalty,
-        frequency_penalty: body.frequency_penalty,
-        repetition_penalty: body.repetition_penalty,
-        ignore_eos: body.ignore_eos,
-        cache_salt: body.cache_salt.take(),
-        timeout_s: body.timeout_s,
-        receipt: None,
-        diffusion: body.diffusion_keys(),
-    }
-}
-
 /// Builds the request of a model that predicts the next token, but for its prompt.
 fn continued(
-    fields: GenerationFields,
+    parts: GenerationParts,
     max_tokens: usize,
     logprobs: Option<usize>,
     form: CompletionForm,
-    streams: bool,
 ) -> Result<GenerationRequest, ApiError> {
     let request = GenerateRequest {
         logprobs,
         prompt_logprobs: logprobs.filter(|_| form.echo).map(|top| PromptLogprobs { from: 0, top }),
         // The engine generates at least one token.
-        ..fields.request(max_tokens.max(1))?
+        ..parts.request(max_tokens.max(1))?
     };
     let continuations = request.continuations();
     if continuations > 1 && form.echo && logprobs.is_some() {
         let fact = format!("`echo` with `logprobs` is given for {continuations} continuations");
         return Err(refused("echo", fact, "ask for one continuation, or leave one of the two out"));
     }
-    if streams && continuations > request.n {
-        let fact = "`best_of` is above `n`, and the best are known only at the end";
-        return Err(refused("best_of", fact, "leave it out, or leave `stream` out"));
-    }
+    best_are_whole(&request, form.stream)?;
     Ok(GenerationRequest::Autoregressive(request))
-}
-
-/// Refuses fields that are known and not supported.
-fn check_supported(body: &CompletionBody) -> Result<(), ApiError> {
-    let suffix = body.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty());
-    unsupported("suffix", suffix, "leave it out")
 }
 
 /// Builds the answer from the outcomes of all prompts.

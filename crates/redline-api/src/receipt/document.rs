@@ -6,7 +6,7 @@ use redline_settings::{Algorithm, BlockCache, LongLabels, Pooling};
 use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::json::finite::Finite;
@@ -38,20 +38,10 @@ impl ReceiptChoice {
 }
 
 /// The object.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChosenLayers {
     layers: Vec<usize>,
-}
-
-impl Serialize for ReceiptChoice {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::No => to.serialize_bool(false),
-            Self::All => to.serialize_bool(true),
-            Self::Layers(layers) => ChosenLayers { layers: layers.clone() }.serialize(to),
-        }
-    }
 }
 
 impl<'de> Deserialize<'de> for ReceiptChoice {
@@ -389,8 +379,5 @@ mod tests {
         assert!(read("1").unwrap_err().contains("expected `true`, `false`, or an object with `layers`"));
         assert!(read(r#"{"layer":[3]}"#).unwrap_err().contains("unknown field `layer`"));
         assert!(read(r#"{"layers":[-3]}"#).unwrap_err().contains("integer `-3`"));
-        for json in ["true", "false", r#"{"layers":[3,0]}"#] {
-            assert_eq!(serde_json::to_string(&read(json).unwrap()).unwrap(), json);
-        }
     }
 }

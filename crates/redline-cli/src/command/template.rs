@@ -236,10 +236,11 @@ impl Prompts {
         &self,
         name: &'static str,
         text: Option<TextOrIds>,
+        messages: Option<Vec<JsonText>>,
         keys: ChatKeys,
     ) -> Result<Prompt, Failure> {
         let is_text = matches!(text, Some(TextOrIds::Text(_)));
-        let prompt = self.chat.prompt(name, text, keys)?;
+        let prompt = self.chat.prompt(name, text, messages, keys)?;
         if is_text {
             self.note();
         }

@@ -26,8 +26,11 @@ const OPERATION: Operation = Operation {
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: ChatCompletionBody = call.parse().await?;
-        let (head, adapters) =
-            call.head_with_adapters("chatcmpl", body.model.as_deref(), body.adapter.as_ref())?;
+        let (head, adapters) = call.head_with_adapters(
+            "chatcmpl",
+            body.parts.fields.model.as_deref(),
+            body.parts.options.adapter.as_ref(),
+        )?;
         let (chat, form) =
             chat_completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "messages"))?;
         let mut chat = chat.dated(today());

@@ -24,8 +24,11 @@ const OPERATION: Operation = Operation {
 fn complete(call: Call) -> Handled {
     Box::pin(async move {
         let body: CompletionBody = call.parse().await?;
-        let (head, adapters) =
-            call.head_with_adapters("cmpl", body.model.as_deref(), body.adapter.as_ref())?;
+        let (head, adapters) = call.head_with_adapters(
+            "cmpl",
+            body.parts.fields.model.as_deref(),
+            body.parts.options.adapter.as_ref(),
+        )?;
         let (mut requests, form) =
             completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "prompt"))?;
         for request in &mut requests {

@@ -27,8 +27,11 @@ const OPERATION: Operation = Operation {
 fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: ResponsesBody = call.parse().await?;
-        let (head, adapters) =
-            call.head_with_adapters("resp", body.model.as_deref(), body.adapter.as_ref())?;
+        let (head, adapters) = call.head_with_adapters(
+            "resp",
+            body.parts.fields.model.as_deref(),
+            body.parts.options.adapter.as_ref(),
+        )?;
         let head = AnswerHead { id: format!("resp_{}", call.id), ..head };
         let (chat, form) =
             responses::request(call.app.mode(), body).map_err(|error| Fault::of(error, "input"))?;

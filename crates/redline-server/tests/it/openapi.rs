@@ -588,7 +588,7 @@ const INVALID: &[(&str, &[&str])] = &[
             r#"{"prompt":"a","temperature":101}"#,
             r#"{"prompt":"a","top_p":0}"#,
             r#"{"prompt":"a","timeout_s":0}"#,
-            r#"{"prompt":"a","seed":9223372036854775808}"#,
+            r#"{"prompt":"a","seed":18446744073709551616}"#,
             r#"{"prompt":"a","stop":[""]}"#,
             r#"{"prompt":"a","stream_options":{}}"#,
             r#"{"prompt":"a","stream":true,"stream_options":{"x":1}}"#,

@@ -1,5 +1,8 @@
 //! `/v1/responses`, as OpenAI has it.
 
+use crate::generation::GenerationParts;
+use crate::generation::restrict::restrict;
+use crate::json::parts::with_parts;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +15,6 @@ use serde_json::json;
 
 use crate::chat::keys::{JsonText, TypedObject};
 use crate::cost::Usage;
-use crate::generation::body::generation_body;
 use crate::generation::canvas::CanvasEvent;
 use crate::generation::mode::GenerationMeta;
 use crate::generation::stream::ServerEvent;
@@ -23,76 +25,82 @@ use crate::json::shape;
 use crate::json::shape::{one_of, schema, text_or_list_of};
 use crate::receipt::document::ReceiptDocument;
 
-generation_body! {
-    /// Asks for an answer to a text or to a conversation.
-    #[derive(Clone, Debug, Deserialize, JsonSchema)]
-    #[schemars(transform = request_cases)]
-    #[serde(deny_unknown_fields)]
-    pub struct ResponsesBody {
-        /// The user's text, or messages.
-        pub input: TextOrParts<ResponsesItem>,
-        /// The system message.
-        pub instructions: Option<String>,
-        /// Maximum number of new tokens.
-        #[schemars(range(min = 1))]
-        pub max_output_tokens: Option<usize>,
-        /// Further variables of the chat template by name.
-        pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
-        /// Notes of the caller, which the answer repeats.
-        pub metadata: Option<BTreeMap<String, String>>,
-        /// Whether to store the answer. Accepted; nothing is stored.
-        pub store: Option<bool>,
-        /// The form of the answer. Only plain text is supported.
-        pub text: Option<ResponsesText>,
-        /// Functions that the model may call. Supported only if it may call none.
-        pub tools: Option<Vec<JsonText>>,
-        /// Which function to call: `none`, or `auto` without functions.
-        #[schemars(with = "Option<shape::NoCall>")]
-        pub tool_choice: Option<JsonText>,
-        /// Accepted and not used.
-        pub parallel_tool_calls: Option<bool>,
-        /// What to do with a long input. Only `disabled` is supported.
-        #[schemars(with = "Option<shape::Disabled>")]
-        pub truncation: Option<String>,
-        /// Whether to answer later. Only `false` is supported.
-        #[schemars(with = "Option<shape::False>")]
-        pub background: Option<bool>,
-        /// Further parts of the answer. Only an empty list is supported.
-        #[schemars(with = "Option<shape::EmptyList>")]
-        pub include: Option<Vec<String>>,
-        /// Number of most probable tokens at each position. Only 0 is supported.
-        #[schemars(range(max = 0))]
-        pub top_logprobs: Option<usize>,
-        /// Not supported, because nothing is stored.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub previous_response_id: Option<String>,
-        /// Not supported, because nothing is stored.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub conversation: Option<JsonText>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub prompt: Option<JsonText>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub reasoning: Option<JsonText>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub context_management: Option<JsonText>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub max_tool_calls: Option<usize>,
-        /// Not supported.
-        #[schemars(with = "Option<shape::Unsupported>")]
-        pub moderation: Option<JsonText>,
-        /// Accepted and not used.
-        pub service_tier: Option<String>,
-        /// Accepted and not used.
-        pub prompt_cache_key: Option<String>,
-        /// Accepted and not used.
-        pub prompt_cache_retention: Option<String>,
-        /// Accepted and not used.
-        pub safety_identifier: Option<String>,
-    }
+/// Asks for an answer to a text or to a conversation.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = request_cases)]
+#[serde(deny_unknown_fields, remote = "ResponsesBody")]
+pub struct ResponsesBody {
+    /// The user's text, or messages.
+    pub input: TextOrParts<ResponsesItem>,
+    /// The system message.
+    pub instructions: Option<String>,
+    /// Maximum number of new tokens.
+    #[schemars(range(min = 1))]
+    pub max_output_tokens: Option<usize>,
+    /// Further variables of the chat template by name.
+    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+    /// Notes of the caller, which the answer repeats.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Whether to store the answer. Accepted; nothing is stored.
+    pub store: Option<bool>,
+    /// The form of the answer. Only plain text is supported.
+    pub text: Option<ResponsesText>,
+    /// Functions that the model may call. Supported only if it may call none.
+    pub tools: Option<Vec<JsonText>>,
+    /// Which function to call: `none`, or `auto` without functions.
+    #[schemars(with = "Option<shape::NoCall>")]
+    pub tool_choice: Option<JsonText>,
+    /// Accepted and not used.
+    pub parallel_tool_calls: Option<bool>,
+    /// What to do with a long input. Only `disabled` is supported.
+    #[schemars(with = "Option<shape::Disabled>")]
+    pub truncation: Option<String>,
+    /// Whether to answer later. Only `false` is supported.
+    #[schemars(with = "Option<shape::False>")]
+    pub background: Option<bool>,
+    /// Further parts of the answer. Only an empty list is supported.
+    #[schemars(with = "Option<shape::EmptyList>")]
+    pub include: Option<Vec<String>>,
+    /// Number of most probable tokens at each position. Only 0 is supported.
+    #[schemars(range(max = 0))]
+    pub top_logprobs: Option<usize>,
+    /// Not supported, because nothing is stored.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub previous_response_id: Option<String>,
+    /// Not supported, because nothing is stored.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub conversation: Option<JsonText>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub prompt: Option<JsonText>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub reasoning: Option<JsonText>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub context_management: Option<JsonText>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub max_tool_calls: Option<usize>,
+    /// Not supported.
+    #[schemars(with = "Option<shape::Unsupported>")]
+    pub moderation: Option<JsonText>,
+    /// Accepted and not used.
+    pub service_tier: Option<String>,
+    /// Accepted and not used.
+    pub prompt_cache_key: Option<String>,
+    /// Accepted and not used.
+    pub prompt_cache_retention: Option<String>,
+    /// Accepted and not used.
+    pub safety_identifier: Option<String>,
+    /// How the answer is generated.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub parts: GenerationParts,
+}
+
+with_parts! {
+    ResponsesBody { parts: GenerationParts }
 }
 
 /// The form of an answer.
@@ -442,6 +450,8 @@ impl<T: JsonSchema> JsonSchema for TextOrParts<T> {
 fn request_cases(schema: &mut Schema) {
     streams(schema);
     tools(schema);
+    let one = [json!(1), json!(null)];
+    restrict(schema, &[("n", &one), ("best_of", &one)]);
     let options = case([], &["include_usage", "continuous_usage_stats"]);
     cases(schema, [case_if_given([("stream_options", options)])]);
     let some = json!({ "type": ["string", "array"], "minItems": 1 });

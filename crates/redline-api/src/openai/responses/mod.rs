@@ -12,9 +12,7 @@ use crate::error_body::ErrorDetail;
 use crate::generation::canvas::Canvases;
 use crate::generation::mode::{GenerationMode, GenerationOutcome, GenerationPiece, PromptEnd};
 use crate::generation::stream::{StreamCounts, StreamedAnswer};
-use crate::generation::{
-    GenerationFields, StreamForm, generation_request, max_tokens, no_tools, plain_text, unsupported,
-};
+use crate::generation::{StreamForm, generation_request, max_tokens, no_tools, plain_text, unsupported};
 use crate::head::AnswerHead;
 use crate::json::fields::refused;
 use crate::json::finite::Finite;
@@ -51,45 +49,35 @@ impl ResponsesForm {
 /// Builds the engine's request, but for its prompt.
 pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest, ResponsesForm), ApiError> {
     check_supported(&body)?;
-    let receipt = receipt::options(body.receipt.clone());
-    let stream = StreamForm::of(body.stream, body.stream_options, mode, receipt.as_ref())?;
-    if let Some(options) = body.stream_options {
+    let parts = body.parts;
+    let stream = StreamForm::of(&parts, mode)?;
+    if let Some(options) = parts.fields.stream_options {
         let hint = "leave it out: the last event has the token counts";
         unsupported("stream_options.include_usage", options.include_usage.is_some(), hint)?;
         unsupported("stream_options.continuous_usage_stats", options.continuous_usage_stats.is_some(), hint)?;
     }
+    for (param, count) in [("n", parts.sampling.n), ("best_of", parts.sampling.best_of)] {
+        if let Some(count) = count.filter(|&count| count > 1) {
+            let fact = format!("`{param}` is {count}, and a response is one answer");
+            return Err(refused(param, fact, "leave it out"));
+        }
+    }
     let most = max_tokens("max_output_tokens", body.max_output_tokens)?;
-    let diffusion = body.diffusion_keys();
-    let keys = ChatKeys {
-        messages: Some(messages(body.instructions.as_deref(), body.input)?),
-        chat_template_kwargs: body.chat_template_kwargs,
-        ..ChatKeys::default()
-    };
-    let fields = GenerationFields {
-        temperature: body.temperature,
-        top_p: body.top_p,
-        top_k: body.top_k,
-        min_p: body.min_p,
-        seed: body.seed,
-        ignore_eos: body.ignore_eos,
-        cache_salt: body.cache_salt,
-        timeout_s: body.timeout_s,
-        receipt,
-        diffusion,
-        ..GenerationFields::default()
-    };
-    let request = generation_request(mode, fields, most, None)?;
+    let messages = messages(body.instructions.as_deref(), body.input)?;
+    let keys = ChatKeys { chat_template_kwargs: body.chat_template_kwargs, ..ChatKeys::default() };
+    let user = parts.fields.user.clone();
+    let request = generation_request(mode, parts, most, None, stream)?;
     let sampling = request.sampling();
     let form = ResponsesForm {
         instructions: body.instructions,
         max_output_tokens: body.max_output_tokens,
         temperature: sampling.temperature,
         top_p: sampling.top_p,
-        user: body.user,
+        user,
         metadata: body.metadata.unwrap_or_default(),
         stream,
     };
-    Ok((ChatRequest { request, keys, param: "input" }, form))
+    Ok((ChatRequest { request, messages, keys, param: "input" }, form))
 }
 
 /// The messages of the chat template.

@@ -8,13 +8,14 @@ use std::io::{BufRead as _, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::parameters::{FlagSet, ParameterFlags};
 use clap::Args;
-use redline_api::jsonl::generate::GenerateDefaults;
+use redline_api::jsonl::generate::{GenerateKeys, GenerateLine};
+use redline_api::sampling::SamplingParameters;
 
 use self::input::Input;
 use self::session::Session;
 use super::Context;
-use super::generate::SamplingFlags;
 use super::template::TemplateFlags;
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
@@ -44,28 +45,32 @@ pub(super) struct ChatArgs {
     /// Maximum number of new tokens of an answer; it also ends where the context does
     #[arg(long, value_name = "N", default_value_t = MAX_NEW_TOKENS, value_parser = value::count)]
     max_new_tokens: usize,
-    /// Stop an answer before the first occurrence of this text (repeatable)
-    #[arg(long, value_name = "TEXT")]
-    stop: Vec<String>,
     /// Time limit of an answer in seconds; an answer that exceeds it fails
     #[arg(long, value_name = "S", value_parser = value::seconds)]
     timeout: Option<f64>,
-    /// Continue after an end-of-sequence token
-    #[arg(long)]
-    ignore_eos: bool,
     /// Print nothing but the answers
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
     template: TemplateFlags,
     #[command(flatten)]
-    sampling: SamplingFlags,
+    sampling: ParameterFlags<ChatSampling>,
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
     prefix_cache: PrefixCacheFlags,
     #[command(flatten)]
     adapters: AdapterFlags,
+}
+
+/// The parameters of sampling for one answer.
+#[derive(Debug)]
+struct ChatSampling;
+
+impl FlagSet for ChatSampling {
+    type Parameters = SamplingParameters;
+    const NAMES: &'static [&'static str] = SamplingParameters::OF_ONE_TEXT;
+    const HEADING: &'static str = "Sampling (greedy unless one of the first five is given)";
 }
 
 /// Answers messages until the input ends.
@@ -106,22 +111,12 @@ pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failur
 }
 
 /// The values that the flags give to all answers.
-fn defaults(args: &ChatArgs) -> GenerateDefaults {
-    GenerateDefaults {
-        max_new_tokens: args.max_new_tokens,
-        sampling: args.sampling.defaults(),
-        penalties: args.sampling.penalties(),
-        logit_bias: args.sampling.logit_bias(),
-        n: 1,
-        best_of: None,
-        stop: args.stop.clone(),
-        ignore_eos: args.ignore_eos,
-        logprobs: None,
-        prompt_logprobs: None,
-        prompt_logprobs_from: 0,
-        kv_cache: true,
-        adapters: args.adapters.choices(),
-        timeout_s: args.timeout,
+fn defaults(args: &ChatArgs) -> GenerateLine {
+    GenerateLine {
+        keys: GenerateKeys { max_new_tokens: Some(args.max_new_tokens), ..GenerateKeys::default() },
+        sampling: args.sampling.0.clone(),
+        options: args.adapters.options(args.timeout),
+        ..GenerateLine::default()
     }
 }
 

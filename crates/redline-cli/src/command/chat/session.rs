@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use redline_api::chat::template::Chat;
-use redline_api::jsonl::generate::GenerateDefaults;
+use redline_api::jsonl::{self, generate::GenerateLine};
 use redline_api::model::LoadedModel;
 use redline_engine::settings::{Setting, hint};
 use redline_engine::{GenerateOutcome, GenerateRequest, Prompt};
@@ -20,7 +20,7 @@ use crate::spelling::spelled;
 pub(super) struct Session<'a> {
     loaded: &'a LoadedModel,
     chat: Chat,
-    defaults: GenerateDefaults,
+    defaults: GenerateLine,
     /// The system message.
     system: Option<String>,
     /// The messages of the user and the assistant, in turns.
@@ -29,7 +29,7 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Begins a conversation. The system message is that of the options of `chat`.
-    pub(super) fn new(loaded: &'a LoadedModel, mut chat: Chat, defaults: GenerateDefaults) -> Self {
+    pub(super) fn new(loaded: &'a LoadedModel, mut chat: Chat, defaults: GenerateLine) -> Self {
         let system = chat.take_system();
         Self { loaded, chat, defaults, system, turns: Vec::new() }
     }
@@ -76,7 +76,8 @@ impl<'a> Session<'a> {
     /// The request for the next answer, with no more tokens than the context and the memory budget have room for.
     fn request(&self) -> Result<GenerateRequest, Failure> {
         let prompt = self.chat.conversation(self.messages())?;
-        let (engine, mut request) = (&self.loaded.engine, self.defaults.request(prompt));
+        let (engine, mut request) =
+            (&self.loaded.engine, jsonl::generate::request(GenerateLine::default(), prompt, &self.defaults));
         let tokens = match (engine.tokenizer(), &request.prompt) {
             (Some(tokenizer), Prompt::Formatted(text)) => {
                 let encoded = tokenizer.encode(text, false);

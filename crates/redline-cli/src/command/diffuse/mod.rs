@@ -5,6 +5,7 @@ mod page;
 mod request;
 mod summary;
 
+use std::mem::take;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,8 +15,7 @@ use redline_api::jsonl::diffuse::DiffuseLine;
 use redline_api::jsonl::diffuse::RequestEcho;
 use redline_api::model::LoadedModel;
 use redline_engine::{
-    Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, EngineError,
-    FinishReason, Ticket,
+    Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, EngineError, FinishReason, Ticket,
 };
 
 use super::receipt::ReceiptFlags;
@@ -31,9 +31,12 @@ use crate::message::Failure;
 use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::output::Stream;
+use crate::parameters::{FlagSet, ParameterFlags};
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::value;
 use crate::value::Ids;
+use redline_api::diffusion::DiffusionKeys;
+use redline_api::sampling::SamplingParameters;
 
 /// Keys of a line of `--jsonl`, for the help.
 fn keys() -> String {
@@ -66,15 +69,9 @@ pub(super) struct DiffuseArgs {
     /// Number of masks after the prompt; 0 fills only the masks in the prompt
     #[arg(long, value_name = "N", default_value_t = diffuse::MAX_NEW_TOKENS)]
     max_new_tokens: usize,
-    /// Stop before the first occurrence of this text (repeatable)
-    #[arg(long, value_name = "TEXT")]
-    stop: Vec<String>,
     /// Time limit of a request in seconds; a request that exceeds it fails
     #[arg(long, value_name = "S", value_parser = value::seconds)]
     timeout: Option<f64>,
-    /// Continue after an end-of-sequence token
-    #[arg(long)]
-    ignore_eos: bool,
     /// Print one JSON document
     #[arg(long, conflicts_with = "show_steps")]
     json: bool,
@@ -91,11 +88,11 @@ pub(super) struct DiffuseArgs {
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
-    schedule: ScheduleFlags,
+    order: ParameterFlags<Order>,
     #[command(flatten)]
     chat: ChatFlags,
     #[command(flatten)]
-    sampling: SamplingFlags,
+    sampling: ParameterFlags<CanvasSampling>,
     #[command(flatten)]
     receipt: ReceiptFlags,
     #[command(flatten)]
@@ -106,61 +103,25 @@ pub(super) struct DiffuseArgs {
     adapters: AdapterFlags,
 }
 
-/// Which masks are filled when.
-#[derive(Debug, Args)]
-#[command(
-    next_help_heading = "Order (exact unless a cache is given; fewer steps, a threshold or a cache trade quality for speed)"
-)]
-struct ScheduleFlags {
-    /// Number of steps; default: one per mask. Of more steps, those that fill nothing are left out
-    #[arg(long, value_name = "N")]
-    steps: Option<usize>,
-    /// Which masks are filled first: origin, maskgit-plus, topk-margin, entropy (Dream), low-confidence, random (LLaDA); default:
-    /// entropy for Dream, low-confidence for LLaDA; with --threshold: by probability
-    #[arg(long, value_name = "NAME", value_parser = value::named::<Algorithm>)]
-    algorithm: Option<Algorithm>,
-    /// Temperature of the choice among masks; 0 takes the most confident masks [default: 0]
-    #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
-    alg_temp: Option<f32>,
-    /// End time of Dream's schedule [default: 0.001]
-    #[arg(long, value_name = "T", value_parser = value::share_between)]
-    eps: Option<f32>,
-    /// Number of masks per block; blocks are filled from left to right. It must divide --max-new-tokens; default: one block, or
-    /// blocks of up to 32 masks with --threshold or --cache
-    #[arg(long, value_name = "N")]
-    block_length: Option<usize>,
-    /// In every pass, fill the most confident mask and all masks whose token has at least this probability (Fast-dLLM; 0.9 is
-    /// usual). Faster, but tokens that are chosen together do not depend on each other: measure the quality
-    #[arg(long, value_name = "P", value_parser = value::threshold, allow_negative_numbers = true)]
-    threshold: Option<f32>,
-    /// Within a block, reuse the keys and values that the block's first pass computed for everything before the block (prefix) or
-    /// outside it (dual) (Fast-dLLM). Faster, but an approximation: measure the quality [default: none]
-    #[arg(long, value_name = "WHICH", value_parser = value::named::<BlockCache>)]
-    cache: Option<BlockCache>,
-    /// With --cache: run the whole canvas in every Nth pass of a block
-    #[arg(long, value_name = "N", value_parser = value::count)]
-    refresh: Option<usize>,
-    /// Scale of classifier-free guidance, away from the prediction without the prompt; 0 disables it [default: 0]
-    #[arg(long, value_name = "S", value_parser = value::guidance, allow_negative_numbers = true)]
-    cfg_scale: Option<f32>,
+/// The order in which masks are filled.
+#[derive(Debug)]
+struct Order;
+
+impl FlagSet for Order {
+    type Parameters = DiffusionKeys;
+    const NAMES: &'static [&'static str] = DiffusionKeys::NAMES;
+    const HEADING: &'static str =
+        "Order (exact unless a cache is given; fewer steps, a threshold or a cache trade quality for speed)";
 }
 
 /// How the token of a mask is chosen.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Sampling (greedy unless a temperature is given)")]
-struct SamplingFlags {
-    /// Temperature; 0 is greedy [default: 0]
-    #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
-    temperature: Option<f32>,
-    /// Keep the K most probable tokens; 0 keeps all
-    #[arg(long, value_name = "K")]
-    top_k: Option<usize>,
-    /// Keep the smallest set of tokens whose probability reaches P
-    #[arg(long, value_name = "P", value_parser = value::top_p, allow_negative_numbers = true)]
-    top_p: Option<f32>,
-    /// Seed of the random numbers; the same seed gives the same text [default: 0]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+#[derive(Debug)]
+struct CanvasSampling;
+
+impl FlagSet for CanvasSampling {
+    type Parameters = SamplingParameters;
+    const NAMES: &'static [&'static str] = SamplingParameters::OF_CANVASES;
+    const HEADING: &'static str = "Sampling (greedy unless a temperature is given)";
 }
 
 /// Fills the canvas from the flags, or answers a file of requests.
@@ -177,7 +138,7 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
         let loaded = settings.load(&model, context.environment)?;
         return diffuse_lines(&loaded, (lines, &args.target), &defaults, (&prompts, args.trace));
     }
-    let mut request = request::complete(args, defaults, &prompts)?;
+    let mut request = request::complete(args, &defaults, &prompts)?;
     request.check().map_err(Failure::senseless)?;
     let loaded = settings.load(&model, context.environment)?;
     let stop_id = prompts.chat.stop_id(&request.prompt, request.ignore_eos, &loaded.engine);
@@ -253,7 +214,7 @@ fn shown(
 fn diffuse_lines(
     loaded: &LoadedModel,
     (lines, target): (Lines, &TargetFlags),
-    defaults: &DiffuseRequest,
+    defaults: &DiffuseLine,
     (prompts, trace): (&Prompts, bool),
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
@@ -267,7 +228,7 @@ fn diffuse_lines(
 /// Answers JSON lines with canvases.
 struct Canvases<'a> {
     loaded: &'a LoadedModel,
-    defaults: &'a DiffuseRequest,
+    defaults: &'a DiffuseLine,
     prompts: &'a Prompts,
     trace: bool,
     cancel: &'a Cancel,
@@ -279,8 +240,9 @@ impl Answers for Canvases<'_> {
     type Outcome = Result<DiffuseOutcome, EngineError>;
 
     fn begin(&mut self, mut line: DiffuseLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
-        let prompt = self.prompts.of_line("prompt", line.prompt.take(), line.take_chat_keys())?;
-        let mut request = diffuse::request(line, prompt, self.defaults);
+        let prompt =
+            self.prompts.of_line("prompt", line.prompt.take(), line.messages.take(), take(&mut line.chat))?;
+        let mut request = diffuse::request(line, prompt, self.defaults)?;
         let stop_id = self.prompts.chat.stop_id(&request.prompt, request.ignore_eos, &self.loaded.engine);
         request.stop_ids.extend(stop_id);
         let echo = RequestEcho::of(&request, self.trace);

@@ -1,6 +1,7 @@
 //! Converts flags to the engine's request.
 
-use redline_engine::{DiffuseRequest, Prompt, Sampling};
+use redline_api::jsonl::diffuse::{self, DiffuseLine};
+use redline_engine::DiffuseRequest;
 
 use super::DiffuseArgs;
 use crate::command::prompt;
@@ -8,48 +9,30 @@ use crate::command::template::Prompts;
 use crate::message::Failure;
 
 /// The values that the flags give to all requests.
-pub(super) fn defaults(args: &DiffuseArgs) -> DiffuseRequest {
-    let (schedule, flags) = (&args.schedule, &args.sampling);
-    let sampling = Sampling {
-        temperature: flags.temperature.unwrap_or(0.0),
-        top_k: flags.top_k.unwrap_or(0),
-        top_p: flags.top_p.unwrap_or(1.0),
-        seed: flags.seed.unwrap_or(0),
-        ..Sampling::default()
-    };
-    DiffuseRequest {
-        steps: schedule.steps,
-        algorithm: schedule.algorithm,
-        eps: schedule.eps.unwrap_or(DiffuseRequest::EPS),
-        sampling,
-        alg_temp: schedule.alg_temp.unwrap_or(0.0),
-        block_length: schedule.block_length,
-        cfg_scale: schedule.cfg_scale.unwrap_or(0.0),
-        threshold: schedule.threshold,
-        cache: schedule.cache.unwrap_or_default(),
-        refresh: schedule.refresh,
-        stop: args.stop.clone(),
-        ignore_eos: args.ignore_eos,
-        adapters: args.adapters.choices(),
-        timeout_s: args.timeout,
-        ..DiffuseRequest::new(Prompt::Text(String::new()), args.max_new_tokens)
+pub(super) fn defaults(args: &DiffuseArgs) -> DiffuseLine {
+    DiffuseLine {
+        max_new_tokens: Some(args.max_new_tokens),
+        sampling: args.sampling.0.clone(),
+        diffusion: args.order.0.clone(),
+        options: args.adapters.options(args.timeout),
+        ..DiffuseLine::default()
     }
 }
 
 /// Completes these values with the prompt from the flags; it is an error if they give none.
 pub(super) fn complete(
     args: &DiffuseArgs,
-    defaults: DiffuseRequest,
+    defaults: &DiffuseLine,
     prompts: &Prompts,
 ) -> Result<DiffuseRequest, Failure> {
     let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
-    Ok(DiffuseRequest { prompt: prompts.of_flags(prompt)?, ..defaults })
+    Ok(diffuse::request(DiffuseLine::default(), prompts.of_flags(prompt)?, defaults)?)
 }
 
 #[cfg(test)]
 mod tests {
     use clap::{Args as _, FromArgMatches as _};
-    use redline_engine::{Algorithm, BlockCache};
+    use redline_engine::{Algorithm, BlockCache, Prompt, Sampling};
 
     use super::*;
 
@@ -62,7 +45,7 @@ mod tests {
     fn every_flag_of_the_command_reaches_the_request() {
         let request = |line: &str| {
             let args = parsed(&line.split(' ').collect::<Vec<_>>());
-            format!("{:#?}", complete(&args, defaults(&args), &Prompts::unformatted()).unwrap())
+            format!("{:#?}", complete(&args, &defaults(&args), &Prompts::unformatted()).unwrap())
         };
         let expected = DiffuseRequest {
             steps: Some(8),

@@ -3,19 +3,20 @@
 mod request;
 mod summary;
 
+use std::mem::take;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::parameters::{FlagSet, ParameterFlags};
 use clap::Args;
 use redline_api::jsonl::generate;
-use redline_api::jsonl::generate::{GenerateDefaults, RequestEcho, SamplingDefaults};
+use redline_api::jsonl::generate::{GenerateLine, RequestEcho};
 use redline_api::model::LoadedModel;
+use redline_api::sampling::SamplingParameters;
 use redline_engine::{
-    Cancel, Continuation, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Penalties,
+    Cancel, Continuation, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest,
     PositionLogprobs, Ticket,
 };
-
-use redline_api::jsonl::generate::GenerateLine;
 
 use super::receipt::ReceiptFlags;
 use super::template;
@@ -32,7 +33,7 @@ use crate::output;
 use crate::output::Stream;
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::value;
-use crate::value::{Biases, Ids};
+use crate::value::Ids;
 
 /// Keys of a line of `--jsonl`, for the help.
 fn keys() -> String {
@@ -62,19 +63,8 @@ pub(super) struct GenerateArgs {
     #[command(flatten)]
     target: TargetFlags,
     /// Maximum number of new tokens
-    #[arg(long, value_name = "N", default_value_t = GenerateDefaults::MAX_NEW_TOKENS, value_parser = value::count)]
+    #[arg(long, value_name = "N", default_value_t = generate::MAX_NEW_TOKENS, value_parser = value::count)]
     max_new_tokens: usize,
-    /// Number of continuations, each with its own seed; the first is that of a single one. Several are printed one after the
-    /// other when all are complete
-    #[arg(long = "n", value_name = "N", default_value_t = 1, value_parser = value::continuations, allow_negative_numbers = true)]
-    n: usize,
-    /// Generate B continuations and return the N with the highest mean log-probability per token, the most probable first
-    /// [default: N]
-    #[arg(long, value_name = "B", value_parser = value::continuations, allow_negative_numbers = true)]
-    best_of: Option<usize>,
-    /// Stop before the first occurrence of this text (repeatable)
-    #[arg(long, value_name = "TEXT")]
-    stop: Vec<String>,
     /// Time limit of a request in seconds; a request that exceeds it fails
     #[arg(long, value_name = "S", value_parser = value::seconds)]
     timeout: Option<f64>,
@@ -82,9 +72,6 @@ pub(super) struct GenerateArgs {
     /// them
     #[arg(long, value_name = "MS", value_parser = value::milliseconds, requires = "jsonl")]
     stall_ms: Option<f64>,
-    /// Continue after an end-of-sequence token
-    #[arg(long)]
-    ignore_eos: bool,
     /// Recompute the whole sequence for every token, to compare with the KV cache
     #[arg(long)]
     no_kv_cache: bool,
@@ -107,7 +94,7 @@ pub(super) struct GenerateArgs {
     #[command(flatten)]
     chat: ChatFlags,
     #[command(flatten)]
-    sampling: SamplingFlags,
+    sampling: ParameterFlags<AllSampling>,
     #[command(flatten)]
     receipt: ReceiptFlags,
     #[command(flatten)]
@@ -118,68 +105,14 @@ pub(super) struct GenerateArgs {
     adapters: AdapterFlags,
 }
 
-/// How the next token is chosen: greedily, unless one of these is given.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Sampling (greedy unless one of the first five is given)")]
-pub(super) struct SamplingFlags {
-    /// Temperature; 0 is greedy; default: 1 if one of the next four is given, else 0
-    #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
-    temperature: Option<f32>,
-    /// Keep the K most probable tokens; 0 keeps all
-    #[arg(long, value_name = "K")]
-    top_k: Option<usize>,
-    /// Keep the smallest set of tokens whose probability reaches P
-    #[arg(long, value_name = "P", value_parser = value::top_p, allow_negative_numbers = true)]
-    top_p: Option<f32>,
-    /// Drop tokens whose probability is below this share of that of the most probable token
-    #[arg(long, value_name = "P", value_parser = value::min_p, allow_negative_numbers = true)]
-    min_p: Option<f32>,
-    /// Keep the tokens whose information content is closest to the entropy, up to this probability
-    #[arg(long, value_name = "P", value_parser = value::typical_p, allow_negative_numbers = true)]
-    typical_p: Option<f32>,
-    /// Seed of the random numbers; the same seed gives the same text [default: 0]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// Divide positive logits of tokens in the prompt or the text by this, and multiply others; also if greedy
-    #[arg(long, value_name = "R", default_value_t = 1.0, value_parser = value::repetition_penalty, allow_negative_numbers = true)]
-    repetition_penalty: f32,
-    /// Subtract this, from -2 to 2, from the logits of generated tokens; also if greedy
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = value::penalty, allow_negative_numbers = true)]
-    presence_penalty: f32,
-    /// Subtract this, from -2 to 2, from the logit of a token for each time it was generated; also if greedy
-    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = value::penalty, allow_negative_numbers = true)]
-    frequency_penalty: f32,
-    /// Add these numbers, from -100 to 100, to the logits of tokens; also if greedy
-    #[arg(long, value_name = "ID=BIAS,...", value_parser = value::logit_bias, allow_hyphen_values = true)]
-    logit_bias: Option<Biases>,
-}
+/// All parameters of sampling.
+#[derive(Debug)]
+pub(super) struct AllSampling;
 
-impl SamplingFlags {
-    /// The values that the flags give to all requests.
-    pub(super) fn defaults(&self) -> SamplingDefaults {
-        SamplingDefaults {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            typical_p: self.typical_p,
-            seed: self.seed,
-        }
-    }
-
-    /// The penalties.
-    pub(super) fn penalties(&self) -> Penalties {
-        Penalties {
-            repetition: self.repetition_penalty,
-            frequency: self.frequency_penalty,
-            presence: self.presence_penalty,
-        }
-    }
-
-    /// The numbers that are added to logits, by token id.
-    pub(super) fn logit_bias(&self) -> Vec<(i64, f32)> {
-        self.logit_bias.clone().unwrap_or_default().0
-    }
+impl FlagSet for AllSampling {
+    type Parameters = SamplingParameters;
+    const NAMES: &'static [&'static str] = SamplingParameters::NAMES;
+    const HEADING: &'static str = "Sampling (greedy unless one of the first five is given)";
 }
 
 /// Continues the prompt from the flags, or answers a file of requests.
@@ -290,7 +223,7 @@ pub(super) fn stream(
 fn generate_lines(
     loaded: &LoadedModel,
     (lines, target): (Lines, &TargetFlags),
-    defaults: &GenerateDefaults,
+    defaults: &GenerateLine,
     prompts: &Prompts,
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
@@ -304,7 +237,7 @@ fn generate_lines(
 /// Answers JSON lines with continuations.
 struct Completions<'a> {
     loaded: &'a LoadedModel,
-    defaults: &'a GenerateDefaults,
+    defaults: &'a GenerateLine,
     prompts: &'a Prompts,
     cancel: &'a Cancel,
 }
@@ -315,7 +248,8 @@ impl Answers for Completions<'_> {
     type Outcome = Result<GenerateOutcome, EngineError>;
 
     fn begin(&mut self, mut line: GenerateLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
-        let prompt = self.prompts.of_line("prompt", line.prompt.take(), line.take_chat_keys())?;
+        let prompt =
+            self.prompts.of_line("prompt", line.prompt.take(), line.messages.take(), take(&mut line.chat))?;
         let mut request = generate::request(line, prompt, self.defaults);
         let stop_id = self.prompts.chat.stop_id(&request.prompt, request.ignore_eos, &self.loaded.engine);
         request.stop_ids.extend(stop_id);

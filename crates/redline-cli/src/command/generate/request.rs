@@ -1,6 +1,6 @@
 //! Converts flags to the engine's request.
 
-use redline_api::jsonl::generate::GenerateDefaults;
+use redline_api::jsonl::generate::{self, GenerateKeys, GenerateLine};
 use redline_engine::GenerateRequest;
 
 use super::GenerateArgs;
@@ -10,35 +10,31 @@ use crate::message;
 use crate::message::Failure;
 
 /// The values that the flags give to all requests.
-pub(super) fn defaults(args: &GenerateArgs) -> GenerateDefaults {
-    GenerateDefaults {
-        max_new_tokens: args.max_new_tokens,
-        sampling: args.sampling.defaults(),
-        penalties: args.sampling.penalties(),
-        logit_bias: args.sampling.logit_bias(),
-        n: args.n,
-        best_of: args.best_of,
-        stop: args.stop.clone(),
-        ignore_eos: args.ignore_eos,
-        logprobs: args.logprobs,
-        prompt_logprobs: args.prompt_logprobs,
-        prompt_logprobs_from: args.prompt_logprobs_from,
-        kv_cache: !args.no_kv_cache,
-        adapters: args.adapters.choices(),
-        timeout_s: args.timeout,
+pub(super) fn defaults(args: &GenerateArgs) -> GenerateLine {
+    GenerateLine {
+        keys: GenerateKeys {
+            max_new_tokens: Some(args.max_new_tokens),
+            kv_cache: Some(!args.no_kv_cache),
+            logprobs: args.logprobs,
+            prompt_logprobs: args.prompt_logprobs,
+            prompt_logprobs_from: Some(args.prompt_logprobs_from),
+        },
+        sampling: args.sampling.0.clone(),
+        options: args.adapters.options(args.timeout),
+        ..GenerateLine::default()
     }
 }
 
 /// Completes these values with the prompt from the flags; it is an error if they give none.
 pub(super) fn complete(
     args: &GenerateArgs,
-    defaults: &GenerateDefaults,
+    defaults: &GenerateLine,
     prompts: &Prompts,
 ) -> Result<GenerateRequest, Failure> {
     let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
-    let request = defaults.request(prompts.of_flags(prompt)?);
+    let request = generate::request(GenerateLine::default(), prompts.of_flags(prompt)?, defaults);
     request.check().map_err(Failure::senseless)?;
-    if request.sampling.temperature == 0.0 && args.sampling.seed.is_some() && !args.quiet {
+    if request.sampling.temperature == 0.0 && args.sampling.0.seed.is_some() && !args.quiet {
         message::note("--seed changes nothing without sampling; add --temperature 1");
     }
     Ok(request)

@@ -192,7 +192,12 @@ impl Answers for Scores<'_> {
     type Outcome = Result<ScoreOutcome, EngineError>;
 
     fn begin(&mut self, mut line: ScoreLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
-        let query = self.prompts.of_line("query", line.query.take(), line.take_chat_keys())?;
+        let query = self.prompts.of_line(
+            "query",
+            line.query.take(),
+            line.messages.take(),
+            std::mem::take(&mut line.chat),
+        )?;
         let request = score::request(line, query, self.defaults)?;
         done.with_outcome_of(self.loaded.engine.submit_score(request, &Cancel::new())?);
         Ok(())

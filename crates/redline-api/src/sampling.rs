@@ -1,0 +1,292 @@
+//! How tokens are chosen: the parameters of lines, routes, flags and Python.
+
+use redline_engine::{DiffuseRequest, GenerateRequest, Penalties, Sampling};
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde_json::json;
+
+use crate::error::ApiError;
+use crate::json::fields::{above_zero, refused, stops, within};
+use crate::json::input::{LogitBias, Strings};
+use crate::json::limits::{MAX_BIAS, MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K};
+use crate::json::parts::part;
+use crate::json::shape::{self, schemas};
+
+part! {
+    /// How tokens are chosen, and where the text ends. Absent parameters take their defaults.
+    pub struct SamplingParameters {
+        /// Temperature; 0 is greedy. Default: 1 if one of the next four is given, else 0.
+        #[schemars(range(min = 0.0, max = MAX_TEMPERATURE))]
+        pub temperature: f32,
+        /// Keep the k most probable tokens; 0 and -1 keep all.
+        #[schemars(range(min = -1, max = MAX_TOP_K))]
+        pub top_k: i64,
+        /// Keep the smallest set of tokens whose probability reaches this; 1 keeps all.
+        #[schemars(with = "Option<shape::ShareAboveZero>")]
+        pub top_p: f32,
+        /// Drop tokens whose probability is below this share of that of the most probable one; 0 keeps all.
+        #[schemars(range(min = 0.0, max = 1.0))]
+        pub min_p: f32,
+        /// Keep the tokens whose information content is closest to the entropy, up to this probability; 1 keeps all.
+        #[schemars(with = "Option<shape::ShareAboveZero>")]
+        pub typical_p: f32,
+        /// Seed of the random numbers; the same seed gives the same text. A negative one stands for its two's complement. Default: 0.
+        pub seed: Seed,
+        /// Divide positive logits of tokens that occurred by this, and multiply others; 1 changes nothing. Also if greedy.
+        #[schemars(with = "Option<shape::Repetition>")]
+        pub repetition_penalty: f32,
+        /// Subtract this from the logits of generated tokens. Also if greedy.
+        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
+        pub presence_penalty: f32,
+        /// Subtract this from the logit of a token for each time it was generated. Also if greedy.
+        #[schemars(range(min = -MAX_PENALTY, max = MAX_PENALTY))]
+        pub frequency_penalty: f32,
+        /// Add these numbers to the logits of tokens. Also if greedy.
+        pub logit_bias: LogitBias,
+        /// Text before whose first occurrence generation stops.
+        #[schemars(with = "Option<shape::Stops>")]
+        pub stop: Strings,
+        /// Continue after an end-of-sequence token.
+        pub ignore_eos: bool,
+        /// Number of continuations, each with its own seed; the first is that of a single one.
+        #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
+        pub n: usize,
+        /// Number of continuations to generate, of which the `n` with the highest mean log-probability per token are returned.
+        #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
+        pub best_of: usize,
+    }
+}
+
+impl SamplingParameters {
+    /// Those of a single continuation: all but the last two.
+    pub const OF_ONE_TEXT: &[&str] = Self::NAMES.split_at(Self::NAMES.len() - 2).0;
+
+    /// Those that a model has which fills masks.
+    pub const OF_CANVASES: &[&str] = &["temperature", "top_k", "top_p", "seed", "stop", "ignore_eos"];
+
+    /// Checks that values are within the limits of requests.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
+        within("temperature", self.temperature, 0.0..=MAX_TEMPERATURE)?;
+        within("top_k", self.top_k, -1..=MAX_TOP_K)?;
+        above_zero("top_p", self.top_p)?;
+        within("min_p", self.min_p, 0.0..=1.0)?;
+        above_zero("typical_p", self.typical_p)?;
+        within("n", self.n, 1..=MAX_CONTINUATIONS)?;
+        within("best_of", self.best_of, self.n.unwrap_or(1)..=MAX_CONTINUATIONS)?;
+        for (id, bias) in self.logit_bias.iter().flat_map(|bias| &bias.0) {
+            within(&format!("logit_bias.{id}"), Some(*bias), -MAX_BIAS..=MAX_BIAS)?;
+        }
+        within("presence_penalty", self.presence_penalty, -MAX_PENALTY..=MAX_PENALTY)?;
+        within("frequency_penalty", self.frequency_penalty, -MAX_PENALTY..=MAX_PENALTY)?;
+        if let Some(value) = self.repetition_penalty.filter(|value| !(*value > 0.0 && value.is_finite())) {
+            let fact = format!("`repetition_penalty` is {value}");
+            return Err(refused("repetition_penalty", fact, "give a number above 0; 1 changes nothing"));
+        }
+        stops(self.stop.as_ref().map_or(&[], |stop| &stop.0))
+    }
+
+    /// Several greedy continuations are refused by their name: they would all be the same.
+    pub(crate) fn check_continuations(&self) -> Result<(), ApiError> {
+        let continuations = [("n", self.n), ("best_of", self.best_of)];
+        let several = continuations
+            .into_iter()
+            .find_map(|(name, count)| Some((name, count.filter(|&count| count > 1)?)));
+        match several {
+            Some((param, count)) if self.sampling().temperature == 0.0 => {
+                let fact = format!("`{param}` is {count}, and greedy continuations are all the same");
+                Err(refused(param, fact, "give a `temperature` above 0"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How the engine chooses tokens.
+    pub fn sampling(&self) -> Sampling {
+        let filters = [self.top_p, self.min_p, self.typical_p];
+        let filtered = self.top_k.is_some() || filters.iter().any(Option::is_some);
+        let default = Sampling::default();
+        Sampling {
+            temperature: self.temperature.unwrap_or(if filtered { 1.0 } else { default.temperature }),
+            top_k: self.top_k.map_or(default.top_k, |k| k.max(0) as usize),
+            top_p: self.top_p.unwrap_or(default.top_p),
+            min_p: self.min_p.unwrap_or(default.min_p),
+            typical_p: self.typical_p.unwrap_or(default.typical_p),
+            seed: self.seed.map_or(default.seed, |seed| seed.0),
+        }
+    }
+
+    /// Sets the fields of a request for continuations.
+    pub fn apply(self, request: &mut GenerateRequest) {
+        request.sampling = self.sampling();
+        request.penalties = Penalties {
+            repetition: self.repetition_penalty.unwrap_or(1.0),
+            frequency: self.frequency_penalty.unwrap_or(0.0),
+            presence: self.presence_penalty.unwrap_or(0.0),
+        };
+        request.logit_bias = self.logit_bias.unwrap_or_default().0;
+        request.n = self.n.unwrap_or(1);
+        request.best_of = self.best_of;
+        request.stop = self.stop.unwrap_or_default().0;
+        request.ignore_eos = self.ignore_eos.unwrap_or(false);
+    }
+
+    /// Sets the fields of a request to fill masks. Parameters that such models do not support are accepted only with their neutral
+    /// values.
+    pub fn apply_to_canvas(self, request: &mut DiffuseRequest) -> Result<(), ApiError> {
+        let is = |value: Option<f32>, neutral: f32| value.is_none_or(|value| value == neutral);
+        let (one, omit) = ("send several requests with different seeds", "leave it out");
+        for (param, fits, hint) in [
+            ("n", self.n.is_none_or(|n| n == 1), one),
+            ("best_of", self.best_of.is_none_or(|best_of| best_of == 1), one),
+            ("min_p", is(self.min_p, 0.0), omit),
+            ("typical_p", is(self.typical_p, 1.0), omit),
+            ("logit_bias", self.logit_bias.as_ref().is_none_or(|bias| bias.0.is_empty()), omit),
+            ("presence_penalty", is(self.presence_penalty, 0.0), omit),
+            ("frequency_penalty", is(self.frequency_penalty, 0.0), omit),
+            ("repetition_penalty", is(self.repetition_penalty, 1.0), omit),
+        ] {
+            if !fits {
+                let fact = format!("`{param}` is not supported by models that fill masks");
+                return Err(refused(param, fact, hint));
+            }
+        }
+        let default = Sampling::default();
+        request.sampling =
+            Sampling { temperature: self.temperature.unwrap_or(default.temperature), ..self.sampling() };
+        request.sampling.min_p = default.min_p;
+        request.sampling.typical_p = default.typical_p;
+        request.stop = self.stop.unwrap_or_default().0;
+        request.ignore_eos = self.ignore_eos.unwrap_or(false);
+        Ok(())
+    }
+}
+
+/// A seed of random numbers: a whole number of 64 bits, with or without a sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(pub u64);
+
+impl<'de> Deserialize<'de> for Seed {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Number;
+        impl Visitor<'_> for Number {
+            type Value = Seed;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a whole number of 64 bits")
+            }
+            fn visit_u64<E: Error>(self, seed: u64) -> Result<Seed, E> {
+                Ok(Seed(seed))
+            }
+            fn visit_i64<E: Error>(self, seed: i64) -> Result<Seed, E> {
+                Ok(Seed(seed as u64))
+            }
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Seed, E> {
+                Err(E::invalid_type(Unexpected::Float(number), &self))
+            }
+        }
+        from.deserialize_any(Number)
+    }
+}
+
+schemas! {
+    Seed: |_g| json!({ "type": "integer", "minimum": i64::MIN, "maximum": u64::MAX });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(json: &str) -> SamplingParameters {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn greedy_unless_asked_otherwise() {
+        for (json, temperature) in [
+            ("{}", 0.0),
+            (r#"{"seed":7}"#, 0.0),
+            (r#"{"top_k":5}"#, 1.0),
+            (r#"{"top_p":0.5}"#, 1.0),
+            (r#"{"min_p":0.1}"#, 1.0),
+            (r#"{"typical_p":0.9}"#, 1.0),
+            (r#"{"temperature":0,"top_k":5}"#, 0.0),
+            (r#"{"temperature":0.5}"#, 0.5),
+        ] {
+            assert_eq!(of(json).sampling().temperature, temperature, "{json}");
+        }
+    }
+
+    #[test]
+    fn each_value_reaches_the_request_and_wins_over_another() {
+        let json = r#"{"temperature":0.5,"top_k":7,"top_p":0.75,"min_p":0.125,"typical_p":0.25,"seed":-1,"repetition_penalty":1.5,
+            "presence_penalty":-0.5,"frequency_penalty":0.25,"logit_bias":{"-3":1.5,"7":-100},"n":2,"best_of":4,"stop":["x","y"],
+            "ignore_eos":true}"#;
+        let others = r#"{"temperature":1,"top_k":1,"top_p":1,"min_p":1,"typical_p":1,"seed":1,"repetition_penalty":1,
+            "presence_penalty":1,"frequency_penalty":1,"logit_bias":{},"n":1,"best_of":1,"stop":[],"ignore_eos":false}"#;
+        let plain = || GenerateRequest::new(redline_engine::Prompt::Ids(vec![1]), 3);
+        let expected = GenerateRequest {
+            sampling: Sampling {
+                temperature: 0.5,
+                top_k: 7,
+                top_p: 0.75,
+                min_p: 0.125,
+                typical_p: 0.25,
+                seed: u64::MAX,
+            },
+            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5 },
+            logit_bias: vec![(-3, 1.5), (7, -100.0)],
+            n: 2,
+            best_of: Some(4),
+            stop: vec!["x".to_owned(), "y".to_owned()],
+            ignore_eos: true,
+            ..plain()
+        };
+        for parameters in [of(json), of(json).or(of(others)), of("{}").or(of(json))] {
+            let mut request = plain();
+            parameters.apply(&mut request);
+            assert_eq!(format!("{request:#?}"), format!("{expected:#?}"));
+        }
+        let mut request = plain();
+        of("{}").apply(&mut request);
+        assert_eq!(format!("{request:#?}"), format!("{:#?}", plain()));
+    }
+
+    #[test]
+    fn limits_hold_their_ends() {
+        for (name, taken, refused) in [
+            ("temperature", &["0", "100"][..], &["-0.001", "100.1"][..]),
+            ("top_k", &["-1", "0", "4294967295"], &["-2", "4294967296"]),
+            ("top_p", &["0.001", "1"], &["0", "1.001"]),
+            ("min_p", &["0", "1"], &["-0.001", "1.001"]),
+            ("typical_p", &["0.001", "1"], &["0", "1.001"]),
+            ("seed", &["-9223372036854775808", "18446744073709551615"], &["1.5", "18446744073709551616"]),
+            ("repetition_penalty", &["0.001", "3"], &["0", "-1"]),
+            ("presence_penalty", &["-2", "2"], &["-2.001", "2.001"]),
+            ("frequency_penalty", &["-2", "2"], &["-2.001", "2.001"]),
+            ("logit_bias", &[r#"{"1":100}"#, "{}"], &[r#"{"1":100.5}"#, "[]"]),
+            ("n", &["1", "128"], &["0", "129"]),
+            ("best_of", &["1", "128"], &["0", "129"]),
+            ("stop", &[r#""x""#, "[]"], &[r#""""#, "1"]),
+            ("ignore_eos", &["true"], &["1"]),
+            ("other", &[], &["1"]),
+        ] {
+            let read = |json: &&str| {
+                let read = serde_json::from_str::<SamplingParameters>(&format!("{{\"{name}\":{json}}}"));
+                read.map_err(|error| error.to_string()).and_then(|one| {
+                    one.check()
+                        .map_err(|error| format!("{error}; {}", error.hint().unwrap()))
+                        .map(|()| one.given())
+                })
+            };
+            for json in taken {
+                assert_eq!(read(json), Ok(Some(name)), "{json}");
+            }
+            for json in refused {
+                assert!(read(json).is_err(), "{name} = {json}");
+            }
+        }
+        assert!(of(r#"{"n":3,"best_of":2}"#).check().is_err());
+        assert!(
+            of(r#"{"n":2}"#).check_continuations().is_err()
+                && of(r#"{"n":2,"top_k":2}"#).check_continuations().is_ok()
+        );
+    }
+}

@@ -129,25 +129,38 @@ impl SamplingParameters {
         request.ignore_eos = self.ignore_eos.unwrap_or(false);
     }
 
+    /// The numbers that models which fill masks do not support: name, value, and the neutral value with which they are accepted.
+    pub(crate) fn not_of_canvases(&self) -> [(&'static str, Option<f64>, u8); 7] {
+        let (number, count) = (|x: Option<f32>| x.map(f64::from), |x: Option<usize>| x.map(|x| x as f64));
+        [
+            ("n", count(self.n), 1),
+            ("best_of", count(self.best_of), 1),
+            ("min_p", number(self.min_p), 0),
+            ("typical_p", number(self.typical_p), 1),
+            ("presence_penalty", number(self.presence_penalty), 0),
+            ("frequency_penalty", number(self.frequency_penalty), 0),
+            ("repetition_penalty", number(self.repetition_penalty), 1),
+        ]
+    }
+
     /// Sets the fields of a request to fill masks. Parameters that such models do not support are accepted only with their neutral
     /// values.
     pub fn apply_to_canvas(self, request: &mut DiffuseRequest) -> Result<(), ApiError> {
-        let is = |value: Option<f32>, neutral: f32| value.is_none_or(|value| value == neutral);
-        let (one, omit) = ("send several requests with different seeds", "leave it out");
-        for (param, fits, hint) in [
-            ("n", self.n.is_none_or(|n| n == 1), one),
-            ("best_of", self.best_of.is_none_or(|best_of| best_of == 1), one),
-            ("min_p", is(self.min_p, 0.0), omit),
-            ("typical_p", is(self.typical_p, 1.0), omit),
-            ("logit_bias", self.logit_bias.as_ref().is_none_or(|bias| bias.0.is_empty()), omit),
-            ("presence_penalty", is(self.presence_penalty, 0.0), omit),
-            ("frequency_penalty", is(self.frequency_penalty, 0.0), omit),
-            ("repetition_penalty", is(self.repetition_penalty, 1.0), omit),
-        ] {
-            if !fits {
-                let fact = format!("`{param}` is not supported by models that fill masks");
-                return Err(refused(param, fact, hint));
-            }
+        let refused = |param: &str| {
+            let hint = match param {
+                "n" | "best_of" => "send several requests with different seeds",
+                _ => "leave it out",
+            };
+            refused(param, format!("`{param}` is not supported by models that fill masks"), hint)
+        };
+        let given = |(name, value, neutral): (_, Option<f64>, u8)| {
+            value.filter(|&value| value != f64::from(neutral)).map(|_| name)
+        };
+        if let Some(param) = self.not_of_canvases().into_iter().find_map(given) {
+            return Err(refused(param));
+        }
+        if self.logit_bias.as_ref().is_some_and(|bias| !bias.0.is_empty()) {
+            return Err(refused("logit_bias"));
         }
         let default = Sampling::default();
         request.sampling =

@@ -114,6 +114,20 @@ impl Chat {
         }
     }
 
+    /// The prompt of a request whose field `param` holds the messages of a conversation.
+    pub fn of_messages(
+        &self,
+        param: &'static str,
+        messages: Vec<JsonText>,
+        keys: ChatKeys,
+    ) -> Result<Prompt, ApiError> {
+        self.prompt(param, None, Some(messages), keys).map_err(|error| match error {
+            // The template, or what it refuses, depends on the messages.
+            ApiError::Chat(error) => of_field(param, error),
+            error => error,
+        })
+    }
+
     /// Formats a prompt as the message of the user, if the options say so. It is an error if the prompt then consists of token ids.
     pub fn apply(&self, prompt: Prompt) -> Result<Prompt, ApiError> {
         self.formatted(prompt, ChatKeys::default())

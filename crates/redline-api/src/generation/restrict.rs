@@ -1,6 +1,7 @@
 //! What models of each kind accept in requests for generated text.
 
 use crate::json::cases::{case, case_if_given, cases, only_true};
+use crate::sampling::SamplingParameters;
 use schemars::Schema;
 use serde_json::{Value, json};
 
@@ -29,26 +30,16 @@ pub fn restrict_to_diffusion(schema: &mut Schema) {
         return;
     }
     let or_null = |value: Value| [value, Value::Null];
-    let (zero, one, no, none) =
-        (or_null(json!(0)), or_null(json!(1)), or_null(json!(false)), or_null(json!({})));
+    let (zero, no, none) = (or_null(json!(0)), or_null(json!(false)), or_null(json!({})));
+    for (name, _, neutral) in SamplingParameters::default().not_of_canvases() {
+        restrict(schema, &[(name, &or_null(json!(neutral)))]);
+    }
     // A boolean in `/v1/chat/completions`, and a number in `/v1/completions`, where 0 asks for log-probabilities too.
     let null = [Value::Null];
     let logprobs = if has_field(schema, "messages") { &no[..] } else { &null[..] };
     restrict(
         schema,
-        &[
-            ("n", &one),
-            ("best_of", &one),
-            ("min_p", &zero),
-            ("typical_p", &one),
-            ("presence_penalty", &zero),
-            ("frequency_penalty", &zero),
-            ("repetition_penalty", &one),
-            ("echo", &no),
-            ("logprobs", logprobs),
-            ("top_logprobs", &zero),
-            ("logit_bias", &none),
-        ],
+        &[("echo", &no), ("logprobs", logprobs), ("top_logprobs", &zero), ("logit_bias", &none)],
     );
 }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redline_engine::{Engine, PositionLogprobs, TokenLogprob};
-use redline_settings::Hint;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -119,7 +118,7 @@ with_parts! {
 }
 
 /// A message as chat templates read it. They may read further fields.
-struct ChatMessageShape;
+pub(crate) struct ChatMessageShape;
 
 schemas! {
     ChatMessageShape: |_g| {
@@ -282,16 +281,7 @@ impl ChatRequest {
     /// Formats the conversation. The answer ends where the template ends answers.
     pub fn formatted(self, chat: &Chat, engine: &Engine) -> Result<GenerationRequest, ApiError> {
         let Self { mut request, messages, keys, param } = self;
-        *request.shared().prompt =
-            chat.prompt(param, None, Some(messages), keys).map_err(|error| match error {
-                // The template, or what it refuses, depends on the messages.
-                ApiError::Chat(error) => ApiError::Field {
-                    param: param.to_owned(),
-                    fact: error.to_string(),
-                    hint: error.hint().map(Hint::from),
-                },
-                error => error,
-            })?;
+        *request.shared().prompt = chat.of_messages(param, messages, keys)?;
         let SharedFields { prompt, ignore_eos, stop_ids, .. } = request.shared();
         stop_ids.extend(chat.stop_id(prompt, ignore_eos, engine));
         Ok(request)

@@ -47,6 +47,8 @@ part! {
         pub stop: Strings,
         /// Continue after an end-of-sequence token.
         pub ignore_eos: bool,
+        /// Number of new tokens before which no token that ends the text is chosen. Texts of `stop` end it nevertheless. Default: 0.
+        pub min_tokens: usize,
         /// Number of continuations, each with its own seed; the first is that of a single one.
         #[schemars(range(min = 1, max = MAX_CONTINUATIONS))]
         pub n: usize,
@@ -121,6 +123,7 @@ impl SamplingParameters {
             repetition: self.repetition_penalty.unwrap_or(1.0),
             frequency: self.frequency_penalty.unwrap_or(0.0),
             presence: self.presence_penalty.unwrap_or(0.0),
+            min_tokens: self.min_tokens.unwrap_or(0),
         };
         request.logit_bias = self.logit_bias.unwrap_or_default().0;
         request.n = self.n.unwrap_or(1);
@@ -130,7 +133,7 @@ impl SamplingParameters {
     }
 
     /// The numbers that models which fill masks do not support: name, value, and the neutral value with which they are accepted.
-    pub(crate) fn not_of_canvases(&self) -> [(&'static str, Option<f64>, u8); 7] {
+    pub(crate) fn not_of_canvases(&self) -> [(&'static str, Option<f64>, u8); 8] {
         let (number, count) = (|x: Option<f32>| x.map(f64::from), |x: Option<usize>| x.map(|x| x as f64));
         [
             ("n", count(self.n), 1),
@@ -140,6 +143,7 @@ impl SamplingParameters {
             ("presence_penalty", number(self.presence_penalty), 0),
             ("frequency_penalty", number(self.frequency_penalty), 0),
             ("repetition_penalty", number(self.repetition_penalty), 1),
+            ("min_tokens", count(self.min_tokens), 0),
         ]
     }
 
@@ -231,9 +235,9 @@ mod tests {
     fn each_value_reaches_the_request_and_wins_over_another() {
         let json = r#"{"temperature":0.5,"top_k":7,"top_p":0.75,"min_p":0.125,"typical_p":0.25,"seed":-1,"repetition_penalty":1.5,
             "presence_penalty":-0.5,"frequency_penalty":0.25,"logit_bias":{"-3":1.5,"7":-100},"n":2,"best_of":4,"stop":["x","y"],
-            "ignore_eos":true}"#;
+            "ignore_eos":true,"min_tokens":3}"#;
         let others = r#"{"temperature":1,"top_k":1,"top_p":1,"min_p":1,"typical_p":1,"seed":1,"repetition_penalty":1,
-            "presence_penalty":1,"frequency_penalty":1,"logit_bias":{},"n":1,"best_of":1,"stop":[],"ignore_eos":false}"#;
+            "presence_penalty":1,"frequency_penalty":1,"logit_bias":{},"n":1,"best_of":1,"stop":[],"ignore_eos":false,"min_tokens":1}"#;
         let plain = || GenerateRequest::new(redline_engine::Prompt::Ids(vec![1]), 3);
         let expected = GenerateRequest {
             sampling: Sampling {
@@ -244,7 +248,7 @@ mod tests {
                 typical_p: 0.25,
                 seed: u64::MAX,
             },
-            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5 },
+            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5, min_tokens: 3 },
             logit_bias: vec![(-3, 1.5), (7, -100.0)],
             n: 2,
             best_of: Some(4),
@@ -279,6 +283,7 @@ mod tests {
             ("best_of", &["1", "128"], &["0", "129"]),
             ("stop", &[r#""x""#, "[]"], &[r#""""#, "1"]),
             ("ignore_eos", &["true"], &["1"]),
+            ("min_tokens", &["0", "7"], &["-1"]),
             ("other", &[], &["1"]),
         ] {
             let read = |json: &&str| {

@@ -547,7 +547,10 @@ mod tests {
         let sampling = one.sampling;
         assert_eq!((sampling.temperature, sampling.top_k, sampling.top_p), (0.5, 7, 0.75));
         assert_eq!((sampling.min_p, sampling.typical_p, sampling.seed), (0.0625, 0.5, u64::MAX));
-        assert_eq!(one.penalties, Penalties { repetition: 0.75, frequency: -1.0, presence: 2.0 });
+        assert_eq!(
+            one.penalties,
+            Penalties { repetition: 0.75, frequency: -1.0, presence: 2.0, min_tokens: 0 }
+        );
         assert_eq!((&one.logit_bias[..], one.n, one.best_of), (&[(9, -100.0)][..], 5, Some(6)));
         assert_eq!((&one.stop[..], one.ignore_eos, one.logprobs), (&["x".to_owned()][..], true, Some(6)));
         assert_eq!(one.prompt_logprobs, None);

@@ -186,6 +186,9 @@ pub struct ReceiptGeneration {
     pub frequency_penalty: Finite<f32>,
     /// Subtracted once from the logits of generated tokens.
     pub presence_penalty: Finite<f32>,
+    /// Number of tokens before which no token that ends the text is chosen.
+    #[serde(default)]
+    pub min_tokens: usize,
     /// Pairs of a token id and what is added to its logit.
     pub logit_bias: Vec<(i64, Finite<f32>)>,
     /// Number of continuations to return.

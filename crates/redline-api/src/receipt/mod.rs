@@ -279,7 +279,7 @@ fn generation(request: &GenerateRequest) -> ReceiptGeneration {
         max_new_tokens,
         fit_context: _,
         sampling: chosen,
-        penalties: Penalties { repetition, frequency, presence },
+        penalties: Penalties { repetition, frequency, presence, min_tokens },
         logit_bias,
         n,
         best_of,
@@ -301,6 +301,7 @@ fn generation(request: &GenerateRequest) -> ReceiptGeneration {
         repetition_penalty: Finite(*repetition),
         frequency_penalty: Finite(*frequency),
         presence_penalty: Finite(*presence),
+        min_tokens: *min_tokens,
         logit_bias: logit_bias.iter().map(|(id, bias)| (*id, Finite(*bias))).collect(),
         n: *n,
         best_of: *best_of,
@@ -468,6 +469,7 @@ fn generate_of(prompt: Prompt, settings: ReceiptGeneration) -> GenerateRequest {
             repetition: settings.repetition_penalty.0,
             frequency: settings.frequency_penalty.0,
             presence: settings.presence_penalty.0,
+            min_tokens: settings.min_tokens,
         },
         logit_bias: settings.logit_bias.into_iter().map(|(id, bias)| (id, bias.0)).collect(),
         n: settings.n,
@@ -515,7 +517,7 @@ mod tests {
         let label = |ids: &[i64]| Label::Ids(ids.to_vec());
         let generate = GenerateRequest {
             sampling,
-            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5 },
+            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5, min_tokens: 6 },
             logit_bias: vec![(7, -1.5), (9, 2.0)],
             n: 2,
             best_of: Some(3),

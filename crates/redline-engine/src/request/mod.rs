@@ -183,7 +183,8 @@ impl Default for Sampling {
     }
 }
 
-/// Changes to the logits of tokens that occurred, in the order of the fields. They hold for greedy decoding too.
+/// Changes to the logits of tokens that occurred and of those that end the text, in the order of the fields. They hold for greedy decoding
+/// too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Penalties {
     /// Logits of tokens of the prompt or the continuation are divided by this if positive, else multiplied by it (CTRL, arXiv
@@ -193,11 +194,13 @@ pub struct Penalties {
     pub frequency: f32,
     /// Subtracted once from the logits of tokens that were generated. In [-2, 2]; 0 changes nothing.
     pub presence: f32,
+    /// No token that ends the text is chosen before this number of tokens was generated.
+    pub min_tokens: usize,
 }
 
 impl Default for Penalties {
     fn default() -> Self {
-        Self { repetition: 1.0, frequency: 0.0, presence: 0.0 }
+        Self { repetition: 1.0, frequency: 0.0, presence: 0.0, min_tokens: 0 }
     }
 }
 

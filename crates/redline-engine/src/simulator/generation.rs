@@ -174,6 +174,7 @@ fn penalties(random: &mut Random) -> Penalties {
         repetition: random.of(&[1.0, 1.0, 1.0, 1.3, 0.7]),
         frequency: random.of(&[0.0, 0.0, 0.0, 0.25, -0.1]),
         presence: random.of(&[0.0, 0.0, 0.0, 1.5, -0.5]),
+        min_tokens: random.of(&[0, 0, 0, 2, 9]),
     }
 }
 

@@ -86,6 +86,7 @@ fn request(case: &Case) -> GenerateRequest {
             repetition: given.repetition_penalty.unwrap_or(1.0),
             frequency: given.frequency_penalty,
             presence: given.presence_penalty,
+            min_tokens: 0,
         },
         logit_bias: given.logit_bias.iter().map(|(&id, &bias)| (id, bias)).collect(),
         n: case.n,
@@ -157,7 +158,7 @@ fn a_bias_forces_and_forbids_tokens_and_log_probabilities_stay_those_of_the_mode
 fn each_continuation_is_that_of_a_request_with_its_seed() {
     let plain = GenerateRequest {
         stop: vec!["the".to_owned()],
-        penalties: Penalties { repetition: 1.1, frequency: 0.2, presence: 0.1 },
+        penalties: Penalties { repetition: 1.1, frequency: 0.2, presence: 0.1, min_tokens: 0 },
         ..sampled(7, 24)
     };
     let single = demo();

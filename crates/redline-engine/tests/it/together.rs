@@ -91,7 +91,7 @@ fn mixed(vocab: i64, longest: i64) -> Vec<AnyRequest> {
                 let n = if i % 3 == 0 { 1 } else { 1 + i as usize % 4 };
                 let best_of = (n > 1 && i % 5 == 0).then_some(n + 1);
                 let penalties = if i % 8 == 0 {
-                    Penalties { repetition: 1.2, frequency: 0.3, presence: 0.1 }
+                    Penalties { repetition: 1.2, frequency: 0.3, presence: 0.1, min_tokens: 0 }
                 } else {
                     Penalties::default()
                 };

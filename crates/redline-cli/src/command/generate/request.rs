@@ -61,7 +61,7 @@ mod tests {
         let line = "--prompt p --max-new-tokens 9 --stop x --stop y --ignore-eos --no-kv-cache --logprobs 3 --prompt-logprobs 2 \
                     --prompt-logprobs-from 4 --temperature 0.5 --top-k 7 --top-p 0.75 --min-p 0.125 --seed 5 --timeout 2.5 \
                     --typical-p 0.5 --repetition-penalty 1.5 --presence-penalty -0.5 --frequency-penalty 0.25 \
-                    --logit-bias -3=1.5,7=-100 --n 2 --best-of 4 --adapter tone=x --use tone:0.5";
+                    --logit-bias -3=1.5,7=-100 --min-tokens 3 --n 2 --best-of 4 --adapter tone=x --use tone:0.5";
         let expected = GenerateRequest {
             sampling: Sampling {
                 temperature: 0.5,
@@ -71,7 +71,7 @@ mod tests {
                 typical_p: 0.5,
                 seed: 5,
             },
-            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5 },
+            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5, min_tokens: 3 },
             logit_bias: vec![(-3, 1.5), (7, -100.0)],
             n: 2,
             best_of: Some(4),

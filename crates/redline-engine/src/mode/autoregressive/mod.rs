@@ -113,7 +113,8 @@ impl GenerateTask {
         transcript: Transcript,
         reply: Reply<GenerateOutcome, GeneratedPiece>,
     ) -> Self {
-        let processor = LogitsProcessor::new(job.penalties, &job.logit_bias, &job.prompt);
+        let processor =
+            LogitsProcessor::new(job.penalties, &job.logit_bias, &job.prompt).ending_with(&job.end_ids);
         let branch = |index| Branch::new(&job, index, processor.clone(), transcript.clone());
         Self {
             branches: (0..job.continuations).map(branch).collect(),

@@ -40,7 +40,7 @@ impl Allowed<'_> {
 
 /// Checks the penalties.
 pub(crate) fn check_penalties(penalties: &Penalties) -> Result<(), EngineError> {
-    let Penalties { repetition, frequency, presence } = *penalties;
+    let Penalties { repetition, frequency, presence, min_tokens: _ } = *penalties;
     if !(repetition.is_finite() && repetition > 0.0) {
         return refuse("repetition_penalty", repetition, "a finite number above 0");
     }
@@ -60,8 +60,12 @@ pub(crate) struct LogitsProcessor {
     bias: Arc<[(u32, f32)]>,
     /// The distinct tokens of the prompt; empty without a repetition penalty.
     prompt: Arc<BTreeSet<u32>>,
+    /// The tokens that end the text.
+    ends: Arc<[u32]>,
     /// How often each token was generated; empty without penalties.
     generated: BTreeMap<u32, u32>,
+    /// Number of tokens that must be generated before one of those that end the text.
+    left: usize,
 }
 
 impl LogitsProcessor {
@@ -72,8 +76,15 @@ impl LogitsProcessor {
             penalties,
             bias: bias.into(),
             prompt: Arc::new(repeats.iter().copied().collect()),
+            ends: Arc::new([]),
             generated: BTreeMap::new(),
+            left: penalties.min_tokens,
         }
+    }
+
+    /// The same, with the tokens that end the text.
+    pub(crate) fn ending_with(self, ends: &[u32]) -> Self {
+        Self { ends: ends.into(), ..self }
     }
 
     /// Counts a generated token.
@@ -81,6 +92,7 @@ impl LogitsProcessor {
         if self.penalties != Penalties::default() {
             *self.generated.entry(token).or_default() += 1;
         }
+        self.left = self.left.saturating_sub(1);
     }
 
     /// The logits from which the next token is chosen, `[vocab]`, written to `row`; the given ones if nothing changes them.
@@ -90,11 +102,12 @@ impl LogitsProcessor {
         allowed: Allowed<'_>,
         row: &'a mut Vec<f32>,
     ) -> &'a [f32] {
-        let changes = !(self.bias.is_empty() && self.prompt.is_empty() && self.generated.is_empty());
+        let plain = self.bias.is_empty() && self.prompt.is_empty() && self.generated.is_empty();
+        let changes = !plain || self.left > 0;
         if !changes && allowed == Allowed::All {
             return logits;
         }
-        let Penalties { repetition, frequency, presence } = self.penalties;
+        let Penalties { repetition, frequency, presence, min_tokens: _ } = self.penalties;
         row.clear();
         row.extend_from_slice(logits);
         let mut change = |token: u32, to: &dyn Fn(f32) -> f32| {
@@ -114,6 +127,11 @@ impl LogitsProcessor {
         for (&token, &count) in &self.generated {
             change(token, &|x| x - frequency * count as f32 - presence);
         }
+        for &end in self.ends.iter().filter(|_| self.left > 0) {
+            if let Some(x) = row.get_mut(end as usize) {
+                *x = f32::NEG_INFINITY;
+            }
+        }
         allowed.apply(row);
         row
     }
@@ -123,10 +141,10 @@ impl LogitsProcessor {
 mod tests {
     use super::*;
 
-    const NONE: Penalties = Penalties { repetition: 1.0, frequency: 0.0, presence: 0.0 };
+    const NONE: Penalties = Penalties { repetition: 1.0, frequency: 0.0, presence: 0.0, min_tokens: 0 };
 
     fn processor(penalties: Penalties, bias: &[(u32, f32)], generated: &[u32]) -> LogitsProcessor {
-        let mut processor = LogitsProcessor::new(penalties, bias, &[0, 1, 1]);
+        let mut processor = LogitsProcessor::new(penalties, bias, &[0, 1, 1]).ending_with(&[2, 9]);
         for &token in generated {
             processor.push(token);
         }
@@ -135,6 +153,17 @@ mod tests {
 
     fn processed(processor: &LogitsProcessor, logits: &[f32]) -> Vec<f32> {
         processor.process(logits, Allowed::All, &mut Vec::new()).to_vec()
+    }
+
+    #[test]
+    fn no_token_that_ends_the_text_is_chosen_before_its_time() {
+        let two = Penalties { min_tokens: 2, ..NONE };
+        let after = |generated: &[u32]| processed(&processor(two, &[], generated), &[1.0, 2.0, 3.0]);
+        let barred = [1.0, 2.0, f32::NEG_INFINITY];
+        assert_eq!(
+            (after(&[]), after(&[1]), after(&[1, 1])),
+            (barred.to_vec(), barred.to_vec(), vec![1.0, 2.0, 3.0])
+        );
     }
 
     #[test]
@@ -148,7 +177,7 @@ mod tests {
         assert_eq!(changed(repetition, &[(1, 8.0), (4, 0.5)]), [1.0, 3.0, 1.0, -4.0, 5.5]);
         assert_eq!(changed(Penalties { frequency: 0.5, ..NONE }, &[]), [2.0, -2.5, 1.0, -2.5, 5.0]);
         assert_eq!(changed(Penalties { presence: -0.5, ..NONE }, &[]), [2.0, -1.5, 2.5, -1.5, 5.0]);
-        let all = Penalties { repetition: 2.0, frequency: 0.5, presence: 1.0 };
+        let all = Penalties { repetition: 2.0, frequency: 0.5, presence: 1.0, min_tokens: 0 };
         assert_eq!(changed(all, &[]), [1.0, -5.5, -1.0, -5.5, 5.0]);
     }
 

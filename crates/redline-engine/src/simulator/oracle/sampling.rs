@@ -31,7 +31,7 @@ pub(in crate::simulator) struct Continued {
 impl Continued {
     /// The changed logits of a row after `new` tokens.
     fn changed(&self, mut row: [f32; VOCABULARY], new: &[u32]) -> [f32; VOCABULARY] {
-        let Penalties { repetition, frequency, presence } = self.penalties;
+        let Penalties { repetition, frequency, presence, min_tokens } = self.penalties;
         for (id, x) in (0..).zip(&mut row) {
             for (_, bias) in self.logit_bias.iter().filter(|(biased, _)| *biased == id) {
                 *x += bias;
@@ -42,6 +42,9 @@ impl Continued {
             }
             *x -= frequency * times as f32;
             *x -= if times > 0 { presence } else { 0.0 };
+            if new.len() < min_tokens && self.end_ids.contains(&id) {
+                *x = f32::NEG_INFINITY;
+            }
         }
         row
     }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+pub mod anthropic;
 pub mod chat;
 pub mod cohere;
 pub mod cost;

@@ -4,6 +4,7 @@ mod adapters;
 mod chat;
 mod classify;
 mod completions;
+mod count_tokens;
 mod decisions;
 mod embed;
 mod embeddings;
@@ -41,6 +42,7 @@ const ALL: &[&[Route]] = &[
     adapters::ROUTES,
     classify::ROUTES,
     completions::ROUTES,
+    count_tokens::ROUTES,
     decisions::ROUTES,
     embed::ROUTES,
     embeddings::ROUTES,

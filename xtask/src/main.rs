@@ -51,7 +51,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "ci",
         arguments: "",
-        about: "what must pass before a change lands: formatting, tidy, clippy, tests, docs, demo, Python",
+        about: "what must pass before a change lands: formatting, tidy, licences, clippy, tests, docs, demo, Python",
         run: ci::ci,
     },
     Command {
@@ -85,9 +85,15 @@ const COMMANDS: &[Command] = &[
         run: parsers::asan,
     },
     Command {
+        name: "licences",
+        arguments: "",
+        about: "licences and sources of all packages, by cargo-deny",
+        run: audit::licences,
+    },
+    Command {
         name: "audit",
         arguments: "",
-        about: "licences, sources and known vulnerabilities of all packages",
+        about: "licences, sources and known vulnerabilities of all packages, by cargo-deny",
         run: audit::command,
     },
     Command {

@@ -134,8 +134,9 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "dist",
-        arguments: "[--target TRIPLE]",
-        about: "a release in target/dist: a static binary with licences, completions and manual pages as tar.gz, and SHA256SUMS",
+        arguments: "[--target TRIPLE] [--url URL]",
+        about: "a release in target/dist: static binaries for x86-64 and aarch64 with licences, the wheel, install.sh for URL, the \
+                container file, and SHA256SUMS; with --target one archive and no wheel",
         run: dist::dist,
     },
     Command {

@@ -9,6 +9,7 @@ use std::path::Path;
 /// The models.
 const EMBEDDED: &[&str] = &["demo", "demo-diffusion"];
 
+#[expect(clippy::disallowed_methods, reason = "cargo says where to write")]
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=src/planes.rs");

@@ -62,7 +62,7 @@ def styles(panel):
 def decisions(page, server):
     panel = page.locator("#decisions")
     panel.locator("#add-question").click()
-    panel.locator(".question .instructions").last.fill("Is somebody angry?")
+    panel.locator(".question .instructions").last.fill("Is anyone angry?")
     panel.locator(".question").nth(1).locator(".remove").click()
     send(panel)
     path, body = asked(panel)

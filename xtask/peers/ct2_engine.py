@@ -35,6 +35,6 @@ class CTranslate2:
         )
         ids = [result.sequences_ids[0] for result in results]
         if len(moments) != new:
-            raise RuntimeError(f"CTranslate2 told of {len(moments)} tokens where {new} were asked for")
+            raise RuntimeError(f"CTranslate2 reported {len(moments)} tokens where {new} were asked for")
         times = {"prefill_s": moments[0] - start, "decode_s": moments[-1] - moments[0]}
         return {"ids": ids, "compile_s": 0.0, **times}

@@ -28,7 +28,7 @@ class OpenVino:
         result = self._pipeline.generate(openvino_genai.TokenizedInputs(ids, mask), config)
         moments = result.perf_metrics.raw_metrics.m_new_token_times
         if len(moments) != new:
-            raise RuntimeError(f"OpenVINO told of {len(moments)} steps where {new} were asked for")
+            raise RuntimeError(f"OpenVINO reported {len(moments)} steps where {new} were asked for")
         return {
             "ids": [list(tokens) for tokens in result.tokens],
             "compile_s": 0.0,

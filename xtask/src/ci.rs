@@ -28,6 +28,11 @@ const STEPS: &[Step] = &[
         environment: None,
     },
     Step {
+        name: "licences",
+        arguments: &["run", "--quiet", "--locked", "-p", "xtask", "licences"],
+        environment: None,
+    },
+    Step {
         name: "clippy",
         arguments: &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
         environment: None,

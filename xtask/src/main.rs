@@ -51,7 +51,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "ci",
         arguments: "",
-        about: "what must pass before a change lands: formatting, tidy, clippy, tests, docs, demo, Python",
+        about: "what must pass before a change lands: formatting, tidy, licences, clippy, tests, docs, demo, Python",
         run: ci::ci,
     },
     Command {
@@ -85,9 +85,15 @@ const COMMANDS: &[Command] = &[
         run: parsers::asan,
     },
     Command {
+        name: "licences",
+        arguments: "",
+        about: "licences and sources of all packages, by cargo-deny",
+        run: audit::licences,
+    },
+    Command {
         name: "audit",
         arguments: "",
-        about: "licences, sources and known vulnerabilities of all packages",
+        about: "licences, sources and known vulnerabilities of all packages, by cargo-deny",
         run: audit::command,
     },
     Command {
@@ -128,8 +134,9 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "dist",
-        arguments: "[--target TRIPLE]",
-        about: "a release in target/dist: a static binary with licences, completions and manual pages as tar.gz, and SHA256SUMS",
+        arguments: "[--target TRIPLE] [--url URL]",
+        about: "a release in target/dist: static binaries for x86-64 and aarch64 with licences, the wheel, install.sh for URL, the \
+                container file, and SHA256SUMS; with --target one archive and no wheel",
         run: dist::dist,
     },
     Command {

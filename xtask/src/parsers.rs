@@ -1,18 +1,17 @@
 //! `cargo xtask fuzz-parsers`: fuzzes the parsers of files with libFuzzer. `cargo xtask asan`: runs the tests on hostile files under
 //! the address sanitizer.
 //!
-//! The targets are in `fuzz/`. They are built with the flags of cargo-fuzz. The sanitizer needs unstable compiler flags;
-//! `RUSTC_BOOTSTRAP=1` makes the pinned compiler accept them. If the sanitizer does not link, the targets run without it, which still
-//! finds panics, hangs and allocations beyond the limit.
+//! The targets are in `fuzz/`, for `cargo fuzz`, which needs unstable compiler flags: `RUSTC_BOOTSTRAP=1` makes the pinned compiler accept
+//! them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
 use crate::Failure;
 use crate::ci::cargo;
-use crate::process::Call;
+use crate::tools::Tool;
 
 /// Default duration per target in seconds, used by the nightly job.
 const SECONDS: &str = "600";
@@ -20,20 +19,10 @@ const SECONDS: &str = "600";
 /// Timeout per input in seconds.
 const TIMEOUT: &str = "20";
 
-/// The host target, which sanitizers require explicitly.
+/// The host target, which the sanitizer requires explicitly.
 const HOST: &str = "x86_64-unknown-linux-gnu";
 
-/// The flags that record which code an input reaches.
-macro_rules! coverage {
-    () => {
-        "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-         -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-         -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing -Ccodegen-units=1"
-    };
-}
-
-const COVERAGE: &str = coverage!();
-const COVERAGE_WITH_SANITIZER: &str = concat!(coverage!(), " -Zsanitizer=address");
+const FUZZ: Tool = Tool { name: "cargo-fuzz", version: "0.13.2" };
 
 /// A fuzz target, and where its seed inputs are found.
 struct Target {
@@ -105,48 +94,23 @@ pub(crate) fn fuzz(arguments: &[String]) -> Result<(), Failure> {
     if wanted.is_empty() {
         wanted = TARGETS.iter().collect();
     }
-    let binaries = build()?;
-    Ok(wanted.into_iter().try_for_each(|target| run(target, &binaries, &seconds))?)
+    Ok(wanted.into_iter().try_for_each(|target| run(target, &seconds))?)
 }
 
 fn usage(fact: &str, names: &[&str]) -> Failure {
     Failure::Usage(format!("{fact}\n\nhint: cargo xtask fuzz-parsers [--seconds N] [{}]", names.join("|")))
 }
 
-/// Builds all targets, with the sanitizer if it links. Returns the folder of the binaries.
-fn build() -> Result<PathBuf> {
-    let build = |folder: &str, flags| {
-        let call = cargo().env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
-        let call =
-            call.args(["build", "--locked", "--release", "--bins", "--manifest-path", "fuzz/Cargo.toml"]);
-        let call = call.args(["--target", HOST, "--target-dir", &format!("target/fuzz-parsers/{folder}")]);
-        let binaries = crate::root().join(format!("target/fuzz-parsers/{folder}/{HOST}/release"));
-        call.run().map(|()| binaries)
-    };
-    build("address", COVERAGE_WITH_SANITIZER).or_else(|error| {
-        eprintln!("warning: without the address sanitizer, because this failed: {error:#}");
-        build("none", COVERAGE)
-    })
-}
-
-fn run(target: &Target, binaries: &Path, seconds: &str) -> Result<()> {
-    let folder = crate::root().join("target/fuzz-parsers").join(target.name);
-    let corpus = folder.join("corpus");
+fn run(target: &Target, seconds: &str) -> Result<()> {
+    let corpus = crate::root().join("target/fuzz-parsers").join(target.name);
     fs::create_dir_all(&corpus)?;
     let seeds = collect(target, &corpus)?;
     eprintln!("==> {}: {seeds} seeds, {seconds} s", target.name);
-    let call = Call::new(binaries.join(target.name).display().to_string())
-        .path(&corpus)
-        .args([format!("-max_total_time={seconds}"), format!("-timeout={TIMEOUT}")])
-        .args([format!("-max_len={}", target.longest), format!("-artifact_prefix={}/", folder.display())])
-        .args(["-malloc_limit_mb=1024", "-rss_limit_mb=4096", "-print_final_stats=1", "-verbosity=0"]);
-    call.run().with_context(|| {
-        format!(
-            "target `{}`: the input is the newest `crash-`, `oom-` or `timeout-` in {}",
-            target.name,
-            folder.display()
-        )
-    })
+    let call = FUZZ.call()?.env("RUSTC_BOOTSTRAP", "1").args(["fuzz", "run", "--fuzz-dir", "fuzz"]);
+    let call = call.args(["--target-dir", "target/fuzz-parsers/build", target.name]).path(&corpus).arg("--");
+    let call = call.args([format!("-max_total_time={seconds}"), format!("-timeout={TIMEOUT}")]);
+    let call = call.arg(format!("-max_len={}", target.longest));
+    call.args(["-malloc_limit_mb=1024", "-rss_limit_mb=4096", "-print_final_stats=1", "-verbosity=0"]).run()
 }
 
 /// Copies the seeds into the corpus and returns their number.
@@ -221,7 +185,7 @@ mod tests {
             assert!(collect(target, &corpus).unwrap() > 1, "{}", target.name);
         }
         let pickles = fs::read_dir(folder.join("pickle")).unwrap();
-        let alone = |path: PathBuf| fs::read(path).unwrap().starts_with(&[0, 0x80, 2]);
+        let alone = |path: std::path::PathBuf| fs::read(path).unwrap().starts_with(&[0, 0x80, 2]);
         assert!(pickles.filter(|entry| alone(entry.as_ref().unwrap().path())).count() > 20);
         fs::remove_dir_all(folder).unwrap();
     }

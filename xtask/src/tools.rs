@@ -43,12 +43,13 @@ impl Tool {
         Ok(Call::new(self.binary().display().to_string()))
     }
 
-    /// Installs the program unless it is installed already.
+    /// Installs the program unless it is installed already. Unoptimised, it is compiled in half of the time.
     fn install(&self) -> Result<()> {
         if !self.is_installed() {
             let folder = self.folder();
             cargo()
-                .args(["install", "--locked", "--version", self.version, "--root"])
+                .args(["install", "--locked", "--debug", "--config", "profile.dev.debug=false"])
+                .args(["--version", self.version, "--root"])
                 .path(&folder)
                 .args(["--target-dir"])
                 .path(Path::new("target/tools/build"))

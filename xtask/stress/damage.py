@@ -58,7 +58,7 @@ async def flipped(setting, report, name, flags, probe, expected):
         told += any(word in said for word in ("damaged", "checksum", "cannot be read"))
     report.at_least(f"{name}: files damaged", files, 1)
     report.equal(f"{name}: answers that differ", different, 0)
-    report.equal(f"{name}: starts that told of the damage", told, turns)
+    report.equal(f"{name}: starts that reported the damage", told, turns)
 
 
 async def mounted(setting, report, cache, fault, probe, expected):

@@ -68,7 +68,7 @@ async def run(setting, report):
     report.equal("starts that were not ready", failures, 0)
     report.at_most("longest time until ready", max(starts, default=float("nan")), READY_S, "s")
     report.equal("answers that differ", different, 0)
-    report.measured("starts that told of a damaged file", reported)
+    report.measured("starts that reported a damaged file", reported)
     plans = list((setting.scratch / "killed-plans").rglob("*"))
     report.at_least("files in the plan cache", sum(path.is_file() for path in plans), 1)
     report.at_least("pages read from the prefix cache's directory", read, 1)

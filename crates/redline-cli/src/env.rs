@@ -163,6 +163,7 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// The environment of this process.
+    #[expect(clippy::disallowed_methods, reason = "the only place that reads the environment")]
     pub(crate) fn of_process() -> Self {
         Self { get: |name| std::env::var_os(name) }
     }

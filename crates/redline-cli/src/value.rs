@@ -271,10 +271,7 @@ pub(crate) fn chunk(text: &str) -> Result<usize, BadValue> {
 /// Parses a number of threads.
 pub(crate) fn threads(text: &str) -> Result<usize, BadValue> {
     match text.parse::<usize>() {
-        Ok(0) => bad(
-            "no thread can do no work",
-            "threads are counted from 1; leave it out for one per physical core",
-        ),
+        Ok(0) => bad("0 threads", "threads are counted from 1; leave it out for one per physical core"),
         Ok(n) if n > MAX_THREADS => {
             bad(format!("more than {MAX_THREADS} threads"), "leave it out for one per physical core")
         }

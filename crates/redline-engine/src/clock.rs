@@ -1,4 +1,5 @@
 //! The default clock. The engine reads the time only through the clock of its options.
+#![expect(clippy::disallowed_methods, reason = "the default clock")]
 
 use std::sync::Arc;
 use std::time::Instant;

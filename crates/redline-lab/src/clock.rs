@@ -83,6 +83,7 @@ impl Clock {
 
 /// Processor time that all threads of this process have used, in nanoseconds (`CLOCK_PROCESS_CPUTIME_ID`).
 #[cfg(unix)]
+#[expect(clippy::disallowed_methods, reason = "a clock of measurements")]
 fn processor_ns() -> Option<u64> {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let (seconds, ns) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
@@ -96,6 +97,7 @@ fn processor_ns() -> Option<u64> {
 }
 
 /// The date and time of day. Only for labelling runs; it is never subtracted.
+#[expect(clippy::disallowed_methods, reason = "a clock of measurements")]
 pub fn wall_clock() -> SystemTime {
     SystemTime::now()
 }

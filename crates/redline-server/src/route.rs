@@ -212,7 +212,7 @@ impl Call {
     pub(crate) fn of_test(app: &Arc<App>) -> Self {
         Self {
             app: app.clone(),
-            caller: "somebody".to_owned(),
+            caller: "caller".to_owned(),
             id: "id".to_owned(),
             created: 0,
             body: ReadBody::default(),

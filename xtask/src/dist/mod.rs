@@ -1,23 +1,22 @@
-//! Packs a release: a static binary with its documents and licences, and the checksum of the archive. The same commit gives the
-//! same bytes.
+//! Makes a release: static binaries with their documents and licences, the Python wheel, the script that installs, the container file,
+//! and the checksums of all. The same commit and tools give the same bytes.
 
-mod archive;
-mod elf;
+#[cfg(test)]
+mod install;
 mod licences;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use sha2::{Digest as _, Sha256};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::Failure;
 use crate::ci::cargo;
 use crate::process::Call;
-use archive::Entries;
+use crate::{Failure, python};
+
+/// The targets of a release. Their binaries are static: the C library comes with the target.
+const TARGETS: [&str; 2] = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-musl"];
 
 /// Shells with the place of their completions in the archive.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -32,132 +31,133 @@ const DOCUMENTS: [&str; 4] = ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "
 /// Licences of Rust's standard library, in the toolchain.
 const RUST: &str = "share/doc/rust/COPYRIGHT-library.html";
 
-/// `cargo xtask dist`: builds the binary and writes the archive to `target/dist`, and the checksums of all
-/// archives there.
-pub(crate) fn dist(arguments: &[String]) -> Result<(), Failure> {
-    let host = host()?;
-    let target = match arguments {
-        [] => static_target(&host),
-        [flag, target] if flag == "--target" => target.clone(),
-        _ => {
-            let hint = "hint: cargo xtask dist --target x86_64-unknown-linux-musl";
-            return Err(Failure::Usage(format!("`dist` takes `--target TRIPLE` only\n\n{hint}")));
-        }
-    };
-    Ok(pack(&host, &target)?)
+/// The line of `install.sh` that names the release.
+const FROM: &str = "\nfrom=\"\"\n";
+
+/// What is made.
+#[derive(Debug, Default, PartialEq)]
+struct Options {
+    /// Only the archive for this target, and no wheel.
+    target: Option<String>,
+    /// Where the files will be published.
+    url: String,
 }
 
-fn pack(host: &str, target: &str) -> Result<()> {
-    let binary = build(target)?;
-    let bytes = read(&binary)?;
-    if target.contains("-linux-")
-        && let Some(interpreter) = elf::interpreter(&bytes)?
-    {
-        bail!("the binary is not static: it needs `{interpreter}`\n  in `{}`", binary.display());
-    }
-    let mut entries = documents(target)?;
-    if architecture(host) == architecture(target) {
-        entries.extend(generated(&binary)?);
-    }
-    entries.insert("redline".to_owned(), archive::Entry { is_program: true, bytes });
-
-    let version = env!("CARGO_PKG_VERSION");
-    let name = format!("redline-{version}-{target}");
-    let packed = archive::pack(&name, &entries, commit_time()?)?;
+/// `cargo xtask dist`: writes the files of a release to `target/dist`.
+pub(crate) fn dist(arguments: &[String]) -> Result<(), Failure> {
+    let options = parse(arguments)?;
+    let host = host()?;
     let folder = crate::root().join("target/dist");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let sum = hexadecimal(&Sha256::digest(&packed));
-    let file = format!("{name}.tar.gz");
-    write(&folder.join(&file), &packed)?;
-    write(&folder.join("SHA256SUMS"), checksums(&folder)?.as_bytes())?;
-    println!("{} ({} bytes, {sum})", folder.join(file).display(), packed.len());
+    match &options.target {
+        Some(target) => drop(pack(&host, target, &folder)?),
+        None => {
+            clear(&folder)?;
+            let binaries = TARGETS.iter().map(|target| Ok((*target, pack(&host, target, &folder)?)));
+            let binaries = binaries.collect::<Result<Vec<_>>>()?;
+            let own = binaries.iter().find(|(target, _)| architecture(target) == architecture(&host));
+            let (_, own) = own.with_context(|| format!("no binary of a release runs on {host}"))?;
+            python::bindings(&[format!("--redline={}", own.display())])?;
+            sh("cp target/wheels/*.whl target/dist/")?;
+        }
+    }
+    let script = text("deploy/install.sh")?.replace(FROM, &format!("\nfrom=\"{}\"\n", options.url));
+    write(&folder.join("install.sh"), &script)?;
+    write(&folder.join("Dockerfile"), &text("deploy/container/Dockerfile")?)?;
+    sh(
+        "cd target/dist && export LC_ALL=C && sha256sum Dockerfile install.sh redline-* > SHA256SUMS && cat SHA256SUMS",
+    )?;
+    if options.target.is_none_or(|target| architecture(&target) == architecture(&host)) {
+        try_out(&folder)?;
+    }
     Ok(())
 }
 
-/// A line for each archive in a folder, in the order of the names: its SHA-256 and its name, as `sha256sum` writes them.
-fn checksums(folder: &Path) -> Result<String> {
-    let mut lines = BTreeMap::new();
-    for file in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
-        let path = file?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).filter(|name| name.ends_with(".tar.gz"));
-        if let Some(name) = name {
-            let sum = hexadecimal(&Sha256::digest(read(&path)?));
-            lines.insert(name.to_owned(), format!("{sum}  {name}\n"));
+fn parse(arguments: &[String]) -> Result<Options, Failure> {
+    let mut options = Options::default();
+    for pair in arguments.chunks(2) {
+        match pair {
+            [flag, target] if flag == "--target" => options.target = Some(target.clone()),
+            [flag, url] if flag == "--url" && !url.contains(['"', '\\', '$', '`', '\n']) => {
+                options.url.clone_from(url);
+            }
+            _ => {
+                let hint = "hint: cargo xtask dist [--target x86_64-unknown-linux-musl] [--url https://...]";
+                return Err(Failure::Usage(format!("`{}` makes no sense\n\n{hint}", pair.join(" "))));
+            }
         }
     }
-    Ok(lines.into_values().collect())
+    Ok(options)
+}
+
+/// Installs the release as its users do, and runs the program without any environment.
+fn try_out(folder: &Path) -> Result<()> {
+    let to = crate::root().join("target/dist-installed");
+    let install = Call::new("sh").path(&folder.join("install.sh")).arg("--from").path(folder);
+    install.arg("--to").path(&to).run()?;
+    for arguments in [["--version"], ["demo"]] {
+        let run = Command::new(to.join("redline")).args(arguments).env_clear().current_dir("/").output()?;
+        ensure!(run.status.success(), "`redline {}`: {}", arguments[0], String::from_utf8_lossy(&run.stderr));
+    }
+    Ok(())
+}
+
+/// Builds the archive for a target, and returns the binary in it.
+fn pack(host: &str, target: &str, folder: &Path) -> Result<PathBuf> {
+    let is_foreign = architecture(host) != architecture(target);
+    let binary = build(target, is_foreign)?;
+    let program = binary.to_str().context("the path of the binary is not UTF-8")?;
+    let headers = output("readelf", &["--program-headers", "--wide", program])?;
+    ensure!(!headers.contains("INTERP"), "the binary is not static:\n{headers}");
+
+    let name = format!("redline-{}-{target}", env!("CARGO_PKG_VERSION"));
+    let staged = folder.join(&name);
+    clear(&staged)?;
+    for document in DOCUMENTS {
+        write(&staged.join(document), &text(document)?)?;
+    }
+    let sysroot = output("rustc", &["--print", "sysroot"])?;
+    copy(&Path::new(sysroot.trim()).join(RUST), &staged.join("LICENSES-RUST.html"))?;
+    write(&staged.join("LICENSES-THIRD-PARTY.txt"), &licences::third_party(target)?)?;
+    copy(&binary, &staged.join("redline"))?;
+    if !is_foreign {
+        for (shell, path) in COMPLETIONS {
+            write(&staged.join(path), &output(program, &["completions", shell])?)?;
+        }
+        let pages = staged.join("man/man1");
+        fs::create_dir_all(&pages).with_context(|| format!("cannot create {}", pages.display()))?;
+        Call::new(program).arg("man").path(&pages).run()?;
+    }
+
+    let archive = folder.join(format!("{name}.tar"));
+    let tar = Call::new("tar").args(["--create", "--sort=name", "--format=gnu", "--mode=u=rwX,go=rX"]);
+    let tar =
+        tar.args(["--owner=0", "--group=0", "--numeric-owner", &format!("--mtime=@{}", commit_time()?)]);
+    tar.arg("--file").path(&archive).arg("--directory").path(folder).arg(name).run()?;
+    Call::new("gzip").args(["--best", "--no-name", "--force"]).path(&archive).run()?;
+    clear(&staged)?;
+    Ok(binary)
 }
 
 /// Builds the binary and returns its path. Paths of this machine are left out of it.
-fn build(target: &str) -> Result<PathBuf> {
+fn build(target: &str, is_foreign: bool) -> Result<PathBuf> {
     let libraries = output("rustc", &["--print", "target-libdir", "--target", target])?;
     if !Path::new(libraries.trim()).is_dir() {
         Call::new("rustup").args(["target", "add", target]).run()?;
     }
     let metadata = licences::metadata(target)?;
     let folder = metadata["target_directory"].as_str().context("cargo names no target directory")?;
-    let build =
+    let mut build =
         cargo().args(["build", "--release", "--locked", "--package", "redline-cli", "--target", target]);
-    let build = match licences::registry(&metadata) {
-        Some(registry) => {
-            let flag = format!("--remap-path-prefix={registry}=registry");
-            build.arg("--config").arg(format!("target.{target}.rustflags=[{flag:?}]"))
-        }
-        None => build,
-    };
+    if let Some(registry) = licences::registry(&metadata) {
+        let flag = format!("--remap-path-prefix={registry}=registry");
+        build = build.arg("--config").arg(format!("target.{target}.rustflags=[{flag:?}]"));
+    }
+    if is_foreign {
+        // The linker of the toolchain knows every architecture, and there is no C to compile.
+        build = build.arg("--config").arg(format!("target.{target}.linker=\"rust-lld\""));
+    }
     build.run()?;
     Ok(Path::new(folder).join(target).join("release/redline"))
-}
-
-/// Documents and licences.
-fn documents(target: &str) -> Result<Entries> {
-    let mut entries = Entries::new();
-    for name in DOCUMENTS {
-        entries.insert(name.to_owned(), read(&crate::root().join(name))?.into());
-    }
-    let sysroot = output("rustc", &["--print", "sysroot"])?;
-    entries.insert("LICENSES-RUST.html".to_owned(), read(&Path::new(sysroot.trim()).join(RUST))?.into());
-    entries.insert("LICENSES-THIRD-PARTY.txt".to_owned(), licences::third_party(target)?.into_bytes().into());
-    Ok(entries)
-}
-
-/// Completions and manual pages, as far as the binary has commands for them.
-fn generated(binary: &Path) -> Result<Entries> {
-    let program = binary.to_str().context("the path of the binary is not UTF-8")?;
-    let help = output(program, &["--help"])?;
-    let has = |command: &str| help.lines().any(|line| line.split_whitespace().next() == Some(command));
-    let mut entries = Entries::new();
-    if has("completions") {
-        for (shell, path) in COMPLETIONS {
-            let script = output(program, &["completions", shell])?;
-            entries.insert(path.to_owned(), script.into_bytes().into());
-        }
-    }
-    if has("man") {
-        let folder = crate::root().join("target/dist/man");
-        if folder.exists() {
-            fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-        }
-        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        output(program, &["man", &folder.display().to_string()])?;
-        for page in fs::read_dir(&folder)? {
-            let page = page?;
-            let name =
-                page.file_name().into_string().ok().context("a manual page whose name is not UTF-8")?;
-            entries.insert(format!("man/man1/{name}"), read(&page.path())?.into());
-        }
-        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
-    Ok(entries)
-}
-
-/// Bytes as lower-case hexadecimal digits.
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The triple of this machine.
@@ -165,14 +165,6 @@ fn host() -> Result<String> {
     let version = output("rustc", &["-vV"])?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("`rustc -vV` names no host")?.to_owned())
-}
-
-/// The target for this machine whose binaries are static: on Linux that of musl, whose C library comes with the target.
-fn static_target(host: &str) -> String {
-    match host.strip_suffix("-linux-gnu") {
-        Some(machine) => format!("{machine}-linux-musl"),
-        None => host.to_owned(),
-    }
 }
 
 fn architecture(target: &str) -> &str {
@@ -200,12 +192,33 @@ fn output(program: &str, arguments: &[&str]) -> Result<String> {
     String::from_utf8(run.stdout).with_context(|| format!("the output of `{program}` is not UTF-8"))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+fn sh(line: &str) -> Result<()> {
+    Call::new("sh").args(["-ec", line]).run()
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+/// The text of a file of the repository.
+fn text(path: &str) -> Result<String> {
+    fs::read_to_string(crate::root().join(path)).with_context(|| format!("cannot read {path}"))
+}
+
+/// Writes a file, and creates its folder.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    Ok(())
+}
+
+fn clear(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            bail!("cannot remove {}: {error}", folder.display())
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -213,24 +226,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_is_built_with_musl_and_other_systems_as_they_are() {
-        assert_eq!(static_target("x86_64-unknown-linux-gnu"), "x86_64-unknown-linux-musl");
-        assert_eq!(static_target("x86_64-unknown-linux-musl"), "x86_64-unknown-linux-musl");
-        assert_eq!(static_target("aarch64-apple-darwin"), "aarch64-apple-darwin");
-        assert_eq!(architecture("aarch64-apple-darwin"), "aarch64");
+    fn flags_are_read_in_pairs() {
+        let parse = |line: &str| parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let Ok(options) = parse("--url https://x/v1 --target a-b") else { panic!("refused") };
+        assert_eq!(options, Options { target: Some("a-b".into()), url: "https://x/v1".into() });
+        for bad in ["--url", "--target", "--speed 1", "--url $(x)"] {
+            assert!(
+                matches!(parse(bad), Err(Failure::Usage(message)) if message.contains("--url https")),
+                "{bad}"
+            );
+        }
     }
 
     #[test]
-    fn checksums_are_those_of_all_archives_by_name() {
-        let folder = std::env::temp_dir().join(format!("redline-checksums-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        for (name, bytes) in [("b.tar.gz", ""), ("a.tar.gz", "abc"), ("SHA256SUMS", "old"), ("man", "x")] {
-            fs::write(folder.join(name), bytes).unwrap();
-        }
-        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  a.tar.gz\n\
-                        e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  b.tar.gz\n";
-        assert_eq!(checksums(&folder).unwrap(), expected);
-        fs::remove_dir_all(&folder).unwrap();
+    fn the_script_has_a_line_for_the_release() {
+        assert_eq!(text("deploy/install.sh").unwrap().matches(FROM).count(), 1);
+        assert_eq!(architecture("aarch64-apple-darwin"), "aarch64");
     }
 
     #[test]

@@ -314,7 +314,7 @@ workspace = true
         let tree = Tree::read(crate::root()).expect("the repository can be read");
         let there: Vec<&str> = manifests(&tree).into_iter().map(|(name, _, _)| name).collect();
         let named =
-            EDGES.iter().map(|(name, _)| *name).chain(SERDE.iter().copied()).chain(READERS.iter().copied());
+            EDGES.iter().chain(TEST_EDGES).map(|(name, _)| *name).chain([SERDE, READERS, CONNECTED].concat());
         for name in named {
             assert!(there.contains(&name), "`{name}` has no manifest");
         }

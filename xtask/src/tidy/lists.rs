@@ -49,6 +49,7 @@ pub(super) fn lists(tree: &Tree) -> Findings {
             continue;
         };
         findings.seen += 1;
+        findings.expect(tree, list.registry);
         let declared = declared(&Source::new(&file.path, &file.text));
         let present = present(tree, list.folder);
         for name in present.difference(&declared) {

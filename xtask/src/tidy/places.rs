@@ -1,4 +1,4 @@
-//! Location rules for instructions, unsafe code, the clock, the environment and files.
+//! Location rules for instructions, unsafe code, files and the network.
 
 use super::source::Source;
 use super::tree::{Findings, Tree};
@@ -9,13 +9,10 @@ const PRODUCT: &[&str] = &["crates/", "bindings/"];
 /// The crates that may use unsafe code.
 const UNSAFE: &[&str] = &["crates/redline-simd/", "crates/redline-system/", "crates/redline-kernels/"];
 
-/// The one file of redline-weights that may map memory.
-const MAP: &str = "crates/redline-weights/src/map.rs";
-
 /// Sources of `PRODUCT`, without those in `exempt`.
 fn product<'a>(tree: &'a Tree, exempt: &[&str], findings: &mut Findings) -> Vec<Source<'a>> {
-    let present: Vec<&str> = PRODUCT.iter().copied().filter(|p| tree.has(p)).collect();
-    let mut sources = tree.rust(&present, findings);
+    findings.expect(tree, exempt);
+    let mut sources = tree.rust(PRODUCT, findings);
     sources.retain(|s| !exempt.iter().any(|e| s.path.starts_with(e)));
     sources
 }
@@ -43,22 +40,15 @@ pub(super) fn instructions(tree: &Tree) -> Findings {
 /// Only the crates in `UNSAFE` contain unsafe code; every other crate forbids it.
 pub(super) fn unsafe_code(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
+    findings.expect(tree, UNSAFE);
     let sources = tree.rust(&["crates/", "xtask/"], &mut findings);
     for source in sources.iter().filter(|s| !UNSAFE.iter().any(|u| s.path.starts_with(u))) {
-        if source.path != MAP {
-            for at in source.find(source.all(), "unsafe") {
-                findings.broken(
-                    source.path,
-                    source.line(at),
-                    "`unsafe` outside redline-simd, redline-system and redline-kernels",
-                );
-            }
+        for at in source.find(source.all(), "unsafe") {
+            let message = "`unsafe` outside redline-simd, redline-system and redline-kernels";
+            findings.broken(source.path, source.line(at), message);
         }
-        let maps = source.path.starts_with("crates/redline-weights/") && tree.file(MAP).is_some();
-        let level = if maps { "deny" } else { "forbid" };
-        let attribute = format!("# ! [ {level} ( unsafe_code ) ]");
-        if is_root(source.path) && source.find(source.all(), &attribute).is_empty() {
-            findings.broken(source.path, 0, format!("`#![{level}(unsafe_code)]` is missing"));
+        if is_root(source.path) && source.find(source.all(), "# ! [ forbid ( unsafe_code ) ]").is_empty() {
+            findings.broken(source.path, 0, "`#![forbid(unsafe_code)]` is missing");
         }
     }
     findings
@@ -67,37 +57,6 @@ pub(super) fn unsafe_code(tree: &Tree) -> Findings {
 /// Whether the file is the root of a library or a binary.
 fn is_root(path: &str) -> bool {
     path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs") || path.contains("/src/bin/")
-}
-
-/// Only the clocks of engine, lab and server, and that of the tokenizer's benchmark, which can import none of these, read the time.
-/// This applies to tests too.
-pub(super) fn clock(tree: &Tree) -> Findings {
-    let mut findings = Findings::default();
-    let clocks = [
-        "crates/redline-engine/src/clock.rs",
-        "crates/redline-lab/src/clock.rs",
-        "crates/redline-server/src/clock.rs",
-        "crates/redline-tokenizer/benches/peers/clock.rs",
-    ];
-    let sources = product(tree, &clocks, &mut findings);
-    let paths = ["Instant::now", "SystemTime::now", "clock_gettime", "gettimeofday", "_rdtsc", "__rdtscp"];
-    forbid(&sources, &paths, "outside a `clock.rs`: the clock comes as a value", &mut findings);
-    findings
-}
-
-/// Only one file of the CLI reads environment variables; their values are passed down.
-pub(super) fn environment(tree: &Tree) -> Findings {
-    let mut findings = Findings::default();
-    // Cargo tells a build script in a variable where to write, and xtask a test how much to run.
-    let exempt = [
-        "crates/redline-cli/src/env.rs",
-        "crates/redline-demo/build.rs",
-        "crates/redline-engine/src/simulator/tests.rs",
-    ];
-    let sources = product(tree, &exempt, &mut findings);
-    let paths = ["env::var", "env::vars", "env::var_os", "env::vars_os", "getenv"];
-    forbid(&sources, &paths, "outside redline-cli/src/env.rs: settings come as values", &mut findings);
-    findings
 }
 
 /// The engine accesses files only through redline-weights, and uses neither network nor processes.
@@ -172,8 +131,7 @@ const LIBRARIES: &[&str] = &[
 /// Messages of a library do not name flags, command lines or environment variables, because a front end may have none.
 pub(super) fn front_ends(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
-    let present: Vec<&str> = LIBRARIES.iter().copied().filter(|p| tree.has(p)).collect();
-    let mut sources = tree.rust(&present, &mut findings);
+    let mut sources = tree.rust(LIBRARIES, &mut findings);
     sources.retain(|s| !s.path.ends_with("tests.rs"));
     for source in &sources {
         let names_flag = |line: &str| {

@@ -1,6 +1,6 @@
 //! A Rust file as seen by the checks: tokens, functions, imports.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use super::lexer::{self, Token};
 
@@ -16,6 +16,8 @@ pub(super) struct Source<'a> {
     pub(super) literals: String,
     code: String,
     tokens: Vec<Token>,
+    /// The lines of each `#[cfg(test)] mod`.
+    tests: Vec<RangeInclusive<usize>>,
 }
 
 /// A named function.
@@ -24,8 +26,6 @@ pub(super) struct Function<'a> {
     pub(super) name: &'a str,
     /// The line of `fn`.
     pub(super) line: usize,
-    /// Lines from `fn` to the closing brace.
-    pub(super) lines: usize,
     /// Tokens between the name and the body.
     pub(super) signature: Range<usize>,
     /// Tokens of the body, including braces; empty for a declaration.
@@ -44,7 +44,14 @@ impl<'a> Source<'a> {
     pub(super) fn new(path: &'a str, text: &'a str) -> Self {
         let lexer::Views { code, comments, literals } = lexer::views(text);
         let tokens = lexer::tokens(&code);
-        Self { path, text, comments, literals, code, tokens }
+        let mut source = Self { path, text, comments, literals, code, tokens, tests: Vec::new() };
+        for at in source.find(source.all(), "# [ cfg ( test ) ] mod") {
+            let open = source.outside_brackets(at + 7, &["{", ";"]);
+            if source.token(open) == "{" {
+                source.tests.push(source.line(at)..=source.line(source.closing(open)));
+            }
+        }
+        source
     }
 
     /// Only the code, at its positions.
@@ -149,9 +156,7 @@ impl<'a> Source<'a> {
     fn function(&self, at: usize) -> Function<'_> {
         let end = self.outside_brackets(at, &["{", ";"]);
         let body = if self.token(end) == "{" { end..self.closing(end) + 1 } else { end..end };
-        let last = if body.is_empty() { end } else { body.end - 1 };
-        let lines = self.line(last) + 1 - self.line(at);
-        Function { name: self.token(at + 1), line: self.line(at), lines, signature: at + 1..end, body }
+        Function { name: self.token(at + 1), line: self.line(at), signature: at + 1..end, body }
     }
 
     /// The first token from `at` on that is one of `stops` and not inside parentheses or square brackets.
@@ -183,10 +188,7 @@ impl<'a> Source<'a> {
 
     /// Whether a line is inside a `#[cfg(test)] mod`.
     pub(super) fn in_tests(&self, line: usize) -> bool {
-        self.find(self.all(), "# [ cfg ( test ) ] mod").into_iter().any(|at| {
-            let open = self.outside_brackets(at + 7, &["{", ";"]);
-            self.token(open) == "{" && (self.line(at)..=self.line(self.closing(open))).contains(&line)
-        })
+        self.tests.iter().any(|lines| lines.contains(&line))
     }
 }
 
@@ -219,8 +221,9 @@ mod tests {
         let text =
             "impl X {\n fn a(x: [u8; 2]) -> T where [(); N]: Y {\n '}'; \"}\"; { }\n }\n fn b();\n}\nfn(c)";
         let source = Source::new("x.rs", text);
-        let found: Vec<_> = source.functions().iter().map(|f| (f.name, f.line, f.lines)).collect();
-        assert_eq!(found, [("a", 2, 3), ("b", 5, 1)]);
+        let last = |f: &Function| f.body.clone().last().map_or(0, |at| source.line(at));
+        let found: Vec<_> = source.functions().iter().map(|f| (f.name, f.line, last(f))).collect();
+        assert_eq!(found, [("a", 2, 4), ("b", 5, 0)]);
     }
 
     #[test]

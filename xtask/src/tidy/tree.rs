@@ -36,12 +36,20 @@ pub(super) struct Violation {
 pub(super) struct Findings {
     /// Number of things examined.
     pub(super) seen: usize,
-    /// Expected places that do not exist.
+    /// Places that the rule names and that do not exist: violations, except in the small trees of the examples.
     pub(super) absent: Vec<String>,
+    /// What the check leaves out, for the report; empty if nothing.
+    pub(super) left_out: String,
     pub(super) violations: Vec<Violation>,
 }
 
 impl Findings {
+    /// Records the places among `prefixes` with which no path begins.
+    pub(super) fn expect(&mut self, tree: &Tree, prefixes: &[&str]) {
+        let missing = prefixes.iter().filter(|prefix| !tree.has(prefix));
+        self.absent.extend(missing.map(ToString::to_string));
+    }
+
     /// Adds a violation; line 0 means the file as a whole.
     pub(super) fn broken(&mut self, path: &str, line: usize, message: impl Into<String>) {
         self.violations.push(Violation { path: path.to_string(), line, message: message.into() });
@@ -73,7 +81,7 @@ impl Tree {
             if !meta.is_file() {
                 continue;
             }
-            let read = matches!(extension(&path), "rs" | "toml" | "md");
+            let read = matches!(extension(&path), "rs" | "toml" | "md" | "py");
             let text = if read {
                 fs::read(&full).with_context(|| format!("cannot read {path}"))?
             } else {
@@ -85,11 +93,9 @@ impl Tree {
         Ok(Self { files })
     }
 
-    /// The Rust files whose path begins with one of `prefixes`. A prefix without files is recorded as absent.
+    /// The Rust files whose path begins with one of `prefixes`. Prefixes without files are recorded as absent.
     pub(super) fn rust(&self, prefixes: &[&str], findings: &mut Findings) -> Vec<Source<'_>> {
-        for prefix in prefixes.iter().filter(|prefix| !self.has(prefix)) {
-            findings.absent.push((*prefix).to_string());
-        }
+        findings.expect(self, prefixes);
         let wanted = |f: &&File| extension(&f.path) == "rs" && prefixes.iter().any(|p| f.path.starts_with(p));
         let sources: Vec<_> =
             self.files.iter().filter(wanted).map(|f| Source::new(&f.path, &f.text)).collect();
@@ -100,11 +106,6 @@ impl Tree {
     /// Whether any path begins with `prefix`.
     pub(super) fn has(&self, prefix: &str) -> bool {
         self.files.iter().any(|f| f.path.starts_with(prefix))
-    }
-
-    /// All files.
-    pub(super) fn files(&self) -> impl Iterator<Item = &File> {
-        self.files.iter()
     }
 
     /// The file at this exact path.
@@ -120,7 +121,7 @@ impl Tree {
 }
 
 /// The part of the file's name after the last dot.
-fn extension(path: &str) -> &str {
+pub(super) fn extension(path: &str) -> &str {
     Path::new(path).extension().and_then(|e| e.to_str()).unwrap_or("")
 }
 

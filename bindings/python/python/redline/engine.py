@@ -92,7 +92,7 @@ class Engine:
     Raises:
         LoadError: if the model cannot be loaded.
 
-    An engine may be used by several threads. It is a context manager, and is pickled as its arguments: whoever unpickles it loads
+    An engine may be used by several threads. It is a context manager, and is pickled as its arguments: the process that unpickles it loads
     the model. A process that is forked after the model was loaded must load its own.
     """
 

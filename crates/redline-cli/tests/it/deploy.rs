@@ -11,7 +11,6 @@ use crate::harness::{command, redline};
 
 const UNIT: &str = include_str!("../../../../deploy/systemd/redline.service");
 const CONTAINER: &str = include_str!("../../../../deploy/container/Dockerfile");
-const TOOLCHAIN: &str = include_str!("../../../../rust-toolchain.toml");
 
 /// A running server, and its first line. It is ended when it is dropped.
 struct Service(Child);
@@ -115,11 +114,4 @@ fn what_the_files_of_services_call_is_there() {
         assert!(all.contains(name) && UNIT.contains(&format!("#   {name}=")), "{name}");
     }
     assert!(value(CONTAINER, "ENV").starts_with("REDLINE_MODEL="));
-}
-
-#[test]
-fn the_container_is_built_with_the_toolchain_of_the_project() {
-    let channel =
-        TOOLCHAIN.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap().trim_matches('"');
-    assert!(value(CONTAINER, "FROM").contains(&format!("rust:{channel}-")), "{channel}");
 }

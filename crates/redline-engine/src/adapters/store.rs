@@ -373,7 +373,7 @@ fn check_generation(state: &State, name: &str, expected: Option<u64>) -> Result<
         None => Ok(()),
         Some(expected) => {
             let fact = format!("`{name}` has generation {now} instead of {expected}");
-            Err(EngineError::request(fact, "somebody published another one meanwhile: look at it first"))
+            Err(EngineError::request(fact, "another one was published meanwhile: look at it first"))
         }
     }
 }

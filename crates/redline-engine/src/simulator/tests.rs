@@ -3,6 +3,7 @@
 use super::{Report, simulate};
 
 /// A number from the environment of `cargo xtask simulate`.
+#[expect(clippy::disallowed_methods, reason = "xtask says how much to run")]
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }

@@ -1,4 +1,5 @@
 //! The only file of the benchmark that reads the clock.
+#![expect(clippy::disallowed_methods, reason = "the clock of the benchmark")]
 
 use std::time::Instant;
 

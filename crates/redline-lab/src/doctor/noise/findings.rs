@@ -253,7 +253,10 @@ fn two_speeds(jitter: &Jitter) -> Option<Finding> {
         percent(speeds.slow_share)
     );
     let level = if jitter.kind == "sleep" { Level::Usable } else { Level::Noisy };
-    let fact = format!("one is {} slower: somebody else comes and goes, or the clock does", percent(slower));
+    let fact = format!(
+        "one is {} slower: another process comes and goes, or the clock frequency changes",
+        percent(slower)
+    );
     let finding = finding(&format!("{} at two speeds", jitter.kind), Some(text))
         .level_if(true, level)
         .explain(fact, "compare medians of many samples, arms taken in turns (`bench LANE --versus`)");

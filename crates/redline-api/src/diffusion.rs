@@ -4,7 +4,7 @@ use redline_engine::DiffuseRequest;
 use redline_settings::{Algorithm, BlockCache};
 
 use crate::json::limits::MAX_GUIDANCE;
-use crate::json::named::Variant;
+use crate::json::named::ByName;
 use crate::json::parts::part;
 use crate::json::shape;
 
@@ -14,9 +14,9 @@ part! {
         /// For models that fill masks: number of steps; default: one per mask. Of more steps, those that fill nothing are left out.
         #[schemars(range(min = 1))]
         pub steps: usize,
-        /// For models that fill masks: which masks are filled first: origin, maskgit-plus, topk-margin, entropy (Dream), low-confidence, random
-        /// (LLaDA). Default: entropy for Dream, low-confidence for LLaDA; with a threshold: by probability.
-        pub algorithm: Variant<Algorithm>,
+        /// For models that fill masks: which masks are filled first: origin, maskgit-plus, topk-margin, entropy (Dream), low-confidence,
+        /// random (LLaDA). Default: entropy for Dream, low-confidence for LLaDA; with a threshold: by probability.
+        pub algorithm: ByName<Algorithm>,
         /// For models that fill masks: temperature of the choice between masks; 0 fills the most confident ones first. Default: 0.
         #[schemars(range(min = 0.0))]
         pub alg_temp: f32,
@@ -35,9 +35,9 @@ part! {
         /// (Fast-dLLM; 0.9 is usual). Faster, but tokens that are chosen together do not depend on each other: measure the quality.
         #[schemars(range(min = 0.0, max = 1.0))]
         pub threshold: f32,
-        /// For models that fill masks: within a block, reuse the keys and values that its first pass computed for everything before the block
-        /// (prefix) or outside it (dual) (Fast-dLLM). Faster, but an approximation: measure the quality. Default: none.
-        pub cache: Variant<BlockCache>,
+        /// For models that fill masks: within a block, reuse the keys and values that its first pass computed for everything before the
+        /// block (prefix) or outside it (dual) (Fast-dLLM). Faster, but an approximation: measure the quality. Default: none.
+        pub cache: ByName<BlockCache>,
         /// For models that fill masks: with a cache, run the whole canvas in every Nth pass of a block.
         #[schemars(range(min = 1))]
         pub refresh: usize,

@@ -35,15 +35,15 @@ impl<T: Named> Visitor<'_> for Name<T> {
 
 /// A choice, read from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Variant<T>(pub T);
+pub struct ByName<T>(pub T);
 
-impl<'de, T: Named> Deserialize<'de> for Variant<T> {
+impl<'de, T: Named> Deserialize<'de> for ByName<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         deserialize(from).map(Self)
     }
 }
 
-impl<T: Named> JsonSchema for Variant<T> {
+impl<T: Named> JsonSchema for ByName<T> {
     fn inline_schema() -> bool {
         true
     }
@@ -75,7 +75,7 @@ pub(crate) mod optional {
     }
 
     pub(crate) fn deserialize<'de, T: Named, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
-        Ok(Option::<super::Variant<T>>::deserialize(from)?.map(|choice| choice.0))
+        Ok(Option::<super::ByName<T>>::deserialize(from)?.map(|choice| choice.0))
     }
 }
 

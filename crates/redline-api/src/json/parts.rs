@@ -37,7 +37,11 @@ macro_rules! part {
                 to.extend(Self::NAMES);
             }
 
-            fn read<'de, A: ::serde::de::MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+            fn read<'de, A: ::serde::de::MapAccess<'de>>(
+                &mut self,
+                name: &str,
+                map: &mut A,
+            ) -> Result<bool, A::Error> {
                 match name {
                     $(stringify!($field) $(| $alias)* => {
                         $crate::json::parts::set(&mut self.$field, stringify!($field), map)?;
@@ -60,7 +64,8 @@ macro_rules! part {
 
             /// The name of the first field that is given.
             pub fn given(&self) -> Option<&'static str> {
-                [$((stringify!($field), self.$field.is_some())),*].into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+                let fields = [$((stringify!($field), self.$field.is_some())),*];
+                fields.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
             }
         }
     };
@@ -92,7 +97,8 @@ macro_rules! with_parts {
                 }
                 let mut parts = Parts::default();
                 // The derived function, not this implementation.
-                let object = $object::deserialize($crate::json::parts::WithParts { from, parts: &mut parts })?;
+                let from = $crate::json::parts::WithParts { from, parts: &mut parts };
+                let object = $object::deserialize(from)?;
                 Ok(Self { $($field: parts.$field,)+ ..object })
             }
         }
@@ -136,8 +142,8 @@ impl<'de, D: Deserializer<'de>, P: Part> Deserializer<'de> for WithParts<'_, D, 
     }
 
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq
-        tuple tuple_struct map enum identifier ignored_any
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }
 

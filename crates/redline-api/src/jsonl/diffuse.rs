@@ -52,7 +52,12 @@ pub struct DiffuseLine {
 }
 
 with_parts! {
-    DiffuseLine { sampling: SamplingParameters, diffusion: DiffusionKeys, options: RequestOptions, chat: ChatKeys }
+    DiffuseLine {
+        sampling: SamplingParameters,
+        diffusion: DiffusionKeys,
+        options: RequestOptions,
+        chat: ChatKeys,
+    }
 }
 
 /// Answer to a request to fill masks.

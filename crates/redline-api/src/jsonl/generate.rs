@@ -33,7 +33,7 @@ pub struct GenerateLine {
     pub prompt: Option<TextOrIds>,
     /// A conversation, instead of a prompt: objects with `role` and `content`, which the model's chat template formats.
     pub messages: Option<Vec<JsonText>>,
-    /// How long the text is, and what is told of it.
+    /// How long the text is, and what is reported of it.
     #[serde(skip)]
     pub keys: GenerateKeys,
     /// How tokens are chosen.
@@ -148,7 +148,7 @@ pub struct GenerateMeta {
 }
 
 part! {
-    /// How long a text is, and what is told of it.
+    /// How long a text is, and what is reported of it.
     pub struct GenerateKeys {
         /// Maximum number of new tokens.
         pub max_new_tokens: usize,

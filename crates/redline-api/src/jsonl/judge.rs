@@ -1,7 +1,7 @@
 //! What `classify` and `rerank` have in common.
 
 use crate::adapter::adapters;
-use crate::json::named::Variant;
+use crate::json::named::ByName;
 use crate::json::parts::part;
 use crate::options::RequestOptions;
 use crate::receipt;
@@ -69,15 +69,15 @@ part! {
         /// The text into which each text is put.
         pub template: String,
         /// How a label of several tokens is scored.
-        pub long_labels | "length": Variant<LongLabels>,
+        pub long_labels | "length": ByName<LongLabels>,
         /// Whether the end of a label is scored with it.
-        pub label_end: Variant<LabelEnd>,
+        pub label_end: ByName<LabelEnd>,
         /// What the model writes after a label.
         pub end: String,
         /// A text without content, by which the probabilities are calibrated.
         pub calibrate: String,
         /// Which end of a text is cut if its prompt exceeds the context. If absent or `null`, such a text is an error.
-        pub truncate: Variant<Truncate>,
+        pub truncate: ByName<Truncate>,
         /// Report a text's error in its place instead of failing the whole request.
         pub item_errors: bool,
     }

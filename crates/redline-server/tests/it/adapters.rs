@@ -140,6 +140,28 @@ fn a_name_is_replaced_only_on_request() {
 }
 
 #[test]
+fn errors_do_not_say_where_the_root_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    std::fs::create_dir(root.join("empty")).unwrap();
+    std::fs::create_dir(root.join("good")).unwrap();
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(adapters().join("jargon").join(file), root.join("good").join(file)).unwrap();
+    }
+    let server = serving(root);
+    loaded(&server, "x", "good");
+    for (path, shown) in [("good", "`good`"), ("empty", "`empty`")] {
+        let refused = load(&server, "y", path, false);
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(
+            refused.text().contains(shown) && !refused.text().contains(root.to_str().unwrap()),
+            "{}",
+            refused.text()
+        );
+    }
+}
+
+#[test]
 fn without_a_root_nothing_is_loaded_or_removed() {
     let model = model_with(|options| options.adapters = Some(AdapterOptions::default()));
     let server = start_with(model, |_| ());

@@ -168,6 +168,8 @@ fn each_limit_names_its_field() {
     check("/v1/rerank", r#"{"query":"q","texts":["a"],"top_n":1}"#, "top_n");
     check("/v1/classify", r#"{"input":"a","classes":["x"]}"#, "classes");
     check("/v1/classify", r#"{"input":[],"classes":["x","y"]}"#, "input");
+    beyond_schemas("/v1/classify", r#"{"input":"a","classes":["x","x"]}"#, "classes");
+    beyond_schemas("/v1/classify", r#"{"input":"a","classes":["x",""]}"#, "classes");
     check("/v1/embeddings", r#"{"input":[],"pooling":"mean"}"#, "input");
     check("/v1/embeddings", r#"{"input":"a","pooling":"mean","dimensions":0}"#, "dimensions");
     beyond_schemas("/v1/embeddings", r#"{"input":[1000000],"pooling":"mean"}"#, "input");

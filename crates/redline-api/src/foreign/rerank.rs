@@ -50,7 +50,7 @@ pub fn request(body: RerankBody) -> Result<(RerankRequest, RerankForm), ApiError
         keys.or(body.receipt.as_ref().map(|_| "receipt"))
     } else {
         let keys = body.return_text.map(|_| "return_text").or(body.truncate.map(|_| "truncate"));
-        let keys = keys.or(body.raw_scores.map(|_| "raw_scores"));
+        let keys = keys.or(body.raw_scores.filter(|&raw| raw).map(|_| "raw_scores"));
         keys.or(body.truncation_direction.map(|_| "truncation_direction"))
     };
     if let Some(key) = foreign {

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::cases::{case, cases, given};
+use crate::cases::{case, case_if_given, cases, given, not_true};
 use crate::limits::MAX_DOCUMENTS;
 use crate::shape;
 use crate::{AdapterNames, Finite, ReceiptChoice, ReceiptDocument, TruncationDirection, Usage};
@@ -115,6 +115,8 @@ pub struct TeiRank {
 /// Cohere's form, or TEI's.
 fn request_cases(schema: &mut Schema) {
     let of_cohere = ["top_n", "return_documents", "max_tokens_per_doc", "documents"];
-    let of_tei = ["return_text", "truncate", "truncation_direction", "raw_scores", "texts"];
+    let of_tei = ["return_text", "truncate", "truncation_direction", "texts"];
     cases(schema, [case([("documents", given())], &of_tei), case([("texts", given())], &of_cohere)]);
+    let probabilities = case_if_given([("raw_scores", not_true())]);
+    cases(schema, [probabilities, case([("texts", given())], &of_cohere)]);
 }

@@ -92,7 +92,7 @@ pub use input::{Items, LabelIds, LogitBias, Prompts, Strings, TextOrIds, TextOrL
 pub use inspection::{AdapterInspection, AdapterModelFit, AdapterTarget};
 pub use judge::{ClassResult, Classification, ClassifyLine, JudgeMeta, RerankLine, RerankResult, Reranking};
 pub use parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};
-pub use parse::{BadJson, parse};
+pub use parse::{BadJson, in_json_terms, number_type, parse};
 pub use perplexity::{Against, KlDivergence, Perplexity, PerplexityEstimate, PerplexityMeta, PerplexityRun};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use profile::{TraceArgs, TraceDocument, TraceEvent};

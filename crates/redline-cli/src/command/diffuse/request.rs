@@ -42,7 +42,8 @@ pub(super) fn complete(
     defaults: DiffuseRequest,
     prompts: &Prompts,
 ) -> Result<DiffuseRequest, Failure> {
-    let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
+    let text = args.text.as_deref().or(args.prompt.as_deref());
+    let prompt = prompt::given("prompt", text, args.prompt_ids.as_ref())?;
     Ok(DiffuseRequest { prompt: prompts.of_flags(prompt)?, ..defaults })
 }
 

@@ -34,7 +34,8 @@ pub(super) fn complete(
     defaults: &GenerateDefaults,
     prompts: &Prompts,
 ) -> Result<GenerateRequest, Failure> {
-    let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
+    let text = args.text.as_deref().or(args.prompt.as_deref());
+    let prompt = prompt::given("prompt", text, args.prompt_ids.as_ref())?;
     let request = defaults.request(prompts.of_flags(prompt)?);
     request.check().map_err(Failure::senseless)?;
     if request.sampling.temperature == 0.0 && args.sampling.seed.is_some() && !args.quiet {

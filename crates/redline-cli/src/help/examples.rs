@@ -24,7 +24,9 @@ echo '{"query": "The", "items": [" king"], "labels": [" is"]}' |
         "classify",
         r#"redline classify --model demo --text "I loved it" --class good --class bad
 redline classify --model demo --text "I loved it" --text "Never again" \
-    --class positive --class negative --json"#,
+    --class positive --class negative --json
+printf 'id,review\n1,I loved it\n' |
+    redline classify --model demo --file - --column review --class good,bad"#,
     ),
     (
         "rerank",

@@ -110,3 +110,40 @@ fn a_model_is_described_without_being_loaded() {
     );
     redline(&["show", "org/none"]).failed(&["`org/none` was not found"]);
 }
+
+#[test]
+fn texts_come_from_a_column_of_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let table = file("t.csv", "\u{feff}id,review\n1,\"The king, \"\"he\"\" said\"\n2,\"It\nrains.\"\n");
+    let single = file("one.CSV", "review\nIt rains.\n");
+    let classify = ["classify", "-m", "demo", "--class", "king", "--class", "rain", "--json"];
+    let embed = ["embed", "-m", "demo", "--pooling", "mean", "--json"];
+    let rerank = ["rerank", "-m", "demo", "--query", "Who?", "--json"];
+    let numbers = |run: Run| {
+        let mut answer: serde_json::Value = serde_json::from_str(&run.ok().out).unwrap();
+        for key in ["timing", "meta", "cost"] {
+            answer.as_object_mut().unwrap().remove(key);
+        }
+        answer
+    };
+    for (command, flag) in [(&classify[..], "--text"), (&embed[..], "--text"), (&rerank[..], "--document")] {
+        let typed =
+            numbers(redline(&[command, &[flag, "The king, \"he\" said", flag, "It\nrains."]].concat()));
+        let column = ["--file", &table, "--column", "review"];
+        assert_eq!(numbers(redline(&[command, &column[..]].concat())), typed, "{command:?}");
+        let typed = numbers(redline(&[command, &[flag, "It rains."]].concat()));
+        assert_eq!(numbers(redline(&[command, &["--file", &single]].concat())), typed);
+        let piped = [command, &["--file", "-", "--column", "review"]].concat();
+        assert_eq!(numbers(redline_reading(&piped, b"review\nIt rains.\n")), typed);
+        redline(&[command, &["--file", &table]].concat()).usage(&["no column of 2 is named", "id, review"]);
+        let unknown = [command, &["--file", &table, "--column", "text"]].concat();
+        redline(&unknown).usage(&["no column `text`", "id, review"]);
+        let uneven = file("uneven.csv", "a,b\n1\n");
+        redline(&[command, &["--file", &uneven, "--column", "a"]].concat()).failed(&["uneven.csv", "hint: "]);
+    }
+}

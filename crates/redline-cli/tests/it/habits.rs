@@ -147,3 +147,16 @@ fn texts_come_from_a_column_of_a_table() {
         redline(&[command, &["--file", &uneven, "--column", "a"]].concat()).failed(&["uneven.csv", "hint: "]);
     }
 }
+
+#[test]
+fn classes_have_one_spelling() {
+    let of = |classes: &[&str]| {
+        redline(&[&["classify", "-m", "demo", "--text", "It rains.", "--csv"], classes].concat()).ok().out
+    };
+    let expect = of(&["--class", "king", "--class", "rain"]);
+    for classes in [&["--class", "king,rain"][..], &["--classes", "king, rain"]] {
+        assert_eq!(of(classes), expect);
+    }
+    redline(&["serve", "-m", "demo", "--class", "good", "--class", "good"])
+        .usage(&["--class good --class bad"]);
+}

@@ -8,7 +8,7 @@ use crate::adapter::AdapterNames;
 use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::head::AnswerHead;
-use crate::json::cases::{case, cases, given};
+use crate::json::cases::{case, case_if_given, cases, given, not_true};
 use crate::json::fields::{count, refused, salt, timeout};
 use crate::json::finite::Finite;
 use crate::json::limits::MAX_DOCUMENTS;
@@ -124,8 +124,10 @@ pub struct TeiRank {
 /// Cohere's form, or TEI's.
 fn request_cases(schema: &mut Schema) {
     let of_cohere = ["top_n", "return_documents", "max_tokens_per_doc", "documents"];
-    let of_tei = ["return_text", "truncate", "truncation_direction", "raw_scores", "texts"];
+    let of_tei = ["return_text", "truncate", "truncation_direction", "texts"];
     cases(schema, [case([("documents", given())], &of_tei), case([("texts", given())], &of_cohere)]);
+    let probabilities = case_if_given([("raw_scores", not_true())]);
+    cases(schema, [probabilities, case([("texts", given())], &of_cohere)]);
 }
 
 /// The form of the answer, with the documents that it repeats.
@@ -168,7 +170,7 @@ pub fn request(body: RerankBody) -> Result<(RerankRequest, RerankForm), ApiError
         keys.or(body.receipt.as_ref().map(|_| "receipt"))
     } else {
         let keys = body.return_text.map(|_| "return_text").or(body.truncate.map(|_| "truncate"));
-        let keys = keys.or(body.raw_scores.map(|_| "raw_scores"));
+        let keys = keys.or(body.raw_scores.filter(|&raw| raw).map(|_| "raw_scores"));
         keys.or(body.truncation_direction.map(|_| "truncation_direction"))
     };
     if let Some(key) = foreign {

@@ -54,14 +54,11 @@ fn value(found: &str) -> &str {
 /// Names the values of a type as JSON does.
 fn kind(expected: &str) -> &str {
     match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0",
-        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
-        "f32" | "f64" => "a number",
         "a boolean" => "true or false",
         "a sequence" => "a list",
         "a map" => "an object",
         other if other.starts_with("struct ") => "an object",
-        other => other,
+        other => redline_api::json::parse::number_type(other),
     }
 }
 

@@ -32,14 +32,22 @@ use std::process::ExitCode;
 
 use redline_system::memory::CountingAllocator;
 
+use crate::message::Failure;
+
 /// Counts allocated memory, so that requests can report how much they needed.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
+/// Bytes of the stack of the commands. That of the process may be small (`ulimit -s`).
+const STACK: usize = 8 << 20;
+
 fn main() -> ExitCode {
-    let arguments = env::arguments();
-    match command::run(&arguments) {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
+    let run = || {
+        let arguments = env::arguments();
+        command::run(&arguments).unwrap_or_else(Failure::report)
+    };
+    match std::thread::Builder::new().name("main".to_owned()).stack_size(STACK).spawn(run) {
+        Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        Err(error) => Failure::failed(format!("no thread for the command: {error}"), None).report(),
     }
 }

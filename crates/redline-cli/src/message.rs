@@ -93,12 +93,23 @@ impl Failure {
         Self::failed(fact, Some("check the path, and that it may be read".to_owned()))
     }
 
+    /// A file that cannot be written. The hint begins with `name` unless its disk is full, such as "`--flag` names".
+    pub(crate) fn writing_file(path: &Path, error: &io::Error, name: &str) -> Self {
+        let hint = if is_full(error) {
+            "free some space on its disk, or name a file elsewhere".to_owned()
+        } else {
+            format!("{name} a file in a directory that is there and may be written")
+        };
+        Self::failed(format!("{error}\n  in `{}`", path.display()), Some(hint))
+    }
+
     /// Standard output that cannot be written.
     pub(crate) fn writing(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::Closed;
         }
-        Self::failed(format!("{error}\n  in standard output"), None)
+        let hint = is_full(error).then(|| "free some space on its disk, or write elsewhere".to_owned());
+        Self::failed(format!("{error}\n  in standard output"), hint)
     }
 
     /// Prints the message and returns the exit code.
@@ -132,7 +143,25 @@ pub(crate) fn note(text: &str) {
 
 /// Writes to standard error. A closed standard error is ignored.
 pub(crate) fn say(what: impl fmt::Display) {
-    let _ = write!(io::stderr(), "{what}");
+    let _ = io::stderr().write_all(printable(&what.to_string()).as_bytes());
+}
+
+/// A text that may quote files and arguments, without characters that a terminal would obey.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            c if c.is_control() => shown.extend(c.escape_unicode()),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// Whether a disk, or the user's share of it, has no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Reports on one line that the library encodes instead of the native encoder, and why.
@@ -155,6 +184,26 @@ mod tests {
             panic!("not a usage error")
         };
         assert_eq!(message.to_string(), "error: 3 is too many\n  in `--threads`\n\nhint: take 2\n");
+    }
+
+    #[test]
+    fn a_message_holds_nothing_that_a_terminal_obeys() {
+        assert_eq!(printable("a\u{1b}[31m\r\n\u{9b}é"), "a\\u{1b}[31m\\u{d}\n\\u{9b}é");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_apart_from_a_missing_directory() {
+        let hint = |kind: io::ErrorKind| {
+            Failure::writing_file(Path::new("x"), &kind.into(), "name")
+                .into_message()
+                .hint
+                .unwrap_or_default()
+        };
+        assert!(hint(io::ErrorKind::NotFound).contains("directory"));
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded] {
+            assert!(hint(kind).starts_with("free some space"));
+        }
+        assert!(Failure::writing(&io::ErrorKind::StorageFull.into()).into_message().hint.is_some());
     }
 
     #[test]

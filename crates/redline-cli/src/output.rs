@@ -52,11 +52,8 @@ pub(crate) fn piece(text: &str) -> Result<(), Failure> {
 
 /// Writes a file atomically. `flag` names the flag that gave the path.
 pub(crate) fn file(path: &Path, flag: &str, text: &str) -> Result<(), Failure> {
-    write_file(path, text.as_bytes()).map_err(|error| {
-        let fact = format!("{error}\n  in `{}`", path.display());
-        let hint = format!("`{flag}` names a file in a directory that is there and may be written");
-        Failure::failed(fact, Some(hint))
-    })
+    write_file(path, text.as_bytes())
+        .map_err(|error| Failure::writing_file(path, &error, &format!("`{flag}` names")))
 }
 
 /// A text that is being streamed. Stores the first error, so that a callback need not return one.

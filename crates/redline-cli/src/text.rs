@@ -45,6 +45,38 @@ pub(crate) fn read_at_most(longest: u64, path: &Path) -> Result<String, Failure>
     })
 }
 
+/// Reads texts: the lines of a file, or a column of a table in CSV. A file whose name ends in `.csv` is one, and need not name its only
+/// column.
+pub(crate) fn read_texts(path: &Path, column: Option<&str>) -> Result<Vec<String>, Failure> {
+    let is_csv = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
+    if column.is_none() && !is_csv {
+        return read_lines(path);
+    }
+    let failed = |error: csv::Error| {
+        let hint = "a table in CSV has a header, and as many values in every row".to_owned();
+        Failure::failed(format!("{error}\n  in {}", message::place(path)), Some(hint))
+    };
+    let table = read(path)?;
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    let header = reader.headers().map_err(failed)?.clone();
+    let names: Vec<&str> = header.iter().collect();
+    let at = match column {
+        Some(column) => names.iter().position(|name| *name == column),
+        None => (names.len() == 1).then_some(0),
+    };
+    let Some(at) = at else {
+        let fact = match column {
+            Some(column) => format!("the table has no column `{column}`\n  in {}", message::place(path)),
+            None => format!("no column of {} is named\n  in {}", names.len(), message::place(path)),
+        };
+        return Err(Failure::usage(fact, format!("`--column NAME` names one of {}", names.join(", "))));
+    };
+    reader
+        .records()
+        .map(|record| Ok(record.map_err(failed)?.get(at).unwrap_or_default().to_owned()))
+        .collect()
+}
+
 /// Reads the lines of a file. A final line end does not begin another line; an empty line is an empty text.
 pub(crate) fn read_lines(path: &Path) -> Result<Vec<String>, Failure> {
     Ok(read(path)?.lines().map(str::to_owned).collect())

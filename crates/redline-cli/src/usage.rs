@@ -49,11 +49,7 @@ fn hint(error: &clap::Error, command: &Command, help: &str) -> String {
     if let Some(bad) = error.source().and_then(|source| source.downcast_ref::<BadValue>()) {
         return bad.hint.clone();
     }
-    let suggested =
-        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
-            .into_iter()
-            .find_map(|kind| error.get(kind).and_then(closest));
-    if let Some(suggested) = suggested {
+    if let Some(suggested) = suggested(error, command) {
         return format!("did you mean `{suggested}`? `{help}` lists what there is");
     }
     if let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue)
@@ -77,11 +73,33 @@ fn hint(error: &clap::Error, command: &Command, help: &str) -> String {
     }
 }
 
-/// The most similar of the suggestions, which is the last.
-fn closest(value: &ContextValue) -> Option<String> {
-    match value {
-        ContextValue::String(text) => Some(text.clone()),
-        ContextValue::Strings(all) => all.last().cloned(),
+/// The name that was probably meant: of those that the help lists, the one that takes the fewest edits, and at most one for every four
+/// characters. (clap also suggests names that are not listed, and names that have only their middle in common.)
+fn suggested(error: &clap::Error, command: &Command) -> Option<String> {
+    let given = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
-    }
+    };
+    let (given, names): (_, Vec<String>) = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let names = |below: &Command| {
+                let aliases = below.get_visible_aliases().map(str::to_owned);
+                [below.get_name().to_owned()].into_iter().chain(aliases).collect::<Vec<_>>()
+            };
+            (given(ContextKind::InvalidSubcommand)?, command.get_subcommands().flat_map(names).collect())
+        }
+        ErrorKind::UnknownArgument => {
+            let flags = command.get_arguments().filter_map(clap::Arg::get_long);
+            (given(ContextKind::InvalidArg)?, flags.map(|flag| format!("--{flag}")).collect())
+        }
+        ErrorKind::InvalidValue => match error.get(ContextKind::ValidValue)? {
+            ContextValue::Strings(values) => (given(ContextKind::InvalidValue)?, values.clone()),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let edits = |name: &String| strsim::osa_distance(given, name);
+    let meant = names.into_iter().min_by_key(edits)?;
+    let length = given.trim_start_matches('-').len();
+    (edits(&meant) <= (length / 4).max(usize::from(length > 2))).then_some(meant)
 }

@@ -130,6 +130,7 @@ impl ReceiptAnswer {
 pub(crate) struct Recorder {
     /// Ascending.
     layers: Vec<usize>,
+    most_rows: Option<u64>,
     recorded: Mutex<Recorded>,
 }
 
@@ -160,10 +161,15 @@ impl Sum {
 }
 
 impl Recorder {
-    /// A recorder of these layers, ascending.
-    pub(crate) fn new(layers: Vec<usize>) -> Self {
+    /// A recorder of these layers, ascending, and of at most so many rows.
+    pub(crate) fn new(layers: Vec<usize>, most_rows: Option<u64>) -> Self {
         let recorded = Recorded { sums: vec![Sum::default(); layers.len()], ..Recorded::default() };
-        Self { layers, recorded: Mutex::new(recorded) }
+        Self { layers, most_rows, recorded: Mutex::new(recorded) }
+    }
+
+    /// Whether the request has read more rows than it may.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.most_rows.is_some_and(|most| self.lock().rows > most)
     }
 
     /// The layers whose digests are needed.

@@ -220,6 +220,11 @@ impl DecoderSpec {
         all
     }
 
+    /// Number of parameters, a tied head counted once.
+    pub fn parameters(&self) -> u64 {
+        self.tensors().iter().map(|tensor| tensor.shape.iter().product::<usize>() as u64).sum()
+    }
+
     /// Whether a tensor of a checkpoint is unused.
     pub(crate) fn ignores(&self, name: &str) -> bool {
         self.ignored.iter().any(|part| name.ends_with(part) || part.ends_with('.') && name.starts_with(part))

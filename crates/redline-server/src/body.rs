@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use redline_api::json::parse::in_json_terms;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -153,7 +154,7 @@ fn of_parser(error: &serde_json::Error, path: &str) -> Fault {
         };
         return Fault::invalid(code, message.clone()).of_field(param);
     }
-    let fault = Fault::invalid("invalid_type", message);
+    let fault = Fault::invalid("invalid_type", in_json_terms(&message));
     if parent.is_empty() { fault } else { fault.of_field(parent) }
 }
 
@@ -189,6 +190,10 @@ mod tests {
         check(r#"["p"]"#, "invalid_json", None);
         check(r#"{"prompt":"#, "invalid_json", None);
         check(r#"{"prompt":[[[[[[[[[[]]]]]]]]]]}"#, "invalid_json", None);
+        let message =
+            |json: &str| parse::<CompletionBody>(json.as_bytes(), 8).unwrap_err().body().error.message;
+        assert!(message(r#"{"prompt":"p","n":-1}"#).contains("expected a whole number of at least 0"));
+        assert!(message(r#"{"prompt":"p","top_p":"a"}"#).contains("expected a number"));
         let fault = parse::<CompletionBody>(br#"{"prompt":"p","top_p":-1e400}"#, 8).unwrap_err();
         assert!(fault.body().error.message.ends_with("give a number nearer to 0"));
     }

@@ -1,10 +1,16 @@
 //! Accepts connections and serves HTTP/1.1 on each.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, Version};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::AsyncWriteExt as _;
@@ -13,7 +19,9 @@ use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
+use crate::client_stream::{ClientStream, OpenRequest, closing};
 use crate::config::ServerLimits;
+use crate::fault::Fault;
 use crate::listener::{OpenListener, Transport};
 use crate::metrics::Metrics;
 
@@ -21,12 +29,6 @@ use crate::metrics::Metrics;
 const AFTER_ERROR: Duration = Duration::from_millis(50);
 /// Longest time for refusing a connection.
 const REFUSAL: Duration = Duration::from_secs(1);
-/// The answer to a connection beyond the maximum.
-const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-    connection: close\r\ncontent-length: 136\r\n\r\n\
-    {\"error\":{\"message\":\"all connections are taken; try again later\",\"type\":\"unavailable_error\",\"param\":null,\
-    \"code\":\"too_many_connections\"}}";
-
 /// Accepts connections until `stop` changes. Returns the connections that are open then; each ends after its request.
 pub(crate) async fn accept(
     listener: OpenListener,
@@ -95,19 +97,43 @@ async fn serve(
             () = stopped(&mut stop) => return,
         },
     };
-    let mut stream = TimeoutStream::new(stream);
+    let open = OpenRequest::default();
+    let mut stream = TimeoutStream::new(ClientStream::new(stream, open.clone()));
     stream.set_write_timeout(Some(limits.send_time));
+    let router = TowerToHyperService::new(router);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
         .max_buf_size(ServerLimits::HEAD_BYTES)
-        .serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(Box::pin(stream)),
+            service_fn(|request| respond(&router, &open, request)),
+        );
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = connection.as_mut() => return,
         () = stopped(&mut stop) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// Answers a request, and notes which part of the answer is open. A client of HTTP/1.0 cannot be probed, so it keeps its half open.
+fn respond(
+    router: &TowerToHyperService<Router>,
+    open: &OpenRequest,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
+    let open = (request.version() >= Version::HTTP_11).then(|| open.clone());
+    let response = router.call(request);
+    async move {
+        let response = response.await?;
+        let answer = open.map(|open| open.answer);
+        let hold = move |error| {
+            let _ = &answer;
+            error
+        };
+        Ok(response.map(|body| Body::new(body.map_err(hold))))
+    }
 }
 
 /// Agrees with the client on keys.
@@ -122,21 +148,11 @@ async fn encrypt(
 
 /// Tells a client that there are too many connections.
 async fn refuse(mut stream: Box<dyn Transport>) {
+    let message = "all connections are taken; try again later";
+    let full = Fault::unavailable("too_many_connections", message);
     let refusal = async {
-        stream.write_all(FULL).await?;
+        stream.write_all(&closing(full)).await?;
         stream.shutdown().await
     };
     let _ = tokio::time::timeout(REFUSAL, refusal).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::FULL;
-
-    #[test]
-    fn the_refusal_has_the_length_that_it_declares() {
-        let text = std::str::from_utf8(FULL).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
-    }
 }

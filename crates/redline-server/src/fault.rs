@@ -1,5 +1,7 @@
 //! Errors of requests: status, code and field, and how errors of the engine become one.
 
+use std::path::Path;
+
 use axum::http::StatusCode;
 use redline_api::error::ApiError;
 use redline_api::error_body::{ErrorBody, ErrorDetail};
@@ -73,6 +75,12 @@ impl Fault {
     /// Names the field at fault.
     pub(crate) fn of_field(self, param: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..self }
+    }
+
+    /// The error with paths from this directory on, so that clients do not learn where it is.
+    pub(crate) fn with_paths_from(self, root: &Path) -> Self {
+        let found = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        Self { message: self.message.replace(&format!("{}/", found.display()), ""), ..self }
     }
 
     /// The error with another status and code.

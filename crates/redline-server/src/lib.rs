@@ -16,6 +16,7 @@ mod answer;
 mod app;
 mod blocking;
 mod body;
+mod client_stream;
 mod clock;
 mod config;
 mod connection;

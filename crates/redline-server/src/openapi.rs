@@ -16,10 +16,10 @@ use crate::form::Form;
 use crate::request::{MAX_ID, QUEUE_TIMEOUT, REQUEST_ID};
 use crate::route::{Method, ResponseBody, Route, SchemaOf, schema_of};
 
-/// The statuses of errors that every route may have: another origin, a bug, and the end of the server.
-const STATUSES: &[u16] = &[403, 500, 503];
+/// The statuses of errors that every route may have: an invalid head, another origin, a bug, and the end of the server.
+const STATUSES: &[u16] = &[400, 403, 500, 503];
 /// Those of routes with a body: the body, the model, the time, the size, the type, the queue and the kind of model.
-const STATUSES_WITH_BODY: &[u16] = &[400, 404, 408, 413, 415, 429, 501];
+const STATUSES_WITH_BODY: &[u16] = &[404, 408, 413, 415, 429, 501];
 
 /// The description of the API as a whole.
 const DESCRIPTION: &str = "An inference engine for large language models. Request bodies may be compressed with gzip or zstd \

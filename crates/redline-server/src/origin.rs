@@ -1,8 +1,29 @@
-//! Web pages may send requests to this machine. Only those of the server's own origin are answered.
+//! Web pages may send requests to this machine. Only those of the server's own origin are answered. Nor are requests that another server
+//! or a proxy could read in another way.
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Version, header};
 
 use crate::fault::Fault;
+
+/// Refuses requests whose headers can be read in several ways: another transfer coding than `chunked`, no host or several, several origins.
+pub(crate) fn check_unique(version: Version, headers: &HeaderMap) -> Result<(), Fault> {
+    let invalid = |fact: &str| Err(Fault::invalid("invalid_http", fact));
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    if codings.next().is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+        || codings.next().is_some()
+    {
+        return invalid("the request has another `Transfer-Encoding` than `chunked`");
+    }
+    let hosts = headers.get_all(header::HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && version >= Version::HTTP_11) {
+        return invalid(&format!("the request has {hosts} headers `Host`; send one"));
+    }
+    let origins = headers.get_all(header::ORIGIN).iter().count();
+    if origins > 1 {
+        return invalid(&format!("the request has {origins} headers `Origin`; send at most one"));
+    }
+    Ok(())
+}
 
 /// Refuses requests from pages of other origins. If the server is reached only from this machine and has no keys (`local`), it also refuses
 /// other hosts: a page could give its own name the address of this machine.

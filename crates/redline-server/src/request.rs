@@ -57,6 +57,7 @@ async fn handle(
     record: &mut Record,
 ) -> Result<Answer, Fault> {
     let (mut parts, body) = request.into_parts();
+    origin::check_unique(parts.version, &parts.headers)?;
     origin::check(&parts.headers, app.local)?;
     let caller = if route.access.needs_key(&app.config) {
         key::caller(&parts.headers, &app.config.keys)?

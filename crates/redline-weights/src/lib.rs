@@ -70,7 +70,7 @@ pub use gguf::{
     GgufValue, is_gguf_name,
 };
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
-pub use hub::{HubFolder, HubId, HubRoots, PartialBlob, cached_model, resolve_model};
+pub use hub::{HubFolder, HubId, HubRoots, PartialBlob, cached_model, cached_models, resolve_model};
 pub use infq::{Infq, InfqFault, InfqWriter, Scheme, Weight, WeightPart};
 pub use kv_pages::{PageError, PageFiles, PageKey, PageWriter};
 pub use plans::{BadPlan, Fields, PlanStore};

@@ -4,7 +4,7 @@
 >>> with redline.Engine("model") as engine:
 ...     redline.offline.run(engine, "classify", "reviews.parquet", "classes", columns={"text": "review"}, classes=["good", "bad"])
 
-Tables are Parquet, Arrow or JSON Lines. Any number of workers, on any machines, may share the directory of the results, each with a shard
+Tables are Parquet, Arrow, JSON Lines or CSV. Any number of workers, on any machines, may share the directory of the results, each with a shard
 of its own; they may be killed at any time, and others may go on in another division: the files are always the same, to the last bit.
 """
 

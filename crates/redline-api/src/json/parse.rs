@@ -20,6 +20,23 @@ impl std::fmt::Display for BadJson {
     }
 }
 
+/// A message of the parser in which types of numbers are called as JSON calls them.
+pub fn in_json_terms(message: &str) -> String {
+    let Some((found, rest)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    let (expected, place) = rest.find(" at line ").map_or((rest, ""), |at| rest.split_at(at));
+    format!("{found}, expected {}{place}", number_type(expected))
+}
+
+/// What a type of numbers is called in JSON; other words stay as they are.
+pub fn number_type(name: &str) -> &str {
+    match name {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        other => other,
+    }
+}
+
 /// Reads a value from JSON.
 ///
 /// # Errors
@@ -28,7 +45,7 @@ pub fn parse<T: DeserializeOwned>(json: &str) -> Result<T, BadJson> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
-        let message = error.inner().to_string();
+        let message = in_json_terms(&error.inner().to_string());
         let fact = message.rsplit_once(" at line ").map_or(message.as_str(), |(fact, _)| fact).to_owned();
         BadJson { path: if path == "." { String::new() } else { path }, fact }
     })

@@ -22,7 +22,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What a request asks for.
 pub fn options(choice: Option<ReceiptChoice>) -> Option<ReceiptOptions> {
-    choice.and_then(ReceiptChoice::layers).map(|layers| ReceiptOptions { layers })
+    choice
+        .and_then(ReceiptChoice::layers)
+        .map(|layers| ReceiptOptions { layers, ..ReceiptOptions::default() })
 }
 
 /// The JSON document of a receipt.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Parts, Rows, Shape, Table, TableColumn, TableFormat};
 use crate::cell::{Cell, Column};
@@ -17,7 +17,7 @@ use crate::error::BatchError;
 use crate::json::Json;
 
 /// Maximum length of a line in bytes.
-const LONGEST: u64 = 64 << 20;
+pub(super) const LONGEST: u64 = 64 << 20;
 /// The UTF-8 byte order mark, which some programs write at the start of a file.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -139,7 +139,14 @@ impl Line {
         }
     }
 
-    fn fields(&self) -> &[(String, Box<RawValue>)] {
+    /// A row of texts.
+    pub(super) fn of_texts<'a>(columns: &[String], texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let value = |(name, text): (&String, &str)| Ok((name.clone(), to_raw_value(text)?));
+        let fields = columns.iter().zip(texts).map(value).collect::<serde_json::Result<_>>();
+        fields.map_or_else(|error| Self::Damaged(error.to_string()), Self::Object)
+    }
+
+    pub(super) fn fields(&self) -> &[(String, Box<RawValue>)] {
         match self {
             Self::Object(fields) => fields,
             Self::Damaged(_) => &[],

@@ -2,6 +2,7 @@
 
 mod arrow;
 mod columns;
+mod csv;
 mod jsonl;
 mod lengths;
 mod parquet;
@@ -19,7 +20,7 @@ use crate::error::BatchError;
 use crate::json::Json;
 
 /// All formats.
-const FORMATS: &[&dyn TableFormat] = &[&parquet::Parquet, &arrow::Arrow, &jsonl::JsonLines];
+const FORMATS: &[&dyn TableFormat] = &[&parquet::Parquet, &arrow::Arrow, &jsonl::JsonLines, &csv::Csv];
 
 /// The formats, each with the endings of the names of its files.
 pub fn formats() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {

@@ -214,6 +214,43 @@ fn lines_are_written_as_they_were_read() {
 }
 
 #[test]
+fn tables_in_csv_hold_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, out) = (folder.path().join("in.csv"), folder.path().join("out.csv"));
+    std::fs::write(&path, "\u{feff}id,text\r\n1,\"a \"\"b\"\"\r\nc\"\r\n\r\n2\r\n3,\n").unwrap();
+    let table = open(&path);
+    assert_eq!(table.groups(), [3]);
+    let names: Vec<&str> = table.columns().iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(names, ["id", "text"]);
+    let parts = rows(table.as_ref(), &[(0, 1), (1, 3)], None);
+    assert_eq!(parts[0].value(0, "text"), Ok(json!("a \"b\"\r\nc").into()));
+    assert_eq!(
+        (parts[0].value(0, "id"), parts[1].value(1, "text")),
+        (Ok(json!("1").into()), Ok(json!("").into()))
+    );
+    assert!(parts[1].value(0, "id").unwrap_err().contains("2 fields"));
+    let format = format_of(&path).unwrap();
+    let (all, two) = (cells(), &columns()[..2]);
+    let first = format.results(&parts[0], two, &all[..1]).unwrap();
+    let expected = "id,text,a,b\n1,\"a \"\"b\"\"\r\nc\",\"x\"\"y\",0.1\n";
+    assert_eq!(String::from_utf8(first.clone()).unwrap(), expected);
+    std::fs::write(&out, first).unwrap();
+    assert_eq!((format.count(&out, "a").unwrap(), format.count(&out, "id").unwrap()), (1, 1));
+    assert!(format.count(&out, "none").is_err());
+    let rest = format.results(&parts[1], &columns(), &[all[1].clone(), all[0].clone()]).unwrap();
+    let expected =
+        "id,text,a,b,c,d,e,f\n,,,,,,,\n3,,\"x\"\"y\",0.1,3,\"[0.5,1e-30]\",\"[[1.0],[]]\",\"[7,0]\"\n";
+    assert_eq!(String::from_utf8(rest).unwrap(), expected);
+    for (text, reason) in
+        [("a,a\n1,2\n", "`a` twice"), (&*format!("a\n\"{}", "x".repeat(65 << 20)), "not closed")]
+    {
+        std::fs::write(&path, text).unwrap();
+        let error = format.open(&path).err().unwrap().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
 fn files_that_are_no_tables_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let whole = std::fs::read(golden("snappy.parquet")).unwrap();
@@ -224,7 +261,7 @@ fn files_that_are_no_tables_are_refused() {
             assert!(format_of(&path).unwrap().open(&path).is_err(), "{name}: {bytes:?}");
         }
     }
-    assert!(format_of(Path::new("a.csv")).is_none() && format_of(Path::new("parquet")).is_none());
+    assert!(format_of(Path::new("a.xlsx")).is_none() && format_of(Path::new("parquet")).is_none());
     assert_eq!(format_of(Path::new("A.PARQUET")).unwrap().name(), "Parquet");
 }
 

@@ -37,16 +37,19 @@ pub(super) struct ClassifyArgs {
     /// A text (repeatable)
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     text: Vec<String>,
-    /// Texts from a file, one per line; `-` is standard input
+    /// Texts from a file, one per line, or from a table in CSV (`.csv`, see --column); `-` is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// The column of --file with the texts; the file is a table in CSV then, with a header
+    #[arg(long, value_name = "NAME", requires = "file")]
+    column: Option<String>,
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "file", "json", "csv"])]
     jsonl: Option<PathBuf>,
     #[command(flatten)]
     target: TargetFlags,
-    /// A class, of one or more tokens (repeatable, at least two); none for a model with classes of its own
-    #[arg(long, value_name = "TEXT")]
+    /// A class, of one or more tokens (repeatable, at least two; or all at once, as `good,bad`); none for a model with classes of its own
+    #[arg(long, alias = "classes", value_name = "TEXT")]
     class: Vec<String>,
     /// A text whose best class is less probable than this gets no class
     #[arg(long, value_name = "P", value_parser = value::fraction)]
@@ -130,7 +133,7 @@ fn defaults(args: &ClassifyArgs) -> ClassifyRequest {
     ClassifyRequest {
         threshold: args.threshold.map(|threshold| threshold as f32),
         options: args.flags.options(),
-        ..ClassifyRequest::new(Vec::new(), args.class.iter().cloned().map(Label::Text).collect())
+        ..ClassifyRequest::new(Vec::new(), judge::classes(&args.class).into_iter().map(Label::Text).collect())
     }
 }
 
@@ -141,7 +144,10 @@ fn request(args: &ClassifyArgs) -> Result<ClassifyRequest, Failure> {
     }
     let request = defaults(args);
     request.check().map_err(Failure::senseless)?;
-    Ok(ClassifyRequest { texts: judge::texts(&args.text, args.file.as_deref())?, ..request })
+    Ok(ClassifyRequest {
+        texts: judge::texts(&args.text, args.file.as_deref(), args.column.as_deref())?,
+        ..request
+    })
 }
 
 /// The texts of the classes.

@@ -36,9 +36,12 @@ pub(super) struct EmbedArgs {
     /// A text (repeatable)
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     text: Vec<String>,
-    /// Texts from a file, one per line; `-` is standard input
+    /// Texts from a file, one per line, or from a table in CSV (`.csv`, see --column); `-` is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// The column of --file with the texts; the file is a table in CSV then, with a header
+    #[arg(long, value_name = "NAME", requires = "file")]
+    column: Option<String>,
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "file", "json", "csv"])]
     jsonl: Option<PathBuf>,
@@ -108,7 +111,7 @@ pub(super) fn run(args: &EmbedArgs, context: &Context) -> Result<ExitCode, Failu
         let hint = "`--text TEXT` for each text, `--file FILE`, or requests with `--jsonl FILE`";
         return Err(Failure::usage("no text given", hint));
     }
-    let texts = judge::texts(&args.text, args.file.as_deref())?;
+    let texts = judge::texts(&args.text, args.file.as_deref(), args.column.as_deref())?;
     let loaded = load(args, &model, context)?;
     let request = EmbedRequest { receipt: args.receipt.options(), ..request(args, texts.clone()) };
     let outcome = loaded.engine.embed(request)?;

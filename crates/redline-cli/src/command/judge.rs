@@ -143,8 +143,20 @@ pub(super) fn framed(
 }
 
 /// The texts from the flags or a file.
-pub(super) fn texts(typed: &[String], file: Option<&Path>) -> Result<Vec<String>, Failure> {
-    file.map_or_else(|| Ok(typed.to_vec()), text::read_lines)
+pub(super) fn texts(
+    typed: &[String],
+    file: Option<&Path>,
+    column: Option<&str>,
+) -> Result<Vec<String>, Failure> {
+    file.map_or_else(|| Ok(typed.to_vec()), |file| text::read_texts(file, column))
+}
+
+/// The classes from the flags: one each, or all in one, with commas between them.
+pub(super) fn classes(given: &[String]) -> Vec<String> {
+    match given {
+        [all] if all.contains(',') => all.split(',').map(|class| class.trim().to_owned()).collect(),
+        each => each.to_vec(),
+    }
 }
 
 /// Warns of a label that begins another one, if the end is not scored.

@@ -21,6 +21,7 @@ mod health;
 mod help;
 mod import;
 mod judge;
+mod list;
 mod man;
 mod parity;
 mod perplexity;
@@ -30,8 +31,10 @@ mod pull;
 mod receipt;
 mod report;
 mod rerank;
+mod run;
 mod score;
 mod serve;
+mod show;
 mod synth;
 mod template;
 mod tokenize;
@@ -66,6 +69,8 @@ pub(crate) fn tree() -> clap::Command {
 enum Command {
     /// Score, generate and fill masks with the embedded models, in a few seconds
     Demo(demo::DemoArgs),
+    /// Answer a prompt, or converse
+    Run(Box<run::RunArgs>),
     /// Compute the probability of each label as the next token after query and item
     Score(Box<score::ScoreArgs>),
     /// Compute the probability of each class for each text
@@ -96,6 +101,11 @@ enum Command {
     Tokenize(tokenize::TokenizeArgs),
     /// Download a model from the Hugging Face hub, so that `--model` finds it
     Pull(pull::PullArgs),
+    /// List the models that `--model` finds by name
+    #[command(visible_alias = "ls")]
+    List(list::ListArgs),
+    /// Describe a model without loading it
+    Show(show::ShowArgs),
     /// Pack a model once, so that it loads quickly and in a smaller format
     Convert(convert::ConvertArgs),
     /// Inspect LoRA adapters, and merge them into models
@@ -131,10 +141,24 @@ struct Context {
     clock: Clock,
 }
 
+/// Names of flags as other programs have them, the same in every command: the long name, the short one, and another long one.
+const NAMES: &[(&str, char, Option<&str>)] = &[
+    ("model", 'm', None),
+    ("prompt", 'p', None),
+    ("max-new-tokens", 'n', Some("max-tokens")),
+    ("max-context", 'c', None),
+    ("threads", 't', None),
+];
+
 /// The command definitions with their help texts. Each flag also accepts underscores for dashes, as other programs use.
 fn definition(listed: Listed) -> clap::Command {
     fn underscored(command: clap::Command) -> clap::Command {
         let command = command.mut_args(|flag| {
+            let names = NAMES.iter().find(|(long, ..)| flag.get_long() == Some(long));
+            let flag = match names {
+                Some(&(_, short, other)) => flag.short(short).aliases(other),
+                None => flag,
+            };
             let names: Vec<String> = flag
                 .get_long()
                 .into_iter()
@@ -168,6 +192,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
     let context = Context { environment: Environment::of_process(), clock: Clock::start() };
     match cli.command {
         Command::Demo(args) => demo::run(&args, &context),
+        Command::Run(args) => run::run(&args, &context),
         Command::Score(args) => score::run(&args, &context),
         Command::Classify(args) => classify::run(&args, &context),
         Command::Rerank(args) => rerank::run(&args, &context),
@@ -183,6 +208,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Parity(args) => parity::run(&args, &context),
         Command::Tokenize(args) => tokenize::run(&args, &context),
         Command::Pull(args) => pull::run(&args, &context),
+        Command::List(args) => list::run(&args, &context),
+        Command::Show(args) => show::run(&args, &context),
         Command::Convert(args) => convert::run(&args, &context),
         Command::Adapter(args) => adapter::run(&args, &context),
         Command::Synth(args) => synth::run(&args, &context),

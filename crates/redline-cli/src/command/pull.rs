@@ -11,7 +11,7 @@ use redline_weights::{Disk, HubId, WeightsError, cached_model, read_file};
 
 use super::Context;
 use crate::env::{self, Environment};
-use crate::message::Failure;
+use crate::message::{self, Failure};
 use crate::model::hub_roots;
 use crate::progress::Bar;
 use crate::spelling::spelled;
@@ -179,9 +179,7 @@ fn hint(error: &HubError, id: &HubId, options: &HubOptions) -> Option<String> {
             "Redline reads models in the format of transformers, `config.json` with safetensors or PyTorch weights, and GGUF files"
                 .to_owned()
         }
-        HubError::Disk(WeightsError::Io { error, .. })
-            if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
-        {
+        HubError::Disk(WeightsError::Io { error, .. }) if message::is_full(error) => {
             format!("free some space, or name a directory elsewhere with {}; {again}", env::HF_HUB_CACHE.name)
         }
         HubError::Disk(error) => return spelled(error.hint()),

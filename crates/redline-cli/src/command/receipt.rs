@@ -29,7 +29,7 @@ impl ReceiptFlags {
     /// What the request asks for.
     pub(super) fn options(&self) -> Option<ReceiptOptions> {
         let layers = self.receipt_layers.clone().map(|layers| layers.0);
-        self.receipt.as_ref().map(|_| ReceiptOptions { layers })
+        self.receipt.as_ref().map(|_| ReceiptOptions { layers, ..ReceiptOptions::default() })
     }
 
     /// Writes the receipt. There is none of a request that was interrupted.

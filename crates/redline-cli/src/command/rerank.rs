@@ -38,9 +38,12 @@ pub(super) struct RerankArgs {
     /// A document (repeatable)
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     document: Vec<String>,
-    /// Documents from a file, one per line; `-` is standard input
+    /// Documents from a file, one per line, or from a table in CSV (`.csv`, see --column); `-` is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// The column of --file with the documents; the file is a table in CSV then, with a header
+    #[arg(long, value_name = "NAME", requires = "file")]
+    column: Option<String>,
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["document", "file", "json", "csv"])]
     jsonl: Option<PathBuf>,
@@ -165,7 +168,10 @@ fn request(args: &RerankArgs) -> Result<RerankRequest, Failure> {
     }
     let request = defaults(args);
     request.check().map_err(Failure::senseless)?;
-    Ok(RerankRequest { documents: judge::texts(&args.document, args.file.as_deref())?, ..request })
+    Ok(RerankRequest {
+        documents: judge::texts(&args.document, args.file.as_deref(), args.column.as_deref())?,
+        ..request
+    })
 }
 
 /// Warns of an answer that begins the other one. `answers` are those for yes and no.

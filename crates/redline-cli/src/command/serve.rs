@@ -10,6 +10,7 @@ use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLi
 
 use super::Context;
 use super::bench::throughput;
+use super::judge;
 use super::template::TemplateFile;
 use crate::adapters::LoadedAdapters;
 use crate::message::{self, Failure, INTERRUPTED};
@@ -42,9 +43,9 @@ pub(super) struct ServeArgs {
     /// A further name under which requests may ask for the model (repeatable)
     #[arg(long, value_name = "NAME")]
     model_alias: Vec<String>,
-    /// The classes of `/predict`, separated by commas; without them the route has status 424
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
-    classes: Vec<String>,
+    /// A class of `/predict` (repeatable, at least two; or all at once, as `good,bad`); without classes the route has status 424
+    #[arg(long, alias = "classes", value_name = "TEXT")]
+    class: Vec<String>,
     /// A file with the API keys that give access: lines `NAME KEY`, where NAME appears in the log. Without it, everybody who reaches
     /// the port has access
     #[arg(long, value_name = "FILE")]
@@ -176,7 +177,7 @@ fn seconds(text: &str) -> Result<f64, value::BadValue> {
 
 /// Serves the model until a signal.
 pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failure> {
-    check_classes(&args.classes)?;
+    let classes = checked_classes(&args.class)?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.prefix_cache.resolve(settings, context.environment)?;
@@ -213,7 +214,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
             .map(|(certificate, key)| TlsFiles { certificate, key }),
         aliases: args.model_alias.clone(),
         keys,
-        classes: args.classes.clone(),
+        classes,
         chat: Some(args.template.open(&model, context.environment)?),
         limits: ServerLimits {
             queue: args.queue,
@@ -288,16 +289,20 @@ fn check_name(of_model: &str, args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses classes that no model can tell apart.
-fn check_classes(classes: &[String]) -> Result<(), Failure> {
+/// The classes, if a model can tell them apart.
+fn checked_classes(given: &[String]) -> Result<Vec<String>, Failure> {
+    let classes = judge::classes(given);
     if classes.is_empty() {
-        return Ok(());
+        return Ok(classes);
     }
-    let classes = classes.iter().cloned().map(Label::Text).collect();
-    let checked = ClassifyRequest::new(Vec::new(), classes).check();
-    checked.map_err(|error| {
-        Failure::usage(error.to_string(), "`--classes good,bad` gives at least two that differ")
-    })
+    let labels = classes.iter().cloned().map(Label::Text).collect();
+    match ClassifyRequest::new(Vec::new(), labels).check() {
+        Ok(()) => Ok(classes),
+        Err(error) => {
+            let hint = "`--class good --class bad` gives at least two that differ";
+            Err(Failure::usage(error.to_string(), hint))
+        }
+    }
 }
 
 /// Bytes of the longest file of keys.

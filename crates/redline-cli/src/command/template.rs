@@ -170,7 +170,7 @@ impl TemplateFlags {
     }
 
     /// The first flag that was given.
-    fn given(&self) -> Option<&'static str> {
+    pub(super) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--chat-template", self.file.chat_template.is_some()),
             ("--system", self.system.is_some()),

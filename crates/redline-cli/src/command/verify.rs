@@ -115,7 +115,7 @@ fn verify_all(
             return Ok(ExitCode::from(INTERRUPTED));
         }
         refused |= !matches!(verified, Ok(Verified::Confirmed));
-        if args.json {
+        let told = if args.json {
             let verdict = match verified {
                 Ok(verified) => receipt::verdict(verified),
                 Err(Message { fact, .. }) => ReceiptVerdict {
@@ -126,9 +126,14 @@ fn verify_all(
                     found: Some(fact),
                 },
             };
-            output::line(&output::json(&Placed { place: &place, verdict, rows, layers })?)?;
-        } else if !args.quiet {
-            output::line(&told(&place, &verified, &summary))?;
+            output::json(&Placed { place: &place, verdict, rows, layers })?
+        } else {
+            message::printable(&told(&place, &verified, &summary))
+        };
+        // A reader that left must not turn a receipt that is refused into a success.
+        match if args.quiet { Ok(()) } else { output::line(&told) } {
+            Ok(()) | Err(Failure::Closed) => {}
+            Err(failure) => return Err(failure),
         }
     }
     Ok(if refused { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })

@@ -6,6 +6,12 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("", "redline demo\nredline help score\nredline help --all bench generate"),
     ("demo", "redline demo\nredline demo --threads 1"),
     (
+        "run",
+        r#"redline run demo "In the beginning" -n 8
+redline run demo "Who is king?" -n 8 \
+    --chat-template tests/golden/chat/qwen-3.jinja"#,
+    ),
+    (
         "score",
         r#"redline score --model demo --query "I pledge allegiance" --item " to" \
     --item " of" --label " the" --label " a" --softmax
@@ -18,7 +24,9 @@ echo '{"query": "The", "items": [" king"], "labels": [" is"]}' |
         "classify",
         r#"redline classify --model demo --text "I loved it" --class good --class bad
 redline classify --model demo --text "I loved it" --text "Never again" \
-    --class positive --class negative --json"#,
+    --class positive --class negative --json
+printf 'id,review\n1,I loved it\n' |
+    redline classify --model demo --file - --column review --class good,bad"#,
     ),
     (
         "rerank",
@@ -71,6 +79,8 @@ printf 'Who is king?\nWhy?\n' | redline chat --model demo --max-new-tokens 8 \
         "redline pull Qwen/Qwen3-0.6B
 redline pull Qwen/Qwen3-0.6B@main",
     ),
+    ("list", "redline list\nredline ls"),
+    ("show", "redline show demo\nredline show tests/golden/llama-a"),
     (
         "diffuse",
         r#"redline diffuse --model demo-diffusion --prompt "In the beginning" \

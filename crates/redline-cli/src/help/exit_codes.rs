@@ -42,7 +42,7 @@ pub(super) fn section(path: &str) -> String {
         "" => TABLE,
         "score" | "classify" | "rerank" | "generate" | "diffuse" | "tokenize" => REQUESTS,
         "batch" => TABLES,
-        "chat" | "perplexity" | "convert" | "synth" => LONG,
+        "run" | "chat" | "perplexity" | "convert" | "synth" => LONG,
         "adapter" if path == "adapter merge" => LONG,
         "adapter" => FITS,
         "export" | "import" => RESULTS,

@@ -300,7 +300,11 @@ fn answer_to<A: Answers>(
         }
         if let Some(answer) = work.answer()? {
             let bytes = answer.bytes;
-            write(answer)?;
+            match write(answer) {
+                // A reader that left must not turn lines that failed into a success.
+                Err(Failure::Closed) if work.tally.faults > 0 => return Ok(work.tally),
+                written => written?,
+            }
             // The send fails if the input has ended, and the reader thread with it.
             let _ = permits.send(bytes);
         }

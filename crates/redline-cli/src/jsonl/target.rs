@@ -98,8 +98,7 @@ impl Target {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    let fact = format!("{error}\n  in `{}`", path.display());
-    Failure::failed(fact, Some("name a file in a directory that is there and may be written".to_owned()))
+    Failure::writing_file(path, error, "name")
 }
 
 /// Opens a file of answers, removes a line without an end from it, and reads the lines that the others answer. Also returns the

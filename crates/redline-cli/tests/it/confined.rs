@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 
-use crate::harness::{Run, bits, command, finish, score};
+use crate::harness::{Run, bits, command, finish, limited, score};
 
 /// A user and a group without rights; `nobody` on most systems.
 const NOBODY: u32 = 65534;
@@ -51,4 +51,31 @@ fn a_plan_cache_that_cannot_be_written_is_a_warning() {
         assert!(tuned.err.contains("warning: a plan is not stored"), "{home}: {}", tuned.err);
         assert!(!tuned.err.contains("error: "), "{home}: {}", tuned.err);
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_small_stack_is_enough() {
+    for arguments in
+        [&["--help"][..], &["generate", "--model", "demo", "--prompt", "In", "--max-new-tokens", "3"]]
+    {
+        finish(limited("ulimit -s 64;", arguments)).ok();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_that_the_system_refuses_ends_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = folder.path().join("lines.txt");
+    std::fs::write(&lines, "a\n".repeat(20 << 20)).unwrap();
+    let classify = ["classify", "--model", "demo", "--class", "a", "--class", "b", "--file"];
+    let run = finish(limited("ulimit -v 600000;", &[&classify[..], &[lines.to_str().unwrap()]].concat()));
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert!(
+        run.err.starts_with("error: the system refused ") && run.err.contains("\n\nhint: "),
+        "{}",
+        run.err
+    );
+    assert_eq!(run.err.lines().count(), 3, "{}", run.err);
 }

@@ -75,6 +75,16 @@ pub(crate) fn redline_reading(arguments: &[&str], input: &[u8]) -> Run {
     finish(child.wait_with_output().expect("the binary ends"))
 }
 
+/// As [`redline_reading`], with a reader of standard output that has left before the binary writes.
+pub(crate) fn unread(arguments: &[&str], input: &[u8]) -> Run {
+    let mut command = command(arguments);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("the binary starts");
+    drop(child.stdout.take());
+    child.stdin.take().expect("piped").write_all(input).expect("the binary reads");
+    finish(child.wait_with_output().expect("the binary ends"))
+}
+
 pub(crate) fn finish(output: Output) -> Run {
     Run {
         code: output.status.code().unwrap_or(-1),

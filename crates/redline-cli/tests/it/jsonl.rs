@@ -6,7 +6,7 @@ use redline_api::jsonl::fault::LineFault;
 use redline_api::jsonl::generate::TextCompletion;
 use redline_api::jsonl::score::Scoring;
 
-use crate::harness::{Run, bits, generate, redline, redline_reading, score};
+use crate::harness::{Run, bits, generate, redline, redline_reading, score, unread};
 
 fn score_lines(flags: &[&str], input: &str) -> Run {
     redline_reading(&[&["score", "--model", "demo", "--jsonl", "-"], flags].concat(), input.as_bytes())
@@ -205,4 +205,11 @@ fn a_file_that_is_not_there_is_named() {
             .failed(&["/nonexistent/requests"]);
     }
     redline(&["score", "--model", "demo", "--jsonl", "/"]).failed(&["`/`"]);
+}
+
+#[test]
+fn a_reader_that_leaves_hides_no_line_that_failed() {
+    let score = ["score", "--model", "demo", "--jsonl", "-"];
+    assert_eq!(unread(&score, b"{}\n").code, 1);
+    unread(&score, b"{\"query\":\"And\",\"items\":[\" a\"],\"label_token_ids\":[7]}\n").ok();
 }

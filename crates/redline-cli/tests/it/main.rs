@@ -32,6 +32,7 @@ mod gguf;
 mod golden;
 mod guide_fields;
 mod guides;
+mod habits;
 mod harness;
 mod help;
 mod jsonl;

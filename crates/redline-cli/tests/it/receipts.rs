@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Run, redline, redline_reading, tiers};
+use crate::harness::{Run, redline, redline_reading, tiers, unread};
 
 const PROMPT: &str = "And it came to pass in those days, that";
 
@@ -161,6 +161,17 @@ fn two_hundred_changed_receipts_are_refused_with_the_place() {
         let told = (verdict["confirmed"].as_bool(), verdict["reason"].as_str(), verdict["place"].as_str());
         assert_eq!(told, (Some(false), Some(reason), Some(place.as_str())), "{number}: {verdict}");
     }
+}
+
+#[test]
+fn a_reader_that_leaves_hides_no_receipt_that_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["generate", "--model", "demo", "--prompt", PROMPT, "--max-new-tokens", "3"];
+    let sound = fs::read_to_string(receipt(folder.path(), "one", &arguments)).unwrap();
+    let verify = ["verify", "-", "--model", "demo"];
+    unread(&verify, sound.as_bytes()).ok();
+    let changed = sound.replace("\"redline\":\"", "\"redline\":\"9.");
+    assert_eq!(unread(&verify, format!("{sound}{changed}").as_bytes()).code, 1);
 }
 
 #[test]

@@ -8,6 +8,12 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["scroe"], &["scroe", "did you mean `score`"]),
     (&["--frobnicate"], &["--frobnicate"]),
     (&["demo", "extra"], &["extra", "redline demo --help"]),
+    (&["run"], &["MODEL", "redline run --help"]),
+    (&["run", "demo", "--max-new-tokens", "0"], &["--max-new-tokens", "from 1"]),
+    (&["list", "extra"], &["extra", "redline list --help"]),
+    (&["lst"], &["lst", "did you mean `list`"]),
+    (&["show"], &["MODEL", "redline show --help"]),
+    (&["show", "demo", "extra"], &["extra", "redline show --help"]),
     (&["demo", "--threads", "0"], &["--threads", "counted from 1"]),
     (&["demo", "--threads", "two"], &["two", "a number of threads"]),
     (&["demo", "--threads", "-1"], &["hint: "]),
@@ -292,6 +298,25 @@ fn wrong_use_is_refused_with_a_hint() {
         let run = redline(arguments);
         assert_eq!(run.code, 2, "{arguments:?}: {} {}", run.out, run.err);
         run.usage(expect);
+    }
+}
+
+/// Names that the help does not list, and names that have little in common, are not suggested.
+#[test]
+fn what_is_suggested_is_near_and_listed() {
+    for arguments in [
+        &["demo", "--max-tokens", "8"][..],
+        &["demo", "--force-pat", "scalar"],
+        &["generate", "--max_new_token", "8"],
+        &["cs"],
+        &["score", "--tokens"],
+    ] {
+        let run = redline(arguments);
+        run.usage(&[]);
+        let suggestion =
+            run.err.split_once("did you mean `").map(|(_, rest)| rest.split('`').next().unwrap());
+        let expect = (arguments[0] == "generate").then_some("--max-new-tokens");
+        assert_eq!(suggestion, expect, "{}", run.err);
     }
 }
 

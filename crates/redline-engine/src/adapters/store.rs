@@ -289,7 +289,7 @@ impl Store {
         let most = self.options.max_uses;
         if choices.len() > most {
             let fact = format!("{} adapters are combined", choices.len());
-            return Err(EngineError::request(fact, format!("combine at most {most}")));
+            return Err(EngineError::field("adapter", fact, format!("combine at most {most}")));
         }
         let mut state = self.state();
         let mut uses = Vec::with_capacity(choices.len());
@@ -317,7 +317,7 @@ impl Store {
             return Ok(());
         }
         let fact = format!("the memory for adapters does not hold the {} that are combined", uses.len());
-        Err(EngineError::request(fact, hint!["give more ", Setting::AdapterMemory]))
+        Err(EngineError::field("adapter", fact, hint!["give more ", Setting::AdapterMemory]))
     }
 }
 
@@ -361,7 +361,8 @@ fn check_name(name: &str) -> Result<(), EngineError> {
         return Ok(());
     }
     let fact = format!("`{name}` is no name of an adapter");
-    Err(EngineError::request(
+    Err(EngineError::field(
+        "lora_name",
         fact,
         "take letters, digits, `-`, `_`, `.` and `/`; `base` is the model without adapters",
     ))
@@ -384,11 +385,11 @@ fn check_scale(name: &str, scale: f32, adapter: &Adapter, uses: usize) -> Result
         let hint = format!(
             "give a number from -{LARGEST_ADAPTER_SCALE} to {LARGEST_ADAPTER_SCALE}; 1 is the adapter as it was trained"
         );
-        return Err(EngineError::request(fact, hint));
+        return Err(EngineError::field("adapter", fact, hint));
     }
     if adapter.has_gains() && (scale != 1.0 || uses > 1) {
         let fact = format!("`{name}` rescales the layers that it changes (DoRA)");
-        return Err(EngineError::request(fact, "use it alone, with scale 1"));
+        return Err(EngineError::field("adapter", fact, "use it alone, with scale 1"));
     }
     Ok(())
 }

@@ -13,7 +13,6 @@ use crate::answer::ticket::{Answer, EmbedTicket, Ticket};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::mode::encode::{EncodeJob, EncodeTask, EncodeText, Finish};
-use crate::plan::Buckets;
 use crate::receipt::ReceiptRequest;
 use crate::request::{EmbedRequest, JudgeOptions, Prompt};
 
@@ -129,12 +128,11 @@ impl Engine {
         Err(EngineError::request(fact, "take an embedding model such as bge-small-en-v1.5"))
     }
 
-    /// The limits for texts. A text of an encoder must fit one pass.
+    /// The limits for texts.
     pub(super) fn encode_limits(&self) -> Limits<'_> {
         let limits = self.limits();
         let most = self.sentence.as_ref().and_then(|rules| rules.max_tokens).unwrap_or(usize::MAX);
-        let pass = if self.info.objective.is_causal() { usize::MAX } else { Buckets::MAX_TOKENS };
-        Limits { context: limits.context.min(most).min(pass), ..limits }
+        Limits { context: limits.context.min(most), ..limits }
     }
 
     /// One text with its special tokens. As in the reference, these are put around a text even if it begins with them.

@@ -327,6 +327,12 @@ fn info(
 ) -> ModelInfo {
     let Room { context, kv_format, budget, pages, buckets } = room;
     let (facts, page_bytes) = (model.facts(), budget.page);
+    // A text of an encoder must fit one pass, and the rules of its checkpoint.
+    let text = if facts.objective.is_causal() {
+        usize::MAX
+    } else {
+        sentence.and_then(|rules| rules.max_tokens).unwrap_or(usize::MAX).min(Buckets::MAX_TOKENS)
+    };
     ModelInfo {
         name,
         architecture: facts.architecture.into(),
@@ -345,7 +351,7 @@ fn info(
         activation_bytes: budget.activations,
         activation_bytes_per_row: budget.activation_row,
         activation_bytes_per_output: budget.output_row,
-        context: *context,
+        context: (*context).min(text),
         vocab: facts.vocab,
         layers: model.layers(),
         hidden: facts.hidden,

@@ -213,7 +213,7 @@ impl Engine {
         choices: &[AdapterChoice],
         request: impl FnOnce() -> ReceiptRequest,
     ) -> Result<Option<Draft>, EngineError> {
-        let Some(ReceiptOptions { layers }) = options else { return Ok(None) };
+        let Some(ReceiptOptions { layers, most_rows }) = options else { return Ok(None) };
         let count = self.info.layers;
         let mut layers = layers.clone().unwrap_or_else(|| (0..count).collect());
         layers.sort_unstable();
@@ -231,7 +231,7 @@ impl Engine {
             return Err(EngineError::field("receipt", fact, "divide the items among several requests"));
         }
         let (origin, kv_format) = (self.origin.clone(), self.info.kv_format);
-        let recorder = Arc::new(Recorder::new(layers));
+        let recorder = Arc::new(Recorder::new(layers, *most_rows));
         Ok(Some(Draft { origin, kv_format, choices: choices.to_vec(), request, recorder }))
     }
 
@@ -264,9 +264,14 @@ impl Engine {
             return Ok(Some(ReceiptDifference::new(place, receipt.layers[at].layer, found)));
         }
         let layers = receipt.layers.iter().map(|layer| layer.layer).collect();
-        let options = ReceiptOptions { layers: Some(layers) };
-        let now = self.run_again(&receipt.request, adapters, options, cancel)?;
-        now.map_or(Err(EngineError::Cancelled), |now| Ok(receipt.difference(&now)))
+        let options = ReceiptOptions { layers: Some(layers), most_rows: Some(receipt.rows) };
+        let more = || ReceiptDifference::new("rows", receipt.rows, format!("more than {}", receipt.rows));
+        match self.run_again(&receipt.request, adapters, options, cancel) {
+            Ok(Some(now)) => Ok(receipt.difference(&now)),
+            Ok(None) | Err(EngineError::Cancelled) if !cancel.is_cancelled() => Ok(Some(more())),
+            Ok(None) => Err(EngineError::Cancelled),
+            Err(error) => Err(error),
+        }
     }
 
     /// The published adapters with the checksums of a receipt's, whatever their names are.

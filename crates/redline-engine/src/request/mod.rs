@@ -62,6 +62,8 @@ pub struct AdapterChoice {
 pub struct ReceiptOptions {
     /// The layers, counted from 0, of which the receipt has digests; `None`: all.
     pub layers: Option<Vec<usize>>,
+    /// Number of rows beyond which the request is cancelled; `None`: any number.
+    pub most_rows: Option<u64>,
 }
 
 /// Whose request it is, and how long it may wait to begin.

@@ -181,7 +181,7 @@ fn on_the_interpreter(dir: &Path, format: Format, kv: KvFormat) -> Vec<Answer> {
             kernel_path: String::new(),
         };
         let (ticket, reply) = Ticket::new();
-        let recorder = Arc::new(Recorder::new(layers.clone()));
+        let recorder = Arc::new(Recorder::new(layers.clone(), None));
         core.arrive(Arrival {
             task: Box::new(GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply)),
             at: 0,

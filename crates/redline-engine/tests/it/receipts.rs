@@ -15,7 +15,7 @@ use redline_weights::Sha256Digest;
 use crate::encoding::reader;
 use crate::models::{budget, demo, demo_dir, golden, ids, options, pledge, refusal, text, ways};
 
-const ASKED: Option<ReceiptOptions> = Some(ReceiptOptions { layers: None });
+const ASKED: Option<ReceiptOptions> = Some(ReceiptOptions { layers: None, most_rows: None });
 
 fn golden_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(name)
@@ -198,7 +198,8 @@ fn a_warm_prefix_cache_and_requests_beside_change_no_receipt() {
     let stop = Cancel::new();
     let beside: Vec<_> = (0..12)
         .map(|i| {
-            let layers = (i % 3 > 0).then(|| ReceiptOptions { layers: Some(vec![i % 2]) });
+            let layers = (i % 3 > 0)
+                .then(|| ReceiptOptions { layers: Some(vec![i % 2]), ..ReceiptOptions::default() });
             let sampling = Sampling { temperature: 1.0, seed: i as u64, ..Sampling::default() };
             let prompt = text(&"the people of the land ".repeat(i + 1));
             let request = GenerateRequest {
@@ -448,11 +449,21 @@ fn what_was_changed_is_named() {
 }
 
 #[test]
+fn a_second_run_ends_where_it_has_read_more_rows_than_the_receipt_says() {
+    let engine = demo();
+    let mut receipt = generate(&engine, GenerateRequest::new(text("And it came to pass"), 3));
+    let ReceiptRequest::Generate(request) = &mut receipt.request else { panic!("another request") };
+    (request.max_new_tokens, request.ignore_eos) = (200, true);
+    let difference = verify(&engine, &receipt).unwrap();
+    assert_eq!((&*difference.place, &*difference.receipt, &*difference.found), ("rows", "3", "more than 3"));
+}
+
+#[test]
 fn receipts_that_cannot_be_made_are_refused_or_left_out() {
     let engine = golden();
     let layers = engine.info().layers;
     let of_layer = |layers: Vec<usize>| {
-        let receipt = Some(ReceiptOptions { layers: Some(layers) });
+        let receipt = Some(ReceiptOptions { layers: Some(layers), ..ReceiptOptions::default() });
         let request = GenerateRequest { receipt, ..GenerateRequest::new(ids(&[5, 6]), 2) };
         engine.generate(request, &Cancel::new(), &mut |_| ())
     };

@@ -130,6 +130,11 @@ impl<'a> Loader<'a> {
         Ok(format!("{weights} {} {} {:?}", self.formats, self.outliers, self.spec))
     }
 
+    /// The name of the architecture.
+    pub fn architecture(&self) -> &'static str {
+        self.architecture
+    }
+
     /// The specification of the model.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
@@ -220,7 +225,7 @@ fn model(
 ) -> Model {
     let LoadedWeights { decoder, head, classifier } = parts;
     let rotations = spec.rotations().iter().map(Rotation::new).collect();
-    let parameters = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
+    let parameters = spec.parameters();
     let facts = Facts {
         architecture,
         context: spec.context,

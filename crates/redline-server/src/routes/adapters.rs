@@ -83,7 +83,7 @@ fn load(call: Call) -> Handled {
             let dir = confined(&root, &body.lora_path);
             let expected = (!replaces).then_some(0);
             let load = |dir: PathBuf| model.engine.load_adapter(&named, &dir, expected).map_err(not_loaded);
-            let loaded = dir.and_then(load);
+            let loaded = dir.and_then(load).map_err(|fault| fault.with_paths_from(&root));
             // The next load may come as soon as this one is answered.
             drop(turn);
             let _ = reply.send(loaded);

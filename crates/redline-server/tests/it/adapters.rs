@@ -68,6 +68,8 @@ fn a_request_chooses_an_adapter_by_model_or_by_field() {
         bad("invalid_value", "adapter")
     );
     assert_eq!(refused(json!({ "prompt": "a", "adapter": 7 })), bad("invalid_type", "adapter"));
+    let many = json!({ "prompt": "a", "adapter": vec!["jargon"; 64] });
+    assert_eq!(refused(many), bad("invalid_value", "adapter"));
     for scale in ["1e39", "1e20", "-10001"] {
         let body = format!(r#"{{"prompt":"a","adapter":[{{"name":"jargon","scale":{scale}}}]}}"#);
         let (status, _, param) = error(&server.client.post("/v1/completions", &body).unwrap());
@@ -135,7 +137,30 @@ fn a_name_is_replaced_only_on_request() {
     assert_eq!(load(&server, "x", ".", true).status, 200);
     assert_ne!(text(&server, json!({ "model": "x" })), before);
     for name in ["demo", "base", "", "a b", &"x".repeat(300)] {
-        assert_eq!(error(&load(&server, name, "jargon", false)).0, 400, "{name}");
+        let refused = error(&load(&server, name, "jargon", false));
+        assert_eq!((refused.0, refused.2.as_deref()), (400, Some("lora_name")), "{name}");
+    }
+}
+
+#[test]
+fn errors_do_not_say_where_the_root_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    std::fs::create_dir(root.join("empty")).unwrap();
+    std::fs::create_dir(root.join("good")).unwrap();
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(adapters().join("jargon").join(file), root.join("good").join(file)).unwrap();
+    }
+    let server = serving(root);
+    loaded(&server, "x", "good");
+    for (path, shown) in [("good", "`good`"), ("empty", "`empty`")] {
+        let refused = load(&server, "y", path, false);
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        assert!(
+            refused.text().contains(shown) && !refused.text().contains(root.to_str().unwrap()),
+            "{}",
+            refused.text()
+        );
     }
 }
 

@@ -169,6 +169,8 @@ fn each_limit_names_its_field() {
     check("/v1/rerank", r#"{"query":"q","texts":["a"],"top_n":1}"#, "top_n");
     check("/v1/classify", r#"{"input":"a","classes":["x"]}"#, "classes");
     check("/v1/classify", r#"{"input":[],"classes":["x","y"]}"#, "input");
+    beyond_schemas("/v1/classify", r#"{"input":"a","classes":["x","x"]}"#, "classes");
+    beyond_schemas("/v1/classify", r#"{"input":"a","classes":["x",""]}"#, "classes");
     check("/v1/embeddings", r#"{"input":[],"pooling":"mean"}"#, "input");
     check("/v1/embeddings", r#"{"input":"a","pooling":"mean","dimensions":0}"#, "dimensions");
     beyond_schemas("/v1/embeddings", r#"{"input":[1000000],"pooling":"mean"}"#, "input");
@@ -239,4 +241,29 @@ fn an_object_is_not_read_from_an_array() {
         check("/v1/decisions", &body, param, object);
     }
     check("/v1/systemone", r#"{"state":"a","questions":{"q":["noul","b",null]}}"#, "questions.q", object);
+}
+
+#[test]
+fn heads_that_can_be_read_in_several_ways_are_refused() {
+    let server = start();
+    let status = |version: &str, headers: &str, body: &str| {
+        let head = format!("POST /tokenize HTTP/{version}\r\nConnection: close\r\n{headers}\r\n{body}");
+        server.client.raw(head.as_bytes()).unwrap()
+    };
+    let (host, sized) = ("Host: localhost\r\n", "Content-Length: 14\r\n");
+    let body = r#"{"prompt":"x"}"#;
+    let chunks = format!("e\r\n{body}\r\n0\r\n\r\n");
+    assert_eq!(status("1.1", &format!("{host}{sized}"), body).status, 200);
+    assert_eq!(status("1.0", sized, body).status, 200);
+    assert_eq!(status("1.1", &format!("{host}Transfer-Encoding: Chunked\r\n"), &chunks).status, 200);
+    for (headers, body) in [
+        (format!("{host}Transfer-Encoding: gzip, chunked\r\n"), &*chunks),
+        (format!("{host}Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n"), &*chunks),
+        (format!("{host}{host}{sized}"), body),
+        (sized.to_owned(), body),
+        (format!("{host}{sized}Origin: http://localhost\r\nOrigin: http://evil.example\r\n"), body),
+    ] {
+        let answer = status("1.1", &headers, body);
+        assert_eq!(error(&answer), (400, "invalid_http".to_owned(), None), "{headers}");
+    }
 }

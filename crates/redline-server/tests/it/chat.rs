@@ -160,6 +160,18 @@ fn what_changes_nothing_is_accepted() {
 }
 
 #[test]
+fn an_answer_without_content_is_empty() {
+    let server = start_chat("qwen-2.5.jinja");
+    let answered = |content: Value| {
+        let answer = json!({ "role": "assistant", "content": content });
+        let messages =
+            json!([{ "role": "user", "content": "Who?" }, answer, { "role": "user", "content": "Who?" }]);
+        server.ok("/v1/chat/completions", &body(json!({ "messages": messages })))["choices"].clone()
+    };
+    assert_eq!(answered(Value::Null), answered(json!("")));
+}
+
+#[test]
 fn what_is_not_supported_is_refused_by_name() {
     let server = start_chat(TEMPLATE);
     let refused = |fields: Value, param: &str| {

@@ -319,6 +319,11 @@ fn the_server_tells_what_an_encoder_is_for() {
         let info = get(&embedding(name), "/info");
         assert_eq!(info["model_type"], json!({ "embedding": { "pooling": pooling } }), "{name}");
         assert_eq!(info["max_client_batch_size"], 2_048);
+        if name == "bert-a" {
+            // Its `max_seq_length`, below the 80 positions that it has.
+            let of_model = get(&embedding(name), "/v1/models")["data"][0]["max_model_len"].clone();
+            assert_eq!((&info["max_input_length"], &of_model), (&json!(64), &json!(64)));
+        }
     }
     let server = embedding("xlmr-b");
     let info = get(&server, "/info");

@@ -1,6 +1,7 @@
 //! Limits of requests, and what happens to those beyond them.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
+use std::net::Shutdown;
 use std::time::Duration;
 
 use redline_client::HttpClient;
@@ -168,4 +169,65 @@ fn keys_do_not_share_cached_prefixes() {
     assert_eq!(cached("alice"), 0);
     assert!(cached("alice") > 0);
     assert_eq!(cached("bob"), 0);
+}
+
+#[test]
+fn a_client_that_closes_its_half_gets_its_answer() {
+    let Held { server, holding, go } = held(|_| ());
+    let stream = server.client.send("POST", "/v1/completions", GENERATE.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    holding.recv().unwrap();
+    // The server has seen the end of what the client sends when the probe comes.
+    let mut reader = BufReader::new(stream);
+    let mut probe = vec![0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    reader.read_exact(&mut probe).unwrap();
+    assert_eq!(String::from_utf8(probe).unwrap(), "HTTP/1.1 100 Continue\r\n\r\n");
+    drop(go);
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).unwrap();
+    let answer = rest.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK") && answer.contains("\"completion_tokens\":200"),
+        "{answer}"
+    );
+    // Streams too.
+    let body = GENERATE.replace('{', "{\"stream\":true,");
+    let mut stream = server.client.send("POST", "/v1/completions", body.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut events = String::new();
+    stream.read_to_string(&mut events).unwrap();
+    assert!(events.contains("data: [DONE]"), "{events}");
+    // Between requests, the connection ends.
+    let mut idle = server.client.send_raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"}") {
+        let mut byte = [0];
+        idle.read_exact(&mut byte).unwrap();
+        answer.extend(byte);
+    }
+    idle.shutdown(Shutdown::Write).unwrap();
+    let mut rest = Vec::new();
+    idle.read_to_end(&mut rest).unwrap();
+    assert_eq!(String::from_utf8(rest).unwrap(), "");
+    let (_, log) = server.end();
+    assert!(log.iter().all(|line| line["status"] == 200), "{log:?}");
+}
+
+#[test]
+fn errors_of_the_http_parser_have_a_body() {
+    let server = start();
+    let long = "y".repeat(70_000);
+    for (bytes, status, code) in [
+        ("nonsense\r\n\r\n".to_owned(), 400, "invalid_http"),
+        ("GET /health HTTP/1.1\r\nHost: localhost\r\na b: c\r\n\r\n".to_owned(), 400, "invalid_http"),
+        (
+            format!("GET /health HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "x: y\r\n".repeat(101)),
+            431,
+            "head_too_large",
+        ),
+        (format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n"), 414, "path_too_long"),
+    ] {
+        let answer = server.client.raw(bytes.as_bytes()).unwrap();
+        assert_eq!(error(&answer), (status, code.to_owned(), None), "{}", &bytes[..20]);
+    }
 }

@@ -154,6 +154,9 @@ fn documents_are_cut_to_a_number_of_tokens() {
     };
     refused("/v1/rerank", documents(json!({ "max_tokens_per_doc": 0 })), "max_tokens_per_doc");
     refused("/v1/rerank", documents(json!({ "raw_scores": true })), "raw_scores");
+    let plain = server.ok("/v1/rerank", &documents(json!({})).to_string());
+    let probabilities = server.ok("/v1/rerank", &documents(json!({ "raw_scores": false })).to_string());
+    assert_eq!(probabilities["results"], plain["results"]);
     refused("/v1/rerank", documents(json!({ "truncation_direction": "Left" })), "truncation_direction");
     refused(
         "/rerank",

@@ -5,6 +5,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 mod buffer;
@@ -107,7 +108,8 @@ impl Drop for PeakMeter {
     }
 }
 
-/// The system allocator with counters. A binary installs it with `#[global_allocator]`.
+/// The system allocator with counters. A binary installs it with `#[global_allocator]`. If the system refuses memory, the process ends with
+/// a message and the exit code 1, not with a backtrace.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
@@ -116,17 +118,19 @@ pub struct CountingAllocator;
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let p = unsafe { System.alloc(layout) };
-        if !p.is_null() {
-            COUNTING.store(true, Relaxed);
-            count_up(layout.size());
+        if p.is_null() {
+            refused(layout.size());
         }
+        COUNTING.store(true, Relaxed);
+        count_up(layout.size());
         p
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let p = unsafe { System.alloc_zeroed(layout) };
-        if !p.is_null() {
-            count_up(layout.size());
+        if p.is_null() {
+            refused(layout.size());
         }
+        count_up(layout.size());
         p
     }
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
@@ -135,12 +139,34 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
     unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let q = unsafe { System.realloc(p, layout, new_size) };
-        if !q.is_null() {
-            count_up(new_size);
-            count_down(layout.size());
+        if q.is_null() {
+            refused(new_size);
         }
+        count_up(new_size);
+        count_down(layout.size());
         q
     }
+}
+
+/// Ends the process without allocating anything.
+#[cold]
+fn refused(bytes: usize) -> ! {
+    let mut text = [0; 200];
+    let mut rest = &mut text[..];
+    let fact = OutOfMemory { bytes };
+    let _ =
+        write!(rest, "error: {fact}\n\nhint: let the process have more, or give it less to do at a time\n");
+    #[cfg(unix)]
+    {
+        let unused = rest.len();
+        // SAFETY: the bytes belong to `text`; neither call allocates.
+        unsafe {
+            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len() - unused);
+            libc::_exit(1)
+        }
+    }
+    #[cfg(not(unix))]
+    std::process::abort()
 }
 
 /// The operating system refused memory.

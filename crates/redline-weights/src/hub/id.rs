@@ -9,7 +9,7 @@ const MAX_ID: usize = 96;
 /// Maximum length of a revision.
 const MAX_REVISION: usize = 128;
 /// The revision that an id without one means.
-const MAIN: &str = "main";
+pub(super) const MAIN: &str = "main";
 
 /// `name` or `org/name`, and a branch, a tag or a commit. `Display` prints it as it is written: `org/name@revision`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,13 @@
 mod folder;
 mod id;
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use folder::{HubFolder, PartialBlob};
 pub use id::HubId;
-use id::is_commit;
+use id::{MAIN, is_commit};
 
 use crate::error::{Result, WeightsError};
 use crate::file::{is_plain_name, read_file};
@@ -85,6 +87,31 @@ pub fn cached_model(id: &HubId, roots: &HubRoots) -> Result<PathBuf> {
         }
     }
     Err(WeightsError::NotFound { model: id.to_string(), tried, hub_id: true })
+}
+
+/// The models that the hub caches have, with their snapshots, in the order of their names: every branch and tag to which a download refers.
+/// `cached_model` finds each of them.
+pub fn cached_models(roots: &HubRoots) -> Vec<(HubId, PathBuf)> {
+    let names = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect::<Vec<_>>()
+    };
+    let mut models = BTreeMap::new();
+    for cache in roots.caches() {
+        for folder in names(&cache) {
+            let Some(model) = folder.strip_prefix("models--").map(|name| name.replacen("--", "/", 1)) else {
+                continue;
+            };
+            for revision in names(&cache.join(&folder).join("refs")) {
+                let name = if revision == MAIN { model.clone() } else { format!("{model}@{revision}") };
+                let Some(id) = HubId::parse(&name) else { continue };
+                if let Ok(snapshot) = cached_model(&id, roots) {
+                    models.insert(name, (id, snapshot));
+                }
+            }
+        }
+    }
+    models.into_values().collect()
 }
 
 /// The snapshot directory of an id, or the missing path as the error.

@@ -43,7 +43,7 @@ pub(super) fn run(args: &AdapterArgs, context: &Context) -> Result<ExitCode, Fai
 }
 
 /// Calls `then` with the configuration and the weights of a model.
-fn opened<T>(
+pub(super) fn opened<T>(
     source: &Source,
     then: impl FnOnce(&ConfigFile, Weights<'_>) -> Result<T, ModelError>,
 ) -> Result<T, ModelError> {

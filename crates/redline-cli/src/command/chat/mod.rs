@@ -10,18 +10,21 @@ use std::process::ExitCode;
 
 use crate::parameters::{FlagSet, ParameterFlags};
 use clap::Args;
+use redline_api::error::ApiError;
 use redline_api::jsonl::generate::{GenerateKeys, GenerateLine};
+use redline_api::model::LoadedModel;
 use redline_api::sampling::SamplingParameters;
+use redline_engine::{Cancel, Prompt};
 
 use self::input::Input;
 use self::session::Session;
 use super::Context;
+use super::generate;
 use super::template::TemplateFlags;
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
-use crate::message;
-use crate::message::{FAILED, Failure};
-use crate::model::{MachineFlags, ModelFlag};
+use crate::message::{self, FAILED, Failure, INTERRUPTED};
+use crate::model::{MachineFlags, ModelFlag, ModelName};
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::value;
 
@@ -42,6 +45,13 @@ const MAX_NEW_TOKENS: usize = 1024;
 pub(super) struct ChatArgs {
     #[command(flatten)]
     model: ModelFlag,
+    #[command(flatten)]
+    flags: ConversationFlags,
+}
+
+/// Flags of a conversation.
+#[derive(Debug, Args)]
+pub(super) struct ConversationFlags {
     /// Maximum number of new tokens of an answer; it also ends where the context does
     #[arg(long, value_name = "N", default_value_t = MAX_NEW_TOKENS, value_parser = value::count)]
     max_new_tokens: usize,
@@ -73,19 +83,76 @@ impl FlagSet for ChatSampling {
     const HEADING: &'static str = "Sampling (greedy unless one of the first five is given)";
 }
 
+impl ConversationFlags {
+    /// Refuses flags that read the standard input of a conversation.
+    pub(super) fn check_input(&self) -> Result<(), Failure> {
+        self.template.check_input(&[("the conversation", Some(Path::new("-")))])
+    }
+}
+
 /// Answers messages until the input ends.
 pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failure> {
-    args.template.check_input(&[("the conversation", Some(Path::new("-")))])?;
-    let model = args.model.resolve(context.environment)?;
-    let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.prefix_cache.resolve(settings, context.environment)?.with_adapters(&args.adapters);
-    let chat = args.template.open(&model, context.environment, true)?;
+    args.flags.check_input()?;
+    converse(&args.model.resolve(context.environment)?, &args.flags, context)
+}
+
+/// Answers the lines of standard input.
+pub(super) fn converse(
+    model: &ModelName,
+    flags: &ConversationFlags,
+    context: &Context,
+) -> Result<ExitCode, Failure> {
+    let chat = flags.template.open(model, context.environment, true)?;
     chat.check()?;
-    let loaded = settings.load(&model, context.environment)?;
-    loaded.engine.check_predicts_next()?;
-    let mut session = Session::new(&loaded, chat, defaults(args));
+    let loaded = load(model, flags, context)?;
+    answer_lines(&mut Session::new(&loaded, chat, defaults(flags)), flags.quiet)
+}
+
+/// Answers one message. A model without a chat template continues it, unless flags concern the template.
+pub(super) fn answer(
+    model: &ModelName,
+    message: &str,
+    flags: &ConversationFlags,
+    context: &Context,
+) -> Result<ExitCode, Failure> {
+    flags.template.check_input(&[])?;
+    let chat = flags.template.open(model, context.environment, true)?;
+    let continues =
+        flags.template.given().is_none() && matches!(chat.check(), Err(ApiError::NoChatTemplate(_)));
+    if !continues {
+        chat.check()?;
+    }
+    let loaded = load(model, flags, context)?;
     let interrupt = Interrupt::install()?;
-    let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !args.quiet;
+    let summary = if continues {
+        let mut request = redline_api::jsonl::generate::request(
+            GenerateLine::default(),
+            Prompt::Text(message.to_owned()),
+            &defaults(flags),
+        );
+        request.fit_context = true;
+        session::summary(&generate::stream(&loaded.engine, &interrupt, request)?)
+    } else {
+        Session::new(&loaded, chat, defaults(flags)).answer(message, &interrupt)?
+    };
+    if !flags.quiet {
+        message::say(summary);
+    }
+    Ok(if interrupt.during(Cancel::is_cancelled) { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// Loads a model that answers.
+fn load(model: &ModelName, flags: &ConversationFlags, context: &Context) -> Result<LoadedModel, Failure> {
+    let settings = flags.machine.resolve(context.environment, &context.clock)?;
+    let settings = flags.prefix_cache.resolve(settings, context.environment)?.with_adapters(&flags.adapters);
+    let loaded = settings.load(model, context.environment)?;
+    loaded.engine.check_predicts_next()?;
+    Ok(loaded)
+}
+
+fn answer_lines(session: &mut Session<'_>, is_quiet: bool) -> Result<ExitCode, Failure> {
+    let interrupt = Interrupt::install()?;
+    let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !is_quiet;
     let mut has_failed = false;
     loop {
         if is_terminal {
@@ -94,7 +161,7 @@ pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failur
         let Some(line) = next_line()? else { break };
         match Input::of(&line) {
             Input::Exit => return Ok(code(has_failed)),
-            input => match handle(&mut session, input, &interrupt, args.quiet) {
+            input => match handle(session, input, &interrupt, is_quiet) {
                 Ok(()) => {}
                 Err(end @ (Failure::Closed | Failure::Stopped(_))) => return Err(end),
                 Err(failure) => {
@@ -111,7 +178,7 @@ pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failur
 }
 
 /// The values that the flags give to all answers.
-fn defaults(args: &ChatArgs) -> GenerateLine {
+fn defaults(args: &ConversationFlags) -> GenerateLine {
     GenerateLine {
         keys: GenerateKeys { max_new_tokens: Some(args.max_new_tokens), ..GenerateKeys::default() },
         sampling: args.sampling.0.clone(),

@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
 }
 
 /// A line with the token counts and timings of an answer.
-fn summary(outcome: &GenerateOutcome) -> String {
+pub(super) fn summary(outcome: &GenerateOutcome) -> String {
     let usage = outcome.usage;
     let cached = outcome.prefix_cache.map_or(0, |cache| cache.cached_tokens);
     let rate = outcome.decode_tokens_per_s.map_or_else(String::new, |rate| format!(" at {rate:.1} tokens/s"));

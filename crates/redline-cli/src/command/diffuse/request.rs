@@ -25,7 +25,8 @@ pub(super) fn complete(
     defaults: &DiffuseLine,
     prompts: &Prompts,
 ) -> Result<DiffuseRequest, Failure> {
-    let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
+    let text = args.text.as_deref().or(args.prompt.as_deref());
+    let prompt = prompt::given("prompt", text, args.prompt_ids.as_ref())?;
     Ok(diffuse::request(DiffuseLine::default(), prompts.of_flags(prompt)?, defaults)?)
 }
 

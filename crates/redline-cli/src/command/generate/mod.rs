@@ -52,13 +52,16 @@ pub(super) struct GenerateArgs {
     #[command(flatten)]
     model: ModelFlag,
     /// The text to continue
-    #[arg(long, value_name = "TEXT", conflicts_with = "prompt_ids")]
+    #[arg(value_name = "PROMPT")]
+    text: Option<String>,
+    /// The same as a flag
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["text", "prompt_ids"])]
     prompt: Option<String>,
     /// The prompt as token ids
-    #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
+    #[arg(long, value_name = "1,2,3", conflicts_with = "text", value_parser = value::ids, allow_hyphen_values = true)]
     prompt_ids: Option<Ids>,
     /// Requests from a file, one JSON object per line; `-` is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "prompt", "prompt_ids"])]
     jsonl: Option<PathBuf>,
     #[command(flatten)]
     target: TargetFlags,

@@ -31,7 +31,8 @@ pub(super) fn complete(
     defaults: &GenerateLine,
     prompts: &Prompts,
 ) -> Result<GenerateRequest, Failure> {
-    let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
+    let text = args.text.as_deref().or(args.prompt.as_deref());
+    let prompt = prompt::given("prompt", text, args.prompt_ids.as_ref())?;
     let request = generate::request(GenerateLine::default(), prompts.of_flags(prompt)?, defaults);
     request.check().map_err(Failure::senseless)?;
     if request.sampling.temperature == 0.0 && args.sampling.0.seed.is_some() && !args.quiet {

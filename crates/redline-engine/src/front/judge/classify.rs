@@ -37,13 +37,11 @@ impl ClassifyRequest {
         }
         // A model may have classes of its own.
         if count == 1 {
-            return Err(EngineError::request(
-                "1 class leaves nothing to choose",
-                "give at least two classes",
-            ));
+            let fact = "1 class leaves nothing to choose";
+            return Err(EngineError::field("classes", fact, "give at least two classes"));
         }
         for (index, class) in self.classes.iter().enumerate() {
-            some_label(&format!("class {index}"), class)?;
+            some_label(&format!("class {index}"), class).map_err(|error| error.of_field("classes"))?;
         }
         check_distinct(&self.labels())?;
         check_threshold(self.threshold)?;
@@ -55,7 +53,7 @@ impl ClassifyRequest {
     fn judgement(self) -> Result<Judgement, EngineError> {
         if self.classes.is_empty() {
             let hint = "give at least two, or take a model that was trained to classify";
-            return Err(EngineError::request("0 classes leave nothing to choose", hint));
+            return Err(EngineError::field("classes", "0 classes leave nothing to choose", hint));
         }
         let (frame, labels) = (self.frame()?, self.labels());
         let mut texts = self.texts;
@@ -76,7 +74,7 @@ fn check_distinct(classes: &[Label]) -> Result<(), EngineError> {
                 Label::Ids(ids) => format!("{ids:?}"),
             };
             let fact = format!("class {other} and class {index} are the same tokens: both are {both}");
-            return Err(EngineError::request(fact, "give every class once"));
+            return Err(EngineError::field("classes", fact, "give every class once"));
         }
     }
     Ok(())
@@ -86,7 +84,8 @@ fn check_distinct(classes: &[Label]) -> Result<(), EngineError> {
 fn names(classes: &[Label]) -> Result<String, EngineError> {
     let name = |(index, class): (usize, &Label)| match class {
         Label::Text(text) => Ok(text.trim().to_owned()),
-        Label::Ids(_) => Err(EngineError::request(
+        Label::Ids(_) => Err(EngineError::field(
+            "classes",
             format!("the template lists the classes, and class {index} is token ids"),
             format!("give the class as text, or a template without `{CLASSES}`"),
         )),

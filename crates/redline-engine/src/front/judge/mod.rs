@@ -61,10 +61,16 @@ impl Judgement {
     ) -> Result<Ticket<O>, EngineError> {
         let Self { nouns: (noun, label_noun), frame, mut texts, labels, options } = self;
         let limits = engine.score_limits();
-        let mut tokens = limits.labels(&labels, options.long_labels)?;
+        // The labels of other judgements are no field of their requests.
+        let of_labels = |error: EngineError| match label_noun {
+            "class" => error.of_field("classes"),
+            _ => error,
+        };
+        let mut tokens = limits.labels(&labels, options.long_labels).map_err(of_labels)?;
         let model_end = engine.end_ids.first().map(|&id| Label::Ids(vec![i64::from(id)]));
         let Ended { end, prefix } =
-            labels::ended(&tokens, options.label_end, options.end.or(model_end), label_noun)?;
+            labels::ended(&tokens, options.label_end, options.end.or(model_end), label_noun)
+                .map_err(of_labels)?;
         if let Some(end) = &end {
             let end = limits.label_end(end)?;
             for label in &mut tokens {

@@ -28,7 +28,11 @@ fn check(request: &ClassifyRequest, classifier: &Classifier) -> Result<(), Engin
     }
     let names = classifier.labels.iter().cloned().map(Label::Text);
     if !request.classes.is_empty() && !names.eq(request.classes.iter().cloned()) {
-        return Err(EngineError::request(own(), "leave the classes out, or give these in this order"));
+        return Err(EngineError::field(
+            "classes",
+            own(),
+            "leave the classes out, or give these in this order",
+        ));
     }
     let given = [
         ("template", request.options.template.is_some()),
@@ -37,7 +41,7 @@ fn check(request: &ClassifyRequest, classifier: &Classifier) -> Result<(), Engin
     match given.into_iter().find(|(_, given)| *given) {
         Some((name, _)) => {
             let fact = format!("`{name}` is for models that write a class; {}", own());
-            Err(EngineError::request(fact, "leave it out"))
+            Err(EngineError::field(name, fact, "leave it out"))
         }
         None => Ok(()),
     }

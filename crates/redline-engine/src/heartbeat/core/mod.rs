@@ -372,7 +372,8 @@ impl<M: Machine> Core<M> {
         };
         let (mut ended, mut expired) = (Vec::new(), Vec::new());
         for (&number, running) in &self.tasks {
-            if running.cancels.iter().any(Cancel::is_cancelled) {
+            let exceeded = running.recorder.as_ref().is_some_and(|recorder| recorder.is_exceeded());
+            if exceeded || running.cancels.iter().any(Cancel::is_cancelled) {
                 ended.push((number, Ended::Cancelled));
             } else if exceeds(running, running.timeout_s) {
                 ended.push((number, Ended::Late));

@@ -165,7 +165,7 @@ fn right_drafts_save_passes_and_a_receipt_is_made_without_any() {
     let plain = answer(&mut ticket).unwrap().unwrap();
     let all = [&prompt[..], &plain.token_ids].concat();
     let no_tokens = vec![u32::MAX; 20];
-    let recorder = Some(Recorder::new(Vec::new()));
+    let recorder = Some(Recorder::new(Vec::new(), None));
     for (recorder, all, passes, drafts) in
         [(None, &all, 4, (6, 6)), (recorder, &all, 10, (0, 0)), (None, &no_tokens, 10, (0, 0))]
     {

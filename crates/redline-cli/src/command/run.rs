@@ -1,0 +1,38 @@
+//! `redline run`: answers a prompt, or converses.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::Context;
+use super::chat::{self, ConversationFlags};
+use crate::message::Failure;
+use crate::model::SignedFlag;
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The chat template of the model formats the prompt; a model without one continues it."
+)]
+pub(super) struct RunArgs {
+    /// A directory, a GGUF file, a Hugging Face id in the local cache, or `demo`
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// What to answer; several words are put together. Without it, each line of standard input is a message, as of `redline chat`
+    #[arg(value_name = "PROMPT")]
+    prompt: Vec<String>,
+    #[command(flatten)]
+    signed: SignedFlag,
+    #[command(flatten)]
+    flags: ConversationFlags,
+}
+
+/// Answers the prompt, or the lines of standard input.
+pub(super) fn run(args: &RunArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let model = || args.signed.of(&args.model, context.environment);
+    if args.prompt.is_empty() {
+        args.flags.check_input()?;
+        return chat::converse(&model()?, &args.flags, context);
+    }
+    chat::answer(&model()?, &args.prompt.join(" "), &args.flags, context)
+}

@@ -30,8 +30,6 @@ const GATES: &[Gate] = &[
         name: "attn-prefill-perf",
         lanes: &[&["attn-prefill", "--ctx=4096", "--heads-per-kv=4", "--perplexity-tokens=8192"]],
     },
-    // Verdicts: equal arms are the same, a slowdown of 5 % is found, and nothing is wrong under disturbance.
-    Gate { name: "self-test", lanes: &[&["self-test"]] },
 ];
 
 /// `cargo xtask gate NAME`: runs the lanes of a gate, or of all gates.

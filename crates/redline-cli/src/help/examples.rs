@@ -198,7 +198,7 @@ redline export run --to gbench-csv -o run.csv",
 redline export run --to gbench-csv -o run.csv
 redline import run.csv -o imported",
     ),
-    ("doctor", "redline doctor\nredline doctor --noise --noise-seconds 1"),
+    ("doctor", "redline doctor\nredline doctor --noise"),
     ("completions", "redline completions bash\nredline completions zsh > _redline"),
     ("man", "redline man\nredline man pages"),
     ("help", "redline help score\nredline help --all bench generate"),

@@ -167,11 +167,6 @@ fn values_without_sense_are_refused() {
         ("diffusion", &["--algorithm", "best"], &["`--algorithm` is `best`", "auto, origin, maskgit-plus"]),
         ("diffusion", &["--temperature=-1"], &["`--temperature` is `-1`", "at least 0"]),
         ("diffusion", &["--top-k", "few"], &["`--top-k` is `few`", "a whole number"]),
-        ("mixed", &["--streams", "257"], &["`--streams` is 257", "places for 256"]),
-        ("mixed", &["--new-tokens", "1"], &["`--new-tokens` is 1", "between two tokens"]),
-        ("mixed", &["--prompt-tokens", "2000"], &["2001 tokens exceed the context of", "in `demo"]),
-        ("mixed", &["--stream-prompt-tokens", "18446744073709551615"], &["exceed the context of"]),
-        ("mixed", &["--prompts", "0"], &["`--prompts` is `0`"]),
         ("attn-decode", &["--ctx", "0"], &["`--ctx` is `0`", "at least 1"]),
         ("attn-decode", &["--head-dim", "257"], &["`--head-dim` is `257`", "at most 256"]),
         ("attn-decode", &["--tile-tokens", "128"], &["`--tile-tokens` is `128`", "auto, 256", "roundings"]),
@@ -367,26 +362,6 @@ fn canvases_are_filled_as_the_flags_say() {
     let threshold = rows("diffusion", &["--arms", "threshold", "--steps", "4", "--algorithm", "entropy"]);
     assert_eq!(threshold[0]["params"]["algorithm"], "maskgit-plus");
     assert_eq!(threshold[0]["params"]["steps"], Value::Null);
-}
-
-#[test]
-fn prompts_among_streams_with_any_threads() {
-    let rows = rows("mixed", &["--threads", "1,2", "--new-tokens", "40", "--prompts", "2"]);
-    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
-    assert_eq!(cases, ["mixed/s2/p40/t1", "mixed/s2/p40/t2"]);
-    assert_eq!(rows[0]["digest"], rows[1]["digest"]);
-    for row in &rows {
-        let tokens = 2.0 * (4.0 + 40.0) + 2.0 * (40.0 + 1.0);
-        let [rate, share, streams, prompts, together] =
-            ["total_tokens_per_s", "share_of_separate", "streams_s", "prompts_s", "together_s"]
-                .map(|name| samples(row, name));
-        for i in 0..2 {
-            assert!((rate[i] * together[i] / tokens - 1.0).abs() < 1e-9, "{row}");
-            assert!((share[i] * together[i] / (streams[i] + prompts[i]) - 1.0).abs() < 1e-9, "{row}");
-        }
-        assert!(median(row, "quiet_gap_p50") > 0.0, "{row}");
-        assert!(median(row, "quiet_gap_p50") <= median(row, "quiet_gap_p95"), "{row}");
-    }
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The environment in which a lane runs: the machine, the measured model or tokenizer, the flags, and the recorder of
 //! rows.
 
-pub(crate) mod busy;
 mod error;
 mod flags;
 mod metrics;

@@ -7,8 +7,6 @@
 
 mod bmf;
 mod gbench;
-mod github_action;
-mod llama_bench;
 mod values;
 
 use std::collections::BTreeSet;
@@ -22,7 +20,6 @@ use serde_json::{Value, json};
 
 use crate::result::Row;
 use crate::run::{Build, Run, SCHEMA};
-use github_action::{BIGGER, SMALLER};
 
 type Result<T, E = ExchangeError> = std::result::Result<T, E>;
 
@@ -37,16 +34,7 @@ pub const MAX_NAMES: usize = 256;
 pub const ALL: &[ExchangeFormat] = &[
     both("gbench-json", "Google Benchmark, JSON: a context and an entry per repetition", gbench::JSON),
     both("gbench-csv", "Google Benchmark, comma-separated values", gbench::CSV),
-    both("llama-bench-json", "llama-bench -o json: a list of tests with their samples", llama_bench::JSON),
-    both("llama-bench-jsonl", "llama-bench -o jsonl: a test per line", llama_bench::JSONL),
-    both("llama-bench-csv", "llama-bench -o csv: a line of means per test", llama_bench::CSV),
     written("bmf", "Bencher Metric Format: headlines with their intervals", bmf::write),
-    written(BIGGER, "github-action-benchmark, tool customBiggerIsBetter: rates", github_action::bigger),
-    written(
-        SMALLER,
-        "github-action-benchmark, tool customSmallerIsBetter: times and sizes",
-        github_action::smaller,
-    ),
 ];
 
 /// A format of another tool.

@@ -8,7 +8,6 @@ use crate::{Direction, LaneResult, Row, Samples};
 
 mod attn_decode;
 mod attn_prefill;
-mod contention;
 mod diffusion;
 mod forward;
 mod gemm;
@@ -17,11 +16,9 @@ mod generate;
 mod limits;
 mod load;
 mod memory;
-mod mixed;
 mod plan_cache;
 mod sched_zipf;
 mod score;
-mod self_test;
 mod tokenizer;
 
 /// What most lanes use.
@@ -41,8 +38,6 @@ mod prelude {
 pub const ALL: &[Lane] = &[
     generate::LANE,
     score::LANE,
-    mixed::LANE,
-    contention::LANE,
     limits::LANE,
     gemm::LANE,
     gemm_lora::LANE,
@@ -55,7 +50,6 @@ pub const ALL: &[Lane] = &[
     memory::LANE,
     plan_cache::LANE,
     tokenizer::LANE,
-    self_test::LANE,
 ];
 
 /// A benchmark: its question, its checks and metrics, its flags, and the function that runs it.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::counters::Counters;
 use super::load::amount;
-use super::tree::{Tree, line_after};
+use super::tree::Tree;
 
 /// The counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,20 +14,8 @@ pub struct Activity {
     pub counters: Counters,
     /// Number of processors over which the ticks are counted.
     pub cpus: Option<usize>,
-    /// Threads that run or could run now.
-    pub runnable: Option<u64>,
     /// Mean number of runnable threads over the last minute.
     pub load_average: Option<f64>,
-    /// Microseconds in which at least one task waited for a processor.
-    pub cpu_pressure_us: Option<u64>,
-    /// Microseconds in which at least one task waited for memory.
-    pub memory_pressure_us: Option<u64>,
-    /// Microseconds in which at least one task waited for disks.
-    pub io_pressure_us: Option<u64>,
-    /// Pages swapped in and out.
-    pub swapped_pages: Option<u64>,
-    /// Times that a processor was slowed because it was hot.
-    pub thermal_events: Option<u64>,
     /// The id of this process.
     pub own_process: Option<u64>,
     /// All processes by id.
@@ -55,43 +43,15 @@ impl Activity {
     pub fn read(root: &Path) -> Self {
         let tree = Tree::new(root);
         let stat = tree.text("proc/stat").unwrap_or_default();
-        let number = |text: &str, name| line_after(text, name)?.trim().parse::<u64>().ok();
-        let swap = tree
-            .text("proc/vmstat")
-            .and_then(|text| Some(number(&text, "pswpin ")?.saturating_add(number(&text, "pswpout ")?)));
         let cpus = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.chars().next());
         Self {
             counters: Counters::read(root),
             cpus: Some(cpus.filter(char::is_ascii_digit).count()).filter(|n| *n > 0),
-            runnable: number(&stat, "procs_running "),
             load_average: tree.text("proc/loadavg").and_then(|text| amount(&text, 0)),
-            cpu_pressure_us: pressure(tree, "cpu"),
-            memory_pressure_us: pressure(tree, "memory"),
-            io_pressure_us: pressure(tree, "io"),
-            swapped_pages: swap,
-            thermal_events: thermal(tree),
             own_process: tree.text("proc/self/stat").and_then(|t| t.split(' ').next()?.parse().ok()),
             processes: processes(tree),
         }
     }
-}
-
-/// The total of the line `some`.
-fn pressure(tree: Tree, what: &str) -> Option<u64> {
-    let text = tree.text(&format!("proc/pressure/{what}"))?;
-    line_after(&text, "some ")?.split("total=").nth(1)?.trim().parse().ok()
-}
-
-/// The total over all processors. Every processor reports its package's count, which does not matter for a
-/// difference.
-fn thermal(tree: Tree) -> Option<u64> {
-    let cpus = tree.names("sys/devices/system/cpu").into_iter();
-    let cpus = cpus.filter(|n| n.strip_prefix("cpu").is_some_and(|n| n.parse::<usize>().is_ok()));
-    let count = |cpu: &str, kind: &str| {
-        tree.number::<u64>(&format!("sys/devices/system/cpu/{cpu}/thermal_throttle/{kind}_throttle_count"))
-    };
-    let counts = cpus.flat_map(|cpu| ["core", "package"].map(|kind| count(&cpu, kind)));
-    counts.flatten().reduce(u64::saturating_add)
 }
 
 fn processes(tree: Tree) -> BTreeMap<u64, Process> {

@@ -1,7 +1,6 @@
 //! Other activity on the machine: load, stolen time, frequency policy.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -83,29 +82,6 @@ impl Frequency {
             governors: governors.into_iter().collect(),
             boost: boost.or_else(|| switch("sys/devices/system/cpu/intel_pstate/no_turbo", 0)),
         }
-    }
-}
-
-/// The clock frequencies of processors at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Frequencies {
-    /// The highest current frequency in Hz, which is that of a busy processor.
-    pub now: Option<f64>,
-    /// The highest possible frequency in Hz.
-    pub most: Option<f64>,
-}
-
-impl Frequencies {
-    /// Reads the frequencies of this machine.
-    pub fn now() -> Self {
-        Self::read(Path::new("/"))
-    }
-
-    /// Reads the files below `root`.
-    pub fn read(root: &Path) -> Self {
-        let tree = Tree::new(root);
-        let hertz = |name| tree.highest_frequency(name).map(|kilohertz| kilohertz * 1e3);
-        Self { now: hertz("scaling_cur_freq"), most: hertz("cpuinfo_max_freq") }
     }
 }
 

@@ -22,7 +22,7 @@ pub use accelerators::{Accelerators, PciDevice};
 pub use activity::{Activity, Process};
 pub use counters::Counters;
 pub use cpu::Cpu;
-pub use load::{Frequencies, Frequency, Load};
+pub use load::{Frequency, Load};
 pub use memory::{HugePages, Memory, Resident};
 pub use quota::Usable;
 pub use topology::{Cache, Topology};

@@ -252,7 +252,7 @@ fn warn_if_unfit(context: &Context) {
         message::say(format_args!("warning: {warning}\n"));
     }
     if !warnings.is_empty() {
-        message::say("hint: `redline doctor --noise` tells more, and what to do about it\n");
+        message::say("hint: stop other programs, or compare two arms of one run (`--versus`)\n");
     }
 }
 

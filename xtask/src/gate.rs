@@ -133,7 +133,8 @@ pub(crate) fn soak(arguments: &[String]) -> Result<(), Failure> {
             )));
         }
     };
-    let call = cargo().args(["run", "--locked", "--release", "-p", "redline-lab", "--example", "soak", "--"]);
+    let call =
+        cargo().args(["run", "--locked", "--release", "-p", "redline-engine", "--example", "soak", "--"]);
     Ok(call.arg(seconds).run()?)
 }
 
@@ -149,7 +150,8 @@ pub(crate) fn hot_reload(arguments: &[String]) -> Result<(), Failure> {
             )));
         }
     };
-    let call = cargo().args(["run", "--locked", "--release", "-p", "redline-lab", "--example", "hot_reload"]);
+    let call =
+        cargo().args(["run", "--locked", "--release", "-p", "redline-engine", "--example", "hot_reload"]);
     Ok(call.args(["--", count]).run()?)
 }
 

@@ -526,7 +526,7 @@ mod tests {
         }
         // What is printed is accepted.
         for size in [1, 1023, 1024, 1536, 32 << 20, 47 << 29, 3 << 50, 1 << 62] {
-            let printed = redline_lab::number::bytes(size);
+            let printed = redline_system::number::bytes(size);
             assert_eq!(bytes(&printed), Ok(size), "{printed}");
         }
         assert_eq!(bytes("8388607TiB"), Ok(8388607 << 40));

@@ -6,8 +6,8 @@ use redline_models::random::{STEP, mix};
 use redline_models::spec::DecoderSpec;
 use redline_models::synth::{SHAPES, Shape};
 
-use crate::Machine;
 use crate::bench::{Bench, Flag, LaneError, Result, Values, flag};
+use redline_system::Machine;
 
 /// Outputs per strip; output rows are padded to whole strips.
 pub(crate) const STRIP: usize = 16;
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn weights_exceed_the_caches_within_reason() {
-        let cache = |bytes| crate::machine::Cache {
+        let cache = |bytes| redline_system::machine::Cache {
             level: 3,
             kind: "unified".to_owned(),
             size_bytes: Some(bytes),

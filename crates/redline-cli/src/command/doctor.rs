@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_kernels::{Arithmetic, Simd, Tier, vector_extensions};
+use redline_lab::Doctor;
 use redline_lab::doctor::{Limit, TierStatus, noise};
 use redline_lab::limits::{self, Probe};
-use redline_lab::{Clock, Doctor, Machine};
+use redline_system::{Clock, Machine};
 
 use super::Context;
 use crate::message::Failure;

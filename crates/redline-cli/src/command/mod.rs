@@ -41,7 +41,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use redline_lab::Clock;
+use redline_system::Clock;
 
 use crate::env::{self, Environment};
 use crate::help::{self as texts, Listed};

@@ -1,6 +1,6 @@
 //! `doctor`.
 
-use redline_lab::Machine;
+use redline_system::Machine;
 
 #[cfg(target_os = "linux")]
 use crate::harness::{finish, limited};

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use redline_lab::Machine;
 use redline_lab::lanes::{self, Lane};
 use redline_lab::run::Run;
+use redline_system::Machine;
 use serde_json::Value;
 
 use crate::harness::{self, command, measured, redline};

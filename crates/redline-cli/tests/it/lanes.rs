@@ -325,7 +325,7 @@ fn a_prompt_may_be_a_text() {
     let answer =
         redline(&["generate", "--model", "demo", "--prompt", text, "--max-new-tokens", "4", "--json"]);
     let ids = answer.ok().completion().choices[0].token_ids.clone();
-    assert_eq!(prompted[1]["digest"], redline_lab::digest::of_ids(&ids), "{prompted:?}");
+    assert_eq!(prompted[1]["digest"], redline_system::digest::of_ids(&ids), "{prompted:?}");
     assert_ne!(prompted[1]["digest"], with(&[])[1]["digest"], "of three new tokens");
     let filled = rows("diffusion", &["--prompt", text, "--arms", "exact"]);
     assert_eq!(

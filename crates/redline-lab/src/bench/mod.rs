@@ -26,10 +26,11 @@ pub(crate) use metrics::{count, higher, info, lower, timed};
 pub use servers::{MeasuredServer, Servers, StartedServer};
 pub(crate) use trials::{Runs, Trials};
 
+use crate::Row;
 use crate::canary::Canary;
-use crate::number;
 use crate::warmup::{self, Warmup};
-use crate::{Clock, Machine, Row};
+use redline_system::number;
+use redline_system::{Clock, Machine};
 
 /// The environment in which a lane runs.
 pub struct Bench<'a> {

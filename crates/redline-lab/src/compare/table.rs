@@ -1,9 +1,9 @@
 //! Formats a comparison as a table and as JSON.
 
 use super::{ComparedMetric, Comparison, Side};
-use crate::number;
-use crate::table::{Table, or_blank, or_dash};
 use crate::verdict::{Effect, Verdict};
+use redline_system::number;
+use redline_system::table::{Table, or_blank, or_dash};
 
 impl Comparison {
     /// The comparison as one JSON document, indented, with a line break at the end.

@@ -6,9 +6,10 @@ use redline_kernels::op::probe;
 use redline_kernels::{Arithmetic, Exec, Simd, Team};
 
 use crate::limits;
-use crate::machine::{Activity, Frequency, Machine};
-use crate::number::{percent, short};
-use crate::{Clock, stats};
+use crate::stats;
+use redline_system::Clock;
+use redline_system::machine::{Activity, Frequency, Machine};
+use redline_system::number::{percent, short};
 
 /// Duration of the arithmetic.
 const SECONDS: f64 = 0.15;

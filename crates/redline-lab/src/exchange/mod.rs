@@ -218,7 +218,7 @@ pub fn read_text(path: &Path) -> Result<String> {
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
-        let fact = format!("the file is longer than {}", crate::number::bytes(MAX_BYTES));
+        let fact = format!("the file is longer than {}", redline_system::number::bytes(MAX_BYTES));
         return Err(error(fact, "results are small: is this the right file?"));
     }
     String::from_utf8(bytes).map_err(|e| {

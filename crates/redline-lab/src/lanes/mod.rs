@@ -28,10 +28,10 @@ mod prelude {
         Bench, BenchModel, Flag, LaneError, Result, Runs, Setup, Trials, Values, count, flag, higher, info,
         lower, require, verify, within_batch, within_context,
     };
-    pub(super) use crate::digest;
     pub(super) use crate::result::{Cell, Column};
     pub(super) use crate::roofline::{Held, Work};
     pub(super) use crate::{Direction, Row, Samples};
+    pub(super) use redline_system::digest;
 }
 
 /// All lanes.
@@ -227,7 +227,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::conditions::Condition;
     use crate::roofline::{Held, Limits};
-    use crate::{Clock, Machine};
+    use redline_system::{Clock, Machine};
 
     /// A bench on an unknown machine, which drops its rows.
     pub(crate) fn bench(clock: &Clock) -> Bench<'_> {

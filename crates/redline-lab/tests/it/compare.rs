@@ -5,8 +5,10 @@ use redline_lab::lanes;
 use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, Start};
 use redline_lab::{Direction, Row, Run, Samples, Verdict};
+use redline_system::Machine;
+use redline_testing::trees::two_sockets;
 
-use crate::trees::{small_vm, two_sockets};
+use crate::small_machine;
 
 fn row(case: &str, values: &[f64]) -> Row {
     let rate = Samples::new("tokens/s", Direction::Higher, values.to_vec()).unwrap();
@@ -16,7 +18,7 @@ fn row(case: &str, values: &[f64]) -> Row {
 
 fn run(rows: Vec<Row>) -> Run {
     let build = Build { name: "redline".into(), ..Build::default() };
-    let result = LaneResult { lane: "generate".into(), machine: small_vm().machine(), rows };
+    let result = LaneResult { lane: "generate".into(), machine: small_machine(), rows };
     Run::new(build, Start::default(), result).unwrap()
 }
 
@@ -193,7 +195,7 @@ fn a_metric_of_one_side_is_missing_or_new() {
 #[test]
 fn different_machines_are_not_comparable_unless_allowed() {
     let base = run(vec![row("a", BASE)]);
-    let machine = two_sockets().machine();
+    let machine = Machine::read(two_sockets().path());
     let other = Run { machine: redline_lab::run::Host::of(&machine).unwrap(), ..run(vec![row("a", BASE)]) };
     let comparison = compare(&base, &other, &Rules::new(0.03));
     assert_eq!(comparison.exit_code, 4);

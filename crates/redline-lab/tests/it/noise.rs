@@ -1,9 +1,9 @@
 //! Noise: file trees of a machine at two moments, and the resulting warnings.
 
 use redline_lab::doctor::noise::warnings;
-use redline_lab::machine::{Activity, Counters, Frequency};
+use redline_system::machine::{Activity, Counters, Frequency};
 
-use crate::trees::{Root, small_vm};
+use redline_testing::trees::{Root, small_vm};
 
 /// Adds a process as the kernel reports it.
 fn process(root: Root, number: u64, name: &str, started: u64, ticks: u64) -> Root {

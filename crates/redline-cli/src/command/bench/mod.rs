@@ -15,13 +15,13 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::{Engine, EngineError, Source};
 use redline_kernels::Tier;
-use redline_lab::Machine;
 use redline_lab::bench::{
     ALIASES, Bench, BenchModel, Flag, Judge, LaneError, MeasuredServer, Servers, Setup, Text, Values,
 };
 use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfServers, OfText};
 use redline_models::synth::Shape;
+use redline_system::Machine;
 
 use super::Context;
 use super::compare::EXIT_CODES;

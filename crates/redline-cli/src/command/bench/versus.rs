@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use clap::{ArgMatches, Args, parser::ValueSource};
+use redline_lab::Row;
 use redline_lab::bench::ALIASES;
 use redline_lab::compare::{self, Rules};
 use redline_lab::lanes::Lane;
 use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, Run, Start};
 use redline_lab::versus::{self, Arm, MergeError};
-use redline_lab::{Machine, Row};
+use redline_system::Machine;
 use serde_json::json;
 
 use super::LaneArgs;

@@ -227,8 +227,8 @@ mod tests {
     use redline_kernels::Simd;
 
     use super::*;
-    use crate::Clock;
     use crate::lanes::tests::{bench, samples, timed};
+    use redline_system::Clock;
 
     #[test]
     fn formats_are_held_against_f32_with_as_many_inputs() {

@@ -7,12 +7,12 @@ use redline_kernels::op::linear::{
 use redline_kernels::{Buffer, Exec, Matrix, Rows, RowsMut, Simd, Team, Tier};
 
 use super::case::Case;
-use crate::Clock;
 use crate::bench::{LaneError, Result, verify};
-use crate::digest::digest;
 use crate::limits::LimitError;
 use crate::linear::{Noise, copy, spread};
-use crate::parity::ActivationDifference;
+use redline_parity::ActivationDifference;
+use redline_system::Clock;
+use redline_system::digest::digest;
 
 /// Minimum duration of the consecutive calls of an arm, at most [`MAX_CALLS`].
 const TURN_NS: u64 = 5_000_000;

@@ -276,8 +276,8 @@ fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
     use crate::lanes::tests::bench;
+    use redline_system::Clock;
 
     fn plan(bench: &Bench<'_>, given: &[(&'static str, &'static str)]) -> Result<Plan> {
         let small = [("n", "40"), ("k", "96"), ("rank", "6"), ("formats", "f32"), ("weights-mib", "1")];

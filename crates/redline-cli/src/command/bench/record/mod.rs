@@ -12,7 +12,8 @@ use redline_lab::compare;
 use redline_lab::exchange::{self, ExchangeFormat};
 use redline_lab::lanes::{Lane, LaneProfile};
 use redline_lab::run::{Run, RunDirectory, RunError, Start};
-use redline_lab::{LaneResult, Machine, Row, Verdict, verdict, wall_clock};
+use redline_lab::{LaneResult, Row, Verdict, verdict};
+use redline_system::{Machine, wall_clock};
 use redline_weights::write_file;
 
 use super::Context;

@@ -8,7 +8,7 @@ use redline_kernels::Format;
 use redline_weights::{Checkpoint, WeightsError, read_file};
 use serde::Deserialize;
 
-use super::ParityError;
+use crate::ParityError;
 
 /// The schema name in `parity.json`.
 pub const SCHEMA: &str = "redline.parity/1";

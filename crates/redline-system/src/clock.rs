@@ -1,29 +1,38 @@
-//! The clocks of measurements: elapsed time, and processor time of the process; and the time of day.
+//! The clocks: elapsed time, processor time of the process, and the time of day.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::ClockFn;
 
 /// A monotonic clock. Clones share the same start.
 #[derive(Clone)]
 pub struct Clock {
-    read: redline_engine::ClockFn,
+    read: ClockFn,
     processor: fn() -> Option<u64>,
+}
+
+/// A monotonic clock as a function: nanoseconds since this call.
+#[expect(clippy::disallowed_methods, reason = "the default clock")]
+pub fn monotonic_clock() -> ClockFn {
+    let start = Instant::now();
+    Arc::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// What a piece of work took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Elapsed {
+pub struct Elapsed {
     /// Nanoseconds of elapsed time.
-    pub(crate) ns: u64,
+    pub ns: u64,
     /// Nanoseconds of processor time, summed over the threads of the process; `None` if the clock cannot tell.
-    pub(crate) processor_ns: Option<u64>,
+    pub processor_ns: Option<u64>,
 }
 
 impl Clock {
     /// A clock that counts from now.
     pub fn start() -> Self {
-        Self { read: redline_engine::monotonic_clock(), processor: processor_ns }
+        Self { read: monotonic_clock(), processor: processor_ns }
     }
 
     /// A clock that reads `read`, nanoseconds that never decrease, and has no processor time. Tests use it to control the time.
@@ -32,8 +41,7 @@ impl Clock {
     }
 
     /// A clock that advances by `step_ns` at every reading, from 0 on.
-    #[cfg(test)]
-    pub(crate) fn ticking(step_ns: u64) -> Self {
+    pub fn ticking(step_ns: u64) -> Self {
         let next = std::sync::atomic::AtomicU64::new(0);
         Self::scripted(move || next.fetch_add(step_ns, std::sync::atomic::Ordering::Relaxed))
     }
@@ -54,7 +62,7 @@ impl Clock {
     }
 
     /// Sleeps until this reading.
-    pub(crate) fn sleep_until(&self, ns: u64) {
+    pub fn sleep_until(&self, ns: u64) {
         while let Some(left) = ns.checked_sub(self.now_ns()).filter(|&left| left > 0) {
             std::thread::sleep(Duration::from_nanos(left));
         }
@@ -68,7 +76,7 @@ impl Clock {
     }
 
     /// Runs `work`. Returns its result, and the elapsed and processor time that it took.
-    pub(crate) fn time_both<R>(&self, work: impl FnOnce() -> R) -> (R, Elapsed) {
+    pub fn time_both<R>(&self, work: impl FnOnce() -> R) -> (R, Elapsed) {
         let before = (self.processor)();
         let (result, ns) = self.time(work);
         let processor_ns = (self.processor)().zip(before).map(|(after, before)| after.saturating_sub(before));
@@ -76,7 +84,7 @@ impl Clock {
     }
 
     /// The clock in the form that the engine takes.
-    pub fn as_fn(&self) -> redline_engine::ClockFn {
+    pub fn as_fn(&self) -> ClockFn {
         Arc::clone(&self.read)
     }
 }

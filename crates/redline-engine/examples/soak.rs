@@ -12,8 +12,8 @@ use redline_engine::{
     Cancel, Engine, EngineUse, GenerateRequest, Label, LongLabels, Options, Prompt, ScoreRequest, Source,
 };
 use redline_kernels::op::kv::PAGE_TOKENS;
-use redline_lab::Clock;
 use redline_models::random::{STEP, mix};
+use redline_system::Clock;
 use redline_system::memory::{CountingAllocator, current_bytes};
 
 #[global_allocator]

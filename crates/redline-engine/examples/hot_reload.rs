@@ -15,7 +15,7 @@ use redline_engine::{
     AdapterChoice, AdapterInfo, AdapterOptions, Cancel, Engine, GenerateRequest, Label, LongLabels, Options,
     Prompt, ScoreRequest, Source,
 };
-use redline_lab::Clock;
+use redline_system::Clock;
 use redline_system::memory::{CountingAllocator, current_bytes};
 
 #[global_allocator]

@@ -1,9 +1,20 @@
 //! Machines described by file trees are read correctly.
 
-use redline_lab::Machine;
-use redline_lab::machine::{Accelerators, Cache, Counters, HugePages, Resident, Topology, Usable};
+use redline_system::Machine;
+use redline_system::machine::{Accelerators, Cache, Counters, HugePages, Resident, Topology, Usable};
 
-use crate::trees::{Root, small_vm, two_sockets};
+use redline_testing::trees::{Root, small_vm, two_sockets};
+
+/// The machine that a file tree describes.
+trait Described {
+    fn machine(&self) -> Machine;
+}
+
+impl Described for Root {
+    fn machine(&self) -> Machine {
+        Machine::read(self.path())
+    }
+}
 
 #[test]
 fn a_small_virtual_machine() {

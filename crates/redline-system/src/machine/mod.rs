@@ -29,7 +29,6 @@ pub use topology::{Cache, Topology};
 
 use crate::digest::digest;
 use crate::number;
-use crate::result::Ordered;
 use tree::Tree;
 
 /// A computer as this process sees it, at the moment it was read.
@@ -176,7 +175,7 @@ impl Machine {
     }
 
     /// The processor's name without trade marks, with its core design.
-    pub(crate) fn cpu_text(&self) -> Option<String> {
+    pub fn cpu_text(&self) -> Option<String> {
         let cpu = &self.cpu;
         let name = cpu.model_name.as_ref().or(cpu.vendor.as_ref())?;
         let plain = ["(R)", "(r)", "(TM)", "(tm)"].iter().fold(name.clone(), |n, mark| n.replace(mark, " "));
@@ -206,7 +205,7 @@ fn known(value: Option<impl ToString>) -> String {
 }
 
 /// `32 MiB L3`; split data caches are `L1d`.
-pub(crate) fn cache_text(cache: &Cache) -> String {
+pub fn cache_text(cache: &Cache) -> String {
     let suffix = match cache.kind.as_str() {
         "data" => "d",
         "instruction" => "i",
@@ -236,13 +235,21 @@ fn os_name(text: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
+/// Names and values, in order.
+struct Identity(Vec<(&'static str, String)>);
+
+impl Serialize for Identity {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().map(|(name, value)| (name, value)))
+    }
+}
+
 impl Serialize for Machine {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut fields = to.serialize_struct("Machine", 14)?;
         fields.serialize_field("summary", &self.one_line())?;
         fields.serialize_field("fingerprint", &self.fingerprint())?;
-        let identity: Ordered<String> = self.identity().into_iter().collect();
-        fields.serialize_field("identity", &identity)?;
+        fields.serialize_field("identity", &Identity(self.identity()))?;
         fields.serialize_field("os", &self.os)?;
         fields.serialize_field("kernel", &self.kernel)?;
         fields.serialize_field("hypervisor", &self.hypervisor)?;

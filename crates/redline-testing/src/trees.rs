@@ -3,22 +3,25 @@
 use std::fs;
 use std::path::Path;
 
-use redline_lab::Machine;
 use tempfile::TempDir;
 
+/// `/proc/cpuinfo` of a virtual machine with two cores.
+pub const EPYC_VM: &str = include_str!("fixtures/epyc-vm.cpuinfo");
+
 /// A file tree under construction.
-pub(crate) struct Root {
+#[derive(Debug)]
+pub struct Root {
     directory: TempDir,
 }
 
 impl Root {
     /// An empty root.
-    pub(crate) fn empty() -> Self {
+    pub fn empty() -> Self {
         Self { directory: tempfile::tempdir().expect("a temporary directory can be made") }
     }
 
     /// Writes a file.
-    pub(crate) fn file(self, path: &str, text: impl AsRef<[u8]>) -> Self {
+    pub fn file(self, path: &str, text: impl AsRef<[u8]>) -> Self {
         let path = self.directory.path().join(path);
         fs::create_dir_all(path.parent().expect("a file stands in a directory"))
             .expect("the directory can be made");
@@ -27,7 +30,7 @@ impl Root {
     }
 
     /// Writes the core sharing and the caches of a processor.
-    pub(crate) fn cpu(self, cpu: usize, package: usize, siblings: &str, last_level: (&str, &str)) -> Self {
+    pub fn cpu(self, cpu: usize, package: usize, siblings: &str, last_level: (&str, &str)) -> Self {
         let at = |rest: &str| format!("sys/devices/system/cpu/cpu{cpu}/{rest}");
         let caches = [
             ("1", "Data", "48K", siblings),
@@ -51,20 +54,15 @@ impl Root {
     }
 
     /// The path of the root.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.directory.path()
-    }
-
-    /// The machine described by the tree.
-    pub(crate) fn machine(&self) -> Machine {
-        Machine::read(self.path())
     }
 }
 
 /// A virtual machine with two cores, version 1 control groups, and nothing unusual but the hypervisor.
-pub(crate) fn small_vm() -> Root {
+pub fn small_vm() -> Root {
     let root = Root::empty()
-        .file("proc/cpuinfo", include_str!("fixtures/epyc-vm.cpuinfo"))
+        .file("proc/cpuinfo", EPYC_VM)
         .file(
             "proc/meminfo",
             "MemTotal: 24684096 kB\nMemAvailable: 24170072 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
@@ -86,7 +84,7 @@ pub(crate) fn small_vm() -> Root {
 }
 
 /// A server with two sockets of four cores and two hardware threads each; cpu `n` and `n + 8` share a core.
-pub(crate) fn two_sockets() -> Root {
+pub fn two_sockets() -> Root {
     let block = |cpu: usize| {
         let (package, core) = (cpu % 8 / 4, cpu % 4);
         format!(

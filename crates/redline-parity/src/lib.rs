@@ -5,6 +5,8 @@
 //! memory as a whole. The criterion is the normalised squared error of each activation; the first one beyond the tolerance
 //! is where the implementations diverge.
 
+#![forbid(unsafe_code)]
+
 mod difference;
 mod reference;
 

@@ -4,7 +4,7 @@ use crate::{number, width};
 
 /// A table with titles; every line has as many cells as there are titles.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     /// Whether each column is aligned to the right.
     right: Vec<bool>,
     /// The titles, then the lines.
@@ -13,20 +13,20 @@ pub(crate) struct Table {
 
 impl Table {
     /// Creates a table with these titles, separated by `|`. A column of numbers, with `>` before its title, is right-aligned.
-    pub(crate) fn new(titles: &str) -> Self {
+    pub fn new(titles: &str) -> Self {
         let titles = titles.split('|');
         let right = titles.clone().map(|title| title.starts_with('>')).collect();
         Self { right, lines: vec![titles.map(|title| title.trim_start_matches('>').to_owned()).collect()] }
     }
 
     /// Adds a line; missing cells are blank.
-    pub(crate) fn push(&mut self, mut line: Vec<String>) {
+    pub fn push(&mut self, mut line: Vec<String>) {
         line.resize(self.right.len(), String::new());
         self.lines.push(line);
     }
 
     /// The text, with two spaces between columns and none at the end of a line.
-    pub(crate) fn render(&self) -> String {
+    pub fn render(&self) -> String {
         let widest = |column: usize| self.lines.iter().map(|l| width::of(&l[column])).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.right.len()).map(widest).collect();
         let line = |cells: &Vec<String>| {
@@ -40,12 +40,12 @@ impl Table {
 }
 
 /// The text of a cell; empty without a value.
-pub(crate) fn or_blank(value: Option<impl ToString>) -> String {
+pub fn or_blank(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// A number with few digits; `-` without a value.
-pub(crate) fn or_dash(value: Option<f64>) -> String {
+pub fn or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), number::short)
 }
 

@@ -151,6 +151,9 @@ pub struct Effect {
     pub alarm: Option<[f64; 2]>,
     /// The smallest difference that would be found in four of five such measurements: 0.1 is 10 %.
     pub detectable: Option<f64>,
+    /// The geometric means of both sides, whose ratio it is.
+    #[serde(skip)]
+    pub means: [f64; 2],
     /// The exchangeable units.
     #[serde(default)]
     pub basis: Basis,
@@ -207,6 +210,7 @@ impl Effect {
             equivalence: None,
             alarm: None,
             detectable: spread.map(|s| bounded(s.detectable) - 1.0),
+            means: [b.mean, n.mean].map(bounded),
             basis,
             steadied: false,
             base_n: base_values.len(),

@@ -31,6 +31,9 @@ pub(super) struct RecordArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
+    /// Print nothing but the results: no progress, no notes, no warnings
+    #[arg(long)]
+    pub(super) quiet: bool,
     /// Write the result to this path (repeatable): a directory gets run.json, results.csv and samples.csv, rewritten after every
     /// case; a file whose name ends in .csv gets comma-separated values, with a summary beside it (F_summary.json); `-` is standard
     /// output, for such values
@@ -276,7 +279,8 @@ impl<'a> Recorder<'a> {
             })
             .collect();
         let in_baseline = |case: &str, metric: &str| self.baseline.as_ref()?.value(case, metric);
-        for warning in self.lane.warnings(&result.rows, in_baseline) {
+        let warnings = self.lane.warnings(&result.rows, in_baseline);
+        for warning in warnings.iter().filter(|_| !self.args.quiet) {
             message::say(format_args!("warning: {warning}\n"));
         }
         let mut run = self.run(rows)?;

@@ -270,7 +270,7 @@ impl ComparedMetric {
         match detectable(judgement.effect).zip(detectable(self.effect)) {
             Some((steady, plain)) if steady < plain => {
                 judgement.effect = judgement.effect.map(|effect| Effect { steadied: true, ..effect });
-                self.judged(judgement)
+                self.judged(judgement, (&base, &new))
             }
             _ => self,
         }
@@ -287,13 +287,14 @@ impl ComparedMetric {
     }
 
     /// A line with what was found. If there is a ratio, it is that of `base` and `new`.
-    fn judged(self, judgement: Judgement) -> Self {
+    fn judged(self, judgement: Judgement, samples: (&Samples, &Samples)) -> Self {
         let Judgement { verdict, effect, why } = judgement;
-        Self { verdict: Some(verdict), why, ..self.with(effect) }
+        Self { verdict: Some(verdict), why, ..self.with(effect, samples) }
     }
 
-    fn with(self, effect: Option<Effect>) -> Self {
-        let [base, new] = effect.map_or([self.base, self.new], |effect| effect.means.map(Some));
+    fn with(self, effect: Option<Effect>, (base, new): (&Samples, &Samples)) -> Self {
+        let means = verdict::means(base, new).filter(|_| effect.is_some());
+        let [base, new] = means.map_or([self.base, self.new], |means| means.map(Some));
         Self { base, new, effect, ..self }
     }
 
@@ -378,9 +379,9 @@ fn metric_line(case: String, name: &str, base: &Row, new: &Row, threshold: f64) 
     let info = |s: &Samples| s.direction() == Direction::Info;
     match (b, n) {
         (Some(b), Some(n)) if (info(b) && info(n)) || (b.n() == 0 && n.n() == 0) => {
-            line.with(Effect::between(b, n))
+            line.with(Effect::between(b, n), (b, n))
         }
-        (Some(b), Some(n)) => line.judged(judge(b, n, threshold)),
+        (Some(b), Some(n)) => line.judged(judge(b, n, threshold), (b, n)),
         (Some(b), None) if !info(b) => ComparedMetric { verdict: Some(Verdict::Missing), ..line },
         (None, Some(n)) if !info(n) => ComparedMetric { verdict: Some(Verdict::New), ..line },
         _ => line,

@@ -16,7 +16,6 @@ mod document;
 pub mod exchange;
 pub mod lanes;
 pub mod limits;
-mod linear;
 pub mod report;
 pub mod result;
 pub mod roofline;

@@ -158,9 +158,9 @@ redline bench generate --profile smoke -o run -o run.csv",
 redline report runs -o runs.html",
     ),
     (
-        "bench gemm-lora",
-        "redline bench gemm-lora --profile smoke --rank 8,16 --adapters 1,2 --threads 1
-redline bench gemm-lora --profile smoke --threads 1 --out gemm_lora.csv \\
+        "bench gemm",
+        "redline bench gemm --profile smoke --rank 8,16 --adapters 1,2 --threads 1
+redline bench gemm --profile smoke --rank 8 --threads 1 --out gemm_lora.csv \\
     --summary gemm_summary.json",
     ),
     (

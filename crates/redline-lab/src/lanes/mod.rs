@@ -11,7 +11,6 @@ mod attn_prefill;
 mod diffusion;
 mod forward;
 mod gemm;
-mod gemm_lora;
 mod generate;
 mod limits;
 mod load;
@@ -40,7 +39,6 @@ pub const ALL: &[Lane] = &[
     score::LANE,
     limits::LANE,
     gemm::LANE,
-    gemm_lora::LANE,
     attn_decode::LANE,
     attn_prefill::LANE,
     forward::LANE,

@@ -269,7 +269,7 @@ fn builds_in_one_line() {
 fn lanes_of_values_may_lose_a_tenth() {
     let rules: Vec<_> =
         lanes::ALL.iter().filter_map(|lane| Some((lane.name, lane.baseline?.most_drop))).collect();
-    let lanes = ["score", "gemm-lora", "attn-decode", "attn-prefill", "sched-zipf", "tokenizer"];
+    let lanes = ["score", "gemm", "attn-decode", "attn-prefill", "sched-zipf", "tokenizer"];
     assert_eq!(rules, lanes.map(|lane| (lane, 0.10)), "the percent rule of the seeds");
 }
 

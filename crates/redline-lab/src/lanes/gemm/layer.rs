@@ -4,8 +4,8 @@ use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, Tier};
 
 use crate::bench::{LaneError, Result, verify};
+use crate::lanes::gemm::linear::{Noise, STRIP, copies, spread};
 use crate::limits::LimitError;
-use crate::linear::{Noise, STRIP, copies, spread};
 use crate::roofline::Work;
 use redline_parity::ActivationDifference;
 use redline_system::Clock;

@@ -49,7 +49,7 @@ pub(super) struct RecordArgs {
     /// attn-decode, attn-prefill or sched-zipf
     #[arg(long, value_name = "NAME", requires = "output")]
     csv_style: Option<String>,
-    /// Compare with an earlier run: a directory with run.json, or such a file; lanes score, gemm-lora,
+    /// Compare with an earlier run: a directory with run.json, or such a file; lanes score, gemm,
     /// tokenizer, attn-decode, attn-prefill and sched-zipf: also their --output F.csv
     #[arg(long, alias = "baseline-out", value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,

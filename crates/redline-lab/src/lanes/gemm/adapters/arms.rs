@@ -8,8 +8,8 @@ use redline_kernels::{Buffer, Exec, Matrix, Rows, RowsMut, Simd, Team, Tier};
 
 use super::case::Case;
 use crate::bench::{LaneError, Result, verify};
+use crate::lanes::gemm::linear::{Noise, copy, spread};
 use crate::limits::LimitError;
-use crate::linear::{Noise, copy, spread};
 use redline_parity::ActivationDifference;
 use redline_system::Clock;
 use redline_system::digest::digest;
@@ -320,7 +320,7 @@ fn apply(
     scratch: &mut [u32],
 ) {
     let rows = x.rows();
-    let mut y = RowsMut::new(y, rows, w.rows(), w.rows().next_multiple_of(crate::linear::STRIP));
+    let mut y = RowsMut::new(y, rows, w.rows(), w.rows().next_multiple_of(crate::lanes::gemm::linear::STRIP));
     let variant = Variant::estimate(exec.simd, w, rows);
     linear(exec, w, x, &mut y, Epilogue { loras, ..Epilogue::default() }, variant, scratch);
 }
@@ -352,7 +352,7 @@ mod tests {
     use super::super::case::tests::CASE;
     use super::super::{INPUTS, WEIGHTS};
     use super::*;
-    use crate::linear::copies;
+    use crate::lanes::gemm::linear::copies;
 
     fn with_arms<T>(threads: usize, case: Case, f: impl FnOnce(&mut Arms<'_>) -> T) -> T {
         let team = Team::new(threads).unwrap();

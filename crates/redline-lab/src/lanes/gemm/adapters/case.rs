@@ -6,7 +6,7 @@ use redline_kernels::Format;
 use redline_kernels::matrix::MatrixShape;
 use redline_kernels::op::linear::Lora;
 
-use crate::linear::STRIP;
+use crate::lanes::gemm::linear::STRIP;
 use crate::roofline::Work;
 
 /// The shape of a case.

@@ -1,5 +1,5 @@
-//! What the lanes `gemm` and `gemm-lora` share: shapes and formats of linear layers, and weights of noise, several times, so that
-//! they come from memory as in a model of many layers.
+//! What the measurements of linear layers share: shapes and formats, and weights of noise, several times, so that they come from
+//! memory as in a model of many layers.
 
 use redline_kernels::{Exec, Format, Matrix};
 use redline_models::random::{STEP, mix};

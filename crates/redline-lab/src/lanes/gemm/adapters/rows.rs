@@ -1,6 +1,6 @@
 //! The rows of a case: one of the fused call, with its gates, and one of separate calls.
 
-use super::METRICS;
+use super::super::METRICS;
 use super::arms::{Arm, Checked, Sample};
 use super::case::Case;
 use crate::Row;
@@ -82,7 +82,7 @@ impl Outcome<'_> {
     fn described(&self, arm: Arm, bench: &str, checked: &Checked) -> Row {
         let Case { format, outputs, inputs, rows, rank, adapters } = self.case;
         let shape = format!("m{rows}/n{outputs}/k{inputs}/r{rank}/a{adapters}");
-        Row::new(format!("gemm-lora/{}/{format}/{shape}/t{}", arm.name(), self.threads))
+        Row::new(format!("gemm/{}/{format}/{shape}/t{}", arm.name(), self.threads))
             .param("bench", bench)
             .param("threads", self.threads)
             .param("format", format.to_string())
@@ -159,7 +159,7 @@ mod tests {
         let outcome = outcome(CASE, &[[1.0, 1.25, 2.5], [2.0, 2.0, 5.0]]);
         let rows = outcome.rows().unwrap();
         let cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
-        let name = |arm: &str| format!("gemm-lora/{arm}/f32/m5/n40/k96/r6/a2/t2");
+        let name = |arm: &str| format!("gemm/{arm}/f32/m5/n40/k96/r6/a2/t2");
         assert_eq!(cases, [name("fused"), name("two-call")]);
         // Five rows of inputs.
         assert_eq!(samples(&rows[0], "tokens_per_s"), [4.0, 2.5]);

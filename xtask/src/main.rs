@@ -117,7 +117,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "gate",
         arguments: "NAME",
-        about: "a gate on speed that holds on any machine: tokenizer-perf, gemm-perf, attn-prefill-perf, self-test, or all",
+        about: "a gate on speed that holds on any machine: tokenizer-perf, gemm-perf, attn-prefill-perf, or all",
         run: gate::gate,
     },
     Command {

@@ -7,8 +7,8 @@ use redline_api::chat::template::ChatOptions;
 use redline_engine::{
     AdapterOptions, Buckets, Format, KvFormat, Options, PlanOptions, PrefixCacheSize, Source, Tier,
 };
-use redline_lab::Machine;
 use redline_settings::bytes;
+use redline_system::Machine;
 use redline_weights::{HubRoots, resolve_model};
 use serde::Deserialize;
 

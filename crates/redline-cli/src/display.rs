@@ -1,6 +1,6 @@
 //! Formats results for people.
 
-use redline_lab::{number, width};
+use redline_system::{number, width};
 
 /// Formats memory, kernel path and threads, for the end of a summary line.
 pub(crate) fn ran(peak_memory: Option<u64>, kernel_path: &str, thread_count: usize) -> String {

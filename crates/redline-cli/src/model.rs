@@ -13,7 +13,7 @@ use redline_engine::{
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
 use redline_lab::bench::{PlanSetup, Setup};
-use redline_lab::{Clock, Machine};
+use redline_system::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
 use crate::adapters;

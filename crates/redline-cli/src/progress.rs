@@ -99,12 +99,13 @@ pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
 /// Lists the cases of a measurement as they finish: one line each, or on a terminal one line that is updated.
 pub(crate) struct Cases {
     bar: Option<ProgressBar>,
+    quiet: bool,
 }
 
 impl Cases {
-    /// Starts with no finished case.
-    pub(crate) fn new() -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
+    /// Starts with no finished case. If `quiet`, nothing is shown.
+    pub(crate) fn new(quiet: bool) -> Self {
+        let bar = (!quiet && io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
                 bar.set_style(style);
@@ -112,13 +113,14 @@ impl Cases {
             bar.enable_steady_tick(TICK);
             bar
         });
-        Self { bar }
+        Self { bar, quiet }
     }
 
     /// Adds a finished case.
     pub(crate) fn done(&self, case: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(case.to_owned()),
+            None if self.quiet => {}
             None => message::say(format_args!("{case}\n")),
         }
     }

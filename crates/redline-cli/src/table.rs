@@ -1,6 +1,6 @@
 //! Columns, aligned by their width in a terminal.
 
-use redline_lab::width;
+use redline_system::width;
 
 /// Pads the first `columns` cells of each row to a common width. Further cells are left as they are.
 pub(crate) fn align(rows: &[Vec<String>], columns: usize) -> String {

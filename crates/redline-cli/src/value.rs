@@ -9,7 +9,6 @@ use redline_engine::settings::Named;
 use redline_engine::{Buckets, MAX_DEVICES, PrefixCacheSize};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
-use redline_lab::doctor::noise::MAX_SECONDS;
 use redline_lab::lanes::LaneProfile;
 use redline_tokenizer::{ChatDate, ChatValue};
 use redline_weights::{HubId, SigningKey};
@@ -194,25 +193,6 @@ pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
         Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
         Ok(x) => bad(format!("{x} is no share"), "a number from 0 to 1"),
         Err(error) => bad(error.to_string(), "a number from 0 to 1"),
-    }
-}
-
-/// Parses the duration of a noise probe.
-pub(crate) fn probe_seconds(text: &str) -> Result<f64, BadValue> {
-    let hint = format!("a number of seconds, from 0.1 to {MAX_SECONDS}");
-    match text.parse::<f64>() {
-        Ok(x) if (0.1..=MAX_SECONDS).contains(&x) => Ok(x),
-        Ok(x) => bad(format!("{x} seconds"), hint),
-        Err(error) => bad(error.to_string(), hint),
-    }
-}
-
-/// Parses a score from 0 to 100.
-pub(crate) fn score(text: &str) -> Result<f64, BadValue> {
-    match text.parse::<f64>() {
-        Ok(x) if (0.0..=100.0).contains(&x) => Ok(x),
-        Ok(x) => bad(format!("{x} is no score"), "a number from 0 to 100"),
-        Err(error) => bad(error.to_string(), "a number from 0 to 100"),
     }
 }
 
@@ -473,14 +453,6 @@ mod tests {
         assert!(count("0").is_err());
         assert_eq!((factor("0"), factor("3.5")), (Ok(0.0), Ok(3.5)));
         assert!(factor("-1").is_err() && factor("inf").is_err() && factor("fast").is_err());
-        assert_eq!((probe_seconds("0.1"), probe_seconds("600")), (Ok(0.1), Ok(600.0)));
-        assert_eq!((score("0"), score("100")), (Ok(0.0), Ok(100.0)));
-        for text in ["0", "-1", "601", "NaN", "inf", "", "long"] {
-            assert!(probe_seconds(text).is_err(), "{text}");
-        }
-        for text in ["-1", "101", "NaN", "inf", "", "low"] {
-            assert!(score(text).is_err(), "{text}");
-        }
         assert_eq!(window("2"), Ok(2));
         for text in ["0", "1", "-2", "2.5", ""] {
             assert!(window(text).is_err(), "{text}");
@@ -516,8 +488,6 @@ mod tests {
         bounds(tolerance, &["0", "1e-4", "7"], &["inf", "-1e-9"]);
         bounds(seconds, &["0.001", "1e6"], &["0", "inf"]);
         bounds(milliseconds, &["0", "0.5"], &["inf", "-0.1"]);
-        bounds(probe_seconds, &["0.1", "600"], &["0.0999", "600.1"]);
-        bounds(score, &["0", "100"], &["-0.1", "100.1"]);
         bounds(percent, &["0.001", "100"], &["0", "100.1"]);
         bounds(window, &["2"], &["0", "1"]);
         bounds(count, &["1"], &["0"]);
@@ -556,7 +526,7 @@ mod tests {
         }
         // What is printed is accepted.
         for size in [1, 1023, 1024, 1536, 32 << 20, 47 << 29, 3 << 50, 1 << 62] {
-            let printed = redline_lab::number::bytes(size);
+            let printed = redline_system::number::bytes(size);
             assert_eq!(bytes(&printed), Ok(size), "{printed}");
         }
         assert_eq!(bytes("8388607TiB"), Ok(8388607 << 40));

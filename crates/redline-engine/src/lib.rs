@@ -7,7 +7,6 @@
 mod adapters;
 mod answer;
 mod cancel;
-mod clock;
 mod error;
 mod front;
 mod gauges;
@@ -39,7 +38,6 @@ pub use answer::ticket::{
     ClassifyTicket, DiffuseTicket, EmbedTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,
 };
 pub use cancel::Cancel;
-pub use clock::monotonic_clock;
 pub use error::EngineError;
 pub use front::{Engine, Hold, MAX_DEVICES, ModelInfo, RerankPreset};
 pub use gauges::{
@@ -68,6 +66,7 @@ pub use redline_models::profile::{Operation, Profile, Span};
 pub use redline_models::spec::{Mask, Objective, Output};
 pub use redline_models::trace::Observation;
 pub use redline_settings as settings;
+pub use redline_system::monotonic_clock;
 pub use redline_weights::Sha256Digest;
 pub use request::{
     AdapterChoice, Algorithm, BlockCache, DiffuseRequest, EmbedRequest, GenerateRequest, Label, LabelEnd,

@@ -8,8 +8,8 @@ use redline_kernels::{Format, Tier};
 use redline_models::activation::Activation;
 use redline_models::adapter::AdapterLimits;
 use redline_models::trace::Observation;
+use redline_system::monotonic_clock;
 
-use crate::clock::monotonic_clock;
 use crate::plan::PlanOptions;
 use crate::profile::ProfileLog;
 use crate::stages::StageLog;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::result::{Column, LaneResult};
-use crate::table::{Table, or_dash};
+use redline_system::table::{Table, or_dash};
 
 /// The columns of a lane's baseline, and the allowed drop.
 #[derive(Clone, Copy, Debug)]
@@ -235,7 +235,7 @@ mod tests {
             Row::new("r").param("a", a).param("b", b).param("c", "warm").metric("v", samples)
         };
         let rows = rows.iter().map(row).collect();
-        LaneResult { lane: "l".into(), machine: crate::Machine::default(), rows }
+        LaneResult { lane: "l".into(), machine: redline_system::Machine::default(), rows }
     }
 
     fn standings(rows: &[(usize, usize, f64)], text: &str) -> Standings {

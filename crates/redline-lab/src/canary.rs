@@ -2,10 +2,10 @@
 
 use redline_kernels::{Arithmetic, Exec, Simd, Team};
 
-use crate::Clock;
 pub(crate) use crate::conditions::Watched;
 use crate::conditions::take;
 use crate::limits::{self, LimitError};
+use redline_system::Clock;
 
 /// A fixed loop of multiply-adds from registers.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::Clock;
-use crate::machine::Counters;
-use crate::number;
 use crate::stats::sorted;
+use redline_system::Clock;
+use redline_system::machine::Counters;
+use redline_system::number;
 
 /// Allowed deviation of the canary from the median of its case.
 const CANARY: f64 = 0.02;

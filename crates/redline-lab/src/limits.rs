@@ -7,11 +7,11 @@ use std::hint::black_box;
 use redline_kernels::op::probe;
 use redline_kernels::{Arithmetic, Buffer, Exec, OutOfMemory, Simd, Team};
 
-use crate::Clock;
 use crate::conditions::{self, Watched};
-use crate::machine::Machine;
 use crate::roofline::{Arithmetics, Held, Limits};
 use crate::stats::sorted;
+use redline_system::Clock;
+use redline_system::Machine;
 
 /// Minimum duration of a reading.
 const READING_NS: u64 = 20_000_000;
@@ -295,7 +295,7 @@ mod tests {
         let gib = |n: u64| Some(n << 30);
         machine.memory.available_bytes = gib(64);
         assert_eq!(buffer_bytes(&machine, 1), 512 << 20);
-        machine.caches.push(crate::machine::Cache {
+        machine.caches.push(redline_system::machine::Cache {
             level: 3,
             kind: "unified".to_owned(),
             size_bytes: Some(256 << 20),

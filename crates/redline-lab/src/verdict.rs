@@ -193,10 +193,7 @@ impl Effect {
     }
 
     fn with_log(base: &Samples, new: &Samples) -> Option<(Self, Log)> {
-        let several = base.processes().len() > 1 && new.processes().len() > 1;
-        let basis = if several { Basis::Processes } else { Basis::Samples };
-        let values = |s: &Samples| if several { s.process_medians() } else { s.values().to_vec() };
-        let (base_values, new_values) = (values(base), values(new));
+        let (basis, [base_values, new_values]) = units(base, new);
         let (b, n) = (Logs::of(&base_values)?, Logs::of(&new_values)?);
         let ratio = oriented(new.direction(), n.mean - b.mean);
         let spread = (b.n > 1.0 && n.n > 1.0).then(|| welch(b, n));
@@ -214,6 +211,21 @@ impl Effect {
         };
         Some((effect, Log { ratio, spread }))
     }
+}
+
+/// The values that are compared.
+fn units(base: &Samples, new: &Samples) -> (Basis, [Vec<f64>; 2]) {
+    if base.processes().len() > 1 && new.processes().len() > 1 {
+        (Basis::Processes, [base, new].map(Samples::process_medians))
+    } else {
+        (Basis::Samples, [base, new].map(|samples| samples.values().to_vec()))
+    }
+}
+
+/// The geometric means of the units of both sides, whose ratio is that of [`Effect::between`]; `None` if there is no effect.
+pub(crate) fn means(base: &Samples, new: &Samples) -> Option<[f64; 2]> {
+    let (_, [base, new]) = units(base, new);
+    Some([Logs::of(&base)?.mean, Logs::of(&new)?.mean].map(bounded))
 }
 
 /// The finite number with this logarithm.

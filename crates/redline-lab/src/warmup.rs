@@ -6,8 +6,8 @@
 use redline_system::memory::current_bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::Clock;
-use crate::machine::Counters;
+use redline_system::Clock;
+use redline_system::machine::Counters;
 
 /// Maximum number of additional runs.
 const MAX_RUNS: usize = 20;

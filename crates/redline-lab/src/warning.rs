@@ -1,7 +1,7 @@
 //! Figures that are reported as too large, but fail nothing.
 
 use crate::Row;
-use crate::number;
+use redline_system::number;
 
 /// A bound for a metric of a lane.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -32,9 +32,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-reference", &[]),
     ("redline-interpreter", &["redline-kernels", "redline-models", "redline-reference"]),
     ("redline-demo", &["redline-engine"]),
+    ("redline-parity", &["redline-engine", "redline-kernels", "redline-weights"]),
     (
         "redline-lab",
         &[
+            "redline-parity",
             "redline-client",
             "redline-engine",
             "redline-kernels",
@@ -48,6 +50,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "redline-cli",
         &[
             "redline-lab",
+            "redline-parity",
             "redline-server",
             "redline-client",
             "redline-demo",
@@ -69,8 +72,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-batch",
             "redline-demo",
             "redline-engine",
-            "redline-lab",
             "redline-settings",
+            "redline-system",
             "redline-tokenizer",
             "redline-weights",
         ],
@@ -87,10 +90,11 @@ const TEST_EDGES: &[(&str, &[&str])] = &[
     ("redline-batch", &["redline-demo"]),
 ];
 
-/// Crates whose JSON is public, and xtask, which reads answers like any client.
+/// Crates whose JSON is public (of redline-system, the description of a machine), and xtask, which reads answers like any client.
 const SERDE: &[&str] = &[
     "redline-api",
     "redline-batch",
+    "redline-system",
     "redline-lab",
     "redline-server",
     "redline-cli",
@@ -100,7 +104,8 @@ const SERDE: &[&str] = &[
 ];
 
 /// Crates that read JSON: files on disk or in the binary, and answers of a hub.
-const READERS: &[&str] = &["redline-weights", "redline-tokenizer", "redline-hub", "redline-demo"];
+const READERS: &[&str] =
+    &["redline-weights", "redline-parity", "redline-tokenizer", "redline-hub", "redline-demo"];
 
 /// Packages that open connections.
 const NETWORK: &[&str] = &[

@@ -79,12 +79,12 @@ redline-system.workspace = true\nredline-settings.workspace = true\nredline-weig
     },
     Example {
         check: "circles",
-        tree: "//- crates/redline-lab/src/lib.rs\nmod a;\nmod b;\nmod c;\npub use a::A;
-//- crates/redline-lab/src/a.rs\nuse crate::b::B;
-//- crates/redline-lab/src/b/mod.rs\nmod d;\nuse super::c::C;
-//- crates/redline-lab/src/b/d.rs\nuse super::B;
-//- crates/redline-lab/src/c.rs\nfn f() -> crate::A { g() }\n#[cfg(test)]\nmod tests {\nuse crate::b::B;\n}
-//- crates/redline-lab/src/e.rs\nuse crate::{a::A, c::C};\n
+        tree: "//- crates/redline-weights/src/lib.rs\nmod a;\nmod b;\nmod c;\npub use a::A;
+//- crates/redline-weights/src/a.rs\nuse crate::b::B;
+//- crates/redline-weights/src/b/mod.rs\nmod d;\nuse super::c::C;
+//- crates/redline-weights/src/b/d.rs\nuse super::B;
+//- crates/redline-weights/src/c.rs\nfn f() -> crate::A { g() }\n#[cfg(test)]\nmod tests {\nuse crate::b::B;\n}
+//- crates/redline-weights/src/e.rs\nuse crate::{a::A, c::C};\n
 //- crates/redline-engine/src/lib.rs\nmod a;\nmod b;\nmod c;
 //- crates/redline-engine/src/a/mod.rs\nmod one;\nmod two;
 //- crates/redline-engine/src/a/one.rs\nuse crate::b::B;
@@ -94,7 +94,7 @@ redline-system.workspace = true\nredline-settings.workspace = true\nredline-weig
 ",
         expect: &[
             "crates/redline-engine/src/: these folders import each other in a circle: a, b",
-            "crates/redline-lab/src/: these files import each other in a circle: a, b, c",
+            "crates/redline-weights/src/: these files import each other in a circle: a, b, c",
         ],
     },
     Example {

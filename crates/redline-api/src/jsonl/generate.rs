@@ -346,7 +346,7 @@ mod tests {
             cache_salt: "tenant".to_owned(),
             adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
             timeout_s: Some(3.0),
-            receipt: Some(redline_engine::ReceiptOptions { layers: None }),
+            receipt: Some(redline_engine::ReceiptOptions::default()),
             ..GenerateRequest::new(Prompt::Ids(vec![4]), 2)
         };
         let line = keys(r#"[{"name":"tone","scale":0.5}]"#);

@@ -8,13 +8,14 @@ use redline_engine::{
     BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, Engine, GenerateOutcome, GenerateRequest, Label,
     Prompt, Sampling, ScoreRequest, Ticket,
 };
-use redline_lab::{Machine, limits};
+use redline_lab::limits;
+use redline_system::Machine;
 
 use super::Context;
 use crate::message::Failure;
 use crate::model::{MachineFlags, ModelName};
 use crate::output::{self, Stream};
-use redline_lab::number;
+use redline_system::number;
 
 /// Number of questions that are scored.
 const QUESTIONS: usize = 20;

@@ -1,47 +1,36 @@
-//! `redline doctor`: describes the machine, which of its features are usable, and how steadily it runs.
+//! `redline doctor`: describes the machine, which of its features are usable, and what disturbs it now.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use redline_kernels::{Arithmetic, Simd, Tier, vector_extensions};
-use redline_lab::doctor::noise::{self, Noise};
-use redline_lab::doctor::{Limit, TierStatus};
+use redline_lab::Doctor;
+use redline_lab::doctor::{Limit, TierStatus, noise};
 use redline_lab::limits::{self, Probe};
-use redline_lab::{Clock, Doctor, Machine};
+use redline_system::{Clock, Machine};
 
 use super::Context;
-use crate::message::{self, Failure, INVALID};
+use crate::message::Failure;
 use crate::output;
 use crate::progress;
-use crate::value;
-
-/// Exit codes, for `--help`.
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 5 noisier than `--max-noise`.";
 
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
 pub(super) struct DoctorArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Measure instead how steadily the machine runs: noise scores, their causes, and what to do about them
-    #[arg(long)]
+    /// Only say, within a quarter of a second, what would disturb a measurement now
+    #[arg(long, conflicts_with = "json")]
     noise: bool,
-    /// Duration of this measurement in seconds
-    #[arg(long, value_name = "N", requires = "noise", default_value_t = noise::SECONDS, value_parser = value::probe_seconds)]
-    noise_seconds: f64,
-    /// Exit with code 5 if the noise score is above this, from 0 to 100
-    #[arg(long, value_name = "SCORE", requires = "noise", value_parser = value::score)]
-    max_noise: Option<f64>,
 }
 
 /// Prints the report.
 pub(super) fn run(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Failure> {
-    if args.noise {
-        return probe(args, context);
-    }
     let machine = Machine::here();
+    if args.noise {
+        return disturbances(&machine, context);
+    }
     let limits = progress::during("measuring", || measure(&machine, context));
     let doctor = Doctor::examine(machine, vector_extensions(), tiers(), limits);
     if args.json {
@@ -52,22 +41,14 @@ pub(super) fn run(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures and prints how steadily the machine runs.
-fn probe(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let readings =
-        progress::during("probing", || noise::probe(Machine::here(), args.noise_seconds, &context.clock));
-    let readings = readings.map_err(|error| Failure::failed(error.to_string(), None))?;
-    let noise = Noise::of(&readings);
-    let text = if args.json {
-        noise.json().map_err(|error| Failure::failed(error.to_string(), None))?
-    } else {
-        noise.text()
-    };
-    let beyond = args.max_noise.filter(|most| noise.score > *most);
-    if let Some(most) = beyond {
-        message::note(&format!("the noise is {:.1}, above {most}", noise.score));
+/// Prints what would disturb a measurement now, one line each.
+fn disturbances(machine: &Machine, context: &Context) -> Result<ExitCode, Failure> {
+    let (mut warnings, _) = noise::quick(machine, None, &context.clock);
+    if warnings.is_empty() {
+        warnings.push("quiet: nothing was found that would disturb a measurement".to_owned());
     }
-    output::verdict(&text, if beyond.is_some() { INVALID } else { 0 })
+    output::line(&warnings.join("\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn tiers() -> Vec<TierStatus> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_lab::number;
+use redline_system::number;
 use redline_weights::cached_models;
 
 use super::Context;

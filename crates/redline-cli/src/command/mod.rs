@@ -44,7 +44,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use redline_lab::Clock;
+use redline_system::Clock;
 
 use crate::env::{self, Environment};
 use crate::help::{self as texts, Listed};
@@ -118,11 +118,11 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Compare a run with an earlier one, with a verdict for every metric
     Compare(compare::CompareArgs),
-    /// Write one HTML page about runs: roofline, distributions, throughput, comparison, trend
+    /// Write one HTML page about runs: roofline, distributions, comparison
     Report(report::ReportArgs),
     /// Write a run in the format of another tool
     Export(export::ExportArgs),
-    /// Read results of another tool, such as llama-bench, as a run
+    /// Read results of another tool, such as Google Benchmark, as a run
     Import(import::ImportArgs),
     /// Describe this machine, and which of its features can be used
     Doctor(doctor::DoctorArgs),

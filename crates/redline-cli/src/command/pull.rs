@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_hub::{GgufChoice, Hub, HubError, HubOptions, PullEvent};
-use redline_lab::number;
+use redline_system::number;
 use redline_weights::{Disk, HubId, WeightsError, cached_model, read_file};
 
 use super::Context;

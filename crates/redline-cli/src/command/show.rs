@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::Source;
-use redline_lab::number;
+use redline_system::number;
 use redline_models::{LoadOptions, Loader, ModelError};
 
 use super::Context;

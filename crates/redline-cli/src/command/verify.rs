@@ -9,7 +9,7 @@ use redline_api::receipt;
 use redline_api::receipt::Verified;
 use redline_api::receipt::document::{ReceiptDocument, ReceiptSettings, ReceiptVerdict};
 use redline_engine::{Cancel, EngineError, ReceiptDifference};
-use redline_lab::number::count;
+use redline_system::number::count;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 

@@ -168,9 +168,9 @@ redline bench generate --profile smoke -o run -o run.csv",
 redline report runs -o runs.html",
     ),
     (
-        "bench gemm-lora",
-        "redline bench gemm-lora --profile smoke --rank 8,16 --adapters 1,2 --threads 1
-redline bench gemm-lora --profile smoke --threads 1 --out gemm_lora.csv \\
+        "bench gemm",
+        "redline bench gemm --profile smoke --rank 8,16 --adapters 1,2 --threads 1
+redline bench gemm --profile smoke --rank 8 --threads 1 --out gemm_lora.csv \\
     --summary gemm_summary.json",
     ),
     (
@@ -208,7 +208,7 @@ redline export run --to gbench-csv -o run.csv",
 redline export run --to gbench-csv -o run.csv
 redline import run.csv -o imported",
     ),
-    ("doctor", "redline doctor\nredline doctor --noise --noise-seconds 1"),
+    ("doctor", "redline doctor\nredline doctor --noise"),
     ("completions", "redline completions bash\nredline completions zsh > _redline"),
     ("man", "redline man\nredline man pages"),
     ("help", "redline help score\nredline help --all bench generate"),

@@ -11,8 +11,7 @@ Exit codes:
        read or used
   3    inconclusive (compare, bench)
   4    not comparable (compare, bench)
-  5    too noisy, or an invalid row (compare, bench); noisier than allowed
-       (doctor)
+  5    too noisy, or an invalid row (compare, bench)
   6    wrong outputs (compare, bench, parity)
   130  interrupted by Ctrl-C";
 
@@ -49,7 +48,7 @@ pub(super) fn section(path: &str) -> String {
         "serve" => SERVER,
         "health" => READY,
         "bench" if path == "bench" => "Exit codes: those of the lane; `redline help bench LANE` lists them.",
-        "bench" | "compare" | "report" | "doctor" | "parity" | "verify" => "",
+        "bench" | "compare" | "report" | "parity" | "verify" => "",
         _ => PLAIN,
     };
     text.to_owned()

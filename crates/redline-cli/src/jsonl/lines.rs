@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use redline_lab::Machine;
+use redline_system::Machine;
 
 use crate::message::{self, Failure};
 

@@ -226,7 +226,7 @@ impl Progress {
         self.answered += 1;
         self.bytes += bytes;
         if let Some(bar) = &self.bar {
-            bar.name(format!("{} answered", redline_lab::number::count(self.answered as usize, "line")));
+            bar.name(format!("{} answered", redline_system::number::count(self.answered as usize, "line")));
             bar.show(self.bytes.min(self.size), self.size);
         }
     }

@@ -38,6 +38,20 @@ fn a_lane_gives_rows_as_json() {
 }
 
 #[test]
+fn quiet_lanes_print_results_only() {
+    let run = generate(&["--quiet"]);
+    assert!(run.err.is_empty() && run.out.starts_with("case"), "{}", run.err);
+    assert!(!generate(&[]).err.is_empty(), "progress, and warnings if there are any");
+    let all =
+        redline(&["bench", "all", "--profile", "smoke", "--only", "limits", "--quiet", "--portable"]).ok();
+    assert!(all.err.is_empty() && all.out.contains("limits"), "{}", all.err);
+    let arms = ["--versus", "", "--processes", "2", "--quiet", "--num-runs", "2", "--threshold", "100"];
+    let words =
+        [&["bench", "limits", "--profile", "smoke", "--threads", "1", "--portable"][..], &arms].concat();
+    assert_eq!(redline(&words).err, "");
+}
+
+#[test]
 fn a_lane_gives_a_table_and_a_file() {
     let table = generate(&[]).out;
     assert!(table.starts_with("case") && table.contains("decode_tokens_per_s"), "{table}");

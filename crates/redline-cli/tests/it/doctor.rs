@@ -1,6 +1,6 @@
 //! `doctor`.
 
-use redline_lab::Machine;
+use redline_system::Machine;
 
 #[cfg(target_os = "linux")]
 use crate::harness::{finish, limited};
@@ -51,42 +51,9 @@ fn the_machine_is_described() {
 }
 
 #[test]
-fn noise_is_probed() {
-    let run = redline(&["doctor", "--noise", "--noise-seconds", "0.3"]).ok();
-    for expect in [
-        "noise ",
-        " of 100: ",
-        "compute",
-        "memory",
-        "sleep",
-        "frequency governor",
-        "stolen time",
-        "other processes",
-    ] {
-        assert!(run.out.contains(expect), "no `{expect}` in {}", run.out);
-    }
-    let json =
-        redline(&["doctor", "--noise", "--noise-seconds", "0.3", "--json", "--max-noise", "100"]).ok().out;
-    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let score = value["score"].as_f64().unwrap();
-    assert!((0.0..=100.0).contains(&score), "{json}");
-    assert!(
-        value["jitter"][0]["n"].as_u64() > Some(0) && value["findings"].as_array().map(Vec::len) > Some(10),
-        "{json}"
-    );
-}
-
-#[test]
-fn a_machine_noisier_than_allowed_has_a_code() {
-    // A millisecond of work never takes exactly the same time twice, so the noise score is above 0.
-    let run = redline(&["doctor", "--noise", "--noise-seconds", "0.5", "--max-noise", "0"]);
-    assert_eq!(run.code, 5, "{}{}", run.out, run.err);
-    assert!(run.out.starts_with("noise ") && run.err.contains("above 0"), "{}{}", run.out, run.err);
-}
-
-#[test]
-fn flags_of_noise_are_checked() {
-    redline(&["doctor", "--noise", "--noise-seconds", "0"]).usage(&["--noise-seconds", "0 seconds"]);
-    redline(&["doctor", "--noise", "--max-noise", "101"]).usage(&["101 is no score"]);
-    redline(&["doctor", "--max-noise", "5"]).usage(&["--noise"]);
+fn what_disturbs_now_is_told_in_lines() {
+    let run = redline(&["doctor", "--noise"]).ok();
+    assert!(run.out.lines().count() >= 1 && run.out.lines().all(|line| !line.is_empty()), "{}", run.out);
+    assert!(!run.out.contains("measured limits"), "{}", run.out);
+    redline(&["doctor", "--noise", "--json"]).usage(&["--noise"]);
 }

@@ -1,4 +1,4 @@
-//! Lane `gemm-lora`: its arms, what it reports of the tax, its gates and files.
+//! Lane `gemm` with adapters: its arms, what it reports of the tax, its gates and files.
 
 use std::fs;
 
@@ -6,11 +6,13 @@ use serde_json::Value;
 
 use crate::harness::{measured, redline, tiers};
 
-const LANE: &[&str] = &["bench", "gemm-lora", "--profile", "smoke"];
+const LANE: &[&str] = &["bench", "gemm", "--profile", "smoke"];
 
 #[track_caller]
 fn rows(arguments: &[&str]) -> Vec<Value> {
-    let run = measured(LANE, &[arguments, &["--json"]].concat());
+    let ranks = if arguments.contains(&"--rank") { &[][..] } else { &["--rank", "6"] };
+    let shapes = ["--rows", "1,5", "--formats", "f32,w8"];
+    let run = measured(LANE, &[arguments, ranks, &shapes, &["--json"]].concat());
     let document: Value = serde_json::from_str(&run.out).unwrap();
     document["rows"].as_array().unwrap().clone()
 }
@@ -38,7 +40,7 @@ fn arms_have_the_same_bits_on_all_threads_and_tiers() {
         for format in ["f32", "w8"] {
             for shape in ["m1/n40/k96/r6/a1", "m5/n40/k96/r6/a1", "m5/n40/k96/r6/a2"] {
                 for arm in ["fused", "two-call"] {
-                    expected.push(format!("gemm-lora/{arm}/{format}/{shape}/t{threads}"));
+                    expected.push(format!("gemm/{arm}/{format}/{shape}/t{threads}"));
                 }
             }
         }
@@ -100,7 +102,7 @@ fn what_the_gates_ask_decides_the_exit_code() {
     let with = |arguments: &[&str]| redline(&[LANE, &small, arguments].concat());
     let slow = with(&["--rank", "32", "--adapters", "1", "--min-speedup", "1e12"]);
     assert_eq!(slow.code, 1, "{}", slow.err);
-    let missed = "missed: gemm-lora/fused/f32/m8/n40/k96/r32/a1/t1: speedup is";
+    let missed = "missed: gemm/fused/f32/m8/n40/k96/r32/a1/t1: speedup is";
     assert!(slow.err.contains(missed), "{}", slow.err);
     let rank = with(&["--rank", "16", "--adapters", "1", "--min-speedup", "1e12", "--portable"]);
     assert_eq!(rank.code, 0, "only rank 32 has a minimum: {}", rank.err);
@@ -124,7 +126,7 @@ fn files_have_the_columns_of_the_seed() {
                         baseline_tokens_per_s,l2_diff";
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let small = ["--threads", "1", "--formats", "w8", "--rows", "5", "--adapters", "2"];
+    let small = ["--threads", "1", "--formats", "w8", "--rows", "5", "--rank", "6", "--adapters", "2"];
     let with = |arguments: &[&str]| measured(LANE, &[&small[..], arguments].concat());
     let alone = with(&["--output", "-", "--csv-style", "gemm-lora"]).out;
     let lines: Vec<&str> = alone.lines().collect();
@@ -135,15 +137,18 @@ fn files_have_the_columns_of_the_seed() {
     // The seed's names of files.
     with(&["--out", &path("gemm_lora.csv"), "--summary", &path("gemm_summary.json")]);
     let csv = fs::read_to_string(path("gemm_lora.csv")).unwrap();
-    assert!(csv.starts_with(&format!("{SEED},name,adapters,format,")), "{csv}");
+    assert!(
+        csv.starts_with("name,iterations,") && csv.contains(",bench,rows,cols,batch,rank,adapters,"),
+        "{csv}"
+    );
     let summary: Value =
         serde_json::from_str(&fs::read_to_string(path("gemm_summary.json")).unwrap()).unwrap();
-    assert_eq!(summary["lane"], "gemm-lora");
+    assert_eq!(summary["lane"], "gemm");
     assert!(summary["rows"][0]["metrics"]["lora_tax_pct"]["value"].is_number(), "{summary}");
     assert!(!folder.path().join("gemm_lora_summary.json").exists(), "there is one summary");
     // Such a file is a baseline.
     let judged = |rate: &str| {
-        let name = csv.lines().nth(1).unwrap().split(',').nth(13).unwrap();
+        let name = csv.lines().nth(1).unwrap().split(',').next().unwrap();
         fs::write(path("base.csv"), format!("name,tokens_per_s\n{name},{rate}\n")).unwrap();
         redline(&[LANE, &small, &["--baseline", &path("base.csv")]].concat())
     };

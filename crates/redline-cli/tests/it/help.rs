@@ -96,7 +96,7 @@ fn every_command_lists_its_exit_codes() {
 fn shells_get_all_commands_and_flags() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = redline(&["completions", shell]).ok().out;
-        for word in ["perplexity", "contention", "help-all", "plan-policy"] {
+        for word in ["perplexity", "sched-zipf", "help-all", "plan-policy"] {
             assert!(script.contains(word), "{shell}: no {word}");
         }
     }

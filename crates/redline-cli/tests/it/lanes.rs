@@ -144,14 +144,12 @@ fn values_without_sense_are_refused() {
         ("gemm", &["--n", "99999999999", "--k", "99999999999"], &["n = 99999999999", "memory are free"]),
         ("gemm", &["--weights-mib", "99999999999999999"], &["memory are free"]),
         ("gemm", &["--rows-curve=maybe"], &["maybe"]),
-        ("gemm-lora", &["--rows", "0"], &["`--rows` is `0`"]),
-        ("gemm-lora", &["--rank", "8,x"], &["`--rank` is `8,x`"]),
-        ("gemm-lora", &["--adapters", "6,8"], &["`--adapters` is `6,8`", "`--rows` is `1,5`"]),
-        ("gemm-lora", &["--formats", "w9"], &["`w9`", "f32, bf16, w8, w4"]),
-        ("gemm-lora", &["--rank", "99999999999"], &["rank 99999999999", "memory are free"]),
-        ("gemm-lora", &["--max-tax=-1"], &["`--max-tax` is `-1`"]),
-        ("gemm-lora", &["--summary", "s.json"], &["--output"]),
-        ("gemm-lora", &["--summary", "s.json", "--output", "-"], &["`--summary` without a file"]),
+        ("gemm", &["--rank", "8,x"], &["`--rank` is `8,x`"]),
+        ("gemm", &["--rank", "8", "--adapters", "6,8"], &["`--adapters` is `6,8`", "`--m` is `1,3`"]),
+        ("gemm", &["--rank", "99999999999"], &["rank 99999999999", "memory are free"]),
+        ("gemm", &["--rank", "8", "--max-tax=-1"], &["`--max-tax` is `-1`"]),
+        ("gemm", &["--summary", "s.json"], &["--output"]),
+        ("gemm", &["--summary", "s.json", "--output", "-"], &["`--summary` without a file"]),
         ("generate", &["--batch", "257"], &["`--batch` is 257", "places for 256"]),
         ("generate", &["--batch", "2", "--kv-cache", "off"], &["`--kv-cache off`", "with the cache only"]),
         ("generate", &["--max-seconds", "1e-9"], &["no case fits into", "`--max-seconds 0` measures all"]),
@@ -167,11 +165,6 @@ fn values_without_sense_are_refused() {
         ("diffusion", &["--algorithm", "best"], &["`--algorithm` is `best`", "auto, origin, maskgit-plus"]),
         ("diffusion", &["--temperature=-1"], &["`--temperature` is `-1`", "at least 0"]),
         ("diffusion", &["--top-k", "few"], &["`--top-k` is `few`", "a whole number"]),
-        ("mixed", &["--streams", "257"], &["`--streams` is 257", "places for 256"]),
-        ("mixed", &["--new-tokens", "1"], &["`--new-tokens` is 1", "between two tokens"]),
-        ("mixed", &["--prompt-tokens", "2000"], &["2001 tokens exceed the context of", "in `demo"]),
-        ("mixed", &["--stream-prompt-tokens", "18446744073709551615"], &["exceed the context of"]),
-        ("mixed", &["--prompts", "0"], &["`--prompts` is `0`"]),
         ("attn-decode", &["--ctx", "0"], &["`--ctx` is `0`", "at least 1"]),
         ("attn-decode", &["--head-dim", "257"], &["`--head-dim` is `257`", "at most 256"]),
         ("attn-decode", &["--tile-tokens", "128"], &["`--tile-tokens` is `128`", "auto, 256", "roundings"]),
@@ -330,7 +323,7 @@ fn a_prompt_may_be_a_text() {
     let answer =
         redline(&["generate", "--model", "demo", "--prompt", text, "--max-new-tokens", "4", "--json"]);
     let ids = answer.ok().completion().choices[0].token_ids.clone();
-    assert_eq!(prompted[1]["digest"], redline_lab::digest::of_ids(&ids), "{prompted:?}");
+    assert_eq!(prompted[1]["digest"], redline_system::digest::of_ids(&ids), "{prompted:?}");
     assert_ne!(prompted[1]["digest"], with(&[])[1]["digest"], "of three new tokens");
     let filled = rows("diffusion", &["--prompt", text, "--arms", "exact"]);
     assert_eq!(
@@ -367,26 +360,6 @@ fn canvases_are_filled_as_the_flags_say() {
     let threshold = rows("diffusion", &["--arms", "threshold", "--steps", "4", "--algorithm", "entropy"]);
     assert_eq!(threshold[0]["params"]["algorithm"], "maskgit-plus");
     assert_eq!(threshold[0]["params"]["steps"], Value::Null);
-}
-
-#[test]
-fn prompts_among_streams_with_any_threads() {
-    let rows = rows("mixed", &["--threads", "1,2", "--new-tokens", "40", "--prompts", "2"]);
-    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
-    assert_eq!(cases, ["mixed/s2/p40/t1", "mixed/s2/p40/t2"]);
-    assert_eq!(rows[0]["digest"], rows[1]["digest"]);
-    for row in &rows {
-        let tokens = 2.0 * (4.0 + 40.0) + 2.0 * (40.0 + 1.0);
-        let [rate, share, streams, prompts, together] =
-            ["total_tokens_per_s", "share_of_separate", "streams_s", "prompts_s", "together_s"]
-                .map(|name| samples(row, name));
-        for i in 0..2 {
-            assert!((rate[i] * together[i] / tokens - 1.0).abs() < 1e-9, "{row}");
-            assert!((share[i] * together[i] / (streams[i] + prompts[i]) - 1.0).abs() < 1e-9, "{row}");
-        }
-        assert!(median(row, "quiet_gap_p50") > 0.0, "{row}");
-        assert!(median(row, "quiet_gap_p50") <= median(row, "quiet_gap_p95"), "{row}");
-    }
 }
 
 #[test]

@@ -130,6 +130,6 @@ fn columns_line_up_under_wide_characters() {
     let run =
         redline(&[&["score", "--model", "demo", "--quiet"], QUERY, &items, &["--label-id", "7"]].concat());
     let out = run.ok().out;
-    let widths: Vec<usize> = out.lines().map(redline_lab::width::of).collect();
+    let widths: Vec<usize> = out.lines().map(redline_system::width::of).collect();
     assert!(widths.len() == 4 && widths.iter().all(|width| *width == widths[0]), "{widths:?}\n{out}");
 }

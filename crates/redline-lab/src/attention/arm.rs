@@ -6,11 +6,11 @@ use redline_kernels::{Buffer, Exec, Rows, RowsMut, Simd, Team, Tier};
 
 use super::cache::Cache;
 use super::case::Case;
-use crate::Clock;
 use crate::bench::{LaneError, Result, verify};
-use crate::digest::digest;
 use crate::limits::LimitError;
-use crate::parity::ActivationDifference;
+use redline_parity::ActivationDifference;
+use redline_system::Clock;
+use redline_system::digest::digest;
 
 /// Target duration of a sample, which consists of consecutive calls, at most [`MAX_CALLS`].
 const SAMPLE_NS: u64 = 10_000_000;

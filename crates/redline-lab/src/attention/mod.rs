@@ -13,6 +13,7 @@ use redline_kernels::op::attention::SPAN;
 use redline_kernels::op::kv::{KvFormat, MAX_HEAD_DIM};
 use redline_kernels::{Simd, Tier, set_default_float_environment};
 
+use crate::Samples;
 use crate::baseline::Rule;
 use crate::bench::{
     Bench, BenchModel, Flag, MetricSpec, Result, Runs, Values, count, flag, higher, info, lower, require,
@@ -20,11 +21,11 @@ use crate::bench::{
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
 use crate::roofline::{Arithmetics, Held};
-use crate::{Machine, Samples};
 use arm::{Arm, Sample};
 use cache::{Cache, copies, copy_bytes, queries};
 use case::Case;
 use quality::{Qualities, qualities};
+use redline_system::Machine;
 use rows::{Measured, Outcome};
 
 /// The format of the arm with which the other is compared.
@@ -383,9 +384,9 @@ fn of_arm(samples: &[Held<Sample>], arm: usize) -> Vec<Held<Sample>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
     use crate::bench::LaneError;
     use crate::lanes::tests::{bench, timed};
+    use redline_system::Clock;
 
     const ALL: [Flag; 2 + SHARED_FLAGS] = flags(&[flag("ctx", "N,..", "300"), min_speedup("auto")]);
 

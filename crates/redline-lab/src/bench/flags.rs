@@ -10,6 +10,7 @@ pub const ALIASES: &[(&str, &[&str])] = &[
     ("warmup-runs", &["warmup", "warmups"]),
     ("batch", &["batch-size", "batch-sizes"]),
     ("new-tokens", &["max-new-tokens"]),
+    ("m", &["rows"]),
     ("length", &["seq-length", "seq-lengths", "prompt-lengths"]),
     ("test", &["specific-test"]),
     // Flags of machine and model, which belong to no lane.

@@ -1,7 +1,6 @@
 //! The environment in which a lane runs: the machine, the measured model or tokenizer, the flags, and the recorder of
 //! rows.
 
-pub(crate) mod busy;
 mod error;
 mod flags;
 mod metrics;
@@ -27,10 +26,11 @@ pub(crate) use metrics::{count, higher, info, lower, timed};
 pub use servers::{MeasuredServer, Servers, StartedServer};
 pub(crate) use trials::{Runs, Trials};
 
+use crate::Row;
 use crate::canary::Canary;
-use crate::number;
 use crate::warmup::{self, Warmup};
-use crate::{Clock, Machine, Row};
+use redline_system::number;
+use redline_system::{Clock, Machine};
 
 /// The environment in which a lane runs.
 pub struct Bench<'a> {

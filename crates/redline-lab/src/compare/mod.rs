@@ -7,6 +7,7 @@ mod pairs;
 mod portable;
 mod steady;
 mod table;
+mod weak;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -125,9 +126,9 @@ pub struct ComparedMetric {
     pub unit: Option<String>,
     /// The direction in which the metric improves.
     pub direction: Option<Direction>,
-    /// The headline value in the base.
+    /// The value in the base: the geometric mean of the units of the comparison, or without a ratio the headline.
     pub base: Option<f64>,
-    /// The headline value in the new run.
+    /// The value in the new run.
     pub new: Option<f64>,
     /// The ratio and its interval.
     #[serde(flatten)]
@@ -264,15 +265,37 @@ impl ComparedMetric {
     /// the samples, not on their values.
     fn or_steadied(self, steadied: Option<(Samples, Samples)>, threshold: f64) -> Self {
         let Some((base, new)) = steadied else { return self };
-        let Judgement { verdict, effect, why } = judge(&base, &new, threshold);
+        let mut judgement = judge(&base, &new, threshold);
         let detectable = |effect: Option<Effect>| effect.and_then(|effect| effect.detectable);
-        match detectable(effect).zip(detectable(self.effect)) {
+        match detectable(judgement.effect).zip(detectable(self.effect)) {
             Some((steady, plain)) if steady < plain => {
-                let effect = effect.map(|effect| Effect { steadied: true, ..effect });
-                Self { verdict: Some(verdict), effect, why, ..self }
+                judgement.effect = judgement.effect.map(|effect| Effect { steadied: true, ..effect });
+                self.judged(judgement, (&base, &new))
             }
             _ => self,
         }
+    }
+
+    /// Leaves it open whether one is faster, if the evidence is too weak.
+    fn unless_weak(self, rows: (&Row, &Row), threshold: f64, arms: bool) -> Self {
+        let firm = matches!(self.verdict, Some(Verdict::Faster | Verdict::Slower));
+        let parts = self.metric.as_ref().zip(self.effect.as_ref()).filter(|_| firm);
+        match parts.and_then(|(name, effect)| weak::reason(rows, name, effect, threshold, arms)) {
+            Some(why) => Self { verdict: Some(Verdict::Inconclusive), why: Some(why), ..self },
+            None => self,
+        }
+    }
+
+    /// A line with what was found. If there is a ratio, it is that of `base` and `new`.
+    fn judged(self, judgement: Judgement, samples: (&Samples, &Samples)) -> Self {
+        let Judgement { verdict, effect, why } = judgement;
+        Self { verdict: Some(verdict), why, ..self.with(effect, samples) }
+    }
+
+    fn with(self, effect: Option<Effect>, (base, new): (&Samples, &Samples)) -> Self {
+        let means = verdict::means(base, new).filter(|_| effect.is_some());
+        let [base, new] = means.map_or([self.base, self.new], |means| means.map(Some));
+        Self { base, new, effect, ..self }
     }
 
     /// A line for a case without a metric.
@@ -304,6 +327,7 @@ fn pair_lines(
         let judged = rules.arms && line.verdict.is_some();
         let steadied = judged.then(|| steady::steadied(base, new, name)).flatten();
         let line = line.or_steadied(steadied, threshold);
+        let line = line.unless_weak((base, new), threshold, rules.arms);
         // Cases of arms with other parameters may have metrics of their own.
         let of_one = rules.arms && base.case != new.case && (line.base.is_none() || line.new.is_none());
         let line = if of_one { ComparedMetric { verdict: None, ..line } } else { line };
@@ -355,12 +379,9 @@ fn metric_line(case: String, name: &str, base: &Row, new: &Row, threshold: f64) 
     let info = |s: &Samples| s.direction() == Direction::Info;
     match (b, n) {
         (Some(b), Some(n)) if (info(b) && info(n)) || (b.n() == 0 && n.n() == 0) => {
-            ComparedMetric { effect: Effect::between(b, n), ..line }
+            line.with(Effect::between(b, n), (b, n))
         }
-        (Some(b), Some(n)) => {
-            let Judgement { verdict, effect, why } = judge(b, n, threshold);
-            ComparedMetric { verdict: Some(verdict), effect, why, ..line }
-        }
+        (Some(b), Some(n)) => line.judged(judge(b, n, threshold), (b, n)),
         (Some(b), None) if !info(b) => ComparedMetric { verdict: Some(Verdict::Missing), ..line },
         (None, Some(n)) if !info(n) => ComparedMetric { verdict: Some(Verdict::New), ..line },
         _ => line,

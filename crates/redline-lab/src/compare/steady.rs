@@ -13,6 +13,14 @@ const TIMES: &[&str] = &["s", "ms", "us", "ns"];
 /// Both sides of a metric at a steady speed. `None` if the speed is unknown for a sample, or if the metric is neither a time nor a
 /// rate.
 pub(super) fn steadied(base: &Row, new: &Row, name: &str) -> Option<(Samples, Samples)> {
+    let (b, n) = limits(base, new)?;
+    let all = sorted(&[b.values(), n.values()].concat());
+    let middle = *all.get(all.len() / 2)?;
+    Some((at(base, name, b, middle)?, at(new, name, n, middle)?))
+}
+
+/// The readings of the limit that bounds both rows, if they were taken by the same method.
+pub(super) fn limits<'a>(base: &'a Row, new: &'a Row) -> Option<(&'a Samples, &'a Samples)> {
     if base.limit.is_none()
         || base.limit_method.is_none()
         || base.limit_method != new.limit_method
@@ -21,10 +29,12 @@ pub(super) fn steadied(base: &Row, new: &Row, name: &str) -> Option<(Samples, Sa
     {
         return None;
     }
-    let (b, n) = (readings(base)?, readings(new)?);
-    let all = sorted(&[b.values(), n.values()].concat());
-    let middle = *all.get(all.len() / 2)?;
-    Some((at(base, name, b, middle)?, at(new, name, n, middle)?))
+    Some((readings(base)?, readings(new)?))
+}
+
+/// Whether a metric is a time or a rate, which follow the speed of the machine.
+pub(super) fn follows_speed(name: &str, samples: &Samples) -> bool {
+    name != "limit" && (TIMES.contains(&samples.unit()) || samples.unit().ends_with("/s"))
 }
 
 fn readings(row: &Row) -> Option<&Samples> {
@@ -35,10 +45,7 @@ fn readings(row: &Row) -> Option<&Samples> {
 fn at(row: &Row, name: &str, speeds: &Samples, middle: f64) -> Option<Samples> {
     let samples = row.metrics.get(name)?.samples();
     let time = TIMES.contains(&samples.unit());
-    if name == "limit"
-        || !(time || samples.unit().ends_with("/s"))
-        || samples.process_numbers() != speeds.process_numbers()
-    {
+    if !follows_speed(name, samples) || samples.process_numbers() != speeds.process_numbers() {
         return None;
     }
     let process = |(values, speeds): (&[f64], &[f64])| {

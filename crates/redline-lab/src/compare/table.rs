@@ -1,9 +1,9 @@
 //! Formats a comparison as a table and as JSON.
 
 use super::{ComparedMetric, Comparison, Side};
-use crate::number;
-use crate::table::{Table, or_blank, or_dash};
 use crate::verdict::{Effect, Verdict};
+use redline_system::number;
+use redline_system::table::{Table, or_blank, or_dash};
 
 impl Comparison {
     /// The comparison as one JSON document, indented, with a line break at the end.
@@ -19,8 +19,8 @@ impl Comparison {
 
     fn rules(&self) -> String {
         let mut text = format!(
-            "differences from {} on matter; ratio above 1: new is better; {:.0} % intervals; finds: the smallest difference \
-             seen in 4 of 5 such runs\n",
+            "differences from {} on matter; base and new: geometric means of processes, or of samples; ratio above 1: new is \
+             better; {:.0} % intervals; finds: the smallest difference seen in 4 of 5 such runs\n",
             number::percent(self.threshold),
             self.confidence * 100.0
         );

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::document;
-use crate::machine::Machine;
+use redline_system::Machine;
 
 /// An instruction-set tier and whether it can run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

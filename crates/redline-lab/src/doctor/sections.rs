@@ -3,8 +3,8 @@
 use redline_kernels::Participation;
 
 use super::{Entry, Limit, Section, TierStatus};
-use crate::machine::{Accelerators, Cache, HugePages, Machine, Memory, Usable, cache_text};
-use crate::number::{bytes, count, percent, short};
+use redline_system::machine::{Accelerators, Cache, HugePages, Machine, Memory, Usable, cache_text};
+use redline_system::number::{bytes, count, percent, short};
 
 /// A load average above this means that something else is running.
 const IDLE_LOAD: f64 = 0.5;

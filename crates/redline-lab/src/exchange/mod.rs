@@ -7,8 +7,6 @@
 
 mod bmf;
 mod gbench;
-mod github_action;
-mod llama_bench;
 mod values;
 
 use std::collections::BTreeSet;
@@ -22,7 +20,6 @@ use serde_json::{Value, json};
 
 use crate::result::Row;
 use crate::run::{Build, Run, SCHEMA};
-use github_action::{BIGGER, SMALLER};
 
 type Result<T, E = ExchangeError> = std::result::Result<T, E>;
 
@@ -37,16 +34,7 @@ pub const MAX_NAMES: usize = 256;
 pub const ALL: &[ExchangeFormat] = &[
     both("gbench-json", "Google Benchmark, JSON: a context and an entry per repetition", gbench::JSON),
     both("gbench-csv", "Google Benchmark, comma-separated values", gbench::CSV),
-    both("llama-bench-json", "llama-bench -o json: a list of tests with their samples", llama_bench::JSON),
-    both("llama-bench-jsonl", "llama-bench -o jsonl: a test per line", llama_bench::JSONL),
-    both("llama-bench-csv", "llama-bench -o csv: a line of means per test", llama_bench::CSV),
     written("bmf", "Bencher Metric Format: headlines with their intervals", bmf::write),
-    written(BIGGER, "github-action-benchmark, tool customBiggerIsBetter: rates", github_action::bigger),
-    written(
-        SMALLER,
-        "github-action-benchmark, tool customSmallerIsBetter: times and sizes",
-        github_action::smaller,
-    ),
 ];
 
 /// A format of another tool.
@@ -230,7 +218,7 @@ pub fn read_text(path: &Path) -> Result<String> {
     let mut bytes = Vec::new();
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
-        let fact = format!("the file is longer than {}", crate::number::bytes(MAX_BYTES));
+        let fact = format!("the file is longer than {}", redline_system::number::bytes(MAX_BYTES));
         return Err(error(fact, "results are small: is this the right file?"));
     }
     String::from_utf8(bytes).map_err(|e| {

@@ -248,8 +248,8 @@ fn row(info: &ModelInfo, case: Case, passes: &[Held<Passed>]) -> Result<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
     use crate::lanes::tests::{bench, info, timed};
+    use redline_system::Clock;
 
     const CASE: Case = Case { batch: 2, length: 3, logits: Wanted::Last };
 

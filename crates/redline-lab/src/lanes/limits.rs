@@ -10,7 +10,7 @@ use redline_kernels::{Arithmetic, Buffer, Exec, Pages, Simd, Team, Tier, set_def
 use super::prelude::*;
 use crate::conditions::Condition;
 use crate::limits::{self, FILL, LimitError};
-use crate::machine::{Counters, Resident};
+use redline_system::machine::{Counters, Resident};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast can this machine read memory, and multiply and add, with how many threads?",
@@ -194,8 +194,8 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::Clock;
     use crate::lanes::tests::{bench, samples};
+    use redline_system::Clock;
 
     #[test]
     fn a_case_has_the_rates_of_the_rounds_that_count() {

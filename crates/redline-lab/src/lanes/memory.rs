@@ -13,7 +13,7 @@ use redline_system::memory::{allocations, current_bytes, peak_bytes, reset_peak}
 
 use super::prelude::*;
 use crate::bench::requests::{Prompts, continue_together, diffuse};
-use crate::machine::Resident;
+use redline_system::machine::Resident;
 
 pub(super) const LANE: Lane = Lane {
     asks: "How much memory do weights, activations, keys and values take, by batch, and how long is loading?",

@@ -8,20 +8,16 @@ use crate::{Direction, LaneResult, Row, Samples};
 
 mod attn_decode;
 mod attn_prefill;
-mod contention;
 mod diffusion;
 mod forward;
 mod gemm;
-mod gemm_lora;
 mod generate;
 mod limits;
 mod load;
 mod memory;
-mod mixed;
 mod plan_cache;
 mod sched_zipf;
 mod score;
-mod self_test;
 mod tokenizer;
 
 /// What most lanes use.
@@ -31,21 +27,18 @@ mod prelude {
         Bench, BenchModel, Flag, LaneError, Result, Runs, Setup, Trials, Values, count, flag, higher, info,
         lower, require, verify, within_batch, within_context,
     };
-    pub(super) use crate::digest;
     pub(super) use crate::result::{Cell, Column};
     pub(super) use crate::roofline::{Held, Work};
     pub(super) use crate::{Direction, Row, Samples};
+    pub(super) use redline_system::digest;
 }
 
 /// All lanes.
 pub const ALL: &[Lane] = &[
     generate::LANE,
     score::LANE,
-    mixed::LANE,
-    contention::LANE,
     limits::LANE,
     gemm::LANE,
-    gemm_lora::LANE,
     attn_decode::LANE,
     attn_prefill::LANE,
     forward::LANE,
@@ -55,7 +48,6 @@ pub const ALL: &[Lane] = &[
     memory::LANE,
     plan_cache::LANE,
     tokenizer::LANE,
-    self_test::LANE,
 ];
 
 /// A benchmark: its question, its checks and metrics, its flags, and the function that runs it.
@@ -233,7 +225,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::conditions::Condition;
     use crate::roofline::{Held, Limits};
-    use crate::{Clock, Machine};
+    use redline_system::{Clock, Machine};
 
     /// A bench on an unknown machine, which drops its rows.
     pub(crate) fn bench(clock: &Clock) -> Bench<'_> {

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::distribution::chosen;
 use super::subject::Subjects;
 use super::{Detail, visible};
-use crate::number::six_digits;
 use crate::result::{Metric, Row};
 use crate::stats::{Direction, Samples};
+use redline_system::number::six_digits;
 
 /// The schema of the data in a report.
 pub(super) const SCHEMA: &str = "redline.bench.report/1";

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::page::{Cell, Group, Section, Table};
 use super::subject::{Entry, Subject, Subjects, UNKNOWN, cut, distinct, shown, text};
-use crate::number;
 use crate::run::Host;
+use redline_system::number;
 
 /// Rows of a machine's table: their names, and their paths in the document.
 const MACHINE: &[(&str, &str)] = &[

@@ -8,10 +8,10 @@ use super::quantity::{tick, with_unit};
 use super::subject::{Subjects, cut, shown};
 use super::svg::{Anchor, Drawing, Scale};
 use crate::compare::{ComparedMetric, Comparison, Rules, Side, compare};
-use crate::number;
 use crate::run::Run;
 use crate::stats::Direction;
 use crate::verdict::{Effect, Verdict};
+use redline_system::number;
 
 const SIZE: (f64, f64) = (280.0, 24.0);
 const AXIS: f64 = 30.0;

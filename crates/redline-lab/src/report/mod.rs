@@ -8,7 +8,6 @@ mod data;
 mod distribution;
 mod environment;
 mod forest;
-mod heatmap;
 mod page;
 mod panels;
 mod quantity;
@@ -16,7 +15,6 @@ mod roofline;
 mod subject;
 mod svg;
 mod tables;
-mod trend;
 
 use std::fmt;
 
@@ -100,9 +98,7 @@ fn at_detail(
         tables::marks(subjects),
         comparison,
         roofline::section(subjects),
-        heatmap::section(subjects, detail),
         distribution::section(subjects, detail),
-        trend::section(subjects, detail),
         Some(tables::section(subjects)),
         Some(environment::section(subjects)),
     ];

@@ -1,7 +1,7 @@
 //! Formats numbers with units.
 
-use crate::number;
 use crate::stats::Samples;
+use redline_system::number;
 
 /// Units of time and the seconds in each.
 const TIMES: &[(&str, f64)] =

@@ -4,9 +4,9 @@ use super::page::{Figure, Group, Key, Section, Table, colour};
 use super::quantity::{percent, with_unit};
 use super::subject::{Entry, Subjects, UNKNOWN, distinct, gather};
 use super::svg::{Anchor, Drawing, Scale};
-use crate::number;
 use crate::result::Metric;
 use crate::stats::Samples;
+use redline_system::number;
 
 const SIZE: (f64, f64) = (640.0, 430.0);
 /// Left, right, top, bottom of the plot.

@@ -88,11 +88,6 @@ impl<'a> Entry<'a> {
         self.metrics().filter(|measured| measured.samples.direction() != Direction::Info)
     }
 
-    /// The first judged metric that has samples.
-    pub(super) fn headline(self) -> Option<Measured<'a>> {
-        self.judged().find(|measured| measured.samples.n() > 0)
-    }
-
     /// The case with its arm.
     pub(super) fn full_case(&self) -> String {
         let arm = self.row.arm.as_ref().map(|arm| format!(" [{arm}]")).unwrap_or_default();

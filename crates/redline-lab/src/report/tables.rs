@@ -3,7 +3,7 @@
 use super::page::{Cell, Fold, Group, Section, Table};
 use super::quantity::{n_text, plain, readable};
 use super::subject::{Entry, Measured, Subject, Subjects, cut, distinct, gather, shown};
-use crate::number;
+use redline_system::number;
 
 /// What is wrong with a row is cut after this many characters.
 const COMPLAINT: usize = 1000;

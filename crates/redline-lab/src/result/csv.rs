@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::{LaneResult, Row};
-use crate::number;
 use crate::stats::Samples;
-use crate::table::{or_blank, or_dash};
+use redline_system::number;
+use redline_system::table::{or_blank, or_dash};
 
 /// The columns of a line per row and metric, in order.
 const COLUMNS: &str = "lane,case,metric,unit,median,mean,std,min,max,n";

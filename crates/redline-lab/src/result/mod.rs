@@ -16,12 +16,12 @@ pub use ordered::Ordered;
 
 use crate::conditions::Condition;
 use crate::document;
-use crate::machine::Machine;
-use crate::number;
 use crate::roofline::{Ceilings, METHOD, Work};
 use crate::stats::{Direction, NotFinite, Samples, sorted};
-use crate::table::{Table, or_blank, or_dash};
 use crate::warmup::Warmup;
+use redline_system::Machine;
+use redline_system::number;
+use redline_system::table::{Table, or_blank, or_dash};
 
 /// A share of a limit above this means that the accounting is wrong, not that the limit was exceeded.
 pub const MAX_SHARE: f64 = 1.15;
@@ -62,7 +62,7 @@ pub struct Row {
     /// Whether the outputs were verified before timing; missing means not verified.
     #[serde(default)]
     pub checked: bool,
-    /// The digest of the outputs ([`crate::digest`]); equal outputs have equal digests.
+    /// The digest of the outputs ([`redline_system::digest`]); equal outputs have equal digests.
     pub digest: Option<String>,
     /// The gates of its metrics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -2,8 +2,8 @@
 
 use super::{LaneResult, Row};
 use crate::conditions;
-use crate::number;
 use crate::stats::{Direction, Samples};
+use redline_system::number;
 
 /// Variation above this is marked.
 const MARKED: f64 = 0.05;
@@ -71,8 +71,8 @@ impl LaneResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Machine;
     use crate::warmup::Warmup;
+    use redline_system::Machine;
 
     #[test]
     fn variation_is_marked_and_explained() {

@@ -8,7 +8,7 @@ use super::Run;
 use crate::conditions::Condition;
 use crate::result::{Row, csv_line};
 use crate::stats::Samples;
-use crate::table::or_blank;
+use redline_system::table::or_blank;
 
 /// A line of `results.csv`: a metric of a case.
 #[derive(Clone, Copy)]

@@ -24,9 +24,9 @@ use serde_json::Value;
 
 pub use error::RunError;
 
-use crate::digest::digest;
-use crate::machine::Machine;
 use crate::result::{LaneResult, Ordered, Row};
+use redline_system::Machine;
+use redline_system::digest::digest;
 
 /// The schema that is read and written.
 pub const SCHEMA: &str = "redline.bench.run/1";

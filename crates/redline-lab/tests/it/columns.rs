@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::small_machine;
 use redline_lab::conditions::Condition;
 use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, Start};
@@ -9,10 +10,8 @@ use redline_lab::warmup::Warmup;
 use redline_lab::{Direction, Row, Run, Samples};
 use serde_json::Value;
 
-use crate::trees::small_vm;
-
 fn run(rows: Vec<Row>) -> Run {
-    let result = LaneResult { lane: "generate".into(), machine: small_vm().machine(), rows };
+    let result = LaneResult { lane: "generate".into(), machine: small_machine(), rows };
     let build = Build {
         name: "redline".into(),
         version: Some("0.1.0".into()),
@@ -162,7 +161,7 @@ fn parameters_stand_in_the_columns_of_their_names() {
     let row = Row { kernel_path: Some("avx512".into()), arm: Some("b".into()), ..Row::new("case") };
     let csv = run(vec![row.metric("seconds", metric())]).results_csv();
     holds(&line(&csv, 0), &[("kernel_path", "avx512"), ("case_id", "case"), ("arm", "b"), ("seed", "")]);
-    let machine = small_vm().machine();
+    let machine = small_machine();
     holds(
         &line(&csv, 0),
         &[

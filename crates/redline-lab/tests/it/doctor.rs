@@ -2,10 +2,11 @@
 
 use redline_lab::doctor::{Doctor, Limit, TierStatus};
 
-use crate::trees::{Root, small_vm, two_sockets};
+use redline_system::Machine;
+use redline_testing::trees::{EPYC_VM, Root, small_vm, two_sockets};
 
 fn examine(root: &Root) -> Doctor {
-    Doctor::examine(root.machine(), [], Vec::new(), Vec::new())
+    Doctor::examine(Machine::read(root.path()), [], Vec::new(), Vec::new())
 }
 
 /// The names of the lines with remarks.
@@ -52,7 +53,7 @@ fn the_report_of_a_small_machine() {
         present: None,
     };
     let limits = vec![limit("read bandwidth", 1, Some(31.416), "GB/s"), limit("f32 FMA", 2, None, "GFLOP/s")];
-    let text = Doctor::examine(small_vm().machine(), [], tiers, limits).text();
+    let text = Doctor::examine(Machine::read(small_vm().path()), [], tiers, limits).text();
     assert_eq!(text, include_str!("fixtures/small-vm.doctor"));
 }
 
@@ -60,7 +61,10 @@ fn the_report_of_a_small_machine() {
 fn limits_of_threads_that_were_kept_away_are_too_low() {
     let remark = |present, value| {
         let limit = Limit { name: "int8".to_owned(), threads: 2, value, unit: "GOP/s".to_owned(), present };
-        remark_in(&Doctor::examine(small_vm().machine(), [], Vec::new(), vec![limit]), "int8, 2 threads")
+        remark_in(
+            &Doctor::examine(Machine::read(small_vm().path()), [], Vec::new(), vec![limit]),
+            "int8, 2 threads",
+        )
     };
     assert!(remark(Some(0.5), Some(1.46)).unwrap().contains("too low"));
     assert!(remark(Some(0.5), Some(1.46)).unwrap().contains("50 %"));
@@ -70,7 +74,7 @@ fn limits_of_threads_that_were_kept_away_are_too_low() {
 
 #[test]
 fn a_quiet_machine_gets_no_advice() {
-    let text = include_str!("fixtures/epyc-vm.cpuinfo").replace(" hypervisor ", " ");
+    let text = EPYC_VM.replace(" hypervisor ", " ");
     assert_eq!(remarks(&small_vm().file("proc/cpuinfo", text)), [""; 0]);
 }
 

@@ -5,12 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use crate::small_machine;
 use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, RunDirectory, RunError, Start};
 use redline_lab::{Direction, Row, Run, Samples};
 use redline_weights::Disk;
-
-use crate::trees::small_vm;
 
 /// A run with `cases` finished cases.
 fn run(cases: usize) -> Run {
@@ -19,7 +18,7 @@ fn run(cases: usize) -> Run {
         Row { checked: true, ..Row::new(format!("case {case}")).metric("seconds", samples) }
     };
     let rows = (0..cases).map(row).collect();
-    let result = LaneResult { lane: "l".into(), machine: small_vm().machine(), rows };
+    let result = LaneResult { lane: "l".into(), machine: small_machine(), rows };
     Run { finished: false, ..Run::new(Build::default(), Start::default(), result).unwrap() }
 }
 

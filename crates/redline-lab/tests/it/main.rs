@@ -5,12 +5,15 @@ mod compare;
 mod doctor;
 mod exchange;
 mod interrupted;
-mod machine;
 mod noise;
 mod result;
 mod run;
 mod scipy;
 mod stats;
-mod trees;
 mod verdict;
 mod versus;
+
+/// A virtual machine with two cores.
+fn small_machine() -> redline_system::Machine {
+    redline_system::Machine::read(redline_testing::trees::small_vm().path())
+}

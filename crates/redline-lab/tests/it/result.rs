@@ -1,10 +1,9 @@
 //! The written form of results is stable and can be read back.
 
-use redline_lab::machine::Machine;
+use crate::small_machine;
 use redline_lab::result::{Cell, Column, LaneResult, Ordered};
 use redline_lab::{Direction, Row, Samples};
-
-use crate::trees::small_vm;
+use redline_system::Machine;
 
 fn samples(unit: &str, direction: Direction, values: &[f64]) -> Samples {
     Samples::new(unit, direction, values.to_vec()).expect("the values are finite")
@@ -42,7 +41,7 @@ fn the_json_of_a_row_is_fixed() {
 
 #[test]
 fn the_document_has_lane_machine_rows() {
-    let result = LaneResult { machine: small_vm().machine(), ..result(vec![decode()]) };
+    let result = LaneResult { machine: small_machine(), ..result(vec![decode()]) };
     let json = serde_json::to_string(&result).unwrap();
     assert!(json.starts_with(r#"{"lane":"generate","machine":{"summary":"AMD EPYC"#), "{json}");
     assert!(json.contains(r#"},"rows":[{"case":"#), "{json}");
@@ -50,7 +49,7 @@ fn the_document_has_lane_machine_rows() {
 
 #[test]
 fn documents_read_back() {
-    let result = LaneResult { machine: small_vm().machine(), ..result(vec![decode(), Row::new("empty")]) };
+    let result = LaneResult { machine: small_machine(), ..result(vec![decode(), Row::new("empty")]) };
     let json = result.json().unwrap();
     assert!(json.ends_with("}\n"));
     assert_eq!(serde_json::from_str::<LaneResult>(&json).unwrap(), result);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
+use crate::small_machine;
 use redline_lab::conditions::{Condition, Taint};
 use redline_lab::lanes;
 use redline_lab::result::LaneResult;
@@ -11,8 +12,6 @@ use redline_lab::run::{Build, RunDirectory, RunError, Start};
 use redline_lab::warmup::Warmup;
 use redline_lab::{Direction, Row, Run, Samples};
 use serde_json::Value;
-
-use crate::trees::small_vm;
 
 fn samples(processes: &[Vec<f64>]) -> Samples {
     Samples::by_process("tokens/s", Direction::Higher, processes).unwrap()
@@ -43,7 +42,7 @@ fn run() -> Run {
         dirty: Some(true),
         ..Build::default()
     };
-    let result = LaneResult { lane: "generate".into(), machine: small_vm().machine(), rows: vec![row()] };
+    let result = LaneResult { lane: "generate".into(), machine: small_machine(), rows: vec![row()] };
     Run::new(build, start, result).unwrap()
 }
 
@@ -73,7 +72,7 @@ fn the_document_is_fixed() {
     let engine =
         r#"{"dirty":true,"git":null,"name":"redline","profile":null,"rustc":null,"version":"0.1.0"}"#;
     assert_eq!(json["engine"].to_string(), engine);
-    assert_eq!(json["machine"]["fingerprint"], small_vm().machine().fingerprint().unwrap());
+    assert_eq!(json["machine"]["fingerprint"], small_machine().fingerprint().unwrap());
     assert_eq!(json["machine"]["identity"]["kernel"], "6.18.44");
     assert_eq!(json["environment"]["REDLINE_THREADS"], "1");
     assert_eq!(json["limits"].to_string(), r#"{"read_bandwidth":{"high":22.0,"low":20.0,"unit":"GB/s"}}"#);
@@ -147,7 +146,7 @@ fn what_disturbed_a_sample_stands_beside_it() {
     let row = Row::new("a").metric("seconds", metric).metric("once", once);
     let row = row.conditions(vec![quiet, tainted, quiet, quiet, quiet]);
     let row = row.warmed(Warmup { runs: 3, seconds: 0.5, converged: true });
-    let result = LaneResult { lane: "l".into(), machine: small_vm().machine(), rows: vec![row] };
+    let result = LaneResult { lane: "l".into(), machine: small_machine(), rows: vec![row] };
     let run = Run::new(Build::default(), Start::default(), result).unwrap();
     let cells = |text: &str, line: usize| -> BTreeMap<String, String> {
         let mut lines = text.lines().map(|line| line.split(',').map(ToOwned::to_owned).collect::<Vec<_>>());
@@ -199,8 +198,8 @@ fn a_baseline_says_who_and_why() {
     let meta = back.meta.clone().unwrap();
     assert_eq!((meta.reason.as_str(), meta.supersedes.as_deref()), ("new kernels", Some("before")));
     assert_eq!((meta.accepted_at.as_deref(), meta.cores), (Some("2026-11-21T02:01:01Z"), Some(2)));
-    assert_eq!(meta.host_fp.as_deref(), small_vm().machine().fingerprint().as_deref());
-    assert_eq!(meta.hardware, Some(small_vm().machine().one_line()));
+    assert_eq!(meta.host_fp.as_deref(), small_machine().fingerprint().as_deref());
+    assert_eq!(meta.hardware, Some(small_machine().one_line()));
     // The commit is the build's; a comparison with the earlier base does not belong to a baseline.
     let compared = Run {
         engine: Build { git: Some("0123".into()), ..run().engine },
@@ -270,7 +269,7 @@ fn builds_in_one_line() {
 fn lanes_of_values_may_lose_a_tenth() {
     let rules: Vec<_> =
         lanes::ALL.iter().filter_map(|lane| Some((lane.name, lane.baseline?.most_drop))).collect();
-    let lanes = ["score", "gemm-lora", "attn-decode", "attn-prefill", "sched-zipf", "tokenizer"];
+    let lanes = ["score", "gemm", "attn-decode", "attn-prefill", "sched-zipf", "tokenizer"];
     assert_eq!(rules, lanes.map(|lane| (lane, 0.10)), "the percent rule of the seeds");
 }
 
@@ -287,7 +286,7 @@ fn the_range_of_a_limit_is_over_all_rows() {
         read("d", "f32_peak", &[3.0, 4.0]),
         Row::new("e"),
     ];
-    let result = LaneResult { lane: "generate".into(), machine: small_vm().machine(), rows };
+    let result = LaneResult { lane: "generate".into(), machine: small_machine(), rows };
     let run = Run::new(Build::default(), Start::default(), result).unwrap();
     let range = |low: f64, high: f64| serde_json::json!({"unit": "GB/s", "low": low, "high": high});
     let expected = serde_json::json!({"read_bandwidth": range(18.0, 25.0), "f32_peak": range(3.0, 4.0)});
@@ -298,7 +297,7 @@ fn the_range_of_a_limit_is_over_all_rows() {
 fn runs_of_the_same_second_have_names_of_their_own() {
     let named = |nanoseconds| {
         let at = SystemTime::UNIX_EPOCH + Duration::new(1_795_226_461, nanoseconds);
-        let result = LaneResult { lane: "generate".into(), machine: small_vm().machine(), rows: vec![row()] };
+        let result = LaneResult { lane: "generate".into(), machine: small_machine(), rows: vec![row()] };
         let start = Start { at: Some(at), ..Start::default() };
         Run::new(Build::default(), start, result).unwrap()
     };
@@ -314,7 +313,7 @@ fn a_summary_tells_what_ran_and_what_it_missed() {
     let row = Row { kernel_path: Some("avx512".into()), ..row() };
     let run = Run { rows: vec![row.at_most("rate", 10.0)], ..run() };
     let summary: Value = serde_json::from_str(&run.summary_json().unwrap()).unwrap();
-    let machine = small_vm().machine();
+    let machine = small_machine();
     let head = serde_json::json!({
         "schema": "redline.bench.summary/1",
         "lane": "generate",

@@ -358,3 +358,37 @@ proptest! {
         }
     }
 }
+
+/// Seconds of eight processes with twelve samples each, of which `slow(random)` says how many times longer they take.
+fn disturbed(seed: u64, work: f64, slow: fn(u64) -> f64) -> Samples {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut sample = |jitter: f64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        work * (1.0 + 0.005 * jitter) * slow(state >> 20)
+    };
+    let process = |i: u64| noise(seed * 100 + i + 1, 12).into_iter().map(&mut sample).collect();
+    samples(Direction::Lower, &(0..8).map(process).collect::<Vec<Vec<f64>>>())
+}
+
+#[test]
+fn disturbances_give_no_wrong_verdict() {
+    // One sample in eight takes three times as long; a random half of the samples takes a third longer.
+    let kinds: [fn(u64) -> f64; 2] = [
+        |random| if random % 8 == 0 { 3.0 } else { 1.0 },
+        |random| if random % 2 == 0 { 4.0 / 3.0 } else { 1.0 },
+    ];
+    for (kind, slow) in kinds.into_iter().enumerate() {
+        let mut wrong = 0;
+        for seed in 1..=200 {
+            let base = disturbed(seed, 1.0, slow);
+            let equal = judge(&base, &disturbed(seed + 5000, 1.0, slow), THRESHOLD).verdict;
+            let slower = judge(&base, &disturbed(seed + 9000, 1.05, slow), THRESHOLD).verdict;
+            wrong += i32::from(matches!(equal, Verdict::Slower | Verdict::Faster));
+            wrong += i32::from(matches!(slower, Verdict::Same | Verdict::Faster));
+        }
+        // An alarm needs 99 %, and 99.9 % where much scatters.
+        assert!(wrong <= 4, "kind {kind}: {wrong} of 400 verdicts are wrong");
+    }
+}

@@ -8,9 +8,9 @@ use redline_api::documents::adapter::{AdapterInspection, AdapterModelFit, Adapte
 use redline_api::json::finite::Finite;
 use redline_api::json::version::SchemaVersion;
 use redline_engine::{AdapterOptions, Source};
-use redline_lab::number;
 use redline_models::adapter::{AdapterBuilder, AdapterFit, PackedFiles, fit};
 use redline_models::{LoadOptions, ModelError};
+use redline_system::number;
 use redline_weights::{AdapterConfig, AdapterFiles, AdapterModule, Infq};
 
 use super::super::Context;

@@ -60,6 +60,9 @@ pub(super) struct AllArgs {
     /// Judge only what does not depend on how fast the machine is: outputs, counts, bytes
     #[arg(long)]
     portable: bool,
+    /// Print nothing but the results: no progress, no notes, no warnings
+    #[arg(long)]
+    quiet: bool,
 }
 
 /// The result of one lane.
@@ -90,7 +93,9 @@ pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure
     }
     let mut ended = Vec::new();
     for (at, lane) in lanes.iter().enumerate() {
-        message::say(format_args!("==> {} ({} of {}): {}\n", lane.name, at + 1, lanes.len(), lane.asks));
+        if !args.quiet {
+            message::say(format_args!("==> {} ({} of {}): {}\n", lane.name, at + 1, lanes.len(), lane.asks));
+        }
         let begin = context.clock.now_ns();
         let code = if args.lacks_baseline(lane) { MISSING } else { args.process(lane) };
         ended.push(Ended { lane: lane.name, code, seconds: context.clock.elapsed_s(begin) });
@@ -200,8 +205,10 @@ impl AllArgs {
         if self.update_baseline {
             words.push("--update-baseline".into());
         }
-        if self.portable {
-            words.push("--portable".into());
+        for (flag, is_set) in [("--portable", self.portable), ("--quiet", self.quiet)] {
+            if is_set {
+                words.push(flag.into());
+            }
         }
         words
     }

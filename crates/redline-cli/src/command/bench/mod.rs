@@ -15,13 +15,13 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::{Engine, EngineError, Source};
 use redline_kernels::Tier;
-use redline_lab::Machine;
 use redline_lab::bench::{
     ALIASES, Bench, BenchModel, Flag, Judge, LaneError, MeasuredServer, Servers, Setup, Text, Values,
 };
 use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfServers, OfText};
 use redline_models::synth::Shape;
+use redline_system::Machine;
 
 use super::Context;
 use super::compare::EXIT_CODES;
@@ -221,7 +221,7 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
             args.record.check()?;
             args.versus.check(&args.record)?;
             // Processes that repeat a measurement pass `--json`; their parent has already checked the machine.
-            if !args.record.json {
+            if !args.record.json && !args.record.quiet {
                 warn_if_unfit(context);
             }
             if args.versus.is_requested() {
@@ -252,7 +252,7 @@ fn warn_if_unfit(context: &Context) {
         message::say(format_args!("warning: {warning}\n"));
     }
     if !warnings.is_empty() {
-        message::say("hint: `redline doctor --noise` tells more, and what to do about it\n");
+        message::say("hint: stop other programs, or compare two arms of one run (`--versus`)\n");
     }
 }
 
@@ -267,7 +267,7 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
     };
     let subject = args.subject.resolve(context)?;
     let recorder = Recorder::new(&args.record, lane, args.profile.profile, context)?;
-    let progress = Cases::new();
+    let progress = Cases::new(args.record.quiet);
     let process = |words: &[String]| {
         let besides = versus::besides(&args.given, lane);
         versus::process(words, &[subject.model_word().into_iter().collect(), besides].concat())
@@ -278,7 +278,11 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
         threads,
         tier: subject.tier(),
         progress: &|case| progress.done(case),
-        note: &message::note,
+        note: &|text| {
+            if !args.record.quiet {
+                message::note(text);
+            }
+        },
         record: &|rows| recorder.take(rows),
         process: &process,
     };

@@ -9,7 +9,8 @@ use redline_engine::EngineError;
 use redline_lab::bench::{Bench, LaneError, Servers, Values};
 use redline_lab::lanes::{Lane, LaneFunction};
 use redline_lab::run::{Run, Start};
-use redline_lab::{LaneResult, Machine, Row, Samples, wall_clock};
+use redline_lab::{LaneResult, Row, Samples};
+use redline_system::{Machine, wall_clock};
 
 use super::record::{code_of, verdicts, written};
 use super::served;
@@ -89,7 +90,7 @@ pub(in super::super) fn run(
 fn summary(rows: &[Row]) -> String {
     let line = |row: &Row, label: &str, metric: &str, factor: f64, unit: &str| {
         let value = row.metrics.get(metric).and_then(|metric| Samples::median(metric.samples()))?;
-        Some(format!("{label:<22} {} {unit}\n", redline_lab::number::short(value * factor)))
+        Some(format!("{label:<22} {} {unit}\n", redline_system::number::short(value * factor)))
     };
     let lines = |row: &Row| {
         [

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use clap::{ArgMatches, Args, parser::ValueSource};
+use redline_lab::Row;
 use redline_lab::bench::ALIASES;
 use redline_lab::compare::{self, Rules};
 use redline_lab::lanes::Lane;
 use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, Run, Start};
 use redline_lab::versus::{self, Arm, MergeError};
-use redline_lab::{Machine, Row};
+use redline_system::Machine;
 use serde_json::json;
 
 use super::LaneArgs;
@@ -148,7 +149,9 @@ pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Re
     let mut measured: [Vec<Vec<Row>>; 2] = [Vec::new(), Vec::new()];
     for (at, arm) in versus::schedule(processes).enumerate() {
         let place = format!("process {} of {}, arm {}", at + 1, 2 * processes, arm.name());
-        message::say(format_args!("{place}\n"));
+        if !args.record.quiet {
+            message::say(format_args!("{place}\n"));
+        }
         let rows = contestants[arm as usize].measure(lane, &place).inspect_err(|_| recorder.leave())?;
         measured[arm as usize].push(rows);
         let so_far = [Arm::A, Arm::B].map(|arm| Ok(named(arm, merged(arm, &measured[arm as usize])?)));
@@ -198,7 +201,9 @@ pub(super) fn alone(
     let mut measured = Vec::new();
     for at in 1..=processes {
         let place = format!("process {at} of {processes}");
-        message::say(format_args!("{place}\n"));
+        if !args.record.quiet {
+            message::say(format_args!("{place}\n"));
+        }
         measured.push(contestant.measure(lane, &place).inspect_err(|_| recorder.leave())?);
         recorder.replace(merged(Arm::A, &measured)?)?;
     }

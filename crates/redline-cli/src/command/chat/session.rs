@@ -7,7 +7,7 @@ use redline_api::jsonl::{self, generate::GenerateLine};
 use redline_api::model::LoadedModel;
 use redline_engine::settings::{Setting, hint};
 use redline_engine::{GenerateOutcome, GenerateRequest, Prompt};
-use redline_lab::number;
+use redline_system::number;
 use redline_tokenizer::ChatMessage;
 
 use crate::command::{finish, generate};

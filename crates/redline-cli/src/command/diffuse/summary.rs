@@ -6,7 +6,7 @@ use redline_engine::DiffuseOutcome;
 
 use crate::command::finish;
 use crate::display;
-use redline_lab::number;
+use redline_system::number;
 
 /// A summary line with token counts and timings.
 pub(super) fn summary(loaded: &LoadedModel, outcome: &DiffuseOutcome) -> String {

@@ -6,7 +6,7 @@ use redline_engine::GenerateOutcome;
 
 use crate::command::finish;
 use crate::display;
-use redline_lab::{number, width};
+use redline_system::{number, width};
 
 /// One line per new token: the token, its log-probability, then the most probable tokens.
 pub(super) fn logprobs<'a>(positions: impl Iterator<Item = &'a engine::PositionLogprobs>) -> String {

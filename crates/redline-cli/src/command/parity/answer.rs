@@ -4,7 +4,7 @@ use redline_api::documents::parity::{Parity, ParityChoice, ParityLine, ParityMet
 use redline_api::json::finite::Finite;
 use redline_api::json::version::SchemaVersion;
 use redline_api::model::LoadedModel;
-use redline_lab::parity::{ComparedActivation, ParityReport, RowChoice, TopChoice};
+use redline_parity::{ComparedActivation, ParityReport, RowChoice, TopChoice};
 
 use super::Described;
 use crate::table;

@@ -7,8 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_api::model::LoadedModel;
-use redline_lab::parity;
-use redline_lab::parity::{ParityError, ParityReport, Reference};
+use redline_parity::{ParityError, ParityReport, Reference};
 
 use super::Context;
 use crate::message;
@@ -17,7 +16,7 @@ use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::progress;
 use crate::value;
-use redline_lab::number;
+use redline_system::number;
 
 /// What is judged, for the help.
 const METHOD: &str = "Each activation is judged by its normalised squared error: squared error over squared reference. \
@@ -64,7 +63,7 @@ pub(super) fn run(args: &ParityArgs, context: &Context) -> Result<ExitCode, Fail
     let described =
         Described { source: reference.source().to_owned(), versions: reference.versions().clone() };
     let loaded = settings.load(&model, context.environment)?;
-    let compare = || parity::run(&loaded.engine, reference, args.tolerance);
+    let compare = || redline_parity::run(&loaded.engine, reference, args.tolerance);
     let found = progress::during("comparing", compare).map_err(refused)?;
     if args.json {
         let document = answer::document(&loaded, &described, &found, args.all);

@@ -7,7 +7,7 @@ use redline_engine::ComparisonOutcome;
 
 use super::Measured;
 use crate::display;
-use redline_lab::number;
+use redline_system::number;
 
 /// The figures, one per line.
 pub(super) fn figures(reference: Option<&LoadedModel>, measured: &Measured) -> String {

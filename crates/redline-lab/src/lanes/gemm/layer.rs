@@ -3,13 +3,13 @@
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, Tier};
 
-use crate::Clock;
 use crate::bench::{LaneError, Result, verify};
-use crate::digest::digest;
+use crate::lanes::gemm::linear::{Noise, STRIP, copies, spread};
 use crate::limits::LimitError;
-use crate::linear::{Noise, STRIP, copies, spread};
-use crate::parity::ActivationDifference;
 use crate::roofline::Work;
+use redline_parity::ActivationDifference;
+use redline_system::Clock;
+use redline_system::digest::digest;
 
 /// Target duration of a sample, which consists of consecutive calls, at most [`MAX_CALLS`].
 const SAMPLE_NS: u64 = 10_000_000;

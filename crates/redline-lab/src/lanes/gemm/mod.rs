@@ -1,34 +1,30 @@
 //! Lane `gemm`: one linear layer, from one row of inputs (decode) to many (prefill), in every weight format.
 //!
 //! The lane cycles through several matrices, so that weights come from memory as in a model. The samples of all row counts are
-//! interleaved.
+//! interleaved. With `--rank`, adapters are added to the layer: see [`adapters`].
 
+mod adapters;
 mod layer;
+mod linear;
 
 use redline_kernels::{Format, set_default_float_environment};
 
 use super::prelude::*;
+use crate::baseline::Rule;
+use crate::bench::MetricSpec;
 use crate::limits::Probe;
-use crate::linear;
 use crate::roofline::Arithmetics;
+use adapters::Adapters;
 use layer::{Checked, Layer, Sample};
 
 pub(super) const LANE: Lane = Lane {
-    asks: "How fast is a linear layer, by rows of inputs and format of weights, and how near the machine's limits?",
-    checks: "sampled outputs are those of the scalar tier, bit for bit",
-    against: "f32 weights in the same run, and the machine's read bandwidth and arithmetic peak, read around every run",
-    metrics: &[
-        higher("tokens_per_s", "tokens/s"),
-        lower("seconds", "s"),
-        info("cpu_time", "s"),
-        info("gops", "GOP/s"),
-        info("read_rate", "GB/s"),
-        info("l2_diff", "share"),
-        info("calls", "calls"),
-        info(OVER_F32, "x"),
-        info("share", "share"),
-        info("limit", ""),
-    ],
+    asks: "How fast is a linear layer, by rows of inputs and format of weights, how near the machine's limits, and what do adapters \
+           add?",
+    checks: "sampled outputs are those of the scalar tier, bit for bit; with adapters, rows without one have the bits of the layer alone, \
+             every row those that it has alone and with one thread, and outputs are near the exact product of the same packed weights",
+    against: "f32 weights in the same run (with adapters, the layer alone and separate calls for the adapters, in turn), and the machine's \
+              read bandwidth and arithmetic peak, read around every run",
+    metrics: METRICS,
     flags: &[
         flag("m", "N,..", "1,2,4,8,16,32,128,512").help("Rows of inputs (tokens)"),
         flag("rows-curve", "", "false").help("Every m from 1 to 32 instead of --m"),
@@ -39,8 +35,21 @@ pub(super) const LANE: Lane = Lane {
         linear::WEIGHTS,
         Flag::runs("5"),
         Flag::warmups("1"),
-        flag("min-speedup", "X", "0")
-            .help("Fail where a format is less than so many times as fast as f32 in this run; 0: no gate"),
+        flag("min-speedup", "X", "auto").help(
+            "Fail where a format is less than so many times as fast as f32 in this run, or one call with adapters of rank 32 than separate \
+             calls; 0: no gate; auto: 1.4 for the latter, where separate calls take so long that a tax of its floor plus 3 points would \
+             reach it",
+        ),
+        flag("rank", "N,..", "none")
+            .help("Ranks of adapters (LoRA): measure the layer with them, in one call and in separate calls"),
+        flag("adapters", "N,..", "1,4,8")
+            .help("Different adapters in the batch, each with consecutive rows; cases with more adapters than rows are left out"),
+        flag("max-tax", "PERCENT", "4").help(
+            "Fail where one adapter of rank 16 or less adds more to a layer of 2^24 weights or more; 0: no gate",
+        ),
+        flag("max-over-floor", "POINTS", "3").help(
+            "Fail where 8 adapters or more add more than the share of their bytes, in percent, plus so many points; 0: no gate",
+        ),
     ],
     smoke: &[
         ("m", "1,3"),
@@ -49,12 +58,80 @@ pub(super) const LANE: Lane = Lane {
         ("formats", "f32,bf16,w8g0,w4"),
         ("weights-mib", "1"),
         ("num-runs", "2"),
+        ("adapters", "1,2"),
+        ("min-speedup", "0"),
+        ("max-tax", "0"),
+        ("max-over-floor", "0"),
     ],
     standard: &[("m", "1,8,128"), ("n", "2048"), ("k", "2048")],
     columns: Some(COLUMNS),
-    styles: &[("gemm", SEED)],
+    shown: Some(SHOWN),
+    note: Some(
+        "ms are medians per call. With adapters: tax % is what they add to the layer alone, floor % their bytes over those of the layer, \
+         x two-call compares with separate calls",
+    ),
+    styles: &[("gemm", SEED), ("gemm-lora", LORA)],
+    baseline: Some(Rule { keys: &["name"], value: "tokens_per_s", most_drop: 0.10 }),
     ..Lane::new("gemm", 0.05, LaneFunction::Machine(run))
 };
+
+const METRICS: &[MetricSpec] = &[
+    higher("tokens_per_s", "tokens/s"),
+    lower("seconds", "s"),
+    info("cpu_time", "s"),
+    info("gops", "GOP/s"),
+    info("read_rate", "GB/s"),
+    info("l2_diff", "share"),
+    info("calls", "calls"),
+    info(OVER_F32, "x"),
+    info("fused_ms", "ms"),
+    info("baseline_ms", "ms"),
+    info("base_ms", "ms"),
+    info("baseline_tokens_per_s", "tokens/s"),
+    info("speedup", "x"),
+    info("lora_tax_pct", "%"),
+    count("lora_tax_floor_pct", "%"),
+    info("nmse", "share"),
+    count("adapter_bytes", "bytes"),
+    info("share", "share"),
+    info("limit", ""),
+];
+
+/// The columns of the seed's `gemm_lora.csv`. Rows and columns are those of the weights, and the batch is the number of tokens.
+const LORA: &[Column] = &[
+    Column::param("bench"),
+    Column { name: "rows", cell: Cell::Param("n") },
+    Column { name: "cols", cell: Cell::Param("k") },
+    Column { name: "batch", cell: Cell::Param("m") },
+    Column { name: "rank", cell: Cell::Param("adapter_rank") },
+    Column::median("fused_ms"),
+    Column::median("baseline_ms"),
+    Column::median("base_ms"),
+    Column::median("speedup"),
+    Column::median("lora_tax_pct"),
+    Column::median("tokens_per_s"),
+    Column::median("baseline_tokens_per_s"),
+    Column::median("l2_diff"),
+];
+
+/// The columns of the printed table.
+const SHOWN: &[Column] = &[
+    Column { name: "case", cell: Cell::Case },
+    median("tokens_per_s", "tokens_per_s"),
+    Column { name: "ms", cell: Cell::Metric("seconds", Samples::median, 1e3) },
+    median("GOP/s", "gops"),
+    median("GB/s", "read_rate"),
+    Column { name: "of limit", cell: Cell::Share },
+    Column::LIMIT,
+    median("x f32", OVER_F32),
+    median("base ms", "base_ms"),
+    median("two-call ms", "baseline_ms"),
+    median("x two-call", "speedup"),
+    median("tax %", "lora_tax_pct"),
+    median("floor %", "lora_tax_floor_pct"),
+    median("l2 diff", "l2_diff"),
+    Column::KERNEL_PATH,
+];
 
 const OVER_F32: &str = "speedup_over_f32";
 
@@ -83,6 +160,27 @@ const COLUMNS: &[Column] = &[
     Column::KERNEL_PATH,
     Column::median("l2_diff"),
     median("speedup_over_f32", OVER_F32),
+    Column::param("bench"),
+    Column { name: "rows", cell: Cell::Param("n") },
+    Column { name: "cols", cell: Cell::Param("k") },
+    Column { name: "batch", cell: Cell::Param("m") },
+    Column { name: "rank", cell: Cell::Param("adapter_rank") },
+    Column { name: "adapters", cell: Cell::Param("adapters_n") },
+    Column::median("fused_ms"),
+    Column::median("baseline_ms"),
+    Column::median("base_ms"),
+    Column::median("speedup"),
+    Column::median("lora_tax_pct"),
+    Column::median("lora_tax_floor_pct"),
+    Column::median("baseline_tokens_per_s"),
+    Column::median("nmse"),
+    Column::median("adapter_bytes"),
+    Column::param("threads"),
+    Column { name: "num_runs", cell: Cell::Samples("seconds") },
+    Column::MEAN_S,
+    Column::STD_S,
+    Column::MIN_S,
+    Column::MAX_S,
 ];
 
 struct Plan {
@@ -91,7 +189,9 @@ struct Plan {
     formats: Vec<Format>,
     weight_bytes: usize,
     runs: Runs,
+    /// Over f32; 0: no gate.
     min_speedup: f64,
+    adapters: Option<Adapters>,
 }
 
 fn run(bench: &Bench<'_>, values: &Values) -> Result<()> {
@@ -100,6 +200,10 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<()> {
     for &threads in &bench.threads {
         let probe = Probe::new(threads, bench.simd(), plan.weight_bytes)?;
         for &(n, k) in &plan.layers {
+            if let Some(adapters) = &plan.adapters {
+                adapters.measure(bench, &probe, &plan, (n, k))?;
+                continue;
+            }
             let mut f32_rows = Vec::new();
             for &format in &plan.formats {
                 let mut rows = layer_rows(bench, &probe, &plan, format, (n, k))?;
@@ -123,9 +227,19 @@ impl Plan {
         // f32 comes first, because the others are compared with it.
         formats.sort_by_key(|&format| format != Format::F32);
         let weight_bytes = linear::weight_bytes(bench, values)?;
-        let (runs, min_speedup) = (values.runs()?, values.number("min-speedup")?);
-        let plan = Self { rows, layers, formats, weight_bytes, runs, min_speedup };
-        require(plan.min_speedup == 0.0 || plan.formats.contains(&Format::F32), || {
+        let min_speedup = match values.text("min-speedup") {
+            "auto" => None,
+            _ => Some(values.number("min-speedup")?),
+        };
+        let most_rows = rows.iter().copied().max().unwrap_or(1);
+        let adapters = Adapters::of(values, min_speedup, most_rows)?;
+        let (runs, min_speedup) = (values.runs()?, min_speedup.unwrap_or(0.0));
+        let plan = Self { rows, layers, formats, weight_bytes, runs, min_speedup, adapters };
+        if let Some(adapters) = &plan.adapters {
+            adapters.fit(bench, &plan)?;
+            return Ok(plan);
+        }
+        require(min_speedup == 0.0 || plan.formats.contains(&Format::F32), || {
             "`--min-speedup` is over f32, but `--formats` leaves it out".into()
         })?;
         plan.fits(bench)?;
@@ -227,8 +341,8 @@ mod tests {
     use redline_kernels::Simd;
 
     use super::*;
-    use crate::Clock;
     use crate::lanes::tests::{bench, samples, timed};
+    use redline_system::Clock;
 
     #[test]
     fn formats_are_held_against_f32_with_as_many_inputs() {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::lanes::prelude::*;
-use crate::number;
+use redline_system::number;
 
 /// Least number of runs before the samples: warm-up ends only when two of them show no first-time work.
 const MIN_WARMUPS: usize = 2;
@@ -76,8 +76,8 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::Clock;
     use crate::lanes::tests::bench;
+    use redline_system::Clock;
 
     #[test]
     fn what_does_not_fit_is_left_out_and_named() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redline_client::{HttpClient, HttpConnection};
 
-use crate::Clock;
+use redline_system::Clock;
 
 /// Bytes of a thread's stack: a thread only copies bytes.
 const STACK: usize = 256 << 10;

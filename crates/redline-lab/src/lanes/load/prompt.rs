@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::kind::Kind;
 use crate::bench::random::Random;
 use crate::bench::{LaneError, Result};
-use crate::digest;
+use redline_system::digest;
 
 /// Words of everyday English; most vocabularies have a token for each, with the space before it.
 const WORDS: &[&str] = &[

@@ -9,10 +9,10 @@ use super::drive::{self, Target};
 use super::kind::{Content, Feature, Kind};
 use super::prompt::{Place, Prompts};
 use super::reply::{self, Reply};
-use crate::Clock;
 use crate::bench::random::{Random, Zipf};
 use crate::bench::{LaneError, MeasuredServer, Result, Servers, verify};
-use crate::digest;
+use redline_system::Clock;
+use redline_system::digest;
 
 /// Tokens that a request of a probe generates.
 const PROBED: usize = 2;

@@ -6,10 +6,10 @@ use super::arrivals::Planned;
 use super::busy::{Recorder, Times};
 use super::case::{Case, Pair};
 use super::library::Library;
-use crate::Clock;
 use crate::bench::requests::{continuation, generate, ids};
 use crate::bench::{LaneError, Result, verify};
-use crate::digest;
+use redline_system::Clock;
+use redline_system::digest;
 
 /// An engine that has all adapters, and the requests for it.
 pub(super) struct Server<'a> {

@@ -3,9 +3,9 @@
 use redline_tokenizer::{PrefixCacheCounters, Tokenizer};
 
 use super::texts::Input;
-use crate::Clock;
 use crate::bench::{LaneError, Result};
-use crate::digest::of_ids;
+use redline_system::Clock;
+use redline_system::digest::of_ids;
 
 /// Characters of a text shown in a message.
 const SHOWN: usize = 60;

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::Clock;
 use crate::conditions::Condition;
 use crate::lanes::tests::{bench, samples};
+use redline_system::Clock;
 
 const VOCABULARY: &[u8] = include_bytes!("../../../../../models/demo/tokenizer.json");
 

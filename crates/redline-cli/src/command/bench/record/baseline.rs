@@ -6,7 +6,8 @@ use redline_lab::baseline::{self, Rule, Standings};
 use redline_lab::lanes::Lane;
 use redline_lab::result::Column;
 use redline_lab::run::{DOCUMENT, Run};
-use redline_lab::{LaneResult, Machine, Verdict, wall_clock};
+use redline_lab::{LaneResult, Verdict};
+use redline_system::{Machine, wall_clock};
 
 use super::{put, summary_path, values, written};
 use crate::command::compare::read;

@@ -12,7 +12,8 @@ use redline_lab::compare;
 use redline_lab::exchange::{self, ExchangeFormat};
 use redline_lab::lanes::{Lane, LaneProfile};
 use redline_lab::run::{Run, RunDirectory, RunError, Start};
-use redline_lab::{LaneResult, Machine, Row, Verdict, verdict, wall_clock};
+use redline_lab::{LaneResult, Row, Verdict, verdict};
+use redline_system::{Machine, wall_clock};
 use redline_weights::write_file;
 
 use super::Context;
@@ -30,6 +31,9 @@ pub(super) struct RecordArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
+    /// Print nothing but the results: no progress, no notes, no warnings
+    #[arg(long)]
+    pub(super) quiet: bool,
     /// Write the result to this path (repeatable): a directory gets run.json, results.csv and samples.csv, rewritten after every
     /// case; a file whose name ends in .csv gets comma-separated values, with a summary beside it (F_summary.json); `-` is standard
     /// output, for such values
@@ -45,7 +49,7 @@ pub(super) struct RecordArgs {
     /// attn-decode, attn-prefill or sched-zipf
     #[arg(long, value_name = "NAME", requires = "output")]
     csv_style: Option<String>,
-    /// Compare with an earlier run: a directory with run.json, or such a file; lanes score, gemm-lora,
+    /// Compare with an earlier run: a directory with run.json, or such a file; lanes score, gemm,
     /// tokenizer, attn-decode, attn-prefill and sched-zipf: also their --output F.csv
     #[arg(long, alias = "baseline-out", value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
@@ -275,7 +279,8 @@ impl<'a> Recorder<'a> {
             })
             .collect();
         let in_baseline = |case: &str, metric: &str| self.baseline.as_ref()?.value(case, metric);
-        for warning in self.lane.warnings(&result.rows, in_baseline) {
+        let warnings = self.lane.warnings(&result.rows, in_baseline);
+        for warning in warnings.iter().filter(|_| !self.args.quiet) {
             message::say(format_args!("warning: {warning}\n"));
         }
         let mut run = self.run(rows)?;

@@ -1,0 +1,3 @@
+//! The machine, described by file trees.
+
+mod machine;

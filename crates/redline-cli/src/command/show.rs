@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::Source;
-use redline_system::number;
 use redline_models::{LoadOptions, Loader, ModelError};
+use redline_system::number;
 
 use super::Context;
 use super::adapter::opened;

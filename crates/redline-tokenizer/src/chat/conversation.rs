@@ -56,9 +56,8 @@ impl ChatMessage {
     }
 
     /// Reads a message from a JSON object; `index` is its place in the conversation, from 0. It has a `role`. Its `content` is a text or
-    /// a list of parts of type `text`, and may be absent if the role is `assistant`; without `tool_calls` it is empty then, because
-    /// templates expect one of the two. `tool_calls` is a list of objects. A template may read further fields. Fields with the
-    /// value `null` count as absent.
+    /// a list of parts of type `text`, and may be absent if the role is `assistant`. `tool_calls` is a list of objects. A template may read
+    /// further fields. Fields with the value `null` count as absent.
     pub fn from_json(index: usize, json: &str) -> Result<Self, TokenizerError> {
         let wrong = |what: String| {
             let hint =
@@ -73,7 +72,7 @@ impl ChatMessage {
             let value = object.get_item(&name).unwrap_or_default();
             (name.to_string(), value)
         });
-        let mut message = Self(fields.filter(|(_, value)| !value.is_none()).collect());
+        let message = Self(fields.filter(|(_, value)| !value.is_none()).collect());
         let Some(role) = message.role() else {
             return Err(wrong("`role` is missing or not a text".to_owned()));
         };
@@ -84,9 +83,6 @@ impl ChatMessage {
         }
         if message.get("tool_calls").is_some_and(|calls| !is_list_of_objects(calls)) {
             return Err(wrong("`tool_calls` is not a list of objects".to_owned()));
-        }
-        if message.get("content").is_none() && !message.get("tool_calls").is_some_and(Value::is_true) {
-            message.0.push(("content".to_owned(), Value::from("")));
         }
         Ok(message)
     }
@@ -194,6 +190,18 @@ pub(super) fn tag_final_message(
     *part = Value::from_pairs([("type", "text".to_owned()), ("text", text + tag)]);
     *content = Value::from(parts);
     Ok(())
+}
+
+/// Gives messages without content and without `tool_calls` an empty content: templates expect one of the two.
+pub(super) fn add_empty_content(messages: &mut [Fields]) {
+    for fields in messages {
+        let has = |name: &str| {
+            fields.iter().any(|(field, value)| field == name && (name == "content" || value.is_true()))
+        };
+        if !has("content") && !has("tool_calls") {
+            fields.push(("content".to_owned(), Value::from("")));
+        }
+    }
 }
 
 /// Replaces content that is a list of parts with their texts, one a line.

@@ -92,8 +92,8 @@ impl ChatTemplate {
         self.tokens.get(name).map(String::as_str)
     }
 
-    /// Renders a conversation. Text and errors are those of transformers, with one exception: content that is a list of parts is joined,
-    /// with line ends between the parts, if the template does not read lists.
+    /// Renders a conversation. Text and errors are those of transformers, with two exceptions: content that is a list of parts is joined,
+    /// with line ends between the parts, if the template does not read lists; and a message with neither content nor calls is empty.
     pub fn render(&self, conversation: &Conversation) -> Result<String, TokenizerError> {
         conversation.check()?;
         let tools =
@@ -109,6 +109,7 @@ impl ChatTemplate {
         if conversation.continue_final_message {
             conversation::tag_final_message(&mut messages, FINAL_MESSAGE_TAG, *names_content)?;
         }
+        conversation::add_empty_content(&mut messages);
         if !reads_parts {
             conversation::join_parts(&mut messages);
         }

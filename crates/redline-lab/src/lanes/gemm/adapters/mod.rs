@@ -33,15 +33,17 @@ pub(super) struct Adapters {
 impl Adapters {
     /// `None`: the layer alone is measured.
     pub(super) fn of(values: &Values, min_speedup: Option<f64>, most_rows: usize) -> Result<Option<Self>> {
-        if values.some_text("rank").is_none() {
-            return Ok(None);
-        }
+        // A bad value is refused although nothing needs it.
+        let counts = values.counts("adapters")?;
         let gates = Gates {
             min_speedup,
             max_tax: values.number("max-tax")?,
             max_over_floor: values.number("max-over-floor")?,
         };
-        let adapters = Self { ranks: values.counts("rank")?, counts: values.counts("adapters")?, gates };
+        if values.some_text("rank").is_none() {
+            return Ok(None);
+        }
+        let adapters = Self { ranks: values.counts("rank")?, counts, gates };
         require(adapters.counts.iter().any(|&count| count <= most_rows), || {
             let (counts, rows) = (values.text("adapters"), values.text("m"));
             format!("`--adapters` is `{counts}`, but every adapter needs a row, and `--m` is `{rows}`")

@@ -48,6 +48,9 @@ pub struct CountTokensAnswer {
 
 /// The conversation as the prompt of a request for an answer.
 pub fn prompt(body: CountTokensBody, chat: &Chat) -> Result<Prompt, ApiError> {
+    if body.messages.is_empty() {
+        return Err(refused("messages", "`messages` is empty", "give at least one"));
+    }
     if body.tools.is_some_and(|tools| !tools.is_empty()) {
         return Err(refused("tools", "`tools` is not supported", "leave it out"));
     }

@@ -125,19 +125,14 @@ impl Kind {
             Self::Whole(bounds) => bounds.checked(text, "a whole number", text.parse::<i128>().ok()),
             Self::Number(bounds) => bounds.checked(text, "a number", text.parse::<f32>().ok()),
             Self::Biases(bounds) => {
+                let hint = format!("{}, as `50256=-100,11=2.5`", bounds.hint("token ids with numbers"));
                 let pair = |pair: &str| match pair.split_once('=') {
                     Some((id, bias)) if id.trim().parse::<i64>().is_ok() => {
-                        let bias = bounds.checked(
-                            bias.trim(),
-                            "token ids with numbers",
-                            bias.trim().parse::<f32>().ok(),
-                        )?;
+                        let bias = bounds.checked(bias.trim(), "", bias.trim().parse::<f32>().ok());
+                        let bias = bias.map_err(|bad| BadValue { hint: hint.clone(), ..bad })?;
                         Ok(format!("\"{}\":{bias}", id.trim()))
                     }
-                    _ => bad(
-                        format!("`{pair}` is not of the form ID=BIAS"),
-                        "token ids with numbers, as `50256=-100,11=2.5`",
-                    ),
+                    _ => bad(format!("`{pair}` is not of the form ID=BIAS"), hint.clone()),
                 };
                 let pairs = text.split(',').map(pair).collect::<Result<Vec<_>, _>>()?;
                 Ok(format!("{{{}}}", pairs.join(",")))
@@ -178,14 +173,15 @@ impl Bounds {
     }
 
     fn hint(self, what: &str) -> String {
-        let min = self.min.map(
-            |(min, allowed)| if allowed { format!("of at least {min}") } else { format!("above {min}") },
-        );
-        let max = self
-            .max
-            .map(|(max, allowed)| if allowed { format!("of at most {max}") } else { format!("below {max}") });
-        let bounds: Vec<String> = min.into_iter().chain(max).collect();
-        format!("{what} {}", bounds.join(" and ")).trim_end().to_owned()
+        // The largest number of a type is no limit that says anything.
+        match (self.min, self.max.filter(|(max, _)| *max < u64::MAX as f64)) {
+            (Some((min, true)), Some((max, true))) => format!("{what} from {min} to {max}"),
+            (Some((min, true)), None) => format!("{what} of at least {min}"),
+            (Some((min, _)), Some((max, true))) => format!("{what} above {min} and at most {max}"),
+            (Some((min, _)), Some((max, _))) => format!("{what} above {min} and below {max}"),
+            (Some((min, _)), None) => format!("{what} above {min}"),
+            (None, _) => what.to_owned(),
+        }
     }
 }
 
@@ -261,18 +257,18 @@ mod tests {
     #[test]
     fn values_out_of_range_and_of_other_types_are_refused_with_a_hint() {
         for (line, expect) in [
-            ("--temperature -0.1", "-0.1 is out of range: a number of at least 0 and of at most 100"),
-            ("--temperature inf", "`inf` is no number: a number of at least 0 and of at most 100"),
-            ("--top-p 0", "0 is out of range: a number above 0 and of at most 1"),
-            ("--n 1.5", "`1.5` is no number: a whole number of at least 1 and of at most 128"),
-            ("--n 129", "129 is out of range: a whole number of at least 1 and of at most 128"),
+            ("--temperature -0.1", "-0.1 is out of range: a number from 0 to 100"),
+            ("--temperature inf", "`inf` is no number: a number from 0 to 100"),
+            ("--top-p 0", "0 is out of range: a number above 0 and at most 1"),
+            ("--n 1.5", "`1.5` is no number: a whole number from 1 to 128"),
+            ("--n 129", "129 is out of range: a whole number from 1 to 128"),
             (
                 "--logit-bias 3",
-                "`3` is not of the form ID=BIAS: token ids with numbers, as `50256=-100,11=2.5`",
+                "`3` is not of the form ID=BIAS: token ids with numbers from -100 to 100, as `50256=-100,11=2.5`",
             ),
             (
                 "--logit-bias 3=101",
-                "101 is out of range: token ids with numbers of at least -100 and of at most 100",
+                "101 is out of range: token ids with numbers from -100 to 100, as `50256=-100,11=2.5`",
             ),
         ] {
             let error = read::<Sampling>(line).unwrap_err();

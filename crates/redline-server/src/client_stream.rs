@@ -38,15 +38,17 @@ fn lasts(part: &Arc<()>) -> bool {
 pub(crate) struct ClientStream<S> {
     stream: S,
     request: OpenRequest,
-    /// Whether bytes of an earlier answer wait until the client reads.
+    /// Whether bytes of an answer wait until the client reads.
     blocked: bool,
+    /// Whether bytes were sent since the last probe.
+    sent: bool,
     /// Runs from the end of what the client sends.
     probes: Option<Interval>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
     pub(crate) fn new(stream: S, request: OpenRequest) -> Self {
-        Self { stream, request, blocked: false, probes: None }
+        Self { stream, request, blocked: false, sent: false, probes: None }
     }
 
     /// Finds out whether the client is there. It may take until the next probe.
@@ -79,6 +81,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<S> {
         loop {
             let probes = this.probes.get_or_insert_with(|| interval(PROBE_PERIOD));
             ready!(probes.poll_tick(context));
+            // Within an answer there is no probe. Where nothing is sent that would find out whether the client is there, it counts
+            // as gone, so that nobody computes for it.
+            if !(lasts(&this.request.head) || this.blocked || std::mem::take(&mut this.sent)) {
+                return Poll::Ready(Ok(()));
+            }
             this.probe(context)?;
         }
     }
@@ -94,6 +101,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
             None => stream.poll_write(context, bytes),
         };
         this.blocked = written.is_pending();
+        this.sent |= matches!(written, Poll::Ready(Ok(1..)));
         written
     }
 

@@ -187,8 +187,8 @@ pub struct ReceiptGeneration {
     /// Subtracted once from the logits of generated tokens.
     pub presence_penalty: Finite<f32>,
     /// Number of tokens before which no token that ends the text is chosen.
-    #[serde(default)]
-    pub min_tokens: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_tokens: Option<usize>,
     /// Pairs of a token id and what is added to its logit.
     pub logit_bias: Vec<(i64, Finite<f32>)>,
     /// Number of continuations to return.

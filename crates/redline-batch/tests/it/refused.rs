@@ -112,7 +112,7 @@ fn inputs_that_are_no_tables_are_refused() {
         let error = answer(&classify(), &BatchPlaces { inputs, ..places(&output, &output) }).unwrap_err();
         (error.to_string(), error.hint().map(|hint| hint.to_string()).unwrap_or_default())
     };
-    folder.lines("a.csv", &["text", "a"]);
+    folder.lines("a.tsv", &["text", "a"]);
     folder.lines("empty.jsonl", &["", "  "]);
     folder.lines("damaged.parquet", &["PAR1", "PAR1"]);
     folder.lines("a.jsonl", &[r#"{"text": "a"}"#]);
@@ -120,7 +120,7 @@ fn inputs_that_are_no_tables_are_refused() {
     fs::create_dir(folder.path("none")).unwrap();
     fs::write(folder.path("none/_hidden.parquet"), "").unwrap();
     assert_eq!(of(&[]).0, "no input is given\n  in `.`");
-    let (fact, hint) = of(&["a.csv"]);
+    let (fact, hint) = of(&["a.tsv"]);
     assert!(fact.starts_with("the ending of its name is of no format"), "{fact}");
     assert!(hint.contains("Parquet (.parquet, .pq)") && hint.contains("JSON Lines (.jsonl"), "{hint}");
     assert!(of(&["none"]).0.starts_with("no table is there"));

@@ -219,7 +219,7 @@ fn what_makes_no_sense_is_refused() {
     with(&["--threshold", "-1"]).usage(&["threshold"]);
     with(&["--eps", "1"]).usage(&["eps"]);
     with(&["--steps", "4097"]).failed(&["4097 steps for 16 masks", "hint: ", "--steps 16"]);
-    with(&["--steps", "0"]).failed(&["0 steps"]);
+    with(&["--steps", "0"]).usage(&["steps", "at least 1"]);
     with(&["--block-length", "5"]).failed(&["blocks of 5 do not divide 16"]);
     with(&["--threshold", "0.9", "--algorithm", "origin"]).failed(&["`origin`"]);
     with(&["--cfg-scale", "1", "--cache", "dual"]).usage(&["guidance and a block cache"]);

@@ -136,13 +136,13 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["generate", "--model", "demo", "--prompt", "p", "--max-new-tokens", "-3"], &["hint: "]),
     (
         &["generate", "--model", "demo", "--prompt", "p", "--temperature", "-1"],
-        &["--temperature", "0 is greedy"],
+        &["--temperature", "from 0 to 100"],
     ),
     (
         &["generate", "--model", "demo", "--prompt", "p", "--temperature", "NaN"],
-        &["--temperature", "0 is greedy"],
+        &["--temperature", "from 0 to 100"],
     ),
-    (&["generate", "--model", "demo", "--prompt", "p", "--temperature", "hot"], &["hot", "0 is greedy"]),
+    (&["generate", "--model", "demo", "--prompt", "p", "--temperature", "hot"], &["hot", "from 0 to 100"]),
     (
         &["generate", "--model", "demo", "--prompt", "p", "--top-p", "0"],
         &["--top-p", "above 0 and at most 1"],
@@ -152,7 +152,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["--top-p", "above 0 and at most 1"],
     ),
     (&["generate", "--model", "demo", "--prompt", "p", "--min-p", "2"], &["--min-p", "from 0 to 1"]),
-    (&["generate", "--model", "demo", "--prompt", "p", "--top-k", "-1"], &["hint: "]),
+    (&["generate", "--model", "demo", "--prompt", "p", "--top-k", "-2"], &["hint: "]),
     (&["generate", "--model", "demo", "--prompt", "p", "--seed", "x"], &["--seed", "hint: "]),
     (&["generate", "--model", "demo", "--prompt", "p", "--logprobs", "many"], &["--logprobs", "hint: "]),
     (&["perplexity"], &["no model given", "--model demo"]),

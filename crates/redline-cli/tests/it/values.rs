@@ -9,8 +9,10 @@ const FREE: &[&str] = &[
     "TEXT", "FILE", "DIR", "PATH", "M", "M2", "SRC", "RUN", "TEMPLATE", "FLAGS", "COMMAND", "NAME=DIR",
     "COLUMN",
 ];
-/// Flags whose value is a name that may be any text: of an engine, of a parameter of cases, of adapters, of a model, and of a prompt.
-const FREE_NAMES: &[&str] = &["file", "engine", "allow-different-param", "use", "model-alias", "prompt-name"];
+/// Flags whose value is a name that may be any text: of an engine, of a parameter of cases, of adapters, of a model, of a prompt, and
+/// of a column.
+const FREE_NAMES: &[&str] =
+    &["file", "engine", "allow-different-param", "use", "model-alias", "prompt-name", "column"];
 
 /// A value that no flag accepts, unless it accepts any text.
 const BAD: &str = "no such value";

@@ -328,7 +328,8 @@ fn info(
     let Room { context, kv_format, budget, pages, buckets } = room;
     let (facts, page_bytes) = (model.facts(), budget.page);
     // A text of an encoder must fit one pass, and the rules of its checkpoint.
-    let text = if facts.objective.is_causal() {
+    let is_encoder = !facts.objective.is_causal() && facts.objective.output == Output::States;
+    let text = if !is_encoder {
         usize::MAX
     } else {
         sentence.and_then(|rules| rules.max_tokens).unwrap_or(usize::MAX).min(Buckets::MAX_TOKENS)

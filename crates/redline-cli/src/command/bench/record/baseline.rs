@@ -215,10 +215,12 @@ mod tests {
         assert!(matches!(of(false), Ok(Some(Baseline::Run(_)))));
         let Err(Failure::Usage(message)) = of(true) else { panic!("accepted") };
         assert!(message.fact.contains("of lane score, not of gemm"), "{}", message.fact);
-        let Err(Failure::Usage(message)) = Baseline::read(Path::new("base.CSV"), lane, true, None) else {
+        let Err(Failure::Usage(message)) =
+            Baseline::read(Path::new("base.CSV"), Lane::named("forward").unwrap(), true, None)
+        else {
             panic!("accepted")
         };
-        assert!(message.fact.contains("lane gemm has no baseline"), "{}", message.fact);
+        assert!(message.fact.contains("lane forward has no baseline"), "{}", message.fact);
     }
 
     #[test]

@@ -329,10 +329,10 @@ fn info(
     let (facts, page_bytes) = (model.facts(), budget.page);
     // A text of an encoder must fit one pass, and the rules of its checkpoint.
     let is_encoder = !facts.objective.is_causal() && facts.objective.output == Output::States;
-    let text = if !is_encoder {
-        usize::MAX
-    } else {
+    let text = if is_encoder {
         sentence.and_then(|rules| rules.max_tokens).unwrap_or(usize::MAX).min(Buckets::MAX_TOKENS)
+    } else {
+        usize::MAX
     };
     ModelInfo {
         name,

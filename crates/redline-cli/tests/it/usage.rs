@@ -269,8 +269,8 @@ const WRONG: &[(&[&str], &[&str])] = &[
     ),
     (&["bench", "tokenizer", "--model", "demo", "--prefix-k", "0"], &["`--prefix-k` is `0`"]),
     (&["diffuse", "--model", "demo-diffusion"], &["no prompt given", "--prompt-ids"]),
-    (&["diffuse", "--cfg-scale", "-3"], &["-3", "a scale of at least 0"]),
-    (&["diffuse", "--threshold", "2"], &["2", "a probability from 0 to 1"]),
+    (&["diffuse", "--cfg-scale", "-3"], &["-3", "from 0 to 100"]),
+    (&["diffuse", "--threshold", "2"], &["2", "from 0 to 1"]),
     (&["diffuse", "--algorithm", "best"], &["`best` is not known", "maskgit-plus"]),
     (
         &["bench", "diffusion", "--arms", "fastest", "--threads", "1"],

@@ -1,10 +1,8 @@
 //! A loaded model.
 
 use std::ops::Deref;
-use std::panic;
-use std::panic::AssertUnwindSafe;
-use std::sync::mpsc;
-use std::sync::mpsc::{RecvTimeoutError, Sender};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{mem, process, thread};
 
@@ -16,12 +14,11 @@ use redline_api::jsonl::model::ChatModel;
 use redline_api::model::LoadedModel;
 use redline_engine::EngineError;
 
-use crate::batch;
 use crate::error::{Class, Fault, MORE_THREADS};
 use crate::options::LoadOptions;
-use crate::request;
 use crate::ticket::{LOOK, Ticket};
 use crate::tokenizer::Tokenizer;
+use crate::{batch, request};
 
 /// A loaded model, shared by the engine, its requests and its tokenizer.
 pub(crate) struct Loaded {

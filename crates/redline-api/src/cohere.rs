@@ -4,23 +4,23 @@ use redline_engine::{Ranked, RerankOutcome, RerankRequest};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::adapter::AdapterNames;
-use crate::cost::Usage;
+use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::head::AnswerHead;
 use crate::json::cases::{case, case_if_given, cases, given, not_true};
 use crate::json::fields::{count, refused, salt, timeout};
 use crate::json::finite::Finite;
 use crate::json::limits::MAX_DOCUMENTS;
-use crate::json::shape;
-use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
+use crate::json::parts::with_parts;
+use crate::options::RequestOptions;
+use crate::receipt;
+use crate::receipt::document::ReceiptDocument;
 use crate::tei::truncation::{TruncationDirection, end_of};
-use crate::{cost, receipt};
 
 /// Asks for the order of documents.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(transform = request_cases)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "RerankBody")]
 pub struct RerankBody {
     /// The model's name.
     pub model: Option<String>,
@@ -40,8 +40,6 @@ pub struct RerankBody {
     pub return_text: Option<bool>,
     /// Whether documents that are too long are cut at their end, in TEI's form.
     pub truncate: Option<bool>,
-    /// The adapters, applied one after the other.
-    pub adapter: Option<AdapterNames>,
     /// The end at which they are cut; the right one if absent. In TEI's form.
     pub truncation_direction: Option<TruncationDirection>,
     /// Whether scores are log-odds instead of probabilities, in TEI's form.
@@ -49,14 +47,14 @@ pub struct RerankBody {
     /// Longer documents are cut to so many tokens, in Cohere's form.
     #[schemars(range(min = 1))]
     pub max_tokens_per_doc: Option<usize>,
-    /// Only requests with the same salt share cached prefixes.
-    #[schemars(with = "Option<shape::Salt>")]
-    pub cache_salt: Option<String>,
-    /// Time limit in seconds.
-    #[schemars(with = "Option<shape::Seconds>")]
-    pub timeout_s: Option<f64>,
-    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
-    pub receipt: Option<ReceiptChoice>,
+    /// Adapters, time limit, receipt.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub options: RequestOptions,
+}
+
+with_parts! {
+    RerankBody { options: RequestOptions }
 }
 
 /// A document: a string, or an object with a text.
@@ -167,7 +165,7 @@ pub fn request(body: RerankBody) -> Result<(RerankRequest, RerankForm), ApiError
     let foreign = if tei {
         let keys = body.return_documents.map(|_| "return_documents").or(body.top_n.map(|_| "top_n"));
         let keys = keys.or(body.max_tokens_per_doc.map(|_| "max_tokens_per_doc"));
-        keys.or(body.receipt.as_ref().map(|_| "receipt"))
+        keys.or(body.options.receipt.as_ref().map(|_| "receipt"))
     } else {
         let keys = body.return_text.map(|_| "return_text").or(body.truncate.map(|_| "truncate"));
         let keys = keys.or(body.raw_scores.filter(|&raw| raw).map(|_| "raw_scores"));
@@ -192,9 +190,9 @@ pub fn request(body: RerankBody) -> Result<(RerankRequest, RerankForm), ApiError
         return Err(refused("max_tokens_per_doc", "`max_tokens_per_doc` is 0", "give at least 1"));
     }
     request.options.max_text_tokens = body.max_tokens_per_doc;
-    request.options.cache_salt = salt(body.cache_salt)?;
-    request.options.timeout_s = timeout(body.timeout_s)?;
-    request.options.receipt = receipt::options(body.receipt);
+    request.options.cache_salt = salt(body.options.cache_salt)?;
+    request.options.timeout_s = timeout(body.options.timeout_s)?;
+    request.options.receipt = receipt::options(body.options.receipt);
     Ok((request, form))
 }
 

@@ -6,8 +6,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::adapter::AdapterNames;
-use crate::cost::Usage;
+use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::head::AnswerHead;
 use crate::json::cases::{case, cases, given, only_true};
@@ -15,16 +14,18 @@ use crate::json::fields::{count, refused, salt, timeout};
 use crate::json::finite::Finite;
 use crate::json::input::{Items, LabelIds, TextOrIds};
 use crate::json::limits::{MAX_ITEMS, MAX_LABELS};
-use crate::json::shape::{text, text_or_list_of};
-use crate::json::{named, shape};
+use crate::json::named;
+use crate::json::parts::with_parts;
+use crate::json::shape::{self, text, text_or_list_of};
 use crate::jsonl::score::{ItemFault, finite, item_faults, per_item};
-use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
-use crate::{cost, receipt};
+use crate::options::RequestOptions;
+use crate::receipt;
+use crate::receipt::document::ReceiptDocument;
 
 /// Asks for the probability of each label after query and item.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(transform = request_cases)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "ScoreBody")]
 pub struct ScoreBody {
     /// The model's name.
     pub model: Option<String>,
@@ -58,16 +59,14 @@ pub struct ScoreBody {
     pub item_errors: Option<bool>,
     /// Whether to return log-probabilities too.
     pub return_logprobs: Option<bool>,
-    /// The adapters, applied one after the other.
-    pub adapter: Option<AdapterNames>,
-    /// Only requests with the same salt share cached prefixes.
-    #[schemars(with = "Option<shape::Salt>")]
-    pub cache_salt: Option<String>,
-    /// Time limit in seconds.
-    #[schemars(with = "Option<shape::Seconds>")]
-    pub timeout_s: Option<f64>,
-    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
-    pub receipt: Option<ReceiptChoice>,
+    /// Adapters, time limit, receipt.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub options: RequestOptions,
+}
+
+with_parts! {
+    ScoreBody { options: RequestOptions }
 }
 
 /// Answer of `/v1/score`.
@@ -177,9 +176,9 @@ pub fn request(body: ScoreBody) -> Result<(ScoreRequest, ScoreForm), ApiError> {
     request.tokenization = body.tokenization.unwrap_or(request.tokenization);
     request.truncate = body.truncate;
     request.item_errors = body.item_errors.unwrap_or(false);
-    request.cache_salt = salt(body.cache_salt)?;
-    request.timeout_s = timeout(body.timeout_s)?;
-    request.receipt = receipt::options(body.receipt);
+    request.cache_salt = salt(body.options.cache_salt)?;
+    request.timeout_s = timeout(body.options.timeout_s)?;
+    request.receipt = receipt::options(body.options.receipt);
     Ok((request, ScoreForm { logprobs: body.return_logprobs.unwrap_or(false), labels: param }))
 }
 

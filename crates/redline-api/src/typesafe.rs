@@ -20,13 +20,11 @@ use crate::json::finite::Finite;
 use crate::json::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
 use crate::json::named::names;
 use crate::json::object::objects;
-use crate::json::shape;
-use crate::json::shape::{one_of, schemas};
+use crate::json::shape::{self, one_of, schemas};
 use crate::model::LoadedModel;
 use crate::openai::decisions::body::DecisionDiagnostics;
-use crate::openai::decisions::question;
 use crate::openai::decisions::question::{
-    Choice, Counts, Kind, Question, Read, Readings, State, counted, filled,
+    self, Choice, Counts, Kind, Question, Read, Readings, State, counted, filled,
 };
 
 /// Asks questions about a state.

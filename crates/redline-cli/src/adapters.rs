@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use redline_api::adapter::{AdapterName, AdapterNames};
+use redline_api::options::RequestOptions;
 use redline_engine::{AdapterChoice, AdapterOptions};
 
 use crate::message::Failure;
 use crate::value::{self, BadValue};
-use redline_api::adapter::{AdapterName, AdapterNames};
-use redline_api::options::RequestOptions;
 
 /// The name of the model without adapters.
 const BASE: &str = "base";

@@ -16,19 +16,13 @@ use redline_lab::bench::{PlanSetup, Setup};
 use redline_system::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
-use crate::adapters;
-use crate::adapters::{AdapterFlags, LoadedAdapters, Named};
-use crate::env;
-use crate::env::{Environment, or_else};
-use crate::message;
-use crate::message::Failure;
+use crate::adapters::{self, AdapterFlags, LoadedAdapters, Named};
+use crate::env::{self, Environment, or_else};
+use crate::message::{self, Failure};
 use crate::plan::PlanFlags;
-use crate::profile;
-use crate::profile::ProfileFile;
-use crate::progress;
-use crate::trace;
-use crate::value;
-use crate::value::{Device, Isa, Sizes};
+use crate::profile::{self, ProfileFile};
+use crate::value::{self, Device, Isa, Sizes};
+use crate::{progress, trace};
 
 /// Which model.
 #[derive(Debug, Args)]

@@ -5,8 +5,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crate::message;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::message;
 
 /// Time before an indicator appears.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -41,6 +41,7 @@ mod routes;
 mod scrape;
 mod server;
 mod sizes;
+
 #[cfg(unix)]
 mod socket;
 mod stop;

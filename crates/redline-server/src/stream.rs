@@ -10,8 +10,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
 use redline_api::generation::mode::PromptEnd;
-use redline_api::generation::stream::ServerEvent;
-use redline_api::generation::stream::StreamedAnswer;
+use redline_api::generation::stream::{ServerEvent, StreamedAnswer};
 use redline_engine::FinishReason;
 
 use crate::admission::{Place, failed};

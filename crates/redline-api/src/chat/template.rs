@@ -251,9 +251,10 @@ fn of_field(field: &str, error: TokenizerError) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::Embedded;
+
     use super::*;
     use crate::json::parts::with_parts;
-    use redline_engine::Embedded;
 
     const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}{{ tools }} {{ documents }} \
         {{ mode }} {{ strftime_now('%d.%m.%Y') if strftime_now is defined }}{% if add_generation_prompt %}>{% endif %}";

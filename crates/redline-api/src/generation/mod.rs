@@ -1,28 +1,30 @@
 //! What the requests for generated text have in common.
 
-use redline_engine::{DiffuseRequest, FinishReason, GenerateRequest, Prompt};
+pub mod canvas;
+pub mod mode;
+pub mod restrict;
+pub mod stream;
 
+use redline_engine::{DiffuseRequest, FinishReason, GenerateRequest, Prompt, Receipt};
 use schemars::JsonSchema;
+use serde::Serialize;
 use serde::de::MapAccess;
 
 use crate::chat::keys::JsonText;
+use crate::cost::{self, Usage};
 use crate::diffusion::DiffusionKeys;
 use crate::error::ApiError;
-use crate::generation::mode::{GenerationMode, GenerationRequest};
+use crate::generation::mode::{GenerationMeta, GenerationMode, GenerationRequest, PromptEnd};
 use crate::generation::stream::StreamOptions;
+use crate::head::AnswerHead;
 use crate::json::fields::{refused, salt, timeout};
 use crate::json::limits::{MAX_CONTINUATIONS, MAX_GUIDANCE};
 use crate::json::parts::{Part, part};
 use crate::jsonl::diffuse::MAX_NEW_TOKENS;
 use crate::options::RequestOptions;
 use crate::receipt;
-use crate::receipt::document::ReceiptChoice;
+use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
 use crate::sampling::SamplingParameters;
-
-pub mod canvas;
-pub mod mode;
-pub mod restrict;
-pub mod stream;
 
 /// The limits of the schemas are those of the engine.
 const _: () = assert!(
@@ -117,6 +119,51 @@ impl GenerationParts {
         diffusion.apply(&mut request);
         request.check()?;
         Ok(request)
+    }
+}
+
+/// The answer of a route for generated text that consists of choices.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct GeneratedAnswer<C> {
+    /// Identifies the answer.
+    pub id: String,
+    /// `text_completion` or `chat.completion`.
+    pub object: &'static str,
+    /// When the request came, in seconds since 1970.
+    pub created: u64,
+    /// The model's name.
+    pub model: String,
+    /// The choices: those of the first prompt, then those of the second.
+    pub choices: Vec<C>,
+    /// Token counts of all choices together.
+    pub usage: Usage,
+    /// Of a model that fills masks: how they were filled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub meta: Option<GenerationMeta>,
+    /// The receipt, on request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt: Option<Box<ReceiptDocument>>,
+}
+
+impl<C> GeneratedAnswer<C> {
+    /// The answer with these choices.
+    pub(crate) fn new(
+        head: AnswerHead,
+        object: &'static str,
+        choices: Vec<C>,
+        end: PromptEnd,
+        receipt: Option<Box<Receipt>>,
+    ) -> Self {
+        Self {
+            id: head.id,
+            object,
+            created: head.created,
+            model: head.model,
+            choices,
+            usage: cost::usage(end.counts),
+            meta: end.meta,
+            receipt: receipt::attached(receipt),
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! What models of each kind accept in requests for generated text.
 
-use crate::json::cases::{case, case_if_given, cases, only_true};
-use crate::sampling::SamplingParameters;
 use schemars::Schema;
 use serde_json::{Value, json};
 
 use crate::diffusion::DiffusionKeys;
+use crate::json::cases::{case, case_if_given, cases, only_true};
+use crate::sampling::SamplingParameters;
 
 /// Restricts the schema of a request to what models that predict the next token accept: no [`DiffusionKeys`], no canvas in events, and
 /// at least one new token unless the prompt is echoed. Other schemas stay as they are.

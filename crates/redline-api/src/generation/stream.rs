@@ -3,14 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cost;
-use crate::cost::Usage;
+use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::error_body::{ErrorBody, ErrorDetail};
 use crate::generation::StreamForm;
 use crate::generation::canvas::{CanvasEvent, Canvases};
-use crate::generation::mode::GenerationMeta;
-use crate::generation::mode::{CanvasPiece, GenerationPiece, PromptEnd};
+use crate::generation::mode::{CanvasPiece, GenerationMeta, GenerationPiece, PromptEnd};
 use crate::head::AnswerHead;
 use crate::json::object::objects;
 use crate::json::shape;

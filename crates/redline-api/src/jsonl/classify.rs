@@ -1,20 +1,19 @@
 //! `classify`: the probability of each class for each text.
 
-use crate::json::parts::with_parts;
-use crate::jsonl::judge::JudgeKeys;
-use crate::options::RequestOptions;
 use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, Label};
 use serde::{Deserialize, Serialize};
 
-use crate::cost::Usage;
+use crate::cost::{self, Usage};
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::Strings;
+use crate::json::parts::with_parts;
 use crate::json::version::SchemaVersion;
-use crate::jsonl::judge::{self, JudgeMeta};
+use crate::jsonl::judge::{self, JudgeKeys, JudgeMeta};
 use crate::model::LoadedModel;
+use crate::options::RequestOptions;
+use crate::receipt;
 use crate::receipt::document::ReceiptDocument;
-use crate::{cost, receipt};
 
 /// A request to classify, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, Deserialize)]
@@ -127,9 +126,9 @@ pub fn answer(model: &LoadedModel, outcome: ClassifyOutcome) -> Classification {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::{AdapterChoice, JudgeOptions, LabelEnd, LongLabels, Truncate};
+
     use super::*;
-    use redline_engine::JudgeOptions;
-    use redline_engine::{AdapterChoice, LabelEnd, LongLabels, Truncate};
 
     fn labels(texts: [&str; 2]) -> Vec<Label> {
         texts.map(|text| Label::Text(text.to_owned())).to_vec()

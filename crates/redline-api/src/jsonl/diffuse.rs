@@ -1,28 +1,26 @@
 //! `diffuse`: requests and answers.
 
-use crate::chat::keys::ChatKeys;
-use crate::diffusion::DiffusionKeys;
-use crate::error::ApiError;
-use crate::json::parts::with_parts;
-use crate::options::RequestOptions;
-use crate::sampling::SamplingParameters;
-
 use redline_engine::{DiffuseOutcome, DiffuseRequest, DiffusionPass, Prompt};
 use redline_settings::{Algorithm, FinishReason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::adapters;
-use crate::chat::keys::JsonText;
+use crate::chat::keys::{ChatKeys, JsonText};
 use crate::cost::Usage;
+use crate::diffusion::DiffusionKeys;
+use crate::error::ApiError;
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::TextOrIds;
 use crate::json::named;
+use crate::json::parts::with_parts;
 use crate::json::version::SchemaVersion;
 use crate::model::LoadedModel;
+use crate::options::RequestOptions;
 use crate::receipt;
 use crate::receipt::document::ReceiptDocument;
+use crate::sampling::SamplingParameters;
 
 /// One request to fill masks, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,21 +1,21 @@
 //! `embed`: requests and answers.
 
-use crate::json::parts::with_parts;
-use crate::options::RequestOptions;
 use redline_engine::{EmbedRequest, EncodeOutcome, Encoded, Prompt};
 use redline_settings::{Pooling, Truncate};
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::adapters;
-use crate::cost::{CostMeta, Usage};
+use crate::cost::{self, CostMeta, Usage};
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::Strings;
 use crate::json::named;
+use crate::json::parts::with_parts;
 use crate::json::version::SchemaVersion;
 use crate::model::LoadedModel;
+use crate::options::RequestOptions;
+use crate::receipt;
 use crate::receipt::document::ReceiptDocument;
-use crate::{cost, receipt};
 
 /// A request to embed, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, Deserialize)]
@@ -111,8 +111,9 @@ pub(crate) fn vector(text: Encoded) -> Vec<Finite<f32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use redline_engine::{AdapterChoice, Pooling, Queueing, Truncate};
+
+    use super::*;
 
     fn answer() -> Embeddings {
         Embeddings {

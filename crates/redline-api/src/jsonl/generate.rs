@@ -1,26 +1,23 @@
 //! `generate`: requests and answers.
 
-use crate::chat::keys::ChatKeys;
-use crate::json::parts::part;
-use crate::json::parts::with_parts;
-use crate::options::RequestOptions;
-use crate::sampling::SamplingParameters;
-
 use redline_engine::{Continuation, GenerateOutcome, GenerateRequest, Prompt, PromptLogprobs};
 use redline_settings::FinishReason;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::adapters;
-use crate::chat::keys::JsonText;
-use crate::cost::{PrefixCacheUse, Usage};
+use crate::chat::keys::{ChatKeys, JsonText};
+use crate::cost::{self, PrefixCacheUse, Usage};
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::TextOrIds;
 use crate::json::named;
+use crate::json::parts::{part, with_parts};
 use crate::json::version::SchemaVersion;
 use crate::model::LoadedModel;
+use crate::options::RequestOptions;
+use crate::receipt;
 use crate::receipt::document::ReceiptDocument;
-use crate::{cost, receipt};
+use crate::sampling::SamplingParameters;
 
 /// One generation request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -264,8 +261,9 @@ fn token(from: redline_engine::TokenLogprob) -> TokenEntry {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use redline_engine::AdapterChoice;
+
+    use super::*;
 
     #[test]
     fn bad_requests_are_named() {

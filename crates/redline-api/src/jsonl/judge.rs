@@ -1,20 +1,19 @@
 //! What `classify` and `rerank` have in common.
 
-use crate::adapter::adapters;
-use crate::json::named::ByName;
-use crate::json::parts::part;
-use crate::options::RequestOptions;
-use crate::receipt;
 use redline_engine::{Engine, JudgeOptions, Label, RequestCost};
 use redline_settings::{LabelEnd, LongLabels, Truncate};
 use serde::{Deserialize, Serialize};
 
+use crate::adapter::adapters;
 use crate::chat::template::Chat;
-use crate::cost;
-use crate::cost::CostMeta;
+use crate::cost::{self, CostMeta};
 use crate::error::ApiError;
 use crate::json::input::LabelIds;
+use crate::json::named::ByName;
+use crate::json::parts::part;
 use crate::model::LoadedModel;
+use crate::options::RequestOptions;
+use crate::receipt;
 
 /// Details of an answer besides the results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

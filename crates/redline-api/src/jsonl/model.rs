@@ -10,14 +10,13 @@ use redline_engine::{
 
 use crate::chat::template::Chat;
 use crate::error::ApiError;
-use crate::jsonl::classify::ClassifyLine;
-use crate::jsonl::diffuse::DiffuseLine;
-use crate::jsonl::embed::EmbedLine;
-use crate::jsonl::generate::GenerateLine;
+use crate::jsonl::classify::{self, ClassifyLine};
+use crate::jsonl::diffuse::{self, DiffuseLine};
+use crate::jsonl::embed::{self, EmbedLine};
+use crate::jsonl::generate::{self, GenerateLine};
 use crate::jsonl::judge::ChatFrames;
-use crate::jsonl::rerank::RerankLine;
-use crate::jsonl::score::ScoreLine;
-use crate::jsonl::{classify, diffuse, embed, generate, rerank, score};
+use crate::jsonl::rerank::{self, RerankLine};
+use crate::jsonl::score::{self, ScoreLine};
 use crate::model::LoadedModel;
 
 /// A loaded model with its chat template.

@@ -1,21 +1,20 @@
 //! `rerank`: documents in the order of their relevance to a query.
 
-use crate::json::parts::with_parts;
-use crate::jsonl::judge::JudgeKeys;
-use crate::options::RequestOptions;
 use redline_engine::{ItemError, Label, Ranked, RerankOutcome, RerankRequest};
 use serde::{Deserialize, Serialize};
 
-use crate::cost::Usage;
+use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::Strings;
+use crate::json::parts::with_parts;
 use crate::json::version::SchemaVersion;
-use crate::jsonl::judge::{self, JudgeMeta};
+use crate::jsonl::judge::{self, JudgeKeys, JudgeMeta};
 use crate::model::LoadedModel;
+use crate::options::RequestOptions;
+use crate::receipt;
 use crate::receipt::document::ReceiptDocument;
-use crate::{cost, receipt};
 
 /// A request to rerank, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, Deserialize)]
@@ -128,9 +127,9 @@ pub fn answer(model: &LoadedModel, outcome: RerankOutcome) -> Reranking {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::{AdapterChoice, JudgeOptions, LabelEnd, LongLabels, Truncate};
+
     use super::*;
-    use redline_engine::JudgeOptions;
-    use redline_engine::{AdapterChoice, LabelEnd, LongLabels, Truncate};
 
     #[test]
     fn every_key_of_a_line_and_every_flag_reaches_the_request() {

@@ -1,26 +1,24 @@
 //! `score`: requests and answers.
 
-use crate::chat::keys::ChatKeys;
-use crate::json::parts::with_parts;
-use crate::options::RequestOptions;
-
 use redline_engine::{ItemScore, Label, MaskSamples, Prompt, ScoreOutcome, ScoreRequest};
 use redline_settings::{LongLabels, Tokenization, Truncate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::adapters;
-use crate::chat::keys::JsonText;
-use crate::cost::{CostMeta, Usage};
+use crate::chat::keys::{ChatKeys, JsonText};
+use crate::cost::{self, CostMeta, Usage};
 use crate::error::ApiError;
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
 use crate::json::named;
+use crate::json::parts::with_parts;
 use crate::json::version::SchemaVersion;
 use crate::model::LoadedModel;
+use crate::options::RequestOptions;
+use crate::receipt;
 use crate::receipt::document::ReceiptDocument;
-use crate::{cost, receipt};
 
 /// One score request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, Deserialize)]
@@ -258,8 +256,9 @@ pub(crate) fn finite(row: &[f32]) -> Vec<Finite<f32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use redline_engine::{AdapterChoice, LongLabels, Tokenization, Truncate};
+
+    use super::*;
 
     /// The request of a line.
     fn of_line(json: &str, defaults: &ScoreRequest) -> Result<ScoreRequest, ApiError> {

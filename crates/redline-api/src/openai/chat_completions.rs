@@ -1,7 +1,5 @@
 //! `/v1/chat/completions`, as OpenAI and vLLM have it.
 
-use crate::generation::GenerationParts;
-use crate::json::parts::with_parts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,13 +14,13 @@ use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
 use crate::generation::canvas::CanvasEvent;
-use crate::generation::mode::GenerationMeta;
 use crate::generation::mode::{
     GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd, SharedFields,
 };
 use crate::generation::stream::{Chunks, StreamEvent, StreamedAnswer, fail};
 use crate::generation::{
-    StreamForm, generation_request, max_tokens, no_tools, plain_text, reason, unsupported,
+    GeneratedAnswer, GenerationParts, StreamForm, generation_request, max_tokens, no_tools, plain_text,
+    reason, unsupported,
 };
 use crate::head::AnswerHead;
 use crate::json::cases::{
@@ -31,11 +29,10 @@ use crate::json::cases::{
 use crate::json::fields::{refused, within};
 use crate::json::finite::Finite;
 use crate::json::limits::MAX_TOP_LOGPROBS;
-use crate::json::shape;
-use crate::json::shape::{one_of, schemas, text};
+use crate::json::parts::with_parts;
+use crate::json::shape::{self, one_of, schemas, text};
 use crate::model::LoadedModel;
-use crate::receipt::document::ReceiptDocument;
-use crate::{cost, receipt};
+use crate::openai::IgnoredFields;
 
 /// Asks for answers to a conversation.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -59,8 +56,6 @@ pub struct ChatCompletionBody {
     /// Which function to call: `none`, or `auto` without functions.
     #[schemars(with = "Option<shape::NoCall>")]
     pub tool_choice: Option<JsonText>,
-    /// Accepted and not used.
-    pub parallel_tool_calls: Option<bool>,
     /// The older name of `tools`.
     #[schemars(with = "Option<shape::EmptyList>")]
     pub functions: Option<Vec<JsonText>>,
@@ -95,18 +90,14 @@ pub struct ChatCompletionBody {
     pub metadata: Option<BTreeMap<String, String>>,
     /// Whether to store the answer. Accepted; nothing is stored.
     pub store: Option<bool>,
-    /// Accepted and not used.
-    pub service_tier: Option<String>,
-    /// Accepted and not used.
-    pub prompt_cache_key: Option<String>,
-    /// Accepted and not used.
-    pub prompt_cache_retention: Option<String>,
-    /// Accepted and not used.
-    pub safety_identifier: Option<String>,
     /// What concerns the conversation, beside the messages.
     #[serde(skip)]
     #[schemars(!skip, flatten)]
     pub chat: ChatKeys,
+    /// What is accepted and not used.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub ignored: IgnoredFields,
     /// How the answer is generated.
     #[serde(skip)]
     #[schemars(!skip, flatten)]
@@ -114,7 +105,7 @@ pub struct ChatCompletionBody {
 }
 
 with_parts! {
-    ChatCompletionBody { chat: ChatKeys, parts: GenerationParts }
+    ChatCompletionBody { chat: ChatKeys, ignored: IgnoredFields, parts: GenerationParts }
 }
 
 /// A message as chat templates read it. They may read further fields.
@@ -144,27 +135,7 @@ schemas! {
 }
 
 /// Answer of `/v1/chat/completions`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct ChatCompletion {
-    /// Identifies the answer.
-    pub id: String,
-    /// Always `chat.completion`.
-    pub object: &'static str,
-    /// When the request came, in seconds since 1970.
-    pub created: u64,
-    /// The model's name.
-    pub model: String,
-    /// The answers.
-    pub choices: Vec<ChatCompletionChoice>,
-    /// Token counts of all answers together.
-    pub usage: Usage,
-    /// Of a model that fills masks: how they were filled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub meta: Option<GenerationMeta>,
-    /// The receipt, on request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub receipt: Option<Box<ReceiptDocument>>,
-}
+pub type ChatCompletion = GeneratedAnswer<ChatCompletionChoice>;
 
 /// An answer.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -366,16 +337,8 @@ pub fn answer(
             finish_reason: reason(one.finish_reason),
         })
     });
-    Ok(ChatCompletion {
-        id: head.id,
-        object: "chat.completion",
-        created: head.created,
-        model: head.model,
-        choices: choices.collect::<Result<_, ApiError>>()?,
-        usage: cost::usage(outcome.end.counts),
-        meta: outcome.end.meta,
-        receipt: receipt::attached(outcome.receipt),
-    })
+    let choices = choices.collect::<Result<_, ApiError>>()?;
+    Ok(GeneratedAnswer::new(head, "chat.completion", choices, outcome.end, outcome.receipt))
 }
 
 /// Log-probabilities in the form of the answer.

@@ -1,8 +1,5 @@
 //! `/v1/completions`, as OpenAI and vLLM have it.
 
-use crate::generation::GenerationParts;
-use crate::generation::best_are_whole;
-use crate::json::parts::with_parts;
 use std::sync::Arc;
 
 use redline_engine::{GenerateRequest, PositionLogprobs, PromptLogprobs, TokenLogprob};
@@ -14,22 +11,23 @@ use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
 use crate::generation::canvas::CanvasEvent;
-use crate::generation::mode::GenerationMeta;
 use crate::generation::mode::{
     GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
 use crate::generation::stream::{Chunks, StreamEvent, StreamedAnswer, fail};
-use crate::generation::{StreamForm, reason, unsupported, unsupported_by_canvases};
+use crate::generation::{
+    GeneratedAnswer, GenerationParts, StreamForm, best_are_whole, reason, unsupported,
+    unsupported_by_canvases,
+};
 use crate::head::AnswerHead;
 use crate::json::cases::{at_most, case, case_if_given, cases, continuations, not_true, streams};
 use crate::json::fields::{count, refused, within};
 use crate::json::finite::Finite;
 use crate::json::input::{Prompts, TextOrIds};
 use crate::json::limits::{MAX_PROMPTS, MAX_TOP_LOGPROBS};
+use crate::json::parts::with_parts;
 use crate::json::shape::schemas;
 use crate::model::LoadedModel;
-use crate::receipt::document::ReceiptDocument;
-use crate::{cost, receipt};
 
 /// Asks for continuations of prompts.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -61,27 +59,7 @@ with_parts! {
 }
 
 /// Answer of `/v1/completions`.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct OpenAiCompletion {
-    /// Identifies the answer.
-    pub id: String,
-    /// Always `text_completion`.
-    pub object: &'static str,
-    /// When the request came, in seconds since 1970.
-    pub created: u64,
-    /// The model's name.
-    pub model: String,
-    /// The continuations: those of the first prompt, then those of the second.
-    pub choices: Vec<OpenAiChoice>,
-    /// Token counts of all prompts together.
-    pub usage: Usage,
-    /// Of a model that fills masks: how they were filled.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub meta: Option<GenerationMeta>,
-    /// The receipt, on request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub receipt: Option<Box<ReceiptDocument>>,
-}
+pub type OpenAiCompletion = GeneratedAnswer<OpenAiChoice>;
 
 /// A continuation.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -290,16 +268,7 @@ pub fn answer(
     if form.prompt_only {
         end.counts.completion_tokens = 0;
     }
-    Ok(OpenAiCompletion {
-        id: head.id,
-        object: "text_completion",
-        created: head.created,
-        model: head.model,
-        choices,
-        usage: cost::usage(end.counts),
-        meta: end.meta,
-        receipt: receipt::attached(receipt),
-    })
+    Ok(GeneratedAnswer::new(head, "text_completion", choices, end, receipt))
 }
 
 /// The prompt as its continuations repeat it.
@@ -524,8 +493,9 @@ fn named(chosen: &TokenLogprob, top: &[TokenLogprob]) -> NamedLogprobs {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use redline_engine::Penalties;
+
+    use super::*;
 
     fn parse(json: &str) -> Result<(Vec<GenerateRequest>, CompletionForm), ApiError> {
         let (requests, form) = request(GenerationMode::Autoregressive, serde_json::from_str(json).unwrap())?;

@@ -7,24 +7,24 @@ use redline_settings::{Pooling, Truncate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::adapter::AdapterNames;
-use crate::cost::Usage;
+use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::head::AnswerHead;
 use crate::json::fields::{count, salt, timeout};
 use crate::json::finite::Finite;
 use crate::json::input::Prompts;
 use crate::json::limits::MAX_TEXTS;
-use crate::json::named::names;
-use crate::json::shape::{one_of, schemas};
-use crate::json::{named, shape};
+use crate::json::named::{self, names};
+use crate::json::parts::with_parts;
+use crate::json::shape::{self, one_of, schemas};
 use crate::jsonl::embed::vector;
-use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
-use crate::{cost, receipt};
+use crate::options::RequestOptions;
+use crate::receipt;
+use crate::receipt::document::ReceiptDocument;
 
 /// Asks for a vector of each text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "EmbeddingsBody")]
 pub struct EmbeddingsBody {
     /// The model's name.
     pub model: Option<String>,
@@ -50,16 +50,14 @@ pub struct EmbeddingsBody {
     #[serde(default, with = "named::optional")]
     #[schemars(with = "Option<named::OneOf<Truncate>>")]
     pub truncate: Option<Truncate>,
-    /// The adapters, applied one after the other.
-    pub adapter: Option<AdapterNames>,
-    /// Only requests with the same salt share cached prefixes.
-    #[schemars(with = "Option<shape::Salt>")]
-    pub cache_salt: Option<String>,
-    /// Time limit in seconds.
-    #[schemars(with = "Option<shape::Seconds>")]
-    pub timeout_s: Option<f64>,
-    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
-    pub receipt: Option<ReceiptChoice>,
+    /// Adapters, time limit, receipt.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub options: RequestOptions,
+}
+
+with_parts! {
+    EmbeddingsBody { options: RequestOptions }
 }
 
 /// How vectors are written.
@@ -125,9 +123,9 @@ pub fn request(body: EmbeddingsBody) -> Result<(EmbedRequest, EncodingFormat), A
         dimensions: body.dimensions,
         prompt_name: body.prompt_name,
         truncate: body.truncate,
-        cache_salt: salt(body.cache_salt)?,
-        timeout_s: timeout(body.timeout_s)?,
-        receipt: receipt::options(body.receipt),
+        cache_salt: salt(body.options.cache_salt)?,
+        timeout_s: timeout(body.options.timeout_s)?,
+        receipt: receipt::options(body.options.receipt),
         ..EmbedRequest::new(body.input.0.into_iter().map(Prompt::from).collect())
     };
     Ok((request, body.encoding_format.unwrap_or_default()))
@@ -169,10 +167,11 @@ fn written(format: EncodingFormat, text: Encoded) -> WrittenVector {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::{Pooling, Prompt, Truncate};
+
     use super::*;
     use crate::json::finite::Finite;
     use crate::json::input::TextOrIds;
-    use redline_engine::{Pooling, Prompt, Truncate};
 
     #[test]
     fn a_body_takes_every_documented_form_and_no_other_keys() {

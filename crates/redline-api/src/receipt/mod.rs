@@ -1,5 +1,7 @@
 //! Receipts as JSON, and their verification.
 
+pub mod document;
+
 use redline_engine::{
     Cancel, ClassifierText, DiffuseRequest, EmbedRequest, Engine, EngineError, GenerateRequest, Label,
     ModelIdentity, Penalties, Prompt, PromptLogprobs, Receipt, ReceiptAdapter, ReceiptAnswer,
@@ -14,8 +16,6 @@ use crate::receipt::document::{
     ReceiptDocument, ReceiptEmbedding, ReceiptGeneration, ReceiptLayerEntry, ReceiptModel, ReceiptPrompt,
     ReceiptSampling, ReceiptScoring, ReceiptSettings, ReceiptVerdict,
 };
-
-pub mod document;
 
 /// The version that receipts carry.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -508,8 +508,9 @@ fn diffuse_of(prompt: Prompt, settings: ReceiptDiffusion) -> DiffuseRequest {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use redline_engine::{Algorithm, BlockCache, LongLabels, Pooling};
+
+    use super::*;
 
     /// Every field of a request that a receipt holds has a value of its own.
     fn requests() -> Vec<ReceiptRequest> {

@@ -60,8 +60,9 @@ pub fn answer(outcome: EncodeOutcome) -> Vec<Vec<Finite<f32>>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use redline_engine::{Pooling, Prompt, Truncate};
+
+    use super::*;
 
     #[test]
     fn every_field_reaches_the_request() {

@@ -1,18 +1,18 @@
 //! `/predict`: the classes of texts, in the form of Text Embeddings Inference.
 
-use crate::json::limits::MAX_TEXTS;
-use crate::json::shape::{list_of, schemas, text};
-use serde_json::json;
 use std::fmt;
 
 use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, Label};
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::error::ApiError;
 use crate::json::fields::refused;
 use crate::json::finite::Finite;
+use crate::json::limits::MAX_TEXTS;
+use crate::json::shape::{list_of, schemas, text};
 use crate::tei::truncation::{TruncationDirection, end_of};
 
 /// Asks for the class of texts.

@@ -4,8 +4,7 @@ use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, Label};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::adapter::AdapterNames;
-use crate::cost::Usage;
+use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::head::AnswerHead;
 use crate::json::cases::aliased;
@@ -13,14 +12,16 @@ use crate::json::fields::{count, salt, timeout, within};
 use crate::json::finite::Finite;
 use crate::json::input::Strings;
 use crate::json::limits::{MAX_CLASSES, MAX_TEXTS};
+use crate::json::parts::with_parts;
 use crate::json::shape;
-use crate::receipt::document::{ReceiptChoice, ReceiptDocument};
-use crate::{cost, receipt};
+use crate::options::RequestOptions;
+use crate::receipt;
+use crate::receipt::document::ReceiptDocument;
 
 /// Asks for the class of each text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[schemars(transform = request_cases)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "ClassifyBody")]
 pub struct ClassifyBody {
     /// The model's name.
     pub model: Option<String>,
@@ -39,16 +40,14 @@ pub struct ClassifyBody {
     pub template: Option<String>,
     /// A text without content, by which classes are calibrated.
     pub calibrate: Option<String>,
-    /// The adapters, applied one after the other.
-    pub adapter: Option<AdapterNames>,
-    /// Only requests with the same salt share cached prefixes.
-    #[schemars(with = "Option<shape::Salt>")]
-    pub cache_salt: Option<String>,
-    /// Time limit in seconds.
-    #[schemars(with = "Option<shape::Seconds>")]
-    pub timeout_s: Option<f64>,
-    /// Ask for a receipt: `true`, or an object with the `layers` to have digests of.
-    pub receipt: Option<ReceiptChoice>,
+    /// Adapters, time limit, receipt.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub options: RequestOptions,
+}
+
+with_parts! {
+    ClassifyBody { options: RequestOptions }
 }
 
 /// Answer of `/v1/classify`.
@@ -99,9 +98,9 @@ pub fn request(body: ClassifyBody) -> Result<ClassifyRequest, ApiError> {
     request.threshold = within("threshold", body.threshold, 0.0..=1.0)?;
     request.options.template = body.template;
     request.options.calibrate = body.calibrate;
-    request.options.cache_salt = salt(body.cache_salt)?;
-    request.options.timeout_s = timeout(body.timeout_s)?;
-    request.options.receipt = receipt::options(body.receipt);
+    request.options.cache_salt = salt(body.options.cache_salt)?;
+    request.options.timeout_s = timeout(body.options.timeout_s)?;
+    request.options.receipt = receipt::options(body.options.receipt);
     Ok(request)
 }
 

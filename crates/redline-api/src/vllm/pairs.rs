@@ -4,8 +4,7 @@ use redline_engine::{RerankOutcome, RerankRequest, Truncate};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use crate::cost;
-use crate::cost::Usage;
+use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::head::AnswerHead;
 use crate::json::cases::{case, cases, given};

@@ -12,14 +12,15 @@ use redline_api::jsonl::model::ChatModel;
 use redline_engine::Cancel;
 use redline_weights::{Disk, write_file_on};
 
-pub(crate) use self::inputs::{Input, read_inputs};
-pub(crate) use self::plan::Part;
 use self::plan::{Fixed, Plan};
 use self::shard::Claim;
-pub use self::shard::{BadShard, Shard};
 use crate::error::BatchError;
 use crate::kind::Kind;
 use crate::request::TableRequest;
+
+pub(crate) use self::inputs::{Input, read_inputs};
+pub(crate) use self::plan::Part;
+pub use self::shard::{BadShard, Shard};
 
 /// The directory, inside that of the results, with what workers tell each other. Readers of tables skip names with an underscore.
 const OWN: &str = "_redline";

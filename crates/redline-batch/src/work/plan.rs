@@ -1,11 +1,10 @@
 //! The plan of the work: what every part of the results depends on.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::Range;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use redline_api::error::ApiError;
 use redline_api::jsonl::model::ChatModel;

@@ -21,14 +21,11 @@ use serde_json::json;
 use super::Context;
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
-use crate::message;
-use crate::message::{FAILED, Failure};
+use crate::message::{self, FAILED, Failure};
 use crate::model::{MachineFlags, ModelFlag};
-use crate::output;
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::progress::Bar;
-use crate::spelling;
-use crate::value;
+use crate::{output, spelling, value};
 
 /// What is read and written, for the help.
 const HELP: &str = "Every row becomes a request in the form of a line of --jsonl of the command KIND: `redline help KIND` lists its keys. The \

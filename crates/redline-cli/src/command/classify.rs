@@ -4,24 +4,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::jsonl::classify;
-use redline_api::jsonl::classify::ClassifyLine;
+use redline_api::jsonl::classify::{self, ClassifyLine};
 use redline_api::jsonl::judge::ChatFrames;
 use redline_api::model::LoadedModel;
 use redline_engine::{Cancel, ClassifyOutcome, ClassifyRequest, EngineError, JudgeOptions, Label};
 
-use super::judge;
-use super::judge::JudgeFlags;
+use super::judge::{self, JudgeFlags};
 use super::receipt::ReceiptFlags;
 use super::{Context, cost};
 use crate::interrupt::Interrupt;
-use crate::jsonl;
-use crate::jsonl::{Answer, Answers, Done, Lines, TargetFlags};
-use crate::message;
-use crate::message::Failure;
+use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
+use crate::message::{self, Failure};
 use crate::model::ModelFlag;
-use crate::value;
-use crate::{display, output, table};
+use crate::{display, output, table, value};
 
 /// Longest part of a text that is shown, in characters.
 const TEXT_WIDTH: usize = 40;

@@ -2,9 +2,9 @@
 
 use redline_api::model::LoadedModel;
 use redline_engine::RequestCost;
+use redline_system::number;
 
 use crate::display;
-use redline_system::number;
 
 /// The cost of a scoring request as text. `all` is the number of items that `noun` names. `prompts` yields, for each item that is
 /// shown, its token count and whether it was truncated; `None` if it failed.

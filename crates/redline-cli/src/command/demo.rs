@@ -9,13 +9,12 @@ use redline_engine::{
     Prompt, Sampling, ScoreRequest, Ticket,
 };
 use redline_lab::limits;
-use redline_system::Machine;
+use redline_system::{Machine, number};
 
 use super::Context;
 use crate::message::Failure;
 use crate::model::{MachineFlags, ModelName};
 use crate::output::{self, Stream};
-use redline_system::number;
 
 /// Number of questions that are scored.
 const QUESTIONS: usize = 20;

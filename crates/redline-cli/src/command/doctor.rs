@@ -11,8 +11,7 @@ use redline_system::{Clock, Machine};
 
 use super::Context;
 use crate::message::Failure;
-use crate::output;
-use crate::progress;
+use crate::{output, progress};
 
 /// Flags of `doctor`.
 #[derive(Debug, Args)]

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::jsonl::embed;
-use redline_api::jsonl::embed::EmbedLine;
+use redline_api::jsonl::embed::{self, EmbedLine};
 use redline_api::model::LoadedModel;
 use redline_engine::{Cancel, EmbedRequest, EncodeOutcome, Encoded, EngineError, Pooling, Prompt, Truncate};
 
@@ -13,14 +12,11 @@ use super::receipt::ReceiptFlags;
 use super::{Context, cost, judge};
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
-use crate::jsonl;
-use crate::jsonl::{Answer, Answers, Done, Lines, TargetFlags};
-use crate::message;
-use crate::message::Failure;
+use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
+use crate::message::{self, Failure};
 use crate::model::{MachineFlags, ModelFlag, ModelName};
 use crate::prefix_cache::PrefixCacheFlags;
-use crate::value;
-use crate::{display, output, table};
+use crate::{display, output, table, value};
 
 /// Longest part of a text that is shown, in characters.
 const TEXT_WIDTH: usize = 40;

@@ -10,12 +10,10 @@ use redline_engine::{JudgeOptions, Label, LabelEnd, LongLabels, Truncate};
 use super::Context;
 use super::template::ChatFlags;
 use crate::adapters::AdapterFlags;
-use crate::message;
-use crate::message::Failure;
+use crate::message::{self, Failure};
 use crate::model::{MachineFlags, ModelName};
 use crate::prefix_cache::PrefixCacheFlags;
-use crate::text;
-use crate::value;
+use crate::{text, value};
 
 /// Keys of a line of `--jsonl` that both have, for the help.
 pub(super) const KEYS: &str = "threshold, template, length, label_end, end, calibrate, truncate, item_errors, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, \

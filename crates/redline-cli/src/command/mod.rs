@@ -47,9 +47,9 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use redline_system::Clock;
 
 use crate::env::{self, Environment};
-use crate::help::{self as texts, Listed};
+use crate::help::Listed;
 use crate::message::Failure;
-use crate::usage;
+use crate::{help as texts, usage};
 
 /// LLM inference engine: scores, generates, fills masks, embeds, and measures.
 #[derive(Debug, Parser)]

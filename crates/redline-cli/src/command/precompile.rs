@@ -10,13 +10,10 @@ use redline_api::model::LoadedModel;
 use redline_engine::PlanEntry;
 
 use super::Context;
-use crate::message;
-use crate::message::Failure;
+use crate::message::{self, Failure};
 use crate::model::{MachineFlags, ModelFlag};
-use crate::output;
-use crate::table;
-use crate::value;
-use crate::value::Sizes;
+use crate::value::{self, Sizes};
+use crate::{output, table};
 
 /// Flags of `precompile`.
 #[derive(Debug, Args)]

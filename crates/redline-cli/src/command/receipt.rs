@@ -6,10 +6,8 @@ use clap::Args;
 use redline_api::receipt;
 use redline_engine::{Receipt, ReceiptOptions};
 
-use crate::message;
-use crate::message::Failure;
-use crate::output;
-use crate::value;
+use crate::message::{self, Failure};
+use crate::{output, value};
 
 /// Whether a receipt is written.
 #[derive(Debug, Args)]

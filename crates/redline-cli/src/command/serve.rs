@@ -8,17 +8,14 @@ use clap::Args;
 use redline_engine::{ClassifyRequest, Label};
 use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits, TlsFiles};
 
-use super::Context;
 use super::bench::throughput;
-use super::judge;
 use super::template::TemplateFile;
+use super::{Context, judge};
 use crate::adapters::LoadedAdapters;
 use crate::message::{self, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag};
-use crate::output;
 use crate::prefix_cache::PrefixCacheFlags;
-use crate::text;
-use crate::value;
+use crate::{output, text, value};
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]

@@ -11,12 +11,9 @@ use redline_engine::Prompt;
 use redline_tokenizer::{ChatDate, ChatValue};
 
 use crate::env::Environment;
-use crate::json;
-use crate::message;
-use crate::message::Failure;
+use crate::message::{self, Failure};
 use crate::model::ModelName;
-use crate::text;
-use crate::value;
+use crate::{json, text, value};
 
 /// Keys of a line of `--jsonl` that concern the chat template, for the help.
 pub(super) const KEYS: &str = "messages, tools, documents, chat_template_kwargs, date, add_generation_prompt, \

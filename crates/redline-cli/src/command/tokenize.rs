@@ -6,16 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::jsonl::tokenize;
-use redline_api::jsonl::tokenize::{TokenIds, TokenizeLine};
-use redline_api::jsonl::tokenize::{with_offsets, without_offsets};
+use redline_api::jsonl::tokenize::{self, TokenIds, TokenizeLine, with_offsets, without_offsets};
 use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
 
 use super::Context;
-use crate::jsonl;
-use crate::jsonl::{Answer, Answers, Done, TargetFlags};
-use crate::message;
-use crate::message::Failure;
+use crate::jsonl::{self, Answer, Answers, Done, TargetFlags};
+use crate::message::{self, Failure};
 use crate::tokenizer::TokenizerFlags;
 use crate::{model, output, text, value};
 

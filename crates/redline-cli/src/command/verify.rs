@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_api::model::LoadedModel;
-use redline_api::receipt;
-use redline_api::receipt::Verified;
 use redline_api::receipt::document::{ReceiptDocument, ReceiptSettings, ReceiptVerdict};
+use redline_api::receipt::{self, Verified};
 use redline_engine::{Cancel, EngineError, ReceiptDifference};
 use redline_system::number::count;
 use serde::{Deserialize, Serialize};
@@ -17,13 +16,10 @@ use super::Context;
 use crate::adapters::AdapterFlags;
 use crate::display::shortened;
 use crate::interrupt::Interrupt;
-use crate::json;
-use crate::message;
-use crate::message::{FAILED, Failure, INTERRUPTED, Message};
+use crate::message::{self, FAILED, Failure, INTERRUPTED, Message};
 use crate::model::{MachineFlags, ModelFlag};
-use crate::output;
 use crate::prefix_cache::PrefixCacheFlags;
-use crate::text;
+use crate::{json, output, text};
 
 /// Flags of `verify`.
 #[derive(Debug, Args)]

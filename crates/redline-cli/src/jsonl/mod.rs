@@ -17,14 +17,13 @@ use redline_engine::{EngineError, Event, Ticket};
 use serde::de::DeserializeOwned;
 
 use self::lines::Line;
-pub(crate) use self::lines::{BYTE_ORDER_MARK, Lines, open};
 use self::target::Progress;
-pub(crate) use self::target::TargetFlags;
 use crate::interrupt::Interrupt;
-use crate::json;
-use crate::message;
-use crate::message::{FAILED, Failure, INTERRUPTED};
-use crate::output;
+use crate::message::{self, FAILED, Failure, INTERRUPTED};
+use crate::{json, output};
+
+pub(crate) use self::lines::{BYTE_ORDER_MARK, Lines, open};
+pub(crate) use self::target::TargetFlags;
 
 /// How a file of requests was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

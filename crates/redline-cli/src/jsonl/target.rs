@@ -1,8 +1,7 @@
 //! Where answers are written: standard output, a new file, or a file of earlier answers that is continued.
 
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::io::{BufRead as _, BufReader, IsTerminal as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,8 +10,7 @@ use redline_api::jsonl::fault::LineFault;
 use serde::de::IgnoredAny;
 
 use super::lines::{Line, Lines};
-use crate::message;
-use crate::message::Failure;
+use crate::message::{self, Failure};
 use crate::output;
 use crate::progress::Bar;
 

@@ -1,9 +1,9 @@
 //! `POST /v1/chat/completions`.
 
 use redline_api::generation::mode::GenerationOutcome;
-use redline_api::openai::chat_completions;
-use redline_api::openai::chat_completions::ChatStream;
-use redline_api::openai::chat_completions::{ChatCompletion, ChatCompletionBody, ChatCompletionEvent};
+use redline_api::openai::chat_completions::{
+    self, ChatCompletion, ChatCompletionBody, ChatCompletionEvent, ChatStream,
+};
 
 use crate::admission::Need;
 use crate::answer::Answer;

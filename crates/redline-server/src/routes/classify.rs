@@ -1,7 +1,6 @@
 //! `POST /v1/classify`.
 
-use redline_api::vllm::classify;
-use redline_api::vllm::classify::{ClassifyAnswer, ClassifyBody};
+use redline_api::vllm::classify::{self, ClassifyAnswer, ClassifyBody};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
@@ -22,7 +21,7 @@ fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: ClassifyBody = call.parse().await?;
         let (head, adapters) =
-            call.head_with_adapters("classify", body.model.as_deref(), body.adapter.as_ref())?;
+            call.head_with_adapters("classify", body.model.as_deref(), body.options.adapter.as_ref())?;
         let mut request = classify::request(body).map_err(|error| Fault::of(error, "input"))?;
         request.options.cache_salt = call.salt(&request.options.cache_salt);
         request.options.adapters = adapters;

@@ -1,8 +1,8 @@
 //! `POST /v1/completions`.
 
-use redline_api::openai::completions;
-use redline_api::openai::completions::CompletionStream;
-use redline_api::openai::completions::{CompletionBody, CompletionEvent, OpenAiCompletion};
+use redline_api::openai::completions::{
+    self, CompletionBody, CompletionEvent, CompletionStream, OpenAiCompletion,
+};
 
 use crate::admission::Need;
 use crate::answer::Answer;

@@ -1,7 +1,6 @@
 //! `POST /v1/embeddings`.
 
-use redline_api::openai::embeddings;
-use redline_api::openai::embeddings::{EmbeddingsAnswer, EmbeddingsBody};
+use redline_api::openai::embeddings::{self, EmbeddingsAnswer, EmbeddingsBody};
 
 use crate::admission::{Desk, Need, embedding_bytes, run_one};
 use crate::answer::Answer;
@@ -22,7 +21,7 @@ fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: EmbeddingsBody = call.parse().await?;
         let (head, adapters) =
-            call.head_with_adapters("embeddings", body.model.as_deref(), body.adapter.as_ref())?;
+            call.head_with_adapters("embeddings", body.model.as_deref(), body.options.adapter.as_ref())?;
         let (mut request, format) = embeddings::request(body).map_err(|error| Fault::of(error, "input"))?;
         request.cache_salt = call.salt(&request.cache_salt);
         request.adapters = adapters;

@@ -1,8 +1,6 @@
 //! `POST /rerank`, `POST /v1/rerank`, `POST /v2/rerank`.
 
-use redline_api::cohere;
-use redline_api::cohere::RerankAnswer;
-use redline_api::cohere::{RankedDocuments, RerankBody, TeiRank};
+use redline_api::cohere::{self, RankedDocuments, RerankAnswer, RerankBody, TeiRank};
 
 use crate::admission::{Desk, Need, run_one, score_bytes};
 use crate::answer::Answer;
@@ -28,7 +26,7 @@ fn answer(call: Call) -> Handled {
         let body: RerankBody = call.parse().await?;
         let param = if body.texts.is_some() { "texts" } else { "documents" };
         let (head, adapters) =
-            call.head_with_adapters("rerank", body.model.as_deref(), body.adapter.as_ref())?;
+            call.head_with_adapters("rerank", body.model.as_deref(), body.options.adapter.as_ref())?;
         let (mut request, form) = cohere::request(body).map_err(|error| Fault::of(error, param))?;
         request.options.cache_salt = call.salt(&request.options.cache_salt);
         request.options.adapters = adapters;

@@ -1,9 +1,7 @@
 //! `POST /v1/score`, `POST /score`. The keys of a body decide between the form of SGLang and that of vLLM.
 
-use redline_api::sglang;
-use redline_api::sglang::{ScoreAnswer, ScoreBody};
-use redline_api::vllm::pairs;
-use redline_api::vllm::pairs::{PairsAnswer, PairsBody};
+use redline_api::sglang::{self, ScoreAnswer, ScoreBody};
+use redline_api::vllm::pairs::{self, PairsAnswer, PairsBody};
 use redline_engine::{EngineError, RerankRequest};
 
 use crate::admission::{Desk, Need, run, run_one, score_bytes};
@@ -30,7 +28,7 @@ fn answer(call: Call) -> Handled {
         }
         let body: ScoreBody = call.parse().await?;
         let (head, adapters) =
-            call.head_with_adapters("score", body.model.as_deref(), body.adapter.as_ref())?;
+            call.head_with_adapters("score", body.model.as_deref(), body.options.adapter.as_ref())?;
         let (mut request, form) = sglang::request(body).map_err(|error| Fault::of(error, "items"))?;
         request.cache_salt = call.salt(&request.cache_salt);
         request.adapters = adapters;

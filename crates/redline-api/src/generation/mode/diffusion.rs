@@ -4,10 +4,9 @@ use redline_engine::{
     DiffuseOutcome, DiffuseRequest, DiffusionProgress, Event, FinishReason, ReportedPrompt, TokenCounts,
 };
 
-use crate::generation::mode::GenerationMeta;
 use crate::generation::mode::{
-    CanvasPiece, GeneratedChoice, GenerationEvent, GenerationOutcome, GenerationPiece, PieceTokens,
-    PromptEnd, SharedFields,
+    CanvasPiece, GeneratedChoice, GenerationEvent, GenerationMeta, GenerationOutcome, GenerationPiece,
+    PieceTokens, PromptEnd, SharedFields,
 };
 use crate::jsonl::diffuse::filled;
 

@@ -1,5 +1,8 @@
 //! How models generate text. The requests, events and outcomes of all modes have the same form for the routes for generated text.
 
+mod autoregressive;
+mod diffusion;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,9 +17,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::json::named;
-
-mod autoregressive;
-mod diffusion;
 
 /// How the masks of an answer were filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]

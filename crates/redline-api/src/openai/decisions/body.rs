@@ -14,8 +14,7 @@ use crate::json::finite::Finite;
 use crate::json::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
 use crate::json::named::names;
 use crate::json::object::objects;
-use crate::json::shape;
-use crate::json::shape::{one_of, schemas, text, text_or_list_of};
+use crate::json::shape::{self, one_of, schemas, text, text_or_list_of};
 
 /// Asks questions about an input.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

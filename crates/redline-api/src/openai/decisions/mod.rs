@@ -1,5 +1,8 @@
 //! `/v1/decisions`: questions about an input, in OpenAI's form.
 
+pub mod body;
+pub mod question;
+
 use std::collections::HashSet;
 
 use redline_engine::{EngineError, ScoreOutcome, ScoreRequest};
@@ -20,9 +23,6 @@ use crate::openai::decisions::body::{
 use crate::openai::decisions::question::{
     Choice, Counts, Kind, Question, Read, Readings, State, counted, filled,
 };
-
-pub mod body;
-pub mod question;
 
 /// What the answer repeats of the questions.
 #[derive(Clone, Debug)]

@@ -1,8 +1,5 @@
 //! `/v1/responses`, as OpenAI has it.
 
-use crate::generation::GenerationParts;
-use crate::generation::restrict::restrict;
-use crate::json::parts::with_parts;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,14 +12,17 @@ use serde_json::json;
 
 use crate::chat::keys::{JsonText, TypedObject};
 use crate::cost::Usage;
+use crate::generation::GenerationParts;
 use crate::generation::canvas::CanvasEvent;
 use crate::generation::mode::GenerationMeta;
+use crate::generation::restrict::restrict;
 use crate::generation::stream::ServerEvent;
 use crate::json::cases::{case, case_if_given, cases, given, streams, tools};
 use crate::json::finite::Finite;
 use crate::json::object::objects;
-use crate::json::shape;
-use crate::json::shape::{one_of, schema, text_or_list_of};
+use crate::json::parts::with_parts;
+use crate::json::shape::{self, one_of, schema, text_or_list_of};
+use crate::openai::IgnoredFields;
 use crate::receipt::document::ReceiptDocument;
 
 /// Asks for an answer to a text or to a conversation.
@@ -50,8 +50,6 @@ pub struct ResponsesBody {
     /// Which function to call: `none`, or `auto` without functions.
     #[schemars(with = "Option<shape::NoCall>")]
     pub tool_choice: Option<JsonText>,
-    /// Accepted and not used.
-    pub parallel_tool_calls: Option<bool>,
     /// What to do with a long input. Only `disabled` is supported.
     #[schemars(with = "Option<shape::Disabled>")]
     pub truncation: Option<String>,
@@ -85,14 +83,10 @@ pub struct ResponsesBody {
     /// Not supported.
     #[schemars(with = "Option<shape::Unsupported>")]
     pub moderation: Option<JsonText>,
-    /// Accepted and not used.
-    pub service_tier: Option<String>,
-    /// Accepted and not used.
-    pub prompt_cache_key: Option<String>,
-    /// Accepted and not used.
-    pub prompt_cache_retention: Option<String>,
-    /// Accepted and not used.
-    pub safety_identifier: Option<String>,
+    /// What is accepted and not used.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub ignored: IgnoredFields,
     /// How the answer is generated.
     #[serde(skip)]
     #[schemars(!skip, flatten)]
@@ -100,7 +94,7 @@ pub struct ResponsesBody {
 }
 
 with_parts! {
-    ResponsesBody { parts: GenerationParts }
+    ResponsesBody { ignored: IgnoredFields, parts: GenerationParts }
 }
 
 /// The form of an answer.

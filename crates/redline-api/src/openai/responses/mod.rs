@@ -1,12 +1,14 @@
 //! `/v1/responses`: an answer to a text or a conversation, in OpenAI's form.
 
+pub mod body;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redline_engine::FinishReason;
 
 use crate::chat::keys::{ChatKeys, JsonText};
-use crate::cost::Usage;
+use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
 use crate::generation::canvas::Canvases;
@@ -23,9 +25,7 @@ use crate::openai::responses::body::{
     ResponseTextForm, ResponseTextFormat, ResponseTextPart, ResponsesBody, ResponsesItem, ResponsesPart,
     TextOrParts,
 };
-use crate::{cost, receipt};
-
-pub mod body;
+use crate::receipt;
 
 /// The parts of a request that its answer repeats, or that shape it.
 #[derive(Clone, Debug)]

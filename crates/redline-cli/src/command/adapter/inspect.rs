@@ -16,8 +16,7 @@ use redline_weights::{AdapterConfig, AdapterFiles, AdapterModule, Infq};
 use super::super::Context;
 use super::{base, opened};
 use crate::message::Failure;
-use crate::model;
-use crate::model::{SignedFlag, WeightFlags};
+use crate::model::{self, SignedFlag, WeightFlags};
 use crate::{output, progress, table};
 
 /// The end of the help.

@@ -10,11 +10,10 @@ use redline_lab::run::DOCUMENT;
 use redline_weights::Disk;
 
 use crate::command::Context;
-use crate::env;
 use crate::message::{self, FAILED, Failure};
-use crate::output;
 use crate::table::align;
 use crate::value::{self, BadValue, ThreadCounts};
+use crate::{env, output};
 
 /// The name of the subcommand.
 pub(super) const NAME: &str = "all";

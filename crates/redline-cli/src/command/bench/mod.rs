@@ -11,8 +11,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use all::AllArgs;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use record::{RecordArgs, Recorder};
 use redline_engine::{Engine, EngineError, Source};
 use redline_kernels::Tier;
 use redline_lab::bench::{
@@ -22,22 +24,18 @@ use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfServers, OfText};
 use redline_models::synth::Shape;
 use redline_system::Machine;
+use served::ServerFlags;
+use versus::{VersusArgs, Word};
 
 use super::Context;
 use super::compare::EXIT_CODES;
 use super::synth::{self, Made};
-use crate::env;
 use crate::message::{self, Failure};
 use crate::model::{self, Backend, BackendFlags, ModelFlag, ModelName, TierFlags};
-use crate::output;
 use crate::progress::Cases;
 use crate::tokenizer::{TokenizerFlags, TokenizerSource};
-use crate::usage;
 use crate::value::{self, ThreadCounts};
-use all::AllArgs;
-use record::{RecordArgs, Recorder};
-use served::ServerFlags;
-use versus::{VersusArgs, Word};
+use crate::{env, output, usage};
 
 /// Arguments of `bench`: a lane with its flags, all of them, or nothing.
 #[derive(Debug)]

@@ -11,8 +11,7 @@ use redline_server::{ServeSummary, Server, ServerConfig, ServerStop};
 
 use crate::message::Failure;
 use crate::text;
-use crate::value;
-use crate::value::BadValue;
+use crate::value::{self, BadValue};
 
 /// Which servers.
 #[derive(Debug, Args)]

@@ -15,11 +15,8 @@ use redline_system::{Machine, wall_clock};
 use super::record::{code_of, verdicts, written};
 use super::served;
 use crate::command::Context;
-use crate::env;
-use crate::message;
-use crate::message::Failure;
-use crate::output;
-use crate::version;
+use crate::message::{self, Failure};
+use crate::{env, output, version};
 
 /// The load: two runs of forty requests, which are enough for a 95th percentile of both.
 const LOAD: &[(&str, &str)] = &[

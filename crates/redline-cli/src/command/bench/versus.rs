@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use clap::{ArgMatches, Args, parser::ValueSource};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
 use redline_lab::Row;
 use redline_lab::bench::ALIASES;
 use redline_lab::compare::{self, Rules};
@@ -19,11 +20,8 @@ use serde_json::json;
 use super::LaneArgs;
 use super::record::{self, RecordArgs, Recorder};
 use crate::command::Context;
-use crate::env;
 use crate::message::{self, FAILED, Failure, INCORRECT, INVALID, USAGE};
-use crate::output;
-use crate::value;
-use crate::version;
+use crate::{env, output, value, version};
 
 /// Default number of processes per arm.
 const PROCESSES: usize = 4;

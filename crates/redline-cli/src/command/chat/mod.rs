@@ -3,12 +3,10 @@
 mod input;
 mod session;
 
-use std::io;
-use std::io::{BufRead as _, IsTerminal as _};
+use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::parameters::{FlagSet, ParameterFlags};
 use clap::Args;
 use redline_api::error::ApiError;
 use redline_api::jsonl::generate::{GenerateKeys, GenerateLine};
@@ -18,13 +16,13 @@ use redline_engine::{Cancel, Prompt};
 
 use self::input::Input;
 use self::session::Session;
-use super::Context;
-use super::generate;
 use super::template::TemplateFlags;
+use super::{Context, generate};
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
 use crate::message::{self, FAILED, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag, ModelName};
+use crate::parameters::{FlagSet, ParameterFlags};
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::value;
 

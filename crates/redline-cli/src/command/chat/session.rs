@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use redline_api::chat::template::Chat;
-use redline_api::jsonl::{self, generate::GenerateLine};
+use redline_api::jsonl;
+use redline_api::jsonl::generate::GenerateLine;
 use redline_api::model::LoadedModel;
 use redline_engine::settings::{Setting, hint};
 use redline_engine::{GenerateOutcome, GenerateRequest, Prompt};

@@ -1,9 +1,9 @@
 //! Renders the passes over a canvas as a small animated HTML page without scripts or external resources.
 
-use redline_system::number;
 use std::fmt::Write as _;
 
 use redline_engine::{DiffuseOutcome, Engine};
+use redline_system::number;
 
 use super::frames;
 

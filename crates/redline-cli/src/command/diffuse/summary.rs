@@ -3,10 +3,10 @@
 use redline_api::jsonl::diffuse;
 use redline_api::model::LoadedModel;
 use redline_engine::DiffuseOutcome;
+use redline_system::number;
 
 use crate::command::finish;
 use crate::display;
-use redline_system::number;
 
 /// A summary line with token counts and timings.
 pub(super) fn summary(loaded: &LoadedModel, outcome: &DiffuseOutcome) -> String {

@@ -7,10 +7,8 @@ use std::mem::take;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::parameters::{FlagSet, ParameterFlags};
 use clap::Args;
-use redline_api::jsonl::generate;
-use redline_api::jsonl::generate::{GenerateLine, RequestEcho};
+use redline_api::jsonl::generate::{self, GenerateLine, RequestEcho};
 use redline_api::model::LoadedModel;
 use redline_api::sampling::SamplingParameters;
 use redline_engine::{
@@ -19,21 +17,17 @@ use redline_engine::{
 };
 
 use super::receipt::ReceiptFlags;
-use super::template;
-use super::template::{ChatFlags, Prompts};
+use super::template::{self, ChatFlags, Prompts};
 use super::{Context, finish};
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
-use crate::jsonl;
-use crate::jsonl::{Answer, Answers, Done, Lines, TargetFlags};
-use crate::message;
-use crate::message::Failure;
+use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
+use crate::message::{self, Failure};
 use crate::model::{MachineFlags, ModelFlag};
-use crate::output;
-use crate::output::Stream;
+use crate::output::{self, Stream};
+use crate::parameters::{FlagSet, ParameterFlags};
 use crate::prefix_cache::PrefixCacheFlags;
-use crate::value;
-use crate::value::Ids;
+use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 fn keys() -> String {

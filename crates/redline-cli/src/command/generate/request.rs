@@ -6,8 +6,7 @@ use redline_engine::GenerateRequest;
 use super::GenerateArgs;
 use crate::command::prompt;
 use crate::command::template::Prompts;
-use crate::message;
-use crate::message::Failure;
+use crate::message::{self, Failure};
 
 /// The values that the flags give to all requests.
 pub(super) fn defaults(args: &GenerateArgs) -> GenerateLine {

@@ -3,10 +3,10 @@
 use redline_api::model::LoadedModel;
 use redline_engine as engine;
 use redline_engine::GenerateOutcome;
+use redline_system::{number, width};
 
 use crate::command::finish;
 use crate::display;
-use redline_system::{number, width};
 
 /// One line per new token: the token, its log-probability, then the most probable tokens.
 pub(super) fn logprobs<'a>(positions: impl Iterator<Item = &'a engine::PositionLogprobs>) -> String {

@@ -8,15 +8,12 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_api::model::LoadedModel;
 use redline_parity::{ParityError, ParityReport, Reference};
+use redline_system::number;
 
 use super::Context;
-use crate::message;
-use crate::message::{Failure, INCORRECT};
+use crate::message::{self, Failure, INCORRECT};
 use crate::model::{MachineFlags, ModelFlag};
-use crate::output;
-use crate::progress;
-use crate::value;
-use redline_system::number;
+use crate::{output, progress, value};
 
 /// What is judged, for the help.
 const METHOD: &str = "Each activation is judged by its normalised squared error: squared error over squared reference. \

@@ -17,12 +17,9 @@ use redline_kernels::op::kv::KvFormat;
 use super::Context;
 use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
-use crate::message;
-use crate::message::{Failure, INTERRUPTED};
+use crate::message::{self, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag};
-use crate::output;
-use crate::progress;
-use crate::value;
+use crate::{output, progress, value};
 
 /// What is measured, for the help.
 const METHOD: &str = "The text is cut into windows that do not overlap. Each begins with the token that the tokenizer \

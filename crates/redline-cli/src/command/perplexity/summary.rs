@@ -4,10 +4,10 @@ use redline_api::jsonl::perplexity;
 use redline_api::model::LoadedModel;
 use redline_engine as engine;
 use redline_engine::ComparisonOutcome;
+use redline_system::number;
 
 use super::Measured;
 use crate::display;
-use redline_system::number;
 
 /// The figures, one per line.
 pub(super) fn figures(reference: Option<&LoadedModel>, measured: &Measured) -> String {

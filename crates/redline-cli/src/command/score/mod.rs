@@ -10,26 +10,21 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_api::json::finite::Finite;
-use redline_api::jsonl::score;
-use redline_api::jsonl::score::{ScoreLine, Scoring};
+use redline_api::jsonl::score::{self, ScoreLine, Scoring};
 use redline_api::model::LoadedModel;
 use redline_engine::{Cancel, EngineError, LongLabels, ScoreOutcome, ScoreRequest, Tokenization, Truncate};
 
 use self::labels::Labels;
 use super::Context;
 use super::receipt::ReceiptFlags;
-use super::template;
-use super::template::{ChatFlags, Prompts};
+use super::template::{self, ChatFlags, Prompts};
 use crate::adapters::AdapterFlags;
-use crate::jsonl;
-use crate::jsonl::{Answer, Answers, Done, Lines, TargetFlags};
-use crate::message;
-use crate::message::Failure;
+use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
+use crate::message::{self, Failure};
 use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::prefix_cache::PrefixCacheFlags;
-use crate::value;
-use crate::value::Ids;
+use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 fn keys() -> String {

@@ -67,8 +67,9 @@ fn pairs(count: usize, lead: &str, engine: &Engine) -> Result<Vec<String>, ApiEr
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::collections::HashSet;
+
+    use super::*;
 
     fn labels(kind: Kind, count: usize, lead: &str) -> Labels {
         Labels::of(kind, count, lead, &demo()).unwrap()

@@ -4,6 +4,9 @@
 //! has a label, such as a letter, and the probability of the label as the beginning of the answer is read. An answer does not depend on
 //! the other questions, their order, or what a cache holds.
 
+mod labels;
+mod prompt;
+
 use std::collections::BTreeMap;
 
 use redline_engine::{EngineError, Label, LongLabels, Prompt, ScoreOutcome, ScoreRequest};
@@ -17,9 +20,6 @@ use crate::model::LoadedModel;
 use crate::openai::decisions::body::DecisionDiagnostics;
 use crate::openai::decisions::question::labels::Labels;
 use crate::openai::decisions::question::prompt::Frame;
-
-mod labels;
-mod prompt;
 
 /// The kinds of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

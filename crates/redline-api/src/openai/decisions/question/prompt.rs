@@ -130,10 +130,11 @@ pub(crate) fn question(question: &Question, labels: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::Source;
+
     use super::*;
     use crate::chat::template::ChatOptions;
     use crate::openai::decisions::question::Choice;
-    use redline_engine::Source;
 
     fn asked(kind: Kind, text: Option<&str>, options: &[(&str, Option<&str>)]) -> Question {
         let options = options.iter().map(|(name, description)| Choice {

@@ -6,23 +6,20 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use baseline::Baseline;
 use clap::Args;
 use redline_lab::bench::LaneError;
-use redline_lab::compare;
 use redline_lab::exchange::{self, ExchangeFormat};
 use redline_lab::lanes::{Lane, LaneProfile};
 use redline_lab::run::{Run, RunDirectory, RunError, Start};
-use redline_lab::{LaneResult, Row, Verdict, verdict};
+use redline_lab::{LaneResult, Row, Verdict, compare, verdict};
 use redline_system::{Machine, wall_clock};
 use redline_weights::write_file;
 
 use super::Context;
 use crate::command::compare::RuleFlags;
-use crate::env;
 use crate::message::{self, Failure};
-use crate::output;
-use crate::version;
-use baseline::Baseline;
+use crate::{env, output, version};
 
 /// Where results go, and what they are compared with.
 #[derive(Debug, Args)]

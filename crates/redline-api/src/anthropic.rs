@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::chat::keys::{ChatKeys, JsonText};
 use crate::chat::template::Chat;
 use crate::error::ApiError;
+use crate::generation::unsupported;
 use crate::json::fields::refused;
 use crate::json::object::objects;
 use crate::json::shape;
@@ -46,19 +47,17 @@ pub struct CountTokensAnswer {
     pub input_tokens: usize,
 }
 
-/// The conversation as the prompt of a request for an answer.
-pub fn prompt(body: CountTokensBody, chat: &Chat) -> Result<Prompt, ApiError> {
+/// The conversation as the prompt of a request for an answer. The date, such as `2026-07-26`, is for the template.
+pub fn prompt(body: CountTokensBody, date: String, chat: &Chat) -> Result<Prompt, ApiError> {
     if body.messages.is_empty() {
         return Err(refused("messages", "`messages` is empty", "give at least one"));
     }
-    if body.tools.is_some_and(|tools| !tools.is_empty()) {
-        return Err(refused("tools", "`tools` is not supported", "leave it out"));
-    }
+    unsupported("tools", body.tools.is_some_and(|tools| !tools.is_empty()), "leave it out")?;
     let system = body.system.map(|system| match system {
         TextOrParts::Text(text) => vec![text],
         TextOrParts::Parts(parts) => parts.into_iter().map(|part| part.text).collect(),
     });
-    let system = system.map(|texts| JsonText::message("system", &texts));
+    let system = system.filter(|texts| !texts.is_empty()).map(|texts| JsonText::message("system", &texts));
     let messages = system.into_iter().chain(body.messages).collect();
-    chat.of_messages("messages", messages, ChatKeys::default())
+    chat.of_messages("messages", messages, ChatKeys { date: Some(date), ..ChatKeys::default() })
 }

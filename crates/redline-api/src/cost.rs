@@ -1,4 +1,4 @@
-//! The cost of a scoring request.
+//! Token counts and the cost of a request.
 
 use redline_engine::{PrefixCacheCounts, RequestCost, TokenCounts};
 use schemars::JsonSchema;

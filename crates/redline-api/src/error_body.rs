@@ -1,4 +1,4 @@
-//! The error object of OpenAI's API.
+//! Error bodies of the server, in the forms of OpenAI, TypeSafe and Text Embeddings Inference.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What answers say about themselves.
+//! Metadata of an answer.
 
 /// What an answer says about itself.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! The layer between JSON and the engine, for every front end: the command line, the server, tables and Python.
 //!
-//! Everything about a request stands in one module: the type that is read from JSON, its rules and schema, the conversion to the
-//! engine's request (`request`), and the answer with the conversion from the engine's outcome (`answer`, and events for streams).
-//! [`jsonl`] has the requests of commands, with defaults for absent keys; the other folders have the routes of servers by whose API
-//! they are named. What they share stands beside them. Requests of lines are validated by the engine, those of routes here too.
+//! Each kind of request has one module: the type read from JSON with its schema and rules, `request` (conversion to the engine's
+//! request), and `answer` (conversion from the engine's outcome; events for streams). [`jsonl`] has the requests of commands, whose
+//! absent keys take defaults. [`openai`], [`anthropic`], [`cohere`], [`sglang`], [`tei`], [`typesafe`] and [`vllm`] have the routes
+//! of those APIs. The other modules are shared. The engine validates the requests of lines; routes are checked here as well.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What requests of every kind may say besides their content.
+//! Options that all kinds of requests have.
 
 use crate::adapter::AdapterNames;
 use crate::json::parts::part;

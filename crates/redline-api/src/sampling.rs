@@ -14,7 +14,7 @@ use crate::json::shape::{self, schemas};
 part! {
     /// How tokens are chosen, and where the text ends. Absent parameters take their defaults.
     pub struct SamplingParameters {
-        /// Temperature; 0 is greedy. Default: 1 if one of the next four is given, else 0.
+        /// Temperature; 0 is greedy. Default: 0; 1 if one of the next four is given and the model predicts the next token.
         #[schemars(range(min = 0.0, max = MAX_TEMPERATURE))]
         pub temperature: f32,
         /// Keep the k most probable tokens; 0 and -1 keep all.
@@ -59,16 +59,16 @@ part! {
 }
 
 impl SamplingParameters {
-    /// Those of a single continuation: all but the last two.
+    /// The names of the parameters that concern a single continuation.
     pub const OF_ONE_TEXT: &[&str] = Self::NAMES.split_at(Self::NAMES.len() - 2).0;
 
-    /// Those that a model has which fills masks.
+    /// The names of the parameters that models which fill masks support.
     pub const OF_CANVASES: &[&str] = &["temperature", "top_k", "top_p", "seed", "stop", "ignore_eos"];
 
     /// Checks that values are within the limits of requests.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         within("temperature", self.temperature, 0.0..=MAX_TEMPERATURE)?;
-        within("top_k", self.top_k, -1..=MAX_TOP_K)?;
+        self.check_top_k()?;
         above_zero("top_p", self.top_p)?;
         within("min_p", self.min_p, 0.0..=1.0)?;
         above_zero("typical_p", self.typical_p)?;
@@ -86,7 +86,7 @@ impl SamplingParameters {
         stops(self.stop.as_ref().map_or(&[], |stop| &stop.0))
     }
 
-    /// Several greedy continuations are refused by their name: they would all be the same.
+    /// Refuses several greedy continuations, which would all be the same. The error names the parameter.
     pub(crate) fn check_continuations(&self) -> Result<(), ApiError> {
         let continuations = [("n", self.n), ("best_of", self.best_of)];
         let several = continuations
@@ -99,6 +99,11 @@ impl SamplingParameters {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The engine knows no negative number of tokens, so it does not refuse one.
+    fn check_top_k(&self) -> Result<(), ApiError> {
+        within("top_k", self.top_k, -1..=MAX_TOP_K).map(drop)
     }
 
     /// How the engine chooses tokens.
@@ -117,7 +122,8 @@ impl SamplingParameters {
     }
 
     /// Sets the fields of a request for continuations.
-    pub fn apply(self, request: &mut GenerateRequest) {
+    pub fn apply(self, request: &mut GenerateRequest) -> Result<(), ApiError> {
+        self.check_top_k()?;
         request.sampling = self.sampling();
         request.penalties = Penalties {
             repetition: self.repetition_penalty.unwrap_or(1.0),
@@ -130,6 +136,7 @@ impl SamplingParameters {
         request.best_of = self.best_of;
         request.stop = self.stop.unwrap_or_default().0;
         request.ignore_eos = self.ignore_eos.unwrap_or(false);
+        Ok(())
     }
 
     /// The numbers that models which fill masks do not support: name, value, and the neutral value with which they are accepted.
@@ -166,11 +173,9 @@ impl SamplingParameters {
         if self.logit_bias.as_ref().is_some_and(|bias| !bias.0.is_empty()) {
             return Err(refused("logit_bias"));
         }
-        let default = Sampling::default();
-        request.sampling =
-            Sampling { temperature: self.temperature.unwrap_or(default.temperature), ..self.sampling() };
-        request.sampling.min_p = default.min_p;
-        request.sampling.typical_p = default.typical_p;
+        self.check_top_k()?;
+        // Greedy also with `top_k` or `top_p`.
+        request.sampling = Sampling { temperature: self.temperature.unwrap_or(0.0), ..self.sampling() };
         request.stop = self.stop.unwrap_or_default().0;
         request.ignore_eos = self.ignore_eos.unwrap_or(false);
         Ok(())
@@ -258,12 +263,36 @@ mod tests {
         };
         for parameters in [of(json), of(json).or(of(others)), of("{}").or(of(json))] {
             let mut request = plain();
-            parameters.apply(&mut request);
+            parameters.apply(&mut request).unwrap();
             assert_eq!(format!("{request:#?}"), format!("{expected:#?}"));
         }
         let mut request = plain();
-        of("{}").apply(&mut request);
+        of("{}").apply(&mut request).unwrap();
         assert_eq!(format!("{request:#?}"), format!("{:#?}", plain()));
+    }
+
+    #[test]
+    fn a_negative_number_of_tokens_is_refused_for_lines_too() {
+        let mut request = GenerateRequest::new(redline_engine::Prompt::Ids(vec![1]), 3);
+        assert!(of(r#"{"top_k":-1}"#).apply(&mut request).is_ok() && request.sampling.top_k == 0);
+        assert!(of(r#"{"top_k":-2}"#).apply(&mut request).is_err());
+        let mut canvas = DiffuseRequest::new(redline_engine::Prompt::Ids(vec![1]), 3);
+        assert!(of(r#"{"top_k":-2}"#).apply_to_canvas(&mut canvas).is_err());
+    }
+
+    #[test]
+    fn the_lists_of_names_are_complete() {
+        assert_eq!(
+            SamplingParameters::NAMES.strip_prefix(SamplingParameters::OF_ONE_TEXT),
+            Some(&["n", "best_of"][..])
+        );
+        let others = SamplingParameters::default().not_of_canvases();
+        let others = others.iter().map(|(name, ..)| *name).chain(["logit_bias"]);
+        let mut all: Vec<_> = others.chain(SamplingParameters::OF_CANVASES.iter().copied()).collect();
+        let mut names = SamplingParameters::NAMES.to_vec();
+        all.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(all, names);
     }
 
     #[test]

@@ -280,7 +280,7 @@ pub fn request(
         text: content("state", &body.state)?,
         arguments: body.chat_template_kwargs.unwrap_or_default(),
     };
-    counted("questions", "questions", body.questions.0.len(), [1, MAX_QUESTIONS])?;
+    counted("questions", "questions", body.questions.0.len(), 1..=MAX_QUESTIONS)?;
     let (mut questions, mut named, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     for (name, question) in body.questions.0 {
         let place = format!("questions.{name}");
@@ -344,7 +344,7 @@ fn asked(place: String, body: SystemOneQuestion) -> Result<(Question, Values), A
                 Some(Criteria::Named(entries)) => entries.0,
                 _ => return Err(wrong_criteria(&param, "an object: the options and what they mean")),
             };
-            counted(&param, "options", entries.len(), [1, MAX_OPTIONS])?;
+            counted(&param, "options", entries.len(), 1..=MAX_OPTIONS)?;
             let (mut options, mut names, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
             for (name, description) in entries {
                 let param = format!("{param}.{name}");
@@ -365,7 +365,7 @@ fn asked(place: String, body: SystemOneQuestion) -> Result<(Question, Values), A
             let Some(Criteria::Levels(levels)) = body.criteria else {
                 return Err(wrong_criteria(&param, "a list: the levels from the lowest"));
             };
-            counted(&param, "levels", levels.len(), [2, MAX_LEVELS])?;
+            counted(&param, "levels", levels.len(), 2..=MAX_LEVELS)?;
             let level = |(at, level): (usize, &JsonText)| {
                 Ok(Choice { name: some_content(&format!("{param}[{at}]"), level)?, description: None })
             };

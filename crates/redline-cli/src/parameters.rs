@@ -20,6 +20,9 @@ pub(crate) trait FlagSet {
     const HEADING: &'static str;
 }
 
+/// The heading of flags of sampling, where the model predicts the next token.
+pub(crate) const SAMPLING: &str = "Sampling (greedy unless a temperature or a filter is given)";
+
 /// The values that the flags of a set give to parameters.
 #[derive(Debug)]
 pub(crate) struct ParameterFlags<S: FlagSet>(pub(crate) S::Parameters);
@@ -122,13 +125,18 @@ impl Kind {
                     |name| Ok(Value::from(name.as_str()).to_string()),
                 )
             }
-            Self::Whole(bounds) => bounds.checked(text, "a whole number", text.parse::<i128>().ok()),
+            Self::Whole(bounds) => {
+                let number = text.parse::<i128>().ok();
+                // What JSON has no integer for.
+                let number = number.filter(|n| (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(n));
+                bounds.checked(text, "a whole number", number)
+            }
             Self::Number(bounds) => bounds.checked(text, "a number", text.parse::<f32>().ok()),
             Self::Biases(bounds) => {
                 let hint = format!("{}, as `50256=-100,11=2.5`", bounds.hint("token ids with numbers"));
                 let pair = |pair: &str| match pair.split_once('=') {
                     Some((id, bias)) if id.trim().parse::<i64>().is_ok() => {
-                        let bias = bounds.checked(bias.trim(), "", bias.trim().parse::<f32>().ok());
+                        let bias = bounds.checked(bias.trim(), "a number", bias.trim().parse::<f32>().ok());
                         let bias = bias.map_err(|bad| BadValue { hint: hint.clone(), ..bad })?;
                         Ok(format!("\"{}\":{bias}", id.trim()))
                     }
@@ -165,7 +173,7 @@ impl Bounds {
             .and_then(|number| number.parse::<f64>().ok())
             .filter(|value| value.is_finite());
         let (Some(written), Some(value)) = (written, value) else {
-            return bad(format!("`{text}` is no number"), self.hint(what));
+            return bad(format!("`{text}` is not {what}"), self.hint(what));
         };
         let above = self.min.is_none_or(|(min, allowed)| value > min || (allowed && value == min));
         let below = self.max.is_none_or(|(max, allowed)| value < max || (allowed && value == max));
@@ -258,9 +266,9 @@ mod tests {
     fn values_out_of_range_and_of_other_types_are_refused_with_a_hint() {
         for (line, expect) in [
             ("--temperature -0.1", "-0.1 is out of range: a number from 0 to 100"),
-            ("--temperature inf", "`inf` is no number: a number from 0 to 100"),
+            ("--temperature inf", "`inf` is not a number: a number from 0 to 100"),
             ("--top-p 0", "0 is out of range: a number above 0 and at most 1"),
-            ("--n 1.5", "`1.5` is no number: a whole number from 1 to 128"),
+            ("--n 1.5", "`1.5` is not a whole number: a whole number from 1 to 128"),
             ("--n 129", "129 is out of range: a whole number from 1 to 128"),
             (
                 "--logit-bias 3",

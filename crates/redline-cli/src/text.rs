@@ -60,6 +60,10 @@ pub(crate) fn read_texts(path: &Path, column: Option<&str>) -> Result<Vec<String
     let mut reader = csv::Reader::from_reader(table.as_bytes());
     let header = reader.headers().map_err(failed)?.clone();
     let names: Vec<&str> = header.iter().collect();
+    if let Some(column) = column.filter(|column| names.iter().filter(|name| *name == column).count() > 1) {
+        let fact = format!("the header has `{column}` twice\n  in {}", message::place(path));
+        return Err(Failure::failed(fact, Some("rename one of the columns".to_owned())));
+    }
     let at = match column {
         Some(column) => names.iter().position(|name| *name == column),
         None => (names.len() == 1).then_some(0),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Interval, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::answer::JSON;
 use crate::config::ServerLimits;
@@ -23,6 +23,8 @@ const PROBE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// The request that a connection is answering, if any. Each field is shared while that part of the work lasts.
 #[derive(Clone, Default)]
 pub(crate) struct OpenRequest {
+    /// Until the body of the request is read.
+    pub(crate) upload: Arc<()>,
     /// Until the last byte of the answer is taken.
     pub(crate) answer: Arc<()>,
     /// Until the answer begins.
@@ -79,8 +81,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<S> {
             return Poll::Ready(Ok(()));
         }
         loop {
-            let probes = this.probes.get_or_insert_with(|| interval(PROBE_PERIOD));
+            let is_first = this.probes.is_none();
+            let probes = this.probes.get_or_insert_with(|| {
+                // The first tick comes at once.
+                let mut probes = interval(PROBE_PERIOD);
+                // Between two ticks there is a second in which something may be sent, also if one is late.
+                probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                probes
+            });
             ready!(probes.poll_tick(context));
+            if lasts(&this.request.upload) {
+                // The body may have come with the end and not be read yet; after a second, its rest will not come.
+                if is_first {
+                    continue;
+                }
+                return Poll::Ready(Ok(()));
+            }
             // Within an answer there is no probe. Where nothing is sent that would find out whether the client is there, it counts
             // as gone, so that nobody computes for it.
             if !(lasts(&this.request.head) || this.blocked || std::mem::take(&mut this.sent)) {

@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{Request, Response, Version};
+use axum::{BoxError, Router};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 const AFTER_ERROR: Duration = Duration::from_millis(50);
 /// Longest time for refusing a connection.
 const REFUSAL: Duration = Duration::from_secs(1);
+
 /// Accepts connections until `stop` changes. Returns the connections that are open then; each ends after its request.
 pub(crate) async fn accept(
     listener: OpenListener,
@@ -117,23 +118,32 @@ async fn serve(
     let _ = connection.await;
 }
 
-/// Answers a request, and notes which part of the answer is open. A client of HTTP/1.0 cannot be probed, so it keeps its half open.
+/// Answers a request, and notes which part of the answer is open. A client of HTTP/1.0 cannot be probed, so it must keep its half open.
 fn respond(
     router: &TowerToHyperService<Router>,
     open: &OpenRequest,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
     let open = (request.version() >= Version::HTTP_11).then(|| open.clone());
-    let response = router.call(request);
+    let (upload, rest) = open.map(|OpenRequest { upload, head, answer }| (upload, (head, answer))).unzip();
+    let response = router.call(request.map(|body| holding(body, upload)));
     async move {
         let response = response.await?;
-        let answer = open.map(|open| open.answer);
-        let hold = move |error| {
-            let _ = &answer;
-            error
-        };
-        Ok(response.map(|body| Body::new(body.map_err(hold))))
+        let answer = rest.map(|(_, answer)| answer);
+        Ok(response.map(|body| holding(body, answer)))
     }
+}
+
+/// A body that keeps this until it is dropped.
+fn holding<B>(body: B, part: Option<Arc<()>>) -> Body
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    Body::new(body.map_err(move |error| {
+        let _ = &part;
+        error
+    }))
 }
 
 /// Agrees with the client on keys.

@@ -1,4 +1,4 @@
-//! `parity`: answers.
+//! `parity`: differences between a model and its reference.
 
 use std::collections::BTreeMap;
 

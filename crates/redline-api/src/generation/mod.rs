@@ -100,7 +100,7 @@ impl GenerationParts {
             receipt: receipt::options(options.receipt),
             ..GenerateRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
         };
-        sampling.apply(&mut request);
+        sampling.apply(&mut request)?;
         Ok(request)
     }
 

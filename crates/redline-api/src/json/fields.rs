@@ -75,24 +75,20 @@ pub(crate) fn stops(value: &[String]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A number of things from the first to the second of a range.
+/// A number of things. `fact` is the fact of the error.
 pub(crate) fn within_count(
     param: &str,
     fact: &str,
     count: usize,
-    [least, most]: [usize; 2],
+    range: RangeInclusive<usize>,
 ) -> Result<(), ApiError> {
-    if (least..=most).contains(&count) {
+    if range.contains(&count) {
         return Ok(());
     }
-    Err(refused(param, fact, format!("give {least} to {most}")))
+    Err(refused(param, fact, format!("give {} to {}", range.start(), range.end())))
 }
 
 /// The number of elements of a list.
 pub(crate) fn count(param: &str, count: usize, range: RangeInclusive<usize>) -> Result<(), ApiError> {
-    if range.contains(&count) {
-        return Ok(());
-    }
-    let hint = format!("give {} to {}", range.start(), range.end());
-    Err(refused(param, format!("`{param}` has {count} elements"), hint))
+    within_count(param, &format!("`{param}` has {count} elements"), count, range)
 }

@@ -1,4 +1,4 @@
-//! Limits of requests in the shapes of other servers: schemas state them, and the conversions of requests check them.
+//! Limits of requests. Schemas and flags state them, and routes check them; lines are checked by the engine.
 
 /// Maximum number of prompts of a completion.
 pub const MAX_PROMPTS: usize = 128;

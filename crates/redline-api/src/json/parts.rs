@@ -1,7 +1,7 @@
 //! Fields that many requests have in common: parts of their objects.
 //!
-//! A part is a struct of optional fields. An object reads its own fields and those of its parts in one pass. Unlike `#[serde(flatten)]`
-//! this keeps what the rest of the crate relies on: unknown fields are refused, errors have their place, and values keep their text.
+//! A part is a struct of optional fields. An object reads its own fields and those of its parts in one pass. Unlike `#[serde(flatten)]`,
+//! this refuses unknown fields, errors keep their position in the text, and raw JSON values work.
 
 use std::marker::PhantomData;
 
@@ -106,7 +106,7 @@ macro_rules! with_parts {
 }
 pub(crate) use with_parts;
 
-/// Sets a field, which may be given once.
+/// Sets a field. A second value is an error; `null` counts as absent.
 pub(crate) fn set<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     field: &mut Option<T>,
     name: &'static str,

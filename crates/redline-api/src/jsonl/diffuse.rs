@@ -1,4 +1,4 @@
-//! `diffuse`: requests and answers.
+//! `diffuse`: filling the masks of a canvas.
 
 use redline_engine::{DiffuseOutcome, DiffuseRequest, DiffusionPass, Prompt};
 use redline_settings::{Algorithm, FinishReason};
@@ -151,7 +151,8 @@ pub struct DiffusionMeta {
 /// Default number of masks after the prompt.
 pub const MAX_NEW_TOKENS: usize = 128;
 
-/// Builds a request for the prompt of a line. Absent keys take their values from `defaults`, whose prompt is not used.
+/// Builds a request for the prompt of a line. Absent keys take their values from `defaults`. Its prompt,
+/// conversation, salt and receipt are not used.
 pub fn request(
     line: DiffuseLine,
     prompt: Prompt,

@@ -1,4 +1,4 @@
-//! `embed`: requests and answers.
+//! `embed`: a vector for each text.
 
 use redline_engine::{EmbedRequest, EncodeOutcome, Encoded, Prompt};
 use redline_settings::{Pooling, Truncate};

@@ -1,4 +1,4 @@
-//! `generate`: requests and answers.
+//! `generate`: continuations of a prompt.
 
 use redline_engine::{Continuation, GenerateOutcome, GenerateRequest, Prompt, PromptLogprobs};
 use redline_settings::FinishReason;
@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::adapter::adapters;
 use crate::chat::keys::{ChatKeys, JsonText};
 use crate::cost::{self, PrefixCacheUse, Usage};
+use crate::error::ApiError;
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::TextOrIds;
@@ -163,8 +164,13 @@ part! {
 /// Default maximum number of new tokens.
 pub const MAX_NEW_TOKENS: usize = 128;
 
-/// Builds a request for the prompt of a line. Absent keys take their values from `defaults`, whose prompt and salt are not used.
-pub fn request(line: GenerateLine, prompt: Prompt, defaults: &GenerateLine) -> GenerateRequest {
+/// Builds a request for the prompt of a line. Absent keys take their values from `defaults`. Its prompt,
+/// conversation, salt and receipt are not used.
+pub fn request(
+    line: GenerateLine,
+    prompt: Prompt,
+    defaults: &GenerateLine,
+) -> Result<GenerateRequest, ApiError> {
     let defaults = defaults.clone();
     let (keys, options) = (line.keys.or(defaults.keys), line.options);
     let from = keys.prompt_logprobs_from.unwrap_or(0);
@@ -178,8 +184,8 @@ pub fn request(line: GenerateLine, prompt: Prompt, defaults: &GenerateLine) -> G
         receipt: receipt::options(options.receipt),
         ..GenerateRequest::new(prompt, keys.max_new_tokens.unwrap_or(MAX_NEW_TOKENS))
     };
-    line.sampling.or(defaults.sampling).apply(&mut request);
-    request
+    line.sampling.or(defaults.sampling).apply(&mut request)?;
+    Ok(request)
 }
 
 /// The parts of a request that the answer repeats.
@@ -325,7 +331,7 @@ mod tests {
         let mut line: GenerateLine = serde_json::from_str(json).unwrap();
         let prompt = line.prompt.take().unwrap().into();
         // Compared as text, because requests do not implement `PartialEq`.
-        format!("{:#?}", request(line, prompt, &serde_json::from_str(defaults).unwrap()))
+        format!("{:#?}", request(line, prompt, &serde_json::from_str(defaults).unwrap()).unwrap())
     }
 
     #[test]

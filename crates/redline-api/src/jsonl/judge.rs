@@ -83,7 +83,7 @@ part! {
 }
 
 impl JudgeKeys {
-    /// The options of a request. Absent keys take their values from `defaults`, whose salt is not used.
+    /// The options of a request. Absent keys take their values from `defaults`, whose salt, receipt and queueing are not used.
     pub(crate) fn options(self, request: RequestOptions, defaults: &JudgeOptions) -> JudgeOptions {
         JudgeOptions {
             template: self.template.or_else(|| defaults.template.clone()),

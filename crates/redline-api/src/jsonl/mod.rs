@@ -1,4 +1,4 @@
-//! Requests as lines of JSON, a module for each command, and their answers. Python and tables have the same.
+//! Requests and answers of commands as JSON Lines, one module per command. Python and tables use them too.
 
 pub mod classify;
 pub mod diffuse;

@@ -1,4 +1,4 @@
-//! Requests as lines of JSON say them, for front ends that have no defaults of their own: absent keys take those of the command line.
+//! Converts lines to requests for front ends without flags: absent keys take the defaults of the command line.
 
 use std::mem;
 use std::sync::{Mutex, PoisonError};
@@ -66,7 +66,7 @@ impl ChatModel<'_> {
             line.messages.take(),
             mem::take(&mut line.chat),
         )?;
-        let mut request = generate::request(line, prompt, &GenerateLine::default());
+        let mut request = generate::request(line, prompt, &GenerateLine::default())?;
         let stop = self.chat.stop_id(&request.prompt, request.ignore_eos, &self.model.engine);
         request.stop_ids.extend(stop);
         Ok(request)

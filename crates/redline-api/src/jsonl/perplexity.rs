@@ -1,4 +1,4 @@
-//! `perplexity`: answers.
+//! `perplexity`: how well a model predicts a text.
 
 use redline_engine::{ComparisonOutcome, Estimate, PerplexityOutcome};
 use serde::{Deserialize, Serialize};

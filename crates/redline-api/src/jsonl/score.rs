@@ -1,4 +1,4 @@
-//! `score`: requests and answers.
+//! `score`: the probabilities of labels after each item.
 
 use redline_engine::{ItemScore, Label, MaskSamples, Prompt, ScoreOutcome, ScoreRequest};
 use redline_settings::{LongLabels, Tokenization, Truncate};
@@ -19,6 +19,7 @@ use crate::model::LoadedModel;
 use crate::options::RequestOptions;
 use crate::receipt;
 use crate::receipt::document::ReceiptDocument;
+use crate::sampling::Seed;
 
 /// One score request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, Deserialize)]
@@ -60,7 +61,7 @@ pub struct ScoreLine {
     /// With a model that fills masks: maximum number of ways to mask the tokens of a label.
     pub mc_samples: Option<usize>,
     /// With a model that fills masks: seed for drawing among those ways.
-    pub seed: Option<u64>,
+    pub seed: Option<Seed>,
     /// A conversation, instead of a query: objects with `role` and `content`, which the model's chat template formats.
     pub messages: Option<Vec<JsonText>>,
     /// Adapters, time limit, receipt.
@@ -178,7 +179,7 @@ pub fn request(line: ScoreLine, query: Prompt, defaults: &ScoreRequest) -> Resul
         return_token_ids: line.return_token_ids.unwrap_or(defaults.return_token_ids),
         return_reading: false,
         mc_samples: line.mc_samples.or(defaults.mc_samples),
-        seed: line.seed.or(defaults.seed),
+        seed: line.seed.map(|seed| seed.0).or(defaults.seed),
         cache_salt: line.options.cache_salt.unwrap_or_default(),
         adapters: adapters(line.options.adapter, &defaults.adapters),
         timeout_s: line.options.timeout_s.or(defaults.timeout_s),

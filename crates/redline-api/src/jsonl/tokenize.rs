@@ -1,4 +1,4 @@
-//! `tokenize`: requests and answers.
+//! `tokenize`: the tokens of a text.
 
 use redline_tokenizer::{Encoder, Encoding, Tokenizer};
 use serde::{Deserialize, Serialize};

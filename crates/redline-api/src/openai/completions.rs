@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use redline_engine::{GenerateRequest, PositionLogprobs, PromptLogprobs, TokenLogprob};
 use schemars::{JsonSchema, Schema};
-use serde::{Deserialize, Serialize, Serializer};
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use crate::cost::Usage;
 use crate::error::ApiError;
@@ -21,12 +20,12 @@ use crate::generation::{
 };
 use crate::head::AnswerHead;
 use crate::json::cases::{at_most, case, case_if_given, cases, continuations, not_true, streams};
+use crate::json::entries::Entries;
 use crate::json::fields::{count, refused, within};
 use crate::json::finite::Finite;
 use crate::json::input::{Prompts, TextOrIds};
 use crate::json::limits::{MAX_PROMPTS, MAX_TOP_LOGPROBS};
 use crate::json::parts::with_parts;
-use crate::json::shape::schemas;
 use crate::model::LoadedModel;
 
 /// Asks for continuations of prompts.
@@ -107,25 +106,9 @@ pub struct LegacyLogprobs {
     /// Their log-probabilities; `null` for the first token of a prompt.
     pub token_logprobs: Vec<Option<Finite<f32>>>,
     /// The most probable tokens at each position, and the token itself; `null` for the first token of a prompt.
-    pub top_logprobs: Vec<Option<NamedLogprobs>>,
+    pub top_logprobs: Vec<Option<Entries<Finite<f32>>>>,
     /// Where each token begins in the texts of `tokens` joined, in characters.
     pub text_offset: Vec<usize>,
-}
-
-/// Log-probabilities by the texts of tokens: an object that keeps its order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NamedLogprobs(pub Vec<(String, Finite<f32>)>);
-
-impl Serialize for NamedLogprobs {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(self.0.iter().map(|(name, value)| (name, value)))
-    }
-}
-
-schemas! {
-    NamedLogprobs: |_g| json!({
-        "type": "object", "additionalProperties": { "type": "number", "format": "float" }
-    });
 }
 
 /// The rules between fields: `stream_options` require `stream`, several continuations a temperature, and a request has at most two of
@@ -460,7 +443,7 @@ struct Lists {
 
 impl Lists {
     /// Appends a token, which has log-probabilities unless it is the first of a prompt.
-    fn push(&mut self, text: String, own: Option<f32>, top: Option<NamedLogprobs>) {
+    fn push(&mut self, text: String, own: Option<f32>, top: Option<Entries<Finite<f32>>>) {
         self.parts.text_offset.push(self.next);
         self.next += text.chars().count();
         self.parts.tokens.push(text);
@@ -476,7 +459,7 @@ impl Lists {
 
 /// The most probable tokens and the chosen one, by their texts. Where two tokens have one text, the chosen one keeps it, and others are
 /// named by their ids.
-fn named(chosen: &TokenLogprob, top: &[TokenLogprob]) -> NamedLogprobs {
+fn named(chosen: &TokenLogprob, top: &[TokenLogprob]) -> Entries<Finite<f32>> {
     let mut all: Vec<(String, Finite<f32>)> = Vec::with_capacity(top.len() + 1);
     let beyond = (!top.iter().any(|token| token.id == chosen.id)).then_some(chosen);
     for token in top.iter().chain(beyond) {
@@ -488,7 +471,7 @@ fn named(chosen: &TokenLogprob, top: &[TokenLogprob]) -> NamedLogprobs {
         };
         all.push((name, Finite(token.logprob)));
     }
-    NamedLogprobs(all)
+    Entries(all)
 }
 
 #[cfg(test)]

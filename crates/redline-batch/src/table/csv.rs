@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use csv::StringRecord;
 
@@ -44,19 +43,15 @@ impl TableFormat for Csv {
 
     fn results(&self, rows: &Rows, columns: &[Column], cells: &[Vec<Cell>]) -> Result<Vec<u8>, String> {
         let Rows::Lines(lines) = rows else { return Err("the rows are no lines".to_owned()) };
-        let names = lines.iter().map(Line::fields).find(|fields| !fields.is_empty()).unwrap_or_default();
-        let names = names.iter().map(|(name, _)| name.as_str());
-        let header: Vec<&str> = names.chain(columns.iter().map(|column| column.name.as_str())).collect();
-        let own = header.len() - columns.len();
+        let names = lines.first().map(Line::fields).unwrap_or_default().iter().map(|(name, _)| name.as_str());
+        let header = names.chain(columns.iter().map(|column| column.name.as_str()));
         let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(&header).map_err(|error| error.to_string())?;
+        writer.write_record(header).map_err(|error| error.to_string())?;
         for (line, cells) in lines.iter().zip(cells) {
             let values = line.fields().iter().map(|(_, value)| Ok(value.get().to_owned()));
-            // A damaged row has none.
-            let missing = (line.fields().len()..own).map(|_| Ok("null".to_owned()));
             let answers =
                 (0..columns.len()).map(|at| serde_json::to_string(cells.get(at).unwrap_or(&Cell::None)));
-            let record = values.chain(missing).chain(answers).map(|json| text(json?));
+            let record = values.chain(answers).map(|json| text(json?));
             let record = record.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
             writer.write_record(&record).map_err(|error| error.to_string())?;
         }
@@ -112,7 +107,7 @@ impl Table for CsvTable {
                 if next >= range.start {
                     rows.push(match record {
                         Ok(record) => Line::of_texts(&records.columns, &record),
-                        Err(reason) => Line::Damaged(reason),
+                        Err(reason) => Line::damaged(reason, &records.columns),
                     });
                 }
                 next += 1;
@@ -127,23 +122,20 @@ struct Records {
     path: PathBuf,
     reader: csv::Reader<Bounded>,
     columns: Vec<String>,
-    /// Bytes that may be read before the next record ends.
-    left: Rc<Counter<u64>>,
 }
 
 impl Records {
     fn open(path: &Path) -> Result<Self, BatchError> {
         let file = File::open(path).map_err(BatchError::file("open the table", path))?;
-        let left = Rc::new(Counter::new(LONGEST));
-        let mut reader = csv::Reader::from_reader(Bounded { file, left: left.clone() });
+        let mut reader = csv::Reader::from_reader(Bounded { file, left: Counter::new(LONGEST) });
         let header = reader.headers().map_err(|error| BatchError::table(path, &error))?;
         let columns = header.iter().map(str::to_owned).collect();
-        Ok(Self { path: path.to_owned(), reader, columns, left })
+        Ok(Self { path: path.to_owned(), reader, columns })
     }
 
     /// The next record, or what is wrong with it; `None` at the end.
     fn next(&mut self) -> Result<Option<Result<StringRecord, String>>, BatchError> {
-        self.left.set(LONGEST);
+        self.reader.get_ref().left.set(LONGEST);
         let mut record = StringRecord::new();
         match self.reader.read_record(&mut record) {
             Ok(true) => Ok(Some(Ok(record))),
@@ -157,7 +149,8 @@ impl Records {
 /// A file of which so many bytes are read at most. A quotation mark that is not closed would make one record of all that follows.
 struct Bounded {
     file: File,
-    left: Rc<Counter<u64>>,
+    /// Bytes that may be read before the next record ends.
+    left: Counter<u64>,
 }
 
 impl Read for Bounded {

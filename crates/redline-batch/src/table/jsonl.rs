@@ -124,8 +124,8 @@ impl Table for LinesTable {
 pub(crate) enum Line {
     /// Its keys in their order, with the texts of their values.
     Object(Vec<(String, Box<RawValue>)>),
-    /// What is wrong with it.
-    Damaged(String),
+    /// What is wrong with it; its keys have no value.
+    Damaged { reason: String, fields: Vec<(String, Box<RawValue>)> },
 }
 
 impl Line {
@@ -134,27 +134,32 @@ impl Line {
             Ok(Fields(fields)) => Self::Object(fields),
             Err(error) => {
                 let reason = error.to_string().replace(" at line 1 column ", " at column ");
-                Self::Damaged(format!("the line is no JSON object: {reason}"))
+                Self::damaged(format!("the line is no JSON object: {reason}"), &[])
             }
         }
+    }
+
+    /// A row of these columns that cannot be read.
+    pub(super) fn damaged(reason: String, columns: &[String]) -> Self {
+        let fields = columns.iter().map(|name| (name.clone(), RawValue::NULL.to_owned())).collect();
+        Self::Damaged { reason, fields }
     }
 
     /// A row of texts.
     pub(super) fn of_texts<'a>(columns: &[String], texts: impl IntoIterator<Item = &'a str>) -> Self {
         let value = |(name, text): (&String, &str)| Ok((name.clone(), to_raw_value(text)?));
         let fields = columns.iter().zip(texts).map(value).collect::<serde_json::Result<_>>();
-        fields.map_or_else(|error| Self::Damaged(error.to_string()), Self::Object)
+        fields.map_or_else(|error| Self::damaged(error.to_string(), columns), Self::Object)
     }
 
     pub(super) fn fields(&self) -> &[(String, Box<RawValue>)] {
         match self {
-            Self::Object(fields) => fields,
-            Self::Damaged(_) => &[],
+            Self::Object(fields) | Self::Damaged { fields, .. } => fields,
         }
     }
 
     pub(super) fn value(&self, column: &str) -> Result<Json, String> {
-        if let Self::Damaged(reason) = self {
+        if let Self::Damaged { reason, .. } = self {
             return Err(reason.clone());
         }
         match self.fields().iter().find(|(name, _)| name == column) {
@@ -168,11 +173,12 @@ impl Line {
     }
 
     pub(super) fn keeping(self, columns: &[String]) -> Self {
+        let kept = |fields: Vec<(String, _)>| {
+            fields.into_iter().filter(|(name, _)| columns.contains(name)).collect::<Vec<_>>()
+        };
         match self {
-            Self::Object(fields) => {
-                Self::Object(fields.into_iter().filter(|(name, _)| columns.contains(name)).collect())
-            }
-            damaged @ Self::Damaged(_) => damaged,
+            Self::Object(fields) => Self::Object(kept(fields)),
+            Self::Damaged { reason, fields } => Self::Damaged { reason, fields: kept(fields) },
         }
     }
 }

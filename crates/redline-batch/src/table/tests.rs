@@ -241,6 +241,10 @@ fn tables_in_csv_hold_texts() {
     let expected =
         "id,text,a,b,c,d,e,f\n,,,,,,,\n3,,\"x\"\"y\",0.1,3,\"[0.5,1e-30]\",\"[[1.0],[]]\",\"[7,0]\"\n";
     assert_eq!(String::from_utf8(rest).unwrap(), expected);
+    // Files of results have one header, also where every row is damaged.
+    let damaged = rows(table.as_ref(), &[(1, 2)], None);
+    let damaged = format.results(&damaged[0], two, &all[..1]).unwrap();
+    assert_eq!(String::from_utf8(damaged).unwrap(), "id,text,a,b\n,,\"x\"\"y\",0.1\n");
     for (text, reason) in
         [("a,a\n1,2\n", "`a` twice"), (&*format!("a\n\"{}", "x".repeat(65 << 20)), "not closed")]
     {

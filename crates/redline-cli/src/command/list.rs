@@ -34,13 +34,14 @@ pub(super) fn run(_: &ListArgs, context: &Context) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bytes of all files in a directory and those below it.
+/// Bytes of all files in a directory and those below it. Links to files count, as in the cache; links to directories do not.
 fn size(dir: &Path) -> u64 {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries
-        .map(|entry| {
-            fs::metadata(entry.path())
-                .map_or(0, |of| if of.is_dir() { size(&entry.path()) } else { of.len() })
-        })
-        .sum()
+    let of_entry = |entry: fs::DirEntry| {
+        let Ok(kind) = entry.file_type() else { return 0 };
+        if kind.is_dir() {
+            return size(&entry.path());
+        }
+        fs::metadata(entry.path()).map_or(0, |of| if of.is_file() { of.len() } else { 0 })
+    };
+    fs::read_dir(dir).into_iter().flatten().flatten().map(of_entry).sum()
 }

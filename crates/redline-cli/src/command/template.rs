@@ -15,6 +15,11 @@ use crate::message::{self, Failure};
 use crate::model::ModelName;
 use crate::{json, text, value};
 
+/// What the options of a line of `--jsonl` are, and how lines are answered, for the help.
+pub(super) const OPTIONS: &str = "adapter a name, or a list of names and of objects with name and scale, and receipt true, or an object \
+    with layers. An absent key takes the value of the command's flag. Up to 64 lines are run together; answers come in the order of the \
+    lines.";
+
 /// Keys of a line of `--jsonl` that concern the chat template, for the help.
 pub(super) const KEYS: &str = "messages, tools, documents, chat_template_kwargs, date, add_generation_prompt, \
     continue_final_message. The chat template formats `messages` (objects with `role` and `content`), with or without --chat.";

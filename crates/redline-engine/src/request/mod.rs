@@ -196,7 +196,8 @@ pub struct Penalties {
     pub frequency: f32,
     /// Subtracted once from the logits of tokens that were generated. In [-2, 2]; 0 changes nothing.
     pub presence: f32,
-    /// No token that ends the text is chosen before this number of tokens was generated.
+    /// No token that ends the text is chosen before this number of tokens was generated, unless a constraint allows only that one
+    /// ([`Allowed::Only`](crate::Allowed::Only)).
     pub min_tokens: usize,
 }
 

@@ -5,6 +5,7 @@ use redline_api::error::ApiError;
 
 use crate::admission::{Place, placed};
 use crate::answer::Answer;
+use crate::clock::today;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
@@ -24,7 +25,7 @@ fn answer(call: Call) -> Handled {
         let template = call.app.chat("messages")?;
         let place = Place::take(&call, 1, "messages")?;
         let counted = placed(&call.app, place, move |app| {
-            let prompt = prompt(body, &template)?;
+            let prompt = prompt(body, today(), &template)?;
             app.model.engine.encode(prompt.text().unwrap_or_default(), false).map_err(ApiError::from)
         });
         let tokens = counted.await?.1.map_err(|error| Fault::of(error, "messages"))?;

@@ -20,6 +20,37 @@ fn body(fields: Value) -> String {
 }
 
 #[test]
+fn tokens_of_a_conversation_are_those_of_its_prompt() {
+    // The second template prints the date.
+    for template in [TEMPLATE, "llama-3.2.jinja"] {
+        let server = start_chat(template);
+        let user = json!({ "role": "user", "content": "Who is king?" });
+        let text = |text: &str| json!({ "type": "text", "text": text });
+        let of_two = json!([text("Be "), text("brief.")]);
+        for (system, messages) in [
+            (json!("Be brief."), json!([{ "role": "system", "content": "Be brief." }, user])),
+            (of_two.clone(), json!([{ "role": "system", "content": of_two }, user])),
+            (json!([]), json!([user])),
+            (Value::Null, json!([user])),
+        ] {
+            let fields = json!({ "system": system, "messages": [user], "tools": [] });
+            let counted = server.ok("/v1/messages/count_tokens", &fields.to_string());
+            let answer = server.ok("/v1/chat/completions", &body(json!({ "messages": messages })));
+            assert_eq!(counted, json!({ "input_tokens": answer["usage"]["prompt_tokens"] }), "{fields}");
+        }
+    }
+    let server = start_chat(TEMPLATE);
+    for (fields, param) in [
+        (json!({ "messages": [] }), "messages"),
+        (json!({ "messages": messages(), "tools": [{}] }), "tools"),
+        (json!({ "messages": [{ "role": "king" }] }), "messages"),
+    ] {
+        let answer = server.client.post("/v1/messages/count_tokens", &fields.to_string()).unwrap();
+        assert_eq!((answer.status, error(&answer).2.as_deref()), (400, Some(param)), "{}", answer.text());
+    }
+}
+
+#[test]
 fn an_answer_continues_the_formatted_conversation() {
     let server = start_chat(TEMPLATE);
     let answer = server.ok("/v1/chat/completions", &body(json!({})));

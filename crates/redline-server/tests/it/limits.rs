@@ -172,6 +172,17 @@ fn keys_do_not_share_cached_prefixes() {
 }
 
 #[test]
+fn a_body_that_its_client_breaks_off_is_refused_before_its_time() {
+    let server = start_with(model(), |config| config.limits.body_time = Duration::from_hours(1));
+    let head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";
+    let mut stream = server.client.send_raw(head).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("breaks off"), "{answer}");
+}
+
+#[test]
 fn a_client_that_closes_its_half_gets_its_answer() {
     let Held { server, holding, go } = held(|_| ());
     let stream = server.client.send("POST", "/v1/completions", GENERATE.as_bytes()).unwrap();

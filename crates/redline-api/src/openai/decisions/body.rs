@@ -1,4 +1,4 @@
-//! `/v1/decisions`, as OpenAI has it.
+//! JSON types of `/v1/decisions`.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -51,7 +51,7 @@ pub fn request(
     chat: Option<&Chat>,
     body: DecisionBody,
 ) -> Result<(ScoreRequest, DecisionsForm), ApiError> {
-    counted("questions", "questions", body.questions.len(), [1, MAX_QUESTIONS])?;
+    counted("questions", "questions", body.questions.len(), 1..=MAX_QUESTIONS)?;
     check_options(body.prompt_cache_options, body.temperature)?;
     let cache_salt = salt(body.cache_salt)?;
     let cache_key = body.prompt_cache_key.unwrap_or_default();
@@ -116,7 +116,7 @@ fn asked(place: String, body: DecisionQuestionBody) -> Result<(Question, Named),
         (DecisionKind::Choice, choices, None) => {
             let choices = choices.ok_or_else(|| missing("choices"))?;
             let param = format!("{place}.choices");
-            counted(&param, "choices", choices.len(), [2, MAX_OPTIONS])?;
+            counted(&param, "choices", choices.len(), 2..=MAX_OPTIONS)?;
             let mut seen = HashSet::new();
             let (mut options, mut values) = (Vec::new(), Vec::new());
             for (at, choice) in choices.into_iter().enumerate() {
@@ -137,7 +137,7 @@ fn asked(place: String, body: DecisionQuestionBody) -> Result<(Question, Named),
         (DecisionKind::Score, None, levels) => {
             let levels = levels.ok_or_else(|| missing("levels"))?;
             let param = format!("{place}.levels");
-            counted(&param, "levels", levels.len(), [2, MAX_LEVELS])?;
+            counted(&param, "levels", levels.len(), 2..=MAX_LEVELS)?;
             let (mut options, mut labels) = (Vec::new(), Vec::new());
             for (at, level) in levels.into_iter().enumerate() {
                 let name = filled(&format!("{param}[{at}].label"), level.label)?;

@@ -1,4 +1,4 @@
-//! `/v1/responses`, as OpenAI has it.
+//! JSON types of `/v1/responses`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -22,12 +22,12 @@ use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
 use crate::message::{self, FAILED, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag, ModelName};
-use crate::parameters::{FlagSet, ParameterFlags};
+use crate::parameters::{FlagSet, ParameterFlags, SAMPLING};
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::value;
 
 /// Commands within a conversation, for the help.
-const COMMANDS: &str = "Each line of standard input is a message; the answer is streamed. A line that begins with a slash is a command:\n  \
+pub(super) const COMMANDS: &str = "Each line of standard input is a message; the answer is streamed. A line that begins with a slash is a command:\n  \
     /system TEXT  set the system message; without a text, remove it\n  \
     /reset        forget all messages but the system message\n  \
     /save FILE    write the messages as a line for `redline generate --jsonl`\n  \
@@ -78,7 +78,7 @@ struct ChatSampling;
 impl FlagSet for ChatSampling {
     type Parameters = SamplingParameters;
     const NAMES: &'static [&'static str] = SamplingParameters::OF_ONE_TEXT;
-    const HEADING: &'static str = "Sampling (greedy unless one of the first five is given)";
+    const HEADING: &'static str = SAMPLING;
 }
 
 impl ConversationFlags {
@@ -127,7 +127,7 @@ pub(super) fn answer(
             GenerateLine::default(),
             Prompt::Text(message.to_owned()),
             &defaults(flags),
-        );
+        )?;
         request.fit_context = true;
         session::summary(&generate::stream(&loaded.engine, &interrupt, request)?)
     } else {

@@ -78,7 +78,7 @@ impl<'a> Session<'a> {
     fn request(&self) -> Result<GenerateRequest, Failure> {
         let prompt = self.chat.conversation(self.messages())?;
         let (engine, mut request) =
-            (&self.loaded.engine, jsonl::generate::request(GenerateLine::default(), prompt, &self.defaults));
+            (&self.loaded.engine, jsonl::generate::request(GenerateLine::default(), prompt, &self.defaults)?);
         let tokens = match (engine.tokenizer(), &request.prompt) {
             (Some(tokenizer), Prompt::Formatted(text)) => {
                 let encoded = tokenizer.encode(text, false);

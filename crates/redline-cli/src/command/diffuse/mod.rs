@@ -13,6 +13,7 @@ use clap::Args;
 use redline_api::diffusion::DiffusionKeys;
 use redline_api::jsonl::diffuse::{self, DiffuseLine, RequestEcho};
 use redline_api::model::LoadedModel;
+use redline_api::options::RequestOptions;
 use redline_api::sampling::SamplingParameters;
 use redline_engine::{
     Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, EngineError, FinishReason, Ticket,
@@ -33,14 +34,16 @@ use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 fn keys() -> String {
-    format!("{KEYS} Keys of a conversation, instead of prompt: {}", template::KEYS)
+    let names =
+        [DiffusionKeys::NAMES, SamplingParameters::OF_CANVASES, RequestOptions::NAMES].concat().join(", ");
+    format!(
+        "Masks in the prompt are filled too: write the model's own mask token, such as `<|mask|>`.\n\n\
+         Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, {names}. stop \
+         is a text or a list of texts, {} Keys of a conversation, instead of prompt: {}",
+        template::OPTIONS,
+        template::KEYS
+    )
 }
-
-/// Keys that do not concern the chat template.
-const KEYS: &str = "Masks in the prompt are filled too: write the model's own mask token, such as `<|mask|>`.\n\n\
-    Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, steps, algorithm, alg_temp, eps, temperature, \
-    top_k, top_p, seed, block_length, cfg_scale, threshold, cache, refresh, stop (text or list of texts), ignore_eos, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object with layers). \
-    An absent key takes the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `diffuse`.
 #[derive(Debug, Args)]

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::jsonl::generate::{self, GenerateLine, RequestEcho};
+use redline_api::jsonl::generate::{self, GenerateKeys, GenerateLine, RequestEcho};
 use redline_api::model::LoadedModel;
+use redline_api::options::RequestOptions;
 use redline_api::sampling::SamplingParameters;
 use redline_engine::{
     Cancel, Continuation, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest,
@@ -25,19 +26,20 @@ use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, ModelFlag};
 use crate::output::{self, Stream};
-use crate::parameters::{FlagSet, ParameterFlags};
+use crate::parameters::{FlagSet, ParameterFlags, SAMPLING};
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 fn keys() -> String {
-    format!("{KEYS} Keys of a conversation, instead of prompt: {}", template::KEYS)
+    let names = [GenerateKeys::NAMES, SamplingParameters::NAMES, RequestOptions::NAMES].concat().join(", ");
+    format!(
+        "Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), {names}. logit_bias is an \
+         object of ids and numbers, stop a text or a list of texts, {} Keys of a conversation, instead of prompt: {}",
+        template::OPTIONS,
+        template::KEYS
+    )
 }
-
-/// Keys that do not concern the chat template.
-const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
-    min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias (object of ids and numbers), n, best_of, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object with layers). An absent key takes \
-    the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `generate`.
 #[derive(Debug, Args)]
@@ -109,7 +111,7 @@ pub(super) struct AllSampling;
 impl FlagSet for AllSampling {
     type Parameters = SamplingParameters;
     const NAMES: &'static [&'static str] = SamplingParameters::NAMES;
-    const HEADING: &'static str = "Sampling (greedy unless one of the first five is given)";
+    const HEADING: &'static str = SAMPLING;
 }
 
 /// Continues the prompt from the flags, or answers a file of requests.
@@ -247,7 +249,7 @@ impl Answers for Completions<'_> {
     fn begin(&mut self, mut line: GenerateLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
         let prompt =
             self.prompts.of_line("prompt", line.prompt.take(), line.messages.take(), take(&mut line.chat))?;
-        let mut request = generate::request(line, prompt, self.defaults);
+        let mut request = generate::request(line, prompt, self.defaults)?;
         let stop_id = self.prompts.chat.stop_id(&request.prompt, request.ignore_eos, &self.loaded.engine);
         request.stop_ids.extend(stop_id);
         let echo = RequestEcho::of(&request);

@@ -32,7 +32,7 @@ pub(super) fn complete(
 ) -> Result<GenerateRequest, Failure> {
     let text = args.text.as_deref().or(args.prompt.as_deref());
     let prompt = prompt::given("prompt", text, args.prompt_ids.as_ref())?;
-    let request = generate::request(GenerateLine::default(), prompts.of_flags(prompt)?, defaults);
+    let request = generate::request(GenerateLine::default(), prompts.of_flags(prompt)?, defaults)?;
     request.check().map_err(Failure::senseless)?;
     if request.sampling.temperature == 0.0 && args.sampling.0.seed.is_some() && !args.quiet {
         message::note("--seed changes nothing without sampling; add --temperature 1");

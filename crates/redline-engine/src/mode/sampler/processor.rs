@@ -3,7 +3,8 @@
 //! For each token, in f32, one rounding per step: add the bias; divide a positive logit by the repetition penalty or multiply
 //! another by it, if the token occurs in the prompt or the continuation; subtract the frequency penalty times the number of times
 //! the token was generated; subtract the presence penalty if it was generated. Finite logits stay finite: what overflows becomes
-//! the largest number. The order of the first two is that of transformers, and that of all four is vLLM's.
+//! the largest number. Then tokens that end the text get negative infinity while fewer than `min_tokens` tokens were generated. The
+//! order of the first two is that of transformers, and that of all four is vLLM's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub(crate) struct LogitsProcessor {
     ends: Arc<[u32]>,
     /// How often each token was generated; empty without penalties.
     generated: BTreeMap<u32, u32>,
-    /// Number of tokens that must be generated before one of those that end the text.
+    /// Number of tokens still to be generated before one that ends the text may be chosen.
     left: usize,
 }
 
@@ -89,7 +90,8 @@ impl LogitsProcessor {
 
     /// Counts a generated token.
     pub(crate) fn push(&mut self, token: u32) {
-        if self.penalties != Penalties::default() {
+        // `min_tokens` needs no counts.
+        if (Penalties { min_tokens: 0, ..self.penalties }) != Penalties::default() {
             *self.generated.entry(token).or_default() += 1;
         }
         self.left = self.left.saturating_sub(1);
@@ -186,6 +188,8 @@ mod tests {
         let logits = [1.0, 2.0];
         let processor = processor(NONE, &[], &[0, 1]);
         assert!(std::ptr::eq(processor.process(&logits, Allowed::All, &mut Vec::new()), logits.as_slice()));
+        let ended = self::processor(Penalties { min_tokens: 1, ..NONE }, &[], &[0]);
+        assert!(std::ptr::eq(ended.process(&logits, Allowed::All, &mut Vec::new()), logits.as_slice()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod labels;
 mod prompt;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use redline_engine::{EngineError, Label, LongLabels, Prompt, ScoreOutcome, ScoreRequest};
 
@@ -213,7 +214,12 @@ impl Counts {
 }
 
 /// Refuses a number of questions, options or levels out of range.
-pub(crate) fn counted(param: &str, noun: &str, count: usize, range: [usize; 2]) -> Result<(), ApiError> {
+pub(crate) fn counted(
+    param: &str,
+    noun: &str,
+    count: usize,
+    range: RangeInclusive<usize>,
+) -> Result<(), ApiError> {
     within_count(param, &format!("there are {count} {noun}"), count, range)
 }
 

@@ -140,10 +140,7 @@ fn a_bad_line_is_answered_with_an_error_and_nothing_else_is_lost() {
         (r#"{"query":[5],"items":[[5]," a"],"label_token_ids":[7]}"#, "item 1"),
         (r#"{"query":[5],"items":[[5],[-5]],"label_token_ids":[7]}"#, "-5"),
         (r#"[null,"And",[" a"]]"#, "the line is not a JSON object"),
-        (
-            r#"{"query":"And","items":[" a"],"seed":"x"}"#,
-            "expected a whole number of 64 bits at column 40",
-        ),
+        (r#"{"query":"And","items":[" a"],"seed":"x"}"#, "expected a whole number of 64 bits at column 40"),
         (r#"{"items":[" a"],"label_token_ids":[7]}"#, "neither `query` nor `messages` is given"),
         (r#"{"query":"And","label_token_ids":[7]}"#, "missing field `items`"),
         (r#"{"query":"And","items":[5],"label_token_ids":[7]}"#, "expected a string or a list of token ids"),

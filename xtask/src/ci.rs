@@ -16,6 +16,8 @@ struct Step {
     environment: Option<(&'static str, &'static str)>,
 }
 
+/// The step that runs code of threads in all their interleavings, and the module that has these tests.
+const INTERLEAVINGS: &str = "interleavings";
 /// The step that needs Python.
 const PYTHON: &str = "python";
 
@@ -38,6 +40,18 @@ const STEPS: &[Step] = &[
         environment: None,
     },
     Step { name: "tests", arguments: &["test", "--locked", "--workspace"], environment: None },
+    Step {
+        name: INTERLEAVINGS,
+        arguments: &[
+            "test",
+            "--locked",
+            "--package=redline-system",
+            "--lib",
+            "--target-dir=target/loom",
+            INTERLEAVINGS,
+        ],
+        environment: Some(("RUSTFLAGS", "--cfg loom")),
+    },
     Step {
         name: "docs",
         arguments: &["doc", "--locked", "--workspace", "--no-deps"],
@@ -97,6 +111,11 @@ pub(crate) fn simulate(arguments: &[String]) -> Result<(), Failure> {
         cargo().env("REDLINE_SCHEDULES", number(0, "100000")).env("REDLINE_FIRST_SEED", number(1, "0"));
     let call = call.args(["test", "--release", "-p", "redline-engine", "--lib"]);
     Ok(call.args(["--", "--exact", "--nocapture", "simulator::tests::many_schedules"]).run()?)
+}
+
+/// `cargo xtask interleavings`: runs that step.
+pub(crate) fn interleavings(_: &[String]) -> Result<(), Failure> {
+    STEPS.iter().filter(|step| step.name == INTERLEAVINGS).try_for_each(|step| Ok(call(step).run()?))
 }
 
 /// `cargo xtask ci`: runs every step with its time, and stops at the first failure.

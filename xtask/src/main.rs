@@ -51,7 +51,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "ci",
         arguments: "",
-        about: "what must pass before a change lands: formatting, tidy, licences, clippy, tests, docs, demo, Python",
+        about: "what must pass before a change lands: formatting, tidy, licences, clippy, tests, interleavings, docs, demo, Python",
         run: ci::ci,
     },
     Command {
@@ -65,6 +65,12 @@ const COMMANDS: &[Command] = &[
         arguments: "[COUNT [FIRST]]",
         about: "the engine without a model, on COUNT random schedules (100000) from seed FIRST (0) on",
         run: ci::simulate,
+    },
+    Command {
+        name: "interleavings",
+        arguments: "",
+        about: "regions of the team of threads, in every interleaving of the threads, by loom",
+        run: ci::interleavings,
     },
     Command {
         name: "fuzz",

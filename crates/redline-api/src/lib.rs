@@ -23,6 +23,7 @@ pub mod jsonl;
 pub mod model;
 pub mod openai;
 pub mod options;
+pub mod pump;
 pub mod receipt;
 pub mod sampling;
 pub mod sglang;

@@ -1,12 +1,13 @@
 //! Does the work: reads rows, asks the engine, and writes the results.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use redline_api::error::ApiError;
 use redline_api::jsonl::model::ChatModel;
+use redline_api::pump::Pump;
 use redline_engine::{Cancel, EngineError};
 
 use crate::cell::{Cell, Column, Holds};
@@ -22,7 +23,7 @@ use crate::work::{BatchPlaces, Finish, Part, Work, read_inputs};
 const WINDOW: usize = 192;
 /// Rows that are answered before a request is refused.
 const TRIED: u64 = 16;
-/// Number of parts in memory at which no further one is read, if they have rows for two windows.
+/// Number of parts in memory at which no further one is read, if they have rows for four windows.
 const CHUNKS: usize = 4;
 /// How often a wait is interrupted to see whether the caller cancelled.
 const LOOK: Duration = Duration::from_millis(20);
@@ -276,38 +277,33 @@ fn answer_one(
     request: RowRequest,
     cancel: &Cancel,
 ) -> Result<Result<(), ApiError>, BatchError> {
-    let stop = Cancel::new();
-    let answer = loop {
-        let (send, answer) = channel();
-        let done = Box::new(move |outcome: Result<Vec<Cell>, EngineError>| {
-            let _ = send.send(outcome);
-        });
-        match kind.begin(on, request.clone(), &stop, done) {
-            Ok(()) => break answer,
+    let (stop, mut rows) = (Cancel::new(), RowPump::default());
+    loop {
+        match kind.begin(on, request.clone(), &stop, rows.next_done()) {
+            Ok(()) => break rows.push((), true),
             // Others have filled the queue.
             Err(ApiError::Engine(EngineError::QueueFull { .. })) if !cancel.is_cancelled() => {
                 std::thread::sleep(LOOK);
             }
             Err(error) => return Ok(Err(error)),
         }
-    };
+    }
     loop {
-        match answer.recv_timeout(LOOK) {
-            Ok(outcome) => return Ok(outcome.map(drop).map_err(ApiError::from)),
-            Err(RecvTimeoutError::Disconnected) => return Ok(Err(EngineError::Stopped.into())),
-            Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
-                stop.cancel();
-                return Err(BatchError::Cancelled);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
+        rows.receive(LOOK);
+        if let Some(((), outcome)) = rows.pop() {
+            return Ok(outcome.unwrap_or(Err(EngineError::Stopped)).map(drop).map_err(ApiError::from));
+        }
+        if cancel.is_cancelled() {
+            stop.cancel();
+            return Err(BatchError::Cancelled);
         }
     }
 }
 
 /// The answer to a row: its cells, or what its column `error` says.
 type RowAnswer = Result<Vec<Cell>, String>;
-/// An outcome of the engine, with the number of the chunk and of the row in it.
-type Message = (usize, usize, Result<Vec<Cell>, EngineError>);
+/// Rows under way. `C` is what the answer to a row needs to know of it.
+type RowPump<C> = Pump<C, Result<Vec<Cell>, EngineError>, Infallible>;
 
 /// Rows that belong together: a part, or a table in memory.
 struct Chunk<'a> {
@@ -369,17 +365,15 @@ impl<'a> Iterator for PartReader<'a> {
 
 /// Rows that are being answered.
 struct Running<'a> {
-    /// The rows, until they are all answered and written.
-    chunk: Option<Chunk<'a>>,
-    answers: Vec<Option<RowAnswer>>,
+    chunk: Chunk<'a>,
     /// Number of rows that were begun.
     begun: usize,
-    /// Number of rows without an answer.
-    left: usize,
+    /// The answers to the first rows.
+    answers: Vec<RowAnswer>,
 }
 
-/// Receives chunks whose rows are all answered.
-type Write<'w> = &'w mut dyn FnMut(Chunk<'_>, Vec<Option<RowAnswer>>) -> Result<(), BatchError>;
+/// Receives chunks whose rows are all answered, in their order.
+type Write<'w> = &'w mut dyn FnMut(Chunk<'_>, Vec<RowAnswer>) -> Result<(), BatchError>;
 
 /// Keeps the engine busy with the rows of chunks.
 struct Runner<'a> {
@@ -388,14 +382,10 @@ struct Runner<'a> {
     /// Chunks that were not begun, in their order.
     waiting: Box<dyn Iterator<Item = Result<Chunk<'a>, BatchError>> + 'a>,
     running: VecDeque<Running<'a>>,
-    /// The number of the first running chunk.
-    first: usize,
-    /// Number of rows whose answers are awaited.
-    pending: usize,
+    /// Their rows that were begun and have no answer. The context of a row that cannot be asked says why.
+    rows: RowPump<Result<(), String>>,
     /// Whether the engine had no place for a row.
     is_full: bool,
-    send: Sender<Message>,
-    answers: Receiver<Message>,
     cancel: &'a Cancel,
     /// Ends what is under way when this ends early.
     stop: Cancel,
@@ -414,93 +404,56 @@ impl<'a> Runner<'a> {
         waiting: Box<dyn Iterator<Item = Result<Chunk<'a>, BatchError>> + 'a>,
         cancel: &'a Cancel,
     ) -> Self {
-        let (send, answers) = channel();
-        let (running, stop) = (VecDeque::new(), Cancel::new());
-        Self { kind, on, waiting, running, first: 0, pending: 0, is_full: false, send, answers, cancel, stop }
+        let (running, rows, stop) = (VecDeque::new(), Pump::default(), Cancel::new());
+        Self { kind, on, waiting, running, rows, is_full: false, cancel, stop }
     }
 
     /// Answers all rows. `row` is called for each, with whether it failed.
     fn run(&mut self, row: &mut dyn FnMut(bool), write: Write<'_>) -> Result<(), BatchError> {
         loop {
-            if self.cancel.is_cancelled() {
-                return Err(BatchError::Cancelled);
-            }
-            self.begin_rows(row)?;
-            if self.write_done(write)? {
+            self.begin_rows()?;
+            if self.take_answers(row, write)? {
                 continue;
             }
             if self.running.is_empty() {
                 return Ok(());
             }
-            match self.answers.recv_timeout(LOOK) {
-                Ok(message) => self.receive(message, row)?,
-                Err(RecvTimeoutError::Timeout) => self.is_full = false,
-                // This holds a sender.
-                Err(RecvTimeoutError::Disconnected) => {}
+            if self.rows.receive(LOOK).is_none() {
+                self.is_full = false;
             }
-            while let Ok(message) = self.answers.try_recv() {
-                self.receive(message, row)?;
+            while self.rows.receive(Duration::ZERO).is_some() {
+                self.is_full = false;
             }
         }
     }
 
-    /// Writes the chunks whose rows are all answered. Says whether there were any.
-    fn write_done(&mut self, write: Write<'_>) -> Result<bool, BatchError> {
-        let mut wrote = false;
-        for running in self.running.iter_mut().filter(|running| running.left == 0) {
-            if let Some(chunk) = running.chunk.take() {
-                write(chunk, std::mem::take(&mut running.answers))?;
-                wrote = true;
-            }
-        }
-        while self.running.pop_front_if(|running| running.chunk.is_none()).is_some() {
-            self.first += 1;
-        }
-        Ok(wrote)
-    }
-
-    /// Begins rows until enough are under way, or some chunk can be written.
-    fn begin_rows(&mut self, row: &mut dyn FnMut(bool)) -> Result<(), BatchError> {
-        while self.pending < WINDOW && !self.is_full {
-            if self.running.back().is_some_and(|running| running.begun < running.answers.len()) {
-                self.begin_row(row)?;
+    /// Begins rows until enough are under way.
+    fn begin_rows(&mut self) -> Result<(), BatchError> {
+        while self.rows.running() < WINDOW && !self.is_full {
+            if self.running.back().is_some_and(|running| running.begun < running.chunk.rows.len()) {
+                self.begin_row()?;
                 continue;
             }
-            let in_memory = || self.running.iter().filter(|running| running.chunk.is_some());
-            let rows: usize = in_memory().map(|running| running.answers.len()).sum();
-            let is_enough = in_memory().count() >= CHUNKS && rows >= 2 * WINDOW;
-            if is_enough || in_memory().any(|running| running.left == 0) {
+            let rows: usize = self.running.iter().map(|running| running.chunk.rows.len()).sum();
+            if self.running.len() >= CHUNKS && rows >= 4 * WINDOW {
                 return Ok(());
             }
             let Some(chunk) = self.waiting.next().transpose()? else { return Ok(()) };
-            let left = chunk.rows.len();
-            let answers = std::iter::repeat_with(|| None).take(left).collect();
-            self.running.push_back(Running { chunk: Some(chunk), answers, begun: 0, left });
+            self.running.push_back(Running { chunk, begun: 0, answers: Vec::new() });
         }
         Ok(())
     }
 
     /// Begins the next row of the last chunk.
-    fn begin_row(&mut self, row: &mut dyn FnMut(bool)) -> Result<(), BatchError> {
-        let number = self.first + self.running.len() - 1;
+    fn begin_row(&mut self) -> Result<(), BatchError> {
         let Some(running) = self.running.back_mut() else { return Ok(()) };
-        let Some(chunk) = &running.chunk else { return Ok(()) };
-        let (index, send) = (running.begun, self.send.clone());
-        let begun = chunk.reading.requests.of(self.kind, &chunk.rows, index).map_err(Refusal::Row);
-        let begun = begun.and_then(|request| {
-            let done = Box::new(move |outcome| {
-                // Nobody receives it if the work has ended.
-                let _ = send.send((number, index, outcome));
-            });
-            Ok(self.kind.begin(self.on, request, &self.stop, done)?)
-        });
+        let (chunk, index) = (&running.chunk, running.begun);
+        let request = chunk.reading.requests.of(self.kind, &chunk.rows, index).map_err(Refusal::Row);
+        let begun = request
+            .and_then(|request| Ok(self.kind.begin(self.on, request, &self.stop, self.rows.next_done())?));
         match begun {
-            Ok(()) => self.pending += 1,
-            Err(Refusal::Row(reason)) => {
-                running.answers[index] = Some(Err(reason));
-                running.left -= 1;
-                row(true);
-            }
+            Ok(()) => self.rows.push(Ok(()), true),
+            Err(Refusal::Row(reason)) => self.rows.push(Err(reason), false),
             // Others may have filled the queue.
             Err(Refusal::Engine(EngineError::QueueFull { .. })) => {
                 self.is_full = true;
@@ -512,47 +465,49 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Takes the answer to a row.
-    fn receive(
-        &mut self,
-        (number, index, outcome): Message,
-        row: &mut dyn FnMut(bool),
-    ) -> Result<(), BatchError> {
-        self.pending -= 1;
-        self.is_full = false;
-        let Some(running) = self.running.get_mut(number - self.first) else { return Ok(()) };
-        let answer = match outcome {
-            Ok(cells) => Ok(cells),
-            Err(error) if error.is_certain() => Err(error.to_string()),
-            Err(error) => {
-                let failed = running.chunk.as_ref().map(|chunk| chunk.failed(index, error));
-                return failed.map_or(Ok(()), Err);
+    /// Takes the answers whose turn it is, and writes the chunks whose rows are all answered. Says whether there were any of these.
+    fn take_answers(&mut self, row: &mut dyn FnMut(bool), write: Write<'_>) -> Result<bool, BatchError> {
+        let mut wrote = false;
+        loop {
+            if self.cancel.is_cancelled() {
+                return Err(BatchError::Cancelled);
             }
-        };
-        row(answer.is_err());
-        running.answers[index] = Some(answer);
-        running.left -= 1;
-        Ok(())
+            let is_done = |running: &mut Running<'_>| running.answers.len() == running.chunk.rows.len();
+            if let Some(Running { chunk, answers, .. }) = self.running.pop_front_if(is_done) {
+                write(chunk, answers)?;
+                wrote = true;
+                continue;
+            }
+            let (Some(running), Some((asked, outcome))) = (self.running.front_mut(), self.rows.pop()) else {
+                return Ok(wrote);
+            };
+            let answer = match (asked, outcome) {
+                (Err(reason), _) => Err(reason),
+                (Ok(()), Some(Ok(cells))) => Ok(cells),
+                (Ok(()), Some(Err(error))) if error.is_certain() => Err(error.to_string()),
+                (Ok(()), failed) => {
+                    let error = failed.and_then(Result::err).unwrap_or(EngineError::Stopped);
+                    return Err(running.chunk.failed(running.answers.len(), error));
+                }
+            };
+            row(answer.is_err());
+            running.answers.push(answer);
+        }
     }
 }
 
 /// The file of results of a part.
-fn results(
-    reading: &Reading<'_>,
-    rows: Rows,
-    answers: Vec<Option<RowAnswer>>,
-) -> Result<Vec<u8>, BatchError> {
+fn results(reading: &Reading<'_>, rows: Rows, answers: Vec<RowAnswer>) -> Result<Vec<u8>, BatchError> {
     let Reading { input, columns, keep, .. } = reading;
     let failed = |reason: String| BatchError::table(&input.path, &reason);
     let width = columns.len() - 1;
     let cells = answers.into_iter().map(|answer| match answer {
-        Some(Ok(mut cells)) => {
+        Ok(mut cells) => {
             cells.resize(width, Cell::None);
             cells.push(Cell::None);
             cells
         }
-        other => {
-            let reason = other.and_then(Result::err).unwrap_or_default();
+        Err(reason) => {
             let mut cells = vec![Cell::None; width];
             cells.push(Cell::Text(reason));
             cells

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use redline_api::error::ApiError;
-use redline_engine::{Cancel, EmbedRequest, Engine, EngineError, ModelInfo, Ticket};
+use redline_engine::{AdapterChoice, AnyRequest, Cancel, EmbedRequest, Engine, EngineError, ModelInfo};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::answer::Answer;
@@ -131,16 +131,23 @@ impl Drop for Place {
     }
 }
 
-/// Where the engine's requests of a request are submitted.
-pub(crate) struct Desk<'a> {
+/// Submits the engine's requests of a request, within its time limit.
+pub(crate) struct Submitter<'a> {
     pub(crate) engine: &'a Engine,
-    pub(crate) cancel: &'a Cancel,
+    cancel: &'a Cancel,
     begun: Moment,
 }
 
-impl Desk<'_> {
+impl Submitter<'_> {
+    /// Submits one of them.
+    pub(crate) fn submit<R: AnyRequest>(&self, mut request: R) -> Result<R::Ticket, EngineError> {
+        let limit = request.common().timeout_s;
+        *limit = self.time_left(*limit)?;
+        request.submit(self.engine, self.cancel)
+    }
+
     /// What is left of a time limit: the wait for a thread that tokenises counts, and so does the time for earlier prompts.
-    pub(crate) fn time_left(&self, limit: Option<f64>) -> Result<Option<f64>, EngineError> {
+    fn time_left(&self, limit: Option<f64>) -> Result<Option<f64>, EngineError> {
         let Some(limit) = limit else { return Ok(None) };
         let seconds = self.begun.elapsed().as_secs_f64();
         if seconds >= limit {
@@ -156,7 +163,7 @@ pub(crate) async fn submit<T, E, S>(call: &Call, need: Need, submit: S) -> Resul
 where
     T: Send + 'static,
     E: Into<ApiError> + Send + 'static,
-    S: FnOnce(&Desk<'_>) -> Result<T, E> + Send + 'static,
+    S: FnOnce(&Submitter<'_>) -> Result<T, E> + Send + 'static,
 {
     let (app, begun) = (&call.app, Moment::now());
     let Need { param, prompts, answer_bytes } = need;
@@ -168,7 +175,7 @@ where
         let after = app.queue().retry_after();
         return Err(Fault::overloaded("queue_full", message).after(after));
     }
-    let work = move |app: &App| submit(&Desk { engine: &app.model.engine, cancel: &app.cancel, begun });
+    let work = move |app: &App| submit(&Submitter { engine: &app.model.engine, cancel: &app.cancel, begun });
     let (place, submitted) = placed(app, place, work).await?;
     Ok((place, submitted.map_err(|error| failed(app, error.into(), param))?))
 }
@@ -180,7 +187,7 @@ where
     O: Send + 'static,
     T: Future<Output = Result<O, EngineError>> + Send + 'static,
     E: Into<ApiError> + Send + 'static,
-    S: FnOnce(&Desk<'_>) -> Result<Vec<T>, E> + Send + 'static,
+    S: FnOnce(&Submitter<'_>) -> Result<Vec<T>, E> + Send + 'static,
     B: FnOnce(&App, Vec<O>) -> Result<Answer, Fault> + Send + 'static,
 {
     let app = &call.app;
@@ -199,26 +206,29 @@ where
     Ok(answer?.holding(place.memory.take()))
 }
 
-/// As [`run`], for one request of the engine.
-pub(crate) async fn run_one<O, P, E, S, B>(
+/// As [`run`], for one request of the engine, which uses these adapters. `named` gives errors about it the names of the route's fields.
+pub(crate) async fn run_one<R, O, N, B>(
     call: &Call,
     need: Need,
-    work: S,
+    mut request: R,
+    adapters: Vec<AdapterChoice>,
+    named: N,
     build: B,
 ) -> Result<Answer, Fault>
 where
+    R: AnyRequest<Ticket: Future<Output = Result<O, EngineError>>>,
     O: Send + 'static,
-    P: Send + 'static,
-    E: Into<ApiError> + Send + 'static,
-    S: FnOnce(&Desk<'_>) -> Result<Ticket<O, P>, E> + Send + 'static,
-    B: FnOnce(&App, O) -> Result<Answer, Fault> + Send + 'static,
+    N: FnOnce(EngineError) -> EngineError + Send + 'static,
+    B: FnOnce(O) -> Result<Answer, Fault> + Send + 'static,
 {
-    let works = |desk: &Desk<'_>| Ok::<_, E>(vec![work(desk)?.outcome_only()]);
-    let builds = |app: &App, mut outcomes: Vec<O>| {
+    call.complete(&mut request, adapters);
+    let work =
+        |submitter: &Submitter<'_>| Ok::<_, EngineError>(vec![submitter.submit(request).map_err(named)?]);
+    let builds = |_: &App, mut outcomes: Vec<O>| {
         let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
-        build(app, outcome)
+        build(outcome)
     };
-    run(call, Need { prompts: 1, ..need }, works, builds).await
+    run(call, need, work, builds).await
 }
 
 /// Does work that may take long, such as tokenising, on a thread of its own. It keeps its place until it is done, also if its caller
@@ -261,10 +271,10 @@ mod tests {
         let options =
             redline_engine::Options { threads: 1, ..redline_engine::Options::new(Source::Path(dir)) };
         let engine = Engine::load(options).unwrap();
-        let desk = Desk { engine: &engine, cancel: &Cancel::new(), begun: Moment::now() };
-        assert!(matches!(desk.time_left(None), Ok(None)));
-        assert!(matches!(desk.time_left(Some(0.0)), Err(EngineError::Late { tokens: None, .. })));
-        let left = desk.time_left(Some(1e6)).unwrap().unwrap();
+        let submitter = Submitter { engine: &engine, cancel: &Cancel::new(), begun: Moment::now() };
+        assert!(matches!(submitter.time_left(None), Ok(None)));
+        assert!(matches!(submitter.time_left(Some(0.0)), Err(EngineError::Late { tokens: None, .. })));
+        let left = submitter.time_left(Some(1e6)).unwrap().unwrap();
         assert!(left <= 1e6 && left > 1e5, "{left}");
     }
 }

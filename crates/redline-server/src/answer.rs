@@ -153,7 +153,7 @@ impl HttpBody for Document {
 impl Fault {
     pub(crate) fn into_response(self, mut record: Record) -> Response<Body> {
         record.code = Some(self.code);
-        let bytes = self.form.body(self.status, self.body().error);
+        let bytes = self.error_format.body(self.status, self.body().error);
         let mut response = Answer { status: self.status, ..Answer::text(JSON, bytes) }.into_response(record);
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {

@@ -12,8 +12,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::answer::JSON;
 use crate::config::ServerLimits;
+use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
-use crate::form::Form;
 
 /// How often a client that has closed its half is probed.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
@@ -153,7 +153,7 @@ fn parser_error(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// The bytes of an answer that reports an error, after which the connection is closed.
 pub(crate) fn closing(fault: Fault) -> Vec<u8> {
-    let body = Form::OpenAi.body(fault.status, fault.body().error);
+    let body = ErrorFormat::OpenAi.body(fault.status, fault.body().error);
     let retry = fault.retry_after.map_or_else(String::new, |seconds| format!("retry-after: {seconds}\r\n"));
     let head = format!(
         "HTTP/1.1 {}\r\ncontent-type: {JSON}\r\n{retry}connection: close\r\ncontent-length: {}\r\n\r\n",

@@ -8,7 +8,7 @@ use redline_api::error_body::{ErrorBody, ErrorDetail};
 use redline_engine::EngineError;
 use redline_engine::settings::{Command, Hint, Setting, Spelling};
 
-use crate::form::Form;
+use crate::error_format::ErrorFormat;
 
 /// Longest message in bytes, and longest name of a field. Both quote requests.
 const MAX_MESSAGE: usize = 600;
@@ -23,15 +23,15 @@ pub(crate) struct Fault {
     message: String,
     param: Option<String>,
     pub(crate) retry_after: Option<u32>,
-    pub(crate) form: Form,
+    pub(crate) error_format: ErrorFormat,
     /// The fact without the hint, if an input is too long and may be cut.
     too_long: Option<String>,
 }
 
 impl Fault {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let (message, form) = (message.into(), Form::OpenAi);
-        Self { status, code, message, param: None, retry_after: None, form, too_long: None }
+        let (message, error_format) = (message.into(), ErrorFormat::OpenAi);
+        Self { status, code, message, param: None, retry_after: None, error_format, too_long: None }
     }
 
     /// An invalid request.
@@ -88,17 +88,19 @@ impl Fault {
         Self { status, code, ..self }
     }
 
-    /// The error in the form of its route.
-    pub(crate) fn in_form(self, form: Form) -> Self {
-        match (form, self.too_long) {
-            (Form::Tei, Some(fact)) => Self {
+    /// The error in the format of its route.
+    pub(crate) fn in_format(self, error_format: ErrorFormat) -> Self {
+        match (error_format, self.too_long) {
+            (ErrorFormat::Tei, Some(fact)) => Self {
                 status: StatusCode::PAYLOAD_TOO_LARGE,
                 message: format!("{fact}; shorten it, or cut it with `truncate` = true"),
-                form,
+                error_format,
                 too_long: None,
                 ..self
             },
-            (form, too_long) => Self { status: form.status(self.status, self.code), form, too_long, ..self },
+            (_, too_long) => {
+                Self { status: error_format.status(self.status, self.code), error_format, too_long, ..self }
+            }
         }
     }
 
@@ -236,14 +238,17 @@ mod tests {
             hint: Some(hint!["choose an end to cut with ", Setting::Truncate.to("left|right")]),
             field: None,
         };
-        let told = |form| {
-            let fault = Fault::of_engine(&error, "inputs").in_form(form);
+        let told = |error_format| {
+            let fault = Fault::of_engine(&error, "inputs").in_format(error_format);
             (fault.status.as_u16(), fault.body().error.message)
         };
         let fact = "text 0: 9 tokens exceed the maximum of 8; ";
-        assert_eq!(told(Form::Tei), (413, format!("{fact}shorten it, or cut it with `truncate` = true")));
+        assert_eq!(
+            told(ErrorFormat::Tei),
+            (413, format!("{fact}shorten it, or cut it with `truncate` = true"))
+        );
         let plain = format!("{fact}choose an end to cut with `truncate` = left|right");
-        assert_eq!(told(Form::OpenAi), (400, plain));
+        assert_eq!(told(ErrorFormat::OpenAi), (400, plain));
     }
 
     #[test]

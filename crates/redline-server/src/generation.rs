@@ -5,7 +5,7 @@ use redline_api::error::ApiError;
 use redline_api::generation::mode::{GenerationOutcome, GenerationRequest};
 use redline_api::generation::stream::StreamedAnswer;
 
-use crate::admission::{Desk, Need, run, submit};
+use crate::admission::{Need, Submitter, run, submit};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
@@ -24,18 +24,16 @@ pub(crate) async fn generate<S, M, B>(
 ) -> Result<Answer, Fault>
 where
     S: StreamedAnswer,
-    M: FnOnce(&Desk<'_>) -> Result<Vec<GenerationRequest>, ApiError> + Send + 'static,
+    M: FnOnce(&Submitter<'_>) -> Result<Vec<GenerationRequest>, ApiError> + Send + 'static,
     B: FnOnce(&App, Vec<GenerationOutcome>) -> Result<Answer, Fault> + Send + 'static,
 {
     let (streams, app) = (stream.is_some(), call.app.clone());
-    let work = move |desk: &Desk<'_>| {
+    let work = move |submitter: &Submitter<'_>| {
         let mut tickets = Vec::new();
-        for mut request in make(desk)? {
+        for request in make(submitter)? {
             check_guidance(&request, &app.sizes, need.answer_bytes)?;
-            let limit = request.shared().timeout_s;
-            *limit = desk.time_left(*limit)?;
             let choices = request.choices();
-            let ticket = request.submit(desk.engine, desk.cancel)?;
+            let ticket = submitter.submit(request)?;
             tickets.push((if streams { ticket } else { ticket.outcome_only() }, choices));
         }
         Ok::<_, ApiError>(tickets)
@@ -47,8 +45,8 @@ where
             }
             build(app, outcomes)
         };
-        let tickets = move |desk: &Desk<'_>| {
-            work(desk).map(|tickets| tickets.into_iter().map(|(ticket, _)| ticket).collect())
+        let tickets = move |submitter: &Submitter<'_>| {
+            work(submitter).map(|tickets| tickets.into_iter().map(|(ticket, _)| ticket).collect())
         };
         return run(call, need, tickets, builds).await;
     };

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::{EVENTS, JSON};
 use crate::config::ServerConfig;
-use crate::form::Form;
+use crate::error_format::ErrorFormat;
 use crate::request::{MAX_ID, QUEUE_TIMEOUT, REQUEST_ID};
 use crate::route::{Method, ResponseBody, Route, SchemaOf, schema_of};
 
@@ -175,19 +175,19 @@ fn parameters(route: &Route) -> Vec<Value> {
 /// The responses of a route by status.
 fn responses(route: &Route, needs_key: bool, schemas: &mut Schemas) -> Value {
     let id = |name: &&str| ((*name).to_owned(), json!({ "required": true, "schema": { "type": "string" } }));
-    let headers: Map<String, Value> = route.form.id_headers().iter().map(id).collect();
+    let headers: Map<String, Value> = route.error_format.id_headers().iter().map(id).collect();
     let content = content(&route.operation.response, &mut schemas.written);
     let success = json!({ "description": "Success.", "headers": headers, "content": content });
     let mut all = Map::from_iter([("200".to_owned(), success)]);
     let with_body = if route.takes_body() { STATUSES_WITH_BODY } else { &[] };
     let of_key: &[u16] = if needs_key { &[401] } else { &[] };
-    let of_form: &[u16] = match route.form {
-        Form::SystemOne if route.takes_body() => &[422],
-        Form::Tei if route.takes_body() => &[422, 424],
-        Form::OpenAi | Form::SystemOne | Form::Tei => &[],
+    let of_format: &[u16] = match route.error_format {
+        ErrorFormat::SystemOne if route.takes_body() => &[422],
+        ErrorFormat::Tei if route.takes_body() => &[422, 424],
+        ErrorFormat::OpenAi | ErrorFormat::SystemOne | ErrorFormat::Tei => &[],
     };
     for &status in
-        [STATUSES, with_body, of_key, of_form, route.operation.further_statuses].into_iter().flatten()
+        [STATUSES, with_body, of_key, of_format, route.operation.further_statuses].into_iter().flatten()
     {
         let mut headers = headers.clone();
         match status {
@@ -198,7 +198,7 @@ fn responses(route: &Route, needs_key: bool, schemas: &mut Schemas) -> Value {
             }
             _ => None,
         };
-        let error = error_of(route.form, status)(&mut schemas.written);
+        let error = error_of(route.error_format, status)(&mut schemas.written);
         let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
         let response = json!({
             "description": format!("{}.", reason.unwrap_or("The request failed")),
@@ -241,12 +241,12 @@ fn events(data: Schema) -> Value {
     })
 }
 
-/// The schema of the bodies of errors with this form and status.
-fn error_of(form: Form, status: u16) -> SchemaOf {
-    match form {
-        Form::Tei => schema_of::<TeiErrorBody>,
-        Form::SystemOne if status == 422 => schema_of::<ValidationBody>,
-        Form::OpenAi | Form::SystemOne => schema_of::<ErrorBody>,
+/// The schema of the bodies of errors in this format and with this status.
+fn error_of(format: ErrorFormat, status: u16) -> SchemaOf {
+    match format {
+        ErrorFormat::Tei => schema_of::<TeiErrorBody>,
+        ErrorFormat::SystemOne if status == 422 => schema_of::<ValidationBody>,
+        ErrorFormat::OpenAi | ErrorFormat::SystemOne => schema_of::<ErrorBody>,
     }
 }
 

@@ -39,10 +39,10 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
     let answer = guarded(handle(&app, route, request, id.clone(), &mut record)).await;
     let mut response = match answer {
         Ok(answer) => answer.into_response(record),
-        Err(fault) => fault.in_form(route.form).into_response(record),
+        Err(fault) => fault.in_format(route.error_format).into_response(record),
     };
     if let Ok(id) = HeaderValue::from_str(&id) {
-        for &name in route.form.id_headers() {
+        for &name in route.error_format.id_headers() {
             response.headers_mut().insert(name, id.clone());
         }
     }

@@ -5,9 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use redline_api::adapter::AdapterNames;
-use redline_api::generation::mode::GenerationRequest;
 use redline_api::head::AnswerHead;
-use redline_engine::{AdapterChoice, EngineError, Queueing};
+use redline_engine::{AdapterChoice, AnyRequest, EngineError, Queueing};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 
@@ -17,8 +16,8 @@ use crate::blocking::blocking;
 use crate::body;
 use crate::body::ReadBody;
 use crate::config::ServerConfig;
+use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
-use crate::form::Form;
 
 /// Bytes of a body that are parsed in less than a millisecond.
 const LARGE_BODY: usize = 64 << 10;
@@ -100,20 +99,34 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     pub(crate) access: Access,
     pub(crate) handler: fn(Call) -> Handled,
-    /// The form of its handler's errors.
-    pub(crate) form: Form,
+    /// The format of its handler's errors.
+    pub(crate) error_format: ErrorFormat,
     pub(crate) operation: Operation,
 }
 
 impl Route {
     /// A route of owners of a key.
     pub(crate) const fn get(path: &'static str, handler: fn(Call) -> Handled, operation: Operation) -> Self {
-        Self { method: Method::Get, path, access: Access::Key, handler, form: Form::OpenAi, operation }
+        Self {
+            method: Method::Get,
+            path,
+            access: Access::Key,
+            handler,
+            error_format: ErrorFormat::OpenAi,
+            operation,
+        }
     }
 
     /// A route of owners of a key, with a body.
     pub(crate) const fn post(path: &'static str, handler: fn(Call) -> Handled, operation: Operation) -> Self {
-        Self { method: Method::Post, path, access: Access::Key, handler, form: Form::OpenAi, operation }
+        Self {
+            method: Method::Post,
+            path,
+            access: Access::Key,
+            handler,
+            error_format: ErrorFormat::OpenAi,
+            operation,
+        }
     }
 
     /// Whether requests have a body.
@@ -185,26 +198,18 @@ impl Call {
         Ok((head, vec![AdapterChoice { name: info.name, scale: 1.0 }]))
     }
 
-    /// The engine's salt: requests with different keys share no cached prefix.
-    pub(crate) fn salt(&self, of_request: &str) -> String {
-        format!("{}\0{of_request}", self.caller)
-    }
-
-    /// Sets the salt, the adapters, the queueing and the time limit of a generation.
-    pub(crate) fn complete(&self, request: &mut GenerationRequest, adapters: &[AdapterChoice]) {
-        let fields = request.shared();
-        if let Some(salt) = fields.cache_salt {
-            *salt = self.salt(salt);
+    /// Sets the adapters, the salt, the queueing and the time limit of a request to the engine.
+    pub(crate) fn complete(&self, request: &mut impl AnyRequest, adapters: Vec<AdapterChoice>) {
+        let limits = &self.app.config.limits;
+        let common = request.common();
+        *common.adapters = adapters;
+        if let Some(salt) = common.cache_salt {
+            // Requests with different keys share no cached prefix.
+            *salt = format!("{}\0{salt}", self.caller);
         }
-        *fields.adapters = adapters.to_vec();
-        *fields.queueing = self.queueing();
-        *fields.timeout_s = Some(self.timeout_s(*fields.timeout_s));
-    }
-
-    /// Whose request it is, and how long it may wait.
-    pub(crate) fn queueing(&self) -> Queueing {
-        let longest = self.app.config.limits.queue_time.map(|time| time.as_secs_f64());
-        Queueing { tenant: self.caller.clone(), longest_wait_s: self.longest_wait_s.or(longest) }
+        let longest_wait_s = self.longest_wait_s.or(limits.queue_time.map(|time| time.as_secs_f64()));
+        *common.queueing = Queueing { tenant: self.caller.clone(), longest_wait_s };
+        common.timeout_s.get_or_insert(limits.request_time.as_secs_f64());
     }
 
     /// A request without a body, for tests.
@@ -219,11 +224,6 @@ impl Call {
             longest_wait_s: None,
             rest: None,
         }
-    }
-
-    /// The time limit of a request.
-    pub(crate) fn timeout_s(&self, of_request: Option<f64>) -> f64 {
-        of_request.unwrap_or(self.app.config.limits.request_time.as_secs_f64())
     }
 }
 

@@ -187,7 +187,7 @@ mod tests {
     use redline_api::generation::mode::{GenerationPiece, GenerationRequest};
     use redline_api::model::LoadedModel;
     use redline_api::openai::completions::CompletionEvent;
-    use redline_engine::{Engine, GenerateRequest, Options, Prompt, Source};
+    use redline_engine::{AnyRequest as _, Engine, GenerateRequest, Options, Prompt, Source};
 
     use super::*;
     use crate::config::ServerConfig;

@@ -4,7 +4,7 @@ use redline_api::error::ApiError;
 use redline_api::jsonl::model::ChatModel;
 use redline_engine::{Cancel, ClassifyOutcome, Label};
 
-use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, parse, submit};
 use crate::cell::{Cell, Holds};
 
 /// Classifies the text of a row.
@@ -34,9 +34,7 @@ impl Kind for Classify {
 
     fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
         let request = on.classify(parse(&row.line)?)?;
-        let ticket = on.model.engine.submit_classify(request, cancel)?;
-        deliver(ticket, done, cells);
-        Ok(())
+        submit(on, request, cancel, done, cells)
     }
 }
 

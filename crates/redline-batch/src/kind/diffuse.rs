@@ -5,7 +5,7 @@ use redline_api::jsonl::model::ChatModel;
 use redline_engine::Cancel;
 
 use super::generate::{PROMPT, columns};
-use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, parse, submit};
 use crate::cell::{Cell, Holds};
 
 /// Fills the masks of a row.
@@ -34,15 +34,13 @@ impl Kind for Diffuse {
 
     fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
         let request = on.diffuse(parse(&row.line)?)?;
-        let ticket = on.model.engine.submit_diffuse(request, cancel)?.outcome_only();
-        deliver(ticket, done, |outcome| {
+        submit(on, request, cancel, done, |outcome| {
             vec![
                 Cell::Text(outcome.text),
                 Cell::Ids(outcome.token_ids),
                 Cell::Text(outcome.finish_reason.name().to_owned()),
                 Cell::Count(outcome.prompt_tokens),
             ]
-        });
-        Ok(())
+        })
     }
 }

@@ -4,7 +4,7 @@ use redline_api::error::ApiError;
 use redline_api::jsonl::model::ChatModel;
 use redline_engine::Cancel;
 
-use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, parse, submit};
 use crate::cell::{Cell, Holds};
 
 /// Embeds the text of a row.
@@ -29,11 +29,9 @@ impl Kind for Embed {
 
     fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
         let request = on.embed(parse(&row.line)?);
-        let ticket = on.model.engine.submit_embed(request, cancel)?;
-        deliver(ticket, done, |outcome| match outcome.texts.into_iter().next() {
+        submit(on, request, cancel, done, |outcome| match outcome.texts.into_iter().next() {
             Some(text) => vec![Cell::Numbers(text.values), Cell::Count(text.prompt_tokens)],
             None => Vec::new(),
-        });
-        Ok(())
+        })
     }
 }

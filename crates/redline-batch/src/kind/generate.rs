@@ -4,7 +4,7 @@ use redline_api::error::ApiError;
 use redline_api::jsonl::model::ChatModel;
 use redline_engine::Cancel;
 
-use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, parse, submit};
 use crate::cell::{Cell, Holds};
 
 /// Continues the prompt of a row.
@@ -37,16 +37,14 @@ impl Kind for Generate {
 
     fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
         let request = on.generate(parse(&row.line)?)?;
-        let ticket = on.model.engine.submit_generate(request, cancel)?.outcome_only();
-        deliver(ticket, done, |outcome| {
+        submit(on, request, cancel, done, |outcome| {
             vec![
                 Cell::Text(outcome.text),
                 Cell::Ids(outcome.token_ids),
                 Cell::Text(outcome.finish_reason.name().to_owned()),
                 Cell::Count(outcome.usage.prompt_tokens),
             ]
-        });
-        Ok(())
+        })
     }
 }
 

@@ -7,9 +7,12 @@ mod generate;
 mod rerank;
 mod score;
 
+use std::convert::Infallible;
+
 use redline_api::error::ApiError;
 use redline_api::jsonl::model::ChatModel;
-use redline_engine::{Cancel, EngineError, Event, Ticket};
+use redline_api::pump;
+use redline_engine::{AnyRequest, Cancel, EngineError, Ticket};
 use serde::de::DeserializeOwned;
 
 use crate::cell::{Cell, Holds};
@@ -42,8 +45,8 @@ pub(crate) fn named(name: &str) -> Result<&'static dyn Kind, BatchError> {
     })
 }
 
-/// Receives the values of an answer, in the order of the kind's columns, on the engine's thread.
-pub(crate) type Done = Box<dyn FnOnce(Result<Vec<Cell>, EngineError>) + Send>;
+/// Where the values of an answer are sent, in the order of the kind's columns.
+pub(crate) type Done = pump::Done<Result<Vec<Cell>, EngineError>, Infallible>;
 
 /// A key of a request that is about the text of the row.
 pub(crate) struct TextKey {
@@ -145,18 +148,18 @@ fn parse<T: DeserializeOwned>(line: &str) -> Result<T, ApiError> {
     })
 }
 
-/// Sends what comes of a ticket to `done`, converted by `cells`.
-fn deliver<O: Send + 'static, P: 'static>(
-    ticket: Ticket<O, P>,
+/// Submits the request of a row. What `cells` makes of its outcome is sent to `done`.
+fn submit<R, T: 'static, P: 'static>(
+    on: ChatModel<'_>,
+    request: R,
+    cancel: &Cancel,
     done: Done,
-    cells: impl FnOnce(O) -> Vec<Cell> + Send + 'static,
-) {
-    let mut once = Some((done, cells));
-    ticket.send_to(move |event| {
-        if let Event::Done(outcome) = event
-            && let Some((done, cells)) = once.take()
-        {
-            done(outcome.map(cells));
-        }
-    });
+    cells: impl FnOnce(T) -> Vec<Cell> + Send + 'static,
+) -> Result<(), ApiError>
+where
+    R: AnyRequest<Ticket = Ticket<T, P>>,
+{
+    let ticket = request.submit(&on.model.engine, cancel)?.outcome_only();
+    done.when_ended(ticket, |outcome| outcome.map(cells));
+    Ok(())
 }

@@ -4,7 +4,7 @@ use redline_api::error::ApiError;
 use redline_api::jsonl::model::ChatModel;
 use redline_engine::Cancel;
 
-use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, parse, submit};
 use crate::cell::{Cell, Holds};
 
 /// Rates the document of a row, or its documents in their order.
@@ -40,8 +40,7 @@ impl Kind for Rerank {
     fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
         let lists = row.has_list;
         let request = on.rerank(parse(&row.line)?)?;
-        let ticket = on.model.engine.submit_rerank(request, cancel)?;
-        deliver(ticket, done, move |outcome| {
+        submit(on, request, cancel, done, move |outcome| {
             let mut ranked: Vec<_> = outcome.results.into_iter().flatten().collect();
             ranked.sort_unstable_by_key(|document| document.index);
             let relevance = match (lists, ranked.first()) {
@@ -50,7 +49,6 @@ impl Kind for Rerank {
                 (false, None) => Cell::None,
             };
             vec![relevance, Cell::Count(outcome.cost.usage.prompt_tokens)]
-        });
-        Ok(())
+        })
     }
 }

@@ -4,7 +4,7 @@ use redline_api::error::ApiError;
 use redline_api::jsonl::model::ChatModel;
 use redline_engine::Cancel;
 
-use super::{Done, Kind, RowRequest, TextKey, deliver, parse};
+use super::{Done, Kind, RowRequest, TextKey, parse, submit};
 use crate::cell::{Cell, Holds};
 
 /// Scores the item of a row, or its items.
@@ -38,8 +38,7 @@ impl Kind for Score {
     fn begin(&self, on: ChatModel<'_>, row: RowRequest, cancel: &Cancel, done: Done) -> Result<(), ApiError> {
         let lists = row.has_list;
         let request = on.score(parse(&row.line)?)?;
-        let ticket = on.model.engine.submit_score(request, cancel)?;
-        deliver(ticket, done, move |outcome| {
+        submit(on, request, cancel, done, move |outcome| {
             let mut scores = outcome.items.into_iter().flatten().map(|item| item.scores);
             let scores = if lists {
                 Cell::Lists(scores.collect())
@@ -47,7 +46,6 @@ impl Kind for Score {
                 scores.next().map_or(Cell::None, Cell::Numbers)
             };
             vec![scores, Cell::Count(outcome.cost.usage.prompt_tokens)]
-        });
-        Ok(())
+        })
     }
 }

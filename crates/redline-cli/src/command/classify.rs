@@ -176,7 +176,7 @@ impl Answers for Classifications<'_> {
         let request = classify::request(line, &self.defaults);
         let options = judge::framed(self.chat.as_mut(), request.options, ClassifyRequest::INSTRUCTION)?;
         let request = ClassifyRequest { options, ..request };
-        done.with_outcome_of(self.loaded.engine.submit_classify(request, &Cancel::new())?);
+        done.when_ended(self.loaded.engine.submit_classify(request, &Cancel::new())?, |outcome| outcome);
         Ok(())
     }
 

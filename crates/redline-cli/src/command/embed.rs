@@ -160,7 +160,7 @@ impl Answers for EmbeddedLines<'_> {
 
     fn begin(&mut self, line: EmbedLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
         let request = embed::request(line, &self.defaults);
-        done.with_outcome_of(self.loaded.engine.submit_embed(request, &Cancel::new())?);
+        done.when_ended(self.loaded.engine.submit_embed(request, &Cancel::new())?, |outcome| outcome);
         Ok(())
     }
 

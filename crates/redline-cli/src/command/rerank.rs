@@ -199,7 +199,7 @@ impl Answers for Rerankings<'_> {
         let answers = [request.yes.clone(), request.no.clone()];
         let options = judge::framed(self.chat.as_mut(), request.options, RerankRequest::INSTRUCTION)?;
         let request = RerankRequest { options, ..request };
-        done.with_outcome_of(self.loaded.engine.submit_rerank(request, &Cancel::new())?);
+        done.when_ended(self.loaded.engine.submit_rerank(request, &Cancel::new())?, |outcome| outcome);
         Ok(answers)
     }
 

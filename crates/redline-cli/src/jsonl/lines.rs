@@ -29,7 +29,7 @@ pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
 }
 
 /// A line that is not blank.
-pub(super) struct Line {
+pub(crate) struct Line {
     /// Its number, from 1 on.
     pub(super) number: u64,
     /// Its bytes.

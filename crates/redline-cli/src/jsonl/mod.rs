@@ -6,14 +6,15 @@
 mod lines;
 mod target;
 
-use std::collections::VecDeque;
 use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use redline_api::json::id::request_id;
 use redline_api::jsonl::fault::LineFault;
-use redline_engine::{EngineError, Event, Ticket};
+use redline_api::pump::{self, Events, Pump, Received};
 use serde::de::DeserializeOwned;
 
 use self::lines::Line;
@@ -69,52 +70,24 @@ pub(crate) trait Answers {
     fn answer(&mut self, context: Self::Context, outcome: Self::Outcome) -> Result<Answer, Failure>;
 }
 
-/// Where the outcome of a request is sent, from any thread.
-pub(crate) struct Done<O> {
-    /// The number of the request: 0 for the first one.
-    request: u64,
-    messages: Sender<Message<O>>,
-}
-
-impl<O: Send + 'static> Done<O> {
-    /// Sends the outcome.
-    pub(crate) fn with(self, outcome: O) {
-        // Nobody receives it if the work has ended with an error in the meantime.
-        let _ = self.messages.send(Message::Done(self.request, outcome));
-    }
-}
-
-impl<O: Send + 'static> Done<Result<O, EngineError>> {
-    /// Sends the outcome of a ticket as soon as it arrives.
-    pub(crate) fn with_outcome_of<P: 'static>(self, ticket: Ticket<O, P>) {
-        let mut done = Some(self);
-        ticket.send_to(move |event| {
-            if let Event::Done(outcome) = event
-                && let Some(done) = done.take()
-            {
-                done.with(outcome);
-            }
-        });
-    }
-}
+/// Where the outcome of a request is sent.
+pub(crate) type Done<O> = pump::Done<O, WorkEvent>;
 
 /// Maximum number of pending requests.
 const WINDOW: usize = 64;
 
-/// An event that the work waits for.
-enum Message<O> {
+/// What the work waits for besides outcomes.
+pub(crate) enum WorkEvent {
     /// A line that is not blank.
     Line(Line),
     /// The end of the input, with the error that caused it, if any.
     End(Option<io::Error>),
-    /// The outcome of a request.
-    Done(u64, O),
     /// Ctrl-C: begin no further request.
     Interrupt,
 }
 
 /// A request that has not been answered yet.
-struct Pending<A: Answers> {
+struct Pending<C> {
     /// The number of its line.
     line: u64,
     /// Length of its line in bytes, as far as it was stored.
@@ -122,27 +95,13 @@ struct Pending<A: Answers> {
     /// The JSON text of its `id`, if it has one.
     id: Option<String>,
     /// The context of its answer, or the error if it could not be begun.
-    context: Result<A::Context, Failure>,
-    /// The outcome, once it has arrived.
-    outcome: Option<A::Outcome>,
-}
-
-impl<A: Answers> Pending<A> {
-    /// Whether the request can be answered.
-    fn is_ready(&self) -> bool {
-        self.context.is_err() || self.outcome.is_some()
-    }
+    context: Result<C, Failure>,
 }
 
 /// The work on a file of requests.
 struct Work<'a, A: Answers> {
     answers: &'a mut A,
-    /// Requests in the order of their lines.
-    pending: VecDeque<Pending<A>>,
-    /// The number of the first pending request.
-    first: u64,
-    /// Where outcomes are sent.
-    messages: Sender<Message<A::Outcome>>,
+    pump: Pump<Pending<A::Context>, A::Outcome, WorkEvent>,
     /// Whether more lines may come.
     has_more: bool,
     /// The error that ended the input early, if any.
@@ -151,47 +110,36 @@ struct Work<'a, A: Answers> {
 }
 
 impl<A: Answers> Work<'_, A> {
-    /// Handles a message: begins the request of a line, or records an outcome, the end of the input or an interrupt.
-    fn receive(&mut self, message: Message<A::Outcome>) {
-        match message {
-            Message::Line(_) if self.tally.stopped => {}
-            Message::Line(Line { number, bytes: raw }) => {
-                let request = self.first + self.pending.len() as u64;
-                let done = Done { request, messages: self.messages.clone() };
-                let bytes = raw.as_ref().map_or(0, Vec::len);
-                let id = raw.as_deref().ok().and_then(request_id);
-                let parsed = raw.map_err(Failure::from).and_then(|raw| parse(&raw));
-                let context = parsed.and_then(|request| self.answers.begin(request, done));
-                self.pending.push_back(Pending { line: number, bytes, id, context, outcome: None });
-            }
-            Message::End(error) => (self.has_more, self.read_error) = (false, error),
-            Message::Done(request, outcome) => {
-                let index = request.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-                if let Some(pending) = index.and_then(|index| self.pending.get_mut(index)) {
-                    pending.outcome = Some(outcome);
-                }
-            }
-            Message::Interrupt => self.tally.stopped = true,
+    /// Waits for an outcome or an input. Returns whether one came.
+    fn receive(&mut self, longest: Duration) -> bool {
+        let Some(received) = self.pump.receive(longest) else { return false };
+        match received {
+            Received::Event(WorkEvent::Line(line)) if !self.tally.stopped => self.begin(line),
+            Received::Outcome | Received::Event(WorkEvent::Line(_)) => {}
+            Received::Event(WorkEvent::End(error)) => (self.has_more, self.read_error) = (false, error),
+            Received::Event(WorkEvent::Interrupt) => self.tally.stopped = true,
         }
+        true
     }
 
-    /// Whether the first pending request can be answered.
-    fn is_ready(&self) -> bool {
-        self.pending.front().is_some_and(Pending::is_ready)
+    /// Begins the request of a line.
+    fn begin(&mut self, Line { number, bytes: raw }: Line) {
+        let bytes = raw.as_ref().map_or(0, Vec::len);
+        let id = raw.as_deref().ok().and_then(request_id);
+        let parsed = raw.map_err(Failure::from).and_then(|raw| parse(&raw));
+        let context = parsed.and_then(|request| self.answers.begin(request, self.pump.next_done()));
+        let was_begun = context.is_ok();
+        self.pump.push(Pending { line: number, bytes, id, context }, was_begun);
     }
 
     /// Whether all requests are answered and no further one is begun.
     fn is_over(&self) -> bool {
-        self.pending.is_empty() && (!self.has_more || self.tally.stopped)
+        self.pump.is_empty() && (!self.has_more || self.tally.stopped)
     }
 
     /// The answer to the first pending request, if it can be answered.
     fn answer(&mut self) -> Result<Option<Written>, Failure> {
-        let Some(Pending { line, bytes, id, context, outcome }) =
-            self.pending.pop_front_if(|first| first.is_ready())
-        else {
-            return Ok(None);
-        };
+        let Some((Pending { line, bytes, id, context }, outcome)) = self.pump.pop() else { return Ok(None) };
         let Answer { json, stop } = self.answer_to(line, context, outcome)?;
         Ok(Some(Written { json: with_id(json, id.as_deref()), stop, bytes }))
     }
@@ -202,10 +150,9 @@ impl<A: Answers> Work<'_, A> {
         context: Result<A::Context, Failure>,
         outcome: Option<A::Outcome>,
     ) -> Result<Answer, Failure> {
-        self.first += 1;
         let answer = match (context, outcome) {
             (Ok(context), Some(outcome)) => self.answers.answer(context, outcome),
-            (Ok(_), None) => unreachable!("a request is answered only after its outcome has arrived"),
+            (Ok(_), None) => unreachable!("a request that was begun has an outcome when its turn comes"),
             (Err(refused), _) => Err(refused),
         };
         match answer {
@@ -275,28 +222,21 @@ fn answer_to<A: Answers>(
     write: &mut dyn FnMut(Written) -> Result<(), Failure>,
 ) -> Result<Tally, Failure> {
     let path = lines.path.clone();
-    let (send, messages) = channel();
+    let pump = Pump::default();
     if let Some(interrupt) = interrupt {
-        let send = send.clone();
+        let events = pump.events();
         interrupt.listen(move || {
-            let _ = send.send(Message::Interrupt);
+            events.send(WorkEvent::Interrupt);
         });
     }
-    let permits = spawn_reader(lines, send.clone())?;
-    let tally = Tally::default();
-    let (pending, has_more) = (VecDeque::new(), true);
-    let mut work = Work { answers, pending, first: 0, messages: send, has_more, read_error: None, tally };
+    let (permits, _) = spawn_reader(lines, pump.events())?;
+    let mut work = Work { answers, pump, has_more: true, read_error: None, tally: Tally::default() };
     while !work.is_over() {
-        if !work.is_ready() {
-            match messages.recv() {
-                Ok(message) => work.receive(message),
-                Err(_) => unreachable!("the work itself holds a sender"),
-            }
+        if !work.pump.is_ready() {
+            work.receive(Duration::MAX);
         }
         // Begin the requests of all lines that have arrived before answering, so that as many as possible run together.
-        while let Ok(message) = messages.try_recv() {
-            work.receive(message);
-        }
+        while work.receive(Duration::ZERO) {}
         if let Some(answer) = work.answer()? {
             let bytes = answer.bytes;
             match write(answer) {
@@ -317,8 +257,8 @@ fn answer_to<A: Answers>(
 /// with the input or with the work.
 fn spawn_reader<O: Send + 'static>(
     mut lines: Lines,
-    messages: Sender<Message<O>>,
-) -> Result<Sender<usize>, Failure> {
+    events: Events<O, WorkEvent>,
+) -> Result<(Sender<usize>, JoinHandle<()>), Failure> {
     let (grant, permits): (_, Receiver<usize>) = channel();
     for _ in 0..WINDOW {
         let _ = grant.send(0);
@@ -332,23 +272,24 @@ fn spawn_reader<O: Send + 'static>(
                 pending_bytes -= bytes;
             }
             free -= 1;
-            let message = match lines.next() {
+            let input = match lines.next() {
                 Ok(Some(line)) => {
                     pending_bytes += line.bytes.as_ref().map_or(0, Vec::len);
-                    Message::Line(line)
+                    WorkEvent::Line(line)
                 }
-                Ok(None) => Message::End(None),
-                Err(error) => Message::End(Some(error)),
+                Ok(None) => WorkEvent::End(None),
+                Err(error) => WorkEvent::End(Some(error)),
             };
-            let is_last = matches!(message, Message::End(_));
-            if messages.send(message).is_err() || is_last {
+            let is_last = matches!(input, WorkEvent::End(_));
+            if !events.send(input) || is_last {
                 return;
             }
         }
     };
     let started = std::thread::Builder::new().name("redline-lines".to_owned()).spawn(read);
-    started.map_err(|error| Failure::failed(format!("no thread to read lines: {error}"), None))?;
-    Ok(grant)
+    let thread =
+        started.map_err(|error| Failure::failed(format!("no thread to read lines: {error}"), None))?;
+    Ok((grant, thread))
 }
 
 /// Puts the `id` of a request in front of the other keys of its answer.

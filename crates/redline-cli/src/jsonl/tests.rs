@@ -3,6 +3,7 @@
 use std::io::BufReader;
 
 use redline_api::jsonl::generate::GenerateLine;
+use redline_engine::EngineError;
 
 use super::lines::Input;
 use super::*;
@@ -229,21 +230,23 @@ fn a_byte_order_mark_is_accepted_at_the_start_only() {
 #[test]
 fn the_length_of_pending_lines_is_limited() {
     let read = |answered: Option<usize>| {
-        let (send, messages) = channel::<Message<()>>();
+        let mut pump = Pump::<(), (), WorkEvent>::default();
         let mut lines = given(Box::new(&b"123\n12345\n1\n"[..]));
         lines.longest = 8;
-        let permits = spawn_reader(lines, send).unwrap();
-        let length = |message| match message {
-            Message::Line(line) => line.bytes.ok().map(|bytes| bytes.len()),
+        let (permits, reader) = spawn_reader(lines, pump.events()).unwrap();
+        let mut line = |longest| match pump.receive(longest)? {
+            Received::Event(WorkEvent::Line(line)) => line.bytes.ok().map(|bytes| bytes.len()),
             _ => None,
         };
-        let ahead: Vec<Message<()>> = messages.iter().take(2).collect();
+        let mut lengths = vec![line(Duration::MAX).unwrap(), line(Duration::MAX).unwrap()];
         if let Some(bytes) = answered {
             permits.send(bytes).unwrap();
         }
         // Without permits the reader ends.
         drop(permits);
-        ahead.into_iter().chain(messages).filter_map(length).collect::<Vec<usize>>()
+        reader.join().unwrap();
+        lengths.extend(std::iter::from_fn(|| line(Duration::ZERO)));
+        lengths
     };
     assert_eq!(read(None), [4, 6], "ten bytes are pending");
     assert_eq!(read(Some(4)), [4, 6, 2], "six bytes are pending");

@@ -1,6 +1,7 @@
 //! The public engine: loads a model, checks requests, and hands them to the engine's thread.
 
 mod adapters;
+mod any_request;
 pub(crate) mod budget;
 mod diffuse;
 mod encode;
@@ -32,6 +33,7 @@ use redline_settings::{Command, Pooling, Setting, hint};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
+pub use self::any_request::{AnyRequest, CommonFields};
 pub use self::judge::preset::RerankPreset;
 
 use self::budget::Room;

@@ -34,7 +34,7 @@ fn answer(call: Call) -> Handled {
         let (chat, form) =
             chat_completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "messages"))?;
         let mut chat = chat.dated(today());
-        call.complete(&mut chat.request, &adapters);
+        call.complete(&mut chat.request, adapters);
         let app = &call.app;
         let template = app.chat("messages")?;
         let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), &app.sizes, false);
@@ -46,7 +46,13 @@ fn answer(call: Call) -> Handled {
             let answer = answer.map_err(|error| Fault::of(error, "messages"))?;
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
-        generate(&call, need, stream, move |desk| Ok(vec![chat.formatted(&template, desk.engine)?]), build)
-            .await
+        generate(
+            &call,
+            need,
+            stream,
+            move |submitter| Ok(vec![chat.formatted(&template, submitter.engine)?]),
+            build,
+        )
+        .await
     })
 }

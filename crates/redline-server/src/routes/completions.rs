@@ -32,7 +32,7 @@ fn complete(call: Call) -> Handled {
         let (mut requests, form) =
             completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "prompt"))?;
         for request in &mut requests {
-            call.complete(request, &adapters);
+            call.complete(request, adapters.clone());
         }
         let app = &call.app;
         let need = Need {

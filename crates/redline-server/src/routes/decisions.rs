@@ -5,9 +5,8 @@ use redline_api::openai::decisions;
 use redline_api::openai::decisions::body::{DecisionBody, DecisionsAnswer};
 use redline_engine::{EngineError, ScoreOutcome, ScoreRequest};
 
-use crate::admission::{Desk, Need, run_one, score_bytes};
+use crate::admission::{Need, run_one, score_bytes};
 use crate::answer::Answer;
-use crate::app::App;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
@@ -27,7 +26,7 @@ fn answer(call: Call) -> Handled {
         let request = decisions::request(&call.app.model, call.app.config.chat.as_ref(), body);
         let (request, form) = request.map_err(|error| Fault::of(error, "questions"))?;
         let named = form.clone();
-        let build = move |_: &App, outcome: ScoreOutcome| {
+        let build = move |outcome: ScoreOutcome| {
             let answer = decisions::answer(head, &form, &outcome);
             let usage = answer.usage;
             let usage = Usage::new(usage.input_tokens, 0, usage.input_tokens_details.cached_tokens);
@@ -40,19 +39,12 @@ fn answer(call: Call) -> Handled {
 /// Runs the questions of a request. `named` gives errors the names of the questions.
 pub(super) async fn decide(
     call: &Call,
-    mut request: ScoreRequest,
+    request: ScoreRequest,
     named: impl FnOnce(EngineError) -> EngineError + Send + 'static,
-    build: impl FnOnce(&App, ScoreOutcome) -> Result<Answer, Fault> + Send + 'static,
+    build: impl FnOnce(ScoreOutcome) -> Result<Answer, Fault> + Send + 'static,
 ) -> Result<Answer, Fault> {
-    request.cache_salt = call.salt(&request.cache_salt);
-    request.queueing = call.queueing();
-    request.timeout_s = Some(call.timeout_s(request.timeout_s));
     let labels = request.item_labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
     let need =
         Need { param: "questions", prompts: 1, answer_bytes: score_bytes(request.items.len(), labels) };
-    let submit = move |desk: &Desk<'_>| {
-        request.timeout_s = desk.time_left(request.timeout_s)?;
-        desk.engine.submit_score(request, desk.cancel).map_err(named)
-    };
-    run_one(call, need, submit, build).await
+    run_one(call, need, request, Vec::new(), named, build).await
 }

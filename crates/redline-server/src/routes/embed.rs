@@ -7,14 +7,14 @@ use redline_api::openai::embeddings;
 use redline_api::tei::embed;
 use redline_api::tei::embed::EmbedBody;
 
-use crate::admission::{Desk, Need, embedding_bytes, run_one};
+use crate::admission::{Need, embedding_bytes, run_one};
 use crate::answer::Answer;
-use crate::app::App;
+use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
-use crate::form::Form;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route { form: Form::Tei, ..Route::post("/embed", answer, OPERATION) }];
+pub(super) const ROUTES: &[Route] =
+    &[Route { error_format: ErrorFormat::Tei, ..Route::post("/embed", answer, OPERATION) }];
 
 const OPERATION: Operation = Operation {
     summary: "Makes a vector of each text, in the form of Text Embeddings Inference.",
@@ -33,18 +33,10 @@ fn answer(call: Call) -> Handled {
                 Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", message).of_field("inputs")
             );
         }
-        let mut request = embed::request(body).map_err(|error| Fault::of(error, "inputs"))?;
-        request.cache_salt = call.salt("");
-        request.queueing = call.queueing();
-        request.timeout_s = Some(call.timeout_s(None));
+        let request = embed::request(body).map_err(|error| Fault::of(error, "inputs"))?;
         let answer_bytes = embedding_bytes(&request, call.app.model.engine.info());
         let need = Need { param: "inputs", prompts: 1, answer_bytes };
-        let submit = move |desk: &Desk<'_>| {
-            request.timeout_s = desk.time_left(request.timeout_s)?;
-            let submitted = desk.engine.submit_embed(request, desk.cancel);
-            submitted.map_err(|error| embeddings::named(error, "inputs"))
-        };
-        let build = move |_: &App, outcome| Answer::json(&embed::answer(outcome));
-        run_one(&call, need, submit, build).await
+        let build = move |outcome| Answer::json(&embed::answer(outcome));
+        run_one(&call, need, request, Vec::new(), |error| embeddings::named(error, "inputs"), build).await
     })
 }

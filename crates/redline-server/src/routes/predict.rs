@@ -5,15 +5,14 @@ use redline_api::json::limits::MAX_TEXTS;
 use redline_api::tei::predict;
 use redline_api::tei::predict::{PredictBody, Predictions};
 
-use crate::admission::{Desk, Need, run_one, score_bytes};
+use crate::admission::{Need, run_one, score_bytes};
 use crate::answer::Answer;
-use crate::app::App;
+use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
-use crate::form::Form;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] =
-    &[Route { form: Form::Tei, ..Route::post("/predict", answer, OPERATION) }];
+    &[Route { error_format: ErrorFormat::Tei, ..Route::post("/predict", answer, OPERATION) }];
 
 const OPERATION: Operation = Operation {
     summary: "Classifies texts by the classes of the server.",
@@ -38,18 +37,10 @@ fn answer(call: Call) -> Handled {
                 Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", message).of_field("inputs")
             );
         }
-        let (mut request, form) =
-            predict::request(body, &classes).map_err(|error| Fault::of(error, "inputs"))?;
-        request.options.cache_salt = call.salt("");
-        request.options.queueing = call.queueing();
-        request.options.timeout_s = Some(call.timeout_s(None));
+        let (request, form) = predict::request(body, &classes).map_err(|error| Fault::of(error, "inputs"))?;
         let answer_bytes = score_bytes(request.texts.len(), classes.len().max(own.map_or(0, Vec::len)));
         let need = Need { param: "inputs", prompts: 1, answer_bytes };
-        let submit = move |desk: &Desk<'_>| {
-            request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
-            desk.engine.submit_classify(request, desk.cancel)
-        };
-        let build = move |_: &App, outcome| Answer::json(&predict::answer(form, outcome));
-        run_one(&call, need, submit, build).await
+        let build = move |outcome| Answer::json(&predict::answer(form, outcome));
+        run_one(&call, need, request, Vec::new(), |error| error, build).await
     })
 }

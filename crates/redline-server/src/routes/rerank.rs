@@ -2,9 +2,8 @@
 
 use redline_api::cohere::{self, RankedDocuments, RerankAnswer, RerankBody, TeiRank};
 
-use crate::admission::{Desk, Need, run_one, score_bytes};
+use crate::admission::{Need, run_one, score_bytes};
 use crate::answer::Answer;
-use crate::app::App;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
@@ -27,23 +26,15 @@ fn answer(call: Call) -> Handled {
         let param = if body.texts.is_some() { "texts" } else { "documents" };
         let (head, adapters) =
             call.head_with_adapters("rerank", body.model.as_deref(), body.options.adapter.as_ref())?;
-        let (mut request, form) = cohere::request(body).map_err(|error| Fault::of(error, param))?;
-        request.options.cache_salt = call.salt(&request.options.cache_salt);
-        request.options.adapters = adapters;
-        request.options.queueing = call.queueing();
-        request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
+        let (request, form) = cohere::request(body).map_err(|error| Fault::of(error, param))?;
         // Answers may repeat the documents.
         let texts: usize = request.documents.iter().map(String::len).sum();
         let answer_bytes = score_bytes(request.documents.len(), 2).saturating_add(4 * texts);
         let need = Need { param, prompts: 1, answer_bytes };
-        let submit = move |desk: &Desk<'_>| {
-            request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
-            desk.engine.submit_rerank(request, desk.cancel)
-        };
-        let build = move |_: &App, outcome| match cohere::answer(head, form, outcome) {
+        let build = move |outcome| match cohere::answer(head, form, outcome) {
             RerankAnswer::Documents(answer) => Ok(Answer::json(&answer)?.with_usage(answer.usage)),
             RerankAnswer::List(answer) => Answer::json(&answer),
         };
-        run_one(&call, need, submit, build).await
+        run_one(&call, need, request, adapters, |error| error, build).await
     })
 }

@@ -36,7 +36,7 @@ fn answer(call: Call) -> Handled {
         let (chat, form) =
             responses::request(call.app.mode(), body).map_err(|error| Fault::of(error, "input"))?;
         let mut chat = chat.dated(today());
-        call.complete(&mut chat.request, &adapters);
+        call.complete(&mut chat.request, adapters);
         let app = &call.app;
         let template = app.chat("input")?;
         let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), &app.sizes, false);
@@ -47,7 +47,13 @@ fn answer(call: Call) -> Handled {
             let usage = responses::usage(&outcome);
             Ok(Answer::json(&responses::answer(head, form, outcome))?.with_usage(usage))
         };
-        generate(&call, need, stream, move |desk| Ok(vec![chat.formatted(&template, desk.engine)?]), build)
-            .await
+        generate(
+            &call,
+            need,
+            stream,
+            move |submitter| Ok(vec![chat.formatted(&template, submitter.engine)?]),
+            build,
+        )
+        .await
     })
 }

@@ -2,9 +2,8 @@
 
 use redline_api::sglang::{self, ScoreAnswer, ScoreBody};
 use redline_api::vllm::pairs::{self, PairsAnswer, PairsBody};
-use redline_engine::{EngineError, RerankRequest};
 
-use crate::admission::{Desk, Need, run, run_one, score_bytes};
+use crate::admission::{Need, Submitter, run, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
@@ -29,22 +28,14 @@ fn answer(call: Call) -> Handled {
         let body: ScoreBody = call.parse().await?;
         let (head, adapters) =
             call.head_with_adapters("score", body.model.as_deref(), body.options.adapter.as_ref())?;
-        let (mut request, form) = sglang::request(body).map_err(|error| Fault::of(error, "items"))?;
-        request.cache_salt = call.salt(&request.cache_salt);
-        request.adapters = adapters;
-        request.queueing = call.queueing();
-        request.timeout_s = Some(call.timeout_s(request.timeout_s));
+        let (request, form) = sglang::request(body).map_err(|error| Fault::of(error, "items"))?;
         let answer_bytes = score_bytes(request.items.len(), request.labels.len());
         let need = Need { param: "items", prompts: 1, answer_bytes };
-        let submit = move |desk: &Desk<'_>| {
-            request.timeout_s = desk.time_left(request.timeout_s)?;
-            desk.engine.submit_score(request, desk.cancel).map_err(|error| form.named(error))
-        };
-        let build = move |_: &App, outcome| {
+        let build = move |outcome| {
             let answer = sglang::answer(head, form, outcome);
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
-        run_one(&call, need, submit, build).await
+        run_one(&call, need, request, adapters, move |error| form.named(error), build).await
     })
 }
 
@@ -54,18 +45,12 @@ async fn of_pairs(call: Call) -> Result<Answer, Fault> {
     let head = call.head("score", body.model.as_deref())?;
     let (mut requests, form) = pairs::request(body).map_err(|error| Fault::of(error, "queries"))?;
     for request in &mut requests {
-        request.options.cache_salt = call.salt(&request.options.cache_salt);
-        request.options.queueing = call.queueing();
-        request.options.timeout_s = Some(call.timeout_s(request.options.timeout_s));
+        call.complete(request, Vec::new());
     }
     let answer_bytes = requests.iter().map(|request| score_bytes(request.documents.len(), 2)).sum();
     let need = Need { param: "queries", prompts: requests.len(), answer_bytes };
-    let submit = move |desk: &Desk<'_>| {
-        let submit = |mut request: RerankRequest| {
-            request.options.timeout_s = desk.time_left(request.options.timeout_s)?;
-            Ok::<_, EngineError>(desk.engine.submit_rerank(request, desk.cancel)?.outcome_only())
-        };
-        requests.into_iter().map(submit).collect::<Result<Vec<_>, _>>()
+    let submit = move |submitter: &Submitter<'_>| {
+        requests.into_iter().map(|request| submitter.submit(request)).collect::<Result<Vec<_>, _>>()
     };
     let build = move |_: &App, outcomes| {
         let answer = pairs::answer(head, form, outcomes);

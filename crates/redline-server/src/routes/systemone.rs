@@ -8,14 +8,13 @@ use redline_engine::ScoreOutcome;
 
 use super::decisions::decide;
 use crate::answer::Answer;
-use crate::app::App;
+use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
-use crate::form::Form;
 use crate::nesting::is_deeper;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] =
-    &[Route { form: Form::SystemOne, ..Route::post("/v1/systemone", answer, OPERATION) }];
+    &[Route { error_format: ErrorFormat::SystemOne, ..Route::post("/v1/systemone", answer, OPERATION) }];
 
 const OPERATION: Operation = Operation {
     summary: "Answers named questions about a state.",
@@ -45,7 +44,7 @@ fn answer(call: Call) -> Handled {
         let request = typesafe::request(&call.app.model, call.app.config.chat.as_ref(), body);
         let (request, form) = request.map_err(|error| Fault::of(error, "questions"))?;
         let named = form.clone();
-        let build = move |_: &App, outcome: ScoreOutcome| {
+        let build = move |outcome: ScoreOutcome| {
             let answer = typesafe::answer(head, &form, &outcome);
             let usage = Usage::new(answer.usage.input_tokens, 0, outcome.cost.usage.cached_tokens);
             Ok(Answer::json(&answer)?.with_usage(usage))

@@ -10,6 +10,7 @@ mod cpu;
 mod region;
 mod seating;
 mod stopwatch;
+mod sync;
 
 use std::cell::Cell;
 use std::io;
@@ -274,9 +275,9 @@ impl Team {
 
     fn open(&self, work: &(dyn Fn(usize) + Sync)) {
         self.count();
-        let worker = |index: usize| self.workers[index].thread();
+        let wake = |index: usize| self.workers[index].thread().unpark();
         self.requested.set(self.requested.get() + self.regions.admitted() as u64);
-        self.regions.run(work, worker, |sleep| match &self.clock {
+        self.regions.run(work, wake, |sleep| match &self.clock {
             None => sleep(),
             Some(clock) => {
                 let start = clock();

@@ -4,21 +4,21 @@
 //! entered delays nothing: it finds the region closed and waits for the next one. After closing the region, the leader waits only
 //! for the workers inside, each of which finishes the piece that it has claimed.
 
-use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread::Thread;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::Padded;
 use super::cpu::{self, Place};
+use super::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, UnsafeCell, in_sequence, park, spin_loop,
+};
 
 /// Iterations of spinning before a worker parks: a few hundred microseconds, longer than any gap inside a forward pass.
-const SPINS_BEFORE_PARK: u32 = 20_000;
+const SPINS_BEFORE_PARK: u32 = if cfg!(loom) { 2 } else { 20_000 };
 /// Iterations of spinning before the leader sleeps until the last worker has left. A worker that takes longer was probably
 /// descheduled, and can use the leader's core.
-const SPINS_BEFORE_SLEEP: u32 = 20_000;
+const SPINS_BEFORE_SLEEP: u32 = if cfg!(loom) { 1 } else { 20_000 };
 /// Iterations of spinning between two checks of a worker whether it shares the leader's logical CPU: about two microseconds.
 const SPINS_BETWEEN_CPU_CHECKS: u32 = 64;
 /// Time that a worker sleeps if it shares the leader's logical CPU and finds no other.
@@ -107,23 +107,24 @@ impl Regions {
     }
 
     /// Runs `job` on the leader, as thread 0, and on every worker that enters before the leader is done. Returns when all of
-    /// them are done. `thread` returns the thread of a worker. `sleep` calls its argument, which lets the leader sleep, and may
-    /// measure how long that takes. Called by one thread at a time.
-    pub(super) fn run<'a>(
+    /// them are done. `wake` unparks a worker. `sleep` calls its argument, which lets the leader sleep, and may measure how long
+    /// that takes. Called by one thread at a time.
+    pub(super) fn run(
         &self,
         job: &(dyn Fn(usize) + Sync),
-        thread: impl Fn(usize) -> &'a Thread,
+        wake: impl Fn(usize),
         sleep: impl FnOnce(&dyn Fn()),
     ) {
         // SAFETY: erases the lifetime only: this function returns after every worker inside has left, and none enters later.
         let erased: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(job) };
         // SAFETY: the region is closed and nobody is inside.
-        unsafe { *self.job.get() = Some(erased) };
+        self.job.with_mut(|job| unsafe { *job = Some(erased) });
         self.leader.0.set(cpu::current());
         self.state.0.fetch_add(ONE_REGION | OPEN, Ordering::SeqCst);
+        in_sequence();
         for worker in 0..self.admitted() {
             if self.workers[worker].0.parked.load(Ordering::SeqCst) {
-                thread(worker).unpark();
+                wake(worker);
             }
         }
         let result = catch_unwind(AssertUnwindSafe(|| job(0)));
@@ -147,11 +148,12 @@ impl Regions {
             if self.is_empty() {
                 return;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         sleep(&|| {
             let mut guard = self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner);
             self.leader_sleeps.store(true, Ordering::SeqCst);
+            in_sequence();
             while !self.is_empty() {
                 guard = self.emptied.wait(guard).unwrap_or_else(PoisonError::into_inner);
             }
@@ -167,7 +169,7 @@ impl Regions {
             let entered = &self.workers[worker].0.entered;
             entered.store(entered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             // SAFETY: the leader wrote `job` before it opened the region that this thread entered.
-            if let Some(job) = unsafe { *self.job.get() } {
+            if let Some(job) = self.job.with(|job| unsafe { *job }) {
                 // SAFETY: the leader keeps the closure alive until this thread has left.
                 let job = unsafe { &*job };
                 if catch_unwind(AssertUnwindSafe(|| job(worker + 1))).is_err() {
@@ -188,7 +190,9 @@ impl Regions {
             if self.stop.load(Ordering::SeqCst) {
                 return None;
             }
-            let checks_cpu = spins.is_multiple_of(SPINS_BETWEEN_CPU_CHECKS) && worker < self.admitted();
+            // The threads of `loom` share one.
+            let has_cpu = !cfg!(loom) && worker < self.admitted();
+            let checks_cpu = has_cpu && spins.is_multiple_of(SPINS_BETWEEN_CPU_CHECKS);
             if checks_cpu && !self.keep_off_leader(worker) {
                 // The two threads share a CPU, so the leader does not run while this thread does. Spinning or working here would
                 // only delay the leader. This sleep ends by itself: the worker is not registered as parked, so the leader does not
@@ -212,7 +216,7 @@ impl Regions {
             }
             spins += 1;
             if spins < SPINS_BEFORE_PARK {
-                std::hint::spin_loop();
+                spin_loop();
             } else {
                 self.park(worker, last);
                 spins = 0;
@@ -240,11 +244,12 @@ impl Regions {
     fn park(&self, worker: usize, last: u64) {
         let parked = &self.workers[worker].0.parked;
         parked.store(true, Ordering::SeqCst);
+        in_sequence();
         // No wake-up is lost: the leader opens a region and then looks for parked workers, and this thread registers as parked and
         // then looks for an open region.
         let state = self.state.0.load(Ordering::SeqCst);
-        if !self.may_enter(worker, last, state) && !self.stop.load(Ordering::SeqCst) {
-            std::thread::park();
+        if !self.may_enter(worker, last, state) {
+            park();
         }
         parked.store(false, Ordering::SeqCst);
     }
@@ -257,6 +262,7 @@ impl Regions {
     /// Leaves the region. The last worker wakes the leader if that sleeps.
     fn leave(&self) {
         let before = self.state.0.fetch_sub(1, Ordering::SeqCst);
+        in_sequence();
         if before & WORKERS_INSIDE == 1 && self.leader_sleeps.load(Ordering::SeqCst) {
             // The leader holds the lock from before it sets `leader_sleeps` until it waits or is done. So once the lock can be taken
             // here, the notification is not lost.
@@ -271,10 +277,91 @@ impl Regions {
     }
 }
 
-#[cfg(test)]
-mod tests {
+#[cfg(all(test, loom))]
+mod interleavings {
+    use loom::sync::Arc;
+    use loom::thread;
+
     use super::*;
+
+    /// Pieces of work that a region claims one by one.
+    struct Pieces {
+        claimed: AtomicUsize,
+        done: [UnsafeCell<u32>; 2],
+    }
+
+    // SAFETY: a piece is written by who claimed it, and read after the region.
+    unsafe impl Sync for Pieces {}
+
+    impl Pieces {
+        /// Does the pieces that nobody else claims.
+        fn work(&self, region: u32) {
+            while let Some(piece) = self.done.get(self.claimed.fetch_add(1, Ordering::Relaxed)) {
+                // SAFETY: this thread claimed it.
+                piece.with_mut(|done| unsafe { *done += region });
+            }
+        }
+    }
+
+    /// Runs regions one after the other with these workers, in every interleaving of the threads with at most so many switches from a
+    /// thread that could go on.
+    fn model(workers: usize, regions: u32, sleeps: bool, switches: usize) {
+        let mut interleavings = loom::model::Builder::new();
+        interleavings.preemption_bound = Some(switches);
+        interleavings.check(move || {
+            let shared = Arc::new(Regions::new(workers));
+            let work = |worker| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.work(worker))
+            };
+            let threads: Vec<_> = (0..workers).map(work).collect();
+            let wake = |worker: usize| threads[worker].thread().unpark();
+            for region in 1..=regions {
+                let pieces =
+                    Pieces { claimed: AtomicUsize::new(0), done: [UnsafeCell::new(0), UnsafeCell::new(0)] };
+                let work = |member: usize| {
+                    // A leader that leaves the work to the worker waits until it has come, and sleeps until it is done.
+                    while sleeps && member == 0 && pieces.claimed.load(Ordering::Relaxed) == 0 {
+                        thread::yield_now();
+                    }
+                    if member > 0 || !sleeps {
+                        pieces.work(region);
+                    }
+                };
+                shared.run(&work, wake, |sleep| sleep());
+                for piece in &pieces.done {
+                    // SAFETY: nobody is inside the region any more.
+                    assert_eq!(piece.with(|done| unsafe { *done }), region);
+                }
+            }
+            shared.end();
+            (0..workers).for_each(wake);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn two_regions_with_a_worker() {
+        model(1, 2, false, 4);
+    }
+
+    #[test]
+    fn a_leader_that_sleeps_is_woken() {
+        model(1, 2, true, 3);
+    }
+
+    #[test]
+    fn a_region_with_two_workers() {
+        model(2, 1, false, 2);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
     use std::cell::Cell;
+    use std::thread::Thread;
+
+    use super::*;
 
     /// Runs `leader` with regions for `workers` workers, of which only the first `alive` have a thread.
     fn with_workers(workers: usize, alive: usize, leader: impl FnOnce(&Regions, &[Thread])) {
@@ -297,7 +384,6 @@ mod tests {
     fn a_worker_that_never_arrives_is_not_waited_for() {
         // Worker 1 has no thread: it never arrives, like one that stays descheduled.
         with_workers(2, 1, |regions, threads| {
-            let nobody = std::thread::current();
             for _ in 0..1000 {
                 let claimed = AtomicUsize::new(0);
                 let done = AtomicUsize::new(0);
@@ -306,7 +392,11 @@ mod tests {
                         done.fetch_add(1, Ordering::Relaxed);
                     }
                 };
-                regions.run(&work, |worker| threads.get(worker).unwrap_or(&nobody), |sleep| sleep());
+                regions.run(
+                    &work,
+                    |worker| threads.get(worker).into_iter().for_each(Thread::unpark),
+                    |sleep| sleep(),
+                );
                 assert_eq!(done.into_inner(), 50);
             }
         });
@@ -336,7 +426,7 @@ mod tests {
                 slept.set(slept.get() + 1);
                 sleep();
             };
-            regions.run(&work, |worker| &threads[worker], measure);
+            regions.run(&work, |worker| threads[worker].unpark(), measure);
             assert!(finished.load(Ordering::SeqCst));
             assert_eq!(slept.get(), 1);
         });
@@ -374,7 +464,7 @@ mod tests {
                             std::thread::yield_now();
                         }
                     };
-                    regions.run(&work, |worker| &threads[worker], |sleep| sleep());
+                    regions.run(&work, |worker| threads[worker].unpark(), |sleep| sleep());
                 }
             });
         };
@@ -395,7 +485,7 @@ mod tests {
                         std::thread::yield_now();
                     }
                 };
-                regions.run(&work, |worker| &threads[worker], |sleep| sleep());
+                regions.run(&work, |worker| threads[worker].unpark(), |sleep| sleep());
                 let expected: Vec<usize> = (0..3).map(|thread| usize::from(thread <= admitted)).collect();
                 let entered: Vec<usize> = entered.into_iter().map(AtomicUsize::into_inner).collect();
                 assert_eq!(entered, expected, "round {round}");

@@ -10,10 +10,6 @@ use crate::generation::mode::{
 pub(crate) fn shared(request: &mut GenerateRequest) -> SharedFields<'_> {
     SharedFields {
         prompt: &mut request.prompt,
-        adapters: &mut request.adapters,
-        queueing: &mut request.queueing,
-        timeout_s: &mut request.timeout_s,
-        cache_salt: Some(&mut request.cache_salt),
         stop_ids: &mut request.stop_ids,
         ignore_eos: request.ignore_eos,
     }

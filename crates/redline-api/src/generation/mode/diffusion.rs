@@ -13,10 +13,6 @@ use crate::jsonl::diffuse::filled;
 pub(crate) fn shared(request: &mut DiffuseRequest) -> SharedFields<'_> {
     SharedFields {
         prompt: &mut request.prompt,
-        adapters: &mut request.adapters,
-        queueing: &mut request.queueing,
-        timeout_s: &mut request.timeout_s,
-        cache_salt: None,
         stop_ids: &mut request.stop_ids,
         ignore_eos: request.ignore_eos,
     }

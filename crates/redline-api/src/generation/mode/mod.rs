@@ -8,9 +8,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use redline_engine::{
-    AdapterChoice, Cancel, DiffuseRequest, DiffuseTicket, DiffusionPass, Engine, EngineError, Event,
-    FinishReason, GenerateRequest, GenerateTicket, PositionLogprobs, Prompt, Queueing, Receipt,
-    ReportedPrompt, Sampling, TokenCounts,
+    AnyRequest, Cancel, CommonFields, DiffuseRequest, DiffuseTicket, DiffusionPass, Engine, EngineError,
+    Event, FinishReason, GenerateRequest, GenerateTicket, PositionLogprobs, Prompt, Receipt, ReportedPrompt,
+    Sampling, TokenCounts,
 };
 use redline_settings::Algorithm;
 use schemars::JsonSchema;
@@ -67,19 +67,11 @@ pub enum GenerationRequest {
     Diffusion(DiffuseRequest),
 }
 
-/// The fields that the requests of all modes have.
+/// The fields that the requests of all modes have, besides those of requests of all kinds.
 #[derive(Debug)]
 pub struct SharedFields<'a> {
     /// The prompt.
     pub prompt: &'a mut Prompt,
-    /// The adapters.
-    pub adapters: &'a mut Vec<AdapterChoice>,
-    /// Whose request it is, and how long it may wait.
-    pub queueing: &'a mut Queueing,
-    /// Time limit in seconds.
-    pub timeout_s: &'a mut Option<f64>,
-    /// The salt of the prefix cache, if the mode uses it.
-    pub cache_salt: Option<&'a mut String>,
     /// Further tokens that end the text.
     pub stop_ids: &'a mut Vec<i64>,
     /// Whether the text continues after an end-of-sequence token.
@@ -87,7 +79,7 @@ pub struct SharedFields<'a> {
 }
 
 impl GenerationRequest {
-    /// The fields that all modes have.
+    /// The fields that the requests of all modes have.
     pub fn shared(&mut self) -> SharedFields<'_> {
         match self {
             Self::Autoregressive(request) => autoregressive::shared(request),
@@ -110,9 +102,19 @@ impl GenerationRequest {
             Self::Diffusion(request) => request.sampling,
         }
     }
+}
 
-    /// Starts it.
-    pub fn submit(self, engine: &Engine, cancel: &Cancel) -> Result<GenerationTicket, EngineError> {
+impl AnyRequest for GenerationRequest {
+    type Ticket = GenerationTicket;
+
+    fn common(&mut self) -> CommonFields<'_> {
+        match self {
+            Self::Autoregressive(request) => request.common(),
+            Self::Diffusion(request) => request.common(),
+        }
+    }
+
+    fn submit(self, engine: &Engine, cancel: &Cancel) -> Result<GenerationTicket, EngineError> {
         match self {
             Self::Autoregressive(request) => {
                 engine.submit_generate(request, cancel).map(GenerationTicket::Autoregressive)

@@ -253,7 +253,7 @@ impl Answers for Completions<'_> {
         let stop_id = self.prompts.chat.stop_id(&request.prompt, request.ignore_eos, &self.loaded.engine);
         request.stop_ids.extend(stop_id);
         let echo = RequestEcho::of(&request);
-        done.with_outcome_of(self.loaded.engine.submit_generate(request, self.cancel)?);
+        done.when_ended(self.loaded.engine.submit_generate(request, self.cancel)?, |outcome| outcome);
         Ok(echo)
     }
 

@@ -194,7 +194,7 @@ impl Answers for Scores<'_> {
             std::mem::take(&mut line.chat),
         )?;
         let request = score::request(line, query, self.defaults)?;
-        done.with_outcome_of(self.loaded.engine.submit_score(request, &Cancel::new())?);
+        done.when_ended(self.loaded.engine.submit_score(request, &Cancel::new())?, |outcome| outcome);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The forms in which routes report errors.
+//! The formats in which routes report errors.
 
 use axum::http::StatusCode;
 use redline_api::error_body::{
@@ -6,13 +6,13 @@ use redline_api::error_body::{
 };
 use serde::Serialize;
 
-/// The form of a route's errors.
+/// The format of a route's errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ErrorFormat {
     /// OpenAI's.
     #[default]
     OpenAi,
-    /// TypeSafe's: an invalid field has the status 422. The error is there in OpenAI's form too, which its client also reads.
+    /// TypeSafe's: an invalid field has the status 422. The error is there in OpenAI's format too, which its client also reads.
     SystemOne,
     /// That of Text Embeddings Inference: an invalid field has the status 422, an inference that failed 424, and a request for which
     /// there is no room now 429.
@@ -25,7 +25,7 @@ const NO_JSON: [&str; 2] = ["invalid_json", "invalid_body"];
 /// The codes of requests for which there is no room now.
 const NO_ROOM: [&str; 2] = ["kv_full", "queue_timeout"];
 
-impl Form {
+impl ErrorFormat {
     /// The headers with the id of a request.
     pub(crate) fn id_headers(self) -> &'static [&'static str] {
         match self {
@@ -34,7 +34,7 @@ impl Form {
         }
     }
 
-    /// The status of an error in this form. `code` is its short name.
+    /// The status of an error in this format. `code` is its short name.
     pub(crate) fn status(self, status: StatusCode, code: &str) -> StatusCode {
         let is_field = status == StatusCode::BAD_REQUEST && !NO_JSON.contains(&code);
         match self {
@@ -115,37 +115,40 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_the_form_of_its_route() {
-        let body = |form: Form, status: u16, param| {
-            String::from_utf8(form.body(StatusCode::from_u16(status).unwrap(), error(param))).unwrap()
+    fn an_error_has_the_format_of_its_route() {
+        let body = |format: ErrorFormat, status: u16, param| {
+            String::from_utf8(format.body(StatusCode::from_u16(status).unwrap(), error(param))).unwrap()
         };
         let plain = r#"{"error":{"message":"m","type":"k","param":null,"code":"c"}}"#;
-        assert_eq!(body(Form::OpenAi, 422, None), plain);
-        assert_eq!(body(Form::SystemOne, 413, None), plain);
+        assert_eq!(body(ErrorFormat::OpenAi, 422, None), plain);
+        assert_eq!(body(ErrorFormat::SystemOne, 413, None), plain);
         let detail = r#""detail":[{"loc":["body","questions","a[b","criteria",2],"msg":"m","type":"c"}]}"#;
-        assert!(body(Form::SystemOne, 422, Some("questions.a[b.criteria[2]")).ends_with(detail));
-        assert_eq!(body(Form::Tei, 424, None), r#"{"error":"m","error_type":"backend"}"#);
-        assert_eq!(body(Form::Tei, 413, None), r#"{"error":"m","error_type":"validation"}"#);
+        assert!(body(ErrorFormat::SystemOne, 422, Some("questions.a[b.criteria[2]")).ends_with(detail));
+        assert_eq!(body(ErrorFormat::Tei, 424, None), r#"{"error":"m","error_type":"backend"}"#);
+        assert_eq!(body(ErrorFormat::Tei, 413, None), r#"{"error":"m","error_type":"validation"}"#);
     }
 
     #[test]
-    fn an_invalid_field_has_the_status_of_the_form() {
-        let status =
-            |form: Form, status: u16, code| form.status(StatusCode::from_u16(status).unwrap(), code).as_u16();
-        assert_eq!(status(Form::OpenAi, 400, "invalid_value"), 400);
-        for form in [Form::SystemOne, Form::Tei] {
-            assert_eq!(status(form, 400, "invalid_value"), 422);
-            assert_eq!(NO_JSON.map(|code| status(form, 400, code)), [400; 2]);
-            assert_eq!(status(form, 404, "model_not_found"), 404);
+    fn an_invalid_field_has_the_status_of_the_format() {
+        let status = |format: ErrorFormat, status: u16, code| {
+            format.status(StatusCode::from_u16(status).unwrap(), code).as_u16()
+        };
+        assert_eq!(status(ErrorFormat::OpenAi, 400, "invalid_value"), 400);
+        for format in [ErrorFormat::SystemOne, ErrorFormat::Tei] {
+            assert_eq!(status(format, 400, "invalid_value"), 422);
+            assert_eq!(NO_JSON.map(|code| status(format, 400, code)), [400; 2]);
+            assert_eq!(status(format, 404, "model_not_found"), 404);
         }
-        for (form, failed, full) in
-            [(Form::OpenAi, 500, 503), (Form::SystemOne, 500, 503), (Form::Tei, 424, 429)]
-        {
-            assert_eq!(status(form, 500, "not_finite"), failed);
-            assert_eq!(status(form, 503, "kv_full"), full);
-            assert_eq!(status(form, 503, "queue_timeout"), full);
-            assert_eq!(status(form, 503, "draining"), 503);
-            assert_eq!(status(form, 429, "queue_full"), 429);
+        for (format, failed, full) in [
+            (ErrorFormat::OpenAi, 500, 503),
+            (ErrorFormat::SystemOne, 500, 503),
+            (ErrorFormat::Tei, 424, 429),
+        ] {
+            assert_eq!(status(format, 500, "not_finite"), failed);
+            assert_eq!(status(format, 503, "kv_full"), full);
+            assert_eq!(status(format, 503, "queue_timeout"), full);
+            assert_eq!(status(format, 503, "draining"), 503);
+            assert_eq!(status(format, 429, "queue_full"), 429);
         }
     }
 }

@@ -5,8 +5,14 @@ use super::tree::{File, Findings, Tree, extension};
 /// Names without meaning.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
 
-/// Line limit of ARCHITECTURE.md.
+/// Folder of the chapters of ARCHITECTURE.md.
+const CHAPTERS: &str = "docs/architecture/";
+
+/// Line limit of ARCHITECTURE.md and of each chapter.
 const ARCHITECTURE_LINES: usize = 200;
+
+/// Maximum characters of their lines, tables aside.
+const ARCHITECTURE_WIDTH: usize = 110;
 
 /// The first commands for a newcomer, which the README must contain.
 const TWO_COMMANDS: &[&str] = &["cargo run --release -- demo", "cargo xtask test"];
@@ -40,11 +46,8 @@ pub(super) fn documents(tree: &Tree) -> Findings {
         for name in must_name.iter().filter(|name| !file.text.contains(**name)) {
             findings.broken(path, 0, format!("does not name `{name}`"));
         }
-        let lines = file.text.lines().count();
-        if path == "ARCHITECTURE.md" && lines >= ARCHITECTURE_LINES {
-            findings.broken(path, 0, format!("{lines} lines; must be under {ARCHITECTURE_LINES}"));
-        }
     }
+    lengths_of_architecture(tree, &mut findings);
     // The change log names files that no longer exist, and this map those of other engines.
     let exempt = ["CHANGELOG.md", "docs/seeds.md"];
     let of_now = |file: &&File| extension(&file.path) == "md" && !exempt.contains(&file.path.as_str());
@@ -55,6 +58,24 @@ pub(super) fn documents(tree: &Tree) -> Findings {
         }
     }
     findings
+}
+
+/// Checks the lengths of ARCHITECTURE.md and its chapters, and of their lines.
+fn lengths_of_architecture(tree: &Tree, findings: &mut Findings) {
+    let belongs = |file: &&File| file.path == "ARCHITECTURE.md" || file.path.starts_with(CHAPTERS);
+    for file in tree.files.iter().filter(belongs) {
+        let lines = file.text.lines().count();
+        if lines >= ARCHITECTURE_LINES {
+            findings.broken(&file.path, 0, format!("{lines} lines; must be under {ARCHITECTURE_LINES}"));
+        }
+        for (index, line) in file.text.lines().enumerate().filter(|(_, line)| !line.starts_with('|')) {
+            let characters = line.chars().count();
+            if characters > ARCHITECTURE_WIDTH {
+                let message = format!("{characters} characters, limit {ARCHITECTURE_WIDTH}");
+                findings.broken(&file.path, index + 1, message);
+            }
+        }
+    }
 }
 
 /// Source files that a document names but the repository lacks, with line numbers. A name may omit leading folders. For a
@@ -145,5 +166,18 @@ mod tests {
         };
         assert_eq!(found(199), [""; 0]);
         assert_eq!(found(200), ["ARCHITECTURE.md: 200 lines; must be under 200"]);
+    }
+
+    #[test]
+    fn a_wide_line_of_a_chapter_is_found() {
+        let found = |line: &str| -> Vec<String> {
+            let tree = Tree::fixture(&format!("//- docs/architecture/a.md\n# A\n{line}\n"));
+            let violations = documents(&tree).violations.into_iter();
+            violations.filter(|v| v.path.starts_with(CHAPTERS)).map(|v| v.to_string()).collect()
+        };
+        let wide = "x".repeat(111);
+        assert_eq!(found(&wide[1..]), [""; 0]);
+        assert_eq!(found(&format!("| {wide} |")), [""; 0]);
+        assert_eq!(found(&wide), ["docs/architecture/a.md:2: 111 characters, limit 110"]);
     }
 }

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let weights = models.join(model).join("model.safetensors");
         println!("cargo:rerun-if-changed={}", weights.display());
         let packed =
-            planes::pack(&std::fs::read(&weights).map_err(|e| format!("{}: {e}", weights.display()))?);
+            planes::pack(&std::fs::read(&weights).map_err(|e| format!("{}: {e}", weights.display()))?)?;
         std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join(format!("{model}.planes")), packed)?;
     }
     Ok(())

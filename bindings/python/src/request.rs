@@ -12,7 +12,9 @@ use redline_api::jsonl::generate::RequestEcho;
 use redline_api::jsonl::{classify, diffuse, embed, generate, perplexity, rerank, score};
 use redline_api::receipt;
 use redline_api::receipt::document::ReceiptDocument;
-use redline_engine::{Cancel, EncodeOutcome, FinishReason, GeneratedPiece, PerplexityRequest, ScoreOutcome};
+use redline_engine::{
+    AnyRequest, Cancel, EncodeOutcome, FinishReason, GeneratedPiece, PerplexityRequest, ScoreOutcome,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -29,16 +31,24 @@ pub(crate) fn parse<T: DeserializeOwned>(json: &str, class: Class) -> Result<T, 
 /// Submits the request of `json`, of a kind with the name of its method.
 pub(crate) fn submit(loaded: Arc<Loaded>, kind: &str, json: &str) -> Result<Ticket, Fault> {
     match kind {
-        "score" => score_with(loaded, json, |py, loaded, outcome| {
+        "score" => ask_score(loaded, json, |py, loaded, outcome| {
             to_python(py, &score::answer(&loaded.model, outcome))
         }),
-        "score_array" => score_with(loaded, json, |py, _, outcome| score_array(py, outcome)),
-        "classify" => submit_classify(loaded, json),
-        "rerank" => submit_rerank(loaded, json),
-        "embed" => embed_with(loaded, json, |py, loaded, outcome| {
+        "score_array" => ask_score(loaded, json, |py, _, outcome| score_array(py, outcome)),
+        "classify" => {
+            let request = loaded.chat_model().classify(parse(json, Class::Request)?)?;
+            ask(loaded, request, |py, loaded, outcome| {
+                to_python(py, &classify::answer(&loaded.model, outcome))
+            })
+        }
+        "rerank" => {
+            let request = loaded.chat_model().rerank(parse(json, Class::Request)?)?;
+            ask(loaded, request, |py, loaded, outcome| to_python(py, &rerank::answer(&loaded.model, outcome)))
+        }
+        "embed" => ask_embed(loaded, json, |py, loaded, outcome| {
             to_python(py, &embed::answer(&loaded.model, outcome))
         }),
-        "embed_array" => embed_with(loaded, json, |py, _, outcome: EncodeOutcome| {
+        "embed_array" => ask_embed(loaded, json, |py, _, outcome: EncodeOutcome| {
             let width = outcome.texts.first().map_or(0, |text| text.values.len());
             let rows = outcome.texts.len();
             array(py, outcome.texts.into_iter().flat_map(|text| text.values).collect(), [rows, width])
@@ -68,10 +78,24 @@ fn no_piece(_: Python<'_>, never: Infallible) -> PyResult<Py<PyAny>> {
     match never {}
 }
 
-fn score_with(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<ScoreOutcome>) -> Result<Ticket, Fault> {
-    let request = loaded.chat_model().score(parse(json, Class::Request)?)?;
-    let ticket = loaded.model.engine.submit_score(request, &Cancel::new())?;
+/// Submits a request whose answer comes at once.
+fn ask<R, O>(loaded: Arc<Loaded>, request: R, answer: OfOutcome<O>) -> Result<Ticket, Fault>
+where
+    R: AnyRequest<Ticket = redline_engine::Ticket<O>>,
+    O: Send + 'static,
+{
+    let ticket = request.submit(&loaded.model.engine, &Cancel::new())?;
     Ok(Ticket::receive(loaded, ticket, answer, no_piece))
+}
+
+fn ask_score(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<ScoreOutcome>) -> Result<Ticket, Fault> {
+    let request = loaded.chat_model().score(parse(json, Class::Request)?)?;
+    ask(loaded, request, answer)
+}
+
+fn ask_embed(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<EncodeOutcome>) -> Result<Ticket, Fault> {
+    let request = loaded.chat_model().embed(parse(json, Class::Request)?);
+    ask(loaded, request, answer)
 }
 
 /// The scores as a matrix; rows of items that failed are NaN.
@@ -95,26 +119,6 @@ fn score_array(py: Python<'_>, outcome: ScoreOutcome) -> PyResult<Py<PyAny>> {
         }
     }
     array(py, values, [rows, width])
-}
-
-fn submit_classify(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
-    let request = loaded.chat_model().classify(parse(json, Class::Request)?)?;
-    let ticket = loaded.model.engine.submit_classify(request, &Cancel::new())?;
-    let answer: OfOutcome<_> = |py, loaded, outcome| to_python(py, &classify::answer(&loaded.model, outcome));
-    Ok(Ticket::receive(loaded, ticket, answer, no_piece))
-}
-
-fn submit_rerank(loaded: Arc<Loaded>, json: &str) -> Result<Ticket, Fault> {
-    let request = loaded.chat_model().rerank(parse(json, Class::Request)?)?;
-    let ticket = loaded.model.engine.submit_rerank(request, &Cancel::new())?;
-    let answer: OfOutcome<_> = |py, loaded, outcome| to_python(py, &rerank::answer(&loaded.model, outcome));
-    Ok(Ticket::receive(loaded, ticket, answer, no_piece))
-}
-
-fn embed_with(loaded: Arc<Loaded>, json: &str, answer: OfOutcome<EncodeOutcome>) -> Result<Ticket, Fault> {
-    let request = loaded.chat_model().embed(parse(json, Class::Request)?);
-    let ticket = loaded.model.engine.submit_embed(request, &Cancel::new())?;
-    Ok(Ticket::receive(loaded, ticket, answer, no_piece))
 }
 
 fn submit_generate(loaded: Arc<Loaded>, json: &str, streams: bool) -> Result<Ticket, Fault> {

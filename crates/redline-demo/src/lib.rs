@@ -95,10 +95,12 @@ mod tests {
     fn compression_loses_nothing() {
         for length in 0..90_u8 {
             let bytes: Vec<u8> = (0..length).map(|i| (i % 46).wrapping_mul(37)).collect();
-            let packed = planes::pack(&bytes);
+            let packed = planes::pack(&bytes).unwrap();
             assert_eq!(planes::unpack(&packed).as_ref(), Some(&bytes));
             for cut in 0..packed.len() {
-                assert_ne!(planes::unpack(&packed[..cut]).as_ref(), Some(&bytes), "{length}, {cut}");
+                // The last bytes may be no more than the end of the deflated ones.
+                let restored = planes::unpack(&packed[..cut]);
+                assert!(restored.is_none_or(|restored| restored == bytes), "{length}, {cut}");
             }
         }
     }

@@ -54,7 +54,8 @@ fn completed(command: Command, path: &str, listed: Listed) -> Command {
         // Beside `--help`, at the end.
         .display_order(999)
         .hide(!unlisted);
-    let hide = |flag: Arg| if is_shared(&flag) { flag.hide(listed == Listed::Own) } else { flag };
+    let is_listed = |flag: &Arg| listed == Listed::All || !is_shared(flag);
+    let hide = |flag: Arg| if is_listed(&flag) { flag } else { flag.hide(true) };
     let text = command.get_after_help().map(|text| text.to_string().trim_end().to_owned());
     let text = [examples::section(path), text.unwrap_or_default(), exit_codes::section(path)];
     let text: Vec<String> = text.into_iter().filter(|part| !part.is_empty()).collect();

@@ -17,6 +17,7 @@ pub mod documents;
 pub mod error;
 pub mod error_body;
 pub mod generation;
+pub mod grammar;
 pub mod head;
 pub mod json;
 pub mod jsonl;

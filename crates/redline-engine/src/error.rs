@@ -88,6 +88,14 @@ pub enum EngineError {
         /// The number of requests.
         requests: usize,
     },
+    /// The grammar of the answer could not be compiled now; nothing was computed.
+    #[error("{fact}")]
+    Grammar {
+        /// Why not.
+        fact: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
     /// There is no plan for a pass, and the policy forbids to make one.
     #[error("there is no plan for `{bucket}`, and plans are forbidden to be made{}", differing(.differs))]
     NoPlan {
@@ -158,6 +166,7 @@ impl EngineError {
             Self::Expired { .. } => Some("try again when less is waiting, or let it wait longer".into()),
             Self::NoAdapter { known, .. } if known.is_empty() => Some("none is loaded".into()),
             Self::NoAdapter { known, .. } => Some(format!("loaded: {}", known.join(", ")).into()),
+            Self::Grammar { hint, .. } => Some((*hint).into()),
             Self::Late { .. } => Some("give it more time, or ask for less".into()),
             Self::QueueFull { .. } => Some("try again when some of them are answered".into()),
             Self::NoPlan { .. } => {

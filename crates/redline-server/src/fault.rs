@@ -135,7 +135,9 @@ impl Fault {
             EngineError::NoTokenizer(_) => {
                 Self::new(StatusCode::NOT_IMPLEMENTED, "wrong_model_kind", message).of_field(param)
             }
-            EngineError::QueueFull { .. } => Self::overloaded("queue_full", message),
+            EngineError::QueueFull { .. } | EngineError::Grammar { .. } => {
+                Self::overloaded("queue_full", message)
+            }
             EngineError::Late { .. } => Self::new(StatusCode::REQUEST_TIMEOUT, "deadline_exceeded", message),
             EngineError::KvFull { .. } | EngineError::Memory(_) => Self::unavailable("kv_full", message),
             EngineError::NoPlan { .. } => Self::unavailable("plan_missing", message),

@@ -1,23 +1,69 @@
 //! Runs generations, and answers with a document or with events.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use redline_api::error::ApiError;
 use redline_api::generation::mode::{GenerationOutcome, GenerationRequest};
 use redline_api::generation::stream::StreamedAnswer;
+use redline_engine::{AnyRequest, EngineError, Grammar};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use crate::admission::{Need, Submitter, run, submit};
+use crate::admission::{Need, Submitter, failed, run, submit};
 use crate::answer::Answer;
 use crate::app::App;
+use crate::clock::Moment;
 use crate::fault::Fault;
 use crate::pipe::PipeReader;
 use crate::route::Call;
 use crate::sizes::check_guidance;
 use crate::stream::EventBody;
 
+/// The grammar of the requests of a body.
+pub(crate) struct PreparedGrammar {
+    grammar: Grammar,
+    /// The field that gives it.
+    param: &'static str,
+    timeout_s: Option<f64>,
+}
+
+impl PreparedGrammar {
+    /// The grammar of a request, if it has one. `param` is the field that gives it.
+    pub(crate) fn of(request: &mut GenerationRequest, param: Option<&'static str>) -> Option<Self> {
+        let grammar = request.grammar()?.clone();
+        Some(Self { grammar, param: param.unwrap_or("grammar"), timeout_s: *request.common().timeout_s })
+    }
+}
+
+/// Compiles a grammar before its request takes a place, so that no thread waits for that.
+async fn prepare(
+    call: &Call,
+    PreparedGrammar { grammar, param, timeout_s }: PreparedGrammar,
+) -> Result<(), Fault> {
+    let (send, prepared) = oneshot::channel();
+    call.app.model.engine.prepare_grammar(&grammar, |prepared| {
+        // Nobody receives it if the client has left.
+        let _ = send.send(prepared);
+    });
+    let begun = Moment::now();
+    let longest = timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let ended = timeout(longest.unwrap_or(Duration::MAX), prepared).await;
+    let late = || EngineError::Late { seconds: begun.elapsed().as_secs_f64(), tokens: None };
+    let error = match ended {
+        Ok(Ok(Ok(()))) => return Ok(()),
+        Ok(Ok(Err(error))) => error,
+        Ok(Err(_)) => EngineError::Stopped,
+        Err(_) => late(),
+    };
+    Err(failed(&call.app, error.into(), param).of_field(param))
+}
+
 /// Runs the requests that `make` completes. Without a stream, the answer is what `build` makes of their outcomes.
 pub(crate) async fn generate<S, M, B>(
     call: &Call,
     need: Need,
+    grammar: Option<PreparedGrammar>,
     stream: Option<S>,
     make: M,
     build: B,
@@ -27,6 +73,9 @@ where
     M: FnOnce(&Submitter<'_>) -> Result<Vec<GenerationRequest>, ApiError> + Send + 'static,
     B: FnOnce(&App, Vec<GenerationOutcome>) -> Result<Answer, Fault> + Send + 'static,
 {
+    if let Some(grammar) = grammar {
+        prepare(call, grammar).await?;
+    }
     let (streams, app) = (stream.is_some(), call.app.clone());
     let work = move |submitter: &Submitter<'_>| {
         let mut tickets = Vec::new();

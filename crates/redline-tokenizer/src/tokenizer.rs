@@ -39,6 +39,8 @@ pub(crate) struct Token {
     /// The form that the decoder receives, if it differs.
     decoded: Option<Box<str>>,
     pub(crate) special: bool,
+    /// Whether it was added to the model's vocabulary.
+    added: bool,
 }
 
 /// The parsed parts of a tokenizer, not yet checked against each other.
@@ -240,6 +242,17 @@ impl Tokenizer {
         self.entry(id).map(|token| self.decoder.bytes(token.decoded()))
     }
 
+    /// Whether an id marks a place in a text rather than being a part of it: a special token, or one that was added and is written like
+    /// `<tool_call>` or `[THINK]`.
+    pub fn is_marker(&self, id: u32) -> bool {
+        self.entry(id).is_ok_and(|token| {
+            let written = token.written.as_bytes();
+            let ends = (written.first(), written.last());
+            let is_bracketed = matches!(ends, (Some(b'<'), Some(b'>')) | (Some(b'['), Some(b']')));
+            token.special || (token.added && is_bracketed)
+        })
+    }
+
     /// Whether `encode(.., special = true)` puts ids before the text.
     pub fn adds_bos(&self) -> bool {
         !self.affixes.prefix.is_empty()
@@ -359,7 +372,7 @@ fn by_name(tokens: &[Option<Token>], hasher: &DefaultHashBuilder) -> HashTable<u
 
 impl Token {
     fn plain(written: &str) -> Self {
-        Self { written: written.into(), decoded: None, special: false }
+        Self { written: written.into(), decoded: None, special: false, added: false }
     }
 
     fn added(token: &AddedToken, decoded: Option<String>, special: &HashSet<&str>) -> Self {
@@ -369,6 +382,7 @@ impl Token {
             special: special.contains(decoded.as_deref().unwrap_or(content)),
             decoded: decoded.map(String::into_boxed_str),
             written: content.into(),
+            added: true,
         }
     }
 

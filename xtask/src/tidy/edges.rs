@@ -11,6 +11,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-weights", &["redline-settings"]),
     ("redline-hub", &["redline-weights"]),
     ("redline-tokenizer", &[]),
+    ("redline-grammar", &[]),
     ("redline-models", &["redline-kernels", "redline-system", "redline-weights", "redline-settings"]),
     (
         "redline-engine",
@@ -18,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-models",
             "redline-weights",
             "redline-tokenizer",
+            "redline-grammar",
             "redline-kernels",
             "redline-system",
             "redline-settings",

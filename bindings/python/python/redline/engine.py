@@ -48,6 +48,15 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} is no part of a request")
 
 
+def _generation(prompt: Prompt | None, max_new_tokens: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a generation. A class of Pydantic stands for its schema."""
+    fields = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
+    schema = fields.pop("schema", None)
+    if schema is not None:
+        fields["json_schema"] = schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema
+    return fields
+
+
 def _json(fields: Mapping[str, object], error: type[RedlineError] = RequestError) -> str:
     """The fields that are given, as JSON."""
     given = {name: value for name, value in fields.items() if value is not None}
@@ -330,13 +339,14 @@ class Engine:
             prompt: a text or token ids; or give ``messages``, a conversation for the chat template.
             max_new_tokens: the most new tokens.
             options: what else a line of ``redline generate`` may say: ``temperature``, ``top_k``, ``top_p``, ``min_p``, ``seed``,
-                ``stop``, ``n``, ``logprobs``, ``adapter``, ``timeout_s``, ...
+                ``stop``, ``n``, ``logprobs``, ``adapter``, ``timeout_s``, ... ``schema`` is a JSON schema, or a class of Pydantic:
+                the text is a value that it allows. ``regex``, ``choice`` and ``grammar`` say otherwise what the text has to be.
 
         Returns:
             The answer as ``redline generate --json`` prints it: ``choices`` with ``text``, ``token_ids`` and ``finish_reason``,
             ``usage`` and ``meta``.
         """
-        fields = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
+        fields = _generation(prompt, max_new_tokens, options)
         answer: dict[str, Any] = self._answer("generate", fields)
         return answer
 
@@ -344,13 +354,13 @@ class Engine:
         self, prompt: Prompt | None = None, max_new_tokens: int = 128, **options: Any
     ) -> dict[str, Any]:
         """As :meth:`generate`, awaited."""
-        fields = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
+        fields = _generation(prompt, max_new_tokens, options)
         answer: dict[str, Any] = await self._answer_async("generate", fields)
         return answer
 
     def stream(self, prompt: Prompt | None = None, max_new_tokens: int = 128, **options: Any) -> Iterator[Piece]:
         """As :meth:`generate`, token by token. The request is cancelled if the iterator is dropped before its end."""
-        fields = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
+        fields = _generation(prompt, max_new_tokens, options)
         ticket = self._engine.submit("stream", _json(fields))
         return _pieces(ticket)
 

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, Schema};
+use schemars::Schema;
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::json::object::objects;
 use crate::json::parts::part;
 use crate::json::shape::{self, schemas};
 
@@ -34,6 +33,11 @@ impl JsonText {
     /// A boolean.
     pub fn boolean(value: bool) -> Self {
         Self(value.to_string())
+    }
+
+    /// An object in JSON.
+    pub(crate) fn object(json: &str) -> Self {
+        Self(json.to_owned())
     }
 
     /// A text.
@@ -96,17 +100,6 @@ impl Serialize for JsonText {
     }
 }
 
-/// An object of which only the type is read.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
-#[serde(remote = "TypedObject")]
-pub struct TypedObject {
-    /// The type.
-    #[serde(rename = "type")]
-    pub kind: String,
-}
-
-objects!(TypedObject);
-
 part! {
     /// What a request says about its conversation, beside the messages.
     pub struct ChatKeys {
@@ -140,8 +133,8 @@ mod tests {
         let text = |texts: &[&str]| {
             JsonText::message("user", &texts.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
-        assert_eq!(text(&["a\"b"]).as_str(), r#"{"content":"a\"b","role":"user"}"#);
-        let two = r#"{"content":[{"text":"a","type":"text"},{"text":"b","type":"text"}],"role":"user"}"#;
+        assert_eq!(text(&["a\"b"]).as_str(), r#"{"role":"user","content":"a\"b"}"#);
+        let two = r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}"#;
         assert_eq!(text(&["a", "b"]).as_str(), two);
     }
 

@@ -16,6 +16,7 @@ use crate::diffusion::DiffusionKeys;
 use crate::error::ApiError;
 use crate::generation::mode::{GenerationMeta, GenerationMode, GenerationRequest, PromptEnd};
 use crate::generation::stream::StreamOptions;
+use crate::grammar::GrammarKeys;
 use crate::head::AnswerHead;
 use crate::json::fields::{refused, salt, timeout};
 use crate::json::limits::{MAX_CONTINUATIONS, MAX_GUIDANCE};
@@ -54,6 +55,9 @@ pub struct GenerationParts {
     /// How tokens are chosen.
     #[schemars(flatten)]
     pub sampling: SamplingParameters,
+    /// What the text has to be.
+    #[schemars(flatten)]
+    pub grammar: GrammarKeys,
     /// The order in which masks are filled.
     #[schemars(flatten)]
     pub diffusion: DiffusionKeys,
@@ -66,6 +70,7 @@ impl Part for GenerationParts {
     fn names(to: &mut Vec<&'static str>) {
         GenerationFields::names(to);
         SamplingParameters::names(to);
+        GrammarKeys::names(to);
         DiffusionKeys::names(to);
         RequestOptions::names(to);
     }
@@ -73,6 +78,7 @@ impl Part for GenerationParts {
     fn read<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         Ok(self.fields.read(name, map)?
             || self.sampling.read(name, map)?
+            || self.grammar.read(name, map)?
             || self.diffusion.read(name, map)?
             || self.options.read(name, map)?)
     }
@@ -86,7 +92,7 @@ impl GenerationParts {
 
     /// Builds a request without a prompt, for a model that predicts the next token.
     pub(crate) fn request(self, max_new_tokens: usize) -> Result<GenerateRequest, ApiError> {
-        let Self { sampling, diffusion, options, .. } = self;
+        let Self { sampling, grammar, diffusion, options, .. } = self;
         if let Some(param) = diffusion.given() {
             let fact =
                 format!("`{param}` is for models that fill masks, and this one predicts the next token");
@@ -98,6 +104,7 @@ impl GenerationParts {
             cache_salt: salt(options.cache_salt)?,
             timeout_s: timeout(options.timeout_s)?,
             receipt: receipt::options(options.receipt),
+            grammar: grammar.grammar()?.map(|(_, grammar)| grammar),
             ..GenerateRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
         };
         sampling.apply(&mut request)?;
@@ -106,8 +113,11 @@ impl GenerationParts {
 
     /// Builds a request without a prompt, for a model that fills masks.
     pub(crate) fn canvas(self, max_new_tokens: usize) -> Result<DiffuseRequest, ApiError> {
-        let Self { sampling, diffusion, options, .. } = self;
+        let Self { sampling, grammar, diffusion, options, .. } = self;
         sampling.check()?;
+        if let Some((param, _)) = grammar.grammar()? {
+            unsupported_by_canvases(param, true, "leave it out")?;
+        }
         // Canvases share no keys and values with others.
         salt(options.cache_salt)?;
         let mut request = DiffuseRequest {

@@ -4,6 +4,7 @@ use schemars::Schema;
 use serde_json::{Value, json};
 
 use crate::diffusion::DiffusionKeys;
+use crate::grammar::GrammarKeys;
 use crate::json::cases::{case, case_if_given, cases, only_true};
 use crate::sampling::SamplingParameters;
 
@@ -33,6 +34,9 @@ pub fn restrict_to_diffusion(schema: &mut Schema) {
     let (zero, no, none) = (or_null(json!(0)), or_null(json!(false)), or_null(json!({})));
     for (name, _, neutral) in SamplingParameters::default().not_of_canvases() {
         restrict(schema, &[(name, &or_null(json!(neutral)))]);
+    }
+    for name in GrammarKeys::NAMES {
+        restrict(schema, &[(name, &[Value::Null])]);
     }
     // A boolean in `/v1/chat/completions`, and a number in `/v1/completions`, where 0 asks for log-probabilities too.
     let null = [Value::Null];

@@ -97,8 +97,6 @@ pub(crate) struct Stops;
 pub(crate) struct SomeText;
 /// A date.
 pub(crate) struct Day;
-/// The response format of plain text.
-pub(crate) struct PlainText;
 /// An object with any keys.
 pub(crate) struct AnyObject;
 /// The output modality `text`.
@@ -131,9 +129,6 @@ schemas! {
     };
     SomeText: |_g| json!({ "type": "string", "minLength": 1 });
     Day: |_g| json!({ "type": "string", "format": "date" });
-    PlainText: |_g| json!({
-        "type": "object", "properties": { "type": one_of(&["text"]) }, "required": ["type"]
-    });
     AnyObject: |_g| json!({ "type": "object" });
     TextName: |_g| one_of(&["text"]);
     Disabled: |_g| one_of(&["disabled"]);

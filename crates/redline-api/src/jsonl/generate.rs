@@ -8,6 +8,7 @@ use crate::adapter::adapters;
 use crate::chat::keys::{ChatKeys, JsonText};
 use crate::cost::{self, PrefixCacheUse, Usage};
 use crate::error::ApiError;
+use crate::grammar::GrammarKeys;
 use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::TextOrIds;
@@ -37,6 +38,9 @@ pub struct GenerateLine {
     /// How tokens are chosen.
     #[serde(skip)]
     pub sampling: SamplingParameters,
+    /// What the text has to be.
+    #[serde(skip)]
+    pub grammar: GrammarKeys,
     /// Adapters, time limit, receipt.
     #[serde(skip)]
     pub options: RequestOptions,
@@ -46,7 +50,13 @@ pub struct GenerateLine {
 }
 
 with_parts! {
-    GenerateLine { keys: GenerateKeys, sampling: SamplingParameters, options: RequestOptions, chat: ChatKeys }
+    GenerateLine {
+        keys: GenerateKeys,
+        sampling: SamplingParameters,
+        grammar: GrammarKeys,
+        options: RequestOptions,
+        chat: ChatKeys,
+    }
 }
 
 /// Answer to a generation request.
@@ -174,6 +184,7 @@ pub fn request(
     let defaults = defaults.clone();
     let (keys, options) = (line.keys.or(defaults.keys), line.options);
     let from = keys.prompt_logprobs_from.unwrap_or(0);
+    let grammar = if line.grammar.given().is_some() { line.grammar } else { defaults.grammar };
     let mut request = GenerateRequest {
         logprobs: keys.logprobs,
         prompt_logprobs: keys.prompt_logprobs.map(|top| PromptLogprobs { from, top }),
@@ -182,6 +193,7 @@ pub fn request(
         adapters: adapters(options.adapter.or(defaults.options.adapter), &[]),
         timeout_s: options.timeout_s.or(defaults.options.timeout_s),
         receipt: receipt::options(options.receipt),
+        grammar: grammar.grammar()?.map(|(_, grammar)| grammar),
         ..GenerateRequest::new(prompt, keys.max_new_tokens.unwrap_or(MAX_NEW_TOKENS))
     };
     line.sampling.or(defaults.sampling).apply(&mut request)?;
@@ -339,7 +351,7 @@ mod tests {
         let keys = |adapter: &str| {
             format!(
                 r#"{{"prompt":[4],"max_new_tokens":2,"top_k":7,"logprobs":6,"prompt_logprobs":8,"prompt_logprobs_from":11,
-                "kv_cache":false,"cache_salt":"tenant","adapter":{adapter},"timeout_s":3,"receipt":true}}"#
+                "kv_cache":false,"regex":"a+","cache_salt":"tenant","adapter":{adapter},"timeout_s":3,"receipt":true}}"#
             )
         };
         let mut expected = GenerateRequest {
@@ -347,6 +359,7 @@ mod tests {
             logprobs: Some(6),
             prompt_logprobs: Some(PromptLogprobs { from: 11, top: 8 }),
             kv_cache: false,
+            grammar: Some(redline_engine::Grammar::new(redline_engine::GrammarKind::Regex, "a+")),
             cache_salt: "tenant".to_owned(),
             adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
             timeout_s: Some(3.0),
@@ -356,7 +369,7 @@ mod tests {
         let line = keys(r#"[{"name":"tone","scale":0.5}]"#);
         assert_eq!(of_line(&line, "{}"), format!("{expected:#?}"));
         let others = r#"{"max_new_tokens":9,"top_k":1,"logprobs":1,"prompt_logprobs":1,"prompt_logprobs_from":1,"kv_cache":true,
-            "adapter":"x","timeout_s":9}"#;
+            "json_schema":{},"adapter":"x","timeout_s":9}"#;
         assert_eq!(of_line(&line, others), format!("{expected:#?}"));
         // A salt and a receipt are asked for by each request.
         (expected.cache_salt, expected.receipt) = (String::new(), None);

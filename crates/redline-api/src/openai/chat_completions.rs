@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::chat::keys::{ChatKeys, JsonText, TypedObject};
+use crate::chat::keys::{ChatKeys, JsonText};
 use crate::chat::template::Chat;
 use crate::cost::Usage;
 use crate::error::ApiError;
@@ -62,9 +62,6 @@ pub struct ChatCompletionBody {
     /// The older name of `tool_choice`.
     #[schemars(with = "Option<shape::NoCall>")]
     pub function_call: Option<JsonText>,
-    /// The form of the answer. Only `text` is supported.
-    #[schemars(with = "Option<shape::PlainText>")]
-    pub response_format: Option<TypedObject>,
     /// The kinds of output. Only `text` is supported.
     #[schemars(with = "Option<Vec<shape::TextName>>")]
     pub modalities: Option<Vec<String>>,
@@ -304,7 +301,6 @@ fn check_supported(body: &ChatCompletionBody) -> Result<(), ApiError> {
     unsupported("functions", functions, "leave it out")?;
     let calls = body.function_call.as_ref().map_or("\"auto\"", |call| call.as_str());
     unsupported("function_call", !["\"auto\"", "\"none\""].contains(&calls), "leave it out")?;
-    plain_text("response_format.type", body.response_format.as_ref().map(|format| format.kind.as_str()))?;
     let modalities = body.modalities.iter().flatten();
     plain_text("modalities", modalities.map(String::as_str).find(|kind| *kind != "text"))?;
     let template = "`chat_template_kwargs` gives variables to the chat template";

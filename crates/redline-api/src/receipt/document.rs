@@ -209,6 +209,21 @@ pub struct ReceiptGeneration {
     pub prompt_logprobs_from: usize,
     /// Whether the KV cache was used.
     pub kv_cache: bool,
+    /// What the text had to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grammar: Option<ReceiptGrammar>,
+}
+
+/// A grammar.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiptGrammar {
+    /// What it is written in: `json_schema`, `compact_json_schema`, `regex`, `choice` or `lark`.
+    pub kind: String,
+    /// The grammar.
+    pub source: String,
+    /// The library that says which tokens it allows, with its version.
+    pub library: String,
 }
 
 /// Settings of a canvas.

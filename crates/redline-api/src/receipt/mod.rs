@@ -3,9 +3,10 @@
 pub mod document;
 
 use redline_engine::{
-    Cancel, ClassifierText, DiffuseRequest, EmbedRequest, Engine, EngineError, GenerateRequest, Label,
-    ModelIdentity, Penalties, Prompt, PromptLogprobs, Receipt, ReceiptAdapter, ReceiptAnswer,
-    ReceiptDifference, ReceiptLayer, ReceiptOptions, ReceiptRequest, Sampling, ScoreRequest, Sha256Digest,
+    Cancel, ClassifierText, DiffuseRequest, EmbedRequest, Engine, EngineError, GRAMMAR_VERSION,
+    GenerateRequest, Grammar, GrammarKind, Label, ModelIdentity, Penalties, Prompt, PromptLogprobs, Receipt,
+    ReceiptAdapter, ReceiptAnswer, ReceiptDifference, ReceiptLayer, ReceiptOptions, ReceiptRequest, Sampling,
+    ScoreRequest, Sha256Digest,
 };
 
 use crate::json::finite::Finite;
@@ -13,8 +14,8 @@ use crate::json::input::LabelIds;
 use crate::json::version::SchemaVersion;
 use crate::receipt::document::{
     ReceiptAdapterEntry, ReceiptAnswerEntry, ReceiptChoice, ReceiptDiffusion, ReceiptDigests,
-    ReceiptDocument, ReceiptEmbedding, ReceiptGeneration, ReceiptLayerEntry, ReceiptModel, ReceiptPrompt,
-    ReceiptSampling, ReceiptScoring, ReceiptSettings, ReceiptVerdict,
+    ReceiptDocument, ReceiptEmbedding, ReceiptGeneration, ReceiptGrammar, ReceiptLayerEntry, ReceiptModel,
+    ReceiptPrompt, ReceiptSampling, ReceiptScoring, ReceiptSettings, ReceiptVerdict,
 };
 
 /// The version that receipts carry.
@@ -288,6 +289,7 @@ fn generation(request: &GenerateRequest) -> ReceiptGeneration {
         stop,
         stop_ids,
         ignore_eos,
+        grammar,
         logprobs,
         prompt_logprobs,
         kv_cache,
@@ -314,6 +316,11 @@ fn generation(request: &GenerateRequest) -> ReceiptGeneration {
         prompt_logprobs: prompt_logprobs.map(|of| of.top),
         prompt_logprobs_from: prompt_logprobs.map_or(0, |of| of.from),
         kv_cache: *kv_cache,
+        grammar: grammar.as_ref().map(|grammar| ReceiptGrammar {
+            kind: grammar.kind.name().to_owned(),
+            source: grammar.source.clone(),
+            library: GRAMMAR_VERSION.to_owned(),
+        }),
     }
 }
 
@@ -411,7 +418,7 @@ fn request_of(
     let texts = |prompts: Vec<ReceiptPrompt>| prompts.into_iter().map(ids_of).collect::<Vec<_>>();
     Ok(match settings {
         ReceiptSettings::Generate(settings) => {
-            ReceiptRequest::Generate(Box::new(generate_of(single(prompts)?, settings)))
+            ReceiptRequest::Generate(Box::new(generate_of(single(prompts)?, settings)?))
         }
         ReceiptSettings::Diffuse(settings) => {
             ReceiptRequest::Diffuse(Box::new(diffuse_of(single(prompts)?, settings)))
@@ -463,9 +470,10 @@ fn single(mut prompts: Vec<ReceiptPrompt>) -> Result<Prompt, ReceiptDifference> 
     }
 }
 
-fn generate_of(prompt: Prompt, settings: ReceiptGeneration) -> GenerateRequest {
+fn generate_of(prompt: Prompt, settings: ReceiptGeneration) -> Result<GenerateRequest, ReceiptDifference> {
     let from = settings.prompt_logprobs_from;
-    GenerateRequest {
+    Ok(GenerateRequest {
+        grammar: settings.grammar.map(grammar_of).transpose()?,
         sampling: sampling_of(settings.sampling),
         penalties: Penalties {
             repetition: settings.repetition_penalty.0,
@@ -483,7 +491,18 @@ fn generate_of(prompt: Prompt, settings: ReceiptGeneration) -> GenerateRequest {
         prompt_logprobs: settings.prompt_logprobs.map(|top| PromptLogprobs { from, top }),
         kv_cache: settings.kv_cache,
         ..GenerateRequest::new(prompt, settings.max_new_tokens)
+    })
+}
+
+/// The grammar of a receipt. Another version of the library may allow other tokens, so only its own can confirm it.
+fn grammar_of(of: ReceiptGrammar) -> Result<Grammar, ReceiptDifference> {
+    let place = |key: &str| format!("request.grammar.{key}");
+    if of.library != GRAMMAR_VERSION {
+        return Err(ReceiptDifference::new(place("library"), of.library, GRAMMAR_VERSION));
     }
+    let kind = GrammarKind::named(&of.kind);
+    let kind = kind.ok_or_else(|| ReceiptDifference::new(place("kind"), of.kind, "a kind of grammar"))?;
+    Ok(Grammar::new(kind, of.source))
 }
 
 fn diffuse_of(prompt: Prompt, settings: ReceiptDiffusion) -> DiffuseRequest {
@@ -530,6 +549,7 @@ mod tests {
             logprobs: Some(6),
             prompt_logprobs: Some(PromptLogprobs { from: 8, top: 2 }),
             kv_cache: false,
+            grammar: Some(Grammar::new(GrammarKind::Regex, "a+")),
             ..GenerateRequest::new(ids(&[1, 2, 3]), 17)
         };
         let diffuse = DiffuseRequest {

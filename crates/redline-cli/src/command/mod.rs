@@ -17,6 +17,7 @@ mod embed;
 mod export;
 mod finish;
 mod generate;
+mod grammar;
 mod health;
 mod help;
 mod import;

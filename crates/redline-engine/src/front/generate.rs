@@ -12,7 +12,7 @@ use crate::answer::transcript::Transcript;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::prompt::Limits;
-use crate::mode::autoregressive::guide::Guides;
+use crate::mode::autoregressive::guide::{Constraint, Guides};
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::mode::sampler;
 use crate::receipt::ReceiptRequest;
@@ -84,6 +84,10 @@ impl Engine {
             let fact = "a receipt was asked for with constraints on the tokens, which it cannot tell of";
             return Err(EngineError::field("receipt", fact.to_owned(), "ask for one of them"));
         }
+        if request.grammar.is_some() && guides.constraint.is_some() {
+            let fact = "a grammar and constraints on the tokens are given".to_owned();
+            return Err(EngineError::field("grammar", fact, "give one of them"));
+        }
         if !request.stop.is_empty() && self.tokenizer.is_none() {
             return Err(EngineError::NoTokenizer(self.info.name.clone()));
         }
@@ -128,6 +132,12 @@ impl Engine {
             cache_salt: request.cache_salt,
             kernel_path: self.info.kernel_path.clone(),
         };
+        let grammar = request.grammar.as_ref();
+        let matcher = grammar.map(|grammar| self.matcher(grammar, request.timeout_s)).transpose()?;
+        let of_grammar =
+            matcher.map(|matcher| move |_: usize| -> Box<dyn Constraint> { Box::new(matcher.clone()) });
+        let of_grammar = of_grammar.as_ref().map(|make| make as &dyn Fn(usize) -> Box<dyn Constraint>);
+        let guides = Guides { constraint: of_grammar.or(guides.constraint), ..guides };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
         let (completion, recorder) = completing_generation(draft);
         Ticket::begin(cancel, |mut reply, cancels| {

@@ -6,6 +6,7 @@ pub(crate) mod budget;
 mod diffuse;
 mod encode;
 mod generate;
+mod grammar;
 mod hold;
 mod identity;
 mod judge;
@@ -17,9 +18,10 @@ mod score;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
+use redline_grammar::Compiler;
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Simd, Tier, usable_cpus, with_team};
 use redline_models::activation::ActivationId;
@@ -144,6 +146,8 @@ pub struct Engine {
     /// How the model was trained to rerank, if its files say so.
     rerank_preset: Option<RerankPreset>,
     end_ids: Vec<u32>,
+    /// Compiles the grammars of answers, from the first one on.
+    grammars: OnceLock<Compiler>,
     inbox: Option<Inbox>,
     /// What its identity is computed of.
     origin: Arc<Origin>,
@@ -427,6 +431,7 @@ impl Engine {
             classifier,
             rerank_preset,
             end_ids,
+            grammars: OnceLock::new(),
             inbox,
             origin,
             loader,

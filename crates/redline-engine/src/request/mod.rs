@@ -6,6 +6,8 @@ mod embed;
 mod judge;
 mod rerank;
 
+use redline_grammar::Grammar;
+
 pub use classify::ClassifyRequest;
 pub use diffuse::DiffuseRequest;
 pub use embed::EmbedRequest;
@@ -245,6 +247,8 @@ pub struct GenerateRequest {
     pub stop_ids: Vec<i64>,
     /// Continue after an end-of-sequence token (for measurements).
     pub ignore_eos: bool,
+    /// What the text has to be. It ends when nothing may follow.
+    pub grammar: Option<Grammar>,
     /// `Some(n)`: return the log-probability of every new token and of the n most probable ones. Log-probabilities are those of
     /// the model's own distribution, before bias, penalties, temperature and filters.
     pub logprobs: Option<usize>,
@@ -287,6 +291,7 @@ impl GenerateRequest {
             stop: Vec::new(),
             stop_ids: Vec::new(),
             ignore_eos: false,
+            grammar: None,
             logprobs: None,
             prompt_logprobs: None,
             kv_cache: true,

@@ -12,6 +12,7 @@ mod facts;
 mod files;
 mod gauges;
 mod generation;
+mod grammars;
 mod guides;
 mod hold;
 mod identity;

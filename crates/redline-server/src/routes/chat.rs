@@ -10,7 +10,7 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::clock::today;
 use crate::fault::Fault;
-use crate::generation::generate;
+use crate::generation::{PreparedGrammar, generate};
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 use crate::sizes::answer_bytes;
 
@@ -31,10 +31,12 @@ fn answer(call: Call) -> Handled {
             body.parts.fields.model.as_deref(),
             body.parts.options.adapter.as_ref(),
         )?;
+        let grammar_param = body.parts.grammar.param();
         let (chat, form) =
             chat_completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "messages"))?;
         let mut chat = chat.dated(today());
         call.complete(&mut chat.request, adapters);
+        let grammar = PreparedGrammar::of(&mut chat.request, grammar_param);
         let app = &call.app;
         let template = app.chat("messages")?;
         let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), &app.sizes, false);
@@ -49,6 +51,7 @@ fn answer(call: Call) -> Handled {
         generate(
             &call,
             need,
+            grammar,
             stream,
             move |submitter| Ok(vec![chat.formatted(&template, submitter.engine)?]),
             build,

@@ -8,7 +8,7 @@ use crate::admission::Need;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::generation::generate;
+use crate::generation::{PreparedGrammar, generate};
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 use crate::sizes::answer_bytes;
 
@@ -29,11 +29,13 @@ fn complete(call: Call) -> Handled {
             body.parts.fields.model.as_deref(),
             body.parts.options.adapter.as_ref(),
         )?;
+        let grammar_param = body.parts.grammar.param();
         let (mut requests, form) =
             completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "prompt"))?;
         for request in &mut requests {
             call.complete(request, adapters.clone());
         }
+        let grammar = requests.first_mut().and_then(|request| PreparedGrammar::of(request, grammar_param));
         let app = &call.app;
         let need = Need {
             param: "prompt",
@@ -47,6 +49,6 @@ fn complete(call: Call) -> Handled {
             let answer = answer.map_err(|error| Fault::of(error, "prompt"))?;
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
-        generate(&call, need, stream, |_| Ok(requests), build).await
+        generate(&call, need, grammar, stream, |_| Ok(requests), build).await
     })
 }

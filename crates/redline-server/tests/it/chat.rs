@@ -218,7 +218,7 @@ fn what_is_not_supported_is_refused_by_name() {
     refused(json!({ "tool_choice": "required" }), "tool_choice");
     refused(json!({ "functions": [{ "name": "f" }] }), "functions");
     refused(json!({ "function_call": { "name": "f" } }), "function_call");
-    refused(json!({ "response_format": { "type": "json_object" } }), "response_format.type");
+    refused(json!({ "response_format": { "type": "yaml" } }), "response_format.type");
     refused(json!({ "modalities": ["text", "audio"] }), "modalities");
     refused(json!({ "audio": { "voice": "v" } }), "audio");
     refused(json!({ "prediction": { "type": "content" } }), "prediction");

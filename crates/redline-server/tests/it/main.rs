@@ -11,6 +11,7 @@ mod embeddings;
 mod encoder;
 mod ending;
 mod fairness;
+mod grammars;
 mod judges;
 mod keys;
 mod limits;

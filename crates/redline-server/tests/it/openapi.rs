@@ -619,7 +619,7 @@ const INVALID: &[(&str, &[&str])] = &[
             r#"{"messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":21}"#,
             r#"{"messages":[{"role":"user","content":"a"}],"audio":{}}"#,
             r#"{"messages":[{"role":"user","content":"a"}],"tools":[{}]}"#,
-            r#"{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}}"#,
+            r#"{"messages":[{"role":"user","content":"a"}],"response_format":{"type":"yaml"}}"#,
         ],
     ),
     (

@@ -133,7 +133,7 @@ fn what_is_not_supported_is_refused_by_name() {
     refused(json!({ "background": true }), "background");
     refused(json!({ "prompt": { "id": "p" } }), "prompt");
     refused(json!({ "reasoning": { "effort": "low" } }), "reasoning");
-    refused(json!({ "text": { "format": { "type": "json_schema" } } }), "text.format.type");
+    refused(json!({ "text": { "format": { "type": "yaml" } } }), "text.format.type");
     refused(json!({ "text": { "verbosity": "low" } }), "text.verbosity");
     refused(json!({ "truncation": "auto" }), "truncation");
     refused(json!({ "include": ["message.output_text.logprobs"] }), "include");

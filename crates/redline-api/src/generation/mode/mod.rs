@@ -9,13 +9,15 @@ use std::task::{Context, Poll};
 
 use redline_engine::{
     AnyRequest, Cancel, CommonFields, DiffuseRequest, DiffuseTicket, DiffusionPass, Engine, EngineError,
-    Event, FinishReason, GenerateRequest, GenerateTicket, PositionLogprobs, Prompt, Receipt, ReportedPrompt,
-    Sampling, TokenCounts,
+    Event, FinishReason, GenerateRequest, GenerateTicket, Grammar, PositionLogprobs, Prompt, Receipt,
+    ReportedPrompt, Sampling, TokenCounts,
 };
 use redline_settings::Algorithm;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::error::ApiError;
+use crate::generation::unsupported_by_canvases;
 use crate::json::named;
 
 /// How the masks of an answer were filled.
@@ -84,6 +86,23 @@ impl GenerationRequest {
         match self {
             Self::Autoregressive(request) => autoregressive::shared(request),
             Self::Diffusion(request) => diffusion::shared(request),
+        }
+    }
+
+    /// Sets what the text has to be, which the field `param` says.
+    pub(crate) fn restrict(&mut self, param: &str, grammar: Grammar) -> Result<(), ApiError> {
+        match self {
+            Self::Autoregressive(request) => request.grammar = Some(grammar),
+            Self::Diffusion(_) => unsupported_by_canvases(param, true, "leave it out")?,
+        }
+        Ok(())
+    }
+
+    /// What the text has to be.
+    pub fn grammar(&self) -> Option<&Grammar> {
+        match self {
+            Self::Autoregressive(request) => request.grammar.as_ref(),
+            Self::Diffusion(_) => None,
         }
     }
 

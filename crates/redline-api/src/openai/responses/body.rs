@@ -10,13 +10,14 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::chat::keys::{JsonText, TypedObject};
+use crate::chat::keys::JsonText;
 use crate::cost::Usage;
 use crate::generation::GenerationParts;
 use crate::generation::canvas::CanvasEvent;
 use crate::generation::mode::GenerationMeta;
 use crate::generation::restrict::restrict;
 use crate::generation::stream::ServerEvent;
+use crate::grammar::{FormatShape, TextFormat};
 use crate::json::cases::{case, case_if_given, cases, given, streams, tools};
 use crate::json::finite::Finite;
 use crate::json::object::objects;
@@ -43,7 +44,7 @@ pub struct ResponsesBody {
     pub metadata: Option<BTreeMap<String, String>>,
     /// Whether to store the answer. Accepted; nothing is stored.
     pub store: Option<bool>,
-    /// The form of the answer. Only plain text is supported.
+    /// The form of the answer.
     pub text: Option<ResponsesText>,
     /// Functions that the model may call. Supported only if it may call none.
     pub tools: Option<Vec<JsonText>>,
@@ -93,6 +94,14 @@ pub struct ResponsesBody {
     pub parts: GenerationParts,
 }
 
+impl ResponsesBody {
+    /// The field that gives a grammar, if one is given.
+    pub fn grammar_param(&self) -> Option<&'static str> {
+        let has_format = self.text.as_ref().is_some_and(|text| text.format.is_some());
+        self.parts.grammar.param().or(has_format.then_some("text.format"))
+    }
+}
+
 with_parts! {
     ResponsesBody { ignored: IgnoredFields, parts: GenerationParts }
 }
@@ -101,9 +110,9 @@ with_parts! {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "ResponsesText")]
 pub struct ResponsesText {
-    /// Only the type `text` is supported.
-    #[schemars(with = "Option<shape::PlainText>")]
-    pub format: Option<TypedObject>,
+    /// The type of the text: `text`; `json_object`; or `json_schema`, with `schema`.
+    #[schemars(with = "Option<FormatShape>")]
+    pub format: Option<TextFormat>,
     /// Not supported.
     #[schemars(with = "Option<shape::Unsupported>")]
     pub verbosity: Option<String>,
@@ -248,14 +257,14 @@ pub struct IncompleteDetails {
 /// The form of the text of an answer.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseTextForm {
-    /// Plain text.
+    /// The type of the text.
     pub format: ResponseTextFormat,
 }
 
 /// A format of text.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ResponseTextFormat {
-    /// Always `text`.
+    /// `text`, `json_object` or `json_schema`.
     #[serde(rename = "type")]
     pub kind: &'static str,
 }

@@ -14,7 +14,7 @@ use crate::error_body::ErrorDetail;
 use crate::generation::canvas::Canvases;
 use crate::generation::mode::{GenerationMode, GenerationOutcome, GenerationPiece, PromptEnd};
 use crate::generation::stream::{StreamCounts, StreamedAnswer};
-use crate::generation::{StreamForm, generation_request, max_tokens, no_tools, plain_text, unsupported};
+use crate::generation::{StreamForm, generation_request, max_tokens, no_tools, unsupported};
 use crate::head::AnswerHead;
 use crate::json::fields::refused;
 use crate::json::finite::Finite;
@@ -36,6 +36,8 @@ pub struct ResponsesForm {
     top_p: f32,
     user: Option<String>,
     metadata: BTreeMap<String, String>,
+    /// The type of the text.
+    format: &'static str,
     stream: Option<StreamForm>,
 }
 
@@ -64,9 +66,19 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
     }
     let most = max_tokens("max_output_tokens", body.max_output_tokens)?;
     let messages = messages(body.instructions.as_deref(), body.input)?;
+    let format = body.text.and_then(|text| text.format);
+    let format_kind = format.as_ref().map_or("text", |format| format.known_kind());
+    let own = format.map(|format| format.grammar("text.format", "text.format.schema")).transpose()?.flatten();
+    if let (Some((param, _)), Some(other)) = (&own, parts.grammar.given()) {
+        let fact = format!("`{param}` and `{other}` both say what the text has to be");
+        return Err(refused(param, fact, "give one of them"));
+    }
     let keys = ChatKeys { chat_template_kwargs: body.chat_template_kwargs, ..ChatKeys::default() };
     let user = parts.fields.user.clone();
-    let request = generation_request(mode, parts, most, None, stream)?;
+    let mut request = generation_request(mode, parts, most, None, stream)?;
+    if let Some((param, grammar)) = own {
+        request.restrict(param, grammar)?;
+    }
     let sampling = request.sampling();
     let form = ResponsesForm {
         instructions: body.instructions,
@@ -75,6 +87,7 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
         top_p: sampling.top_p,
         user,
         metadata: body.metadata.unwrap_or_default(),
+        format: format_kind,
         stream,
     };
     Ok((ChatRequest { request, messages, keys, param: "input" }, form))
@@ -133,8 +146,6 @@ fn message(place: &str, item: ResponsesItem) -> Result<JsonText, ApiError> {
 /// Refuses fields that are known and not supported.
 fn check_supported(body: &ResponsesBody) -> Result<(), ApiError> {
     no_tools(body.tools.as_deref(), body.tool_choice.as_ref())?;
-    let format = body.text.as_ref().and_then(|text| text.format.as_ref());
-    plain_text("text.format.type", format.map(|format| format.kind.as_str()))?;
     let truncation = body.truncation.as_deref().is_some_and(|truncation| truncation != "disabled");
     let verbosity = body.text.as_ref().is_some_and(|text| text.verbosity.is_some());
     let include = body.include.as_ref().is_some_and(|include| !include.is_empty());
@@ -193,7 +204,7 @@ fn begun(head: &AnswerHead, form: &ResponsesForm) -> ResponseObject {
         previous_response_id: None,
         store: false,
         temperature: Finite(form.temperature),
-        text: ResponseTextForm { format: ResponseTextFormat { kind: "text" } },
+        text: ResponseTextForm { format: ResponseTextFormat { kind: form.format } },
         tool_choice: "auto",
         tools: [],
         top_logprobs: 0,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_api::grammar::GrammarKeys;
 use redline_api::jsonl::generate::{self, GenerateKeys, GenerateLine, RequestEcho};
 use redline_api::model::LoadedModel;
 use redline_api::options::RequestOptions;
@@ -17,6 +18,7 @@ use redline_engine::{
     PositionLogprobs, Ticket,
 };
 
+use super::grammar::GrammarFlags;
 use super::receipt::ReceiptFlags;
 use super::template::{self, ChatFlags, Prompts};
 use super::{Context, finish};
@@ -32,7 +34,9 @@ use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 fn keys() -> String {
-    let names = [GenerateKeys::NAMES, SamplingParameters::NAMES, RequestOptions::NAMES].concat().join(", ");
+    let names = [GenerateKeys::NAMES, SamplingParameters::NAMES, GrammarKeys::NAMES, RequestOptions::NAMES]
+        .concat()
+        .join(", ");
     format!(
         "Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), {names}. logit_bias is an \
          object of ids and numbers, stop a text or a list of texts, {} Keys of a conversation, instead of prompt: {}",
@@ -95,6 +99,8 @@ pub(super) struct GenerateArgs {
     #[command(flatten)]
     sampling: ParameterFlags<AllSampling>,
     #[command(flatten)]
+    grammar: GrammarFlags,
+    #[command(flatten)]
     receipt: ReceiptFlags,
     #[command(flatten)]
     machine: MachineFlags,
@@ -125,7 +131,7 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
         .resolve(settings, context.environment)?
         .with_adapters(&args.adapters)
         .with_stall(args.stall_ms);
-    let defaults = request::defaults(args);
+    let defaults = request::defaults(args)?;
     let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;

@@ -9,8 +9,8 @@ use crate::command::template::Prompts;
 use crate::message::{self, Failure};
 
 /// The values that the flags give to all requests.
-pub(super) fn defaults(args: &GenerateArgs) -> GenerateLine {
-    GenerateLine {
+pub(super) fn defaults(args: &GenerateArgs) -> Result<GenerateLine, Failure> {
+    Ok(GenerateLine {
         keys: GenerateKeys {
             max_new_tokens: Some(args.max_new_tokens),
             kv_cache: Some(!args.no_kv_cache),
@@ -19,9 +19,10 @@ pub(super) fn defaults(args: &GenerateArgs) -> GenerateLine {
             prompt_logprobs_from: Some(args.prompt_logprobs_from),
         },
         sampling: args.sampling.0.clone(),
+        grammar: args.grammar.keys()?,
         options: args.adapters.options(args.timeout),
         ..GenerateLine::default()
-    }
+    })
 }
 
 /// Completes these values with the prompt from the flags; it is an error if they give none.
@@ -56,12 +57,15 @@ mod tests {
     fn every_flag_of_the_command_reaches_the_request() {
         let request = |arguments: &[&str]| {
             let args = parsed(arguments);
-            format!("{:#?}", complete(&args, &defaults(&args), &Prompts::unformatted()).unwrap())
+            format!(
+                "{:#?}",
+                complete(&args, &defaults(&args).ok().unwrap(), &Prompts::unformatted()).unwrap()
+            )
         };
         let line = "--prompt p --max-new-tokens 9 --stop x --stop y --ignore-eos --no-kv-cache --logprobs 3 --prompt-logprobs 2 \
                     --prompt-logprobs-from 4 --temperature 0.5 --top-k 7 --top-p 0.75 --min-p 0.125 --seed 5 --timeout 2.5 \
                     --typical-p 0.5 --repetition-penalty 1.5 --presence-penalty -0.5 --frequency-penalty 0.25 \
-                    --logit-bias -3=1.5,7=-100 --min-tokens 3 --n 2 --best-of 4 --adapter tone=x --use tone:0.5";
+                    --logit-bias -3=1.5,7=-100 --min-tokens 3 --n 2 --best-of 4 --regex a+ --adapter tone=x --use tone:0.5";
         let expected = GenerateRequest {
             sampling: Sampling {
                 temperature: 0.5,
@@ -77,6 +81,7 @@ mod tests {
             best_of: Some(4),
             stop: vec!["x".to_owned(), "y".to_owned()],
             ignore_eos: true,
+            grammar: Some(redline_engine::Grammar::new(redline_engine::GrammarKind::Regex, "a+")),
             logprobs: Some(3),
             prompt_logprobs: Some(PromptLogprobs { from: 4, top: 2 }),
             kv_cache: false,

@@ -21,7 +21,10 @@ pub(super) type Logprobs = (f32, Vec<(u32, f32)>);
 #[derive(Clone, Debug)]
 struct NewToken {
     id: u32,
+    /// Whether it is an end token, which has no text.
     ends: bool,
+    /// Whether the constraint is met with it, and nothing may follow.
+    completes: bool,
     logprobs: Option<Logprobs>,
 }
 
@@ -147,19 +150,25 @@ impl Branch {
         position: usize,
     ) {
         let before = self.chosen.len();
-        let is_draft = |last: &NewToken| !last.ends && self.drafts.get(before - 1) == Some(&last.id);
+        let is_draft =
+            |last: &NewToken| !last.ends && !last.completes && self.drafts.get(before - 1) == Some(&last.id);
         let is_next = position == job.prompt.len() + self.tokens.len() + before;
         if !is_next || !self.chosen.back().is_none_or(is_draft) {
             return;
         }
-        let allowed = self.constraint.as_mut().map_or(Allowed::All, |constraint| constraint.allowed());
-        let chosen = sampler.process_and_choose(
-            simd,
-            (&self.processor, allowed),
-            row.logits,
-            &self.sampling,
-            position,
-        );
+        let (processor, sampling) = (&self.processor, &self.sampling);
+        let mut choose = |allowed: Allowed<'_>| {
+            sampler.process_and_choose(simd, (processor, allowed), row.logits, sampling, position)
+        };
+        let chosen = match &mut self.constraint {
+            None => choose(Allowed::All),
+            Some(constraint) => {
+                // The most probable token of all is that of the allowed ones, if it is allowed: no mask is needed.
+                let best = if sampling.temperature == 0.0 { choose(Allowed::All) } else { None };
+                let best = best.filter(|id| constraint.accepts(*id));
+                best.or_else(|| choose(constraint.allowed()))
+            }
+        };
         let Some(id) = chosen else {
             self.dead_end = self.constraint.is_some() && greedy(row.logits).is_some();
             return;
@@ -171,6 +180,7 @@ impl Branch {
         self.chosen.push_back(NewToken {
             id,
             ends: job.end_ids.contains(&id),
+            completes: self.constraint.as_ref().is_some_and(|constraint| constraint.is_complete()),
             logprobs: job.own_logprobs().then(|| logprobs(row, id, job.logprobs.unwrap_or(0))),
         });
     }
@@ -197,20 +207,22 @@ impl Branch {
             let position = job.prompt.len() + self.tokens.len();
             let place = format!("position {position}");
             return Err(if self.dead_end {
+                let failure = self.constraint.as_ref().and_then(|constraint| constraint.failure());
+                let reason = failure.map_or_else(String::new, |failure| format!(": {failure}"));
                 let hint = "the constraint on the answer cannot be met from there";
-                EngineError::request(format!("no token is allowed at {place}"), hint)
+                EngineError::request(format!("no token is allowed at {place}{reason}"), hint)
             } else {
                 EngineError::NonFinite(place)
             });
         };
-        let (id, ends) = (token.id, token.ends);
+        let (id, ends, completes) = (token.id, token.ends, token.completes);
         self.token_s.push(elapsed);
         self.tokens.push(token);
         if let Some(drafter) = &mut self.drafter {
             drafter.push(&[id]);
         }
         let mut text = if ends { String::new() } else { self.transcript.push(id)?.to_owned() };
-        let ended = if ends || self.transcript.stopped() {
+        let ended = if ends || completes || self.transcript.stopped() {
             Some(FinishReason::Stop)
         } else {
             (self.tokens.len() == job.max_new_tokens).then_some(FinishReason::Length)

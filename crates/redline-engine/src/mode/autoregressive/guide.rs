@@ -17,8 +17,23 @@ pub trait Constraint: Send {
     /// The tokens that may come next. Nothing comes after an end token.
     fn allowed(&mut self) -> Allowed<'_>;
 
+    /// Whether this token may come next.
+    fn accepts(&mut self, token: u32) -> bool {
+        self.allowed().contains(token)
+    }
+
     /// A token was chosen.
     fn push(&mut self, token: u32);
+
+    /// Whether the continuation is complete: it ends without an end token.
+    fn is_complete(&self) -> bool {
+        false
+    }
+
+    /// Why no token may come next, if that is no property of the continuation.
+    fn failure(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// What takes part in choosing the tokens of a request: for each of its continuations, counted from 0.

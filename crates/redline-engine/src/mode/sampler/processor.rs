@@ -25,6 +25,17 @@ pub enum Allowed<'a> {
 }
 
 impl Allowed<'_> {
+    /// Whether a token may be chosen.
+    pub(crate) fn contains(self, id: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(words) => {
+                words.get(id as usize / 32).is_some_and(|word| word >> (id % u32::BITS) & 1 == 1)
+            }
+            Self::Only(only) => id == only,
+        }
+    }
+
     /// Sets the logits of tokens that may not be chosen to negative infinity; not those of all tokens but one.
     fn apply(self, row: &mut [f32]) {
         let Self::These(words) = self else { return };

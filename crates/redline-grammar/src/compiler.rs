@@ -1,0 +1,187 @@
+//! Compiles grammars for the vocabulary of a model, each once.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::InferenceCapabilities;
+use llguidance::{Matcher as Inner, ParserFactory};
+
+use crate::error::{GrammarError, first_lines};
+use crate::grammar::Grammar;
+use crate::matcher::Matcher;
+use crate::vocabulary::{Vocabulary, Words};
+
+/// Number of compiled grammars that are kept.
+const KEPT: usize = 64;
+/// Number of grammars that may wait to be compiled.
+const WAITING: usize = 64;
+
+/// A grammar that was compiled, before any token.
+struct Template(Mutex<Inner>);
+
+impl Template {
+    fn matcher(&self) -> Matcher {
+        // A deep copy shares nothing that one answer changes for another.
+        Matcher::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).deep_clone())
+    }
+}
+
+type Compiled = Result<Arc<Template>, GrammarError>;
+/// What receives a compiled grammar, on the compiling thread.
+type Receive = Box<dyn FnOnce(Result<(), GrammarError>) + Send>;
+
+/// Compiles grammars for one model.
+pub struct Compiler {
+    shared: Arc<Shared>,
+    /// The compiling thread, from the first grammar on.
+    thread: OnceLock<Result<SyncSender<(Grammar, Receive)>, GrammarError>>,
+}
+
+struct Shared {
+    words: Box<dyn Words>,
+    /// The vocabulary in the form of the library, from the first grammar on.
+    factory: OnceLock<Result<ParserFactory, GrammarError>>,
+    /// Compiled grammars by digest, the latest used last.
+    kept: Mutex<VecDeque<([u8; 32], Compiled)>>,
+}
+
+impl std::fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compiler").finish_non_exhaustive()
+    }
+}
+
+impl Compiler {
+    /// A compiler for these tokens. Nothing is computed before the first grammar.
+    pub fn new(words: Box<dyn Words>) -> Self {
+        let shared = Shared { words, factory: OnceLock::new(), kept: Mutex::default() };
+        Self { shared: Arc::new(shared), thread: OnceLock::new() }
+    }
+
+    /// Compiles a grammar in the background, unless it is kept. `done` is called on the compiling thread, or at once.
+    pub fn prepare(&self, grammar: &Grammar, done: Box<dyn FnOnce(Result<(), GrammarError>) + Send>) {
+        if let Some(compiled) = self.shared.find(&grammar.digest()) {
+            return done(compiled.map(drop));
+        }
+        let thread = self.thread.get_or_init(|| start(&self.shared));
+        let refused = match thread {
+            Ok(thread) => match thread.try_send((grammar.clone(), done)) {
+                Ok(()) => return,
+                Err(TrySendError::Full((_, done)) | TrySendError::Disconnected((_, done))) => {
+                    let fact = format!("{WAITING} other grammars wait to be compiled");
+                    (done, GrammarError::now(fact, "try again later"))
+                }
+            },
+            Err(error) => (done, error.clone()),
+        };
+        (refused.0)(Err(refused.1));
+    }
+
+    /// A matcher for a grammar, which is compiled unless it is kept. Waits for that at most `longest`.
+    ///
+    /// # Errors
+    /// The grammar is wrong or not supported, or there was no time.
+    pub fn matcher(&self, grammar: &Grammar, longest: Option<Duration>) -> Result<Matcher, GrammarError> {
+        let digest = grammar.digest();
+        if let Some(compiled) = self.shared.find(&digest) {
+            return Ok(compiled?.matcher());
+        }
+        let (send, compiled) = channel();
+        let done = move |compiled| {
+            // Nobody receives it if the time was too short.
+            let _ = send.send(compiled);
+        };
+        self.prepare(grammar, Box::new(done));
+        let late = |_: RecvTimeoutError| {
+            GrammarError::now("the grammar was not compiled in time", "give a simpler grammar, or more time")
+        };
+        compiled.recv_timeout(longest.unwrap_or(Duration::MAX)).map_err(late)??;
+        // It was kept a moment ago.
+        Ok(self.shared.find(&digest).unwrap_or_else(|| self.shared.compile(grammar))?.matcher())
+    }
+}
+
+/// Starts the compiling thread, which ends with its compiler.
+fn start(shared: &Arc<Shared>) -> Result<SyncSender<(Grammar, Receive)>, GrammarError> {
+    let (send, grammars) = sync_channel::<(Grammar, Receive)>(WAITING);
+    let shared = Arc::clone(shared);
+    let work = move || {
+        give_way();
+        for (grammar, done) in grammars {
+            let digest = grammar.digest();
+            let compiled = shared.find(&digest).unwrap_or_else(|| {
+                let compiled = catch_unwind(AssertUnwindSafe(|| shared.compile(&grammar)));
+                let compiled = compiled.unwrap_or_else(|_| Err(refused("the compiler of grammars failed")));
+                shared.keep(digest, compiled.clone());
+                compiled
+            });
+            done(compiled.map(drop));
+        }
+    };
+    let started = std::thread::Builder::new().name("redline-grammar".to_owned()).spawn(work);
+    started.map(|_| send).map_err(|error| {
+        GrammarError::now(format!("no thread to compile grammars: {error}"), "try again later")
+    })
+}
+
+impl Shared {
+    /// A kept grammar, which is now the latest used.
+    fn find(&self, digest: &[u8; 32]) -> Option<Compiled> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = kept.iter().position(|(other, _)| other == digest)?;
+        let found = kept.remove(index)?;
+        let compiled = found.1.clone();
+        kept.push_back(found);
+        Some(compiled)
+    }
+
+    fn keep(&self, digest: [u8; 32], compiled: Compiled) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back((digest, compiled));
+    }
+
+    fn factory(&self) -> Result<&ParserFactory, GrammarError> {
+        let made = self.factory.get_or_init(|| {
+            let environment: llguidance::toktrie::TokEnv = Arc::new(Vocabulary::new(&*self.words)?);
+            let slices = llguidance::earley::SlicedBiasComputer::general_slices();
+            let factory = ParserFactory::new(&environment, InferenceCapabilities::default(), &slices);
+            let mut factory = factory.map_err(|error| refused(&error.to_string()))?;
+            factory.quiet().limits_mut().verbose_errors = false;
+            Ok(factory)
+        });
+        made.as_ref().map_err(Clone::clone)
+    }
+
+    fn compile(&self, grammar: &Grammar) -> Compiled {
+        let lark = grammar.lark()?;
+        let mut inner = Inner::new(self.factory()?.create_parser(TopLevelGrammar::from_lark(lark)));
+        if let Some(error) = inner.get_error() {
+            return Err(refused(&error));
+        }
+        // A grammar without any answer is found out at its first token.
+        if !inner.is_stopped() {
+            inner.compute_mask().map_err(|error| refused(&error.to_string()))?;
+        }
+        Ok(Arc::new(Template(Mutex::new(inner))))
+    }
+}
+
+fn refused(message: &str) -> GrammarError {
+    GrammarError::new(first_lines(message), "docs/generation.md says what grammars may have")
+}
+
+/// Lets other threads run first: a grammar can wait, and answers should not. Where that cannot be, compiling takes its turn.
+#[cfg(unix)]
+fn give_way() {
+    let _ = rustix::process::nice(19);
+}
+
+#[cfg(not(unix))]
+fn give_way() {}

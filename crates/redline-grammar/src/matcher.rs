@@ -1,0 +1,73 @@
+//! A grammar that follows an answer.
+
+use llguidance::Matcher as Inner;
+use llguidance::toktrie::SimpleVob;
+
+use crate::error::first_lines;
+
+/// Follows an answer, and says which tokens may come next.
+pub struct Matcher {
+    inner: Inner,
+    /// The tokens that may come next, once that has been asked for.
+    mask: Option<SimpleVob>,
+    /// Why no token may come.
+    failure: Option<String>,
+}
+
+impl std::fmt::Debug for Matcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Matcher").field("failure", &self.failure).finish_non_exhaustive()
+    }
+}
+
+impl Clone for Matcher {
+    /// The copy shares nothing with the original.
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.deep_clone(), mask: self.mask.clone(), failure: self.failure.clone() }
+    }
+}
+
+impl Matcher {
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self { inner, mask: None, failure: None }
+    }
+
+    /// The tokens that may come next: bit `id % 32` of word `id / 32`. None if the answer is complete or cannot go on.
+    pub fn mask(&mut self) -> &[u32] {
+        if self.mask.is_none() && !self.inner.is_stopped() {
+            match self.inner.compute_mask() {
+                Ok(mask) => self.mask = Some(mask),
+                Err(error) => self.failure = Some(first_lines(&error.to_string())),
+            }
+        }
+        self.mask.as_ref().map_or(&[], SimpleVob::as_slice)
+    }
+
+    /// Whether this token may come next. Usually cheaper than [`Matcher::mask`].
+    pub fn accepts(&mut self, token: u32) -> bool {
+        match &self.mask {
+            Some(mask) => (token as usize) < mask.len() && mask.is_allowed(token),
+            None => {
+                !self.inner.is_stopped() && self.inner.validate_tokens(&[token]).is_ok_and(|valid| valid == 1)
+            }
+        }
+    }
+
+    /// A token was chosen: one that may come next.
+    pub fn push(&mut self, token: u32) {
+        self.mask = None;
+        if let Err(error) = self.inner.consume_token(token) {
+            self.failure = Some(first_lines(&error.to_string()));
+        }
+    }
+
+    /// Whether the answer is complete, and nothing may follow it.
+    pub fn is_complete(&self) -> bool {
+        self.failure.is_none() && self.inner.is_stopped() && self.inner.stop_reason().is_ok()
+    }
+
+    /// Why the answer cannot go on, if a limit was reached or a token was pushed that may not come.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+}

@@ -1,0 +1,285 @@
+//! What is looked at in a JSON schema before it is compiled: its size, what no answer could meet, and keys that are left out.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::error::GrammarError;
+use crate::grammar::MAX_CHOICES;
+
+/// Maximum number of values inside each other.
+const MAX_DEPTH: usize = 64;
+/// Maximum number of values of all kinds.
+const MAX_VALUES: usize = 100_000;
+/// Formats of strings that are met. Others are annotations for people, as the standard says, and are left out.
+const FORMATS: &[&str] =
+    &["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"];
+/// Keys that are not met, and not annotations either.
+const REFUSED: &[&str] = &[
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "contains",
+    "minContains",
+    "maxContains",
+    "propertyNames",
+    "uniqueItems",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
+    "$recursiveRef",
+];
+/// Keys whose value is a schema.
+const SCHEMA: &[&str] =
+    &["additionalProperties", "items", "additionalItems", "not", "if", "then", "else", "contains"];
+/// Keys whose value is a list of schemas.
+const SCHEMAS: &[&str] = &["anyOf", "oneOf", "allOf", "prefixItems", "items"];
+/// Keys whose value is an object of schemas.
+const NAMED_SCHEMAS: &[&str] = &["properties", "patternProperties", "$defs", "definitions"];
+
+const HINT: &str = "leave it out, and check answers for it";
+
+/// Refuses a schema that is too large, that has keys which are not met, or that no finite answer meets. Leaves out the formats that are
+/// annotations, and the options of the library.
+pub(crate) fn check(schema: &mut Value) -> Result<(), GrammarError> {
+    let mut left = MAX_VALUES;
+    measure(schema, 0, &mut left)?;
+    if let Value::Object(keys) = schema {
+        keys.remove("x-guidance");
+    }
+    visit(schema, "#", &mut |keys, pointer| clean(keys, pointer))?;
+    let productive = Productive::of(schema);
+    if !productive.value(schema) {
+        let fact = "no finite answer meets the schema: something that is required requires itself".to_owned();
+        return Err(GrammarError::new(fact, "make one of the properties optional"));
+    }
+    Ok(())
+}
+
+/// Refuses a value that is nested too deeply or has too many parts.
+fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), GrammarError> {
+    if depth > MAX_DEPTH {
+        return Err(GrammarError::new(
+            "the schema is nested too deeply",
+            "nest at most 64 lists and objects",
+        ));
+    }
+    *left = left.checked_sub(1).ok_or_else(|| {
+        GrammarError::new("the schema is too large", "give at most 100,000 keys and values")
+    })?;
+    match value {
+        Value::Array(values) => values.iter().try_for_each(|value| measure(value, depth + 1, left)),
+        Value::Object(keys) => keys.values().try_for_each(|value| measure(value, depth + 1, left)),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses keys that are not met, and leaves out formats that are annotations.
+fn clean(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarError> {
+    if let Some(key) = REFUSED.iter().find(|key| keys.contains_key(**key)) {
+        // `false` asks for nothing.
+        if keys.get(*key) != Some(&Value::Bool(false)) || *key == "not" {
+            return Err(GrammarError::new(format!("`{pointer}/{key}` is not supported"), HINT));
+        }
+        keys.remove(*key);
+    }
+    let is_known = |format: &Value| format.as_str().is_none_or(|format| FORMATS.contains(&format));
+    if keys.get("format").is_some_and(|format| !is_known(format)) {
+        keys.remove("format");
+    }
+    if let Some(values) =
+        keys.get("enum").and_then(Value::as_array).filter(|values| values.len() > MAX_CHOICES)
+    {
+        let fact = format!("`{pointer}/enum` has {} values", values.len());
+        return Err(GrammarError::new(fact, "give at most 10,000"));
+    }
+    Ok(())
+}
+
+/// Calls `of` for each object that is a schema, with its place as a pointer.
+fn visit(
+    schema: &mut Value,
+    pointer: &str,
+    of: &mut dyn FnMut(&mut Map<String, Value>, &str) -> Result<(), GrammarError>,
+) -> Result<(), GrammarError> {
+    let Value::Object(keys) = schema else { return Ok(()) };
+    of(keys, pointer)?;
+    for (key, value) in keys {
+        let pointer = format!("{pointer}/{}", escaped(key));
+        match value {
+            Value::Array(values) if SCHEMAS.contains(&key.as_str()) => {
+                for (index, value) in values.iter_mut().enumerate() {
+                    visit(value, &format!("{pointer}/{index}"), of)?;
+                }
+            }
+            Value::Object(named) if NAMED_SCHEMAS.contains(&key.as_str()) => {
+                for (name, value) in named {
+                    visit(value, &format!("{pointer}/{}", escaped(name)), of)?;
+                }
+            }
+            _ if SCHEMA.contains(&key.as_str()) => visit(value, &pointer, of)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A key as a part of a JSON pointer.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+/// The references of a schema that some finite value meets: the least set for which that is consistent.
+struct Productive<'a> {
+    root: &'a Value,
+    references: BTreeMap<&'a str, bool>,
+}
+
+impl<'a> Productive<'a> {
+    fn of(root: &'a Value) -> Self {
+        let mut references = BTreeMap::new();
+        collect_references(root, &mut references);
+        let mut productive = Self { root, references };
+        loop {
+            let unmet =
+                productive.references.iter().filter(|(_, met)| !**met).map(|(reference, _)| *reference);
+            let is_met =
+                |reference: &&str| productive.target(reference).is_none_or(|schema| productive.value(schema));
+            let found: Vec<&str> = unmet.filter(is_met).collect();
+            if found.is_empty() {
+                return productive;
+            }
+            for reference in found {
+                productive.references.insert(reference, true);
+            }
+        }
+    }
+
+    /// What a reference refers to; `None` if that is not a place in the schema, which the compiler refuses or knows.
+    fn target(&self, reference: &str) -> Option<&'a Value> {
+        self.root.pointer(reference.strip_prefix('#')?)
+    }
+
+    /// Whether some finite value meets a schema.
+    fn value(&self, schema: &Value) -> bool {
+        let Value::Object(keys) = schema else { return schema != &Value::Bool(false) };
+        let reference = keys.get("$ref").and_then(Value::as_str);
+        let of_list = |key: &str| keys.get(key).and_then(Value::as_array);
+        reference.is_none_or(|reference| self.references.get(reference).copied().unwrap_or(true))
+            && of_list("allOf").is_none_or(|all| all.iter().all(|schema| self.value(schema)))
+            && ["anyOf", "oneOf"]
+                .iter()
+                .all(|key| of_list(key).is_none_or(|any| any.iter().any(|schema| self.value(schema))))
+            && of_list("enum").is_none_or(|values| !values.is_empty())
+            && self.some_type(keys)
+    }
+
+    /// Whether some finite value of one of the types that `keys` allow meets them.
+    fn some_type(&self, keys: &Map<String, Value>) -> bool {
+        let is_type = |name: &str| match keys.get("type") {
+            Some(Value::String(only)) => only == name,
+            Some(Value::Array(names)) => names.iter().any(|other| other == name),
+            _ => true,
+        };
+        let others = ["string", "number", "integer", "boolean", "null"];
+        others.into_iter().any(is_type)
+            || (is_type("object") && self.object(keys))
+            || (is_type("array") && self.array(keys))
+            || !["object", "array"].into_iter().any(is_type)
+    }
+
+    fn object(&self, keys: &Map<String, Value>) -> bool {
+        let required = keys.get("required").and_then(Value::as_array).into_iter().flatten();
+        required.filter_map(Value::as_str).all(|name| {
+            let own = keys.get("properties").and_then(|properties| properties.get(name));
+            own.or_else(|| keys.get("additionalProperties")).is_none_or(|schema| self.value(schema))
+        })
+    }
+
+    fn array(&self, keys: &Map<String, Value>) -> bool {
+        let least = keys.get("minItems").and_then(Value::as_u64).unwrap_or(0);
+        let prefix = keys.get("prefixItems").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let first = prefix.iter().take(usize::try_from(least).unwrap_or(usize::MAX));
+        let others = keys.get("items").filter(|_| least > prefix.len() as u64);
+        first.chain(others).all(|schema| self.value(schema))
+    }
+}
+
+/// The references anywhere in a value, all of them unmet.
+fn collect_references<'a>(value: &'a Value, references: &mut BTreeMap<&'a str, bool>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| collect_references(value, references)),
+        Value::Object(keys) => {
+            if let Some(reference) = keys.get("$ref").and_then(Value::as_str) {
+                references.insert(reference, false);
+            }
+            keys.values().for_each(|value| collect_references(value, references));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(mut schema: Value) -> String {
+        check(&mut schema).unwrap_err().fact
+    }
+
+    #[test]
+    fn what_is_not_met_is_named_with_its_place() {
+        let not = json!({"properties": {"a/b": {"anyOf": [{}, {"not": {}}]}}});
+        assert_eq!(refused(not), "`#/properties/a~1b/anyOf/1/not` is not supported");
+        assert_eq!(
+            refused(json!({"$defs": {"x": {"uniqueItems": true}}})),
+            "`#/$defs/x/uniqueItems` is not supported"
+        );
+        // As names of properties, and where they ask for nothing, the same words are accepted.
+        check(&mut json!({"properties": {"not": {}, "if": {"uniqueItems": false}}, "enum": [{"not": 1}]}))
+            .unwrap();
+    }
+
+    #[test]
+    fn annotations_are_left_out() {
+        let mut schema = json!({"x-guidance": {"lenient": true}, "items": {"format": "path", "type": "string"},
+            "properties": {"format": {"format": "date"}}});
+        check(&mut schema).unwrap();
+        assert_eq!(
+            schema,
+            json!({"items": {"type": "string"}, "properties": {"format": {"format": "date"}}})
+        );
+    }
+
+    #[test]
+    fn a_schema_that_never_ends_is_refused() {
+        let itself = json!({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]});
+        assert!(refused(itself).contains("no finite answer"));
+        let by_turns = json!({"$ref": "#/$defs/a", "$defs": {
+            "a": {"type": "array", "items": {"$ref": "#/$defs/b"}, "minItems": 1},
+            "b": {"type": "object", "required": ["x"], "additionalProperties": {"$ref": "#/$defs/a"}}}});
+        assert!(refused(by_turns).contains("no finite answer"));
+        for finite in [
+            json!({"type": "object", "properties": {"a": {"$ref": "#"}}}),
+            json!({"type": ["object", "null"], "properties": {"a": {"$ref": "#"}}, "required": ["a"]}),
+            json!({"type": "array", "items": {"$ref": "#"}}),
+            json!({"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}], "$defs": {"a": {"$ref": "#"}}}),
+        ] {
+            check(&mut finite.clone()).unwrap_or_else(|error| panic!("{finite}: {error}"));
+        }
+    }
+
+    #[test]
+    fn a_schema_has_limits() {
+        let deep = (0..70).fold(json!({}), |inner, _| json!({"items": inner}));
+        assert!(refused(deep).contains("nested too deeply"));
+        assert!(refused(json!({"enum": vec![1; 100_001]})).contains("too large"));
+        assert!(refused(json!({"enum": vec![1; 10_001]})).contains("10001 values"));
+    }
+}

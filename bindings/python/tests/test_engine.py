@@ -461,3 +461,22 @@ def test_receipts_are_confirmed_or_told_what_is_wrong(engine):
         engine.verify({**receipt, "more": 1})
     with pytest.raises(redline.RequestError, match="a receipt of layer 99"):
         engine.generate("a", 1, receipt={"layers": [99]})
+
+
+def test_a_text_is_held_to_a_schema_or_another_form(engine):
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["age"], "additionalProperties": False}
+
+    class Person:
+        """Stands for a class of Pydantic."""
+
+        @staticmethod
+        def model_json_schema():
+            return schema
+
+    text = engine.generate("The king", 200, schema=schema)["choices"][0]["text"]
+    assert 0 <= json.loads(text)["age"] <= 99
+    assert engine.generate("The king", 200, schema=Person)["choices"][0]["text"] == text
+    assert "".join(piece.text for piece in engine.stream("The king", 200, schema=Person)) == text
+    assert engine.generate("The king", choice=[" yes", " no"])["choices"][0]["text"] in (" yes", " no")
+    with pytest.raises(redline.RequestError, match="#/not"):
+        engine.generate("The king", schema={"not": {}})

@@ -63,7 +63,7 @@ pub(crate) struct TierFlags {
     #[arg(long, alias = "force-path", value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
     /// Device: auto (default) or cpu [env: REDLINE_DEVICE]
-    #[arg(long, hide = true, alias = "backend", value_name = "D", value_parser = value::device)]
+    #[arg(long, alias = "backend", value_name = "D", value_parser = value::device)]
     device: Option<Device>,
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::GrammarError;
-use crate::schema;
+use crate::schema::{self, MAX_CHOICES};
 
 /// The library that compiles grammars, with its version: other versions may allow other tokens.
 pub const VERSION: &str = "llguidance 1.9.1";
@@ -13,8 +13,6 @@ pub const VERSION: &str = "llguidance 1.9.1";
 const MAX_BYTES: usize = 1 << 20;
 /// Maximum length of a regular expression in bytes.
 const MAX_REGEX_BYTES: usize = 16 << 10;
-/// Maximum number of choices, and of values of an `enum`.
-pub(crate) const MAX_CHOICES: usize = 10_000;
 
 /// White space between the parts of JSON: at most eight characters in a place, because models that may write any number of them sometimes
 /// write nothing else.

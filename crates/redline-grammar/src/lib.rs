@@ -1,7 +1,8 @@
 //! Grammars that restrict what a model writes, compiled by `llguidance` for the vocabulary of a model.
 //!
-//! A [`Grammar`] is plain data. A [`Compiler`] of a model compiles it once, on a thread of its own, and keeps the result; each answer gets a
-//! [`Matcher`], which says after each token which ones may follow. What follows depends on the bytes so far only, not on their tokens.
+//! A [`Grammar`] is plain data. A [`Compiler`] of a model compiles it once, on a thread of its own, and keeps the result. Each answer
+//! gets a [`Matcher`], which says after each token which ones may follow. What follows depends on the bytes so far only, not on their
+//! tokens.
 
 #![forbid(unsafe_code)]
 

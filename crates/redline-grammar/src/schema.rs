@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::error::GrammarError;
-use crate::grammar::MAX_CHOICES;
 
+/// Maximum number of choices, and of values of an `enum`.
+pub(crate) const MAX_CHOICES: usize = 10_000;
 /// Maximum number of values inside each other.
 const MAX_DEPTH: usize = 64;
 /// Maximum number of values of all kinds.
@@ -51,7 +52,7 @@ pub(crate) fn check(schema: &mut Value) -> Result<(), GrammarError> {
     if let Value::Object(keys) = schema {
         keys.remove("x-guidance");
     }
-    visit(schema, "#", &mut |keys, pointer| clean(keys, pointer))?;
+    visit(schema, "#", clean)?;
     let productive = Productive::of(schema);
     if !productive.value(schema) {
         let fact = "no finite answer meets the schema: something that is required requires itself".to_owned();
@@ -104,7 +105,7 @@ fn clean(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarErro
 fn visit(
     schema: &mut Value,
     pointer: &str,
-    of: &mut dyn FnMut(&mut Map<String, Value>, &str) -> Result<(), GrammarError>,
+    of: fn(&mut Map<String, Value>, &str) -> Result<(), GrammarError>,
 ) -> Result<(), GrammarError> {
     let Value::Object(keys) = schema else { return Ok(()) };
     of(keys, pointer)?;

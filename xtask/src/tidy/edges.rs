@@ -105,9 +105,15 @@ const SERDE: &[&str] = &[
     "xtask",
 ];
 
-/// Crates that read JSON: files on disk or in the binary, and answers of a hub.
-const READERS: &[&str] =
-    &["redline-weights", "redline-parity", "redline-tokenizer", "redline-hub", "redline-demo"];
+/// Crates that read JSON: files on disk or in the binary, answers of a hub, and schemas.
+const READERS: &[&str] = &[
+    "redline-weights",
+    "redline-parity",
+    "redline-tokenizer",
+    "redline-hub",
+    "redline-demo",
+    "redline-grammar",
+];
 
 /// Packages that open connections.
 const NETWORK: &[&str] = &[

@@ -54,8 +54,7 @@ fn completed(command: Command, path: &str, listed: Listed) -> Command {
         // Beside `--help`, at the end.
         .display_order(999)
         .hide(!unlisted);
-    let is_listed = |flag: &Arg| listed == Listed::All || !is_shared(flag);
-    let hide = |flag: Arg| if is_listed(&flag) { flag } else { flag.hide(true) };
+    let hide = |flag: Arg| if is_shared(&flag) { flag.hide(listed == Listed::Own) } else { flag };
     let text = command.get_after_help().map(|text| text.to_string().trim_end().to_owned());
     let text = [examples::section(path), text.unwrap_or_default(), exit_codes::section(path)];
     let text: Vec<String> = text.into_iter().filter(|part| !part.is_empty()).collect();

@@ -30,6 +30,7 @@ mod gemm_lora_lane;
 mod generate;
 mod gguf;
 mod golden;
+mod grammars;
 mod guide_fields;
 mod guides;
 mod habits;

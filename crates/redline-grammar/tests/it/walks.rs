@@ -72,7 +72,9 @@ fn what_may_come_depends_on_bytes_only() {
     let schema = r#"{"type":"object","properties":{"ab":{"type":"boolean"}},"required":["ab"],"additionalProperties":false}"#;
     let mask_after = |tokens: &[u32]| {
         let mut matcher = matcher(GrammarKind::JsonSchema, schema).unwrap();
-        tokens.iter().for_each(|token| matcher.push(*token));
+        for token in tokens {
+            matcher.push(*token);
+        }
         matcher.mask().to_vec()
     };
     let byte = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();

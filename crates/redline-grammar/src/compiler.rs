@@ -17,6 +17,10 @@ use crate::vocabulary::{Vocabulary, Words};
 
 /// Number of compiled grammars that are kept.
 const KEPT: usize = 64;
+/// Bytes that the sources of these grammars may have together; what is compiled takes many times as much.
+const KEPT_BYTES: usize = 2 << 20;
+/// Number of states that the lexer of a grammar may have. Each takes one to two KiB.
+const LEXER_STATES: usize = 50_000;
 /// Number of grammars that may wait to be compiled.
 const WAITING: usize = 64;
 
@@ -45,8 +49,15 @@ struct Shared {
     words: Box<dyn Words>,
     /// The vocabulary in the form of the library, from the first grammar on.
     factory: OnceLock<Result<ParserFactory, GrammarError>>,
-    /// Compiled grammars by digest, the latest used last.
-    kept: Mutex<VecDeque<([u8; 32], Compiled)>>,
+    /// Compiled grammars, the latest used last.
+    kept: Mutex<VecDeque<Kept>>,
+}
+
+struct Kept {
+    digest: [u8; 32],
+    /// Length of its source in bytes.
+    bytes: usize,
+    compiled: Compiled,
 }
 
 impl std::fmt::Debug for Compiler {
@@ -116,7 +127,7 @@ fn start(shared: &Arc<Shared>) -> Result<SyncSender<(Grammar, Receive)>, Grammar
             let compiled = shared.find(&digest).unwrap_or_else(|| {
                 let compiled = catch_unwind(AssertUnwindSafe(|| shared.compile(&grammar)));
                 let compiled = compiled.unwrap_or_else(|_| Err(refused("the compiler of grammars failed")));
-                shared.keep(digest, compiled.clone());
+                shared.keep(digest, grammar.source.len(), compiled.clone());
                 compiled
             });
             done(compiled.map(drop));
@@ -132,19 +143,21 @@ impl Shared {
     /// A kept grammar, which is now the latest used.
     fn find(&self, digest: &[u8; 32]) -> Option<Compiled> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = kept.iter().position(|(other, _)| other == digest)?;
+        let index = kept.iter().position(|one| one.digest == *digest)?;
         let found = kept.remove(index)?;
-        let compiled = found.1.clone();
+        let compiled = found.compiled.clone();
         kept.push_back(found);
         Some(compiled)
     }
 
-    fn keep(&self, digest: [u8; 32], compiled: Compiled) {
+    /// Keeps a grammar, and gives up those that were used least recently.
+    fn keep(&self, digest: [u8; 32], bytes: usize, compiled: Compiled) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
-            kept.pop_front();
+        let mut all: usize = kept.iter().map(|one| one.bytes).sum();
+        while kept.len() >= KEPT || (all + bytes > KEPT_BYTES && !kept.is_empty()) {
+            all -= kept.pop_front().map_or(0, |first| first.bytes);
         }
-        kept.push_back((digest, compiled));
+        kept.push_back(Kept { digest, bytes, compiled });
     }
 
     fn factory(&self) -> Result<&ParserFactory, GrammarError> {
@@ -153,7 +166,8 @@ impl Shared {
             let slices = llguidance::earley::SlicedBiasComputer::general_slices();
             let factory = ParserFactory::new(&environment, InferenceCapabilities::default(), &slices);
             let mut factory = factory.map_err(|error| refused(&error.to_string()))?;
-            factory.quiet().limits_mut().verbose_errors = false;
+            let limits = factory.quiet().limits_mut();
+            (limits.verbose_errors, limits.max_lexer_states) = (false, LEXER_STATES);
             Ok(factory)
         });
         made.as_ref().map_err(Clone::clone)

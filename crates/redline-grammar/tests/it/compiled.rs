@@ -131,3 +131,26 @@ fn a_grammar_is_compiled_once() {
     let first = compiler.matcher(&wrong, None).unwrap_err();
     assert_eq!(compiler.matcher(&wrong, Some(Duration::ZERO)).unwrap_err(), first);
 }
+
+#[test]
+fn the_grammars_used_least_recently_are_given_up() {
+    let compiler = compiler();
+    let choice = |number: usize| Grammar::new(GrammarKind::Choice, format!(r#"["a{number}"]"#));
+    let is_kept = |grammar: &Grammar| compiler.matcher(grammar, Some(Duration::ZERO)).is_ok();
+    for number in 0..64 {
+        compiler.matcher(&choice(number), None).unwrap();
+    }
+    assert!(is_kept(&choice(0)));
+    compiler.matcher(&choice(64), None).unwrap();
+    assert!(is_kept(&choice(0)) && is_kept(&choice(64)));
+    // Finding out compiles it in the background, so each is looked at once.
+    assert!(!is_kept(&choice(1)));
+    // There is room for the bytes of two long ones.
+    let long = |letter: &str| {
+        Grammar::new(GrammarKind::Lark, format!("start: \"{letter}\" //{}\n", "x".repeat(1_040_000)))
+    };
+    for letter in ["a", "b", "c"] {
+        compiler.matcher(&long(letter), None).unwrap();
+    }
+    assert!(is_kept(&long("b")) && is_kept(&long("c")) && !is_kept(&long("a")));
+}

@@ -29,7 +29,7 @@ part! {
         /// Texts, of which the text is one.
         #[schemars(with = "Option<ChoiceShape>")]
         pub choice: Vec<String>,
-        /// A grammar in llguidance's variant of Lark, which begins with the rule `start`.
+        /// A grammar in llguidance's variant of Lark, which begins with the rule `start`, or in llama.cpp's GBNF, with the rule `root`.
         pub grammar: String,
         /// The same as `json_schema`, by vLLM's older name.
         #[schemars(with = "Option<SchemaShape>")]
@@ -93,7 +93,7 @@ pub struct StructuredOutputs {
     /// Texts to choose from.
     #[schemars(with = "Option<ChoiceShape>")]
     pub choice: Option<Vec<String>>,
-    /// A grammar in Lark.
+    /// A grammar in Lark or GBNF.
     pub grammar: Option<String>,
     /// Any JSON object.
     pub json_object: Option<bool>,
@@ -149,9 +149,7 @@ impl GrammarKeys {
         let grammars =
             [("grammar", self.grammar), ("guided_grammar", self.guided_grammar), ("ebnf", self.ebnf)];
         for (param, grammar) in grammars {
-            given.extend(
-                grammar.map(|grammar| Ok::<_, ApiError>((param, of_lark(param, grammar)?))).transpose()?,
-            );
+            given.extend(grammar.map(|grammar| (param, of_rules(grammar))));
         }
         if let Some(outputs) = self.structured_outputs {
             given.push(outputs.grammar()?);
@@ -222,9 +220,7 @@ impl StructuredOutputs {
         let of_regex = |regex| ("structured_outputs.regex", Grammar::new(GrammarKind::Regex, regex));
         given.extend(self.regex.map(of_regex));
         given.extend(self.choice.map(|choices| ("structured_outputs.choice", of_choices(&choices))));
-        if let Some(grammar) = self.grammar {
-            given.push(("structured_outputs.grammar", of_lark("structured_outputs.grammar", grammar)?));
-        }
+        given.extend(self.grammar.map(|grammar| ("structured_outputs.grammar", of_rules(grammar))));
         if self.json_object == Some(true) {
             let object = JsonText::object(r#"{"type":"object"}"#);
             given.push(("structured_outputs.json_object", of_schema(&object, compact)));
@@ -251,12 +247,10 @@ fn of_choices(choices: &[String]) -> Grammar {
     Grammar::new(GrammarKind::Choice, json!(choices).to_string())
 }
 
-fn of_lark(param: &str, grammar: String) -> Result<Grammar, ApiError> {
-    if grammar.contains("::=") {
-        let fact = format!("`{param}` is in GBNF, which is not supported");
-        return Err(refused(param, fact, "write it in Lark, such as `start: \"a\" | \"b\"`"));
-    }
-    Ok(Grammar::new(GrammarKind::Lark, grammar))
+/// A grammar in Lark, or as llama.cpp writes them, whose rules have another sign.
+fn of_rules(grammar: String) -> Grammar {
+    let kind = if grammar.contains("::=") { GrammarKind::Gbnf } else { GrammarKind::Lark };
+    Grammar::new(kind, grammar)
 }
 
 fn is_name(name: &str) -> bool {
@@ -275,7 +269,7 @@ mod tests {
 
     #[test]
     fn every_name_of_a_grammar_is_read() {
-        use GrammarKind::{Choice, CompactJsonSchema, JsonSchema, Lark, Regex};
+        use GrammarKind::{Choice, CompactJsonSchema, Gbnf, JsonSchema, Lark, Regex};
         let schema = "response_format.json_schema.schema";
         for (json, param, kind, source) in [
             (
@@ -301,6 +295,7 @@ mod tests {
             (r#"{"regex":"a+"}"#, "regex", Regex, "a+"),
             (r#"{"guided_choice":["a","é"]}"#, "guided_choice", Choice, r#"["a","é"]"#),
             (r#"{"ebnf":"start: \"a\""}"#, "ebnf", Lark, "start: \"a\""),
+            (r#"{"grammar":"root ::= \"a\""}"#, "grammar", Gbnf, "root ::= \"a\""),
             (r#"{"structured_outputs":{"regex":"a"}}"#, "structured_outputs.regex", Regex, "a"),
             (
                 r#"{"structured_outputs":{"json_object":true,"disable_any_whitespace":true}}"#,
@@ -332,7 +327,6 @@ mod tests {
             (r#"{"response_format":{"kind":"text"}}"#, "unknown field `kind`"),
             (r#"{"response_format":["text"]}"#, "expected an object"),
             (r#"{"regex":"a","choice":["b"]}"#, "`regex` and `choice` both"),
-            (r#"{"grammar":"root ::= \"a\""}"#, "GBNF"),
             (r#"{"structured_outputs":{}}"#, "exactly one"),
             (r#"{"structured_outputs":{"regex":"a","json_object":true}}"#, "exactly one"),
             (r#"{"regex":"a","guided_regex":"b"}"#, "`regex` and `guided_regex` both"),

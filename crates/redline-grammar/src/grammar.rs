@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::GrammarError;
+use crate::gbnf;
 use crate::schema::{self, MAX_CHOICES};
 
 /// The library that compiles grammars, with its version: other versions may allow other tokens.
@@ -31,6 +32,8 @@ pub enum GrammarKind {
     Choice,
     /// A grammar of llguidance's variant of Lark, which begins with the rule `start`.
     Lark,
+    /// A grammar as llama.cpp writes them, which begins with the rule `root`.
+    Gbnf,
 }
 
 impl GrammarKind {
@@ -41,6 +44,7 @@ impl GrammarKind {
         (Self::Regex, "regex"),
         (Self::Choice, "choice"),
         (Self::Lark, "lark"),
+        (Self::Gbnf, "gbnf"),
     ];
 
     /// Its name.
@@ -96,6 +100,7 @@ impl Grammar {
             GrammarKind::Regex => of_regex(&self.source),
             GrammarKind::Choice => of_choices(&self.source),
             GrammarKind::Lark => Ok(self.source.clone()),
+            GrammarKind::Gbnf => gbnf::to_lark(&self.source),
         }
     }
 }

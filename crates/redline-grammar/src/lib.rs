@@ -8,6 +8,7 @@
 
 mod compiler;
 mod error;
+mod gbnf;
 mod grammar;
 mod matcher;
 mod schema;

@@ -218,7 +218,7 @@ pub struct ReceiptGeneration {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptGrammar {
-    /// What it is written in: `json_schema`, `compact_json_schema`, `regex`, `choice` or `lark`.
+    /// What it is written in: `json_schema`, `compact_json_schema`, `regex`, `choice`, `lark` or `gbnf`.
     pub kind: String,
     /// The grammar.
     pub source: String,

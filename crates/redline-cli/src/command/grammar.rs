@@ -25,7 +25,7 @@ pub(super) struct GrammarFlags {
     /// The text is one of these (repeatable)
     #[arg(long, value_name = "TEXT")]
     choice: Vec<String>,
-    /// The text matches the grammar in this file, in llguidance's variant of Lark
+    /// The text matches the grammar in this file, in llguidance's variant of Lark or in GBNF
     #[arg(long, value_name = "FILE")]
     grammar: Option<PathBuf>,
 }

@@ -45,6 +45,48 @@ fn a_grammar_may_be_written_in_lark() {
 }
 
 #[test]
+fn a_grammar_may_be_written_as_llama_cpp_does() {
+    let gbnf = r#"
+# A move, and what comes of it.
+root   ::= move ("; " move)* result?
+move   ::= piece? [a-h] [1-8] "+"? |
+           "O-O" ("-O")?
+piece  ::= [KQRBN]
+result ::= " " ("1-0" | "0-1") "" end-mark{2,3}
+end-mark ::= [^a-zA-Z\x30-\u0039\]-]
+"#;
+    let answers = ["e4", "Ke4+; O-O-O", "O-O; e4 1-0!!", "e4 0-1?é?"];
+    let others = ["", "e9", "e4;", "e4 1-0!", "e4 1-0!!!!", "e4 1-0a!", "e4 1-0]]", "e4 1-0--"];
+    check(GrammarKind::Gbnf, gbnf, &answers, &others);
+    check(
+        GrammarKind::Gbnf,
+        "root ::= . \"\\n\"+ Two{2,}\nTwo ::= \"ab\"",
+        &["x\nabab", "\n\n\nababab"],
+        &["xab", "x\nab"],
+    );
+    for (source, expected) in [
+        ("", "there is no rule `root`"),
+        ("a ::= \"x\"", "there is no rule `root`"),
+        ("root ::= b-c", "there is no rule `b-c`"),
+        ("root ::= \"x\" root ::= \"y\"", "the rule `root` is defined twice"),
+        ("root = \"x\"", "expected `::=`, found `=`"),
+        ("root ::= (\"x\"", "expected `)`, found the end"),
+        ("root ::= \"x", "found the end"),
+        ("root ::= [x", "expected `]`"),
+        ("root ::= \"\\q\"", "a character after"),
+        ("root ::= [\\ud800]", "the number of a character"),
+        ("root ::= \"x\"{3,2}", "from 3 to 2 repetitions"),
+        ("root ::= \"x\"{99999}", "99999 repetitions"),
+        ("root ::= !", "found `!`"),
+    ] {
+        let error = matcher(GrammarKind::Gbnf, source).expect_err(source);
+        assert!(error.fact.contains(expected), "{source}: {error}");
+    }
+    let deep = format!("root ::= {}\"x\"{}", "(".repeat(200), ")".repeat(200));
+    assert!(matcher(GrammarKind::Gbnf, &deep).unwrap_err().fact.contains("nested too deeply"));
+}
+
+#[test]
 fn markers_are_no_text() {
     let mut text = matcher(GrammarKind::JsonSchema, r#"{"type":"string"}"#).unwrap();
     text.push(u32::from(b'"'));

@@ -90,6 +90,7 @@ fn other_grammars_are_met_too() {
         (json!({ "structured_outputs": { "choice": ["maybe"] } }), &["maybe"]),
         (json!({ "regex": "(red|blue) sea" }), &["red sea", "blue sea"]),
         (json!({ "grammar": "start: \"a\" | \"b\"" }), &["a", "b"]),
+        (json!({ "ebnf": "root ::= [cd]" }), &["c", "d"]),
     ] {
         for path in [CHAT, COMPLETIONS, RESPONSES] {
             let answer = server.ok(path, &body(path, fields.clone()));
@@ -136,7 +137,7 @@ fn a_grammar_that_cannot_be_used_is_refused_by_its_field() {
         (json!({ "response_format": { "type": "yaml" } }), "response_format.type", "\\\"yaml\\\""),
         (json!({ "regex": "(" }), "regex", "unclosed group"),
         (json!({ "regex": "a", "choice": ["b"] }), "choice", "`regex` and `choice` both"),
-        (json!({ "grammar": "root ::= \"a\"" }), "grammar", "GBNF"),
+        (json!({ "grammar": "root ::= b" }), "grammar", "there is no rule `b`"),
         (json!({ "structured_outputs": {} }), "structured_outputs", "exactly one"),
         (json!({ "choice": [] }), "choice", "0 choices"),
     ] {

@@ -9,8 +9,8 @@ mod remarks;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+pub(crate) use csv::Column;
 pub(crate) use csv::line as csv_line;
-pub use csv::{Cell, Column};
 pub use held::{held, placed};
 pub use ordered::Ordered;
 
@@ -291,8 +291,9 @@ impl LaneResult {
         table.render()
     }
 
-    /// A printable table with one line per row, and the row's problem.
-    pub fn table_of(&self, columns: &[Column]) -> String {
+    /// A printable table with one line per row, and the row's problem. Columns are separated by `|`.
+    pub fn table_of(&self, columns: &'static str) -> String {
+        let columns = Column::all(&[columns]);
         let title =
             |column: &Column| format!("{}{}|", if column.cell.is_number() { ">" } else { "" }, column.name);
         let mut table = Table::new(&(columns.iter().map(title).collect::<String>() + ">var|"));

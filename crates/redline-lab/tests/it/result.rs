@@ -1,7 +1,7 @@
 //! The written form of results is stable and can be read back.
 
 use crate::small_machine;
-use redline_lab::result::{Cell, Column, LaneResult, Ordered};
+use redline_lab::result::{LaneResult, Ordered};
 use redline_lab::{Direction, Row, Samples};
 use redline_system::Machine;
 
@@ -154,19 +154,9 @@ fn csv_keeps_every_digit() {
 
 #[test]
 fn a_lane_may_have_columns_of_its_own() {
-    const COLUMNS: &[Column] = &[
-        Column { name: "name", cell: Cell::Case },
-        Column { name: "unit", cell: Cell::Text("ns") },
-        Column { name: "threads", cell: Cell::Param("threads") },
-        Column { name: "format", cell: Cell::Param("format") },
-        Column { name: "time", cell: Cell::Metric("tpot", Samples::median, 1e3) },
-        Column { name: "none", cell: Cell::Metric("tpot", Samples::variation, 0.0) },
-        Column { name: "std", cell: Cell::Metric("rate", Samples::std, 1.0) },
-        Column { name: "n", cell: Cell::Samples("tpot") },
-        Column { name: "absent", cell: Cell::Metric("absent", Samples::median, 1.0) },
-        Column { name: "share", cell: Cell::Share },
-        Column { name: "limit", cell: Cell::Limit },
-        Column { name: "kernels", cell: Cell::Kernels },
+    const COLUMNS: &[&str] = &[
+        "name=@case|unit='ns'|threads|format|time=~tpot*1e3|none=max:tpot*0|std=std:rate|n=#tpot|~absent",
+        "@share|@limit|@kernels",
     ];
     let mut csv = Vec::new();
     result(vec![decode(), Row::new("a,b")]).write_columns(COLUMNS, &mut csv).unwrap();

@@ -151,11 +151,22 @@ fn parses(lane: &'static Lane, words: &[OsString]) -> Result<(), Failure> {
     let line: Vec<OsString> = [lane.name.into()].into_iter().chain(words.iter().cloned()).collect();
     let mut definition = measurement(lane).name(format!("redline bench {}", lane.name));
     match definition.try_get_matches_from_mut(&line) {
-        Ok(_) => Ok(()),
+        Ok(matches) => {
+            let own = own_values(lane, &matches);
+            let given = own.iter().map(|(name, value)| (*name, value.as_str()));
+            Values::new(lane.flags, given).map(drop).map_err(|error| record::failure(lane, &error))
+        }
         Err(error) => {
             Err(usage::refused(&error, &definition, &format!("redline bench {} --help", lane.name)))
         }
     }
+}
+
+/// The values of the lane's own flags on the command line.
+fn own_values(lane: &'static Lane, matches: &ArgMatches) -> Vec<(&'static str, String)> {
+    let given = |f: &&Flag| matches.value_source(f.name) == Some(ValueSource::CommandLine);
+    let own = lane.flags.iter().filter(given);
+    own.filter_map(|f| Some((f.name, matches.get_one::<String>(f.name)?.clone()))).collect()
 }
 
 impl FromArgMatches for BenchArgs {
@@ -179,9 +190,6 @@ impl FromArgMatches for BenchArgs {
 
 impl LaneArgs {
     fn of(lane: &'static Lane, matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = |f: &&Flag| matches.value_source(f.name) == Some(ValueSource::CommandLine);
-        let own = lane.flags.iter().filter(given);
-        let own = own.filter_map(|f| Some((f.name, matches.get_one::<String>(f.name)?.clone())));
         let flags = measurement(lane);
         let names = flags.get_arguments().filter_map(|flag| Some((flag.get_id().as_str(), flag.get_long()?)));
         Ok(Self {
@@ -206,9 +214,23 @@ impl LaneArgs {
             },
             record: RecordArgs::from_arg_matches(matches)?,
             versus: VersusArgs::from_arg_matches(matches)?,
-            own: own.collect(),
+            own: own_values(lane, matches),
             given: versus::given(names, matches),
         })
+    }
+
+    /// The values of the lane's own flags. The command line overrides the environment, which overrides the profile.
+    fn values(&self, lane: &Lane, context: &Context) -> Result<Values, Failure> {
+        let mut set = Vec::new();
+        for flag in lane.flags.iter().filter(|flag| self.own.iter().all(|(name, _)| *name != flag.name)) {
+            let Some(variable) = env::of_lane(lane.name, flag.name) else { continue };
+            set.extend(
+                context.environment.value(variable, value::factor)?.map(|it| (flag.name, it.to_string())),
+            );
+        }
+        let profile = self.profile.profile.into_iter().flat_map(|profile| lane.values(profile));
+        let given = set.iter().chain(&self.own).map(|(name, value)| (*name, value.as_str()));
+        Values::new(lane.flags, profile.chain(given)).map_err(|error| record::failure(lane, &error))
     }
 }
 
@@ -218,6 +240,7 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
         Some(Benchmark::One(lane, args)) => {
             args.record.check()?;
             args.versus.check(&args.record)?;
+            let values = args.values(lane, context)?;
             // Processes that repeat a measurement pass `--json`; their parent has already checked the machine.
             if !args.record.json && !args.record.quiet {
                 warn_if_unfit(context);
@@ -228,7 +251,7 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
             if let Some(processes) = args.versus.processes() {
                 return versus::alone(lane, processes, args, context);
             }
-            measure(lane, args, context)
+            measure(lane, args, &values, context)
         }
         Some(Benchmark::All(args)) => all::run(args, context),
         None if args.list => {
@@ -254,11 +277,12 @@ fn warn_if_unfit(context: &Context) {
     }
 }
 
-fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let own = own_values(lane, args, context)?;
-    let profile = args.profile.profile.map(|profile| lane.values(profile)).unwrap_or_default();
-    let given = own.iter().map(|(name, value)| (*name, value.as_str()));
-    let values = Values::new(lane.flags, profile.iter().copied().chain(given));
+fn measure(
+    lane: &'static Lane,
+    args: &LaneArgs,
+    values: &Values,
+    context: &Context,
+) -> Result<ExitCode, Failure> {
     let threads = match &args.threads.threads {
         Some(counts) => counts.0.clone(),
         None => (lane.threads)(model::threads(None, context.environment)?),
@@ -284,7 +308,7 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
         record: &|rows| recorder.take(rows),
         process: &process,
     };
-    let result = subject.measure(&bench, &values);
+    let result = subject.measure(&bench, values);
     progress.clear();
     recorder.finish(result)
 }
@@ -434,21 +458,4 @@ impl Resolved {
             }
         }
     }
-}
-
-/// The values given for the lane's own flags. The command line overrides the environment.
-fn own_values(
-    lane: &Lane,
-    args: &LaneArgs,
-    context: &Context,
-) -> Result<Vec<(&'static str, String)>, Failure> {
-    let mut values = Vec::new();
-    for flag in lane.flags.iter().filter(|flag| args.own.iter().all(|(name, _)| *name != flag.name)) {
-        let Some(variable) = env::of_lane(lane.name, flag.name) else { continue };
-        if let Some(value) = context.environment.value(variable, value::factor)? {
-            values.push((flag.name, value.to_string()));
-        }
-    }
-    values.extend(args.own.iter().cloned());
-    Ok(values)
 }

@@ -62,11 +62,12 @@ pub(in super::super) fn run(
     };
     let adapters = adapters.join(",");
     let given = (!adapters.is_empty()).then_some(("adapters", adapters.as_str()));
-    let values = Values::new(lane.flags, LOAD.iter().copied().chain(given));
-    run(&bench, &servers, &values).map_err(|error| match error {
-        LaneError::Incorrect(fact) => Failure::incorrect(fact),
-        other => Failure::advised(&other, other.hint()),
-    })?;
+    Values::new(lane.flags, LOAD.iter().copied().chain(given))
+        .and_then(|values| run(&bench, &servers, &values))
+        .map_err(|error| match error {
+            LaneError::Incorrect(fact) => Failure::incorrect(fact),
+            other => Failure::advised(&other, other.hint()),
+        })?;
     let result = LaneResult { lane: lane.name.to_owned(), machine: bench.machine, rows: rows.take() };
     if let Some(path) = report {
         let command = env::arguments().iter().map(|word| word.to_string_lossy().into_owned()).collect();

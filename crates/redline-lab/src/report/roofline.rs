@@ -157,7 +157,7 @@ fn figure(title: String, roof: &Roof, points: &[Point<'_>]) -> Figure {
     let keys = kinds.iter().enumerate().map(|(series, kind)| Key::mark(series, *kind)).collect();
     let about =
         if points.is_empty() { "No case at this number of threads has a record of its work." } else { "" };
-    let (about, svg) = (about.to_owned(), drawing.finish(false));
+    let (about, svg) = (about.to_owned(), drawing.finish());
     Figure { title, about, svg, keys, table: Some(table(points)), ..Figure::default() }
 }
 

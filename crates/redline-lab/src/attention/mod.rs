@@ -15,8 +15,8 @@ use redline_kernels::{Simd, Tier, set_default_float_environment};
 
 use crate::baseline::Rule;
 use crate::bench::{
-    Bench, BenchModel, CallTime, Flag, FlagValue as _, MetricSpec, RUNS, Result, Runs, Values, WARMUPS,
-    count, cycled_bytes, flags, higher, info, listed, lower, require,
+    Bench, BenchModel, CallTime, Flag, FlagValue as _, RUNS, Result, Runs, Values, WARMUPS, cycled_bytes,
+    flags, listed, require,
 };
 use crate::limits::Probe;
 use crate::roofline::{Arithmetics, Held};
@@ -43,27 +43,10 @@ pub(crate) const CHECKS: &str = "outputs are the same bits on one thread, and al
 pub(crate) const AGAINST: &str = "the same attention over f16 keys and values, in turn, and the machine's read bandwidth and arithmetic peak";
 
 /// The metrics.
-pub(crate) const METRICS: &[MetricSpec] = &[
-    higher("tokens_per_s", "tokens/s"),
-    lower("seconds", "s"),
-    info("cpu_time", "s"),
-    info("baseline_tokens_per_s", "tokens/s"),
-    info("speedup", "x"),
-    info("nmse", "share"),
-    info("perplexity", ""),
-    info("perplexity_delta", "points"),
-    info("perplexity_delta_error", "points"),
-    info("perplexity_delta_percent", "%"),
-    count("scratch", "bytes"),
-    info("scratch_ratio", "x"),
-    count("l2_bytes_per_token", "bytes"),
-    info("read_rate", "GB/s"),
-    info("read_bandwidth", "GB/s"),
-    info("gops", "GOP/s"),
-    info("calls", "calls"),
-    info("share", "share"),
-    info("limit", ""),
-];
+pub(crate) const METRICS: &str = "+tokens_per_s tokens/s|-seconds s|cpu_time s|baseline_tokens_per_s tokens/s|speedup x|nmse share|\
+     perplexity|perplexity_delta points|perplexity_delta_error points|perplexity_delta_percent %|\
+     #scratch bytes|scratch_ratio x|#l2_bytes_per_token bytes|read_rate GB/s|read_bandwidth GB/s|\
+     gops GOP/s|calls calls|share share|limit";
 
 flags! {
     pub(crate) struct Flags;

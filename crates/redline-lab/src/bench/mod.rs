@@ -26,7 +26,7 @@ pub(crate) use error::{Result, require, verify};
 pub use flags::{ALIASES, Flag, Values};
 pub(crate) use flags::{FlagValue, PROMPT, Parse, RUNS, WARMUPS, flags, listed, optional, positive};
 pub use metrics::MetricSpec;
-pub(crate) use metrics::{count, higher, info, lower, timed};
+pub(crate) use metrics::timed;
 pub use servers::{MeasuredServer, Servers, StartedServer};
 pub(crate) use trials::{Runs, Trials};
 

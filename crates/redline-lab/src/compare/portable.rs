@@ -13,7 +13,7 @@ const MEANT: &str = "is that meant? then accept it: `--update-baseline --reason 
 /// Lines for the outputs and each count of a case; other metrics are not judged.
 pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<ComparedMetric> {
     let alone = |verdict, why| ComparedMetric::alone(pair.name(), verdict, why);
-    let metrics = Lane::named(lane).map_or(&[][..], |lane| lane.metrics).iter();
+    let metrics = Lane::named(lane).into_iter().flat_map(Lane::metrics);
     let counts: Vec<&str> = metrics.filter(|metric| metric.portable).map(|metric| metric.name).collect();
     let (base, new) = match pair {
         // Cases without outputs and counts, such as limits of tiers, depend on the machine.

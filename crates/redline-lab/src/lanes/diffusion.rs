@@ -19,20 +19,9 @@ pub(super) const LANE: Lane = Lane {
     asks: "How fast are masks filled, what do exact savings gain, and what do blocks, caches and thresholds gain and lose?",
     checks: "every run of an arm fills alike, and the exact arm as the naive one, token by token",
     against: "the published loop, and the machine's read bandwidth and arithmetic peak, read around every run",
-    metrics: &[
-        higher("tokens_per_s", "tokens/s"),
-        lower("seconds", "s"),
-        info("ms_per_token", "ms"),
-        count("passes", "passes"),
-        count("rows", "rows"),
-        info("tokens_per_pass", "tokens"),
-        info("sampling_share", "share"),
-        info("agreement", "share"),
-        info("perplexity", ""),
-        info("speedup", "x"),
-        info("share", "share"),
-        info("limit", ""),
-    ],
+    metrics: "+tokens_per_s tokens/s|-seconds s|ms_per_token ms|#passes passes|#rows rows|\
+              tokens_per_pass tokens|sampling_share share|agreement share|perplexity|speedup x|share share|\
+              limit",
     flags: &Flags::ALL,
     smoke: "prompt-tokens=5 new-tokens=8 prompts=1 block-length=4 confidence=0.3 num-runs=2",
     columns: &["arm|block_length|threshold|prompt_tokens|new_tokens|steps|algorithm|temperature|\

@@ -16,14 +16,8 @@ pub(super) const LANE: Lane = Lane {
     asks: "How fast can this machine read memory, and multiply and add, with how many threads?",
     checks: "every way to read gives the sum of the words",
     against: "itself: other lanes are held against these figures, measured in their own process",
-    metrics: &[
-        higher("read_bandwidth", "GB/s"),
-        higher("f32_peak", "GOP/s"),
-        higher("bf16_peak", "GOP/s"),
-        higher("int8_peak", "GOP/s"),
-        info("spread", "share"),
-        info("huge_page_bytes", "bytes"),
-    ],
+    metrics: "+read_bandwidth GB/s|+f32_peak GOP/s|+bf16_peak GOP/s|+int8_peak GOP/s|spread share|\
+              huge_page_bytes bytes",
     flags: &Flags::ALL,
     smoke: "streams=1,2 buffer-mib=4 num-runs=2",
     standard: "streams=1,4 huge-pages=on",

@@ -23,8 +23,8 @@ mod tokenizer;
 mod prelude {
     pub(super) use super::{Lane, LaneFunction};
     pub(super) use crate::bench::{
-        Bench, BenchModel, LaneError, RUNS, Result, Runs, Setup, Trials, Values, WARMUPS, count, flags,
-        higher, info, lower, require, verify, within_batch, within_context,
+        Bench, BenchModel, LaneError, RUNS, Result, Runs, Setup, Trials, Values, WARMUPS, flags, require,
+        verify, within_batch, within_context,
     };
     pub(super) use crate::roofline::{Held, Work};
     pub(super) use crate::{Direction, Row, Samples};
@@ -59,8 +59,8 @@ pub struct Lane {
     pub checks: &'static str,
     /// The reference within the run: another arm, or the machine's limits.
     pub against: &'static str,
-    /// The metrics.
-    pub metrics: &'static [MetricSpec],
+    /// The metrics, which [`metrics`](Self::metrics) reads.
+    pub metrics: &'static str,
     /// The relative difference of its metrics that matters, such as 0.03.
     pub threshold: f64,
     /// The lane's own flags, besides those for model and machine.
@@ -143,7 +143,7 @@ impl Lane {
             asks: "",
             checks: "",
             against: "",
-            metrics: &[],
+            metrics: "",
             threshold,
             flags: &[],
             smoke: "",
@@ -170,8 +170,13 @@ impl Lane {
     }
 
     /// The specification of a metric.
-    pub fn metric(&self, metric: &str) -> Option<&'static MetricSpec> {
-        self.metrics.iter().find(|spec| spec.names(metric))
+    pub fn metric(&self, metric: &str) -> Option<MetricSpec> {
+        self.metrics().find(|spec| spec.names(metric))
+    }
+
+    /// The specifications of its metrics.
+    pub fn metrics(&self) -> impl Iterator<Item = MetricSpec> + use<> {
+        MetricSpec::all(self.metrics)
     }
 
     /// The lane with this name.
@@ -183,8 +188,8 @@ impl Lane {
     pub fn about(&self) -> String {
         let mut text =
             format!("Checked first: {}.\nHeld against: {}.\nMetrics:\n", self.checks, self.against);
-        let width = self.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
-        for metric in self.metrics {
+        let width = self.metrics().map(|metric| metric.name.len()).max().unwrap_or(0);
+        for metric in self.metrics() {
             let better = match metric.direction {
                 Direction::Higher => "higher is better",
                 Direction::Lower => "lower is better",

@@ -12,7 +12,7 @@ use redline_models::synth::Shape;
 
 use super::prelude::*;
 use crate::baseline::Rule;
-use crate::bench::{CallTime, MetricSpec, cycled_bytes, optional};
+use crate::bench::{CallTime, cycled_bytes, optional};
 use crate::limits::Probe;
 use crate::roofline::Arithmetics;
 use adapters::Adapters;
@@ -70,27 +70,9 @@ flags! {
         "Fail where 8 adapters or more add more than the share of their bytes, in percent, plus so many points; 0: no gate";
 }
 
-const METRICS: &[MetricSpec] = &[
-    higher("tokens_per_s", "tokens/s"),
-    lower("seconds", "s"),
-    info("cpu_time", "s"),
-    info("gops", "GOP/s"),
-    info("read_rate", "GB/s"),
-    info("l2_diff", "share"),
-    info("calls", "calls"),
-    info(OVER_F32, "x"),
-    info("fused_ms", "ms"),
-    info("baseline_ms", "ms"),
-    info("base_ms", "ms"),
-    info("baseline_tokens_per_s", "tokens/s"),
-    info("speedup", "x"),
-    info("lora_tax_pct", "%"),
-    count("lora_tax_floor_pct", "%"),
-    info("nmse", "share"),
-    count("adapter_bytes", "bytes"),
-    info("share", "share"),
-    info("limit", ""),
-];
+const METRICS: &str = "+tokens_per_s tokens/s|-seconds s|cpu_time s|gops GOP/s|read_rate GB/s|l2_diff share|calls calls|\
+     speedup_over_f32 x|fused_ms ms|baseline_ms ms|base_ms ms|baseline_tokens_per_s tokens/s|speedup x|\
+     lora_tax_pct %|#lora_tax_floor_pct %|nmse share|#adapter_bytes bytes|share share|limit";
 
 /// The columns of the seed's `gemm_lora.csv`. Rows and columns are those of the weights, and the batch is the number of tokens.
 const LORA: &str = "bench|rows=n|cols=k|batch=m|rank=adapter_rank|~fused_ms|~baseline_ms|~base_ms|~speedup|~lora_tax_pct|\

@@ -18,19 +18,9 @@ pub(super) const LANE: Lane = Lane {
     asks: "How fast are prefill and decode, how near the machine's limits, and what is the KV cache worth?",
     checks: "greedy ids agree between all runs, with and without KV cache, alone and in a batch",
     against: "an arm without KV cache, and the machine's read bandwidth and arithmetic peak, read around every run",
-    metrics: &[
-        higher("prefill_tokens_per_s", "tokens/s"),
-        higher("decode_tokens_per_s", "tokens/s"),
-        higher("tokens_per_s", "tokens/s"),
-        higher("recomputed_tokens_per_s", "tokens/s"),
-        lower("prefill_s", "s"),
-        lower("decode_s", "s"),
-        lower("peak_memory", "bytes"),
-        info("kv_cache_speedup", "x"),
-        info("share_of_forward", "share"),
-        info("share", "share"),
-        info("limit", ""),
-    ],
+    metrics: "+prefill_tokens_per_s tokens/s|+decode_tokens_per_s tokens/s|+tokens_per_s tokens/s|\
+              +recomputed_tokens_per_s tokens/s|-prefill_s s|-decode_s s|-peak_memory bytes|\
+              kv_cache_speedup x|share_of_forward share|share share|limit",
     flags: &Flags::ALL,
     smoke: "prompt-tokens=5 new-tokens=3 num-runs=2 batch=1,3",
     standard: "new-tokens=64 num-runs=5 batch=1,4 max-seconds=90",

@@ -15,7 +15,7 @@ mod reply;
 mod server;
 
 use super::prelude::*;
-use crate::bench::{MeasuredServer, MetricSpec, Servers};
+use crate::bench::{MeasuredServer, Servers};
 use crate::canary::Watched;
 use case::{Flags, Pacing};
 use drive::Pace;
@@ -53,39 +53,12 @@ pub(super) const LANE: Lane = Lane {
     ..Lane::new("load", 0.10, LaneFunction::Server(run))
 };
 
-const METRICS: &[MetricSpec] = &[
-    higher("req_s", "requests/s"),
-    higher("output_tok_s", "tokens/s"),
-    info("steady_output_tok_s", "tokens/s"),
-    higher("items_s", "items/s"),
-    info("total_tok_s", "tokens/s"),
-    lower("ttft_p50_s", "s"),
-    lower("ttft_p95_s", "s"),
-    info("ttft_p90_s", "s"),
-    info("ttft_p99_s", "s"),
-    lower("tpot_p50_s", "s"),
-    info("tpot_p*", "s"),
-    info("itl_*", "s"),
-    info("stall_*", "s"),
-    lower("e2e_p50_s", "s"),
-    info("e2e_p*", "s"),
-    info("dispatch_delay_*", "s"),
-    higher("goodput_req_s", "requests/s"),
-    info("good_pct", "%"),
-    info("offered_rps", "requests/s"),
-    info("sent_rps", "requests/s"),
-    info("requests", "requests"),
-    info("errors", "requests"),
-    info("error_pct", "%"),
-    info("errors_*", "requests"),
-    info("short", "requests"),
-    info("changed", "requests"),
-    info("output_tokens", "tokens"),
-    info("prompt_tokens", "tokens"),
-    info("cached_tokens", "tokens"),
-    info("rate_vs_first", "x"),
-    info("ttft_p95_vs_first", "x"),
-];
+const METRICS: &str = "+req_s requests/s|+output_tok_s tokens/s|steady_output_tok_s tokens/s|+items_s items/s|\
+     total_tok_s tokens/s|-ttft_p50_s s|-ttft_p95_s s|ttft_p90_s s|ttft_p99_s s|-tpot_p50_s s|tpot_p* s|\
+     itl_* s|stall_* s|-e2e_p50_s s|e2e_p* s|dispatch_delay_* s|+goodput_req_s requests/s|good_pct %|\
+     offered_rps requests/s|sent_rps requests/s|requests requests|errors requests|error_pct %|\
+     errors_* requests|short requests|changed requests|output_tokens tokens|prompt_tokens tokens|\
+     cached_tokens tokens|rate_vs_first x|ttft_p95_vs_first x";
 
 /// The columns of the printed table.
 const SHOWN: &str = "@case|~requests|~errors|req/s=~req_s|tokens/s=~output_tok_s|\

@@ -13,23 +13,9 @@ pub(super) const LANE: Lane = Lane {
     asks: "Are plans made once and found again, what do they cost, and what does measuring gain?",
     checks: "second calls and second processes miss nothing, every policy gives the same bits, memory does not grow",
     against: "the first call, the first process, and policies without stored plans",
-    metrics: &[
-        info("first", "s"),
-        count("first_misses", "misses"),
-        lower("second", "s"),
-        count("second_misses", "misses"),
-        info("batch_misses", "misses"),
-        info("speedup", "x"),
-        count("plans", "plans"),
-        info("measurements", "timings"),
-        info("first_over_steady", "x"),
-        lower("steady", "s"),
-        info("tuning_gain", "x"),
-        count("policies", "policies"),
-        lower("call", "s"),
-        lower("growth", "bytes"),
-        lower("peak_memory", "bytes"),
-    ],
+    metrics: "first s|#first_misses misses|-second s|#second_misses misses|batch_misses misses|speedup x|\
+              #plans plans|measurements timings|first_over_steady x|-steady s|tuning_gain x|\
+              #policies policies|-call s|-growth bytes|-peak_memory bytes",
     flags: &Flags::ALL,
     smoke: "sizes=smoke num-runs=2",
     standard: "sizes=smoke",
@@ -119,22 +105,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grades_are_those_of_the_seed() {
+    fn grades_begin_at_the_thresholds_of_the_seed() {
         let of = grade_of_calls;
-        assert_eq!([of(0, 1269.5), of(0, 100.0), of(1, 50.0)], ["good", "fair", "fair"]);
-        assert_eq!([of(2, 1000.0), of(0, 9.9), of(8, 1.02)], ["poor", "poor", "poor"]);
+        assert_eq!([of(0, 1269.5), of(0, 100.1), of(0, 100.0), of(0, 10.0)], [GOOD, GOOD, FAIR, FAIR]);
+        assert_eq!([of(1, 100.1), of(1, 50.0), of(1, 10.0)], [FAIR; 3]);
+        assert_eq!([of(0, 9.9), of(1, 9.9), of(2, 1000.0), of(8, 1.02)], [POOR; 4]);
         let of = grade_of_precompilation;
-        assert_eq!([of(0, 18.4), of(0, 7.0), of(0, 4.9), of(1, 50.0)], ["good", "fair", "poor", "poor"]);
-    }
-
-    #[test]
-    fn a_grade_begins_at_its_threshold() {
         assert_eq!(
-            [grade_of_calls(0, 10.0), grade_of_calls(1, 10.0), grade_of_calls(1, 9.9)],
-            [FAIR, FAIR, POOR]
+            [of(0, 18.4), of(0, 10.1), of(0, 10.0), of(0, 7.0), of(0, 5.0)],
+            [GOOD, GOOD, FAIR, FAIR, FAIR]
         );
-        assert_eq!([grade_of_calls(0, 100.1), grade_of_calls(1, 100.1)], [GOOD, FAIR]);
-        let of = grade_of_precompilation;
-        assert_eq!([of(0, 10.1), of(0, 10.0), of(0, 5.0), of(1, 5.0)], [GOOD, FAIR, FAIR, POOR]);
+        assert_eq!([of(0, 4.9), of(1, 5.0), of(1, 50.0)], [POOR; 3]);
+        assert_eq!((GOOD, FAIR, POOR), ("good", "fair", "poor"));
     }
 }

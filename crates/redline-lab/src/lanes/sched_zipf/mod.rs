@@ -18,7 +18,7 @@ use redline_engine::AdapterOptions;
 
 use super::prelude::*;
 use crate::baseline::Rule;
-use crate::bench::{MetricSpec, Serving};
+use crate::bench::Serving;
 use crate::warning::{Over, Warning};
 use busy::Recorder;
 use case::{Flags, Pair};
@@ -50,28 +50,10 @@ pub(super) const LANE: Lane = Lane {
     ..Lane::new("sched-zipf", 0.10, LaneFunction::Model(run))
 };
 
-const METRICS: &[MetricSpec] = &[
-    higher("tokens_per_s", "tokens/s"),
-    lower("p50_ms", "ms"),
-    info("p95_ms", "ms"),
-    info("base_p50_ms", "ms"),
-    info("base_p95_ms", "ms"),
-    info("lora_tax_pct", "%"),
-    info("p95_tax_pct", "%"),
-    info("hot_reload_ms_p95", "ms"),
-    info("cold_load_ms_p95", "ms"),
-    info("queue_ms_p95", "ms"),
-    info("adapter_wait_ms_p95", "ms"),
-    info("late_ms_p95", "ms"),
-    info("load_rps", "requests/s"),
-    info("decode_util", "fraction"),
-    info("adapter_util", "fraction"),
-    info("overlap_ratio", "fraction"),
-    info("cold_loads", "loads"),
-    info("reloads", "loads"),
-    count("mean_adapters_per_req", "adapters"),
-    count("requests", "requests"),
-];
+const METRICS: &str = "+tokens_per_s tokens/s|-p50_ms ms|p95_ms ms|base_p50_ms ms|base_p95_ms ms|lora_tax_pct %|\
+     p95_tax_pct %|hot_reload_ms_p95 ms|cold_load_ms_p95 ms|queue_ms_p95 ms|adapter_wait_ms_p95 ms|\
+     late_ms_p95 ms|load_rps requests/s|decode_util fraction|adapter_util fraction|overlap_ratio fraction|\
+     cold_loads loads|reloads loads|#mean_adapters_per_req adapters|#requests requests";
 
 /// The columns of the seed.
 const SEED: &str = "sched|alpha|adapters_N=adapters_n|~mean_adapters_per_req|rank=adapter_rank|~load_rps|duration_s|\

@@ -17,16 +17,8 @@ pub(super) const LANE: Lane = Lane {
     asks: "How many items are scored per second, by batch and labels, with and without a known query?",
     checks: "cold and warm requests, and the first and the last item alone, give the same bits; rows sum to 1",
     against: "the same requests with a query that is not known, and the machine's limits, read around every run",
-    metrics: &[
-        higher("items_per_s", "items/s"),
-        lower("latency", "ms"),
-        count("items", "items"),
-        count("prompt_tokens", "tokens"),
-        count("computed_tokens", "tokens"),
-        count("cached_tokens", "tokens"),
-        info("share", "share"),
-        info("limit", ""),
-    ],
+    metrics: "+items_per_s items/s|-latency ms|#items items|#prompt_tokens tokens|#computed_tokens tokens|\
+              #cached_tokens tokens|share share|limit",
     flags: &Flags::ALL,
     smoke: "batch-sizes=1,3 num-labels=2 num-runs=2 warmup-runs=1",
     standard: "batch-sizes=1,8 num-labels=2,8",
@@ -191,8 +183,7 @@ fn row(info: &ModelInfo, workload: &Workload, arm: Prefix, samples: &[Held<Sampl
 
 #[cfg(test)]
 mod tests {
-    use redline_engine::TokenCounts;
-
+    use super::work::tests::cost;
     use super::*;
     use crate::lanes::tests::{info, timed};
 
@@ -210,18 +201,8 @@ mod tests {
     #[test]
     fn a_row_tells_items_per_second_and_counts_of_tokens() {
         let workload = Workload { lengths: None, items: 2, labels: vec![1, 2, 3] };
-        let cost = RequestCost {
-            usage: TokenCounts { prompt_tokens: 24, completion_tokens: 0, cached_tokens: 20 },
-            computed_tokens: 4,
-            shared_prefix_tokens: 10,
-            prefix_cache: None,
-            plan_misses: 0,
-            queue_s: 0.0,
-            compute_s: 0.0,
-            peak_memory_bytes: None,
-            kernel_path: String::new(),
-        };
-        let row = row(&info(), &workload, Prefix::Warm, &[timed(Sample { ms: 2.0, cost })]).unwrap();
+        let row =
+            row(&info(), &workload, Prefix::Warm, &[timed(Sample { ms: 2.0, cost: cost(10, 4) })]).unwrap();
         assert_eq!(row.case, "score/b2/l3/warm/t1");
         let names = ["items_per_s", "latency", "items", "prompt_tokens", "computed_tokens", "cached_tokens"];
         let values = names.map(|name| crate::lanes::tests::samples(&row, name));

@@ -93,13 +93,13 @@ pub(super) fn least(info: &ModelInfo, workload: &Workload, cost: &RequestCost) -
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use redline_engine::TokenCounts;
 
     use super::*;
     use crate::lanes::tests::info;
 
-    fn cost(cached: usize, computed: usize) -> RequestCost {
+    pub(in super::super) fn cost(cached: usize, computed: usize) -> RequestCost {
         RequestCost {
             usage: TokenCounts { prompt_tokens: 24, completion_tokens: 0, cached_tokens: 2 * cached },
             computed_tokens: computed,

@@ -17,9 +17,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use record::{RecordArgs, Recorder};
 use redline_engine::{Engine, EngineError, Source};
 use redline_kernels::Tier;
-use redline_lab::bench::{
-    ALIASES, Bench, BenchModel, Flag, Judge, LaneError, MeasuredServer, Servers, Setup, Text, Values,
-};
+use redline_lab::bench::{ALIASES, Bench, BenchModel, Flag, Judge, LaneError, Servers, Setup, Text, Values};
 use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfServers, OfText};
 use redline_models::synth::Shape;
@@ -33,7 +31,7 @@ use super::synth::{self, Made};
 use crate::message::{self, Failure};
 use crate::model::{self, Backend, BackendFlags, ModelFlag, ModelName, TierFlags};
 use crate::progress::Cases;
-use crate::tokenizer::{TokenizerFlags, TokenizerSource};
+use crate::tokenizer::TokenizerFlags;
 use crate::value::{self, ThreadCounts};
 use crate::{env, output, usage};
 
@@ -292,13 +290,14 @@ fn measure(
     let progress = Cases::new(args.record.quiet);
     let process = |words: &[String]| {
         let besides = versus::besides(&args.given, lane);
-        versus::process(words, &[subject.model_word().into_iter().collect(), besides].concat())
+        let model = subject.model.iter().map(|name| format!("--model={name}").into());
+        versus::process(words, &model.chain(besides).collect::<Vec<_>>())
     };
     let bench = Bench {
         clock: &context.clock,
         machine: recorder.machine().clone(),
         threads,
-        tier: subject.tier(),
+        tier: subject.tier,
         progress: &|case| progress.done(case),
         note: &|text| {
             if !args.record.quiet {
@@ -308,26 +307,30 @@ fn measure(
         record: &|rows| recorder.take(rows),
         process: &process,
     };
-    let result = subject.measure(&bench, values);
+    let result = (subject.measure)(&bench, values);
     progress.clear();
     recorder.finish(result)
 }
 
 /// The subject of a measurement, resolved from flags, environment and files.
-enum Resolved {
-    Machine(OfMachine, Option<Tier>),
-    Model(OfModel, Box<ResolvedModel>),
-    Text(OfText, TokenizerSource),
-    Server(OfServers, Box<ResolvedServers>),
+struct Resolved {
+    /// The name of the model, for processes that the lane starts.
+    model: Option<String>,
+    tier: Option<Tier>,
+    measure: Box<Measure>,
 }
 
-/// Servers that run already, or the model of one that is started.
-struct ResolvedServers {
-    running: Vec<MeasuredServer>,
-    headers: Vec<(String, String)>,
-    /// The model that requests to running servers name.
-    asked: Option<String>,
-    model: Option<ResolvedModel>,
+/// Runs a lane.
+type Measure = dyn Fn(&Bench<'_>, &Values) -> Result<(), LaneError>;
+
+impl Resolved {
+    fn new(
+        model: Option<String>,
+        tier: Option<Tier>,
+        measure: impl Fn(&Bench<'_>, &Values) -> Result<(), LaneError> + 'static,
+    ) -> Self {
+        Self { model, tier, measure: Box::new(measure) }
+    }
 }
 
 /// A model, resolved.
@@ -347,17 +350,39 @@ struct ResolvedModel {
 impl Subject {
     fn resolve(&self, context: &Context) -> Result<Resolved, Failure> {
         Ok(match self {
-            Self::Machine(run, flags) => Resolved::Machine(*run, flags.resolve(context.environment)?),
-            Self::Model(run, embedded, flags) => {
-                Resolved::Model(*run, Box::new(flags.resolve(embedded, context)?))
+            &Self::Machine(run, ref flags) => {
+                let tier = flags.resolve(context.environment)?;
+                Resolved::new(None, tier, run)
             }
-            Self::Text(run, flags) => Resolved::Text(*run, flags.or_demo(context.environment)?),
+            &Self::Model(run, embedded, ref flags) => {
+                let model = flags.resolve(embedded, context)?;
+                let (name, tier) = (Some(model.name.clone()), model.backend.tier());
+                Resolved::new(name, tier, move |bench, values| model.measure(run, bench, values))
+            }
+            &Self::Text(run, ref flags) => {
+                let source = flags.or_demo(context.environment)?;
+                Resolved::new(None, None, move |bench, values| {
+                    let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };
+                    run(bench, &text, values)
+                })
+            }
             Self::Server(run, servers, flags) => {
-                let running = servers.running()?;
+                let (run, running, headers) = (*run, servers.running()?, servers.headers()?);
                 let model =
                     running.is_empty().then(|| flags.resolve(redline_demo::NAME, context)).transpose()?;
-                let (headers, asked) = (servers.headers()?, flags.model.model.clone());
-                Resolved::Server(*run, Box::new(ResolvedServers { running, headers, asked, model }))
+                let (tier, asked) =
+                    (model.as_ref().and_then(|it| it.backend.tier()), flags.model.model.clone());
+                Resolved::new(None, tier, move |bench, values| {
+                    let start = |threads| match &model {
+                        Some(model) => {
+                            let setup = Setup { prefix_cache: true, ..Setup::new(threads) };
+                            served::start(&model.name, model.load(&setup)?)
+                        }
+                        None => Err(LaneError::Usage("no server is named".to_owned())),
+                    };
+                    let (running, model, headers) = (running.clone(), asked.clone(), headers.clone());
+                    run(bench, &Servers { running, model, headers, start: &start }, values)
+                })
             }
         })
     }
@@ -407,55 +432,5 @@ impl ResolvedModel {
             judge,
         };
         run(bench, &model, values)
-    }
-}
-
-impl ResolvedServers {
-    fn measure(&self, run: OfServers, bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
-        let start = |threads| match &self.model {
-            Some(model) => {
-                let setup = Setup { prefix_cache: true, ..Setup::new(threads) };
-                served::start(&model.name, model.load(&setup)?)
-            }
-            None => Err(LaneError::Usage("no server is named".to_owned())),
-        };
-        let servers = Servers {
-            running: self.running.clone(),
-            model: self.asked.clone(),
-            headers: self.headers.clone(),
-            start: &start,
-        };
-        run(bench, &servers, values)
-    }
-}
-
-impl Resolved {
-    /// The `--model` flag to pass to another process, if the model here came from the default or the environment.
-    fn model_word(&self) -> Option<OsString> {
-        match self {
-            Self::Model(_, model) => Some(format!("--model={}", model.name).into()),
-            _ => None,
-        }
-    }
-
-    fn tier(&self) -> Option<Tier> {
-        match self {
-            Self::Machine(_, tier) => *tier,
-            Self::Model(_, model) => model.backend.tier(),
-            Self::Server(_, servers) => servers.model.as_ref().and_then(|model| model.backend.tier()),
-            Self::Text(..) => None,
-        }
-    }
-
-    fn measure(&self, bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
-        match self {
-            Self::Machine(run, _) => run(bench, values),
-            Self::Model(run, model) => model.measure(*run, bench, values),
-            Self::Server(run, servers) => servers.measure(*run, bench, values),
-            Self::Text(run, source) => {
-                let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };
-                run(bench, &text, values)
-            }
-        }
     }
 }

@@ -33,8 +33,7 @@ pub(crate) use trials::{Runs, Trials};
 use crate::Row;
 use crate::canary::Canary;
 use crate::warmup::{self, Warmup};
-use redline_system::number;
-use redline_system::{Clock, Machine};
+use redline_system::{Clock, Machine, number};
 
 /// The environment in which a lane runs.
 pub struct Bench<'a> {

@@ -129,6 +129,12 @@ fn metrics_are_judged_by_what_they_are() {
         ("p95_ms", "ms", Direction::Lower),
         ("weights_bytes", "bytes", Direction::Lower),
         ("ms_per_token", "", Direction::Info),
+        ("peak_memory", "bytes", Direction::Lower),
+        ("cpu_time", "s", Direction::Lower),
+        ("seconds", "s", Direction::Lower),
+        ("wait_us", "us", Direction::Lower),
+        ("call_ns", "ns", Direction::Lower),
+        ("share_of_forward", "share", Direction::Info),
         ("share", "share", Direction::Info),
         ("FLOPS", "", Direction::Info),
     ];
@@ -144,6 +150,8 @@ fn names_are_distinct_and_cannot_move_the_cursor() {
     assert_eq!(names(&rows), ["a", "a/2", "a/arm:b", "a/2/2"]);
     let run = read(&gbench(&ENTRY.replace("\"a\"", "\"\\u001b[31mx\\n\""))).unwrap();
     assert_eq!(run.rows[0].case, "?[31mx?");
+    let said = Said { engine: Some("a\u{1b}[2Jb".to_owned()), trust: false };
+    assert_eq!(import(&gbench(ENTRY), None, &said).unwrap().engine.name, "a?[2Jb");
 }
 
 #[test]
@@ -218,27 +226,11 @@ fn what_a_message_quotes_is_short_and_moves_no_cursor() {
 }
 
 #[test]
-fn the_name_of_an_engine_cannot_move_the_cursor() {
-    let said = Said { engine: Some("a\u{1b}[2Jb".to_owned()), trust: false };
-    assert_eq!(import(&gbench(ENTRY), None, &said).unwrap().engine.name, "a?[2Jb");
-}
-
-#[test]
 fn a_file_of_the_largest_size_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("full");
     fs::File::create(&path).unwrap().set_len(MAX_BYTES).unwrap();
     assert_eq!(read_text(&path).unwrap().len() as u64, MAX_BYTES);
-}
-
-#[test]
-fn times_and_sizes_are_better_the_lower_they_are() {
-    for (name, unit) in
-        [("peak_memory", "bytes"), ("cpu_time", "s"), ("seconds", "s"), ("wait_us", "us"), ("call_ns", "ns")]
-    {
-        assert_eq!(values::kind(name), (unit.to_owned(), Direction::Lower), "{name}");
-    }
-    assert_eq!(values::kind("share_of_forward"), ("share".to_owned(), Direction::Info));
 }
 
 #[test]

@@ -19,9 +19,8 @@ use crate::document;
 use crate::roofline::{Ceilings, METHOD, Work};
 use crate::stats::{Direction, NotFinite, Samples, sorted};
 use crate::warmup::Warmup;
-use redline_system::Machine;
-use redline_system::number;
 use redline_system::table::{Table, or_blank, or_dash};
+use redline_system::{Machine, number};
 
 /// A share of a limit above this means that the accounting is wrong, not that the limit was exceeded.
 pub const MAX_SHARE: f64 = 1.15;

@@ -8,8 +8,7 @@ use super::case::{Flags, Pair};
 use super::library::Library;
 use crate::bench::requests::{continuation, generate, ids};
 use crate::bench::{LaneError, Result, verify};
-use redline_system::Clock;
-use redline_system::digest;
+use redline_system::{Clock, digest};
 
 /// An engine that has all adapters, and the requests for it.
 pub(super) struct Server<'a> {

@@ -199,14 +199,14 @@ fn a_case_that_failed_is_not_believed_wherever_the_file_says_so() {
         let error = row.params.get("error").and_then(Value::as_str);
         assert_eq!((row.case.as_str(), row.checked, error), expected);
     }
-    let times = |row: usize| run.rows[row].metrics.get("real_time").map(|m| m.samples().values().to_vec());
+    let times = |row: usize| run.rows[row].samples_of("real_time").map(|s| s.values().to_vec());
     assert_eq!((times(0), times(2)), (Some(vec![1e-9]), None), "what was measured before it failed is kept");
 }
 
 #[test]
 fn times_without_a_unit_are_nanoseconds() {
     let run = read(&gbench(&ENTRY.replace(",\"time_unit\":\"ns\"", ""))).unwrap();
-    assert_eq!(run.rows[0].metrics.get("real_time").unwrap().samples().values(), [1e-9]);
+    assert_eq!(run.rows[0].metrics.get("real_time").unwrap().values(), [1e-9]);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_case_that_says_that_it_did_not_fail_is_believed() {
 fn only_numbers_of_an_entry_are_counters() {
     let noted = ENTRY.replace("\"cpu_time\":1", "\"cpu_time\":1,\"note\":\"cold\",\"parts\":[1],\"hits\":3");
     let run = read(&gbench(&noted)).unwrap();
-    let names: Vec<&str> = run.rows[0].metrics.iter().map(|(name, _)| name).collect();
+    let names: Vec<&str> = run.rows[0].samples().map(|(name, _)| name).collect();
     assert_eq!(names, ["real_time", "cpu_time", "hits"]);
 }
 

@@ -257,7 +257,7 @@ mod tests {
         );
         let row = row(&info(), CASE, &passes).unwrap();
         assert_eq!(row.case, "forward/b2/l3/t1");
-        let median = |name: &str| row.metrics.get(name).unwrap().samples().median().unwrap();
+        let median = |name: &str| row.samples_of(name).unwrap().median().unwrap();
         assert_eq!((median("tokens_per_s"), median("seconds")), (3.0, 2.0));
         assert!((median("ms_per_token") - 1000.0 / 3.0).abs() < 1e-9);
         // The bound is 700 operations at 1000 per second plus 36 at 500, not 1000 bytes at 10000.

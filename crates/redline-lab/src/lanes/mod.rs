@@ -243,7 +243,7 @@ pub(crate) mod tests {
 
     /// The samples of a metric; none if the row does not have it.
     pub(crate) fn samples(row: &Row, metric: &str) -> Vec<f64> {
-        row.metrics.get(metric).map(|metric| metric.samples().values().to_vec()).unwrap_or_default()
+        row.samples_of(metric).map(|samples| samples.values().to_vec()).unwrap_or_default()
     }
 
     /// A value between readings of 10 KB and 1000 operations per second, half of that in attention.

@@ -81,7 +81,7 @@ impl<'a> Subject<'a> {
 impl<'a> Entry<'a> {
     pub(super) fn metrics(self) -> impl Iterator<Item = Measured<'a>> {
         let measured = move |(metric, samples)| Measured { entry: self, metric, samples };
-        self.row.metrics.iter().map(|(name, metric)| (name, metric.samples())).map(measured)
+        self.row.samples().map(measured)
     }
 
     pub(super) fn judged(self) -> impl Iterator<Item = Measured<'a>> {

@@ -121,7 +121,7 @@ pub(crate) enum Cell {
 
 impl Cell {
     pub(crate) fn of(self, row: &Row) -> String {
-        let samples = |name: &str| row.metrics.get(name).map(super::Metric::samples);
+        let samples = |name: &str| row.samples_of(name);
         match self {
             Self::Case => row.case.clone(),
             Self::Text(text) => text.to_owned(),
@@ -169,8 +169,7 @@ impl LaneResult {
     pub fn write_csv(&self, mut out: impl Write) -> io::Result<()> {
         writeln!(out, "{COLUMNS}")?;
         for row in &self.rows {
-            for (name, metric) in row.metrics.iter() {
-                let s = metric.samples();
+            for (name, s) in row.samples() {
                 for text in [&self.lane, &row.case, name, s.unit()] {
                     write!(out, "{},", field(text))?;
                 }

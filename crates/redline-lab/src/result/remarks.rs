@@ -14,7 +14,7 @@ impl Row {
     /// The first judged metric, which represents the row.
     pub fn headline(&self) -> Option<(&str, &Samples)> {
         let judged = |(_, samples): &(&str, &Samples)| samples.direction() != Direction::Info;
-        self.metrics.iter().map(|(name, metric)| (name, metric.samples())).find(judged)
+        self.samples().find(judged)
     }
 }
 

@@ -204,8 +204,8 @@ impl Run {
     }
 
     fn lines(&self) -> impl Iterator<Item = Line<'_>> {
-        let metrics = self.rows.iter().flat_map(|row| row.metrics.iter().map(move |metric| (row, metric)));
-        metrics.map(|(row, (metric, samples))| Line { run: self, row, metric, samples: samples.samples() })
+        let line = move |row, (metric, samples)| Line { run: self, row, metric, samples };
+        self.rows.iter().flat_map(move |row| row.samples().map(move |metric| line(row, metric)))
     }
 }
 

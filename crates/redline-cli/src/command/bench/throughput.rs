@@ -9,7 +9,7 @@ use redline_engine::EngineError;
 use redline_lab::bench::{Bench, LaneError, Servers, Values};
 use redline_lab::lanes::{Lane, LaneFunction};
 use redline_lab::run::{Run, Start};
-use redline_lab::{LaneResult, Row, Samples};
+use redline_lab::{LaneResult, Row};
 use redline_system::{Machine, wall_clock};
 
 use super::record::{code_of, verdicts, written};
@@ -87,7 +87,7 @@ pub(in super::super) fn run(
 /// Tokens and requests per second, and 95th percentiles.
 fn summary(rows: &[Row]) -> String {
     let line = |row: &Row, label: &str, metric: &str, factor: f64, unit: &str| {
-        let value = row.metrics.get(metric).and_then(|metric| Samples::median(metric.samples()))?;
+        let value = row.samples_of(metric)?.median()?;
         Some(format!("{label:<22} {} {unit}\n", redline_system::number::short(value * factor)))
     };
     let lines = |row: &Row| {

@@ -166,7 +166,7 @@ pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Re
 
     let mut run = recorder.run([named(Arm::A, a), named(Arm::B, b)].concat())?;
     run.arms = [Arm::A, Arm::B]
-        .map(|arm| (arm.name(), contestants[arm as usize].description()))
+        .map(|arm| (arm.name().to_owned(), contestants[arm as usize].description()))
         .into_iter()
         .collect();
     run.comparison = serde_json::to_value(&comparison).map_err(unwritten)?;

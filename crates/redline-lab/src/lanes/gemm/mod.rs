@@ -207,7 +207,7 @@ fn layer_rows(
 
 /// Adds the speedup over f32 with the same number of input rows, if f32 was measured before.
 fn over_f32(rows: Vec<Row>, f32_rows: &[Row], least: f64) -> Result<Vec<Row>> {
-    let seconds = |row: &Row| row.metrics.get("seconds").map(|metric| metric.samples().clone());
+    let seconds = |row: &Row| row.samples_of("seconds").cloned();
     let over = |row: Row| {
         let reference = f32_rows.iter().find(|other| other.params.get("m") == row.params.get("m"));
         let reference = reference.and_then(seconds).and_then(|samples| samples.median());

@@ -158,11 +158,11 @@ fn single_rows(
             rows.push(rows::recompute(info, case, &runs, forward)?.warmed(warmup));
         }
     }
-    let rate = |row: &Row| row.metrics.get("tokens_per_s")?.samples().median();
+    let rate = |row: &Row| row.samples_of("tokens_per_s")?.median();
     let rates: Vec<f64> = rows.iter().filter_map(rate).collect();
     if let ([on, off], Some(last)) = (&rates[..], rows.last_mut()) {
         let speedup = Samples::new("x", Direction::Info, vec![on / off])?;
-        last.metrics.insert("kv_cache_speedup", speedup.into());
+        last.metrics.insert("kv_cache_speedup".to_owned(), speedup);
     }
     Ok(rows)
 }

@@ -83,7 +83,7 @@ impl Baseline {
         match self {
             Self::Run(run) => {
                 let row = run.rows.iter().find(|row| row.case == case)?;
-                row.metrics.get(metric)?.samples().headline()
+                row.samples_of(metric)?.headline()
             }
             Self::Values(values) => baseline::value(&values.text, case, metric),
         }

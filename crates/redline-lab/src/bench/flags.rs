@@ -45,7 +45,9 @@ pub struct Flag {
 /// Declares the flags of a lane: `Flags`, with a field for the value of each, and `Flags::ALL`, the table of them. A line has the field
 /// with its type, the name, the placeholder, the default and the help, and what parses the value unless its type says so ([`FlagValue`]).
 macro_rules! flags {
-    ($vis:vis struct Flags; $($field:ident: $type:ty = $name:literal, $value:literal, $default:literal, $help:expr $(, $parse:expr)?;)*) => {
+    ($vis:vis struct Flags; $(
+        $field:ident: $type:ty = $name:literal, $value:literal, $default:literal, $help:expr $(, $parse:expr)?;
+    )*) => {
         /// The values of the flags.
         #[derive(Clone, Debug)]
         $vis struct Flags {

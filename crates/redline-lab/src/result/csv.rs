@@ -159,7 +159,7 @@ impl LaneResult {
     /// Writes the header and one line per row.
     pub fn write_columns(&self, columns: &[&'static str], mut out: impl Write) -> io::Result<()> {
         let columns = Column::all(columns);
-        let names: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
+        let names: Vec<_> = columns.iter().map(|column| column.name).collect();
         let cells = |row| columns.iter().map(|column| column.cell.of(row)).collect::<Vec<_>>();
         let rows = self.rows.iter().map(|row| line(&cells(row)));
         out.write_all((line(&names) + &rows.collect::<String>()).as_bytes())
@@ -184,8 +184,8 @@ impl LaneResult {
 }
 
 /// Joins cells to a line with its line end.
-pub(crate) fn line(cells: &[String]) -> String {
-    let fields: Vec<_> = cells.iter().map(|cell| field(cell)).collect();
+pub(crate) fn line(cells: &[impl AsRef<str>]) -> String {
+    let fields: Vec<_> = cells.iter().map(|cell| field(cell.as_ref())).collect();
     fields.join(",") + "\n"
 }
 

@@ -26,6 +26,11 @@ pub type Ordered<V> = indexmap::IndexMap<String, V>;
 /// A share of a limit above this means that the accounting is wrong, not that the limit was exceeded.
 pub const MAX_SHARE: f64 = 1.15;
 
+/// A JSON value without the quotes of a string.
+pub(crate) fn text(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}
+
 /// What a lane measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaneResult {
@@ -109,8 +114,7 @@ impl Row {
 
     /// A parameter as text; strings without quotes.
     pub(crate) fn param_text(&self, name: &str) -> Option<String> {
-        let value = self.params.get(name)?;
-        Some(value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
+        self.params.get(name).map(text)
     }
 
     /// The samples of each metric, in order.

@@ -133,7 +133,7 @@ fn every_format_gives_back_the_samples_it_was_given() {
         let back = import(&export(&run, format), true);
         assert_eq!(cases(&back), cases(&run), "{format}");
         for (a, b) in back.rows.iter().zip(&run.rows) {
-            for (name, metric) in b.metrics.iter() {
+            for (name, metric) in &b.metrics {
                 assert_eq!(values(a, name), metric.values(), "{format} {name}");
                 assert_eq!(a.metrics.get(name).unwrap().unit(), metric.unit(), "{format} {name}");
             }

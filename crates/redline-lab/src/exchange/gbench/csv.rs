@@ -106,7 +106,7 @@ pub(super) fn write(run: &Run) -> Result<Exported> {
             titles.push(name);
         }
     }
-    let mut text = csv_line(&titles.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let mut text = csv_line(&titles);
     for benchmark in &benchmarks {
         for values in &benchmark.repetitions {
             let value =

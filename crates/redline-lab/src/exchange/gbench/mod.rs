@@ -11,7 +11,7 @@ mod json;
 use std::collections::BTreeSet;
 
 use super::{FilePosition, MAX_NAMES, Reader, Result, Writer, error, names, values};
-use crate::result::Row;
+use crate::result::{Row, text};
 use crate::run::Run;
 use crate::stats::Direction;
 
@@ -203,6 +203,6 @@ fn benchmarks(run: &Run) -> Result<(Vec<Benchmark<'_>>, Vec<String>)> {
 
 /// The parameters as a label.
 fn label(row: &Row) -> String {
-    let words = row.params.iter().map(|(name, value)| format!("{name}={}", values::text(value)));
+    let words = row.params.iter().map(|(name, value)| format!("{name}={}", text(value)));
     words.collect::<Vec<_>>().join(" ")
 }

@@ -92,11 +92,12 @@ pub struct Standings {
 /// Compares a run with the text of an earlier one.
 pub fn compare(
     rule: &Rule,
-    columns: &[Column],
+    columns: &[&'static str],
     result: &LaneResult,
     text: &str,
 ) -> Result<Standings, BadBaseline> {
     let (names, mut base) = read(rule, text)?;
+    let columns = Column::all(columns);
     let cell = |row, name: &str| {
         let column = columns.iter().find(|column| column.name == name);
         column.map(|column| column.cell.of(row)).unwrap_or_default()
@@ -218,16 +219,10 @@ impl Standings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Cell;
     use crate::{Direction, Row, Samples};
 
     const RULE: Rule = Rule { keys: &["a", "b", "c"], value: "v", most_drop: 0.10 };
-    const COLUMNS: &[Column] = &[
-        Column { name: "a", cell: Cell::Param("a") },
-        Column { name: "b", cell: Cell::Param("b") },
-        Column { name: "c", cell: Cell::Param("c") },
-        Column { name: "v", cell: Cell::Metric("v", Samples::median, 1.0) },
-    ];
+    const COLUMNS: &[&str] = &["a|b|c|~v"];
 
     fn result(rows: &[(usize, usize, f64)]) -> LaneResult {
         let row = |&(a, b, v): &(usize, usize, f64)| {

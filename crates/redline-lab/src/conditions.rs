@@ -9,9 +9,8 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::stats::sorted;
-use redline_system::Clock;
 use redline_system::machine::Counters;
-use redline_system::number;
+use redline_system::{Clock, number};
 
 /// Allowed deviation of the canary from the median of its case.
 const CANARY: f64 = 0.02;

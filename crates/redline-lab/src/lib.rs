@@ -28,7 +28,7 @@ pub mod warning;
 
 pub use compare::Comparison;
 pub use doctor::Doctor;
-pub use result::{LaneResult, Metric, Row};
+pub use result::{LaneResult, Row};
 pub use run::Run;
 pub use stats::{Direction, Samples};
 pub use verdict::Verdict;

@@ -10,8 +10,7 @@ use redline_kernels::{Arithmetic, Buffer, Exec, OutOfMemory, Simd, Team};
 use crate::conditions::{self, Watched};
 use crate::roofline::{Arithmetics, Held, Limits};
 use crate::stats::sorted;
-use redline_system::Clock;
-use redline_system::Machine;
+use redline_system::{Clock, Machine};
 
 /// Minimum duration of a reading.
 const READING_NS: u64 = 20_000_000;

@@ -216,7 +216,7 @@ mod tests {
             (row(work(25e9, 50e9), &[2.5]), "attention_peak", 0.5, "GOP/s", &[50.0]),
         ] {
             assert_eq!((row.limit.as_deref(), row.share_of_limit), (Some(name), Some(share)));
-            let limit = row.metrics.get("limit").unwrap().samples();
+            let limit = row.samples_of("limit").unwrap();
             assert_eq!((limit.unit(), limit.values()), (unit, readings));
         }
         let attending = row(work(25e9, 50e9), &[2.5]);

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use crate::result::{Metric, Row};
+use crate::result::Row;
 use crate::stats::{NotFinite, Samples};
 use crate::warmup::Warmup;
 
@@ -80,7 +80,7 @@ fn merged(rows: &[&Row]) -> Result<Row, MergeError> {
     }
     let shares: Vec<f64> = rows.iter().filter_map(|row| row.share_of_limit).collect();
     let shares = Samples::new("share", crate::Direction::Info, shares)?;
-    let metrics = first.metrics.iter().map(|(name, _)| Ok((name, metric(name, rows)?)));
+    let metrics = first.samples().map(|(name, _)| Ok((name.to_owned(), metric(name, rows)?)));
     Ok(Row {
         metrics: metrics.collect::<Result<_, MergeError>>()?,
         share_of_limit: shares.median(),
@@ -95,11 +95,10 @@ fn merged(rows: &[&Row]) -> Result<Row, MergeError> {
     })
 }
 
-fn metric(name: &str, rows: &[&Row]) -> Result<Metric, MergeError> {
-    let metrics: Option<Vec<&Samples>> =
-        rows.iter().map(|row| row.metrics.get(name).map(Metric::samples)).collect();
+fn metric(name: &str, rows: &[&Row]) -> Result<Samples, MergeError> {
+    let metrics: Option<Vec<&Samples>> = rows.iter().map(|row| row.samples_of(name)).collect();
     let missing = || MergeError::Cases(format!("`{}`: a process did not measure {name}", rows[0].case));
     let metrics = metrics.ok_or_else(missing)?;
     let processes: Vec<Vec<f64>> = metrics.iter().map(|s| s.values().to_vec()).collect();
-    Ok(Samples::by_process(metrics[0].unit(), metrics[0].direction(), &processes)?.into())
+    Ok(Samples::by_process(metrics[0].unit(), metrics[0].direction(), &processes)?)
 }

@@ -29,7 +29,7 @@ impl Warning {
     /// The fact about a row, if its headline exceeds the bound. `baseline` gives the value of this case and metric in the baseline.
     pub fn of(&self, row: &Row, baseline: impl Fn(&str, &str) -> Option<f64>) -> Option<String> {
         let Self { metric, most, over, unit } = *self;
-        let value = row.metrics.get(metric)?.samples().headline()?;
+        let value = row.samples_of(metric)?.headline()?;
         let base = match over {
             Over::Zero => 0.0,
             Over::Baseline => baseline(&row.case, metric)?,

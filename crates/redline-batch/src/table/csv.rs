@@ -4,13 +4,12 @@ use std::cell::Cell as Counter;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use csv::StringRecord;
 
-use super::jsonl::{LONGEST, Line};
-use super::{Parts, Rows, Shape, Table, TableColumn, TableFormat};
+use super::jsonl::{LONGEST, Line, LinesTable, NextLine};
+use super::{Rows, Shape, Table, TableColumn, TableFormat};
 use crate::cell::{Cell, Column};
 use crate::error::BatchError;
 
@@ -38,7 +37,7 @@ impl TableFormat for Csv {
         }
         let column = |name| TableColumn { name, holds: "text".to_owned(), shape: Shape::Text };
         let columns = columns.into_iter().map(column).collect();
-        Ok(Box::new(CsvTable { path: path.to_owned(), columns, groups: [rows] }))
+        Ok(Box::new(LinesTable { path: path.to_owned(), columns, rows, open: Records::reading }))
     }
 
     fn results(&self, rows: &Rows, columns: &[Column], cells: &[Vec<Cell>]) -> Result<Vec<u8>, String> {
@@ -80,43 +79,6 @@ fn text(json: String) -> serde_json::Result<String> {
     }
 }
 
-/// A file that was read once.
-struct CsvTable {
-    path: PathBuf,
-    columns: Vec<TableColumn>,
-    groups: [u64; 1],
-}
-
-impl Table for CsvTable {
-    fn groups(&self) -> &[u64] {
-        &self.groups
-    }
-
-    fn columns(&self) -> &[TableColumn] {
-        &self.columns
-    }
-
-    fn read(&self, _: usize, ranges: Vec<Range<u64>>, _: Option<&[String]>) -> Result<Parts, BatchError> {
-        let (path, mut records, mut next) = (self.path.clone(), Records::open(&self.path)?, 0);
-        Ok(Box::new(ranges.into_iter().map(move |range| {
-            let mut rows = Vec::new();
-            while next < range.end {
-                let Some(record) = records.next()? else {
-                    return Err(BatchError::table(&path, &format!("{} rows are missing", range.end - next)));
-                };
-                if next >= range.start {
-                    rows.push(match record {
-                        Ok(record) => Line::of_texts(&records.columns, &record),
-                        Err(reason) => Line::damaged(reason, &records.columns),
-                    });
-                }
-                next += 1;
-            }
-            Ok(Rows::Lines(rows))
-        })))
-    }
-}
-
 /// The records of a file after its header.
 struct Records {
     path: PathBuf,
@@ -131,6 +93,18 @@ impl Records {
         let header = reader.headers().map_err(|error| BatchError::table(path, &error))?;
         let columns = header.iter().map(str::to_owned).collect();
         Ok(Self { path: path.to_owned(), reader, columns })
+    }
+
+    fn reading(path: &Path) -> Result<NextLine, BatchError> {
+        let mut records = Self::open(path)?;
+        Ok(Box::new(move |needed| {
+            let line = records.next()?.map(|record| match record {
+                Ok(record) if needed => Line::of_texts(&records.columns, &record),
+                Ok(_) => Line::Object(Vec::new()),
+                Err(reason) => Line::damaged(reason, &records.columns),
+            });
+            Ok(line)
+        }))
     }
 
     /// The next record, or what is wrong with it; `None` at the end.

@@ -46,7 +46,7 @@ impl TableFormat for JsonLines {
         }
         let column = |name| TableColumn { name, holds: "JSON".to_owned(), shape: Shape::Any };
         let columns = columns.into_iter().map(column).collect();
-        Ok(Box::new(LinesTable { path: path.to_owned(), columns, groups: [rows] }))
+        Ok(Box::new(LinesTable { path: path.to_owned(), columns, rows, open: Lines::reading }))
     }
 
     fn results(&self, rows: &Rows, columns: &[Column], cells: &[Vec<Cell>]) -> Result<Vec<u8>, String> {
@@ -85,16 +85,22 @@ impl TableFormat for JsonLines {
     }
 }
 
-/// A file that was read once.
-struct LinesTable {
-    path: PathBuf,
-    columns: Vec<TableColumn>,
-    groups: [u64; 1],
+/// Reads the next row of a file, whose content is needed or not; `None` at the end.
+pub(super) type NextLine = Box<dyn FnMut(bool) -> Result<Option<Line>, BatchError>>;
+
+/// A file of lines that was read once.
+pub(super) struct LinesTable {
+    pub(super) path: PathBuf,
+    pub(super) columns: Vec<TableColumn>,
+    /// Number of rows.
+    pub(super) rows: u64,
+    /// Opens the file again.
+    pub(super) open: fn(&Path) -> Result<NextLine, BatchError>,
 }
 
 impl Table for LinesTable {
     fn groups(&self) -> &[u64] {
-        &self.groups
+        std::slice::from_ref(&self.rows)
     }
 
     fn columns(&self) -> &[TableColumn] {
@@ -102,17 +108,15 @@ impl Table for LinesTable {
     }
 
     fn read(&self, _: usize, ranges: Vec<Range<u64>>, _: Option<&[String]>) -> Result<Parts, BatchError> {
-        let (path, mut lines, mut next) = (self.path.clone(), Lines::open(&self.path)?, 0);
+        let (path, mut next_line, mut next) = (self.path.clone(), (self.open)(&self.path)?, 0);
         Ok(Box::new(ranges.into_iter().map(move |range| {
             let mut rows = Vec::with_capacity((range.end - range.start) as usize);
             while next < range.end {
-                let Some(line) = lines.next() else {
-                    return Err(BatchError::table(&path, &format!("{} lines are missing", range.end - next)));
+                let needed = next >= range.start;
+                let Some(line) = next_line(needed)? else {
+                    return Err(BatchError::table(&path, &format!("{} rows are missing", range.end - next)));
                 };
-                let line = line?;
-                if next >= range.start {
-                    rows.push(Line::parse(&line));
-                }
+                rows.extend(needed.then_some(line));
                 next += 1;
             }
             Ok(Rows::Lines(rows))
@@ -221,6 +225,14 @@ impl Lines {
     fn open(path: &Path) -> Result<Self, BatchError> {
         let file = File::open(path).map_err(BatchError::file("open the table", path))?;
         Ok(Self { path: path.to_owned(), file: BufReader::with_capacity(1 << 16, file), number: 0 })
+    }
+
+    fn reading(path: &Path) -> Result<NextLine, BatchError> {
+        let mut lines = Self::open(path)?;
+        Ok(Box::new(move |needed| {
+            let line = lines.next().transpose()?;
+            Ok(line.map(|line| if needed { Line::parse(&line) } else { Line::Object(Vec::new()) }))
+        }))
     }
 
     fn line(&mut self) -> io::Result<Option<Vec<u8>>> {

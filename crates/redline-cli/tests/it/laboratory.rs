@@ -240,7 +240,7 @@ fn one_arm_may_be_several_processes() {
     let run = Run::read(&dir).unwrap();
     assert_eq!((run.rows.len(), run.finished, run.profile.as_deref()), (4, true, Some("smoke")));
     for row in &run.rows {
-        let samples = row.metrics.get("seconds").unwrap().samples();
+        let samples = row.samples_of("seconds").unwrap();
         assert_eq!((samples.processes().len(), samples.n()), (3, 6));
         assert!(row.conditions.len() == 3 && row.warmup.is_some(), "{row:?}");
     }

@@ -1,6 +1,6 @@
 //! Every lane of `bench` with smoke values: documents, files, refusals.
 
-use redline_lab::lanes::{self, Lane, LaneFunction as Subject};
+use redline_lab::lanes::{self, Lane, LaneFunction as Subject, LaneProfile};
 use serde_json::Value;
 
 use crate::harness::{Run, command, finish, redline, tiers};
@@ -10,12 +10,8 @@ const DEMO: &[&str] = &["--model", "demo"];
 /// Runs a lane with its smoke values. Further arguments override them.
 fn smoke(lane: &Lane, arguments: &[&str]) -> Run {
     let given = |name: &str| arguments.iter().any(|a| a.split('=').next() == Some(&format!("--{name}")));
-    let values: Vec<String> = lane
-        .smoke
-        .iter()
-        .filter(|(name, _)| !given(name))
-        .map(|(name, value)| format!("--{name}={value}"))
-        .collect();
+    let values = lane.values(LaneProfile::Smoke).filter(|(name, _)| !given(name));
+    let values: Vec<String> = values.map(|(name, value)| format!("--{name}={value}")).collect();
     let mut words = vec!["bench", lane.name];
     words.extend(values.iter().map(String::as_str));
     match lane.run {
@@ -89,6 +85,11 @@ fn every_lane_gives_a_document() {
     }
 }
 
+/// The name of a column as a lane writes it: `name=content`, or a content that gives it the name.
+fn column_name(column: &str) -> &str {
+    column.split('=').next().unwrap_or_default().trim_start_matches(['~', '@'])
+}
+
 #[test]
 fn every_lane_writes_its_columns() {
     let folder = tempfile::tempdir().unwrap();
@@ -97,13 +98,14 @@ fn every_lane_writes_its_columns() {
         let table = smoke(lane, &["--output", path.to_str().unwrap()]).ok().out;
         let csv = std::fs::read_to_string(&path).unwrap();
         let names: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
-        let Some(columns) = lane.columns else {
+        if lane.columns.is_empty() {
             assert_eq!(names[..4], ["lane", "case", "metric", "unit"]);
             continue;
-        };
-        assert_eq!(names, columns.iter().map(|column| column.name).collect::<Vec<_>>());
-        let first = lane.shown.map_or("case", |shown| shown[0].name);
-        assert!(table.starts_with(first) && csv.lines().count() > 1, "{csv}");
+        }
+        let columns = lane.columns.join("|");
+        assert_eq!(names, columns.split('|').map(column_name).collect::<Vec<_>>());
+        let first = lane.shown.split('|').next().filter(|first| !first.is_empty()).unwrap_or("case");
+        assert!(table.starts_with(column_name(first)) && csv.lines().count() > 1, "{csv}");
         assert!(csv.lines().all(|line| line.split(',').count() == names.len()), "{csv}");
     }
 }

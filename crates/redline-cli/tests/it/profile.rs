@@ -207,7 +207,7 @@ fn lanes_that_run_a_model_write_one_too() {
     let flag = format!("--profile-trace={}", path.display());
     let mut words =
         vec!["bench", lane.name, "--model", "demo", "--json", "--portable", "--threads", "1,2", &flag];
-    let values: Vec<String> = lane.smoke.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+    let values: Vec<String> = lane.smoke.split_whitespace().map(|word| format!("--{word}")).collect();
     words.extend(values.iter().map(String::as_str));
     redline(&words).ok();
     let profile = read(&path);

@@ -6,15 +6,14 @@ use redline_kernels::{Buffer, Exec, Rows, RowsMut, Simd, Team, Tier};
 
 use super::cache::Cache;
 use super::case::Case;
-use crate::bench::{LaneError, Result, verify};
+use crate::bench::{CallTime, LaneError, Result, calls_within, same_bits, spread, verify};
 use crate::limits::LimitError;
 use redline_parity::ActivationDifference;
 use redline_system::Clock;
 use redline_system::digest::digest;
 
-/// Target duration of a sample, which consists of consecutive calls, at most [`MAX_CALLS`].
+/// Target duration of a sample, which consists of consecutive calls.
 const SAMPLE_NS: u64 = 10_000_000;
-const MAX_CALLS: usize = 1 << 16;
 /// Maximum number of rows that run alone on the scalar tier.
 const CHECKED_ROWS: usize = 4;
 
@@ -29,15 +28,6 @@ pub(super) struct Arm<'a> {
     next: usize,
     /// The outputs that every call must give.
     expected: Vec<f32>,
-}
-
-/// Seconds of a call.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sample {
-    /// Elapsed time.
-    pub(super) seconds: f64,
-    /// Processor time of all threads, including those that wait in a loop; `None` if the clock cannot tell.
-    pub(super) cpu_seconds: Option<f64>,
 }
 
 /// Outputs that were found correct.
@@ -114,11 +104,7 @@ impl<'a> Arm<'a> {
 
     /// Returns an error for outputs, from row `first` on, that differ from `other` in any bit.
     fn same(&self, own: &[f32], other: &[f32], first: usize, how: &str) -> Result<()> {
-        let differs = own.iter().zip(other).position(|(own, other)| own.to_bits() != other.to_bits());
-        let Some(at) = differs else { return Ok(()) };
-        let (row, column) = (first + at / self.case.width(), at % self.case.width());
-        let fact = format!("output {column} of row {row} is {}, but {} {how}", own[at], other[at]);
-        Err(LaneError::Incorrect(format!("{fact}\n  in {}", self.place())))
+        same_bits(own, other, (first, self.case.width()), how, &self.place())
     }
 
     fn place(&self) -> String {
@@ -127,23 +113,14 @@ impl<'a> Arm<'a> {
 
     /// The number of calls in a sample: a power of two.
     pub(super) fn calls(&mut self, clock: &Clock) -> usize {
-        let mut calls = 1;
-        while calls < MAX_CALLS && clock.time(|| self.repeat(calls)).1 < SAMPLE_NS {
-            calls *= 2;
-        }
-        calls
-    }
-
-    fn repeat(&mut self, calls: usize) {
-        (0..calls).for_each(|_| self.call());
+        calls_within(clock, SAMPLE_NS, || self.call())
     }
 
     /// Measures one sample, and checks the outputs of its last call.
-    pub(super) fn sample(&mut self, calls: usize, clock: &Clock) -> Result<Sample> {
-        let ((), elapsed) = clock.time_both(|| self.repeat(calls));
+    pub(super) fn sample(&mut self, calls: usize, clock: &Clock) -> Result<CallTime> {
+        let time = CallTime::of(clock, calls, || self.call());
         self.same(&self.out, &self.expected, 0, "when it was checked")?;
-        let per_call = |ns: u64| ns as f64 * 1e-9 / calls as f64;
-        Ok(Sample { seconds: per_call(elapsed.ns.max(1)), cpu_seconds: elapsed.processor_ns.map(per_call) })
+        Ok(time)
     }
 }
 
@@ -169,19 +146,12 @@ fn attend(
     attention(exec, case.attention(), cache.kv(), 0, segments, q, &mut out, scratch);
 }
 
-/// At most `count` evenly spread numbers below `end`, including the first and the last.
-fn spread(count: usize, end: usize) -> impl Iterator<Item = usize> {
-    let count = count.min(end);
-    (0..count).map(move |i| if count == 1 { end - 1 } else { i * (end - 1) / (count - 1) })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::super::cache::queries;
     use super::super::case::tests::CASE;
     use super::*;
+    use crate::bench::slowing_clock;
 
     /// Runs `f` with an arm of each format: f32, f16, w8.
     fn with_arms<T>(threads: usize, case: Case, f: impl FnOnce(&mut [Arm<'_>]) -> T) -> T {
@@ -233,25 +203,14 @@ mod tests {
 
     #[test]
     fn a_sample_is_time_over_calls_and_copies_take_turns() {
-        // Consecutive readings are 0, 1, 2, 3, ... ms apart, so timed calls take 1, 3, 5, ... ms.
-        let (step, now) = (AtomicU64::new(0), AtomicU64::new(0));
-        let clock = Clock::scripted(move || {
-            let step = step.fetch_add(1_000_000, Ordering::Relaxed);
-            now.fetch_add(step, Ordering::Relaxed) + step
-        });
+        let clock = slowing_clock();
         with_arms(1, Case { context: 20, ..CASE }, |arms| {
             let reference = arms[0].outputs();
             arms[2].check(&reference).unwrap();
             assert_eq!(arms[2].calls(&clock), 32, "1, 2, 4, 8, 16 calls took less than 10 ms");
             let sample = arms[2].sample(7, &clock).unwrap();
-            assert_eq!(sample, Sample { seconds: 13e6 * 1e-9 / 7.0, cpu_seconds: None });
+            assert_eq!(sample, CallTime { seconds: 13e6 * 1e-9 / 7.0, cpu_seconds: None });
             assert_eq!(arms[2].next, (1 + 63 + 7) % 3);
         });
-    }
-
-    #[test]
-    fn rows_that_run_alone_reach_both_ends() {
-        let rows = |count, end| spread(count, end).collect::<Vec<_>>();
-        assert_eq!((rows(4, 10), rows(4, 2), rows(1, 9)), (vec![0, 3, 6, 9], vec![0, 1], vec![8]));
     }
 }

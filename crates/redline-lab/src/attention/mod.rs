@@ -13,19 +13,17 @@ use redline_kernels::op::attention::SPAN;
 use redline_kernels::op::kv::{KvFormat, MAX_HEAD_DIM};
 use redline_kernels::{Simd, Tier, set_default_float_environment};
 
-use crate::Samples;
 use crate::baseline::Rule;
 use crate::bench::{
-    Bench, BenchModel, Flag, MetricSpec, Result, Runs, Values, count, flag, higher, info, lower, require,
+    Bench, BenchModel, CallTime, Flag, FlagValue as _, RUNS, Result, Runs, Values, WARMUPS, cycled_bytes,
+    flags, listed, require,
 };
 use crate::limits::Probe;
-use crate::result::{Cell, Column};
 use crate::roofline::{Arithmetics, Held};
-use arm::{Arm, Sample};
+use arm::Arm;
 use cache::{Cache, copies, copy_bytes, queries};
 use case::Case;
 use quality::{Qualities, qualities};
-use redline_system::Machine;
 use rows::{Measured, Outcome};
 
 /// The format of the arm with which the other is compared.
@@ -37,9 +35,6 @@ const DEFAULT: KvFormat = KvFormat::W8;
 /// Minimum speedup of `auto`.
 const MIN_SPEEDUP: f64 = 1.15;
 
-/// Default limit of the bytes of keys and values to cycle through.
-const MAX_BYTES: u64 = 512 << 20;
-
 /// What is checked before timing.
 pub(crate) const CHECKS: &str = "outputs are the same bits on one thread, and alone on the scalar tier, and in every run; they are \
                                  near those over f32 keys and values";
@@ -48,123 +43,72 @@ pub(crate) const CHECKS: &str = "outputs are the same bits on one thread, and al
 pub(crate) const AGAINST: &str = "the same attention over f16 keys and values, in turn, and the machine's read bandwidth and arithmetic peak";
 
 /// The metrics.
-pub(crate) const METRICS: &[MetricSpec] = &[
-    higher("tokens_per_s", "tokens/s"),
-    lower("seconds", "s"),
-    info("cpu_time", "s"),
-    info("baseline_tokens_per_s", "tokens/s"),
-    info("speedup", "x"),
-    info("nmse", "share"),
-    info("perplexity", ""),
-    info("perplexity_delta", "points"),
-    info("perplexity_delta_error", "points"),
-    info("perplexity_delta_percent", "%"),
-    count("scratch", "bytes"),
-    info("scratch_ratio", "x"),
-    count("l2_bytes_per_token", "bytes"),
-    info("read_rate", "GB/s"),
-    info("read_bandwidth", "GB/s"),
-    info("gops", "GOP/s"),
-    info("calls", "calls"),
-    info("share", "share"),
-    info("limit", ""),
-];
+pub(crate) const METRICS: &str = "+tokens_per_s tokens/s|-seconds s|cpu_time s|baseline_tokens_per_s tokens/s|speedup x|nmse share|\
+     perplexity|perplexity_delta points|perplexity_delta_error points|perplexity_delta_percent %|\
+     #scratch bytes|scratch_ratio x|#l2_bytes_per_token bytes|read_rate GB/s|read_bandwidth GB/s|\
+     gops GOP/s|calls calls|share share|limit";
 
-/// The `N` flags of a lane: its own, then those that both lanes have.
-pub(crate) const fn flags<const N: usize>(own: &[Flag]) -> [Flag; N] {
-    let mut all = [SHARED[0]; N];
+flags! {
+    pub(crate) struct Flags;
+    contexts: Vec<usize> = "ctx", "N,..", "1024,4096", "Tokens of each sequence, those of the tile included";
+    rows: usize = "rows", "N", "512", "Query rows of each sequence: the last tokens of its context";
+    min_speedup: Option<f64> = "min-speedup", "X", "auto",
+        "Fail where the median speedup over f16 is less, from 2048 tokens of context on; 0: no gate; auto: 1.15 on tiers that have a \
+         dot product of bytes (avx512, amx), else no gate";
+    batches: Vec<usize> = "batch", "N,..", "1", "Sequences, each with keys and values of its own";
+    dims: Vec<usize> = "head-dim", "N,..", "64,128", "Dimensions of a head", |flag, text| {
+        let dims = Vec::parse(flag, text)?;
+        let needed = format!("a head has at most {MAX_HEAD_DIM} dimensions");
+        if dims.iter().all(|dim| *dim <= MAX_HEAD_DIM) { Ok(dims) } else { Err(flag.invalid(text, &needed)) }
+    };
+    groups: Vec<usize> = "heads-per-kv", "N,..", "4,8", "Query heads that share a KV head";
+    kv_heads: usize = "kv-heads", "N", "8", "KV heads";
+    tile_tokens: () = "tile-tokens", "N", "auto",
+        "Keys that are processed together; they are part of the order of roundings, so only 256 or auto",
+        |flag, text| {
+            let needed = format!("one of auto, {SPAN} is needed: spans of {SPAN} keys are part of the order of roundings");
+            if ["auto", &SPAN.to_string()].contains(&text) { Ok(()) } else { Err(flag.invalid(text, &needed)) }
+        };
+    kv_mib: Option<usize> = "kv-mib", "N", "auto",
+        "MiB of keys and values to cycle through; auto: four times the last-level cache, at most 512";
+    perplexity_tokens: Option<usize> = "perplexity-tokens", "N", "auto",
+        "Tokens of the text whose perplexity is measured; auto: all";
+    timed: usize = "num-runs", "N", "7", RUNS;
+    warmups: usize = "warmup-runs", "N", "1", WARMUPS;
+}
+
+/// The flags of the lane with one query row, of which some have other defaults.
+pub(crate) const OF_ONE_ROW: [Flag; Flags::ALL.len() - 1] = {
+    let [contexts, _, min_speedup, others @ ..] = Flags::ALL;
+    let mut all = [contexts; Flags::ALL.len() - 1];
+    let help = "Tokens of each sequence, the query's own included";
+    all[0] = Flag { default: "1024,4096,16384", help, ..contexts };
+    all[1] = Flag { default: "1.15", ..min_speedup };
     let mut i = 0;
-    while i < N {
-        all[i] = if i < own.len() { own[i] } else { SHARED[i - own.len()] };
+    while i < others.len() {
+        all[2 + i] = others[i];
         i += 1;
     }
     all
-}
-
-/// The flag for the minimum speedup.
-pub(crate) const fn min_speedup(default: &'static str) -> Flag {
-    flag("min-speedup", "X", default).help(
-        "Fail where the median speedup over f16 is less, from 2048 tokens of context on; 0: no gate; auto: 1.15 on tiers that have a \
-         dot product of bytes (avx512, amx), else no gate",
-    )
-}
-
-/// The number of flags that both lanes have.
-pub(crate) const SHARED_FLAGS: usize = SHARED.len();
-
-const SHARED: &[Flag] = &[
-    flag("batch", "N,..", "1").help("Sequences, each with keys and values of its own"),
-    flag("head-dim", "N,..", "64,128").help("Dimensions of a head"),
-    flag("heads-per-kv", "N,..", "4,8").help("Query heads that share a KV head"),
-    flag("kv-heads", "N", "8").help("KV heads"),
-    flag("tile-tokens", "N", "auto").help(
-        "Keys that are processed together; they are part of the order of roundings, so only 256 or auto",
-    ),
-    flag("kv-mib", "N", "auto")
-        .help("MiB of keys and values to cycle through; auto: four times the last-level cache, at most 512"),
-    flag("perplexity-tokens", "N", "auto").help("Tokens of the text whose perplexity is measured; auto: all"),
-    Flag::runs("7"),
-    Flag::warmups("1"),
-];
+};
 
 /// The columns of the seed, after the name of the case.
-pub(crate) const SEED: &[Column] = COLUMNS.split_at(11).0;
+pub(crate) const SEED: &str = "name=@case|~tokens_per_s|~baseline_tokens_per_s|~perplexity_delta|~scratch_ratio|tile_tokens|\
+     acc_width|has_avx2|has_vnni|csr_outliers|~l2_bytes_per_token";
 
 /// The columns of the seed, then ours.
-pub(crate) const COLUMNS: &[Column] = &[
-    Column { name: "name", cell: Cell::Case },
-    Column::median("tokens_per_s"),
-    Column::median("baseline_tokens_per_s"),
-    Column::median("perplexity_delta"),
-    Column::median("scratch_ratio"),
-    Column::param("tile_tokens"),
-    Column::param("acc_width"),
-    Column::param("has_avx2"),
-    Column::param("has_vnni"),
-    Column::param("csr_outliers"),
-    Column::median("l2_bytes_per_token"),
-    Column::param("kv_format"),
-    Column::param("context"),
-    Column::param("rows"),
-    Column::param("batch"),
-    Column::param("heads"),
-    Column::param("kv_heads"),
-    Column::param("head_dim"),
-    Column::param("threads"),
-    Column { name: "num_runs", cell: Cell::Samples("seconds") },
-    Column::MEAN_S,
-    Column::STD_S,
-    Column::MIN_S,
-    Column::MAX_S,
-    Column::median("speedup"),
-    Column::median("nmse"),
-    Column::median("perplexity"),
-    Column::median("perplexity_delta_error"),
-    Column::median("perplexity_delta_percent"),
-    Column::median("scratch"),
-    Column::median("read_rate"),
-    Column::median("read_bandwidth"),
-    Column::LIMIT,
-    Column::SHARE_OF_LIMIT,
-    Column::KERNEL_PATH,
+pub(crate) const COLUMNS: &[&str] = &[
+    SEED,
+    "kv_format|context|rows|batch|heads|kv_heads|head_dim|threads|num_runs=#seconds|mean_s=mean:seconds|\
+     std_s=std:seconds|min_s=min:seconds|max_s=max:seconds|~speedup|~nmse|~perplexity|\
+     ~perplexity_delta_error|~perplexity_delta_percent|~scratch|~read_rate|~read_bandwidth|@limit|\
+     share_of_limit=@share|kernel_path=@kernels",
 ];
 
 /// The columns of the printed table.
-pub(crate) const SHOWN: &[Column] = &[
-    Column { name: "case", cell: Cell::Case },
-    shown("tokens/s", "tokens_per_s"),
-    shown("f16 tokens/s", "baseline_tokens_per_s"),
-    shown("x f16", "speedup"),
-    shown("NMSE", "nmse"),
-    shown("perplexity +", "perplexity_delta"),
-    shown("+-", "perplexity_delta_error"),
-    shown("%", "perplexity_delta_percent"),
-    shown("x scratch", "scratch_ratio"),
-    shown("GB/s", "read_rate"),
-    shown("of GB/s", "read_bandwidth"),
-    Column { name: "of limit", cell: Cell::Share },
-    Column::LIMIT,
-];
+pub(crate) const SHOWN: &str = "@case|tokens/s=~tokens_per_s|f16 tokens/s=~baseline_tokens_per_s|x f16=~speedup|NMSE=~nmse|\
+     perplexity +=~perplexity_delta|+-=~perplexity_delta_error|%=~perplexity_delta_percent|\
+     x scratch=~scratch_ratio|GB/s=~read_rate|of GB/s=~read_bandwidth|of limit=@share|@limit";
 
 /// A note about the values in the table.
 pub(crate) const NOTE: &str = "tokens are query rows; NMSE and perplexity are compared with f32 keys and values; GB/s are the bytes of keys and \
@@ -173,10 +117,6 @@ pub(crate) const NOTE: &str = "tokens are query rows; NMSE and perplexity are co
 
 /// The rule for comparing with comma-separated values of an earlier run.
 pub(crate) const RULE: Rule = Rule { keys: &["name"], value: "tokens_per_s", most_drop: 0.10 };
-
-const fn shown(name: &'static str, metric: &'static str) -> Column {
-    Column { name, cell: Cell::Metric(metric, Samples::median, 1.0) }
-}
 
 /// One thread, and the default number.
 pub(crate) fn one_and_all(default: usize) -> Vec<usize> {
@@ -196,15 +136,17 @@ struct Plan {
     min_speedup: f64,
 }
 
-/// Measures all cases of a lane. `rows` is the number of query rows of each sequence.
+/// Measures all cases of a lane. `rows` is the number of query rows of each sequence, unless it is that of a flag.
 pub(crate) fn run(
     lane: &'static str,
-    rows: usize,
+    rows: Option<usize>,
     bench: &Bench<'_>,
     model: &BenchModel<'_>,
     values: &Values,
 ) -> Result<()> {
-    let plan = Plan::of(lane, rows, bench, model.kv_format, values)?;
+    let flags = Flags::of(values)?;
+    let flags = Flags { rows: rows.unwrap_or(flags.rows), ..flags };
+    let plan = Plan::of(lane, bench, model.kv_format, &flags)?;
     set_default_float_environment();
     let most_threads = bench.threads.iter().copied().max().unwrap_or(1);
     (bench.progress)("perplexity of the model");
@@ -221,13 +163,7 @@ pub(crate) fn run(
 }
 
 impl Plan {
-    fn of(
-        lane: &'static str,
-        rows: usize,
-        bench: &Bench<'_>,
-        format: Option<KvFormat>,
-        values: &Values,
-    ) -> Result<Self> {
+    fn of(lane: &'static str, bench: &Bench<'_>, format: Option<KvFormat>, flags: &Flags) -> Result<Self> {
         let format = format.unwrap_or(DEFAULT);
         require(format != BASELINE, || {
             let others: Vec<&str> =
@@ -235,26 +171,14 @@ impl Plan {
             let fact = format!("`--kv-format` is `{0}`, but the other arm has {0} already", BASELINE.name());
             format!("{fact}; one of {} is needed", others.join(", "))
         })?;
-        let spans = ["auto".to_owned(), SPAN.to_string()];
-        if !spans.iter().any(|span| span == values.text("tile-tokens")) {
-            let why = format!(
-                "one of {} is needed: spans of {SPAN} keys are part of the order of roundings",
-                spans.join(", ")
-            );
-            return Err(values.invalid("tile-tokens", &why));
-        }
-        let kv_bytes = match values.count_or_auto("kv-mib")? {
-            None => cycled_bytes(&bench.machine),
-            Some(mib) => mib.saturating_mul(1 << 20),
-        };
         let plan = Self {
             lane,
             format,
-            cases: cases(rows, values)?,
-            kv_bytes,
-            perplexity_tokens: values.count_or_auto("perplexity-tokens")?,
-            runs: values.runs()?,
-            min_speedup: least_speedup(bench, values)?,
+            cases: cases(flags)?,
+            kv_bytes: cycled_bytes(&bench.machine, flags.kv_mib),
+            perplexity_tokens: flags.perplexity_tokens,
+            runs: Runs { timed: flags.timed, warmups: flags.warmups },
+            min_speedup: least_speedup(bench, flags.min_speedup),
         };
         plan.cases.iter().try_for_each(|case| plan.fits(bench, case))?;
         Ok(plan)
@@ -281,43 +205,28 @@ fn vectors(simd: Simd) -> Simd {
 }
 
 /// The minimum speedup; 0: no gate. Without a dot product of bytes, int8 keys and values save memory but little arithmetic.
-fn least_speedup(bench: &Bench<'_>, values: &Values) -> Result<f64> {
-    if values.text("min-speedup") != "auto" {
-        return values.number("min-speedup");
-    }
+fn least_speedup(bench: &Bench<'_>, given: Option<f64>) -> f64 {
     let tier = bench.simd().tier();
-    if matches!(tier, Tier::Avx512 | Tier::Amx) {
-        return Ok(MIN_SPEEDUP);
-    }
-    (bench.note)(&format!("no minimum speedup on {}, which has no dot product of bytes", tier.name()));
-    Ok(0.0)
-}
-
-/// Bytes of keys and values to cycle through: four times the last-level cache, at most 512 MiB.
-fn cycled_bytes(machine: &Machine) -> usize {
-    let caches = machine.last_level_cache().map_or(MAX_BYTES, |cache| cache.saturating_mul(4));
-    caches.min(MAX_BYTES) as usize
+    given.unwrap_or_else(|| {
+        if matches!(tier, Tier::Avx512 | Tier::Amx) {
+            return MIN_SPEEDUP;
+        }
+        (bench.note)(&format!("no minimum speedup on {}, which has no dot product of bytes", tier.name()));
+        0.0
+    })
 }
 
 /// The cases, in the order of the flags; contexts change last.
-fn cases(rows: usize, values: &Values) -> Result<Vec<Case>> {
-    let [contexts, batches, dims, groups] =
-        ["ctx", "batch", "head-dim", "heads-per-kv"].map(|name| values.counts(name));
-    let (contexts, batches, dims, groups) = (contexts?, batches?, dims?, groups?);
-    let kv_heads = values.count("kv-heads")?;
-    require(dims.iter().all(|dim| *dim <= MAX_HEAD_DIM), || {
-        format!(
-            "`--head-dim` is `{}`, but a head has at most {MAX_HEAD_DIM} dimensions",
-            values.text("head-dim")
-        )
-    })?;
+fn cases(flags: &Flags) -> Result<Vec<Case>> {
+    let &Flags { rows, kv_heads, tile_tokens: (), ref contexts, ref batches, ref dims, ref groups, .. } =
+        flags;
     require(contexts.iter().all(|context| *context >= rows), || {
-        format!("`--ctx` is `{}`, but {rows} query rows belong to the context", values.text("ctx"))
+        format!("`--ctx` is `{}`, but {rows} query rows belong to the context", listed(contexts))
     })?;
     let mut cases = Vec::new();
-    for &context in &contexts {
-        for &batch in &batches {
-            for &head_dim in &dims {
+    for &context in contexts {
+        for &batch in batches {
+            for &head_dim in dims {
                 let case = |&group: &usize| Case { context, rows, batch, kv_heads, group, head_dim };
                 cases.extend(groups.iter().map(case));
             }
@@ -377,7 +286,7 @@ fn turn(i: usize) -> usize {
 }
 
 /// The samples of an arm.
-fn of_arm(samples: &[Held<Sample>], arm: usize) -> Vec<Held<Sample>> {
+fn of_arm(samples: &[Held<CallTime>], arm: usize) -> Vec<Held<CallTime>> {
     samples.iter().enumerate().filter(|(i, _)| turn(*i) == arm).map(|(_, sample)| *sample).collect()
 }
 
@@ -388,16 +297,10 @@ mod tests {
     use crate::lanes::tests::{bench, timed};
     use redline_system::Clock;
 
-    const ALL: [Flag; 2 + SHARED_FLAGS] = flags(&[flag("ctx", "N,..", "300"), min_speedup("auto")]);
-
-    fn values(given: &[(&'static str, &'static str)]) -> Values {
-        static FLAGS: &[Flag] = &ALL;
-        Values::new(FLAGS, given.iter().copied())
-    }
-
-    fn plan(rows: usize, format: Option<KvFormat>, given: &[(&'static str, &'static str)]) -> Result<Plan> {
+    fn plan(rows: &str, format: Option<KvFormat>, given: &[(&'static str, &str)]) -> Result<Plan> {
         let clock = Clock::scripted(|| 0);
-        Plan::of("attn", rows, &bench(&clock), format, &values(given))
+        let flags = Flags::with(&[&[("ctx", "300"), ("rows", rows)], given].concat())?;
+        Plan::of("attn", &bench(&clock), format, &flags)
     }
 
     #[track_caller]
@@ -407,17 +310,17 @@ mod tests {
     }
 
     #[test]
-    fn own_flags_come_first() {
-        let names: Vec<&str> = ALL.iter().map(|flag| flag.name).collect();
-        assert_eq!(names[..3], ["ctx", "min-speedup", "batch"]);
-        let distinct: std::collections::BTreeSet<_> = names.iter().collect();
-        assert_eq!(distinct.len(), names.len());
+    fn one_query_row_is_no_flag() {
+        let names = OF_ONE_ROW.map(|flag| flag.name);
+        let all = Flags::ALL.map(|flag| flag.name);
+        assert_eq!([&[names[0], "rows"], &names[1..]].concat(), all);
+        assert_eq!((OF_ONE_ROW[1].default, OF_ONE_ROW[2].default), ("1.15", "1"));
     }
 
     #[test]
     fn cases_change_heads_before_contexts() {
         let given = [("ctx", "9,8"), ("batch", "1,2"), ("head-dim", "64"), ("heads-per-kv", "4,8")];
-        let plan = plan(5, None, &given).unwrap();
+        let plan = plan("5", None, &given).unwrap();
         let of = |case: &Case| (case.context, case.batch, case.group);
         let cases: Vec<_> = plan.cases.iter().map(of).collect();
         let of_context = |c| [(c, 1, 4), (c, 1, 8), (c, 2, 4), (c, 2, 8)];
@@ -428,11 +331,11 @@ mod tests {
 
     #[test]
     fn what_attention_does_not_do_is_refused() {
-        refused(plan(301, None, &[]), &["`--ctx` is `300`", "301 query rows"]);
-        refused(plan(1, None, &[("head-dim", "64,257")]), &["`--head-dim` is `64,257`", "at most 256"]);
-        refused(plan(1, Some(KvFormat::F16), &[]), &["`--kv-format` is `f16`", "one of f32, bf16, w8"]);
-        refused(plan(1, None, &[("tile-tokens", "64")]), &["`--tile-tokens` is `64`", "auto, 256"]);
-        assert!(plan(1, None, &[("tile-tokens", "256")]).is_ok() && plan(300, None, &[]).is_ok());
+        refused(plan("301", None, &[]), &["`--ctx` is `300`", "301 query rows"]);
+        refused(plan("1", None, &[("head-dim", "64,257")]), &["`--head-dim` is `64,257`", "at most 256"]);
+        refused(plan("1", Some(KvFormat::F16), &[]), &["`--kv-format` is `f16`", "one of f32, bf16, w8"]);
+        refused(plan("1", None, &[("tile-tokens", "64")]), &["`--tile-tokens` is `64`", "auto, 256"]);
+        assert!(plan("1", None, &[("tile-tokens", "256")]).is_ok() && plan("300", None, &[]).is_ok());
     }
 
     #[test]
@@ -443,7 +346,8 @@ mod tests {
         // A page of eight heads has 68 KiB of int8 with scales, 128 KiB of f16 and 256 KiB of f32; 1 MiB has 16 of the first.
         let kv = 16 * (68 + 128) + 256;
         let needed = (1 << 20) + (kv << 10) + 6 * 4 * 32 * 64;
-        let with = |bench: &Bench<'_>| Plan::of("attn", 1, bench, None, &values(&given));
+        let flags = Flags::with(&[&[("rows", "1")], &given[..]].concat()).unwrap();
+        let with = |bench: &Bench<'_>| Plan::of("attn", bench, None, &flags);
         bench.machine.memory.available_bytes = Some(needed);
         assert!(with(&bench).is_ok());
         bench.machine.memory.available_bytes = Some(needed - 1);
@@ -453,13 +357,11 @@ mod tests {
     #[test]
     fn only_tiers_with_a_dot_product_of_bytes_have_a_minimum() {
         let clock = Clock::scripted(|| 0);
-        let least = |tier, given: &[(&'static str, &'static str)]| {
-            least_speedup(&Bench { tier: Some(tier), ..bench(&clock) }, &values(given)).unwrap()
-        };
+        let least = |tier, given| least_speedup(&Bench { tier: Some(tier), ..bench(&clock) }, given);
         for tier in Simd::variants().into_iter().map(Simd::tier) {
             let minimum = if matches!(tier, Tier::Avx512 | Tier::Amx) { 1.15 } else { 0.0 };
-            assert_eq!(least(tier, &[]), minimum, "{}", tier.name());
-            assert_eq!(least(tier, &[("min-speedup", "2")]), 2.0);
+            assert_eq!(least(tier, None), minimum, "{}", tier.name());
+            assert_eq!(least(tier, Some(2.0)), 2.0);
         }
     }
 
@@ -475,7 +377,7 @@ mod tests {
     fn arms_take_turns() {
         assert_eq!([0, 1, 2, 3, 4, 5].map(turn), [0, 1, 1, 0, 0, 1]);
         let samples: Vec<_> =
-            (0..4).map(|i| timed(Sample { seconds: f64::from(i), cpu_seconds: None })).collect();
+            (0..4).map(|i| timed(CallTime { seconds: f64::from(i), cpu_seconds: None })).collect();
         let seconds = |arm| of_arm(&samples, arm).iter().map(|held| held.value.seconds).collect::<Vec<_>>();
         assert_eq!((seconds(0), seconds(1)), (vec![0.0, 3.0], vec![1.0, 2.0]));
         assert_eq!((one_and_all(1), one_and_all(6)), (vec![1], vec![1, 6]));

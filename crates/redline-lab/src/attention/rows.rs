@@ -5,11 +5,11 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Arithmetic, vector_extensions};
 
 use super::METRICS;
-use super::arm::{Checked, Sample};
+use super::arm::Checked;
 use super::case::Case;
 use super::quality::Quality;
 use crate::Row;
-use crate::bench::Result;
+use crate::bench::{CallTime, Result};
 use crate::roofline::Held;
 
 /// Context from which on the speedup has a minimum.
@@ -24,7 +24,7 @@ const MAX_DELTA: (f64, f64) = (0.3, 0.3);
 /// What was measured of an arm.
 pub(super) struct Measured {
     pub(super) format: KvFormat,
-    pub(super) samples: Vec<Held<Sample>>,
+    pub(super) samples: Vec<Held<CallTime>>,
     pub(super) checked: Checked,
     pub(super) quality: Quality,
     /// Calls in a sample.
@@ -143,7 +143,7 @@ mod tests {
     use crate::lanes::tests::{samples, timed};
 
     fn measured(format: KvFormat, seconds: &[f64]) -> Measured {
-        let sample = |&seconds: &f64| timed(Sample { seconds, cpu_seconds: Some(2.0 * seconds) });
+        let sample = |&seconds: &f64| timed(CallTime { seconds, cpu_seconds: Some(2.0 * seconds) });
         let quality =
             Quality { perplexity: 40.1, delta: 0.1, error: Some(0.01), percent: 0.25, tokens: 9, window: 4 };
         let checked = Checked { nmse: 2e-4, digest: format.name().to_owned() };

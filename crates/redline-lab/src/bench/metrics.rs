@@ -21,27 +21,21 @@ pub struct MetricSpec {
     pub portable: bool,
 }
 
-/// A metric that is better the higher it is.
-pub(crate) const fn higher(name: &'static str, unit: &'static str) -> MetricSpec {
-    MetricSpec { name, unit, direction: Direction::Higher, portable: false }
-}
-
-/// A metric that is better the lower it is.
-pub(crate) const fn lower(name: &'static str, unit: &'static str) -> MetricSpec {
-    MetricSpec { name, unit, direction: Direction::Lower, portable: false }
-}
-
-/// A metric that is reported but not judged.
-pub(crate) const fn info(name: &'static str, unit: &'static str) -> MetricSpec {
-    MetricSpec { name, unit, direction: Direction::Info, portable: false }
-}
-
-/// A count that follows from the workload, not from the machine's speed.
-pub(crate) const fn count(name: &'static str, unit: &'static str) -> MetricSpec {
-    MetricSpec { name, unit, direction: Direction::Info, portable: true }
-}
-
 impl MetricSpec {
+    /// Reads metrics, which `|` separates, each a name and a unit. `+` before a name says that more is better, `-` that less is, and `#`
+    /// that it is a count that follows from the workload, not from the machine's speed; all others are reported but not judged.
+    pub(crate) fn all(text: &'static str) -> impl Iterator<Item = Self> {
+        text.split('|').map(|metric| {
+            let (direction, portable) = match metric.as_bytes().first() {
+                Some(b'+') => (Direction::Higher, false),
+                Some(b'-') => (Direction::Lower, false),
+                sign => (Direction::Info, sign == Some(&b'#')),
+            };
+            let (name, unit) = metric.split_once(' ').unwrap_or((metric, ""));
+            Self { name: name.trim_start_matches(['+', '-', '#']), unit, direction, portable }
+        })
+    }
+
     /// Whether this specification covers the metric of this name.
     pub fn names(&self, metric: &str) -> bool {
         self.name.strip_suffix('*').map_or(self.name == metric, |begin| metric.starts_with(begin))
@@ -82,7 +76,7 @@ impl Row {
     }
 
     /// Adds metrics of `trials`, which get their units and directions from `specs`.
-    pub(crate) fn measured<'a, T>(self, specs: &'a [MetricSpec], trials: &'a [T]) -> MeasuredRow<'a, T> {
+    pub(crate) fn measured<'a, T>(self, specs: &'static str, trials: &'a [T]) -> MeasuredRow<'a, T> {
         MeasuredRow { row: self, specs, trials }
     }
 }
@@ -90,7 +84,7 @@ impl Row {
 /// A row to which metrics of trials are added.
 pub(crate) struct MeasuredRow<'a, T> {
     pub(crate) row: Row,
-    specs: &'a [MetricSpec],
+    specs: &'static str,
     trials: &'a [T],
 }
 
@@ -110,8 +104,9 @@ impl<T> MeasuredRow<'_, T> {
     }
 
     pub(crate) fn all(self, name: &str, values: Vec<f64>) -> Result<Self> {
-        let spec = self.specs.iter().find(|spec| spec.names(name)).copied().unwrap_or(info("", ""));
-        let row = self.row.metric(name, Samples::new(spec.unit, spec.direction, values)?);
+        let spec = MetricSpec::all(self.specs).find(|spec| spec.names(name));
+        let (unit, direction) = spec.map_or(("", Direction::Info), |spec| (spec.unit, spec.direction));
+        let row = self.row.metric(name, Samples::new(unit, direction, values)?);
         Ok(Self { row, ..self })
     }
 }
@@ -141,6 +136,25 @@ mod tests {
 
     use super::*;
     use crate::lanes::tests::info;
+
+    #[test]
+    fn a_metric_is_a_text() {
+        let metrics: Vec<MetricSpec> =
+            MetricSpec::all("+rate tokens/s|-wait ms|#items items|error_*").collect();
+        let told = metrics.iter().map(|it| (it.name, it.unit, it.direction, it.portable)).collect::<Vec<_>>();
+        let higher = ("rate", "tokens/s", Direction::Higher, false);
+        let counted = ("items", "items", Direction::Info, true);
+        assert_eq!(
+            told,
+            [
+                higher,
+                ("wait", "ms", Direction::Lower, false),
+                counted,
+                ("error_*", "", Direction::Info, false)
+            ]
+        );
+        assert!(metrics[3].names("error_429") && !metrics[3].names("errors") && metrics[0].names("rate"));
+    }
 
     #[test]
     fn a_row_of_a_model_names_both_of_its_formats() {

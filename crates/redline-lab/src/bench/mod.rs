@@ -1,6 +1,7 @@
 //! The environment in which a lane runs: the machine, the measured model or tokenizer, the flags, and the recorder of
 //! rows.
 
+mod calls;
 mod error;
 mod flags;
 mod metrics;
@@ -17,20 +18,22 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Simd, Tier};
 use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
 
+#[cfg(test)]
+pub(crate) use calls::tests::slowing_clock;
+pub(crate) use calls::{CallTime, calls_within, same_bits, spread};
 pub use error::LaneError;
 pub(crate) use error::{Result, require, verify};
-pub(crate) use flags::flag;
 pub use flags::{ALIASES, Flag, Values};
+pub(crate) use flags::{FlagValue, PROMPT, Parse, RUNS, WARMUPS, flags, listed, optional, positive};
 pub use metrics::MetricSpec;
-pub(crate) use metrics::{count, higher, info, lower, timed};
+pub(crate) use metrics::timed;
 pub use servers::{MeasuredServer, Servers, StartedServer};
 pub(crate) use trials::{Runs, Trials};
 
 use crate::Row;
 use crate::canary::Canary;
 use crate::warmup::{self, Warmup};
-use redline_system::number;
-use redline_system::{Clock, Machine};
+use redline_system::{Clock, Machine, number};
 
 /// The environment in which a lane runs.
 pub struct Bench<'a> {
@@ -200,6 +203,15 @@ impl Bench<'_> {
     }
 }
 
+/// Bytes of weights, or of keys and values, to cycle through, so that they come from memory: as many MiB as the user asks for, or four
+/// times the last-level cache, at most 512 MiB.
+pub(crate) fn cycled_bytes(machine: &Machine, mib: Option<usize>) -> usize {
+    const MOST: u64 = 512 << 20;
+    let caches =
+        || machine.last_level_cache().map_or(MOST, |cache| cache.saturating_mul(4)).min(MOST) as usize;
+    mib.map_or_else(caches, |mib| mib.saturating_mul(1 << 20))
+}
+
 /// Returns an error for sequences longer than the model's context.
 pub(crate) fn within_context(tokens: usize, info: &ModelInfo) -> Result<()> {
     require(tokens <= info.context, || {
@@ -233,6 +245,22 @@ mod tests {
         assert!(fact.starts_with("it would take") && fact.contains("3 MiB"), "{fact}");
         assert!(within_context(101, &info()).is_err() && within_context(100, &info()).is_ok());
         assert!(within_batch("batch", &[1, 256]).is_ok() && within_batch("batch", &[257]).is_err());
+    }
+
+    #[test]
+    fn weights_exceed_the_caches_within_reason() {
+        let cache = |bytes| redline_system::machine::Cache {
+            level: 3,
+            kind: "unified".to_owned(),
+            size_bytes: Some(bytes),
+            line_bytes: None,
+            shared_by: None,
+            instances: Some(1),
+        };
+        let with = |bytes| cycled_bytes(&Machine { caches: vec![cache(bytes)], ..Machine::default() }, None);
+        assert_eq!((with(32 << 20), with(480 << 20)), (128 << 20, 512 << 20));
+        assert_eq!(cycled_bytes(&Machine::default(), None), 512 << 20);
+        assert_eq!(cycled_bytes(&Machine::default(), Some(3)), 3 << 20);
     }
 
     #[test]

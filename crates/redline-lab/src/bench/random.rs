@@ -2,6 +2,8 @@
 
 use redline_models::random::{STEP, mix};
 
+use super::{Flag, FlagValue, Result};
+
 /// The distribution of the time between arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Arrivals {
@@ -14,6 +16,11 @@ pub(crate) enum Arrivals {
 }
 
 impl Arrivals {
+    /// The same with this shape, if it has one.
+    pub(crate) fn with_shape(self, shape: f64) -> Self {
+        if matches!(self, Self::Gamma(_)) { Self::Gamma(shape) } else { self }
+    }
+
     /// The time until the next arrival, with mean 1.
     pub(crate) fn gap(self, random: &mut Random) -> f64 {
         match self {
@@ -21,6 +28,13 @@ impl Arrivals {
             Self::Gamma(shape) => random.gamma(shape) / shape,
             Self::Constant => 1.0,
         }
+    }
+}
+
+impl FlagValue for Arrivals {
+    fn parse(flag: &Flag, text: &str) -> Result<Self> {
+        let all = [("poisson", Self::Poisson), ("gamma", Self::Gamma(1.0)), ("constant", Self::Constant)];
+        flag.choice(text, &all)
     }
 }
 

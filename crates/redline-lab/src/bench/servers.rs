@@ -1,7 +1,6 @@
 //! The servers that a lane measures over HTTP.
 
 use std::any::Any;
-use std::fmt;
 
 use redline_engine::ModelInfo;
 
@@ -76,21 +75,6 @@ impl MeasuredServer {
         let base = base.trim_end_matches('/');
         let base = if base.is_empty() { String::new() } else { format!("/{base}") };
         Ok(Self { name: name.unwrap_or(host).to_owned(), address, base })
-    }
-}
-
-impl fmt::Debug for Servers<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Servers")
-            .field("running", &self.running)
-            .field("model", &self.model)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for StartedServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StartedServer").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::lanes::Lane;
-use crate::result::{Metric, Row};
+use crate::result::Row;
 use crate::run::Run;
 use crate::stats::{Direction, Samples};
 use crate::verdict::{self, CONFIDENCE, Effect, Judgement, THRESHOLD, Verdict, judge};
@@ -320,8 +320,8 @@ fn pair_lines(
         Pair::Both(base, new) => (*base, *new),
     };
     let overruled = overruled(base, new, differs, rules);
-    let only_new = new.metrics.iter().filter(|(name, _)| base.metrics.get(name).is_none());
-    let names = base.metrics.iter().chain(only_new).map(|(name, _)| name);
+    let only_new = new.samples().filter(|(name, _)| base.samples_of(name).is_none());
+    let names = base.samples().chain(only_new).map(|(name, _)| name);
     let line = |name: &str| {
         let line = metric_line(pair.name(), name, base, new, threshold);
         let judged = rules.arms && line.verdict.is_some();
@@ -365,7 +365,7 @@ fn different_param(base: &Row, new: &Row, rules: &Rules) -> Option<String> {
 }
 
 fn metric_line(case: String, name: &str, base: &Row, new: &Row, threshold: f64) -> ComparedMetric {
-    let (b, n) = (base.metrics.get(name).map(Metric::samples), new.metrics.get(name).map(Metric::samples));
+    let (b, n) = (base.samples_of(name), new.samples_of(name));
     let any = b.or(n);
     let line = ComparedMetric {
         case,

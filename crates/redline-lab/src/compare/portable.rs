@@ -13,7 +13,7 @@ const MEANT: &str = "is that meant? then accept it: `--update-baseline --reason 
 /// Lines for the outputs and each count of a case; other metrics are not judged.
 pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<ComparedMetric> {
     let alone = |verdict, why| ComparedMetric::alone(pair.name(), verdict, why);
-    let metrics = Lane::named(lane).map_or(&[][..], |lane| lane.metrics).iter();
+    let metrics = Lane::named(lane).into_iter().flat_map(Lane::metrics);
     let counts: Vec<&str> = metrics.filter(|metric| metric.portable).map(|metric| metric.name).collect();
     let (base, new) = match pair {
         // Cases without outputs and counts, such as limits of tiers, depend on the machine.
@@ -34,7 +34,7 @@ pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<ComparedMetric> {
         _ => judged_alone(pair.name(), new),
     }];
     lines.extend(counts.iter().filter_map(|name| counted(pair, name, base, new)));
-    let others = base.metrics.iter().map(|(name, _)| name).filter(|name| !counts.contains(name));
+    let others = base.samples().map(|(name, _)| name).filter(|name| !counts.contains(name));
     lines.extend(others.map(|name| {
         let line = super::metric_line(pair.name(), name, base, new, THRESHOLD);
         ComparedMetric { verdict: None, why: None, ..line }
@@ -52,7 +52,7 @@ fn judged_alone(case: String, row: &Row) -> ComparedMetric {
 fn counted(pair: &Pair<'_>, name: &str, base: &Row, new: &Row) -> Option<ComparedMetric> {
     let line = super::metric_line(pair.name(), name, base, new, THRESHOLD);
     // A count differs if any sample differs.
-    let range = |row: &Row| row.metrics.get(name).map(|m| (m.samples().min(), m.samples().max()));
+    let range = |row: &Row| row.samples_of(name).map(|s| (s.min(), s.max()));
     let verdict = match (line.base, line.new) {
         (b, n) if b == n && range(base) == range(new) => Verdict::Same,
         (None, Some(_)) => Verdict::New,

@@ -5,7 +5,7 @@
 //! if that makes smaller differences detectable, and say so. Both arms must have read the limit by the same method, so that one build
 //! is not compared with another's measure.
 
-use crate::result::{Metric, Row};
+use crate::result::Row;
 use crate::stats::{Samples, sorted};
 
 const TIMES: &[&str] = &["s", "ms", "us", "ns"];
@@ -38,12 +38,12 @@ pub(super) fn follows_speed(name: &str, samples: &Samples) -> bool {
 }
 
 fn readings(row: &Row) -> Option<&Samples> {
-    let readings = row.metrics.get("limit").map(Metric::samples)?;
+    let readings = row.samples_of("limit")?;
     readings.values().iter().all(|&v| v > 0.0).then_some(readings)
 }
 
 fn at(row: &Row, name: &str, speeds: &Samples, middle: f64) -> Option<Samples> {
-    let samples = row.metrics.get(name)?.samples();
+    let samples = row.samples_of(name)?;
     let time = TIMES.contains(&samples.unit());
     if !follows_speed(name, samples) || samples.process_numbers() != speeds.process_numbers() {
         return None;

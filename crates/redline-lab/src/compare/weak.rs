@@ -27,7 +27,7 @@ pub(super) fn reason(
     threshold: f64,
     arms: bool,
 ) -> Option<String> {
-    if !base.metrics.get(name).is_some_and(|metric| steady::follows_speed(name, metric.samples())) {
+    if !base.samples_of(name).is_some_and(|samples| steady::follows_speed(name, samples)) {
         return None;
     }
     let mut needed = threshold;
@@ -89,7 +89,7 @@ mod tests {
 
     #[track_caller]
     fn why(base: &Row, new: &Row, name: &str, arms: bool) -> Option<String> {
-        let samples = |row: &Row| row.metrics.get(name).unwrap().samples().clone();
+        let samples = |row: &Row| row.samples_of(name).unwrap().clone();
         let judgement = judge(&samples(base), &samples(new), 0.05);
         assert!(matches!(judgement.verdict, Verdict::Faster | Verdict::Slower), "{judgement:?}");
         reason((base, new), name, &judgement.effect.unwrap(), 0.05, arms)

@@ -5,8 +5,7 @@ use std::hint::black_box;
 use redline_kernels::op::probe;
 use redline_kernels::{Arithmetic, Exec, Simd, Team};
 
-use crate::limits;
-use crate::stats;
+use crate::{limits, stats};
 use redline_system::Clock;
 use redline_system::machine::{Activity, Frequency, Machine};
 use redline_system::number::{percent, short};

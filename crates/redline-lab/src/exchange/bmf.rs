@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{Exported, Result, error, names};
-use crate::result::{Metric, Ordered, Row};
+use crate::result::{Ordered, Row};
 use crate::run::Run;
-use crate::stats::Direction;
+use crate::stats::{Direction, Samples};
 
 pub(super) fn write(run: &Run) -> Result<Exported> {
     let named = names(&run.rows).into_iter().map(|name| format!("{}/{name}", run.lane));
@@ -20,8 +20,7 @@ pub(super) fn write(run: &Run) -> Result<Exported> {
 
 /// The values of a row that can be tracked: the headline of each metric with a direction, and its interval.
 fn measures(row: &Row) -> Ordered<Value> {
-    let measure = |(name, metric): (&str, &Metric)| {
-        let samples = metric.samples();
+    let measure = |(name, samples): (&str, &Samples)| {
         let headline = samples.headline().filter(|_| samples.direction() != Direction::Info)?;
         let measure = match samples.interval() {
             Some(i) => json!({"value": headline, "lower_value": i.low, "upper_value": i.high}),
@@ -29,5 +28,5 @@ fn measures(row: &Row) -> Ordered<Value> {
         };
         Some((name.to_owned(), measure))
     };
-    row.metrics.iter().filter_map(measure).collect()
+    row.samples().filter_map(measure).collect()
 }

@@ -10,10 +10,9 @@ mod gbench;
 mod values;
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::{fmt, fs};
 
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -129,6 +129,12 @@ fn metrics_are_judged_by_what_they_are() {
         ("p95_ms", "ms", Direction::Lower),
         ("weights_bytes", "bytes", Direction::Lower),
         ("ms_per_token", "", Direction::Info),
+        ("peak_memory", "bytes", Direction::Lower),
+        ("cpu_time", "s", Direction::Lower),
+        ("seconds", "s", Direction::Lower),
+        ("wait_us", "us", Direction::Lower),
+        ("call_ns", "ns", Direction::Lower),
+        ("share_of_forward", "share", Direction::Info),
         ("share", "share", Direction::Info),
         ("FLOPS", "", Direction::Info),
     ];
@@ -144,6 +150,8 @@ fn names_are_distinct_and_cannot_move_the_cursor() {
     assert_eq!(names(&rows), ["a", "a/2", "a/arm:b", "a/2/2"]);
     let run = read(&gbench(&ENTRY.replace("\"a\"", "\"\\u001b[31mx\\n\""))).unwrap();
     assert_eq!(run.rows[0].case, "?[31mx?");
+    let said = Said { engine: Some("a\u{1b}[2Jb".to_owned()), trust: false };
+    assert_eq!(import(&gbench(ENTRY), None, &said).unwrap().engine.name, "a?[2Jb");
 }
 
 #[test]
@@ -191,14 +199,14 @@ fn a_case_that_failed_is_not_believed_wherever_the_file_says_so() {
         let error = row.params.get("error").and_then(Value::as_str);
         assert_eq!((row.case.as_str(), row.checked, error), expected);
     }
-    let times = |row: usize| run.rows[row].metrics.get("real_time").map(|m| m.samples().values().to_vec());
+    let times = |row: usize| run.rows[row].samples_of("real_time").map(|s| s.values().to_vec());
     assert_eq!((times(0), times(2)), (Some(vec![1e-9]), None), "what was measured before it failed is kept");
 }
 
 #[test]
 fn times_without_a_unit_are_nanoseconds() {
     let run = read(&gbench(&ENTRY.replace(",\"time_unit\":\"ns\"", ""))).unwrap();
-    assert_eq!(run.rows[0].metrics.get("real_time").unwrap().samples().values(), [1e-9]);
+    assert_eq!(run.rows[0].metrics.get("real_time").unwrap().values(), [1e-9]);
 }
 
 #[test]
@@ -218,27 +226,11 @@ fn what_a_message_quotes_is_short_and_moves_no_cursor() {
 }
 
 #[test]
-fn the_name_of_an_engine_cannot_move_the_cursor() {
-    let said = Said { engine: Some("a\u{1b}[2Jb".to_owned()), trust: false };
-    assert_eq!(import(&gbench(ENTRY), None, &said).unwrap().engine.name, "a?[2Jb");
-}
-
-#[test]
 fn a_file_of_the_largest_size_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("full");
     fs::File::create(&path).unwrap().set_len(MAX_BYTES).unwrap();
     assert_eq!(read_text(&path).unwrap().len() as u64, MAX_BYTES);
-}
-
-#[test]
-fn times_and_sizes_are_better_the_lower_they_are() {
-    for (name, unit) in
-        [("peak_memory", "bytes"), ("cpu_time", "s"), ("seconds", "s"), ("wait_us", "us"), ("call_ns", "ns")]
-    {
-        assert_eq!(values::kind(name), (unit.to_owned(), Direction::Lower), "{name}");
-    }
-    assert_eq!(values::kind("share_of_forward"), ("share".to_owned(), Direction::Info));
 }
 
 #[test]
@@ -268,7 +260,7 @@ fn a_case_that_says_that_it_did_not_fail_is_believed() {
 fn only_numbers_of_an_entry_are_counters() {
     let noted = ENTRY.replace("\"cpu_time\":1", "\"cpu_time\":1,\"note\":\"cold\",\"parts\":[1],\"hits\":3");
     let run = read(&gbench(&noted)).unwrap();
-    let names: Vec<&str> = run.rows[0].metrics.iter().map(|(name, _)| name).collect();
+    let names: Vec<&str> = run.rows[0].samples().map(|(name, _)| name).collect();
     assert_eq!(names, ["real_time", "cpu_time", "hits"]);
 }
 

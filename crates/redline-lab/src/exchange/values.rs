@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{ExchangeError, FilePosition, MAX_CASES, Result};
-use crate::result::Row;
+use crate::result::{Row, text};
 use crate::stats::{Direction, Samples};
 
 const NUMBERS: &str =
@@ -107,11 +107,6 @@ pub(super) fn kind(name: &str) -> (String, Direction) {
         _ => ("", Direction::Info),
     };
     (unit.to_owned(), direction)
-}
-
-/// A JSON value without the quotes of a string.
-pub(super) fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
 /// A name without terminal control characters.

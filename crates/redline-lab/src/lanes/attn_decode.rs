@@ -8,24 +8,13 @@ pub(super) const LANE: Lane = Lane {
     checks: attention::CHECKS,
     against: attention::AGAINST,
     metrics: attention::METRICS,
-    flags: &attention::flags::<{ 2 + attention::SHARED_FLAGS }>(&[
-        flag("ctx", "N,..", "1024,4096,16384").help("Tokens of each sequence, the query's own included"),
-        attention::min_speedup("1.15"),
-    ]),
-    smoke: &[
-        ("ctx", "300"),
-        ("batch", "1,2"),
-        ("head-dim", "32"),
-        ("heads-per-kv", "3"),
-        ("kv-heads", "2"),
-        ("kv-mib", "1"),
-        ("perplexity-tokens", "256"),
-        ("num-runs", "2"),
-    ],
-    standard: &[("ctx", "4096"), ("heads-per-kv", "4"), ("perplexity-tokens", "8192"), ("num-runs", "5")],
+    flags: &attention::OF_ONE_ROW,
+    smoke: "ctx=300 batch=1,2 head-dim=32 heads-per-kv=3 kv-heads=2 kv-mib=1 perplexity-tokens=256 \
+            num-runs=2",
+    standard: "ctx=4096 heads-per-kv=4 perplexity-tokens=8192 num-runs=5",
     threads: attention::one_and_all,
-    columns: Some(attention::COLUMNS),
-    shown: Some(attention::SHOWN),
+    columns: attention::COLUMNS,
+    shown: attention::SHOWN,
     note: Some(attention::NOTE),
     styles: &[("attn-decode", attention::SEED)],
     baseline: Some(attention::RULE),
@@ -35,5 +24,5 @@ pub(super) const LANE: Lane = Lane {
 const NAME: &str = "attn-decode";
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
-    attention::run(NAME, 1, bench, model, values)
+    attention::run(NAME, Some(1), bench, model, values)
 }

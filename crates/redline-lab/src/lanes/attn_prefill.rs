@@ -8,25 +8,13 @@ pub(super) const LANE: Lane = Lane {
     checks: attention::CHECKS,
     against: attention::AGAINST,
     metrics: attention::METRICS,
-    flags: &attention::flags::<{ 3 + attention::SHARED_FLAGS }>(&[
-        flag("ctx", "N,..", "1024,4096").help("Tokens of each sequence, those of the tile included"),
-        flag("rows", "N", "512").help("Query rows of each sequence: the last tokens of its context"),
-        attention::min_speedup("auto"),
-    ]),
-    smoke: &[
-        ("ctx", "300"),
-        ("rows", "20"),
-        ("head-dim", "32"),
-        ("heads-per-kv", "3"),
-        ("kv-heads", "2"),
-        ("kv-mib", "1"),
-        ("perplexity-tokens", "256"),
-        ("num-runs", "2"),
-    ],
-    standard: &[("ctx", "4096"), ("heads-per-kv", "4"), ("perplexity-tokens", "8192"), ("num-runs", "5")],
+    flags: &attention::Flags::ALL,
+    smoke: "ctx=300 rows=20 head-dim=32 heads-per-kv=3 kv-heads=2 kv-mib=1 perplexity-tokens=256 \
+            num-runs=2",
+    standard: "ctx=4096 heads-per-kv=4 perplexity-tokens=8192 num-runs=5",
     threads: attention::one_and_all,
-    columns: Some(attention::COLUMNS),
-    shown: Some(attention::SHOWN),
+    columns: attention::COLUMNS,
+    shown: attention::SHOWN,
     note: Some(attention::NOTE),
     styles: &[("attn-prefill", attention::SEED)],
     baseline: Some(attention::RULE),
@@ -36,5 +24,5 @@ pub(super) const LANE: Lane = Lane {
 const NAME: &str = "attn-prefill";
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
-    attention::run(NAME, values.count("rows")?, bench, model, values)
+    attention::run(NAME, None, bench, model, values)
 }

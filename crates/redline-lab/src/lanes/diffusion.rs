@@ -12,88 +12,56 @@ use redline_engine::{
 };
 
 use super::prelude::*;
-use crate::bench::Judge;
 use crate::bench::requests::{Prompts, generate};
+use crate::bench::{Judge, PROMPT};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast are masks filled, what do exact savings gain, and what do blocks, caches and thresholds gain and lose?",
     checks: "every run of an arm fills alike, and the exact arm as the naive one, token by token",
     against: "the published loop, and the machine's read bandwidth and arithmetic peak, read around every run",
-    metrics: &[
-        higher("tokens_per_s", "tokens/s"),
-        lower("seconds", "s"),
-        info("ms_per_token", "ms"),
-        count("passes", "passes"),
-        count("rows", "rows"),
-        info("tokens_per_pass", "tokens"),
-        info("sampling_share", "share"),
-        info("agreement", "share"),
-        info("perplexity", ""),
-        info("speedup", "x"),
-        info("share", "share"),
-        info("limit", ""),
-    ],
-    flags: &[
-        Flag::prompt(),
-        flag("prompt-tokens", "N", "32").help("Tokens of each prompt, if no text is given"),
-        flag("new-tokens", "N", "64").help("Masks after each prompt"),
-        flag("prompts", "N", "2").help("Prompts, one after the other"),
-        flag("block-length", "N,..", "32").help("Masks of a block, where there are blocks"),
-        flag("confidence", "P", "0.9")
-            .help("Probability from which on masks are filled together, where there is a threshold"),
-        flag("arms", "LIST", "naive,exact,prefix,dual,threshold,dual+threshold").help("What is run"),
-        flag("steps", "N", "auto").help("Steps, where there is no threshold; auto: one per mask"),
-        flag("algorithm", "NAME", "auto").help(
-            "Which masks are filled first, where there is no threshold: origin, maskgit-plus, topk-margin, entropy, low-confidence, \
-             random; auto: that of the model's family",
-        ),
-        flag("alg-temp", "T", "0")
-            .help("Temperature of the choice among masks, where there is no threshold; 0 takes the most confident"),
-        flag("temperature", "T", "0").help("Temperature of the choice of tokens; 0 takes the most probable"),
-        flag("top-p", "P", "1").help("Choose among the most probable tokens that sum to this probability"),
-        flag("top-k", "N", "0").help("Choose among this number of most probable tokens; 0: among all"),
-        Flag::runs("3"),
-        Flag::warmups("1"),
-    ],
-    smoke: &[
-        ("prompt-tokens", "5"),
-        ("new-tokens", "8"),
-        ("prompts", "1"),
-        ("block-length", "4"),
-        ("confidence", "0.3"),
-        ("num-runs", "2"),
-    ],
-    columns: Some(&[
-        Column::param("arm"),
-        Column::param("block_length"),
-        Column::param("threshold"),
-        Column::param("prompt_tokens"),
-        Column::param("new_tokens"),
-        Column::param("steps"),
-        Column::param("algorithm"),
-        Column::param("temperature"),
-        Column { name: "num_runs", cell: Cell::Samples("seconds") },
-        Column::median("tokens_per_s"),
-        Column::median("ms_per_token"),
-        Column::MEAN_S,
-        Column::STD_S,
-        Column::MIN_S,
-        Column::MAX_S,
-        Column::median("passes"),
-        Column::median("rows"),
-        Column::median("tokens_per_pass"),
-        Column::median("sampling_share"),
-        Column::median("agreement"),
-        Column::median("perplexity"),
-        Column::median("speedup"),
-        Column::param("threads"),
-        Column::param("format"),
-        Column::LIMIT,
-        Column::SHARE_OF_LIMIT,
-        Column::KERNEL_PATH,
-    ]),
+    metrics: "+tokens_per_s tokens/s|-seconds s|ms_per_token ms|#passes passes|#rows rows|\
+              tokens_per_pass tokens|sampling_share share|agreement share|perplexity|speedup x|share share|\
+              limit",
+    flags: &Flags::ALL,
+    smoke: "prompt-tokens=5 new-tokens=8 prompts=1 block-length=4 confidence=0.3 num-runs=2",
+    columns: &["arm|block_length|threshold|prompt_tokens|new_tokens|steps|algorithm|temperature|\
+                num_runs=#seconds|~tokens_per_s|~ms_per_token|mean_s=mean:seconds|std_s=std:seconds|\
+                min_s=min:seconds|max_s=max:seconds|~passes|~rows|~tokens_per_pass|~sampling_share|\
+                ~agreement|~perplexity|~speedup|threads|format|@limit|share_of_limit=@share|\
+                kernel_path=@kernels"],
     ..Lane::new("diffusion", 0.05, LaneFunction::Masked(run))
 };
+
+flags! {
+    struct Flags;
+    prompt: Option<String> = "prompt", "TEXT", "none", PROMPT;
+    prompt_tokens: usize = "prompt-tokens", "N", "32", "Tokens of each prompt, if no text is given";
+    new_tokens: usize = "new-tokens", "N", "64", "Masks after each prompt";
+    prompts: usize = "prompts", "N", "2", "Prompts, one after the other";
+    blocks: Vec<usize> = "block-length", "N,..", "32", "Masks of a block, where there are blocks";
+    confidence: f64 = "confidence", "P", "0.9",
+        "Probability from which on masks are filled together, where there is a threshold";
+    arms: Vec<Arm> = "arms", "LIST", "naive,exact,prefix,dual,threshold,dual+threshold", "What is run", |flag, text| {
+        let names: Vec<&str> = ARMS.iter().map(|arm| arm.name).collect();
+        let needed = format!("some of {} are needed", names.join(", "));
+        flag.list(text, &needed, |name| ARMS.iter().copied().find(|arm| arm.name == name))
+    };
+    steps: Option<usize> = "steps", "N", "auto", "Steps, where there is no threshold; auto: one per mask";
+    algorithm: Option<Algorithm> = "algorithm", "NAME", "auto",
+        "Which masks are filled first, where there is no threshold: origin, maskgit-plus, topk-margin, entropy, low-confidence, \
+         random; auto: that of the model's family",
+        |flag, text| {
+            let named = Algorithm::ALL.iter().map(|&algorithm| (algorithm.name(), Some(algorithm)));
+            flag.choice(text, &[("auto", None)].into_iter().chain(named).collect::<Vec<_>>())
+        };
+    alg_temp: f64 = "alg-temp", "T", "0",
+        "Temperature of the choice among masks, where there is no threshold; 0 takes the most confident";
+    temperature: f64 = "temperature", "T", "0", "Temperature of the choice of tokens; 0 takes the most probable";
+    top_p: f64 = "top-p", "P", "1", "Choose among the most probable tokens that sum to this probability";
+    top_k: u64 = "top-k", "N", "0", "Choose among this number of most probable tokens; 0: among all";
+    timed: usize = "num-runs", "N", "3", RUNS;
+    warmups: usize = "warmup-runs", "N", "1", WARMUPS;
+}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Arm {
@@ -113,30 +81,29 @@ const ARMS: &[Arm] = &[
 ];
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
-    let (prompt_tokens, new_tokens) = (values.count("prompt-tokens")?, values.count("new-tokens")?);
-    let (arms, blocks, runs) = (arms(values)?, values.counts("block-length")?, values.runs()?);
-    let (order, text) = (Order::of(values)?, values.some_text("prompt"));
+    let flags = Flags::of(values)?;
+    let (new_tokens, text) = (flags.new_tokens, flags.prompt.as_deref());
+    let runs = Runs { timed: flags.timed, warmups: flags.warmups };
     for &threads in &bench.threads {
         let trials = Trials::load(bench, model, Setup::new(threads), runs, new_tokens)?;
-        let count = values.count("prompts")?;
         let prompts = match text {
-            Some(_) => of_text(&trials.engine, text, count)?,
-            None => held_out(&trials.engine, model.judge.as_ref(), count, prompt_tokens)?,
+            Some(_) => of_text(&trials.engine, text, flags.prompts)?,
+            None => held_out(&trials.engine, model.judge.as_ref(), flags.prompts, flags.prompt_tokens)?,
         };
-        let prompt_tokens = prompts.first().map_or(prompt_tokens, Vec::len);
+        let prompt_tokens = prompts.first().map_or(flags.prompt_tokens, Vec::len);
         within_context(prompt_tokens.saturating_add(new_tokens), trials.info())?;
         let mut case = Case {
             prompts,
             prompt_tokens,
             new_tokens,
-            threshold: values.number("confidence")? as f32,
-            order,
+            threshold: flags.confidence as f32,
+            order: Order::of(&flags),
             judge: model.judge.as_ref().map(|judge| (judge.load)(threads)).transpose()?,
             reference: None,
         };
-        for arm in arms.iter().copied() {
+        for arm in flags.arms.iter().copied() {
             // The requested block lengths; an arm without blocks uses one block.
-            let lengths = if arm.blocks() { blocks.clone() } else { vec![new_tokens] };
+            let lengths = if arm.blocks() { flags.blocks.clone() } else { vec![new_tokens] };
             for length in lengths {
                 let row = case.checked_row(&trials, arm, length)?.prompted(text);
                 bench.done(&format!("{threads} threads, {}, blocks of {length}", arm.name), vec![row])?;
@@ -144,12 +111,6 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
         }
     }
     Ok(())
-}
-
-fn arms(values: &Values) -> Result<Vec<Arm>> {
-    let names: Vec<&str> = ARMS.iter().map(|arm| arm.name).collect();
-    let needed = format!("some of {} are needed", names.join(", "));
-    values.list("arms", &needed, |name| ARMS.iter().copied().find(|arm| arm.name == name))
 }
 
 /// How many steps there are, which masks they fill, and how tokens are chosen.
@@ -164,20 +125,11 @@ struct Order {
 }
 
 impl Order {
-    fn of(values: &Values) -> Result<Self> {
-        let named = Algorithm::ALL.iter().map(|&algorithm| (algorithm.name(), Some(algorithm)));
-        let algorithms: Vec<_> = [("auto", None)].into_iter().chain(named).collect();
-        Ok(Self {
-            steps: values.count_or_auto("steps")?,
-            algorithm: values.choice("algorithm", &algorithms)?,
-            alg_temp: values.number("alg-temp")? as f32,
-            sampling: Sampling {
-                temperature: values.number("temperature")? as f32,
-                top_p: values.number("top-p")? as f32,
-                top_k: values.whole("top-k")?,
-                ..Sampling::default()
-            },
-        })
+    fn of(flags: &Flags) -> Self {
+        let &Flags { steps, algorithm, alg_temp, temperature, top_p, top_k, .. } = flags;
+        let (temperature, top_p, top_k) = (temperature as f32, top_p as f32, top_k as usize);
+        let sampling = Sampling { temperature, top_p, top_k, ..Sampling::default() };
+        Self { steps, algorithm, alg_temp: alg_temp as f32, sampling }
     }
 }
 
@@ -385,8 +337,7 @@ mod tests {
     #[test]
     fn arms_have_names() {
         let names = |text| {
-            arms(&Values::new(LANE.flags, [("arms", text)]))
-                .map(|arms| arms.iter().map(|arm| arm.name).collect::<Vec<_>>())
+            Flags::with(&[("arms", text)]).map(|it| it.arms.iter().map(|arm| arm.name).collect::<Vec<_>>())
         };
         assert_eq!(names("exact, dual+threshold").unwrap(), ["exact", "dual+threshold"]);
         let LaneError::Usage(fact) = names("exact,fast").unwrap_err() else { panic!("accepted") };
@@ -397,16 +348,8 @@ mod tests {
     fn a_threshold_leaves_out_what_contradicts_it() {
         let given =
             [("steps", "5"), ("algorithm", "topk-margin"), ("alg-temp", "0.5"), ("temperature", "0.25")];
-        let values = Values::new(LANE.flags, given.into_iter().chain([("top-p", "0.75"), ("top-k", "3")]));
-        let case = Case {
-            prompts: Vec::new(),
-            prompt_tokens: 2,
-            new_tokens: 8,
-            threshold: 0.5,
-            order: Order::of(&values).unwrap(),
-            judge: None,
-            reference: None,
-        };
+        let flags = Flags::with(&[&given[..], &[("top-p", "0.75"), ("top-k", "3")]].concat()).unwrap();
+        let case = Case { order: Order::of(&flags), ..case() };
         let order = |arm: Arm| {
             let request = arm.request(&case, &[1, 2], 4);
             let Sampling { temperature, top_p, top_k, .. } = request.sampling;
@@ -415,10 +358,9 @@ mod tests {
         };
         assert_eq!(order(ARMS[0]), (Some(5), Some(Algorithm::TopkMargin), 0.5));
         assert_eq!(order(ARMS[4]), (None, None, 0.0), "a threshold");
-        let unknown = Values::new(LANE.flags, [("algorithm", "best")]);
-        let LaneError::Usage(fact) = Order::of(&unknown).unwrap_err() else { panic!("accepted") };
+        let Err(LaneError::Usage(fact)) = Flags::with(&[("algorithm", "best")]) else { panic!("accepted") };
         assert!(fact.contains("`best`") && fact.contains("auto, origin, "), "{fact}");
-        assert!(Order::of(&Values::new(LANE.flags, [("top-k", "-1")])).is_err());
+        assert!(Flags::with(&[("top-k", "-1")]).is_err());
     }
 
     /// Three masks after two tokens, filled in a pass over the canvas and a pass over the masks.
@@ -449,15 +391,8 @@ mod tests {
     #[test]
     fn a_row_is_about_all_canvases_together() {
         let outcomes = vec![outcome(), outcome()];
-        let mut case = Case {
-            prompts: vec![vec![1, 2], vec![3, 4]],
-            prompt_tokens: 2,
-            new_tokens: 3,
-            threshold: 0.5,
-            order: Order::default(),
-            judge: None,
-            reference: Some((vec![7, 8, 9, 7, 1, 1, 7, 8], 4.0)),
-        };
+        let (prompts, reference) = (vec![vec![1, 2], vec![3, 4]], Some((vec![7, 8, 9, 7, 1, 1, 7, 8], 4.0)));
+        let mut case = Case { prompts, reference, ..case() };
         // Of each canvas 5 and 3 rows that see 5 keys each, and 3 and 1 rows of logits.
         let expected = Work {
             bytes: 4.0 * 1000.0,

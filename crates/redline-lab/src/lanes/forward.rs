@@ -19,43 +19,31 @@ pub(super) const LANE: Lane = Lane {
     asks: "How fast does the model read sequences it has not seen, by batch and length?",
     checks: "the probabilities in the first and the last sequence are those of each alone, bit for bit, in every run",
     against: "the machine's read bandwidth and arithmetic peak, read around every run",
-    metrics: &[
-        higher("tokens_per_s", "tokens/s"),
-        lower("seconds", "s"),
-        info("ms_per_token", "ms"),
-        info("share", "share"),
-        info("limit", ""),
-    ],
-    flags: &[
-        flag("batch", "N,..", "1,2,4,8").help("Sequences"),
-        flag("length", "N,..", "128,256,512").help("Tokens of each"),
-        flag("logits", "WHICH", "both")
-            .help("Arms: logits after the last token of each sequence (last), after every token, as PyTorch computes (all), or both"),
-        Flag::runs("5"),
-        Flag::warmups("1"),
-    ],
-    smoke: &[("batch", "1,3"), ("length", "7"), ("num-runs", "2")],
-    standard: &[("batch", "1,4"), ("length", "128,256")],
+    metrics: "+tokens_per_s tokens/s|-seconds s|ms_per_token ms|share share|limit",
+    flags: &Flags::ALL,
+    smoke: "batch=1,3 length=7 num-runs=2",
+    standard: "batch=1,4 length=128,256",
     // The columns of the seed's forward benchmark, then ours.
-    columns: Some(&[
-        Column { name: "batch_size", cell: Cell::Param("batch") },
-        Column { name: "seq_length", cell: Cell::Param("length") },
-        Column::param("logits"),
-        Column { name: "num_runs", cell: Cell::Samples("seconds") },
-        median("tokens_per_second", "tokens_per_s"),
-        Column::median("ms_per_token"),
-        Column::MEAN_S,
-        Column::STD_S,
-        Column::MIN_S,
-        Column::MAX_S,
-        Column::param("threads"),
-        Column::param("format"),
-        Column::LIMIT,
-        Column::SHARE_OF_LIMIT,
-        Column::KERNEL_PATH,
-    ]),
+    columns: &["batch_size=batch|seq_length=length|logits|num_runs=#seconds|\
+                tokens_per_second=~tokens_per_s|~ms_per_token|mean_s=mean:seconds|std_s=std:seconds|\
+                min_s=min:seconds|max_s=max:seconds|threads|format|@limit|share_of_limit=@share|\
+                kernel_path=@kernels"],
     ..Lane::new("forward", 0.05, LaneFunction::Model(run))
 };
+
+flags! {
+    struct Flags;
+    batches: Vec<usize> = "batch", "N,..", "1,2,4,8", "Sequences";
+    lengths: Vec<usize> = "length", "N,..", "128,256,512", "Tokens of each";
+    arms: &'static [Wanted] = "logits", "WHICH", "both",
+        "Arms: logits after the last token of each sequence (last), after every token, as PyTorch computes (all), or both",
+        |flag, text| {
+            const BOTH: &[Wanted] = &[Wanted::Last, Wanted::All];
+            flag.choice(text, &[("last", &BOTH[..1]), ("all", &BOTH[1..]), ("both", BOTH)])
+        };
+    timed: usize = "num-runs", "N", "5", RUNS;
+    warmups: usize = "warmup-runs", "N", "1", WARMUPS;
+}
 
 #[derive(Clone, Copy)]
 struct Case {
@@ -74,15 +62,11 @@ enum Wanted {
 }
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
-    let (batches, lengths, runs) = (values.counts("batch")?, values.counts("length")?, values.runs()?);
-    let arms: &[Wanted] = values.choice::<&[Wanted]>(
-        "logits",
-        &[("last", &[Wanted::Last]), ("all", &[Wanted::All]), ("both", &[Wanted::Last, Wanted::All])],
-    )?;
+    let Flags { batches, lengths, arms, timed, warmups } = Flags::of(values)?;
     within_batch("batch", &batches)?;
     let longest = lengths.iter().copied().max().unwrap_or(0);
     for &threads in &bench.threads {
-        let trials = Trials::load(bench, model, Setup::new(threads), runs, longest)?;
+        let trials = Trials::load(bench, model, Setup::new(threads), Runs { timed, warmups }, longest)?;
         let arms_of = |&length| measurable(bench, trials.info(), arms, length).map(|arms| (length, arms));
         for (length, arms) in lengths.iter().map(arms_of).collect::<Result<Vec<_>>>()? {
             for &batch in &batches {
@@ -273,7 +257,7 @@ mod tests {
         );
         let row = row(&info(), CASE, &passes).unwrap();
         assert_eq!(row.case, "forward/b2/l3/t1");
-        let median = |name: &str| row.metrics.get(name).unwrap().samples().median().unwrap();
+        let median = |name: &str| row.samples_of(name).unwrap().median().unwrap();
         assert_eq!((median("tokens_per_s"), median("seconds")), (3.0, 2.0));
         assert!((median("ms_per_token") - 1000.0 / 3.0).abs() < 1e-9);
         // The bound is 700 operations at 1000 per second plus 36 at 500, not 1000 bytes at 10000.

@@ -16,27 +16,26 @@ pub(super) const LANE: Lane = Lane {
     asks: "How fast can this machine read memory, and multiply and add, with how many threads?",
     checks: "every way to read gives the sum of the words",
     against: "itself: other lanes are held against these figures, measured in their own process",
-    metrics: &[
-        higher("read_bandwidth", "GB/s"),
-        higher("f32_peak", "GOP/s"),
-        higher("bf16_peak", "GOP/s"),
-        higher("int8_peak", "GOP/s"),
-        info("spread", "share"),
-        info("huge_page_bytes", "bytes"),
-    ],
-    flags: &[
-        flag("streams", "N,..", "1,2,4").help("Regions that each thread reads in turn"),
-        flag("huge-pages", "WHICH", "both").help("Pages to read: on, off or both"),
-        flag("buffer-mib", "N", "auto")
-            .help("MiB to read; auto: four times the last-level cache, but no more than memory allows"),
-        Flag::runs("5"),
-        Flag::warmups("1"),
-    ],
-    smoke: &[("streams", "1,2"), ("buffer-mib", "4"), ("num-runs", "2")],
-    standard: &[("streams", "1,4"), ("huge-pages", "on")],
+    metrics: "+read_bandwidth GB/s|+f32_peak GOP/s|+bf16_peak GOP/s|+int8_peak GOP/s|spread share|\
+              huge_page_bytes bytes",
+    flags: &Flags::ALL,
+    smoke: "streams=1,2 buffer-mib=4 num-runs=2",
+    standard: "streams=1,4 huge-pages=on",
     threads: |default| (1..=default).collect(),
     ..Lane::new("limits", 0.10, LaneFunction::Machine(run))
 };
+
+flags! {
+    struct Flags;
+    streams: Vec<usize> = "streams", "N,..", "1,2,4", "Regions that each thread reads in turn";
+    pages: &'static [bool] = "huge-pages", "WHICH", "both", "Pages to read: on, off or both", |flag, text| {
+        flag.choice(text, &[("both", &[true, false][..]), ("on", &[true]), ("off", &[false])])
+    };
+    buffer_mib: Option<usize> = "buffer-mib", "N", "auto",
+        "MiB to read; auto: four times the last-level cache, but no more than memory allows";
+    timed: usize = "num-runs", "N", "5", RUNS;
+    warmups: usize = "warmup-runs", "N", "1", WARMUPS;
+}
 
 struct Region {
     huge: bool,
@@ -46,11 +45,9 @@ struct Region {
 }
 
 fn run(bench: &Bench<'_>, values: &Values) -> Result<()> {
-    let streams = values.counts("streams")?;
-    let pages = values
-        .choice::<&[bool]>("huge-pages", &[("both", &[true, false]), ("on", &[true]), ("off", &[false])])?;
-    let runs = values.runs()?;
-    let bytes = match values.count_or_auto("buffer-mib")? {
+    let Flags { streams, pages, buffer_mib, timed, warmups } = Flags::of(values)?;
+    let runs = Runs { timed, warmups };
+    let bytes = match buffer_mib {
         None => limits::buffer_bytes(&bench.machine, pages.len()),
         Some(mib) => {
             let buffers = if pages.len() == 1 { "a buffer" } else { "two buffers" };

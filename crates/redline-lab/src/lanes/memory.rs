@@ -19,54 +19,28 @@ pub(super) const LANE: Lane = Lane {
     asks: "How much memory do weights, activations, keys and values take, by batch, and how long is loading?",
     checks: "weights take what their file holds, requests at least the pages of their keys and values, greedy ids agree",
     against: "the bytes that shapes and formats ask for",
-    metrics: &[
-        lower("load_s", "s"),
-        lower("loaded", "bytes"),
-        lower("load_peak", "bytes"),
-        lower("peak", "bytes"),
-        info("average", "bytes"),
-        count("weights", "bytes"),
-        info("activations", "bytes"),
-        info("activations_reserved", "bytes"),
-        count("kv", "bytes"),
-        lower("grown", "bytes"),
-        info("per_item", "bytes"),
-        lower("allocations_per_token", "allocations"),
-        lower("rss_anon_loaded", "bytes"),
-        lower("rss_anon_first", "bytes"),
-    ],
-    flags: &[
-        flag("batch", "N,..", "1,2,4,8").help("Sequences that decode together"),
-        flag("prompt-tokens", "N", "128").help("Tokens of each prompt"),
-        flag("new-tokens", "N", "16").help("Tokens to generate for each"),
-        Flag::runs("3").help("Fresh loads of each batch, none of them warmed up"),
-    ],
-    smoke: &[("batch", "1,2"), ("prompt-tokens", "5"), ("new-tokens", "3"), ("num-runs", "2")],
-    standard: &[("batch", "1,4")],
+    metrics: "-load_s s|-loaded bytes|-load_peak bytes|-peak bytes|average bytes|#weights bytes|\
+              activations bytes|activations_reserved bytes|#kv bytes|-grown bytes|per_item bytes|\
+              -allocations_per_token allocations|-rss_anon_loaded bytes|-rss_anon_first bytes",
+    flags: &Flags::ALL,
+    smoke: "batch=1,2 prompt-tokens=5 new-tokens=3 num-runs=2",
+    standard: "batch=1,4",
     // The columns of the seed's memory benchmark, in MB, then ours.
-    columns: Some(&[
-        Column { name: "batch_size", cell: Cell::Param("batch") },
-        megabytes("parameter_memory_mb", "weights"),
-        megabytes("activation_memory_mb", "activations"),
-        megabytes("activation_reserved_mb", "activations_reserved"),
-        megabytes("peak_memory_mb", "peak"),
-        megabytes("average_memory_mb", "average"),
-        megabytes("mb_per_batch_item", "per_item"),
-        megabytes("kv_memory_mb", "kv"),
-        megabytes("grown_mb", "grown"),
-        megabytes("load_peak_mb", "load_peak"),
-        Column::median("load_s"),
-        megabytes("rss_anon_loaded_mb", "rss_anon_loaded"),
-        megabytes("rss_anon_first_mb", "rss_anon_first"),
-        Column::param("parameters"),
-        Column::param("format"),
-        Column::KERNEL_PATH,
-    ]),
+    columns: &["batch_size=batch|parameter_memory_mb=~weights*1e-6|activation_memory_mb=~activations*1e-6|\
+                activation_reserved_mb=~activations_reserved*1e-6|peak_memory_mb=~peak*1e-6|\
+                average_memory_mb=~average*1e-6|mb_per_batch_item=~per_item*1e-6|kv_memory_mb=~kv*1e-6|\
+                grown_mb=~grown*1e-6|load_peak_mb=~load_peak*1e-6|~load_s|\
+                rss_anon_loaded_mb=~rss_anon_loaded*1e-6|rss_anon_first_mb=~rss_anon_first*1e-6|parameters|\
+                format|kernel_path=@kernels"],
     ..Lane::new("memory", 0.05, LaneFunction::Model(run))
 };
 
-const fn megabytes(name: &'static str, metric: &'static str) -> Column {
-    Column { name, cell: Cell::Metric(metric, Samples::median, 1e-6) }
+flags! {
+    struct Flags;
+    batches: Vec<usize> = "batch", "N,..", "1,2,4,8", "Sequences that decode together";
+    prompt_tokens: usize = "prompt-tokens", "N", "128", "Tokens of each prompt";
+    new_tokens: usize = "new-tokens", "N", "16", "Tokens to generate for each";
+    runs: usize = "num-runs", "N", "3", "Fresh loads of each batch, none of them warmed up";
 }
 
 /// Allowed relative difference between the weights in memory and in the file.
@@ -104,10 +78,8 @@ struct Sample {
 }
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
-    let batches = values.counts("batch")?;
+    let Flags { batches, prompt_tokens, new_tokens, runs } = Flags::of(values)?;
     within_batch("batch", &batches)?;
-    let (prompt_tokens, new_tokens) = (values.count("prompt-tokens")?, values.count("new-tokens")?);
-    let runs = values.count("num-runs")?;
     for &threads in &bench.threads {
         let canary = bench.canary(threads)?;
         // The first sequence is the same in every batch.

@@ -2,9 +2,8 @@
 
 use crate::baseline::Rule;
 use crate::bench::{Bench, BenchModel, Flag, MetricSpec, Result, Servers, Text, Values};
-use crate::result::{Cell, Column};
 use crate::warning::Warning;
-use crate::{Direction, LaneResult, Row, Samples};
+use crate::{Direction, LaneResult, Row};
 
 mod attn_decode;
 mod attn_prefill;
@@ -22,12 +21,11 @@ mod tokenizer;
 
 /// What most lanes use.
 mod prelude {
-    pub(super) use super::{Lane, LaneFunction, median};
+    pub(super) use super::{Lane, LaneFunction};
     pub(super) use crate::bench::{
-        Bench, BenchModel, Flag, LaneError, Result, Runs, Setup, Trials, Values, count, flag, higher, info,
-        lower, require, verify, within_batch, within_context,
+        Bench, BenchModel, LaneError, RUNS, Result, Runs, Setup, Trials, Values, WARMUPS, flags, require,
+        verify, within_batch, within_context,
     };
-    pub(super) use crate::result::{Cell, Column};
     pub(super) use crate::roofline::{Held, Work};
     pub(super) use crate::{Direction, Row, Samples};
     pub(super) use redline_system::digest;
@@ -61,26 +59,26 @@ pub struct Lane {
     pub checks: &'static str,
     /// The reference within the run: another arm, or the machine's limits.
     pub against: &'static str,
-    /// The metrics.
-    pub metrics: &'static [MetricSpec],
+    /// The metrics, which [`metrics`](Self::metrics) reads.
+    pub metrics: &'static str,
     /// The relative difference of its metrics that matters, such as 0.03.
     pub threshold: f64,
     /// The lane's own flags, besides those for model and machine.
     pub flags: &'static [Flag],
-    /// Flag values for a very short run, used in tests.
-    pub smoke: &'static [(&'static str, &'static str)],
+    /// Flag values for a very short run, used in tests: `name=value`, between spaces.
+    pub smoke: &'static str,
     /// Flag values for a run of a minute or two.
-    pub standard: &'static [(&'static str, &'static str)],
+    pub standard: &'static str,
     /// The default thread counts, given the machine's default number of threads.
     pub threads: fn(usize) -> Vec<usize>,
-    /// The columns of comma-separated values with one line per row; `None` for one line per row and metric.
-    pub columns: Option<&'static [Column]>,
-    /// The columns of the printed table with one line per row; `None` for one line per row and metric.
-    pub shown: Option<&'static [Column]>,
+    /// The columns of comma-separated values with one line per row, separated by `|`; none for one line per row and metric.
+    pub columns: &'static [&'static str],
+    /// The columns of the printed table with one line per row; empty for one line per row and metric.
+    pub shown: &'static str,
     /// A note about the values in the table.
     pub note: Option<&'static str>,
     /// CSV layouts of the seeds' programs, by the names of `--csv-style`.
-    pub styles: &'static [(&'static str, &'static [Column])],
+    pub styles: &'static [(&'static str, &'static str)],
     /// The rule for comparing with comma-separated values of an earlier run; `None` if they cannot be a baseline.
     pub baseline: Option<Rule>,
     /// Figures that are reported as too large, but fail nothing.
@@ -137,11 +135,6 @@ impl LaneProfile {
     }
 }
 
-/// A column with the median of a metric.
-const fn median(name: &'static str, metric: &'static str) -> Column {
-    Column { name, cell: Cell::Metric(metric, Samples::median, 1.0) }
-}
-
 impl Lane {
     /// A lane that still needs its texts, metrics and flags. It runs with the machine's default number of threads.
     const fn new(name: &'static str, threshold: f64, run: LaneFunction) -> Self {
@@ -150,14 +143,14 @@ impl Lane {
             asks: "",
             checks: "",
             against: "",
-            metrics: &[],
+            metrics: "",
             threshold,
             flags: &[],
-            smoke: &[],
-            standard: &[],
+            smoke: "",
+            standard: "",
             threads: |default| vec![default],
-            columns: None,
-            shown: None,
+            columns: &[],
+            shown: "",
             note: None,
             styles: &[],
             baseline: None,
@@ -167,17 +160,23 @@ impl Lane {
     }
 
     /// The flag values of a profile; other flags take their defaults.
-    pub fn values(&self, profile: LaneProfile) -> &'static [(&'static str, &'static str)] {
-        match profile {
+    pub fn values<'a>(&self, profile: LaneProfile) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let text = match profile {
             LaneProfile::Smoke => self.smoke,
             LaneProfile::Standard => self.standard,
-            LaneProfile::Full => &[],
-        }
+            LaneProfile::Full => "",
+        };
+        text.split_whitespace().filter_map(|pair| pair.split_once('='))
     }
 
     /// The specification of a metric.
-    pub fn metric(&self, metric: &str) -> Option<&'static MetricSpec> {
-        self.metrics.iter().find(|spec| spec.names(metric))
+    pub fn metric(&self, metric: &str) -> Option<MetricSpec> {
+        self.metrics().find(|spec| spec.names(metric))
+    }
+
+    /// The specifications of its metrics.
+    pub fn metrics(&self) -> impl Iterator<Item = MetricSpec> + use<> {
+        MetricSpec::all(self.metrics)
     }
 
     /// The lane with this name.
@@ -189,8 +188,8 @@ impl Lane {
     pub fn about(&self) -> String {
         let mut text =
             format!("Checked first: {}.\nHeld against: {}.\nMetrics:\n", self.checks, self.against);
-        let width = self.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
-        for metric in self.metrics {
+        let width = self.metrics().map(|metric| metric.name.len()).max().unwrap_or(0);
+        for metric in self.metrics() {
             let better = match metric.direction {
                 Direction::Higher => "higher is better",
                 Direction::Lower => "lower is better",
@@ -210,7 +209,7 @@ impl Lane {
 
     /// Formats a result of this lane as a table.
     pub fn table(&self, result: &LaneResult) -> String {
-        let table = self.shown.map_or_else(|| result.table(), |columns| result.table_of(columns));
+        let table = if self.shown.is_empty() { result.table() } else { result.table_of(self.shown) };
         let note = self.note.map(|note| format!("{note}\n")).unwrap_or_default();
         format!("{table}{note}{}", result.remarks())
     }
@@ -224,6 +223,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::conditions::Condition;
+    use crate::result::Column;
     use crate::roofline::{Held, Limits};
     use redline_system::{Clock, Machine};
 
@@ -243,7 +243,7 @@ pub(crate) mod tests {
 
     /// The samples of a metric; none if the row does not have it.
     pub(crate) fn samples(row: &Row, metric: &str) -> Vec<f64> {
-        row.metrics.get(metric).map(|metric| metric.samples().values().to_vec()).unwrap_or_default()
+        row.samples_of(metric).map(|samples| samples.values().to_vec()).unwrap_or_default()
     }
 
     /// A value between readings of 10 KB and 1000 operations per second, half of that in attention.
@@ -294,23 +294,39 @@ pub(crate) mod tests {
         for lane in ALL {
             assert!(!lane.checks.is_empty() && !lane.against.is_empty() && !lane.metrics.is_empty());
             assert!(lane.threshold > 0.0 && lane.threshold < 1.0, "{}", lane.name);
-            for (name, _) in lane.smoke.iter().chain(lane.standard) {
-                assert!(lane.flags.iter().any(|flag| flag.name == *name), "{}: {name}", lane.name);
+            for profile in [LaneProfile::Smoke, LaneProfile::Standard] {
+                let known = |name: &str| lane.flags.iter().any(|flag| flag.name == name);
+                assert!(lane.values(profile).all(|(name, _)| known(name)), "{}", lane.name);
+                assert!(Values::new(lane.flags, lane.values(profile)).is_ok(), "{}", lane.name);
             }
             let switches = lane.flags.iter().filter(|flag| flag.value.is_empty());
             assert!(switches.into_iter().all(|flag| flag.default == "false"), "{}", lane.name);
-            let names = lane.columns.unwrap_or_default().iter().map(|column| column.name);
-            let distinct: std::collections::BTreeSet<_> = names.clone().collect();
-            assert_eq!(distinct.len(), names.count(), "{}", lane.name);
+            let columns = Column::all(lane.columns);
+            let distinct: std::collections::BTreeSet<_> = columns.iter().map(|column| column.name).collect();
+            assert_eq!(distinct.len(), columns.len(), "{}", lane.name);
+            for texts in lane
+                .styles
+                .iter()
+                .map(|(_, text)| std::slice::from_ref(text))
+                .chain([lane.columns, &[lane.shown]])
+            {
+                let written: usize =
+                    texts.iter().filter(|text| !text.is_empty()).map(|text| text.split('|').count()).sum();
+                let read = Column::all(texts).into_iter().filter(|column| !column.name.is_empty()).count();
+                assert_eq!(read, written, "{}: {texts:?}", lane.name);
+            }
         }
     }
 
     #[test]
     fn a_profile_is_a_size_of_a_lane() {
         for lane in ALL {
-            assert_eq!(lane.values(LaneProfile::Smoke), lane.smoke, "{}", lane.name);
-            assert_eq!(lane.values(LaneProfile::Standard), lane.standard, "{}", lane.name);
-            assert!(lane.values(LaneProfile::Full).is_empty(), "{}", lane.name);
+            let words = |profile| {
+                lane.values(profile).map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+            };
+            assert_eq!(words(LaneProfile::Smoke).join(" "), lane.smoke, "{}", lane.name);
+            assert_eq!(words(LaneProfile::Standard).join(" "), lane.standard, "{}", lane.name);
+            assert!(words(LaneProfile::Full).is_empty(), "{}", lane.name);
         }
         let names: Vec<&str> = LaneProfile::ALL.iter().map(|(_, profile)| profile.name()).collect();
         assert_eq!(names, ["smoke", "standard", "full"]);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::distribution::chosen;
 use super::subject::Subjects;
 use super::{Detail, visible};
-use crate::result::{Metric, Row};
+use crate::result::Row;
 use crate::stats::{Direction, Samples};
 use redline_system::number::six_digits;
 
@@ -39,7 +39,7 @@ pub(super) fn json(subjects: &Subjects<'_>, title: &str, detail: Detail) -> Stri
 }
 
 fn stored(row: &Row, detail: Detail) -> Value {
-    let metrics = row.metrics.iter().map(|(name, metric)| (name.to_owned(), numbers(metric, detail)));
+    let metrics = row.samples().map(|(name, samples)| (name.to_owned(), numbers(samples, detail)));
     let mut value = json!({
         "case": row.case, "params": row.params, "checked": row.checked, "invalid": row.invalid(),
         "limit": row.limit, "share_of_limit": row.share_of_limit.map(six_digits), "kernel_path": row.kernel_path,
@@ -53,8 +53,7 @@ fn stored(row: &Row, detail: Detail) -> Value {
 }
 
 /// Summary of a metric; judged metrics also include their samples.
-fn numbers(metric: &Metric, detail: Detail) -> Value {
-    let s = metric.samples();
+fn numbers(s: &Samples, detail: Detail) -> Value {
     let round = |value: Option<f64>| value.map(six_digits);
     let mut value =
         json!({"unit": s.unit(), "direction": s.direction(), "headline": round(s.headline()), "n": s.n()});

@@ -1,8 +1,7 @@
 //! Distributions of times: the cumulative share of samples, and every sample in a strip per process.
 
 use super::Detail;
-use super::page::{Figure, Key, Section, Table, colour};
-use super::panels::panels;
+use super::page::{Figure, Fold, Group, Key, Section, Table, colour};
 use super::quantity::{n_text, percent, plain, readable, seconds_in, with_unit};
 use super::subject::{Entry, Measured, Subjects, cut, gather};
 use super::svg::{Anchor, Drawing, Scale};
@@ -22,8 +21,18 @@ pub(super) fn section(subjects: &Subjects<'_>, detail: Detail) -> Option<Section
     if curves.is_empty() {
         return None;
     }
-    let figure = |series: &[Measured<'_>]| figure(series, detail.strokes);
-    let (groups, omitted) = panels(subjects, &curves, (detail.panels, "curves"), figure, table);
+    let places = gather(curves.iter(), |group, curve| place(group[0]) == place(curve));
+    let allotted = allot(&places.iter().map(Vec::len).collect::<Vec<_>>(), detail.panels);
+    let mut groups: Vec<Group> = Vec::new();
+    for (curves, &drawn) in places.iter().zip(&allotted) {
+        groups.push(Group {
+            title: subjects.place(place(curves[0])),
+            folded: Fold::after(&groups),
+            grid: true,
+            figures: curves.iter().take(drawn).map(|series| figure(series, detail.strokes)).collect(),
+            tables: vec![table(curves)],
+        });
+    }
     let mut notes = vec![
         format!(
             "A step rises where a sample lies; upright ticks on a curve are percentiles, given only where the samples suffice for \
@@ -33,9 +42,33 @@ pub(super) fn section(subjects: &Subjects<'_>, detail: Detail) -> Option<Section
         ),
         "Times that are reported but not judged (direction info) are left out here.".to_owned(),
     ];
-    notes.extend(omitted);
+    let (all, drawn) = (curves.len(), allotted.iter().sum::<usize>());
+    if drawn < all {
+        notes.push(format!("{} of {all} curves are not drawn; the tables hold all of them.", all - drawn));
+    }
     let intro = "The share of samples that took at most so long. Steep is steady; a long foot to the right is a tail.";
     Some(Section { id: "distributions", title: "Latency distributions", intro, groups, notes })
+}
+
+/// The lane and the machine of a panel.
+fn place<'a>(curve: &[Measured<'a>]) -> (&'a str, usize) {
+    curve[0].entry.subject.place()
+}
+
+/// Distributes `total` places among groups that want `wanted` each, in turns, so that places which a group does not need go to
+/// others. Each group gets at least one.
+fn allot(wanted: &[usize], total: usize) -> Vec<usize> {
+    let mut given: Vec<usize> = wanted.iter().map(|&n| n.min(1)).collect();
+    let mut left = total.saturating_sub(given.iter().sum());
+    while left > 0 && given != wanted {
+        for (given, &wanted) in given.iter_mut().zip(wanted) {
+            if *given < wanted && left > 0 {
+                *given += 1;
+                left -= 1;
+            }
+        }
+    }
+    given
 }
 
 /// The times of each case and metric on a machine, with a series for each run.
@@ -89,7 +122,7 @@ fn figure(series: &[Measured<'_>], strokes: usize) -> Figure {
     let n = series.iter().map(|s| s.samples.n().to_string()).collect::<Vec<_>>().join(", ");
     let marked = if series.iter().any(invalid) { "; INVALID" } else { "" };
     let about = format!("{metric}: {headline}, n = {n}{marked}");
-    Figure { title: cut(&entry.row.case, 64), about, svg: drawing.finish(false), keys, ..Figure::default() }
+    Figure { title: cut(&entry.row.case, 64), about, svg: drawing.finish(), keys, ..Figure::default() }
 }
 
 fn curve_class(series: usize) -> String {
@@ -234,5 +267,13 @@ mod tests {
         let runs = [run("score", vec![timed("a", "ms", &vec![vec![1.0]; 9])])];
         let section = section(&Subjects::new(&runs), Detail::FULL).unwrap();
         assert_eq!(section.groups[0].figures[0].svg.matches("stroke thin").count(), 8);
+    }
+
+    #[test]
+    fn places_are_shared_out_in_turns() {
+        assert_eq!(allot(&[10, 1, 4], 9), [4, 1, 4]);
+        assert_eq!(allot(&[2, 0, 3], 100), [2, 0, 3]);
+        assert_eq!(allot(&[5, 5], 1), [1, 1]);
+        assert!(allot(&[], 3).is_empty());
     }
 }

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::page::{Cell, Group, Section, Table};
-use super::subject::{Entry, Subject, Subjects, UNKNOWN, cut, distinct, shown, text};
+use super::subject::{Entry, Subject, Subjects, UNKNOWN, cut, distinct, shown};
+use crate::result::text;
 use crate::run::Host;
 use redline_system::number;
 

@@ -170,7 +170,7 @@ impl Plot {
                 last = at;
             }
         }
-        drawing.finish(false)
+        drawing.finish()
     }
 
     fn line(&self, line: &ComparedMetric, verdict: Verdict) -> ForestLine {
@@ -185,7 +185,7 @@ impl Plot {
         ForestLine {
             case: shown(&line.case),
             metric: cut(metric, 40),
-            svg: drawing.finish(false),
+            svg: drawing.finish(),
             ratio,
             symbol: verdict.symbol(),
             verdict: verdict.name(),

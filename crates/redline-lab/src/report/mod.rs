@@ -9,7 +9,6 @@ mod distribution;
 mod environment;
 mod forest;
 mod page;
-mod panels;
 mod quantity;
 mod roofline;
 mod subject;

@@ -70,8 +70,6 @@ pub(super) struct Figure {
     pub(super) title: String,
     pub(super) about: String,
     pub(super) svg: String,
-    /// Whether the chart keeps its size and scrolls on narrow pages.
-    pub(super) scroll: bool,
     pub(super) keys: Vec<Key>,
     /// Lines of a forest plot, used instead of a chart.
     pub(super) lines: Vec<ForestLine>,

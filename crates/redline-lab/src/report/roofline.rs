@@ -4,7 +4,6 @@ use super::page::{Figure, Group, Key, Section, Table, colour};
 use super::quantity::{percent, with_unit};
 use super::subject::{Entry, Subjects, UNKNOWN, distinct, gather};
 use super::svg::{Anchor, Drawing, Scale};
-use crate::result::Metric;
 use crate::stats::Samples;
 use redline_system::number;
 
@@ -81,7 +80,7 @@ fn point(entry: Entry<'_>) -> Option<Point<'_>> {
     let operations = work.all_operations();
     let (intensity, roof) = (operations / work.bytes, operations / ceilings.limits().seconds(work));
     let positive = |value: f64| (value.is_finite() && value > 0.0).then_some(value);
-    let samples = entry.row.metrics.get("share").map(Metric::samples);
+    let samples = entry.row.samples_of("share");
     let share = entry.row.share_of_limit.or_else(|| samples.and_then(Samples::median)).and_then(positive)?;
     let place = (positive(intensity)?, positive(roof * share)?);
     let interval = samples.and_then(Samples::interval).map(|i| (i.low, i.high));
@@ -101,7 +100,7 @@ fn readings(readings: impl Iterator<Item = f64>) -> Option<[f64; 3]> {
 /// Readings of the highest value measured by the lane `limits`, over all its methods.
 fn readings_of_lane(group: &[Entry<'_>], metric: &str) -> Option<[f64; 3]> {
     let rows = group.iter().filter(|e| e.subject.run.lane == "limits" && e.row.invalid().is_none());
-    let samples = rows.filter_map(|e| Some(e.row.metrics.get(metric)?.samples()));
+    let samples = rows.filter_map(|e| e.row.samples_of(metric));
     let headline = |samples: &Samples| samples.headline().unwrap_or(0.0);
     let best = samples.max_by(|a, b| headline(a).total_cmp(&headline(b)))?;
     // GB/s and GOP/s.
@@ -157,7 +156,7 @@ fn figure(title: String, roof: &Roof, points: &[Point<'_>]) -> Figure {
     let keys = kinds.iter().enumerate().map(|(series, kind)| Key::mark(series, *kind)).collect();
     let about =
         if points.is_empty() { "No case at this number of threads has a record of its work." } else { "" };
-    let (about, svg) = (about.to_owned(), drawing.finish(false));
+    let (about, svg) = (about.to_owned(), drawing.finish());
     Figure { title, about, svg, keys, table: Some(table(points)), ..Figure::default() }
 }
 

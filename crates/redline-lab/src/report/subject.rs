@@ -1,7 +1,5 @@
 //! The runs of a report, grouped by machine, each with a unique name.
 
-use serde_json::Value;
-
 use super::page::{Cell, colour};
 use crate::result::Row;
 use crate::run::{Host, Run};
@@ -81,7 +79,7 @@ impl<'a> Subject<'a> {
 impl<'a> Entry<'a> {
     pub(super) fn metrics(self) -> impl Iterator<Item = Measured<'a>> {
         let measured = move |(metric, samples)| Measured { entry: self, metric, samples };
-        self.row.metrics.iter().map(|(name, metric)| (name, metric.samples())).map(measured)
+        self.row.samples().map(measured)
     }
 
     pub(super) fn judged(self) -> impl Iterator<Item = Measured<'a>> {
@@ -128,13 +126,8 @@ impl<'a> Entry<'a> {
     }
 
     pub(super) fn param(&self, name: &str) -> Option<String> {
-        self.row.params.get(name).map(text)
+        self.row.param_text(name)
     }
-}
-
-/// A JSON value without the quotes of a string.
-pub(super) fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
 /// The distinct values in order of first appearance.

@@ -213,12 +213,11 @@ impl Drawing {
         self.body.push_str("</g>");
     }
 
-    /// The SVG text. With `natural` size, a drawing does not shrink with the page.
-    pub(super) fn finish(self, natural: bool) -> String {
+    /// The SVG text.
+    pub(super) fn finish(self) -> String {
         let (w, h, label, class) = (n(self.width), n(self.height), escape(&self.label), self.class);
-        let size = if natural { format!(r#" width="{w}" height="{h}""#) } else { String::new() };
         format!(
-            r#"<svg class="{class}" viewBox="0 0 {w} {h}"{size} role="img" aria-label="{label}">{}</svg>"#,
+            r#"<svg class="{class}" viewBox="0 0 {w} {h}" role="img" aria-label="{label}">{}</svg>"#,
             self.body
         )
     }
@@ -293,7 +292,7 @@ mod tests {
         drawing.mark(0, "s1", (1.0, 1.0), hostile);
         drawing.open(hostile);
         drawing.close();
-        let text = drawing.finish(false);
+        let text = drawing.finish();
         let document = roxmltree::Document::parse(&text).unwrap();
         let texts = document.descendants().filter(|node| node.text() == Some(hostile)).count();
         assert_eq!(document.root_element().attribute("aria-label"), Some(hostile));

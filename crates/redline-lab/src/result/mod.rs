@@ -4,27 +4,32 @@
 
 mod csv;
 mod held;
-mod ordered;
 mod remarks;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
+pub(crate) use csv::Column;
 pub(crate) use csv::line as csv_line;
-pub use csv::{Cell, Column};
 pub use held::{held, placed};
-pub use ordered::Ordered;
 
 use crate::conditions::Condition;
 use crate::document;
 use crate::roofline::{Ceilings, METHOD, Work};
-use crate::stats::{Direction, NotFinite, Samples, sorted};
+use crate::stats::Samples;
 use crate::warmup::Warmup;
-use redline_system::Machine;
-use redline_system::number;
 use redline_system::table::{Table, or_blank, or_dash};
+use redline_system::{Machine, number};
+
+/// A map from names to values in insertion order, so that files keep the author's order.
+pub type Ordered<V> = indexmap::IndexMap<String, V>;
 
 /// A share of a limit above this means that the accounting is wrong, not that the limit was exceeded.
 pub const MAX_SHARE: f64 = 1.15;
+
+/// A JSON value without the quotes of a string.
+pub(crate) fn text(value: &serde_json::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
+}
 
 /// What a lane measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,7 +51,7 @@ pub struct Row {
     #[serde(default)]
     pub params: Ordered<serde_json::Value>,
     /// The measurements, by name.
-    pub metrics: Ordered<Metric>,
+    pub metrics: Ordered<Samples>,
     /// The limit that bounds this case, such as `read_bandwidth`.
     pub limit: Option<String>,
     /// The share of that limit that was reached; 1 is all of it.
@@ -95,84 +100,6 @@ pub struct Gate {
     pub most: Option<f64>,
 }
 
-/// Samples with their summary, as written to files.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "Stored")]
-pub struct Metric(Samples);
-
-/// The fields of a metric that are read; the others are computed from them.
-#[derive(Deserialize)]
-struct Stored {
-    unit: String,
-    direction: Direction,
-    samples: Vec<f64>,
-    processes: Option<Vec<Vec<f64>>>,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum BadMetric {
-    #[error(transparent)]
-    NotFinite(#[from] NotFinite),
-    #[error("`processes` ({processes} values) holds not the values of `samples` ({samples} values)")]
-    Processes { processes: usize, samples: usize },
-}
-
-impl TryFrom<Stored> for Metric {
-    type Error = BadMetric;
-
-    fn try_from(stored: Stored) -> Result<Self, BadMetric> {
-        let processes = stored.processes.unwrap_or_else(|| vec![stored.samples.clone()]);
-        let all = processes.concat();
-        if sorted(&all) != sorted(&stored.samples) {
-            return Err(BadMetric::Processes { processes: all.len(), samples: stored.samples.len() });
-        }
-        Ok(Self(Samples::by_process(stored.unit, stored.direction, &processes)?))
-    }
-}
-
-impl From<Samples> for Metric {
-    fn from(samples: Samples) -> Self {
-        Self(samples)
-    }
-}
-
-impl Metric {
-    /// The samples.
-    pub fn samples(&self) -> &Samples {
-        &self.0
-    }
-}
-
-impl Serialize for Metric {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Written<'a> {
-            unit: &'a str,
-            direction: Direction,
-            median: Option<f64>,
-            mean: Option<f64>,
-            std: Option<f64>,
-            min: Option<f64>,
-            max: Option<f64>,
-            n: usize,
-            samples: &'a [f64],
-            headline: Option<f64>,
-            processes: Vec<&'a [f64]>,
-        }
-        let s = &self.0;
-        let (unit, direction, samples) = (s.unit(), s.direction(), s.values());
-        let (median, mean, std, min, max, n) = (s.median(), s.mean(), s.std(), s.min(), s.max(), s.n());
-        // One without values keeps its place, so that the others keep their numbers.
-        let mut processes = vec![&[][..]; s.process_numbers().last().map_or(0, |last| last + 1)];
-        for (&number, values) in s.process_numbers().iter().zip(s.processes()) {
-            processes[number] = values;
-        }
-        let headline = s.headline();
-        Written { unit, direction, median, mean, std, min, max, n, samples, headline, processes }
-            .serialize(to)
-    }
-}
-
 impl Row {
     /// An empty row for a case.
     pub fn new(case: impl Into<String>) -> Self {
@@ -181,19 +108,28 @@ impl Row {
 
     /// Adds a parameter of the case.
     pub fn param(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
-        self.params.insert(name, value.into());
+        self.params.insert(name.into(), value.into());
         self
     }
 
     /// A parameter as text; strings without quotes.
     pub(crate) fn param_text(&self, name: &str) -> Option<String> {
-        let value = self.params.get(name)?;
-        Some(value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
+        self.params.get(name).map(text)
+    }
+
+    /// The samples of each metric, in order.
+    pub fn samples(&self) -> impl Iterator<Item = (&str, &Samples)> {
+        self.metrics.iter().map(|(name, samples)| (name.as_str(), samples))
+    }
+
+    /// The samples of a metric.
+    pub fn samples_of(&self, metric: &str) -> Option<&Samples> {
+        self.metrics.get(metric)
     }
 
     /// Adds a metric.
     pub fn metric(mut self, name: impl Into<String>, samples: Samples) -> Self {
-        self.metrics.insert(name, samples.into());
+        self.metrics.insert(name.into(), samples);
         self
     }
 
@@ -233,7 +169,7 @@ impl Row {
     /// Descriptions of the missed gates: the headline is below or above its bound, or missing.
     pub fn missed(&self) -> Vec<String> {
         let missed = |gate: &Gate| {
-            let reached = self.metrics.get(&gate.metric).and_then(|metric| metric.samples().headline());
+            let reached = self.samples_of(&gate.metric).and_then(Samples::headline);
             let within = |reached: f64| {
                 gate.least.is_none_or(|least| reached >= least)
                     && gate.most.is_none_or(|most| reached <= most)
@@ -291,8 +227,9 @@ impl LaneResult {
         table.render()
     }
 
-    /// A printable table with one line per row, and the row's problem.
-    pub fn table_of(&self, columns: &[Column]) -> String {
+    /// A printable table with one line per row, and the row's problem. Columns are separated by `|`.
+    pub fn table_of(&self, columns: &'static str) -> String {
+        let columns = Column::all(&[columns]);
         let title =
             |column: &Column| format!("{}{}|", if column.cell.is_number() { ">" } else { "" }, column.name);
         let mut table = Table::new(&(columns.iter().map(title).collect::<String>() + ">var|"));
@@ -312,13 +249,12 @@ impl Row {
         if self.metrics.is_empty() {
             return vec![vec![String::new(); 9]];
         }
-        let line = |(name, metric): (&str, &Metric)| {
-            let s = metric.samples();
+        let line = |(name, s): (&str, &Samples)| {
             let texts = [name.to_owned(), or_dash(s.headline()), s.unit().to_owned()];
             let [mean, std, min, max] = [s.mean(), s.std(), s.min(), s.max()].map(or_dash);
             texts.into_iter().chain([mean, std, remarks::variation(s), min, max, s.n().to_string()]).collect()
         };
-        self.metrics.iter().map(line).collect()
+        self.samples().map(line).collect()
     }
 
     fn about(&self) -> Vec<String> {

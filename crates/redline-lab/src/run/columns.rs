@@ -204,8 +204,8 @@ impl Run {
     }
 
     fn lines(&self) -> impl Iterator<Item = Line<'_>> {
-        let metrics = self.rows.iter().flat_map(|row| row.metrics.iter().map(move |metric| (row, metric)));
-        metrics.map(|(row, (metric, samples))| Line { run: self, row, metric, samples: samples.samples() })
+        let line = move |row, (metric, samples)| Line { run: self, row, metric, samples };
+        self.rows.iter().flat_map(move |row| row.samples().map(move |metric| line(row, metric)))
     }
 }
 
@@ -213,7 +213,7 @@ type Cell<T> = fn(&T) -> String;
 
 /// The header and a line per item.
 fn csv<T>(columns: &[(&str, Cell<T>)], items: impl Iterator<Item = T>) -> String {
-    let header: Vec<String> = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let header: Vec<_> = columns.iter().map(|(name, _)| name).collect();
     let line = |item| csv_line(&columns.iter().map(|(_, cell)| cell(&item)).collect::<Vec<_>>());
     csv_line(&header) + &items.map(line).collect::<String>()
 }

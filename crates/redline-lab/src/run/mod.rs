@@ -359,8 +359,7 @@ impl RunDirectory {
 fn limits(rows: &[Row]) -> Value {
     let mut ranges: BTreeMap<&str, (&str, f64, f64)> = BTreeMap::new();
     for row in rows {
-        let Some((name, metric)) = row.limit.as_deref().zip(row.metrics.get("limit")) else { continue };
-        let s = metric.samples();
+        let Some((name, s)) = row.limit.as_deref().zip(row.samples_of("limit")) else { continue };
         let Some((min, max)) = s.min().zip(s.max()) else { continue };
         let range = ranges.entry(name).or_insert((s.unit(), min, max));
         (range.1, range.2) = (range.1.min(min), range.2.max(max));

@@ -64,11 +64,10 @@ impl Run {
 }
 
 fn case(row: &Row) -> Case<'_> {
-    let metrics = row.metrics.iter().map(|(name, metric)| {
-        let s = metric.samples();
+    let metrics = row.samples().map(|(name, s)| {
         let interval = s.interval();
         let (low, high) = (interval.map(|i| i.low), interval.map(|i| i.high));
-        (name, Figure { unit: s.unit(), value: s.headline(), low, high, n: s.n() })
+        (name.to_owned(), Figure { unit: s.unit(), value: s.headline(), low, high, n: s.n() })
     });
     Case {
         case: &row.case,

@@ -1,6 +1,7 @@
 //! Statistics of raw samples: location, spread, and percentiles, which are defined only with enough samples.
 
 mod shape;
+mod stored;
 pub mod student;
 
 use serde::{Deserialize, Serialize};
@@ -44,7 +45,8 @@ pub struct NotFinite {
 /// [`headline`](Self::headline) takes this into account; every other statistic treats all values alike. A statistic is
 /// `None` if it is not defined: all of them without samples, the standard deviation below two samples, a relative
 /// spread around 0.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "stored::Stored")]
 pub struct Samples {
     unit: String,
     direction: Direction,

@@ -1,6 +1,6 @@
 //! Statistics of the order and the tails of samples.
 
-use super::Samples;
+use super::{Samples, percentile_of};
 
 impl Samples {
     /// Numbers of values beyond Tukey's fences, mild and severe: further than 1.5 and 3 times the interquartile range from the
@@ -10,12 +10,7 @@ impl Samples {
             return None;
         }
         let sorted = &self.sorted;
-        let quantile = |p: f64| {
-            let place = (self.n() - 1) as f64 * p;
-            let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-            below + (above - below) * place.fract()
-        };
-        let (low, high) = (quantile(0.25), quantile(0.75));
+        let (low, high) = (percentile_of(sorted, 25.0)?, percentile_of(sorted, 75.0)?);
         let beyond = |times: f64| {
             let reach = times * (high - low);
             sorted.iter().filter(|&&v| v < low - reach || v > high + reach).count()

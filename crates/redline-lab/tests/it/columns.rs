@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::small_machine;
-use redline_lab::conditions::Condition;
+use redline_lab::conditions::{Condition, Taint};
 use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, Start};
 use redline_lab::warmup::Warmup;
@@ -188,14 +188,20 @@ fn what_the_system_counted_stands_in_its_columns() {
         involuntary_switches: Some(7),
         ..Condition::default()
     };
+    let mut tainted = Condition { start_ns: 20, ..Condition::default() };
+    tainted.tainted.insert(Taint::Steal);
     let last = Condition { start_ns: 30, canary_ns: Some(5.0), ..Condition::default() };
-    let metric = Samples::new("s", Direction::Lower, vec![1.0, 2.0]).unwrap();
-    let row = Row::new("a").metric("seconds", metric).conditions(vec![first, last]);
+    let metric = Samples::new("s", Direction::Lower, vec![1.0, 2.0, 1.0, 2.0, 30.0]).unwrap();
+    let once = Samples::new("x", Direction::Info, vec![7.0]).unwrap();
+    let row = Row::new("a").metric("seconds", metric).metric("once", once);
+    let row = row.conditions(vec![first, tainted, first, first, last]);
     let run = run(vec![row.warmed(Warmup { runs: 9, seconds: 0.5, converged: false })]);
     let csv = run.samples_csv();
     let expect = [
         ("start_ns", "10"),
         ("order", "0"),
+        ("metric", "seconds"),
+        ("value", "1"),
         ("process", "0"),
         ("sample", "0"),
         ("freq_mhz", "3100"),
@@ -207,11 +213,17 @@ fn what_the_system_counted_stands_in_its_columns() {
         ("tainted", "false"),
     ];
     holds(&line(&csv, 0), &expect);
-    holds(&line(&csv, 1), &[("start_ns", "30"), ("order", "1"), ("sample", "1"), ("canary_ns", "5")]);
+    let second = [("start_ns", "20"), ("order", "1"), ("sample", "1"), ("value", "2")];
+    holds(&line(&csv, 1), &[&second[..], &[("tainted", "true"), ("taint_reasons", "steal")]].concat());
+    holds(&line(&csv, 4), &[("start_ns", "30"), ("order", "2"), ("sample", "4"), ("canary_ns", "5")]);
+    // A metric of the whole case has no sample that could be tainted.
+    holds(&line(&csv, 5), &[("metric", "once"), ("tainted", "")]);
+    assert_eq!(Run::parse(&run.json().unwrap()).unwrap(), run);
     let csv = run.results_csv();
     let cells =
-        [("warmup_runs", "9"), ("warmup_converged", "false"), ("canary_drift_pct", "25"), ("tainted_n", "0")];
+        [("warmup_runs", "9"), ("warmup_converged", "false"), ("canary_drift_pct", "25"), ("tainted_n", "1")];
     holds(&line(&csv, 0), &cells);
+    holds(&line(&csv, 0), &[("outliers_mild", "0"), ("outliers_severe", "1")]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The written form of results is stable and can be read back.
 
 use crate::small_machine;
-use redline_lab::result::{Cell, Column, LaneResult, Ordered};
+use redline_lab::result::{LaneResult, Ordered};
 use redline_lab::{Direction, Row, Samples};
 use redline_system::Machine;
 
@@ -60,7 +60,7 @@ fn unknown_fields_are_ignored_and_summaries_are_computed() {
     let json = r#"{"case":"a","params":{},"metrics":{"m":{"unit":"s","direction":"info","median":99,"later":1,
                   "samples":[1,2]}},"limit":null,"share_of_limit":null,"kernel_path":null,"checked":true,"later":2}"#;
     let row: Row = serde_json::from_str(json).unwrap();
-    assert_eq!(row.metrics.get("m").unwrap().samples().median(), Some(1.5));
+    assert_eq!(row.metrics.get("m").unwrap().median(), Some(1.5));
     let bad = json.replace("[1,2]", "[1,null]");
     assert!(serde_json::from_str::<Row>(&bad).is_err());
 }
@@ -78,12 +78,12 @@ fn a_row_needs_only_its_case_and_metrics() {
 fn processes_hold_the_samples() {
     let metric = |processes: &str| {
         let json = format!(r#"{{"unit":"s","direction":"lower","samples":[1,2,3],"processes":{processes}}}"#);
-        serde_json::from_str::<redline_lab::Metric>(&json)
+        serde_json::from_str::<redline_lab::Samples>(&json)
     };
     let read = metric("[[1,3],[2]]").unwrap();
-    assert_eq!(read.samples().processes().collect::<Vec<_>>(), [&[1.0, 3.0][..], &[2.0]]);
-    assert_eq!(read.samples().headline(), Some(2.0));
-    assert_eq!(metric("null").unwrap().samples().processes().len(), 1);
+    assert_eq!(read.processes().collect::<Vec<_>>(), [&[1.0, 3.0][..], &[2.0]]);
+    assert_eq!(read.headline(), Some(2.0));
+    assert_eq!(metric("null").unwrap().processes().len(), 1);
     for bad in ["[[1,2]]", "[[1,2,4]]", "[]", "[[1,2,3],[3]]"] {
         let error = metric(bad).unwrap_err().to_string();
         assert!(error.contains("holds not the values of `samples` (3 values)"), "{error}");
@@ -95,10 +95,9 @@ fn names_keep_their_first_place() {
     let mut map = Ordered::default();
     assert!(map.is_empty());
     for (name, value) in [("z", 1), ("a", 2), ("z", 3)] {
-        map.insert(name, value);
+        map.insert(name.to_owned(), value);
     }
-    assert_eq!(map.iter().collect::<Vec<_>>(), [("z", &3), ("a", &2)]);
-    assert_eq!((map.iter().count(), map.get("a"), map.get("b")), (2, Some(&2), None));
+    assert_eq!((map.len(), map.get("a"), map.get("b")), (2, Some(&2), None));
     let json = r#"{"z":3,"a":2}"#;
     assert_eq!(serde_json::to_string(&map).unwrap(), json);
     assert_eq!(serde_json::from_str::<Ordered<i32>>(json).unwrap(), map);
@@ -154,19 +153,9 @@ fn csv_keeps_every_digit() {
 
 #[test]
 fn a_lane_may_have_columns_of_its_own() {
-    const COLUMNS: &[Column] = &[
-        Column { name: "name", cell: Cell::Case },
-        Column { name: "unit", cell: Cell::Text("ns") },
-        Column { name: "threads", cell: Cell::Param("threads") },
-        Column { name: "format", cell: Cell::Param("format") },
-        Column { name: "time", cell: Cell::Metric("tpot", Samples::median, 1e3) },
-        Column { name: "none", cell: Cell::Metric("tpot", Samples::variation, 0.0) },
-        Column { name: "std", cell: Cell::Metric("rate", Samples::std, 1.0) },
-        Column { name: "n", cell: Cell::Samples("tpot") },
-        Column { name: "absent", cell: Cell::Metric("absent", Samples::median, 1.0) },
-        Column { name: "share", cell: Cell::Share },
-        Column { name: "limit", cell: Cell::Limit },
-        Column { name: "kernels", cell: Cell::Kernels },
+    const COLUMNS: &[&str] = &[
+        "name=@case|unit='ns'|threads|format|time=~tpot*1e3|none=max:tpot*0|std=std:rate|n=#tpot|~absent",
+        "@share|@limit|@kernels",
     ];
     let mut csv = Vec::new();
     result(vec![decode(), Row::new("a,b")]).write_columns(COLUMNS, &mut csv).unwrap();

@@ -40,23 +40,6 @@ fn arm(seed: u64, n: usize, centre: f64, spread: f64) -> Samples {
 }
 
 #[test]
-fn quantiles_are_those_of_scipy() {
-    let lines = include_str!("fixtures/student.csv").lines().skip(2);
-    let mut seen = 0;
-    for line in lines {
-        let numbers: Vec<f64> = line.split(',').map(|n| n.parse().unwrap()).collect();
-        let [p, freedom, expected] = numbers[..] else { panic!("{line}") };
-        let found = quantile(p, freedom);
-        assert!(
-            (found - expected).abs() <= 1e-8 * expected.max(1e-3),
-            "t({p}, {freedom}) = {found}, not {expected}"
-        );
-        seen += 1;
-    }
-    assert_eq!(seen, 7 * 16);
-}
-
-#[test]
 fn quantiles_are_those_of_printed_tables() {
     for (freedom, expected) in
         [(1.0, 12.706), (2.0, 4.303), (5.0, 2.571), (10.0, 2.228), (30.0, 2.042), (1e9, 1.960)]
@@ -185,15 +168,11 @@ fn few_values_and_equal_values() {
 #[test]
 fn values_without_a_ratio() {
     assert_eq!(verdict(&[0.0, 0.0], &[0.0, 0.0]), Verdict::Same);
-    assert_eq!(verdict(&[0.0], &[0.0]), Verdict::Inconclusive);
+    for (base, new) in [(&[0.0][..], &[0.0][..]), (&[0.0, 0.0], &[0.0]), (&[0.0], &[0.0, 0.0])] {
+        assert_eq!(verdict(base, new), Verdict::Inconclusive, "one value is not enough");
+    }
     assert_eq!(verdict(&[0.0, 0.0], &[5.0, 5.0]), Verdict::Inconclusive);
     assert_eq!(verdict(&[-1.0, 2.0], &[1.0, 2.0]), Verdict::Inconclusive);
-}
-
-#[test]
-fn one_value_without_a_ratio_is_not_enough() {
-    assert_eq!(verdict(&[0.0, 0.0], &[0.0]), Verdict::Inconclusive);
-    assert_eq!(verdict(&[0.0], &[0.0, 0.0]), Verdict::Inconclusive);
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn processes_become_one_arm() {
     let arm =
         merge(&[vec![row(&[1.0, 3.0], 0.5, "x")], vec![row(&[5.0], 0.9, "x")], vec![row(&[2.0], 0.6, "x")]])
             .unwrap();
-    let rate = arm[0].metrics.get("rate").unwrap().samples();
+    let rate = arm[0].metrics.get("rate").unwrap();
     assert_eq!(rate.process_medians(), [2.0, 5.0, 2.0]);
     assert_eq!(
         (arm[0].share_of_limit, arm[0].checked, arm[0].digest.as_deref()),
@@ -52,7 +52,7 @@ fn an_arm_keeps_every_process_condition_and_the_longest_warm_up() {
     assert_eq!(starts, [[1], [2]]);
     let open = merge(&[warmed(3, 2.0, false, 1), warmed(5, 1.0, true, 2)]).unwrap();
     assert!(!open[0].warmup.unwrap().converged);
-    let lane_of = |arm: &[Row]| arm[0].metrics.get("rate").unwrap().samples().direction();
+    let lane_of = |arm: &[Row]| arm[0].metrics.get("rate").unwrap().direction();
     assert_eq!(lane_of(&arm), Direction::Higher);
 }
 

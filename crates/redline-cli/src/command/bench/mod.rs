@@ -17,9 +17,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use record::{RecordArgs, Recorder};
 use redline_engine::{Engine, EngineError, Source};
 use redline_kernels::Tier;
-use redline_lab::bench::{
-    ALIASES, Bench, BenchModel, Flag, Judge, LaneError, MeasuredServer, Servers, Setup, Text, Values,
-};
+use redline_lab::bench::{ALIASES, Bench, BenchModel, Flag, Judge, LaneError, Servers, Setup, Text, Values};
 use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfServers, OfText};
 use redline_models::synth::Shape;
@@ -33,7 +31,7 @@ use super::synth::{self, Made};
 use crate::message::{self, Failure};
 use crate::model::{self, Backend, BackendFlags, ModelFlag, ModelName, TierFlags};
 use crate::progress::Cases;
-use crate::tokenizer::{TokenizerFlags, TokenizerSource};
+use crate::tokenizer::TokenizerFlags;
 use crate::value::{self, ThreadCounts};
 use crate::{env, output, usage};
 
@@ -151,11 +149,22 @@ fn parses(lane: &'static Lane, words: &[OsString]) -> Result<(), Failure> {
     let line: Vec<OsString> = [lane.name.into()].into_iter().chain(words.iter().cloned()).collect();
     let mut definition = measurement(lane).name(format!("redline bench {}", lane.name));
     match definition.try_get_matches_from_mut(&line) {
-        Ok(_) => Ok(()),
+        Ok(matches) => {
+            let own = own_values(lane, &matches);
+            let given = own.iter().map(|(name, value)| (*name, value.as_str()));
+            Values::new(lane.flags, given).map(drop).map_err(|error| record::failure(lane, &error))
+        }
         Err(error) => {
             Err(usage::refused(&error, &definition, &format!("redline bench {} --help", lane.name)))
         }
     }
+}
+
+/// The values of the lane's own flags on the command line.
+fn own_values(lane: &'static Lane, matches: &ArgMatches) -> Vec<(&'static str, String)> {
+    let given = |f: &&Flag| matches.value_source(f.name) == Some(ValueSource::CommandLine);
+    let own = lane.flags.iter().filter(given);
+    own.filter_map(|f| Some((f.name, matches.get_one::<String>(f.name)?.clone()))).collect()
 }
 
 impl FromArgMatches for BenchArgs {
@@ -179,9 +188,6 @@ impl FromArgMatches for BenchArgs {
 
 impl LaneArgs {
     fn of(lane: &'static Lane, matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = |f: &&Flag| matches.value_source(f.name) == Some(ValueSource::CommandLine);
-        let own = lane.flags.iter().filter(given);
-        let own = own.filter_map(|f| Some((f.name, matches.get_one::<String>(f.name)?.clone())));
         let flags = measurement(lane);
         let names = flags.get_arguments().filter_map(|flag| Some((flag.get_id().as_str(), flag.get_long()?)));
         Ok(Self {
@@ -206,9 +212,23 @@ impl LaneArgs {
             },
             record: RecordArgs::from_arg_matches(matches)?,
             versus: VersusArgs::from_arg_matches(matches)?,
-            own: own.collect(),
+            own: own_values(lane, matches),
             given: versus::given(names, matches),
         })
+    }
+
+    /// The values of the lane's own flags. The command line overrides the environment, which overrides the profile.
+    fn values(&self, lane: &Lane, context: &Context) -> Result<Values, Failure> {
+        let mut set = Vec::new();
+        for flag in lane.flags.iter().filter(|flag| self.own.iter().all(|(name, _)| *name != flag.name)) {
+            let Some(variable) = env::of_lane(lane.name, flag.name) else { continue };
+            set.extend(
+                context.environment.value(variable, value::factor)?.map(|it| (flag.name, it.to_string())),
+            );
+        }
+        let profile = self.profile.profile.into_iter().flat_map(|profile| lane.values(profile));
+        let given = set.iter().chain(&self.own).map(|(name, value)| (*name, value.as_str()));
+        Values::new(lane.flags, profile.chain(given)).map_err(|error| record::failure(lane, &error))
     }
 }
 
@@ -218,6 +238,7 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
         Some(Benchmark::One(lane, args)) => {
             args.record.check()?;
             args.versus.check(&args.record)?;
+            let values = args.values(lane, context)?;
             // Processes that repeat a measurement pass `--json`; their parent has already checked the machine.
             if !args.record.json && !args.record.quiet {
                 warn_if_unfit(context);
@@ -228,7 +249,7 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
             if let Some(processes) = args.versus.processes() {
                 return versus::alone(lane, processes, args, context);
             }
-            measure(lane, args, context)
+            measure(lane, args, &values, context)
         }
         Some(Benchmark::All(args)) => all::run(args, context),
         None if args.list => {
@@ -254,11 +275,12 @@ fn warn_if_unfit(context: &Context) {
     }
 }
 
-fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let own = own_values(lane, args, context)?;
-    let profile = args.profile.profile.map(|profile| lane.values(profile)).unwrap_or_default();
-    let given = own.iter().map(|(name, value)| (*name, value.as_str()));
-    let values = Values::new(lane.flags, profile.iter().copied().chain(given));
+fn measure(
+    lane: &'static Lane,
+    args: &LaneArgs,
+    values: &Values,
+    context: &Context,
+) -> Result<ExitCode, Failure> {
     let threads = match &args.threads.threads {
         Some(counts) => counts.0.clone(),
         None => (lane.threads)(model::threads(None, context.environment)?),
@@ -268,13 +290,14 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
     let progress = Cases::new(args.record.quiet);
     let process = |words: &[String]| {
         let besides = versus::besides(&args.given, lane);
-        versus::process(words, &[subject.model_word().into_iter().collect(), besides].concat())
+        let model = subject.model.iter().map(|name| format!("--model={name}").into());
+        versus::process(words, &model.chain(besides).collect::<Vec<_>>())
     };
     let bench = Bench {
         clock: &context.clock,
         machine: recorder.machine().clone(),
         threads,
-        tier: subject.tier(),
+        tier: subject.tier,
         progress: &|case| progress.done(case),
         note: &|text| {
             if !args.record.quiet {
@@ -284,26 +307,30 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
         record: &|rows| recorder.take(rows),
         process: &process,
     };
-    let result = subject.measure(&bench, &values);
+    let result = (subject.measure)(&bench, values);
     progress.clear();
     recorder.finish(result)
 }
 
 /// The subject of a measurement, resolved from flags, environment and files.
-enum Resolved {
-    Machine(OfMachine, Option<Tier>),
-    Model(OfModel, Box<ResolvedModel>),
-    Text(OfText, TokenizerSource),
-    Server(OfServers, Box<ResolvedServers>),
+struct Resolved {
+    /// The name of the model, for processes that the lane starts.
+    model: Option<String>,
+    tier: Option<Tier>,
+    measure: Box<Measure>,
 }
 
-/// Servers that run already, or the model of one that is started.
-struct ResolvedServers {
-    running: Vec<MeasuredServer>,
-    headers: Vec<(String, String)>,
-    /// The model that requests to running servers name.
-    asked: Option<String>,
-    model: Option<ResolvedModel>,
+/// Runs a lane.
+type Measure = dyn Fn(&Bench<'_>, &Values) -> Result<(), LaneError>;
+
+impl Resolved {
+    fn new(
+        model: Option<String>,
+        tier: Option<Tier>,
+        measure: impl Fn(&Bench<'_>, &Values) -> Result<(), LaneError> + 'static,
+    ) -> Self {
+        Self { model, tier, measure: Box::new(measure) }
+    }
 }
 
 /// A model, resolved.
@@ -323,17 +350,39 @@ struct ResolvedModel {
 impl Subject {
     fn resolve(&self, context: &Context) -> Result<Resolved, Failure> {
         Ok(match self {
-            Self::Machine(run, flags) => Resolved::Machine(*run, flags.resolve(context.environment)?),
-            Self::Model(run, embedded, flags) => {
-                Resolved::Model(*run, Box::new(flags.resolve(embedded, context)?))
+            &Self::Machine(run, ref flags) => {
+                let tier = flags.resolve(context.environment)?;
+                Resolved::new(None, tier, run)
             }
-            Self::Text(run, flags) => Resolved::Text(*run, flags.or_demo(context.environment)?),
+            &Self::Model(run, embedded, ref flags) => {
+                let model = flags.resolve(embedded, context)?;
+                let (name, tier) = (Some(model.name.clone()), model.backend.tier());
+                Resolved::new(name, tier, move |bench, values| model.measure(run, bench, values))
+            }
+            &Self::Text(run, ref flags) => {
+                let source = flags.or_demo(context.environment)?;
+                Resolved::new(None, None, move |bench, values| {
+                    let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };
+                    run(bench, &text, values)
+                })
+            }
             Self::Server(run, servers, flags) => {
-                let running = servers.running()?;
+                let (run, running, headers) = (*run, servers.running()?, servers.headers()?);
                 let model =
                     running.is_empty().then(|| flags.resolve(redline_demo::NAME, context)).transpose()?;
-                let (headers, asked) = (servers.headers()?, flags.model.model.clone());
-                Resolved::Server(*run, Box::new(ResolvedServers { running, headers, asked, model }))
+                let (tier, asked) =
+                    (model.as_ref().and_then(|it| it.backend.tier()), flags.model.model.clone());
+                Resolved::new(None, tier, move |bench, values| {
+                    let start = |threads| match &model {
+                        Some(model) => {
+                            let setup = Setup { prefix_cache: true, ..Setup::new(threads) };
+                            served::start(&model.name, model.load(&setup)?)
+                        }
+                        None => Err(LaneError::Usage("no server is named".to_owned())),
+                    };
+                    let (running, model, headers) = (running.clone(), asked.clone(), headers.clone());
+                    run(bench, &Servers { running, model, headers, start: &start }, values)
+                })
             }
         })
     }
@@ -384,71 +433,4 @@ impl ResolvedModel {
         };
         run(bench, &model, values)
     }
-}
-
-impl ResolvedServers {
-    fn measure(&self, run: OfServers, bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
-        let start = |threads| match &self.model {
-            Some(model) => {
-                let setup = Setup { prefix_cache: true, ..Setup::new(threads) };
-                served::start(&model.name, model.load(&setup)?)
-            }
-            None => Err(LaneError::Usage("no server is named".to_owned())),
-        };
-        let servers = Servers {
-            running: self.running.clone(),
-            model: self.asked.clone(),
-            headers: self.headers.clone(),
-            start: &start,
-        };
-        run(bench, &servers, values)
-    }
-}
-
-impl Resolved {
-    /// The `--model` flag to pass to another process, if the model here came from the default or the environment.
-    fn model_word(&self) -> Option<OsString> {
-        match self {
-            Self::Model(_, model) => Some(format!("--model={}", model.name).into()),
-            _ => None,
-        }
-    }
-
-    fn tier(&self) -> Option<Tier> {
-        match self {
-            Self::Machine(_, tier) => *tier,
-            Self::Model(_, model) => model.backend.tier(),
-            Self::Server(_, servers) => servers.model.as_ref().and_then(|model| model.backend.tier()),
-            Self::Text(..) => None,
-        }
-    }
-
-    fn measure(&self, bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
-        match self {
-            Self::Machine(run, _) => run(bench, values),
-            Self::Model(run, model) => model.measure(*run, bench, values),
-            Self::Server(run, servers) => servers.measure(*run, bench, values),
-            Self::Text(run, source) => {
-                let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };
-                run(bench, &text, values)
-            }
-        }
-    }
-}
-
-/// The values given for the lane's own flags. The command line overrides the environment.
-fn own_values(
-    lane: &Lane,
-    args: &LaneArgs,
-    context: &Context,
-) -> Result<Vec<(&'static str, String)>, Failure> {
-    let mut values = Vec::new();
-    for flag in lane.flags.iter().filter(|flag| args.own.iter().all(|(name, _)| *name != flag.name)) {
-        let Some(variable) = env::of_lane(lane.name, flag.name) else { continue };
-        if let Some(value) = context.environment.value(variable, value::factor)? {
-            values.push((flag.name, value.to_string()));
-        }
-    }
-    values.extend(args.own.iter().cloned());
-    Ok(values)
 }

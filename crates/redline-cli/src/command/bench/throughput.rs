@@ -9,7 +9,7 @@ use redline_engine::EngineError;
 use redline_lab::bench::{Bench, LaneError, Servers, Values};
 use redline_lab::lanes::{Lane, LaneFunction};
 use redline_lab::run::{Run, Start};
-use redline_lab::{LaneResult, Row, Samples};
+use redline_lab::{LaneResult, Row};
 use redline_system::{Machine, wall_clock};
 
 use super::record::{code_of, verdicts, written};
@@ -62,11 +62,12 @@ pub(in super::super) fn run(
     };
     let adapters = adapters.join(",");
     let given = (!adapters.is_empty()).then_some(("adapters", adapters.as_str()));
-    let values = Values::new(lane.flags, LOAD.iter().copied().chain(given));
-    run(&bench, &servers, &values).map_err(|error| match error {
-        LaneError::Incorrect(fact) => Failure::incorrect(fact),
-        other => Failure::advised(&other, other.hint()),
-    })?;
+    Values::new(lane.flags, LOAD.iter().copied().chain(given))
+        .and_then(|values| run(&bench, &servers, &values))
+        .map_err(|error| match error {
+            LaneError::Incorrect(fact) => Failure::incorrect(fact),
+            other => Failure::advised(&other, other.hint()),
+        })?;
     let result = LaneResult { lane: lane.name.to_owned(), machine: bench.machine, rows: rows.take() };
     if let Some(path) = report {
         let command = env::arguments().iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -86,7 +87,7 @@ pub(in super::super) fn run(
 /// Tokens and requests per second, and 95th percentiles.
 fn summary(rows: &[Row]) -> String {
     let line = |row: &Row, label: &str, metric: &str, factor: f64, unit: &str| {
-        let value = row.metrics.get(metric).and_then(|metric| Samples::median(metric.samples()))?;
+        let value = row.samples_of(metric)?.median()?;
         Some(format!("{label:<22} {} {unit}\n", redline_system::number::short(value * factor)))
     };
     let lines = |row: &Row| {

@@ -140,8 +140,7 @@ struct Contestant {
 /// Runs both arms, judges B against A, and leaves with the code of the worst verdict.
 pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<ExitCode, Failure> {
     let record = &args.record;
-    let common: &Vec<Word> = &args.given.iter().filter(|word| !of_this_process(word)).cloned().collect();
-    let contestants = contestants(lane, &args.versus, common)?;
+    let contestants = contestants(lane, &args.versus, &repeated(args))?;
     let recorder = Recorder::new(record, lane, args.profile.profile, context)?;
     let processes = args.versus.processes.unwrap_or(PROCESSES);
     let mut measured: [Vec<Vec<Row>>; 2] = [Vec::new(), Vec::new()];
@@ -167,7 +166,7 @@ pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Re
 
     let mut run = recorder.run([named(Arm::A, a), named(Arm::B, b)].concat())?;
     run.arms = [Arm::A, Arm::B]
-        .map(|arm| (arm.name(), contestants[arm as usize].description()))
+        .map(|arm| (arm.name().to_owned(), contestants[arm as usize].description()))
         .into_iter()
         .collect();
     run.comparison = serde_json::to_value(&comparison).map_err(unwritten)?;
@@ -192,10 +191,7 @@ pub(super) fn alone(
     context: &Context,
 ) -> Result<ExitCode, Failure> {
     let recorder = Recorder::new(&args.record, lane, args.profile.profile, context)?;
-    let (program, path) = env::binary();
-    let words =
-        args.given.iter().filter(|word| !of_this_process(word)).map(|word| word.word.clone()).collect();
-    let contestant = Contestant { program, path, words, build: version::build() };
+    let contestant = Contestant::ours(words_of(&repeated(args)));
     let mut measured = Vec::new();
     for at in 1..=processes {
         let place = format!("process {at} of {processes}");
@@ -216,23 +212,25 @@ fn contestants(lane: &'static Lane, args: &VersusArgs, common: &[Word]) -> Resul
     let replaced = |word: &Word| flags.iter().any(|flag| known_as(long(flag)) == Some(word.long.clone()));
     let kept = common.iter().filter(|word| !replaced(word)).map(|word| word.word.clone());
     let words: Vec<OsString> = kept.chain(flags.iter().map(OsString::from)).collect();
-    let (program, path) = env::binary();
-    let a = Contestant {
-        program: program.clone(),
-        path: path.clone(),
-        words: common.iter().map(|word| word.word.clone()).collect(),
-        build: version::build(),
-    };
     let b = match &args.versus_binary {
         Some(other) => {
             Contestant { build: version(other)?, program: other.clone(), path: other.clone(), words }
         }
         None => {
             super::parses(lane, &words)?;
-            Contestant { program, path, words, build: version::build() }
+            Contestant::ours(words)
         }
     };
-    Ok([a, b])
+    Ok([Contestant::ours(words_of(common)), b])
+}
+
+/// The given flags that processes repeat.
+fn repeated(args: &LaneArgs) -> Vec<Word> {
+    args.given.iter().filter(|word| !of_this_process(word)).cloned().collect()
+}
+
+fn words_of(flags: &[Word]) -> Vec<OsString> {
+    flags.iter().map(|flag| flag.word.clone()).collect()
 }
 
 /// Splits the text of `--versus` into flags.
@@ -294,6 +292,12 @@ fn start(program: &Path, words: &[impl AsRef<OsStr>]) -> io::Result<Output> {
 }
 
 impl Contestant {
+    /// This binary with these flags.
+    fn ours(words: Vec<OsString>) -> Self {
+        let (program, path) = env::binary();
+        Self { program, path, words, build: version::build() }
+    }
+
     /// Runs a fresh process and returns its rows.
     fn measure(&self, lane: &Lane, place: &str) -> Result<Vec<Row>, Failure> {
         let words: Vec<&OsStr> = [OsStr::new("bench"), OsStr::new(lane.name), OsStr::new("--json")]

@@ -101,12 +101,12 @@ fn entry(
 pub(super) fn write(run: &Run) -> Result<Exported> {
     let (benchmarks, notes) = benchmarks(run)?;
     let mut titles: Vec<&str> = COLUMNS.split(',').collect();
-    for (name, _) in benchmarks.iter().flat_map(|benchmark| benchmark.row.metrics.iter()) {
+    for (name, _) in benchmarks.iter().flat_map(|benchmark| benchmark.row.samples()) {
         if !titles.contains(&name) {
             titles.push(name);
         }
     }
-    let mut text = csv_line(&titles.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let mut text = csv_line(&titles);
     for benchmark in &benchmarks {
         for values in &benchmark.repetitions {
             let value =

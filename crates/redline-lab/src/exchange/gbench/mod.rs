@@ -11,7 +11,7 @@ mod json;
 use std::collections::BTreeSet;
 
 use super::{FilePosition, MAX_NAMES, Reader, Result, Writer, error, names, values};
-use crate::result::{Metric, Row};
+use crate::result::{Row, text};
 use crate::run::Run;
 use crate::stats::Direction;
 
@@ -141,10 +141,9 @@ struct Benchmark<'a> {
 }
 
 fn repetitions(row: &Row) -> Result<Vec<Vec<(&str, f64)>>, String> {
-    let metrics = || row.metrics.iter().map(|(name, metric)| (name, metric.samples()));
-    let named = |name: &str| row.metrics.get(name).map(Metric::samples);
+    let named = |name: &str| row.samples_of(name);
     let judged = |direction: Direction, unit: &str| {
-        let mut samples = metrics().map(|(_, samples)| samples);
+        let mut samples = row.samples().map(|(_, samples)| samples);
         samples.find(|s| s.direction() == direction && s.n() > 0 && (unit.is_empty() || s.unit() == unit))
     };
     let time = named("real_time").or_else(|| named("seconds")).or_else(|| judged(Direction::Lower, "s"));
@@ -159,7 +158,7 @@ fn repetitions(row: &Row) -> Result<Vec<Vec<(&str, f64)>>, String> {
     let cpu = named("cpu_time").filter(|s| s.n() == times.len());
     let repetition = |(i, &time): (usize, &f64)| {
         let cpu = cpu.and_then(|s| Some(("cpu_time", *s.values().get(i)?)));
-        let counters = metrics().filter(|(name, _)| is_counter(name));
+        let counters = row.samples().filter(|(name, _)| is_counter(name));
         let counters = counters.filter_map(|(name, s)| Some((name, *s.values().get(i)?)));
         [("real_time", time)].into_iter().chain(cpu).chain(counters).collect::<Vec<_>>()
     };
@@ -173,7 +172,7 @@ fn benchmarks(run: &Run) -> Result<(Vec<Benchmark<'_>>, Vec<String>)> {
         match repetitions(row) {
             Ok(repetitions) => {
                 let n = repetitions.len();
-                let longer = row.metrics.iter().find(|(_, metric)| metric.samples().n() > n);
+                let longer = row.samples().find(|(_, samples)| samples.n() > n);
                 notes.extend(longer.map(|(metric, _)| {
                     format!("`{name}` has {n} repetitions: `{metric}` is cut to as many samples")
                 }));
@@ -192,8 +191,8 @@ fn benchmarks(run: &Run) -> Result<(Vec<Benchmark<'_>>, Vec<String>)> {
         let fact = format!("no row of lane `{}` has a time or a rate", run.lane);
         return Err(error(fact, "`--to bmf` writes any metric"));
     }
-    let metrics = run.rows.iter().flat_map(|row| row.metrics.iter());
-    let processes = metrics.map(|(_, metric)| metric.samples().processes().len()).max().unwrap_or(0);
+    let samples = run.rows.iter().flat_map(Row::samples);
+    let processes = samples.map(|(_, samples)| samples.processes().len()).max().unwrap_or(0);
     if processes > 1 {
         notes.push(format!(
             "samples of {processes} processes stand in one list: this format does not tell them apart"
@@ -204,6 +203,6 @@ fn benchmarks(run: &Run) -> Result<(Vec<Benchmark<'_>>, Vec<String>)> {
 
 /// The parameters as a label.
 fn label(row: &Row) -> String {
-    let words = row.params.iter().map(|(name, value)| format!("{name}={}", values::text(value)));
+    let words = row.params.iter().map(|(name, value)| format!("{name}={}", text(value)));
     words.collect::<Vec<_>>().join(" ")
 }

@@ -3,22 +3,21 @@
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, Tier};
 
-use crate::bench::{LaneError, Result, verify};
-use crate::lanes::gemm::linear::{Noise, STRIP, copies, spread};
+use crate::bench::{CallTime, LaneError, Result, calls_within, spread, verify};
+use crate::lanes::gemm::linear::{Noise, STRIP, copies};
 use crate::limits::LimitError;
 use crate::roofline::Work;
 use redline_parity::ActivationDifference;
 use redline_system::Clock;
 use redline_system::digest::digest;
 
-/// Target duration of a sample, which consists of consecutive calls, at most [`MAX_CALLS`].
+/// Target duration of a sample, which consists of consecutive calls.
 const SAMPLE_NS: u64 = 10_000_000;
-const MAX_CALLS: usize = 1 << 16;
 /// Maximum numbers of outputs and input rows that are checked.
 const CHECKED: (usize, usize) = (32, 4);
 /// Weights with the spread of freshly initialised ones.
-const WEIGHTS: Noise = Noise { seed: 1, spread: 0.035 };
-const INPUTS: Noise = Noise { seed: 2, spread: 1.0 };
+pub(super) const WEIGHTS: Noise = Noise { seed: 1, spread: 0.035 };
+pub(super) const INPUTS: Noise = Noise { seed: 2, spread: 1.0 };
 
 /// A linear layer, ready to run with up to a given number of input rows.
 pub(super) struct Layer<'a> {
@@ -30,15 +29,6 @@ pub(super) struct Layer<'a> {
     x: Buffer<f32>,
     y: Buffer<f32>,
     scratch: Buffer<u32>,
-}
-
-/// Seconds of a call.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sample {
-    /// Elapsed time.
-    pub(super) seconds: f64,
-    /// Processor time of all threads, including those that wait in a loop; `None` if the clock cannot tell.
-    pub(super) cpu_seconds: Option<f64>,
 }
 
 pub(super) struct Checked {
@@ -146,30 +136,19 @@ impl<'a> Layer<'a> {
 
     /// The number of calls with `m` rows in a sample: a power of two.
     pub(super) fn calls(&mut self, m: usize, clock: &Clock) -> usize {
-        let mut calls = 1;
-        while calls < MAX_CALLS && clock.time(|| self.repeat(m, calls)).1 < SAMPLE_NS {
-            calls *= 2;
-        }
-        calls
+        calls_within(clock, SAMPLE_NS, || self.call(m))
     }
 
-    fn repeat(&mut self, m: usize, calls: usize) {
-        (0..calls).for_each(|_| self.call(m));
-    }
-
-    /// Measures one sample: seconds per call.
-    pub(super) fn sample(&mut self, m: usize, calls: usize, clock: &Clock) -> Sample {
-        let ((), elapsed) = clock.time_both(|| self.repeat(m, calls));
-        let per_call = |ns: u64| ns as f64 * 1e-9 / calls as f64;
-        Sample { seconds: per_call(elapsed.ns.max(1)), cpu_seconds: elapsed.processor_ns.map(per_call) }
+    /// Measures one sample.
+    pub(super) fn sample(&mut self, m: usize, calls: usize, clock: &Clock) -> CallTime {
+        CallTime::of(clock, calls, || self.call(m))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::*;
+    use crate::bench::slowing_clock;
 
     fn with_layer<T>(format: Format, bytes: usize, f: impl FnOnce(&mut Layer<'_>) -> T) -> T {
         let team = Team::new(2).unwrap();
@@ -196,17 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_time_over_calls() {
-        // Consecutive readings are 0, 1, 2, 3, ... ms apart, so timed calls take 1, 3, 5, ... ms.
-        let (step, now) = (AtomicU64::new(0), AtomicU64::new(0));
-        let clock = Clock::scripted(move || {
-            let step = step.fetch_add(1_000_000, Ordering::Relaxed);
-            now.fetch_add(step, Ordering::Relaxed) + step
-        });
+    fn matrices_take_turns() {
         with_layer(Format::F32, 100_000, |layer| {
-            assert_eq!(layer.calls(2, &clock), 32, "1, 2, 4, 8, 16 calls took less than 10 ms");
-            assert_eq!(layer.sample(2, 7, &clock), Sample { seconds: 13e6 * 1e-9 / 7.0, cpu_seconds: None });
-            assert_eq!(layer.next, (63 + 7) % layer.matrices.len(), "matrices take turns");
+            assert_eq!(layer.calls(2, &slowing_clock()), 32);
+            layer.sample(2, 7, &slowing_clock());
+            assert_eq!(layer.next, (63 + 7) % layer.matrices.len());
         });
     }
 

@@ -6,55 +6,26 @@ use redline_models::random::{STEP, mix};
 use redline_models::spec::DecoderSpec;
 use redline_models::synth::{SHAPES, Shape};
 
-use crate::bench::{Bench, Flag, LaneError, Result, Values, flag};
-use redline_system::Machine;
+use super::Flags;
+use crate::bench::{Flag, LaneError, Result};
 
 /// Outputs per strip; output rows are padded to whole strips.
 pub(crate) const STRIP: usize = 16;
 /// Rows of weights generated at a time.
 const CHUNK: usize = 256;
-/// Default limit of the bytes of weights to cycle through.
-const MAX_WEIGHTS: u64 = 512 << 20;
-
-/// The flag for the number of outputs.
-pub(crate) const fn outputs(default: &'static str) -> Flag {
-    flag("n", "N", default).help("Outputs")
-}
-
-/// The flag for the number of inputs.
-pub(crate) const fn inputs(default: &'static str) -> Flag {
-    flag("k", "N", default).help("Inputs")
-}
-
-/// The flag for the shape of a model, whose linear layers replace the numbers of outputs and inputs.
-pub(crate) const SHAPE: Flag = flag("shape", "SHAPE", "none")
-    .help("The linear layers of a model's shape, as `redline synth` knows them, instead of --n and --k");
-
-/// The flag for the formats of weights.
-pub(crate) const fn formats_flag(default: &'static str) -> Flag {
-    flag("formats", "F,..", default).help("Formats of weights, with a group as in w8g0 or w4g32")
-}
-
-/// The flag for the bytes of weights.
-pub(crate) const WEIGHTS: Flag = flag("weights-mib", "N", "auto")
-    .help("MiB of weights to cycle through; auto: four times the last-level cache, at most 512");
 
 /// The numbers of outputs and inputs of the layers that the flags ask for.
-pub(crate) fn shapes(values: &Values) -> Result<Vec<(usize, usize)>> {
-    match shape(values)? {
-        None => Ok(vec![(values.count("n")?, values.count("k")?)]),
+pub(super) fn shapes(flags: &Flags) -> Result<Vec<(usize, usize)>> {
+    match flags.shape {
+        None => Ok(vec![(flags.outputs, flags.inputs)]),
         Some(shape) => Ok(layers(&shape.spec().map_err(|e| LaneError::Usage(e.to_string()))?)),
     }
 }
 
-fn shape(values: &Values) -> Result<Option<&'static Shape>> {
-    let name = values.text("shape");
-    let shape = SHAPES.iter().find(|shape| shape.name == name);
-    if shape.is_some() || name == "none" {
-        return Ok(shape);
-    }
-    let names: Vec<&str> = SHAPES.iter().map(|shape| shape.name).collect();
-    Err(values.invalid("shape", &format!("one of {} is needed", names.join(", "))))
+/// Parses the name of a model's shape.
+pub(super) fn shape(flag: &Flag, text: &str) -> Result<&'static Shape> {
+    let names: Vec<(&str, &Shape)> = SHAPES.iter().map(|shape| (shape.name, shape)).collect();
+    flag.choice(text, &names)
 }
 
 /// Outputs and inputs of the linear layers of a decoder, without duplicates.
@@ -71,13 +42,8 @@ fn layers(spec: &DecoderSpec) -> Vec<(usize, usize)> {
     shapes
 }
 
-/// The formats that the flags ask for.
-pub(crate) fn formats(values: &Values) -> Result<Vec<Format>> {
-    values.text("formats").split(',').map(format).collect()
-}
-
 /// Parses a format, with or without a group: `w8`, `w4g32`.
-fn format(text: &str) -> Result<Format> {
+pub(super) fn format(text: &str) -> Result<Format> {
     let text = text.trim();
     let groups = |&format: &Format| format.groups().iter().filter_map(move |&group| format.with_group(group));
     let grouped = |format: &Format| Some((text.strip_prefix(format.name())?.strip_prefix('g')?, *format));
@@ -90,20 +56,6 @@ fn format(text: &str) -> Result<Format> {
         names.extend(Format::ALL.iter().flat_map(groups).map(|f| f.to_string()).filter(|n| n.contains('g')));
         LaneError::Usage(format!("`--formats` has `{text}`, but one of {} is needed", names.join(", ")))
     })
-}
-
-/// The bytes of weights to cycle through that the flags ask for.
-pub(crate) fn weight_bytes(bench: &Bench<'_>, values: &Values) -> Result<usize> {
-    Ok(match values.count_or_auto("weights-mib")? {
-        None => cycled_bytes(&bench.machine),
-        Some(mib) => mib.saturating_mul(1 << 20),
-    })
-}
-
-/// Bytes of weights to cycle through: four times the last-level cache, at most 512 MiB.
-fn cycled_bytes(machine: &Machine) -> usize {
-    let caches = machine.last_level_cache().map_or(MAX_WEIGHTS, |cache| cache.saturating_mul(4));
-    caches.min(MAX_WEIGHTS) as usize
 }
 
 /// An endless sequence of numbers, uniform in `[-spread, spread)`: SplitMix64's finaliser over a counter.
@@ -154,12 +106,6 @@ pub(crate) fn copy(matrix: &Matrix) -> Result<Matrix> {
     Ok(copied)
 }
 
-/// At most `count` evenly spread numbers below `end`, including the first and the last.
-pub(crate) fn spread(count: usize, end: usize) -> Vec<usize> {
-    let count = count.min(end);
-    (0..count).map(|i| if count == 1 { end - 1 } else { i * (end - 1) / (count - 1) }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,35 +128,12 @@ mod tests {
 
     #[test]
     fn layers_of_a_shape() {
-        static FLAGS: &[Flag] = &[outputs("3"), inputs("5"), SHAPE];
-        let shapes =
-            |given: &[(&'static str, &'static str)]| shapes(&Values::new(FLAGS, given.iter().copied()));
+        let shapes = |given: &[(&'static str, &str)]| shapes(&Flags::with(given)?);
         // 32 query heads and 8 KV heads of 64 over 2048; gate and up of 8192 each.
         let expected = [(3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)];
         assert_eq!(shapes(&[("shape", "llama-3.2-1b")]).unwrap(), expected);
-        assert_eq!(shapes(&[]).unwrap(), [(3, 5)]);
+        assert_eq!(shapes(&[("n", "3"), ("k", "5")]).unwrap(), [(3, 5)]);
         let Err(LaneError::Usage(fact)) = shapes(&[("shape", "gpt")]) else { panic!("accepted") };
         assert!(fact.contains("gpt2") && fact.contains("llama-3.2-1b"), "{fact}");
-    }
-
-    #[test]
-    fn weights_exceed_the_caches_within_reason() {
-        let cache = |bytes| redline_system::machine::Cache {
-            level: 3,
-            kind: "unified".to_owned(),
-            size_bytes: Some(bytes),
-            line_bytes: None,
-            shared_by: None,
-            instances: Some(1),
-        };
-        let with = |bytes| cycled_bytes(&Machine { caches: vec![cache(bytes)], ..Machine::default() });
-        assert_eq!((with(32 << 20), with(480 << 20)), (128 << 20, 512 << 20));
-        assert_eq!(cycled_bytes(&Machine::default()), 512 << 20);
-    }
-
-    #[test]
-    fn samples_reach_both_ends() {
-        assert_eq!(spread(4, 10), [0, 3, 6, 9]);
-        assert_eq!((spread(4, 1), spread(1, 9), spread(4, 2)), (vec![0], vec![8], vec![0, 1]));
     }
 }

@@ -8,14 +8,15 @@ mod layer;
 mod linear;
 
 use redline_kernels::{Format, set_default_float_environment};
+use redline_models::synth::Shape;
 
 use super::prelude::*;
 use crate::baseline::Rule;
-use crate::bench::MetricSpec;
+use crate::bench::{CallTime, cycled_bytes, optional};
 use crate::limits::Probe;
 use crate::roofline::Arithmetics;
 use adapters::Adapters;
-use layer::{Checked, Layer, Sample};
+use layer::{Checked, Layer};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast is a linear layer, by rows of inputs and format of weights, how near the machine's limits, and what do adapters \
@@ -25,47 +26,12 @@ pub(super) const LANE: Lane = Lane {
     against: "f32 weights in the same run (with adapters, the layer alone and separate calls for the adapters, in turn), and the machine's \
               read bandwidth and arithmetic peak, read around every run",
     metrics: METRICS,
-    flags: &[
-        flag("m", "N,..", "1,2,4,8,16,32,128,512").help("Rows of inputs (tokens)"),
-        flag("rows-curve", "", "false").help("Every m from 1 to 32 instead of --m"),
-        linear::outputs("8192"),
-        linear::inputs("2048"),
-        linear::SHAPE,
-        linear::formats_flag("f32,bf16,w8,w4"),
-        linear::WEIGHTS,
-        Flag::runs("5"),
-        Flag::warmups("1"),
-        flag("min-speedup", "X", "auto").help(
-            "Fail where a format is less than so many times as fast as f32 in this run, or one call with adapters of rank 32 than separate \
-             calls; 0: no gate; auto: 1.4 for the latter, where separate calls take so long that a tax of its floor plus 3 points would \
-             reach it",
-        ),
-        flag("rank", "N,..", "none")
-            .help("Ranks of adapters (LoRA): measure the layer with them, in one call and in separate calls"),
-        flag("adapters", "N,..", "1,4,8")
-            .help("Different adapters in the batch, each with consecutive rows; cases with more adapters than rows are left out"),
-        flag("max-tax", "PERCENT", "4").help(
-            "Fail where one adapter of rank 16 or less adds more to a layer of 2^24 weights or more; 0: no gate",
-        ),
-        flag("max-over-floor", "POINTS", "3").help(
-            "Fail where 8 adapters or more add more than the share of their bytes, in percent, plus so many points; 0: no gate",
-        ),
-    ],
-    smoke: &[
-        ("m", "1,3"),
-        ("n", "40"),
-        ("k", "96"),
-        ("formats", "f32,bf16,w8g0,w4"),
-        ("weights-mib", "1"),
-        ("num-runs", "2"),
-        ("adapters", "1,2"),
-        ("min-speedup", "0"),
-        ("max-tax", "0"),
-        ("max-over-floor", "0"),
-    ],
-    standard: &[("m", "1,8,128"), ("n", "2048"), ("k", "2048")],
-    columns: Some(COLUMNS),
-    shown: Some(SHOWN),
+    flags: &Flags::ALL,
+    smoke: "m=1,3 n=40 k=96 formats=f32,bf16,w8g0,w4 weights-mib=1 num-runs=2 adapters=1,2 \
+            min-speedup=0 max-tax=0 max-over-floor=0",
+    standard: "m=1,8,128 n=2048 k=2048",
+    columns: COLUMNS,
+    shown: SHOWN,
     note: Some(
         "ms are medians per call. With adapters: tax % is what they add to the layer alone, floor % their bytes over those of the layer, \
          x two-call compares with separate calls",
@@ -75,112 +41,63 @@ pub(super) const LANE: Lane = Lane {
     ..Lane::new("gemm", 0.05, LaneFunction::Machine(run))
 };
 
-const METRICS: &[MetricSpec] = &[
-    higher("tokens_per_s", "tokens/s"),
-    lower("seconds", "s"),
-    info("cpu_time", "s"),
-    info("gops", "GOP/s"),
-    info("read_rate", "GB/s"),
-    info("l2_diff", "share"),
-    info("calls", "calls"),
-    info(OVER_F32, "x"),
-    info("fused_ms", "ms"),
-    info("baseline_ms", "ms"),
-    info("base_ms", "ms"),
-    info("baseline_tokens_per_s", "tokens/s"),
-    info("speedup", "x"),
-    info("lora_tax_pct", "%"),
-    count("lora_tax_floor_pct", "%"),
-    info("nmse", "share"),
-    count("adapter_bytes", "bytes"),
-    info("share", "share"),
-    info("limit", ""),
-];
+flags! {
+    struct Flags;
+    rows: Vec<usize> = "m", "N,..", "1,2,4,8,16,32,128,512", "Rows of inputs (tokens)";
+    rows_curve: bool = "rows-curve", "", "false", "Every m from 1 to 32 instead of --m";
+    outputs: usize = "n", "N", "8192", "Outputs";
+    inputs: usize = "k", "N", "2048", "Inputs";
+    shape: Option<&'static Shape> = "shape", "SHAPE", "none",
+        "The linear layers of a model's shape, as `redline synth` knows them, instead of --n and --k",
+        |flag, text| optional(flag, text, linear::shape);
+    formats: Vec<Format> = "formats", "F,..", "f32,bf16,w8,w4", "Formats of weights, with a group as in w8g0 or w4g32",
+        |_, text| text.split(',').map(linear::format).collect();
+    weights_mib: Option<usize> = "weights-mib", "N", "auto",
+        "MiB of weights to cycle through; auto: four times the last-level cache, at most 512";
+    timed: usize = "num-runs", "N", "5", RUNS;
+    warmups: usize = "warmup-runs", "N", "1", WARMUPS;
+    min_speedup: Option<f64> = "min-speedup", "X", "auto",
+        "Fail where a format is less than so many times as fast as f32 in this run, or one call with adapters of rank 32 than separate \
+         calls; 0: no gate; auto: 1.4 for the latter, where separate calls take so long that a tax of its floor plus 3 points would \
+         reach it";
+    ranks: Option<Vec<usize>> = "rank", "N,..", "none",
+        "Ranks of adapters (LoRA): measure the layer with them, in one call and in separate calls";
+    adapters: Vec<usize> = "adapters", "N,..", "1,4,8",
+        "Different adapters in the batch, each with consecutive rows; cases with more adapters than rows are left out";
+    max_tax: f64 = "max-tax", "PERCENT", "4",
+        "Fail where one adapter of rank 16 or less adds more to a layer of 2^24 weights or more; 0: no gate";
+    max_over_floor: f64 = "max-over-floor", "POINTS", "3",
+        "Fail where 8 adapters or more add more than the share of their bytes, in percent, plus so many points; 0: no gate";
+}
+
+const METRICS: &str = "+tokens_per_s tokens/s|-seconds s|cpu_time s|gops GOP/s|read_rate GB/s|l2_diff share|calls calls|\
+     speedup_over_f32 x|fused_ms ms|baseline_ms ms|base_ms ms|baseline_tokens_per_s tokens/s|speedup x|\
+     lora_tax_pct %|#lora_tax_floor_pct %|nmse share|#adapter_bytes bytes|share share|limit";
 
 /// The columns of the seed's `gemm_lora.csv`. Rows and columns are those of the weights, and the batch is the number of tokens.
-const LORA: &[Column] = &[
-    Column::param("bench"),
-    Column { name: "rows", cell: Cell::Param("n") },
-    Column { name: "cols", cell: Cell::Param("k") },
-    Column { name: "batch", cell: Cell::Param("m") },
-    Column { name: "rank", cell: Cell::Param("adapter_rank") },
-    Column::median("fused_ms"),
-    Column::median("baseline_ms"),
-    Column::median("base_ms"),
-    Column::median("speedup"),
-    Column::median("lora_tax_pct"),
-    Column::median("tokens_per_s"),
-    Column::median("baseline_tokens_per_s"),
-    Column::median("l2_diff"),
-];
+const LORA: &str = "bench|rows=n|cols=k|batch=m|rank=adapter_rank|~fused_ms|~baseline_ms|~base_ms|~speedup|~lora_tax_pct|\
+     ~tokens_per_s|~baseline_tokens_per_s|~l2_diff";
 
 /// The columns of the printed table.
-const SHOWN: &[Column] = &[
-    Column { name: "case", cell: Cell::Case },
-    median("tokens_per_s", "tokens_per_s"),
-    Column { name: "ms", cell: Cell::Metric("seconds", Samples::median, 1e3) },
-    median("GOP/s", "gops"),
-    median("GB/s", "read_rate"),
-    Column { name: "of limit", cell: Cell::Share },
-    Column::LIMIT,
-    median("x f32", OVER_F32),
-    median("base ms", "base_ms"),
-    median("two-call ms", "baseline_ms"),
-    median("x two-call", "speedup"),
-    median("tax %", "lora_tax_pct"),
-    median("floor %", "lora_tax_floor_pct"),
-    median("l2 diff", "l2_diff"),
-    Column::KERNEL_PATH,
-];
+const SHOWN: &str = "@case|~tokens_per_s|ms=~seconds*1e3|GOP/s=~gops|GB/s=~read_rate|of limit=@share|@limit|\
+     x f32=~speedup_over_f32|base ms=~base_ms|two-call ms=~baseline_ms|x two-call=~speedup|\
+     tax %=~lora_tax_pct|floor %=~lora_tax_floor_pct|l2 diff=~l2_diff|kernel_path=@kernels";
 
 const OVER_F32: &str = "speedup_over_f32";
 
 /// Only the columns of Google Benchmark.
-const SEED: &[Column] = COLUMNS.split_at(10).0;
+const SEED: &str = "name=@case|iterations=~calls|real_time=~seconds*1e9|cpu_time=~cpu_time*1e9|time_unit='ns'|\
+     bytes_per_second=~read_rate*1e9|items_per_second=~tokens_per_s|label=@limit|error_occurred=''|\
+     error_message=''";
 
 /// The columns of Google Benchmark as in the seed's `gemm_base.csv`, then ours.
-const COLUMNS: &[Column] = &[
-    Column { name: "name", cell: Cell::Case },
-    median("iterations", "calls"),
-    Column { name: "real_time", cell: Cell::Metric("seconds", Samples::median, 1e9) },
-    Column { name: "cpu_time", cell: Cell::Metric("cpu_time", Samples::median, 1e9) },
-    Column { name: "time_unit", cell: Cell::Text("ns") },
-    Column { name: "bytes_per_second", cell: Cell::Metric("read_rate", Samples::median, 1e9) },
-    median("items_per_second", "tokens_per_s"),
-    Column { name: "label", cell: Cell::Limit },
-    Column { name: "error_occurred", cell: Cell::Text("") },
-    Column { name: "error_message", cell: Cell::Text("") },
-    Column::param("m"),
-    Column::param("n"),
-    Column::param("k"),
-    Column::param("format"),
-    Column::median("tokens_per_s"),
-    Column::median("gops"),
-    Column::SHARE_OF_LIMIT,
-    Column::KERNEL_PATH,
-    Column::median("l2_diff"),
-    median("speedup_over_f32", OVER_F32),
-    Column::param("bench"),
-    Column { name: "rows", cell: Cell::Param("n") },
-    Column { name: "cols", cell: Cell::Param("k") },
-    Column { name: "batch", cell: Cell::Param("m") },
-    Column { name: "rank", cell: Cell::Param("adapter_rank") },
-    Column { name: "adapters", cell: Cell::Param("adapters_n") },
-    Column::median("fused_ms"),
-    Column::median("baseline_ms"),
-    Column::median("base_ms"),
-    Column::median("speedup"),
-    Column::median("lora_tax_pct"),
-    Column::median("lora_tax_floor_pct"),
-    Column::median("baseline_tokens_per_s"),
-    Column::median("nmse"),
-    Column::median("adapter_bytes"),
-    Column::param("threads"),
-    Column { name: "num_runs", cell: Cell::Samples("seconds") },
-    Column::MEAN_S,
-    Column::STD_S,
-    Column::MIN_S,
-    Column::MAX_S,
+const COLUMNS: &[&str] = &[
+    SEED,
+    "m|n|k|format|~tokens_per_s|~gops|share_of_limit=@share|kernel_path=@kernels|~l2_diff|\
+     ~speedup_over_f32|bench|rows=n|cols=k|batch=m|rank=adapter_rank|adapters=adapters_n|~fused_ms|\
+     ~baseline_ms|~base_ms|~speedup|~lora_tax_pct|~lora_tax_floor_pct|~baseline_tokens_per_s|~nmse|\
+     ~adapter_bytes|threads|num_runs=#seconds|mean_s=mean:seconds|std_s=std:seconds|min_s=min:seconds|\
+     max_s=max:seconds",
 ];
 
 struct Plan {
@@ -195,7 +112,7 @@ struct Plan {
 }
 
 fn run(bench: &Bench<'_>, values: &Values) -> Result<()> {
-    let plan = Plan::of(bench, values)?;
+    let plan = Plan::of(bench, Flags::of(values)?)?;
     set_default_float_environment();
     for &threads in &bench.threads {
         let probe = Probe::new(threads, bench.simd(), plan.weight_bytes)?;
@@ -220,20 +137,15 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<()> {
 }
 
 impl Plan {
-    fn of(bench: &Bench<'_>, values: &Values) -> Result<Self> {
-        let rows = if values.switch("rows-curve")? { (1..=32).collect() } else { values.counts("m")? };
-        let layers = linear::shapes(values)?;
-        let mut formats = linear::formats(values)?;
+    fn of(bench: &Bench<'_>, flags: Flags) -> Result<Self> {
+        let layers = linear::shapes(&flags)?;
+        let weight_bytes = cycled_bytes(&bench.machine, flags.weights_mib);
+        let rows = if flags.rows_curve { (1..=32).collect() } else { flags.rows.clone() };
+        let adapters = Adapters::of(&flags, &rows)?;
+        let (min_speedup, mut formats) = (flags.min_speedup.unwrap_or(0.0), flags.formats);
         // f32 comes first, because the others are compared with it.
         formats.sort_by_key(|&format| format != Format::F32);
-        let weight_bytes = linear::weight_bytes(bench, values)?;
-        let min_speedup = match values.text("min-speedup") {
-            "auto" => None,
-            _ => Some(values.number("min-speedup")?),
-        };
-        let most_rows = rows.iter().copied().max().unwrap_or(1);
-        let adapters = Adapters::of(values, min_speedup, most_rows)?;
-        let (runs, min_speedup) = (values.runs()?, min_speedup.unwrap_or(0.0));
+        let runs = Runs { timed: flags.timed, warmups: flags.warmups };
         let plan = Self { rows, layers, formats, weight_bytes, runs, min_speedup, adapters };
         if let Some(adapters) = &plan.adapters {
             adapters.fit(bench, &plan)?;
@@ -286,7 +198,7 @@ fn layer_rows(
     let samples = probe
         .hold(plan.runs.timed * cases, arithmetics, bench.clock, |i| Ok::<_, LaneError>(sample(i % cases)))?;
     let row = |case: usize| {
-        let samples: Vec<Held<Sample>> = samples.iter().skip(case).step_by(cases).copied().collect();
+        let samples: Vec<Held<CallTime>> = samples.iter().skip(case).step_by(cases).copied().collect();
         let row = row(probe, &layer, plan.rows[case], &samples, &checked[case])?;
         Ok(row.measured(LANE.metrics, &samples).one("calls", calls[case] as f64)?.row.warmed(warmup))
     };
@@ -295,7 +207,7 @@ fn layer_rows(
 
 /// Adds the speedup over f32 with the same number of input rows, if f32 was measured before.
 fn over_f32(rows: Vec<Row>, f32_rows: &[Row], least: f64) -> Result<Vec<Row>> {
-    let seconds = |row: &Row| row.metrics.get("seconds").map(|metric| metric.samples().clone());
+    let seconds = |row: &Row| row.samples_of("seconds").cloned();
     let over = |row: Row| {
         let reference = f32_rows.iter().find(|other| other.params.get("m") == row.params.get("m"));
         let reference = reference.and_then(seconds).and_then(|samples| samples.median());
@@ -311,7 +223,7 @@ fn row(
     probe: &Probe,
     layer: &Layer<'_>,
     m: usize,
-    samples: &[Held<Sample>],
+    samples: &[Held<CallTime>],
     checked: &Checked,
 ) -> Result<Row> {
     let (format, exec) = (layer.format(), probe.exec());
@@ -364,7 +276,8 @@ mod tests {
     fn a_gate_over_f32_needs_f32_which_comes_first() {
         let clock = Clock::scripted(|| 0);
         let plan = |formats: &str| {
-            Plan::of(&bench(&clock), &Values::new(LANE.flags, [("formats", formats), ("min-speedup", "2")]))
+            let flags = Flags::with(&[("formats", formats), ("min-speedup", "2")]).unwrap();
+            Plan::of(&bench(&clock), flags)
         };
         let Err(LaneError::Usage(fact)) = plan("w8,bf16") else { panic!("a gate over nothing") };
         assert!(fact.contains("`--formats` leaves it out"), "{fact}");
@@ -377,8 +290,9 @@ mod tests {
         let probe = Probe::new(1, Simd::best(), 4096).unwrap();
         let layer = Layer::new(probe.exec(), Format::F32, (40, 96), 2, 1).unwrap();
         let checked = Checked { l2_diff: 0.25, digest: "d".to_owned() };
-        let row = row(&probe, &layer, 2, &[timed(Sample { seconds: 0.5, cpu_seconds: Some(1.0) })], &checked)
-            .unwrap();
+        let row =
+            row(&probe, &layer, 2, &[timed(CallTime { seconds: 0.5, cpu_seconds: Some(1.0) })], &checked)
+                .unwrap();
         assert_eq!((row.case.as_str(), row.digest.as_deref()), ("gemm/f32/m2/n40/k96/t1", Some("d")));
         // Two rows of inputs; the weights are padded to 48 rows of 96 f32.
         let (operations, bytes) = (2.0 * 2.0 * 40.0 * 96.0, 48.0 * 96.0 * 4.0);
@@ -393,15 +307,13 @@ mod tests {
     fn memory_for_weights_inputs_and_outputs_must_be_free() {
         let clock = Clock::scripted(|| 0);
         let mut bench = bench(&clock);
-        let flags = [("m", "3,2"), ("n", "40"), ("k", "96"), ("weights-mib", "1")];
+        let flags = Flags::with(&[("m", "3,2"), ("n", "40"), ("k", "96"), ("weights-mib", "1")]).unwrap();
         // Twice the weights; a matrix, the outputs, and the inputs as they are and packed, in f32.
         let needed: u64 = 2 * (1 << 20) + 4 * (40 * 96 + 3 * 40 + 2 * 3 * 96);
         bench.machine.memory.available_bytes = Some(needed);
-        assert!(Plan::of(&bench, &Values::new(LANE.flags, flags)).is_ok());
+        assert!(Plan::of(&bench, flags.clone()).is_ok());
         bench.machine.memory.available_bytes = Some(needed - 1);
-        let Err(LaneError::Usage(fact)) = Plan::of(&bench, &Values::new(LANE.flags, flags)) else {
-            panic!("accepted")
-        };
+        let Err(LaneError::Usage(fact)) = Plan::of(&bench, flags) else { panic!("accepted") };
         assert!(fact.starts_with("m = 3, n = 40, k = 96 would take"), "{fact}");
     }
 }

@@ -11,69 +11,45 @@ use redline_engine::{Engine, GenerateRequest};
 
 use self::budget::Budget;
 use super::prelude::*;
+use crate::bench::PROMPT;
 use crate::bench::requests::{Prompts, Together, continuation, continue_together, generate};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast are prefill and decode, how near the machine's limits, and what is the KV cache worth?",
     checks: "greedy ids agree between all runs, with and without KV cache, alone and in a batch",
     against: "an arm without KV cache, and the machine's read bandwidth and arithmetic peak, read around every run",
-    metrics: &[
-        higher("prefill_tokens_per_s", "tokens/s"),
-        higher("decode_tokens_per_s", "tokens/s"),
-        higher("tokens_per_s", "tokens/s"),
-        higher("recomputed_tokens_per_s", "tokens/s"),
-        lower("prefill_s", "s"),
-        lower("decode_s", "s"),
-        lower("peak_memory", "bytes"),
-        info("kv_cache_speedup", "x"),
-        info("share_of_forward", "share"),
-        info("share", "share"),
-        info("limit", ""),
-    ],
-    flags: &[
-        Flag::prompt(),
-        flag("prompt-tokens", "N", "64").help("Tokens of the prompt, if no text is given"),
-        flag("new-tokens", "N", "256").help("Tokens to generate"),
-        Flag::runs("5"),
-        Flag::warmups("1"),
-        flag("kv-cache", "WHICH", "both").help("Arms to run at batch 1: on, off or both"),
-        flag("batch", "N,..", "1")
-            .help("Sequences that decode together, one pass per token for all of them; with the KV cache"),
-        flag("max-seconds", "S", "0").help(
-            "Leave out cases that would take longer, all together, by a first run of each; 0: no limit",
-        ),
-    ],
-    smoke: &[("prompt-tokens", "5"), ("new-tokens", "3"), ("num-runs", "2"), ("batch", "1,3")],
-    standard: &[("new-tokens", "64"), ("num-runs", "5"), ("batch", "1,4"), ("max-seconds", "90")],
+    metrics: "+prefill_tokens_per_s tokens/s|+decode_tokens_per_s tokens/s|+tokens_per_s tokens/s|\
+              +recomputed_tokens_per_s tokens/s|-prefill_s s|-decode_s s|-peak_memory bytes|\
+              kv_cache_speedup x|share_of_forward share|share share|limit",
+    flags: &Flags::ALL,
+    smoke: "prompt-tokens=5 new-tokens=3 num-runs=2 batch=1,3",
+    standard: "new-tokens=64 num-runs=5 batch=1,4 max-seconds=90",
     // The columns of the seeds' generation benchmarks: rates, mean and deviation, range, time per token, memory.
-    columns: Some(&[
-        Column { name: "case", cell: Cell::Case },
-        Column { name: "batch_size", cell: Cell::Param("batch") },
-        Column::param("prompt_tokens"),
-        Column::param("new_tokens"),
-        Column::param("kv_cache"),
-        Column { name: "num_runs", cell: Cell::Samples("share") },
-        Column::median("prefill_tokens_per_s"),
-        Column::median("decode_tokens_per_s"),
-        Column::median("tokens_per_s"),
-        Column { name: "tokens_per_s_mean", cell: Cell::Metric("tokens_per_s", Samples::mean, 1.0) },
-        Column { name: "tokens_per_s_std", cell: Cell::Metric("tokens_per_s", Samples::std, 1.0) },
-        Column { name: "tokens_per_s_min", cell: Cell::Metric("tokens_per_s", Samples::min, 1.0) },
-        Column { name: "tokens_per_s_max", cell: Cell::Metric("tokens_per_s", Samples::max, 1.0) },
-        Column {
-            name: "ms_per_token",
-            cell: Cell::Metric("tokens_per_s", |s| s.median().map(|rate| 1e3 / rate), 1.0),
-        },
-        Column::median("kv_cache_speedup"),
-        Column { name: "peak_memory_mb", cell: Cell::Metric("peak_memory", Samples::max, 1e-6) },
-        Column::param("threads"),
-        Column::param("format"),
-        Column::LIMIT,
-        Column::SHARE_OF_LIMIT,
-        Column::KERNEL_PATH,
-    ]),
+    columns: &["@case|batch_size=batch|prompt_tokens|new_tokens|kv_cache|num_runs=#share|\
+                ~prefill_tokens_per_s|~decode_tokens_per_s|~tokens_per_s|\
+                tokens_per_s_mean=mean:tokens_per_s|tokens_per_s_std=std:tokens_per_s|\
+                tokens_per_s_min=min:tokens_per_s|tokens_per_s_max=max:tokens_per_s|\
+                ms_per_token=inverse:tokens_per_s*1e3|~kv_cache_speedup|\
+                peak_memory_mb=max:peak_memory*1e-6|threads|format|@limit|share_of_limit=@share|\
+                kernel_path=@kernels"],
     ..Lane::new("generate", 0.05, LaneFunction::Model(run))
 };
+
+flags! {
+    struct Flags;
+    prompt: Option<String> = "prompt", "TEXT", "none", PROMPT;
+    prompt_tokens: usize = "prompt-tokens", "N", "64", "Tokens of the prompt, if no text is given";
+    new_tokens: usize = "new-tokens", "N", "256", "Tokens to generate";
+    timed: usize = "num-runs", "N", "5", RUNS;
+    warmups: usize = "warmup-runs", "N", "1", WARMUPS;
+    arms: &'static [bool] = "kv-cache", "WHICH", "both", "Arms to run at batch 1: on, off or both", |flag, text| {
+        flag.choice(text, &[("on", &[true][..]), ("off", &[false]), ("both", &[true, false])])
+    };
+    batches: Vec<usize> = "batch", "N,..", "1",
+        "Sequences that decode together, one pass per token for all of them; with the KV cache";
+    max_seconds: f64 = "max-seconds", "S", "0",
+        "Leave out cases that would take longer, all together, by a first run of each; 0: no limit";
+}
 
 #[derive(Clone, Copy)]
 struct Case {
@@ -89,19 +65,16 @@ impl Case {
 }
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
-    let arms: &[bool] = values
-        .choice::<&[bool]>("kv-cache", &[("on", &[true]), ("off", &[false]), ("both", &[true, false])])?;
-    let case =
-        Case { prompt_tokens: values.count("prompt-tokens")?, new_tokens: values.count("new-tokens")? };
-    let text = values.some_text("prompt");
-    let runs = values.runs()?;
+    let Flags { prompt, prompt_tokens, new_tokens, timed, warmups, arms, batches, max_seconds } =
+        Flags::of(values)?;
+    let (case, text) = (Case { prompt_tokens, new_tokens }, prompt.as_deref());
+    let runs = Runs { timed, warmups };
     require(case.new_tokens >= 2, || "`--new-tokens` is 1, but the first token belongs to prefill".into())?;
-    let batches = values.counts("batch")?;
     require(arms.contains(&true) || batches.iter().all(|&batch| batch == 1), || {
         "`--kv-cache off` with a `--batch` above 1, but a batch decodes with the cache only".into()
     })?;
     within_batch("batch", &batches)?;
-    let budget = Budget::new(bench, values.number("max-seconds")?);
+    let budget = Budget::new(bench, max_seconds);
     for &threads in &bench.threads {
         let setup = Setup { together: true, ..Setup::new(threads) };
         let trials = Trials::load(bench, model, setup, runs, case.new_tokens)?;
@@ -185,11 +158,11 @@ fn single_rows(
             rows.push(rows::recompute(info, case, &runs, forward)?.warmed(warmup));
         }
     }
-    let rate = |row: &Row| row.metrics.get("tokens_per_s")?.samples().median();
+    let rate = |row: &Row| row.samples_of("tokens_per_s")?.median();
     let rates: Vec<f64> = rows.iter().filter_map(rate).collect();
     if let ([on, off], Some(last)) = (&rates[..], rows.last_mut()) {
         let speedup = Samples::new("x", Direction::Info, vec![on / off])?;
-        last.metrics.insert("kv_cache_speedup", speedup.into());
+        last.metrics.insert("kv_cache_speedup".to_owned(), speedup);
     }
     Ok(rows)
 }

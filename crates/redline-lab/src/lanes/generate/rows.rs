@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((row.case.as_str(), samples(&row, "prefill_tokens_per_s")), ("prefill/t1", vec![4.0]));
         // 4 tokens and a row of logits at 1000 operations per second, 10 keys at 500.
         bounded_by(&row, "f32_peak", 0.45 + 0.06);
-        assert_eq!(row.metrics.get("limit").unwrap().samples().unit(), "GOP/s");
+        assert_eq!(row.samples_of("limit").unwrap().unit(), "GOP/s");
         assert_eq!(samples(&row, "limit"), [1e3 * 1e-9]);
     }
 
@@ -203,7 +203,7 @@ mod tests {
         );
         // Four tokens per second read 1000 bytes and 8 for each of 5 positions, of 10000 bytes per second.
         bounded_by(&row, "read_bandwidth", 4.0 * 1040.0 / 1e4);
-        assert_eq!(row.metrics.get("limit").unwrap().samples().unit(), "GB/s");
+        assert_eq!(row.samples_of("limit").unwrap().unit(), "GB/s");
         assert_eq!(samples(&row, "limit"), [1e4 * 1e-9]);
         let batch = decode_batch(&info(), CASE, 2, &runs()).unwrap();
         assert_eq!((batch.case.as_str(), samples(&batch, "tokens_per_s")), ("decode/b2/t1", vec![4.0]));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::kind::Kind;
 use crate::bench::random::{Arrivals, Random};
-use crate::bench::{Result, Runs, Values, require};
+use crate::bench::{Flag, FlagValue as _, RUNS, Result, flags, optional, positive, require};
 
 /// Most connections: each has a thread.
 const MAX_CONNECTIONS: usize = 1024;
@@ -18,32 +18,78 @@ const PER_CONNECTION: usize = 4;
 /// Fewest requests of a run in the same case.
 const FEWEST: usize = 8;
 
-/// The flags.
-#[derive(Clone, Debug)]
-pub(super) struct Workload {
-    pub(super) kinds: Vec<Kind>,
-    pub(super) pacing: Vec<Pacing>,
-    /// Requests of a run, at most; `None`: as many as its pace suggests.
-    requests: Option<usize>,
-    /// Seconds in which requests are begun.
-    pub(super) duration_s: Option<f64>,
-    pub(super) prompt_tokens: usize,
-    pub(super) shared_tokens: usize,
-    pub(super) output_tokens: usize,
-    pub(super) items: usize,
-    pub(super) label_ids: Vec<usize>,
-    /// Steps of a diffusion; `None`: one per mask.
-    pub(super) steps: Option<usize>,
-    pub(super) prompts: Option<PathBuf>,
-    /// Names that requests ask for instead of the model, the most popular one first.
-    pub(super) adapters: Vec<String>,
-    pub(super) alpha: f64,
-    pub(super) slo: Slo,
-    pub(super) stream: Option<bool>,
-    pub(super) seed: u64,
-    pub(super) patience: Duration,
-    pub(super) max_errors: f64,
-    pub(super) runs: Runs,
+flags! {
+    pub(super) struct Flags;
+    kinds: Vec<Kind> = "kind", "KIND,..", "completion",
+        "Requests: completion, chat, diffusion, score, rerank, classify, decisions",
+        |flag, text| {
+            let names: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
+            let kind = |part: &str| Kind::ALL.iter().find(|(name, _)| *name == part).map(|(_, kind)| *kind);
+            flag.list(text, &format!("one or more of {} are needed", names.join(", ")), kind)
+        };
+    concurrency: Vec<usize> = "concurrency", "N,..", "1,8,32",
+        "Connections of closed loops: each sends one request after the other", connections;
+    rates: Option<Vec<f64>> = "rate", "X,..", "none", "Requests per second of open loops, instead of closed ones",
+        |flag, text| optional(flag, text, |flag, text| {
+            let rate = |part: &str| part.parse::<f64>().ok().filter(|rate| *rate > 0.0 && rate.is_finite());
+            flag.list(text, "requests per second are needed, such as 2,4", rate)
+        });
+    arrivals: Arrivals = "arrivals", "WHICH", "poisson",
+        "Time between arrivals of an open loop: poisson (exponential), gamma or constant";
+    burstiness: f64 = "burstiness", "X", "1", "Shape of gamma: 1 is poisson, less has more bursts", positive;
+    in_flight: usize = "max-in-flight", "N", "256",
+        "Connections of an open loop, at most; further requests wait, which counts",
+        |flag, text| usize::parse(flag, text).and_then(|count| connections(flag, text).map(|_| count));
+    most_requests: Option<usize> = "requests", "N", "auto",
+        "Requests of a run; auto: four for each connection, or those of ten seconds";
+    duration_s: Option<f64> = "duration", "S", "none", "Seconds in which requests of a run begin",
+        |flag, text| optional(flag, text, positive);
+    prompt_tokens: usize = "prompt-tokens", "N", "128", "Tokens of a prompt, about: words, counted by the first server";
+    output_tokens: usize = "output-tokens", "N", "64",
+        "Tokens of an answer, also after its end where the server knows `ignore_eos`";
+    shared_tokens: u64 = "shared-prefix-tokens", "N", "0",
+        "Tokens with which all prompts begin alike, of those of a prompt";
+    items: usize = "items", "N", "8", "Items, documents, texts or questions of a request of the other kinds";
+    label_ids: Vec<usize> = "label-ids", "ID,..", "1,2", "Label ids of score requests", |flag, text| {
+        flag.list(text, "token ids are needed, such as 1,2", |part| part.parse().ok())
+    };
+    steps: Option<usize> = "steps", "N", "auto", "Steps of a diffusion; auto: one per mask";
+    prompts: Option<PathBuf> = "prompts", "FILE", "none",
+        "JSON lines, whose fields replace those of the requests in turn";
+    adapters: Vec<String> = "adapters", "NAME,..", "none",
+        "Models or adapters that requests name, the most popular first",
+        |flag, text| {
+            let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_whitespace);
+            let name = |name: &str| is_name(name).then(|| name.to_owned());
+            let needed = "names between commas are needed, such as a,b";
+            if text == flag.default { Ok(Vec::new()) } else { flag.list(text, needed, name) }
+        };
+    alpha: f64 = "alpha", "X", "1", "Exponent of their popularity (Zipf); 0: all are equally popular";
+    slo: Slo = "slo", "LIST", "none", "Objectives in ms for goodput, such as ttft=500,tpot=50,e2e=5000",
+        |flag, text| Ok(optional(flag, text, Slo::parse)?.unwrap_or_default());
+    stream: Option<bool> = "stream", "WHICH", "auto",
+        "Whether answers are streamed: auto (if the server can), on, off",
+        |flag, text| flag.choice(text, &[("auto", None), ("on", Some(true)), ("off", Some(false))]);
+    patience: Duration = "timeout", "S", "600", "Seconds that a request waits for the next byte of its answer",
+        |flag, text| Ok(Duration::from_secs_f64(positive(flag, text)?.clamp(1e-3, 604_800.0)));
+    max_errors: f64 = "max-errors", "PERCENT", "0", "Fail where more requests fail", |flag, text| {
+        let percent = f64::parse(flag, text)?;
+        if percent <= 100.0 { Ok(percent) } else { Err(flag.invalid(text, "it is a percentage")) }
+    };
+    seed: u64 = "seed", "N", "0", "Seed of prompts and arrivals";
+    timed: usize = "num-runs", "N", "3", RUNS;
+    warmups: usize = "warmup-runs", "N", "1", "Runs of each case before, with one request for each connection";
+}
+
+/// Counts of connections, none of them too large.
+fn connections(flag: &Flag, text: &str) -> Result<Vec<usize>> {
+    let counts = Vec::parse(flag, text)?;
+    let needed = format!("at most {MAX_CONNECTIONS} connections are supported");
+    if counts.iter().all(|&count| count <= MAX_CONNECTIONS) {
+        Ok(counts)
+    } else {
+        Err(flag.invalid(text, &needed))
+    }
 }
 
 /// When requests are sent.
@@ -64,9 +110,8 @@ pub(super) struct Slo {
 }
 
 impl Slo {
-    fn parse(values: &Values) -> Result<Self> {
+    fn parse(flag: &Flag, text: &str) -> Result<Self> {
         let mut slo = Self::default();
-        let Some(text) = values.some_text("slo") else { return Ok(slo) };
         for part in text.split(',') {
             let found = part.split_once(['=', ':']).and_then(|(name, ms)| {
                 let s = ms.trim().parse::<f64>().ok().filter(|ms| *ms > 0.0 && ms.is_finite())? * 1e-3;
@@ -79,10 +124,8 @@ impl Slo {
                 *slot = Some(s);
                 Some(())
             });
-            found.ok_or_else(|| {
-                values
-                    .invalid("slo", "milliseconds of ttft, tpot or e2e are needed, such as ttft=500,tpot=50")
-            })?;
+            let needed = "milliseconds of ttft, tpot or e2e are needed, such as ttft=500,tpot=50";
+            found.ok_or_else(|| flag.invalid(text, needed))?;
         }
         Ok(slo)
     }
@@ -92,50 +135,20 @@ impl Slo {
     }
 }
 
-impl Workload {
-    pub(super) fn of(values: &Values) -> Result<Self> {
-        let kind = |part: &str| Kind::ALL.iter().find(|(name, _)| *name == part).map(|(_, kind)| *kind);
-        let names: Vec<&str> = Kind::ALL.iter().map(|(name, _)| *name).collect();
-        let duration_s = positive_or_none(values, "duration")?;
-        let ids = |part: &str| part.parse::<usize>().ok();
-        let adapters =
-            values.some_text("adapters").map(|text| text.split(',').map(|name| name.trim().to_owned()));
-        let adapters: Vec<String> = adapters.into_iter().flatten().collect();
-        let is_name = |name: &String| !name.is_empty() && !name.contains(char::is_whitespace);
-        if !adapters.iter().all(is_name) {
-            return Err(values.invalid("adapters", "names between commas are needed, such as a,b"));
-        }
-        let stream = values.choice("stream", &[("auto", None), ("on", Some(true)), ("off", Some(false))])?;
-        let max_errors = values.number("max-errors")?;
-        require(max_errors <= 100.0, || format!("`--max-errors` is {max_errors}, but it is a percentage"))?;
-        let timeout = positive_or_none(values, "timeout")?.unwrap_or(600.0).clamp(1e-3, 604_800.0);
-        Ok(Self {
-            kinds: values.list("kind", &format!("one or more of {} are needed", names.join(", ")), kind)?,
-            pacing: pacing(values)?,
-            requests: values.count_or_auto("requests")?.map(|n| n.min(MAX_REQUESTS)),
-            duration_s,
-            prompt_tokens: values.count("prompt-tokens")?,
-            shared_tokens: values.whole("shared-prefix-tokens")?,
-            output_tokens: values.count("output-tokens")?,
-            items: values.count("items")?,
-            label_ids: values.list("label-ids", "token ids are needed, such as 1,2", ids)?,
-            steps: values.count_or_auto("steps")?,
-            prompts: values.file("prompts"),
-            adapters,
-            alpha: values.number("alpha")?,
-            slo: Slo::parse(values)?,
-            stream,
-            seed: values.whole("seed")? as u64,
-            patience: Duration::from_secs_f64(timeout),
-            max_errors,
-            runs: values.runs()?,
-        })
+impl Flags {
+    /// Closed loops for each concurrency, or open loops for each rate.
+    pub(super) fn pacing(&self) -> Vec<Pacing> {
+        let Some(rates) = &self.rates else {
+            return self.concurrency.iter().copied().map(Pacing::Closed).collect();
+        };
+        let (arrivals, connections) = (self.arrivals.with_shape(self.burstiness), self.in_flight);
+        rates.iter().map(|&rate| Pacing::Open { rate, arrivals, connections }).collect()
     }
 
     /// Requests of a run, at most.
     pub(super) fn requests(&self, pacing: Pacing) -> usize {
-        match (self.requests, self.duration_s, pacing) {
-            (Some(requests), _, _) => requests,
+        match (self.most_requests, self.duration_s, pacing) {
+            (Some(requests), _, _) => requests.min(MAX_REQUESTS),
             (None, None, Pacing::Closed(connections)) => (PER_CONNECTION * connections).max(FEWEST),
             (None, None, Pacing::Open { rate, .. }) => {
                 ((rate * OPEN_S).ceil() as usize).clamp(FEWEST, MAX_REQUESTS)
@@ -164,40 +177,6 @@ impl Workload {
     }
 }
 
-fn positive_or_none(values: &Values, name: &str) -> Result<Option<f64>> {
-    if values.text(name) == "none" {
-        return Ok(None);
-    }
-    let number = values.number(name)?;
-    if number > 0.0 { Ok(Some(number)) } else { Err(values.invalid(name, "a number above 0 is needed")) }
-}
-
-/// Closed loops for each concurrency, or open loops for each rate.
-fn pacing(values: &Values) -> Result<Vec<Pacing>> {
-    let within = |connections: usize, name: &str| {
-        require(connections <= MAX_CONNECTIONS, || {
-            format!("`--{name}` is {connections}, but at most {MAX_CONNECTIONS} connections are supported")
-        })
-    };
-    let shape = values.number("burstiness")?;
-    if shape <= 0.0 {
-        return Err(values.invalid("burstiness", "a number above 0 is needed"));
-    }
-    let choices =
-        [("poisson", Arrivals::Poisson), ("gamma", Arrivals::Gamma(shape)), ("constant", Arrivals::Constant)];
-    let arrivals = values.choice("arrivals", &choices)?;
-    let connections = values.count("max-in-flight")?;
-    within(connections, "max-in-flight")?;
-    let counts = values.counts("concurrency")?;
-    counts.iter().try_for_each(|&count| within(count, "concurrency"))?;
-    if values.text("rate") == "none" {
-        return Ok(counts.into_iter().map(Pacing::Closed).collect());
-    }
-    let rate = |part: &str| part.parse::<f64>().ok().filter(|rate| *rate > 0.0 && rate.is_finite());
-    let rates = values.list("rate", "requests per second are needed, such as 2,4", rate)?;
-    Ok(rates.into_iter().map(|rate| Pacing::Open { rate, arrivals, connections }).collect())
-}
-
 impl Pacing {
     /// Its part of the case's name.
     pub(super) fn name(self) -> String {
@@ -224,34 +203,36 @@ pub(super) fn arrivals_name(arrivals: Arrivals) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::bench::LaneError;
 
-    pub(in super::super) fn workload(given: &[(&'static str, &'static str)]) -> Result<Workload> {
-        Workload::of(&Values::new(super::super::LANE.flags, given.iter().copied()))
-    }
-
     #[test]
     fn loops_are_closed_unless_there_is_a_rate() {
-        let closed = workload(&[("concurrency", "1, 8")]).unwrap();
-        assert_eq!(closed.pacing, [Pacing::Closed(1), Pacing::Closed(8)]);
-        assert_eq!(closed.pacing.iter().map(|pacing| closed.requests(*pacing)).collect::<Vec<_>>(), [8, 32]);
+        let closed = Flags::with(&[("concurrency", "1, 8")]).unwrap();
+        assert_eq!(closed.pacing(), [Pacing::Closed(1), Pacing::Closed(8)]);
+        assert_eq!(
+            closed.pacing().iter().map(|pacing| closed.requests(*pacing)).collect::<Vec<_>>(),
+            [8, 32]
+        );
         assert_eq!(closed.schedule(Pacing::Closed(8), 0).unwrap(), None);
-        let open = workload(&[("rate", "2.5,50"), ("arrivals", "gamma"), ("burstiness", "0.5")]).unwrap();
-        let names: Vec<String> = open.pacing.iter().map(|pacing| pacing.name()).collect();
+        let open = Flags::with(&[("rate", "2.5,50"), ("arrivals", "gamma"), ("burstiness", "0.5")]).unwrap();
+        let names: Vec<String> = open.pacing().iter().map(|pacing| pacing.name()).collect();
         assert_eq!(names, ["q2.5-gamma0.5", "q50-gamma0.5"]);
-        assert_eq!(open.pacing.iter().map(|pacing| open.requests(*pacing)).collect::<Vec<_>>(), [25, 500]);
-        let timed = workload(&[("duration", "3")]).unwrap();
+        assert_eq!(open.pacing().iter().map(|pacing| open.requests(*pacing)).collect::<Vec<_>>(), [25, 500]);
+        let timed = Flags::with(&[("duration", "3")]).unwrap();
         assert_eq!(timed.requests(Pacing::Closed(1)), MAX_REQUESTS);
-        assert_eq!(workload(&[("duration", "3"), ("requests", "5")]).unwrap().requests(Pacing::Closed(1)), 5);
+        assert_eq!(
+            Flags::with(&[("duration", "3"), ("requests", "5")]).unwrap().requests(Pacing::Closed(1)),
+            5
+        );
     }
 
     #[test]
     fn a_schedule_follows_from_the_seed_and_the_run() {
         let due = |given: &[(&'static str, &'static str)], run| {
-            let load = workload(given).unwrap();
-            load.schedule(load.pacing[0], run).unwrap().unwrap()
+            let load = Flags::with(given).unwrap();
+            load.schedule(load.pacing()[0], run).unwrap().unwrap()
         };
         let steady = [("rate", "4"), ("arrivals", "constant"), ("requests", "3")];
         assert_eq!(due(&steady, 0), [250_000_000, 500_000_000, 750_000_000]);
@@ -259,15 +240,15 @@ pub(super) mod tests {
         assert_eq!(due(&poisson, 0), due(&poisson, 0));
         assert_ne!(due(&poisson, 0), due(&poisson, 1));
         assert!(due(&poisson, 0).is_sorted() && due(&poisson, 0).last() < Some(&2_000_000_000));
-        let load = workload(&[("rate", "0.001"), ("duration", "0.001")]).unwrap();
-        assert!(load.schedule(load.pacing[0], 0).is_err());
+        let load = Flags::with(&[("rate", "0.001"), ("duration", "0.001")]).unwrap();
+        assert!(load.schedule(load.pacing()[0], 0).is_err());
     }
 
     #[test]
     fn objectives_are_milliseconds() {
-        let slo = workload(&[("slo", "ttft=500, tpot=50")]).unwrap().slo;
+        let slo = Flags::with(&[("slo", "ttft=500, tpot=50")]).unwrap().slo;
         assert_eq!(slo, Slo { ttft_s: Some(0.5), tpot_s: Some(0.05), e2e_s: None });
-        assert!(slo.is_set() && !workload(&[]).unwrap().slo.is_set());
+        assert!(slo.is_set() && !Flags::with(&[]).unwrap().slo.is_set());
     }
 
     #[test]
@@ -292,7 +273,7 @@ pub(super) mod tests {
             ("max-errors", "101", "percentage"),
             ("stream", "maybe", "auto, on, off"),
         ] {
-            let Err(LaneError::Usage(fact)) = workload(&[(name, value)]) else { panic!("{name} {value}") };
+            let Err(LaneError::Usage(fact)) = Flags::with(&[(name, value)]) else { panic!("{name} {value}") };
             assert!(fact.contains(&format!("`--{name}` is")) && fact.contains(part), "{fact}");
         }
     }

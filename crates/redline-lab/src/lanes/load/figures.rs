@@ -1,6 +1,6 @@
 //! The figures of a run, and the row with them.
 
-use super::case::{Pacing, Workload, arrivals_name};
+use super::case::{Flags, Pacing, arrivals_name};
 use super::drive::Exchange;
 use super::reply::{Reply, seconds};
 use super::server::Ready;
@@ -75,7 +75,7 @@ impl Turn {
     }
 
     /// The share of all requests that kept every objective. A failed request kept none.
-    fn good(&self, load: &Workload) -> usize {
+    fn good(&self, load: &Flags) -> usize {
         let keeps = |limit: Option<f64>, value: Option<f64>| {
             limit.is_none_or(|most| value.is_some_and(|it| it <= most))
         };
@@ -121,7 +121,7 @@ impl Turn {
     }
 
     /// Answers with fewer tokens than were asked for.
-    pub(super) fn short(&self, load: &Workload) -> usize {
+    pub(super) fn short(&self, load: &Flags) -> usize {
         self.answered().filter(|reply| reply.output_tokens < load.output_tokens).count()
     }
 }
@@ -142,7 +142,7 @@ fn percentiles(turns: &[&Turn], quantity: &str, percent: f64) -> Result<Vec<f64>
 /// The row of a case on a server. `first` are the turns of the first server in the same runs, if this is another one.
 pub(super) fn row(
     ready: &Ready<'_>,
-    load: &Workload,
+    load: &Flags,
     pacing: Pacing,
     watched: &[Watched<Turn>],
     first: Option<&[Watched<Turn>]>,
@@ -227,7 +227,7 @@ pub(super) fn error_kinds(turns: &[&Turn]) -> Vec<String> {
     kinds.into_iter().cloned().collect()
 }
 
-fn described(ready: &Ready<'_>, load: &Workload, pacing: Pacing, on_time: bool) -> Row {
+fn described(ready: &Ready<'_>, load: &Flags, pacing: Pacing, on_time: bool) -> Row {
     let (server, kind) = (ready.server, ready.kind);
     let sizes = if kind.generates() {
         format!("p{}/o{}", load.prompt_tokens, load.output_tokens)
@@ -249,7 +249,9 @@ fn described(ready: &Ready<'_>, load: &Workload, pacing: Pacing, on_time: bool) 
             .param("max_in_flight", connections),
     };
     row = row.param("requests", load.requests(pacing)).param("prompt_tokens", load.prompt_tokens);
-    for (name, value) in [("shared_prefix_tokens", load.shared_tokens), ("adapters_n", load.adapters.len())] {
+    for (name, value) in
+        [("shared_prefix_tokens", load.shared_tokens), ("adapters_n", load.adapters.len() as u64)]
+    {
         if value > 0 {
             row = row.param(name, value);
         }
@@ -272,7 +274,6 @@ fn described(ready: &Ready<'_>, load: &Workload, pacing: Pacing, on_time: bool) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::case::tests::workload;
     use super::super::drive::Fault;
     use super::*;
 
@@ -336,12 +337,12 @@ mod tests {
             failed(0, 1),
         ];
         let turn = turn(&[&replies], None);
-        let good = |slo| turn.good(&workload(&[("slo", slo)]).unwrap());
+        let good = |slo| turn.good(&Flags::with(&[("slo", slo)]).unwrap());
         assert_eq!(good("ttft=101"), 3);
         assert_eq!(good("tpot=51"), 3);
         assert_eq!(good("ttft=101,tpot=51"), 2);
         assert_eq!(good("e2e=211,ttft=201"), 3);
-        assert_eq!(turn.good(&workload(&[]).unwrap()), 4);
+        assert_eq!(turn.good(&Flags::with(&[]).unwrap()), 4);
     }
 
     #[test]

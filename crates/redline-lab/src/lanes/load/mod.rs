@@ -15,9 +15,9 @@ mod reply;
 mod server;
 
 use super::prelude::*;
-use crate::bench::{MeasuredServer, MetricSpec, Servers};
+use crate::bench::{MeasuredServer, Servers};
 use crate::canary::Watched;
-use case::{Pacing, Workload};
+use case::{Flags, Pacing};
 use drive::Pace;
 use figures::Turn;
 use kind::Kind;
@@ -42,16 +42,10 @@ pub(super) const LANE: Lane = Lane {
     checks: "each server answers requests that run alone",
     against: "the first server, in alternating runs; without a server, one of this program is started",
     metrics: METRICS,
-    flags: FLAGS,
-    smoke: &[
-        ("concurrency", "1,2"),
-        ("requests", "6"),
-        ("prompt-tokens", "8"),
-        ("output-tokens", "4"),
-        ("num-runs", "2"),
-    ],
-    standard: &[("concurrency", "1,8"), ("requests", "40"), ("num-runs", "3")],
-    shown: Some(SHOWN),
+    flags: &Flags::ALL,
+    smoke: "concurrency=1,2 requests=6 prompt-tokens=8 output-tokens=4 num-runs=2",
+    standard: "concurrency=1,8 requests=40 num-runs=3",
+    shown: SHOWN,
     note: Some(
         "times are p50/p90/p95/p99, `-` where there are too few requests (6, 36, 72, 368); ttft and e2e count from the time at which a \
          request was due",
@@ -59,106 +53,25 @@ pub(super) const LANE: Lane = Lane {
     ..Lane::new("load", 0.10, LaneFunction::Server(run))
 };
 
-const FLAGS: &[Flag] = &[
-    flag("kind", "KIND,..", "completion")
-        .help("Requests: completion, chat, diffusion, score, rerank, classify, decisions"),
-    flag("concurrency", "N,..", "1,8,32")
-        .help("Connections of closed loops: each sends one request after the other"),
-    flag("rate", "X,..", "none").help("Requests per second of open loops, instead of closed ones"),
-    flag("arrivals", "WHICH", "poisson")
-        .help("Time between arrivals of an open loop: poisson (exponential), gamma or constant"),
-    flag("burstiness", "X", "1").help("Shape of gamma: 1 is poisson, less has more bursts"),
-    flag("max-in-flight", "N", "256")
-        .help("Connections of an open loop, at most; further requests wait, which counts"),
-    flag("requests", "N", "auto")
-        .help("Requests of a run; auto: four for each connection, or those of ten seconds"),
-    flag("duration", "S", "none").help("Seconds in which requests of a run begin"),
-    flag("prompt-tokens", "N", "128").help("Tokens of a prompt, about: words, counted by the first server"),
-    flag("output-tokens", "N", "64")
-        .help("Tokens of an answer, also after its end where the server knows `ignore_eos`"),
-    flag("shared-prefix-tokens", "N", "0")
-        .help("Tokens with which all prompts begin alike, of those of a prompt"),
-    flag("items", "N", "8").help("Items, documents, texts or questions of a request of the other kinds"),
-    flag("label-ids", "ID,..", "1,2").help("Label ids of score requests"),
-    flag("steps", "N", "auto").help("Steps of a diffusion; auto: one per mask"),
-    flag("prompts", "FILE", "none").help("JSON lines, whose fields replace those of the requests in turn"),
-    flag("adapters", "NAME,..", "none").help("Models or adapters that requests name, the most popular first"),
-    flag("alpha", "X", "1").help("Exponent of their popularity (Zipf); 0: all are equally popular"),
-    flag("slo", "LIST", "none").help("Objectives in ms for goodput, such as ttft=500,tpot=50,e2e=5000"),
-    flag("stream", "WHICH", "auto").help("Whether answers are streamed: auto (if the server can), on, off"),
-    flag("timeout", "S", "600").help("Seconds that a request waits for the next byte of its answer"),
-    flag("max-errors", "PERCENT", "0").help("Fail where more requests fail"),
-    flag("seed", "N", "0").help("Seed of prompts and arrivals"),
-    Flag::runs("3"),
-    flag("warmup-runs", "N", "1").help("Runs of each case before, with one request for each connection"),
-];
-
-const METRICS: &[MetricSpec] = &[
-    higher("req_s", "requests/s"),
-    higher("output_tok_s", "tokens/s"),
-    info("steady_output_tok_s", "tokens/s"),
-    higher("items_s", "items/s"),
-    info("total_tok_s", "tokens/s"),
-    lower("ttft_p50_s", "s"),
-    lower("ttft_p95_s", "s"),
-    info("ttft_p90_s", "s"),
-    info("ttft_p99_s", "s"),
-    lower("tpot_p50_s", "s"),
-    info("tpot_p*", "s"),
-    info("itl_*", "s"),
-    info("stall_*", "s"),
-    lower("e2e_p50_s", "s"),
-    info("e2e_p*", "s"),
-    info("dispatch_delay_*", "s"),
-    higher("goodput_req_s", "requests/s"),
-    info("good_pct", "%"),
-    info("offered_rps", "requests/s"),
-    info("sent_rps", "requests/s"),
-    info("requests", "requests"),
-    info("errors", "requests"),
-    info("error_pct", "%"),
-    info("errors_*", "requests"),
-    info("short", "requests"),
-    info("changed", "requests"),
-    info("output_tokens", "tokens"),
-    info("prompt_tokens", "tokens"),
-    info("cached_tokens", "tokens"),
-    info("rate_vs_first", "x"),
-    info("ttft_p95_vs_first", "x"),
-];
+const METRICS: &str = "+req_s requests/s|+output_tok_s tokens/s|steady_output_tok_s tokens/s|+items_s items/s|\
+     total_tok_s tokens/s|-ttft_p50_s s|-ttft_p95_s s|ttft_p90_s s|ttft_p99_s s|-tpot_p50_s s|tpot_p* s|\
+     itl_* s|stall_* s|-e2e_p50_s s|e2e_p* s|dispatch_delay_* s|+goodput_req_s requests/s|good_pct %|\
+     offered_rps requests/s|sent_rps requests/s|requests requests|errors requests|error_pct %|\
+     errors_* requests|short requests|changed requests|output_tokens tokens|prompt_tokens tokens|\
+     cached_tokens tokens|rate_vs_first x|ttft_p95_vs_first x";
 
 /// The columns of the printed table.
-const SHOWN: &[Column] = &[
-    Column { name: "case", cell: Cell::Case },
-    median("requests", "requests"),
-    median("errors", "errors"),
-    median("req/s", "req_s"),
-    median("tokens/s", "output_tok_s"),
-    Column {
-        name: "ttft ms",
-        cell: Cell::Metrics(&["ttft_p50_s", "ttft_p90_s", "ttft_p95_s", "ttft_p99_s"], 1e3),
-    },
-    Column {
-        name: "tpot ms",
-        cell: Cell::Metrics(&["tpot_p50_s", "tpot_p90_s", "tpot_p95_s", "tpot_p99_s"], 1e3),
-    },
-    Column {
-        name: "itl ms",
-        cell: Cell::Metrics(&["itl_p50_s", "itl_p90_s", "itl_p95_s", "itl_p99_s"], 1e3),
-    },
-    Column {
-        name: "e2e ms",
-        cell: Cell::Metrics(&["e2e_p50_s", "e2e_p90_s", "e2e_p95_s", "e2e_p99_s"], 1e3),
-    },
-    median("good req/s", "goodput_req_s"),
-    median("vs first", "rate_vs_first"),
-];
+const SHOWN: &str = "@case|~requests|~errors|req/s=~req_s|tokens/s=~output_tok_s|\
+     ttft ms=~ttft_p50_s/ttft_p90_s/ttft_p95_s/ttft_p99_s*1e3|\
+     tpot ms=~tpot_p50_s/tpot_p90_s/tpot_p95_s/tpot_p99_s*1e3|\
+     itl ms=~itl_p50_s/itl_p90_s/itl_p95_s/itl_p99_s*1e3|\
+     e2e ms=~e2e_p50_s/e2e_p90_s/e2e_p95_s/e2e_p99_s*1e3|good req/s=~goodput_req_s|vs first=~rate_vs_first";
 
 /// Name of a server that this program starts.
 const OWN: &str = "redline";
 
 fn run(bench: &Bench<'_>, servers: &Servers<'_>, values: &Values) -> Result<()> {
-    let load = Workload::of(values)?;
+    let load = Flags::of(values)?;
     if !servers.running.is_empty() {
         let measured = servers.running.iter().map(|server| Measured::new(server.clone(), servers, None));
         return measure(bench, &load, &measured.collect::<Result<Vec<_>>>()?);
@@ -173,8 +86,8 @@ fn run(bench: &Bench<'_>, servers: &Servers<'_>, values: &Values) -> Result<()> 
 }
 
 /// Measures all cases on all servers.
-fn measure(bench: &Bench<'_>, load: &Workload, servers: &[Measured]) -> Result<()> {
-    let mut block = 0;
+fn measure(bench: &Bench<'_>, load: &Flags, servers: &[Measured]) -> Result<()> {
+    let (mut block, pacing) = (0, load.pacing());
     for &kind in &load.kinds {
         let mut prompts = Prompts::new(load.seed, load.items);
         if let Some(path) = &load.prompts {
@@ -195,7 +108,7 @@ fn measure(bench: &Bench<'_>, load: &Workload, servers: &[Measured]) -> Result<(
                 (bench.note)(&format!("{name}: the same requests alone got other answers the second time"));
             }
         }
-        for &pacing in &load.pacing {
+        for &pacing in &pacing {
             let rows = measure_case(bench, load, &ready, &prompts, (pacing, &mut block))?;
             bench.done(&format!("{} {}", kind.name(), pacing.name()), rows)?;
         }
@@ -206,12 +119,12 @@ fn measure(bench: &Bench<'_>, load: &Workload, servers: &[Measured]) -> Result<(
 /// Measures one case on all servers, in turns.
 fn measure_case(
     bench: &Bench<'_>,
-    load: &Workload,
+    load: &Flags,
     ready: &[Ready<'_>],
     prompts: &Prompts,
     (pacing, block): (Pacing, &mut usize),
 ) -> Result<Vec<Row>> {
-    for _ in 0..load.runs.warmups {
+    for _ in 0..load.warmups {
         let pace = Pace {
             connections: pacing.connections(),
             requests: pacing.connections().min(load.requests(pacing)),
@@ -224,8 +137,8 @@ fn measure_case(
         *block += 1;
     }
     let (first, count) = (*block, ready.len());
-    *block += load.runs.timed;
-    let watched = bench.canary(1)?.watch(load.runs.timed * count, bench.clock, |sample| {
+    *block += load.timed;
+    let watched = bench.canary(1)?.watch(load.timed * count, bench.clock, |sample| {
         let (run, place) = (sample / count, sample % count);
         let server = &ready[if run % 2 == 0 { place } else { count - 1 - place }];
         turn(server, load, prompts, (pacing, run, first + run))
@@ -237,8 +150,8 @@ fn measure_case(
     }
     let mut rows = Vec::with_capacity(count);
     for (index, server) in ready.iter().enumerate() {
-        if let (Some(last), true) = (turns[index].last_mut(), load.runs.timed > 0) {
-            let changed = server.changed(prompts, first + load.runs.timed - 1, &last.value.replies);
+        if let (Some(last), true) = (turns[index].last_mut(), load.timed > 0) {
+            let changed = server.changed(prompts, first + load.timed - 1, &last.value.replies);
             last.value.changed = changed;
         }
         let first = (index > 0).then_some(&turns[0][..]);
@@ -252,7 +165,7 @@ fn measure_case(
 /// One run of a case on a server.
 fn turn(
     server: &Ready<'_>,
-    load: &Workload,
+    load: &Flags,
     prompts: &Prompts,
     (pacing, run, block): (Pacing, usize, usize),
 ) -> Result<Turn> {
@@ -270,7 +183,7 @@ fn turn(
 }
 
 /// Tells what the table does not show: errors by kind, answers that are too short or changed, cached prompts, a late client.
-fn note(bench: &Bench<'_>, load: &Workload, (kind, case): (Kind, &str), turns: &[Watched<Turn>]) {
+fn note(bench: &Bench<'_>, load: &Flags, (kind, case): (Kind, &str), turns: &[Watched<Turn>]) {
     // The items of other requests share a part that is computed once.
     let tells_cache = kind.generates();
     let turns: Vec<&Turn> = turns.iter().map(|it| &it.value).collect();

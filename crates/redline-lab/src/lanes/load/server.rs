@@ -4,7 +4,7 @@ use redline_client::HttpClient;
 use redline_engine::ModelInfo;
 use serde_json::{Map, Value};
 
-use super::case::Workload;
+use super::case::Flags;
 use super::drive::{self, Target};
 use super::kind::{Content, Feature, Kind};
 use super::prompt::{Place, Prompts};
@@ -41,7 +41,7 @@ pub(super) struct Ready<'a> {
     pub(super) features: Vec<Feature>,
     /// The digest of answers to requests that ran alone, if two runs gave the same.
     pub(super) digest: Option<String>,
-    load: &'a Workload,
+    load: &'a Flags,
     clock: &'a Clock,
     target: Target,
 }
@@ -67,7 +67,7 @@ impl Measured {
         format!("http://{}{}{path}", self.server.address, self.server.base)
     }
 
-    fn target(&self, kind: Kind, load: &Workload) -> Target {
+    fn target(&self, kind: Kind, load: &Flags) -> Target {
         Target {
             client: self.client.clone(),
             path: format!("{}{}", self.server.base, kind.path()),
@@ -108,7 +108,7 @@ impl<'a> Ready<'a> {
     pub(super) fn new(
         server: &'a Measured,
         kind: Kind,
-        load: &'a Workload,
+        load: &'a Flags,
         clock: &'a Clock,
         prompts: &Prompts,
     ) -> Result<Self> {
@@ -188,7 +188,7 @@ impl<'a> Ready<'a> {
 
     /// The model that a request names: an adapter by Zipf's popularity, if there are any.
     fn model(&self, place: Place) -> &str {
-        let Workload { adapters, alpha, seed, .. } = self.load;
+        let Flags { adapters, alpha, seed, .. } = self.load;
         let mut random =
             Random::new(seed.wrapping_mul(31) ^ ((place.block as u64 + 1) << 32) ^ place.index as u64);
         let drawn = Zipf::new(adapters.len(), *alpha).distinct(1, &mut random);

@@ -13,52 +13,35 @@ pub(super) const LANE: Lane = Lane {
     asks: "Are plans made once and found again, what do they cost, and what does measuring gain?",
     checks: "second calls and second processes miss nothing, every policy gives the same bits, memory does not grow",
     against: "the first call, the first process, and policies without stored plans",
-    metrics: &[
-        info("first", "s"),
-        count("first_misses", "misses"),
-        lower("second", "s"),
-        count("second_misses", "misses"),
-        info("batch_misses", "misses"),
-        info("speedup", "x"),
-        count("plans", "plans"),
-        info("measurements", "timings"),
-        info("first_over_steady", "x"),
-        lower("steady", "s"),
-        info("tuning_gain", "x"),
-        count("policies", "policies"),
-        lower("call", "s"),
-        lower("growth", "bytes"),
-        lower("peak_memory", "bytes"),
-    ],
-    flags: &[
-        flag("test", "NAME", "all")
-            .help("Which test: cache-hit-rate, precompile, batch-sizes, correctness, memory, or all; the names in the seed, such as \
-                   test_cache_hit_rate, are known too"),
-        flag("sizes", "WHICH", "full")
-            .help("Sizes of passes: full, or smoke (64 and 128 tokens, 1 and 2 rows)"),
-        Flag::runs("5").help("Calls after the first of each kind, which are not warmed up"),
-    ],
-    smoke: &[("sizes", "smoke"), ("num-runs", "2")],
-    standard: &[("sizes", "smoke")],
-    columns: Some(&[
-        Column::param("test"),
-        Column::param("threads"),
-        Column::param("tp"),
-        Column::param("grade"),
-        Column::param("batches"),
-        median("first_s", "first"),
-        Column::median("first_misses"),
-        median("second_s", "second"),
-        Column::median("second_misses"),
-        Column::median("batch_misses"),
-        Column::median("speedup"),
-        median("first_request_over_steady", "first_over_steady"),
-        median("tuned_over_estimated", "tuning_gain"),
-        Column { name: "memory_growth_bytes", cell: Cell::Metric("growth", Samples::max, 1.0) },
-        Column::KERNEL_PATH,
-    ]),
+    metrics: "first s|#first_misses misses|-second s|#second_misses misses|batch_misses misses|speedup x|\
+              #plans plans|measurements timings|first_over_steady x|-steady s|tuning_gain x|\
+              #policies policies|-call s|-growth bytes|-peak_memory bytes",
+    flags: &Flags::ALL,
+    smoke: "sizes=smoke num-runs=2",
+    standard: "sizes=smoke",
+    columns: &["test|threads|tp|grade|batches|first_s=~first|~first_misses|second_s=~second|~second_misses|\
+                ~batch_misses|~speedup|first_request_over_steady=~first_over_steady|\
+                tuned_over_estimated=~tuning_gain|memory_growth_bytes=max:growth|kernel_path=@kernels"],
     ..Lane::new("plan-cache", 0.10, LaneFunction::Model(run))
 };
+
+flags! {
+    struct Flags;
+    tests: &'static [(&'static str, Test)] = "test", "NAME", "all",
+        "Which test: cache-hit-rate, precompile, batch-sizes, correctness, memory, or all; the names in the seed, such as \
+         test_cache_hit_rate, are known too",
+        |flag, text| {
+            let own = TESTS.iter().map(|test| (test.0, std::slice::from_ref(test)));
+            let seed = TESTS.iter().zip(NAMES).map(|(test, name)| (name, std::slice::from_ref(test)));
+            flag.choice(text, &own.chain([("all", TESTS)]).chain(seed).collect::<Vec<_>>())
+        };
+    sizes: (&'static [usize], &'static [usize]) = "sizes", "WHICH", "full",
+        "Sizes of passes: full, or smoke (64 and 128 tokens, 1 and 2 rows)",
+        |flag, text| {
+            flag.choice(text, &[("full", (Buckets::TOKENS, Buckets::ROWS)), ("smoke", (&[64, 128], &[1, 2]))])
+        };
+    calls: usize = "num-runs", "N", "5", "Calls after the first of each kind, which are not warmed up";
+}
 
 /// The grades of a cache, as defined by the seed.
 const GOOD: &str = "good";
@@ -105,15 +88,7 @@ const NAMES: [&str; TESTS.len()] = [
 ];
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
-    let mut choices: Vec<_> = TESTS.iter().map(|test| (test.0, std::slice::from_ref(test))).collect();
-    choices.push(("all", TESTS));
-    choices.extend(TESTS.iter().zip(NAMES).map(|(test, name)| (name, std::slice::from_ref(test))));
-    let tests = values.choice("test", &choices)?;
-    let (tokens, rows) = values.choice::<(&[usize], &[usize])>(
-        "sizes",
-        &[("full", (Buckets::TOKENS, Buckets::ROWS)), ("smoke", (&[64, 128], &[1, 2]))],
-    )?;
-    let calls = values.count("num-runs")?;
+    let Flags { tests, sizes: (tokens, rows), calls } = Flags::of(values)?;
     for &threads in &bench.threads {
         let steps = Steps { bench, model, threads, tokens, rows, calls };
         for (name, test) in tests {
@@ -130,22 +105,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grades_are_those_of_the_seed() {
+    fn grades_begin_at_the_thresholds_of_the_seed() {
         let of = grade_of_calls;
-        assert_eq!([of(0, 1269.5), of(0, 100.0), of(1, 50.0)], ["good", "fair", "fair"]);
-        assert_eq!([of(2, 1000.0), of(0, 9.9), of(8, 1.02)], ["poor", "poor", "poor"]);
+        assert_eq!([of(0, 1269.5), of(0, 100.1), of(0, 100.0), of(0, 10.0)], [GOOD, GOOD, FAIR, FAIR]);
+        assert_eq!([of(1, 100.1), of(1, 50.0), of(1, 10.0)], [FAIR; 3]);
+        assert_eq!([of(0, 9.9), of(1, 9.9), of(2, 1000.0), of(8, 1.02)], [POOR; 4]);
         let of = grade_of_precompilation;
-        assert_eq!([of(0, 18.4), of(0, 7.0), of(0, 4.9), of(1, 50.0)], ["good", "fair", "poor", "poor"]);
-    }
-
-    #[test]
-    fn a_grade_begins_at_its_threshold() {
         assert_eq!(
-            [grade_of_calls(0, 10.0), grade_of_calls(1, 10.0), grade_of_calls(1, 9.9)],
-            [FAIR, FAIR, POOR]
+            [of(0, 18.4), of(0, 10.1), of(0, 10.0), of(0, 7.0), of(0, 5.0)],
+            [GOOD, GOOD, FAIR, FAIR, FAIR]
         );
-        assert_eq!([grade_of_calls(0, 100.1), grade_of_calls(1, 100.1)], [GOOD, FAIR]);
-        let of = grade_of_precompilation;
-        assert_eq!([of(0, 10.1), of(0, 10.0), of(0, 5.0), of(1, 5.0)], [GOOD, FAIR, FAIR, POOR]);
+        assert_eq!([of(0, 4.9), of(1, 5.0), of(1, 50.0)], [POOR; 3]);
+        assert_eq!((GOOD, FAIR, POOR), ("good", "fair", "poor"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::arrivals::{Load, Planned};
 use crate::bench::random::{Arrivals, Random, Zipf};
-use crate::bench::{Bench, Result, Values, require};
+use crate::bench::{Bench, FlagValue as _, RUNS, Result, WARMUPS, flags, positive, require};
 
 /// Maximum number of adapters that a request combines.
 const MAX_COMBINED: usize = 16;
@@ -11,25 +11,31 @@ const MAX_ADAPTERS: usize = 100_000;
 /// Seconds after which a further round of blocks begins.
 const ROUND_S: f64 = 30.0;
 
-/// The flags.
-#[derive(Clone, Debug)]
-pub(super) struct Case {
-    pub(super) load: Load,
-    pub(super) duration_s: f64,
-    pub(super) rank: usize,
-    pub(super) prompt_tokens: usize,
-    pub(super) new_tokens: usize,
-    /// `None`: those of `--threads`.
-    pub(super) decode_threads: Option<usize>,
-    pub(super) adapter_threads: usize,
-    pub(super) pin_cores: bool,
-    /// MiB for adapters; `None`: room for a quarter of them.
-    pub(super) adapter_mib: Option<usize>,
-    /// Seconds between hot reloads; 0: none.
-    pub(super) reload_s: f64,
-    pub(super) seed: u64,
-    /// Largest tax in percent; 0: no gate.
-    pub(super) max_tax: f64,
+flags! {
+    pub(super) struct Flags;
+    alpha: f64 = "alpha", "X", "1.1", "Exponent of the adapters' popularity (Zipf); 0: all are equally popular";
+    adapters: usize = "adapters", "N", "512", "Number of adapters", |flag, text| {
+        let (adapters, needed) = (usize::parse(flag, text)?, format!("at most {MAX_ADAPTERS} are supported"));
+        if adapters <= MAX_ADAPTERS { Ok(adapters) } else { Err(flag.invalid(text, &needed)) }
+    };
+    mean_adapters: f64 = "mean-adapters", "X", "4", "Mean number of adapters that a request combines: one, and a Poisson number more";
+    rank: usize = "rank", "N", "8", "Rank of the adapters";
+    rps: f64 = "load-rps", "X", "24", "Requests per second", positive;
+    arrivals: Arrivals = "arrivals", "WHICH", "poisson", "Time between arrivals: poisson (exponential), gamma or constant";
+    burstiness: f64 = "burstiness", "X", "1", "Shape of gamma: 1 is poisson, less has more bursts", positive;
+    duration_s: f64 = "duration-s", "S", "90", "Seconds of a run, half of them with adapters", positive;
+    prompt_tokens: usize = "prompt-tokens", "N", "32", "Tokens of a prompt";
+    new_tokens: usize = "new-tokens", "N", "32", "New tokens of a request";
+    decode_threads: Option<usize> = "decode-threads", "N", "auto", "Threads of the model, instead of those of --threads";
+    adapter_threads: usize = "adapter-threads", "N", "1", "Threads that read adapters";
+    pin_cores: bool = "pin-cores", "", "false",
+        "Bind each thread of the model to a CPU, and those for adapters to the CPUs that are left";
+    adapter_mib: Option<usize> = "adapter-mib", "N", "auto", "Memory for adapters in MiB; auto: room for a quarter of them";
+    reload_s: f64 = "reload-s", "S", "1", "Seconds between adapters that are replaced while requests run; 0: none";
+    seed: u64 = "seed", "N", "0", "Seed of the schedule";
+    timed: usize = "num-runs", "N", "1", RUNS;
+    warmups: usize = "warmup-runs", "N", "1", WARMUPS;
+    max_tax: f64 = "max-tax", "PERCENT", "0", "Fail where adapters add more; 0: no gate";
 }
 
 /// Two blocks of the same requests, one with adapters and one without.
@@ -44,42 +50,22 @@ pub(super) struct Pair {
     pub(super) base_first: bool,
 }
 
-impl Case {
-    pub(super) fn of(values: &Values) -> Result<Self> {
-        let positive = |name: &str| {
-            let number = values.number(name)?;
-            let valid = number > 0.0;
-            if valid { Ok(number) } else { Err(values.invalid(name, "a number above 0 is needed")) }
-        };
-        let adapters = values.count("adapters")?;
-        require(adapters <= MAX_ADAPTERS, || {
-            format!("`--adapters` is {adapters}, but at most {MAX_ADAPTERS} are supported")
-        })?;
-        let mean_adapters = values.number("mean-adapters")?;
-        let most_adapters = adapters.min(MAX_COMBINED);
+impl Flags {
+    /// Maximum number of adapters that a request combines.
+    pub(super) fn most_adapters(&self) -> usize {
+        self.adapters.min(MAX_COMBINED)
+    }
+
+    /// The distribution of requests.
+    pub(super) fn load(&self) -> Result<Load> {
+        let &Self { rps, alpha, adapters, mean_adapters, .. } = self;
+        let (most_adapters, arrivals) = (self.most_adapters(), self.arrivals.with_shape(self.burstiness));
         require((1.0..=most_adapters as f64).contains(&mean_adapters), || {
             format!(
                 "`--mean-adapters` is {mean_adapters}, but a request combines 1 to {most_adapters} adapters"
             )
         })?;
-        let shape = positive("burstiness")?;
-        let choices = [("poisson", Arrivals::Poisson), ("gamma", Arrivals::Gamma(shape))];
-        let arrivals = values.choice("arrivals", &choices)?;
-        let (rps, alpha) = (positive("load-rps")?, values.number("alpha")?);
-        Ok(Self {
-            load: Load { rps, arrivals, adapters, alpha, mean_adapters, most_adapters },
-            duration_s: positive("duration-s")?,
-            rank: values.count("rank")?,
-            prompt_tokens: values.count("prompt-tokens")?,
-            new_tokens: values.count("new-tokens")?,
-            decode_threads: values.count_or_auto("decode-threads")?,
-            adapter_threads: values.count("adapter-threads")?,
-            pin_cores: values.switch("pin-cores")?,
-            adapter_mib: values.count_or_auto("adapter-mib")?,
-            reload_s: values.number("reload-s")?,
-            seed: values.whole("seed")? as u64,
-            max_tax: values.number("max-tax")?,
-        })
+        Ok(Load { rps, arrivals, adapters, alpha, mean_adapters, most_adapters })
     }
 
     /// The numbers of threads to run with.
@@ -99,12 +85,12 @@ impl Case {
 
     /// The blocks of a run, the same for every run. An error if no request arrives.
     pub(super) fn schedule(&self) -> Result<Vec<Pair>> {
-        let mut random = Random::new(self.seed);
-        let popularity = Zipf::new(self.load.adapters, self.load.alpha);
+        let (load, mut random) = (self.load()?, Random::new(self.seed));
+        let popularity = Zipf::new(self.adapters, self.alpha);
         let mut first = 0;
         let pairs: Vec<Pair> = (0..self.pairs())
             .map(|index| {
-                let requests = self.load.draw(self.block_s(), &mut random);
+                let requests = load.draw(self.block_s(), &mut random);
                 let times = (1..).map(|number| f64::from(number) * self.reload_s);
                 let times = times.take_while(|&at_s| self.reload_s > 0.0 && at_s < self.block_s());
                 let reloads = times.map(|at_s| (at_s, popularity.distinct(1, &mut random)[0])).collect();
@@ -114,16 +100,16 @@ impl Case {
             })
             .collect();
         require(first > 0, || {
-            let Load { rps, .. } = self.load;
-            format!("`--load-rps` is {rps} and `--duration-s` is {}, so no request arrives", self.duration_s)
+            let Self { rps, duration_s, .. } = self;
+            format!("`--load-rps` is {rps} and `--duration-s` is {duration_s}, so no request arrives")
         })?;
         Ok(pairs)
     }
 
     /// The row's name.
     pub(super) fn name(&self, threads: usize) -> String {
-        let Load { rps, adapters, alpha, mean_adapters, .. } = self.load;
-        let (rank, seconds, loaders) = (self.rank, self.duration_s, self.adapter_threads);
+        let Self { rps, adapters, alpha, mean_adapters, rank, .. } = self;
+        let (seconds, loaders) = (self.duration_s, self.adapter_threads);
         format!(
             "sched-zipf/n{adapters}/a{alpha}/k{mean_adapters}/r{rank}/q{rps}/s{seconds}/l{loaders}/t{threads}"
         )
@@ -131,18 +117,14 @@ impl Case {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
     use crate::bench::LaneError;
 
-    pub(in super::super) fn case(given: &[(&'static str, &'static str)]) -> Result<Case> {
-        Case::of(&Values::new(super::super::LANE.flags, given.iter().copied()))
-    }
-
     #[test]
     fn the_defaults_are_those_of_the_seed() {
-        let case = case(&[]).unwrap();
-        let Load { rps, arrivals, adapters, alpha, mean_adapters, most_adapters } = case.load;
+        let case = Flags::with(&[]).unwrap();
+        let Load { rps, arrivals, adapters, alpha, mean_adapters, most_adapters } = case.load().unwrap();
         assert_eq!((rps, arrivals, adapters, alpha), (24.0, Arrivals::Poisson, 512, 1.1));
         assert_eq!((mean_adapters, most_adapters, case.duration_s), (4.0, 16, 90.0));
         assert_eq!((case.adapter_threads, case.pin_cores, case.decode_threads), (1, false, None));
@@ -152,7 +134,7 @@ pub(super) mod tests {
     #[test]
     fn arms_share_the_time_in_blocks_and_each_is_first_in_half_of_them() {
         for (seconds, pairs, block_s) in [("1", 2, 0.25), ("90", 6, 7.5), ("44", 2, 11.0)] {
-            let case = case(&[("duration-s", seconds)]).unwrap();
+            let case = Flags::with(&[("duration-s", seconds)]).unwrap();
             let schedule = case.schedule().unwrap();
             assert_eq!((schedule.len(), case.block_s()), (pairs, block_s));
             let first: Vec<bool> = schedule.iter().map(|pair| pair.base_first).collect();
@@ -168,7 +150,7 @@ pub(super) mod tests {
     #[test]
     fn reloads_come_at_a_regular_time() {
         let reloads = |every: &'static str| {
-            let case = case(&[("duration-s", "40"), ("reload-s", every)]).unwrap();
+            let case = Flags::with(&[("duration-s", "40"), ("reload-s", every)]).unwrap();
             let times = |pair: &Pair| pair.reloads.iter().map(|(at_s, _)| *at_s).collect::<Vec<_>>();
             case.schedule().unwrap().iter().map(times).collect::<Vec<_>>()
         };
@@ -188,10 +170,11 @@ pub(super) mod tests {
             ("burstiness", "0", "above 0"),
             ("arrivals", "steady", "poisson, gamma"),
         ] {
-            let Err(LaneError::Usage(fact)) = case(&[(name, value)]) else { panic!("{name} {value}") };
+            let load = Flags::with(&[(name, value)]).and_then(|case| case.load());
+            let Err(LaneError::Usage(fact)) = load else { panic!("{name} {value}") };
             assert!(fact.contains(&format!("`--{name}` is")) && fact.contains(part), "{fact}");
         }
-        let none = case(&[("load-rps", "0.001"), ("duration-s", "0.001")]).unwrap().schedule();
+        let none = Flags::with(&[("load-rps", "0.001"), ("duration-s", "0.001")]).unwrap().schedule();
         assert!(matches!(none, Err(LaneError::Usage(fact)) if fact.contains("no request arrives")));
     }
 }

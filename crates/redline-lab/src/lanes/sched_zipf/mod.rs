@@ -18,10 +18,10 @@ use redline_engine::AdapterOptions;
 
 use super::prelude::*;
 use crate::baseline::Rule;
-use crate::bench::{MetricSpec, Serving};
+use crate::bench::Serving;
 use crate::warning::{Over, Warning};
 use busy::Recorder;
-use case::{Case, Pair};
+use case::{Flags, Pair};
 use library::Library;
 use rows::Outcome;
 use run::Server;
@@ -31,21 +31,12 @@ pub(super) const LANE: Lane = Lane {
     checks: "every request is answered, sampled ones with the ids that they have alone, and all with the same ids in every run",
     against: "the same requests at the same times without adapters, in alternating blocks",
     metrics: METRICS,
-    flags: FLAGS,
-    smoke: &[
-        ("adapters", "6"),
-        ("mean-adapters", "2"),
-        ("rank", "4"),
-        ("load-rps", "40"),
-        ("duration-s", "1"),
-        ("prompt-tokens", "8"),
-        ("new-tokens", "8"),
-        ("reload-s", "0.1"),
-        ("num-runs", "2"),
-    ],
-    standard: &[("duration-s", "20"), ("num-runs", "3")],
-    columns: Some(COLUMNS),
-    shown: Some(SHOWN),
+    flags: &Flags::ALL,
+    smoke: "adapters=6 mean-adapters=2 rank=4 load-rps=40 duration-s=1 prompt-tokens=8 new-tokens=8 \
+            reload-s=0.1 num-runs=2",
+    standard: "duration-s=20 num-runs=3",
+    columns: COLUMNS,
+    shown: SHOWN,
     note: Some(
         "latencies count from the time at which a request was due; tax % is the median over requests of what adapters add to the time \
          from first pass to last token; cold load p95: to read and pack an evicted adapter",
@@ -59,121 +50,36 @@ pub(super) const LANE: Lane = Lane {
     ..Lane::new("sched-zipf", 0.10, LaneFunction::Model(run))
 };
 
-const FLAGS: &[Flag] = &[
-    flag("alpha", "X", "1.1").help("Exponent of the adapters' popularity (Zipf); 0: all are equally popular"),
-    flag("adapters", "N", "512").help("Number of adapters"),
-    flag("mean-adapters", "X", "4")
-        .help("Mean number of adapters that a request combines: one, and a Poisson number more"),
-    flag("rank", "N", "8").help("Rank of the adapters"),
-    flag("load-rps", "X", "24").help("Requests per second"),
-    flag("arrivals", "WHICH", "poisson").help("Time between arrivals: poisson (exponential) or gamma"),
-    flag("burstiness", "X", "1").help("Shape of gamma: 1 is poisson, less has more bursts"),
-    flag("duration-s", "S", "90").help("Seconds of a run, half of them with adapters"),
-    flag("prompt-tokens", "N", "32").help("Tokens of a prompt"),
-    flag("new-tokens", "N", "32").help("New tokens of a request"),
-    flag("decode-threads", "N", "auto").help("Threads of the model, instead of those of --threads"),
-    flag("adapter-threads", "N", "1").help("Threads that read adapters"),
-    flag("pin-cores", "", "false")
-        .help("Bind each thread of the model to a CPU, and those for adapters to the CPUs that are left"),
-    flag("adapter-mib", "N", "auto").help("Memory for adapters in MiB; auto: room for a quarter of them"),
-    flag("reload-s", "S", "1").help("Seconds between adapters that are replaced while requests run; 0: none"),
-    flag("seed", "N", "0").help("Seed of the schedule"),
-    Flag::runs("1"),
-    Flag::warmups("1"),
-    flag("max-tax", "PERCENT", "0").help("Fail where adapters add more; 0: no gate"),
-];
-
-const METRICS: &[MetricSpec] = &[
-    higher("tokens_per_s", "tokens/s"),
-    lower("p50_ms", "ms"),
-    info("p95_ms", "ms"),
-    info("base_p50_ms", "ms"),
-    info("base_p95_ms", "ms"),
-    info("lora_tax_pct", "%"),
-    info("p95_tax_pct", "%"),
-    info("hot_reload_ms_p95", "ms"),
-    info("cold_load_ms_p95", "ms"),
-    info("queue_ms_p95", "ms"),
-    info("adapter_wait_ms_p95", "ms"),
-    info("late_ms_p95", "ms"),
-    info("load_rps", "requests/s"),
-    info("decode_util", "fraction"),
-    info("adapter_util", "fraction"),
-    info("overlap_ratio", "fraction"),
-    info("cold_loads", "loads"),
-    info("reloads", "loads"),
-    count("mean_adapters_per_req", "adapters"),
-    count("requests", "requests"),
-];
+const METRICS: &str = "+tokens_per_s tokens/s|-p50_ms ms|p95_ms ms|base_p50_ms ms|base_p95_ms ms|lora_tax_pct %|\
+     p95_tax_pct %|hot_reload_ms_p95 ms|cold_load_ms_p95 ms|queue_ms_p95 ms|adapter_wait_ms_p95 ms|\
+     late_ms_p95 ms|load_rps requests/s|decode_util fraction|adapter_util fraction|overlap_ratio fraction|\
+     cold_loads loads|reloads loads|#mean_adapters_per_req adapters|#requests requests";
 
 /// The columns of the seed.
-const SEED: &[Column] = COLUMNS.split_at(20).0;
+const SEED: &str = "sched|alpha|adapters_N=adapters_n|~mean_adapters_per_req|rank=adapter_rank|~load_rps|duration_s|\
+     decode_threads|adapter_threads|pin_cores|~p50_ms|~p95_ms|~base_p95_ms|~lora_tax_pct|\
+     ~hot_reload_ms_p95|~tokens_per_s|~queue_ms_p95|~decode_util|~adapter_util|~overlap_ratio";
 
 /// The columns of the seed, then ours.
-const COLUMNS: &[Column] = &[
-    Column::param("sched"),
-    Column::param("alpha"),
-    Column { name: "adapters_N", cell: Cell::Param("adapters_n") },
-    Column::median("mean_adapters_per_req"),
-    Column { name: "rank", cell: Cell::Param("adapter_rank") },
-    Column::median("load_rps"),
-    Column::param("duration_s"),
-    Column::param("decode_threads"),
-    Column::param("adapter_threads"),
-    Column::param("pin_cores"),
-    Column::median("p50_ms"),
-    Column::median("p95_ms"),
-    Column::median("base_p95_ms"),
-    Column::median("lora_tax_pct"),
-    Column::median("hot_reload_ms_p95"),
-    Column::median("tokens_per_s"),
-    Column::median("queue_ms_p95"),
-    Column::median("decode_util"),
-    Column::median("adapter_util"),
-    Column::median("overlap_ratio"),
-    Column { name: "name", cell: Cell::Case },
-    Column::median("cold_load_ms_p95"),
-    Column::median("cold_loads"),
-    Column::median("reloads"),
-    Column::median("p95_tax_pct"),
-    Column::median("adapter_wait_ms_p95"),
-    Column::median("late_ms_p95"),
-    Column::median("requests"),
-    Column::param("offered_rps"),
-    Column::param("arrivals"),
-    Column::param("prompt_tokens"),
-    Column::param("new_tokens"),
-    Column::param("adapter_bytes"),
-    Column::param("adapter_memory"),
-    Column::param("format"),
-    Column { name: "num_runs", cell: Cell::Samples("tokens_per_s") },
-    Column::KERNEL_PATH,
+const COLUMNS: &[&str] = &[
+    SEED,
+    "name=@case|~cold_load_ms_p95|~cold_loads|~reloads|~p95_tax_pct|~adapter_wait_ms_p95|~late_ms_p95|\
+     ~requests|offered_rps|arrivals|prompt_tokens|new_tokens|adapter_bytes|adapter_memory|format|\
+     num_runs=#tokens_per_s|kernel_path=@kernels",
 ];
 
 /// The columns of the printed table.
-const SHOWN: &[Column] = &[
-    Column { name: "case", cell: Cell::Case },
-    median("rps", "load_rps"),
-    median("tokens/s", "tokens_per_s"),
-    median("p50 ms", "p50_ms"),
-    median("p95 ms", "p95_ms"),
-    median("base p95", "base_p95_ms"),
-    median("tax %", "lora_tax_pct"),
-    median("queue p95", "queue_ms_p95"),
-    median("hot reload p95", "hot_reload_ms_p95"),
-    median("cold load p95", "cold_load_ms_p95"),
-    median("cold loads", "cold_loads"),
-    median("decode util", "decode_util"),
-    median("adapter util", "adapter_util"),
-    median("overlap", "overlap_ratio"),
-];
+const SHOWN: &str = "@case|rps=~load_rps|tokens/s=~tokens_per_s|p50 ms=~p50_ms|p95 ms=~p95_ms|base p95=~base_p95_ms|\
+     tax %=~lora_tax_pct|queue p95=~queue_ms_p95|hot reload p95=~hot_reload_ms_p95|\
+     cold load p95=~cold_load_ms_p95|cold loads=~cold_loads|decode util=~decode_util|\
+     adapter util=~adapter_util|overlap=~overlap_ratio";
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
-    let (case, runs) = (Case::of(values)?, values.runs()?);
+    let case = Flags::of(values)?;
     let schedule = case.schedule()?;
     for threads in case.threads(bench) {
-        let row = measure(bench, model, (&case, &schedule), threads, runs)?;
-        bench.done(&format!("{} adapters, {threads} threads", case.load.adapters), vec![row])?;
+        let row = measure(bench, model, (&case, &schedule), threads)?;
+        bench.done(&format!("{} adapters, {threads} threads", case.adapters), vec![row])?;
     }
     Ok(())
 }
@@ -182,9 +88,8 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
 fn measure(
     bench: &Bench<'_>,
     model: &BenchModel<'_>,
-    (case, schedule): (&Case, &[Pair]),
+    (case, schedule): (&Flags, &[Pair]),
     threads: usize,
-    runs: Runs,
 ) -> Result<Row> {
     let recorder = Recorder::default();
     let requests: usize = schedule.iter().map(|pair| pair.requests.len()).sum();
@@ -192,7 +97,7 @@ fn measure(
         let adapters = AdapterOptions {
             memory,
             max_rank: case.rank,
-            max_uses: case.load.most_adapters,
+            max_uses: case.most_adapters(),
             threads: case.adapter_threads,
         };
         let serving =
@@ -202,12 +107,13 @@ fn measure(
     // The size of an adapter is known once one is loaded.
     let (library, adapter_bytes) = {
         let engine = (model.load)(setup(AdapterOptions::default().memory))?;
-        let library = Library::new(&engine, case.load.adapters, case.rank, case.seed)?;
+        let library = Library::new(&engine, case.adapters, case.rank, case.seed)?;
         let first = engine.load_adapter(&Library::name(0), &library.dir(0), None)?;
         (library, first.bytes)
     };
     let adapter_memory = memory(case, schedule, adapter_bytes);
-    bench.fits(&format!("{} adapters", case.load.adapters), adapter_memory as f64)?;
+    bench.fits(&format!("{} adapters", case.adapters), adapter_memory as f64)?;
+    let runs = Runs { timed: case.timed, warmups: case.warmups };
     let tokens = case.prompt_tokens.saturating_add(case.new_tokens);
     let trials = Trials::load(bench, model, setup(adapter_memory), runs, tokens)?;
     library.publish(&trials.engine)?;
@@ -243,12 +149,12 @@ fn measure(
 }
 
 /// Bytes of memory for adapters, which holds at least those of every request.
-fn memory(case: &Case, schedule: &[Pair], adapter_bytes: u64) -> u64 {
+fn memory(case: &Flags, schedule: &[Pair], adapter_bytes: u64) -> u64 {
     match case.adapter_mib {
         Some(mib) => (mib as u64).saturating_mul(1 << 20),
         None => {
             let combined = schedule.iter().flat_map(|pair| &pair.requests).map(|one| one.adapters.len());
-            let adapters = case.load.adapters.div_ceil(4).max(combined.max().unwrap_or(1));
+            let adapters = case.adapters.div_ceil(4).max(combined.max().unwrap_or(1));
             adapter_bytes.saturating_mul(adapters as u64)
         }
     }
@@ -256,12 +162,12 @@ fn memory(case: &Case, schedule: &[Pair], adapter_bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::case::tests::case;
     use super::*;
+    use crate::result::Column;
 
     #[test]
     fn the_columns_of_the_seed_come_first() {
-        let names: Vec<&str> = SEED.iter().map(|column| column.name).collect();
+        let names: Vec<&str> = Column::all(&[SEED]).iter().map(|column| column.name).collect();
         let seed = "sched,alpha,adapters_N,mean_adapters_per_req,rank,load_rps,duration_s,decode_threads,adapter_threads,\
                     pin_cores,p50_ms,p95_ms,base_p95_ms,lora_tax_pct,hot_reload_ms_p95,tokens_per_s,queue_ms_p95,decode_util,\
                     adapter_util,overlap_ratio";
@@ -284,7 +190,7 @@ mod tests {
     #[test]
     fn memory_holds_a_quarter_of_the_adapters_or_those_of_a_request() {
         let of = |given: &[(&'static str, &'static str)]| {
-            let case = case(given).unwrap();
+            let case = Flags::with(given).unwrap();
             memory(&case, &case.schedule().unwrap(), 10)
         };
         assert_eq!(of(&[]), 10 * 128);

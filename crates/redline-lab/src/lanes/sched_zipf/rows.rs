@@ -4,7 +4,7 @@ use redline_engine::{ModelInfo, Stage};
 
 use super::METRICS;
 use super::busy::{Busy, Times};
-use super::case::Case;
+use super::case::Flags;
 use super::run::{Answer, Block, Sample};
 use crate::Row;
 use crate::bench::Result;
@@ -13,7 +13,7 @@ use crate::stats::{percentile_of, sorted};
 
 /// What the figures of a run refer to.
 pub(super) struct Outcome<'a> {
-    pub(super) case: &'a Case,
+    pub(super) case: &'a Flags,
     pub(super) info: &'a ModelInfo,
     /// Bytes of an adapter in memory.
     pub(super) adapter_bytes: u64,
@@ -61,16 +61,18 @@ impl Outcome<'_> {
     }
 
     fn described(&self) -> Row {
-        let Case { duration_s, rank, prompt_tokens, new_tokens, adapter_threads, pin_cores, .. } = *self.case;
-        let load = &self.case.load;
+        let &Flags { duration_s, rank, prompt_tokens, new_tokens, adapter_threads, pin_cores, .. } =
+            self.case;
+        let case = self.case;
+        let arrivals = case.arrivals.with_shape(case.burstiness);
         Row::of_model(self.case.name(self.info.threads), self.info)
             .param("sched", "continuous")
-            .param("alpha", load.alpha)
-            .param("adapters_n", load.adapters)
-            .param("mean_adapters", load.mean_adapters)
+            .param("alpha", case.alpha)
+            .param("adapters_n", case.adapters)
+            .param("mean_adapters", case.mean_adapters)
             .param("adapter_rank", rank)
-            .param("offered_rps", load.rps)
-            .param("arrivals", format!("{:?}", load.arrivals).to_lowercase())
+            .param("offered_rps", case.rps)
+            .param("arrivals", format!("{arrivals:?}").to_lowercase())
             .param("duration_s", duration_s)
             .param("decode_threads", self.info.threads)
             .param("adapter_threads", adapter_threads)
@@ -159,7 +161,6 @@ impl Sample {
 mod tests {
     use redline_engine::StageTime;
 
-    use super::super::case::tests::case;
     use super::*;
     use crate::lanes::tests::{info, samples, timed};
 
@@ -200,7 +201,7 @@ mod tests {
     }
 
     fn row(given: &[(&'static str, &'static str)], slower: f64) -> Row {
-        let case = case(given).unwrap();
+        let case = Flags::with(given).unwrap();
         let outcome = Outcome {
             case: &case,
             info: &info(),

@@ -4,18 +4,17 @@ use redline_engine::{AdapterChoice, Cancel, Engine, GenerateRequest, GenerateTic
 
 use super::arrivals::Planned;
 use super::busy::{Recorder, Times};
-use super::case::{Case, Pair};
+use super::case::{Flags, Pair};
 use super::library::Library;
 use crate::bench::requests::{continuation, generate, ids};
 use crate::bench::{LaneError, Result, verify};
-use redline_system::Clock;
-use redline_system::digest;
+use redline_system::{Clock, digest};
 
 /// An engine that has all adapters, and the requests for it.
 pub(super) struct Server<'a> {
     pub(super) engine: &'a Engine,
     pub(super) clock: &'a Clock,
-    pub(super) case: &'a Case,
+    pub(super) case: &'a Flags,
     pub(super) library: &'a Library,
     pub(super) recorder: &'a Recorder,
     pub(super) schedule: &'a [Pair],
@@ -177,7 +176,7 @@ impl Server<'_> {
 
     /// Request `index` of the run. Each of its K adapters has scale 1/K.
     fn request(&self, index: usize, planned: &Planned, with_adapters: bool) -> GenerateRequest {
-        let Case { prompt_tokens, new_tokens, .. } = *self.case;
+        let &Flags { prompt_tokens, new_tokens, .. } = self.case;
         let used = if with_adapters { &planned.adapters[..] } else { &[] };
         let scale = 1.0 / used.len().max(1) as f32;
         let choice = |&adapter: &usize| AdapterChoice { name: Library::name(adapter), scale };

@@ -11,52 +11,22 @@ use redline_engine::{Engine, ModelInfo, RequestCost, ScoreOutcome};
 use super::prelude::*;
 use crate::baseline::Rule;
 use crate::bench::requests::item_scores;
-use crate::stats::sorted;
 use work::{Prefix, Workload, label_ids};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How many items are scored per second, by batch and labels, with and without a known query?",
     checks: "cold and warm requests, and the first and the last item alone, give the same bits; rows sum to 1",
     against: "the same requests with a query that is not known, and the machine's limits, read around every run",
-    metrics: &[
-        higher("items_per_s", "items/s"),
-        lower("latency", "ms"),
-        count("items", "items"),
-        count("prompt_tokens", "tokens"),
-        count("computed_tokens", "tokens"),
-        count("cached_tokens", "tokens"),
-        info("share", "share"),
-        info("limit", ""),
-    ],
-    flags: &[
-        flag("batch-sizes", "N,..", "1,2,4,8,16").help("Items of a request"),
-        flag("num-labels", "N,..", "2,4,8").help("Labels, each one token"),
-        Flag::runs("20"),
-        Flag::warmups("5"),
-        flag("query-tokens", "N", "auto").help("Tokens of the query; auto: a text of ten sentences"),
-        flag("item-tokens", "N", "auto")
-            .help("Tokens of an item; auto: with a text as query a short text, else 4"),
-        flag("prefix", "WHICH", "both").help("Arms to run: cold, warm or both"),
-    ],
-    smoke: &[("batch-sizes", "1,3"), ("num-labels", "2"), ("num-runs", "2"), ("warmup-runs", "1")],
-    standard: &[("batch-sizes", "1,8"), ("num-labels", "2,8")],
-    columns: Some(COLUMNS),
+    metrics: "+items_per_s items/s|-latency ms|#items items|#prompt_tokens tokens|#computed_tokens tokens|\
+              #cached_tokens tokens|share share|limit",
+    flags: &Flags::ALL,
+    smoke: "batch-sizes=1,3 num-labels=2 num-runs=2 warmup-runs=1",
+    standard: "batch-sizes=1,8 num-labels=2,8",
+    columns: COLUMNS,
     // One line per case as printed by the seed's benchmark, with further columns.
-    shown: Some(&[
-        Column { name: "batch", cell: Cell::Param("batch_size") },
-        Column { name: "labels", cell: Cell::Param("num_labels") },
-        Column::param("prefix"),
-        Column::param("threads"),
-        Column { name: "items/s", cell: Cell::Metric("items_per_s", over_all_runs, 1.0) },
-        Column { name: "p50 (ms)", cell: Cell::Metric("latency", |s| rank(s, 50), 1.0) },
-        Column { name: "p95 (ms)", cell: Cell::Metric("latency", |s| rank(s, 95), 1.0) },
-        Column { name: "p99 (ms)", cell: Cell::Metric("latency", |s| rank(s, 99), 1.0) },
-        median("computed", "computed_tokens"),
-        median("cached", "cached_tokens"),
-        Column { name: "of limit", cell: Cell::Share },
-        Column::LIMIT,
-        Column { name: "kernels", cell: Cell::Kernels },
-    ]),
+    shown: "batch=batch_size|labels=num_labels|prefix|threads|items/s=overall:items_per_s|\
+            p50 (ms)=rank50:latency|p95 (ms)=rank95:latency|p99 (ms)=rank99:latency|\
+            computed=~computed_tokens|cached=~cached_tokens|of limit=@share|@limit|@kernels",
     note: Some(NOTE),
     styles: &[("score", SEED)],
     baseline: Some(Rule {
@@ -67,52 +37,39 @@ pub(super) const LANE: Lane = Lane {
     ..Lane::new("score", 0.10, LaneFunction::Model(run))
 };
 
+flags! {
+    struct Flags;
+    batches: Vec<usize> = "batch-sizes", "N,..", "1,2,4,8,16", "Items of a request";
+    labels: Vec<usize> = "num-labels", "N,..", "2,4,8", "Labels, each one token";
+    timed: usize = "num-runs", "N", "20", RUNS;
+    warmups: usize = "warmup-runs", "N", "5", WARMUPS;
+    query_tokens: Option<usize> = "query-tokens", "N", "auto", "Tokens of the query; auto: a text of ten sentences";
+    item_tokens: Option<usize> = "item-tokens", "N", "auto",
+        "Tokens of an item; auto: with a text as query a short text, else 4";
+    arms: &'static [Prefix] = "prefix", "WHICH", "both", "Arms to run: cold, warm or both", |flag, text| {
+        const BOTH: &[Prefix] = &[Prefix::Cold, Prefix::Warm];
+        flag.choice(text, &[("cold", &BOTH[..1]), ("warm", &BOTH[1..]), ("both", BOTH)])
+    };
+}
+
 const NOTE: &str = "p50, p95 and p99 by the seed's formula, the value at place n * p / 100 of the sorted runs: of 20 runs, p95 and p99 are the \
                     largest. results.csv has percentiles only where there are runs enough for an interval.";
 
 /// The columns of the seed's score benchmark.
-const SEED: &[Column] = COLUMNS.split_at(10).0;
+const SEED: &str = "batch_size|num_labels|num_runs=#latency|total_items=sum:items|\
+     throughput_items_per_sec=overall:items_per_s|latency_p50_ms=rank50:latency|\
+     latency_p95_ms=rank95:latency|latency_p99_ms=rank99:latency|latency_mean_ms=mean:latency|\
+     latency_std_ms=deviation:latency";
 
 /// The columns of the seed's score benchmark, then ours.
-const COLUMNS: &[Column] = &[
-    Column::param("batch_size"),
-    Column::param("num_labels"),
-    Column { name: "num_runs", cell: Cell::Samples("latency") },
-    Column { name: "total_items", cell: Cell::Metric("items", sum, 1.0) },
-    Column { name: "throughput_items_per_sec", cell: Cell::Metric("items_per_s", over_all_runs, 1.0) },
-    Column { name: "latency_p50_ms", cell: Cell::Metric("latency", |s| rank(s, 50), 1.0) },
-    Column { name: "latency_p95_ms", cell: Cell::Metric("latency", |s| rank(s, 95), 1.0) },
-    Column { name: "latency_p99_ms", cell: Cell::Metric("latency", |s| rank(s, 99), 1.0) },
-    Column { name: "latency_mean_ms", cell: Cell::Metric("latency", Samples::mean, 1.0) },
-    Column { name: "latency_std_ms", cell: Cell::Metric("latency", |s| s.std().or(Some(0.0)), 1.0) },
-    Column::param("prefix"),
-    Column::param("threads"),
-    Column::param("format"),
-    Column::median("prompt_tokens"),
-    Column::median("computed_tokens"),
-    Column::median("cached_tokens"),
-    Column::LIMIT,
-    Column::SHARE_OF_LIMIT,
-    Column::KERNEL_PATH,
+const COLUMNS: &[&str] = &[
+    SEED,
+    "prefix|threads|format|~prompt_tokens|~computed_tokens|~cached_tokens|@limit|share_of_limit=@share|\
+     kernel_path=@kernels",
 ];
-
-fn sum(samples: &Samples) -> Option<f64> {
-    (samples.n() > 0).then(|| samples.values().iter().sum())
-}
-
-/// Items of all runs over the seconds of all runs, computed from the rates of runs of equal size.
-fn over_all_runs(rates: &Samples) -> Option<f64> {
-    (rates.n() > 0).then(|| rates.n() as f64 / rates.values().iter().map(|rate| 1.0 / rate).sum::<f64>())
-}
 
 /// Number of the first timed run, beyond those of warm-up, so that the lengths of its texts do not depend on how many there were.
 const FIRST_TIMED: usize = 1000;
-
-/// The value at rank `n * percent / 100` of the sorted samples, for any number of samples, as in the seed's benchmark.
-fn rank(samples: &Samples, percent: usize) -> Option<f64> {
-    let sorted = sorted(samples.values());
-    sorted.get(sorted.len() * percent / 100).copied()
-}
 
 #[derive(Clone)]
 struct Sample {
@@ -121,19 +78,15 @@ struct Sample {
 }
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
-    let (batches, counts) = (values.counts("batch-sizes")?, values.counts("num-labels")?);
-    let runs = values.runs()?;
-    let arms = values.choice::<&[Prefix]>(
-        "prefix",
-        &[("cold", &[Prefix::Cold]), ("warm", &[Prefix::Warm]), ("both", &[Prefix::Cold, Prefix::Warm])],
-    )?;
-    let lengths = work::lengths(values)?;
+    let flags = Flags::of(values)?;
+    let (runs, arms) = (Runs { timed: flags.timed, warmups: flags.warmups }, flags.arms);
+    let lengths = work::lengths(flags.query_tokens, flags.item_tokens);
     for &threads in &bench.threads {
         let setup = Setup { prefix_cache: true, ..Setup::new(threads) };
         let tokens = lengths.map_or(1, |(query, item)| query.saturating_add(item));
         let trials = Trials::load(bench, model, setup, runs, tokens)?;
-        for &items in &batches {
-            for &labels in &counts {
+        for &items in &flags.batches {
+            for &labels in &flags.labels {
                 let workload = Workload { lengths, items, labels: label_ids(labels, trials.info())? };
                 let rows = checked_rows(&trials, &workload, arms)?;
                 bench.done(&format!("{threads} threads, {items} items, {labels} labels"), rows)?;
@@ -230,27 +183,9 @@ fn row(info: &ModelInfo, workload: &Workload, arm: Prefix, samples: &[Held<Sampl
 
 #[cfg(test)]
 mod tests {
-    use redline_engine::TokenCounts;
-
+    use super::work::tests::cost;
     use super::*;
     use crate::lanes::tests::{info, timed};
-
-    fn samples(values: &[f64]) -> Samples {
-        Samples::new("x", crate::Direction::Info, values.to_vec()).unwrap()
-    }
-
-    #[test]
-    fn the_columns_follow_the_formulas_of_the_seed() {
-        let twenty: Vec<f64> = (0..20).rev().map(f64::from).collect();
-        let of = |percent| rank(&samples(&twenty), percent);
-        assert_eq!((of(50), of(95), of(99)), (Some(10.0), Some(19.0), Some(19.0)));
-        assert_eq!(rank(&samples(&[7.0]), 99), Some(7.0));
-        assert_eq!(rank(&samples(&[]), 50), None);
-        // 8 items in 1 s and 8 in 3 s are 16 in 4 s.
-        assert_eq!(over_all_runs(&samples(&[8.0, 8.0 / 3.0])), Some(4.0));
-        assert_eq!(over_all_runs(&samples(&[])), None);
-        assert_eq!(sum(&samples(&[4.0, 4.0])), Some(8.0));
-    }
 
     #[test]
     fn scores_that_do_not_sum_to_one_are_incorrect() {
@@ -266,18 +201,8 @@ mod tests {
     #[test]
     fn a_row_tells_items_per_second_and_counts_of_tokens() {
         let workload = Workload { lengths: None, items: 2, labels: vec![1, 2, 3] };
-        let cost = RequestCost {
-            usage: TokenCounts { prompt_tokens: 24, completion_tokens: 0, cached_tokens: 20 },
-            computed_tokens: 4,
-            shared_prefix_tokens: 10,
-            prefix_cache: None,
-            plan_misses: 0,
-            queue_s: 0.0,
-            compute_s: 0.0,
-            peak_memory_bytes: None,
-            kernel_path: String::new(),
-        };
-        let row = row(&info(), &workload, Prefix::Warm, &[timed(Sample { ms: 2.0, cost })]).unwrap();
+        let row =
+            row(&info(), &workload, Prefix::Warm, &[timed(Sample { ms: 2.0, cost: cost(10, 4) })]).unwrap();
         assert_eq!(row.case, "score/b2/l3/warm/t1");
         let names = ["items_per_s", "latency", "items", "prompt_tokens", "computed_tokens", "cached_tokens"];
         let values = names.map(|name| crate::lanes::tests::samples(&row, name));

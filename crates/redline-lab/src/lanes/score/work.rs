@@ -34,11 +34,8 @@ pub(super) struct Workload {
 }
 
 /// Tokens of the query and of an item; `None` for texts.
-pub(super) fn lengths(values: &Values) -> Result<Option<(usize, usize)>> {
-    Ok(match (values.count_or_auto("query-tokens")?, values.count_or_auto("item-tokens")?) {
-        (None, None) => None,
-        (query, item) => Some((query.unwrap_or(LENGTHS.0), item.unwrap_or(LENGTHS.1))),
-    })
+pub(super) fn lengths(query: Option<usize>, item: Option<usize>) -> Option<(usize, usize)> {
+    query.or(item).map(|_| (query.unwrap_or(LENGTHS.0), item.unwrap_or(LENGTHS.1)))
 }
 
 impl Workload {
@@ -96,13 +93,13 @@ pub(super) fn least(info: &ModelInfo, workload: &Workload, cost: &RequestCost) -
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use redline_engine::TokenCounts;
 
     use super::*;
     use crate::lanes::tests::info;
 
-    fn cost(cached: usize, computed: usize) -> RequestCost {
+    pub(in super::super) fn cost(cached: usize, computed: usize) -> RequestCost {
         RequestCost {
             usage: TokenCounts { prompt_tokens: 24, completion_tokens: 0, cached_tokens: 2 * cached },
             computed_tokens: computed,
@@ -151,13 +148,7 @@ mod tests {
 
     #[test]
     fn a_length_that_is_not_given_has_a_default_beside_the_other() {
-        let of = |given: &[(&'static str, &'static str)]| {
-            lengths(&Values::new(super::super::LANE.flags, given.iter().copied())).unwrap()
-        };
-        assert_eq!(of(&[]), None);
-        assert_eq!(
-            (of(&[("query-tokens", "7")]), of(&[("item-tokens", "3")])),
-            (Some((7, 4)), Some((40, 3)))
-        );
+        assert_eq!(lengths(None, None), None);
+        assert_eq!((lengths(Some(7), None), lengths(None, Some(3))), (Some((7, 4)), Some((40, 3))));
     }
 }

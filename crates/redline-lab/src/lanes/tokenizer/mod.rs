@@ -14,6 +14,8 @@ mod python;
 mod tests;
 mod texts;
 
+use std::path::PathBuf;
+
 use redline_tokenizer::{Encoder, PrefixCacheCounters, PrefixCacheOptions};
 
 use super::prelude::*;
@@ -29,86 +31,43 @@ pub(super) const LANE: Lane = Lane {
     asks: "How many tokens per second does the native tokenizer make, and how many times what the `tokenizers` crate makes?",
     checks: "the ids of all texts are those of the `tokenizers` crate, in every run",
     against: "the `tokenizers` crate, in turn in the same process; Python's package where `--python-csv` brings figures",
-    metrics: &[
-        higher(RATE, "tokens/s"),
-        higher("mb_per_s", "MB/s"),
-        lower("seconds", "s"),
-        info("cpu_time", "s"),
-        count("tokens", "tokens"),
-        count("bytes", "bytes"),
-        info(OVER_LIBRARY, "x"),
-        info(OVER_PYTHON, "x"),
-        info("prefix_*", ""),
-    ],
-    flags: &[
-        flag("input-file", "FILE", "none").help("Texts, one per line; none: our own prose, code and chats"),
-        flag("texts", "N", "1024").help("Texts of each kind, of our own"),
-        Flag::runs("10"),
-        Flag::warmups("1"),
-        flag("prefix-k", "N", "128").help("Bytes of a text that are its beginning, for the prefix cache"),
-        flag("prefix-cache-entries", "N", "32").help("Beginnings that the prefix cache keeps"),
-        flag("min-speedup", "X", "5.0")
-            .help("Fail where the median speedup is less; 0: no gate [env: REDLINE_TOKENIZER_MIN_SPEEDUP]"),
-        flag("python-csv", "FILE", "none")
-            .help("Figures of Python for the same --input-file, as xtask/peers/tokenizer.py writes them"),
-    ],
-    smoke: &[("texts", "6"), ("num-runs", "2"), ("min-speedup", "0")],
-    standard: &[("texts", "256")],
+    metrics: "+tokens_per_s tokens/s|+mb_per_s MB/s|-seconds s|cpu_time s|#tokens tokens|#bytes bytes|\
+              speedup_over_library x|speedup_over_python x|prefix_*",
+    flags: &Flags::ALL,
+    smoke: "texts=6 num-runs=2 min-speedup=0",
+    standard: "texts=256",
     threads: |_| vec![1, 2, 4, 8],
-    columns: Some(&[
-        Column::param("text"),
-        Column::param("encoder"),
-        Column::param("threads"),
-        Column::param("texts"),
-        Column::median("bytes"),
-        Column::median("tokens"),
-        Column::median(RATE),
-        Column { name: "tokens_per_s_min", cell: Cell::Metric(RATE, Samples::min, 1.0) },
-        Column { name: "tokens_per_s_max", cell: Cell::Metric(RATE, Samples::max, 1.0) },
-        Column::median("mb_per_s"),
-        Column::median(OVER_LIBRARY),
-        Column::median(OVER_PYTHON),
-        Column::param("min_speedup"),
-        Column::param("prefix_k"),
-        Column::param("prefix_cache_entries"),
-        Column::median("prefix_hits"),
-        Column::median("prefix_misses"),
-        Column { name: "runs", cell: Cell::Samples(RATE) },
-        Column::KERNEL_PATH,
-    ]),
-    shown: Some(&[
-        Column::param("text"),
-        Column::param("encoder"),
-        Column::param("threads"),
-        median("tokens/s", RATE),
-        Column { name: "min", cell: Cell::Metric(RATE, Samples::min, 1.0) },
-        Column { name: "max", cell: Cell::Metric(RATE, Samples::max, 1.0) },
-        median("MB/s", "mb_per_s"),
-        median("x library", OVER_LIBRARY),
-        Column { name: "x min", cell: Cell::Metric(OVER_LIBRARY, Samples::min, 1.0) },
-        Column { name: "x max", cell: Cell::Metric(OVER_LIBRARY, Samples::max, 1.0) },
-        median("x python", OVER_PYTHON),
-        median("hits", "prefix_hits"),
-        median("misses", "prefix_misses"),
-    ]),
+    columns: &["text|encoder|threads|texts|~bytes|~tokens|~tokens_per_s|tokens_per_s_min=min:tokens_per_s|\
+                tokens_per_s_max=max:tokens_per_s|~mb_per_s|~speedup_over_library|~speedup_over_python|\
+                min_speedup|prefix_k|prefix_cache_entries|~prefix_hits|~prefix_misses|runs=#tokens_per_s|\
+                kernel_path=@kernels"],
+    shown: "text|encoder|threads|tokens/s=~tokens_per_s|min=min:tokens_per_s|max=max:tokens_per_s|\
+            MB/s=~mb_per_s|x library=~speedup_over_library|x min=min:speedup_over_library|\
+            x max=max:speedup_over_library|x python=~speedup_over_python|hits=~prefix_hits|\
+            misses=~prefix_misses",
     styles: &[("tokenizer", SEED)],
     baseline: Some(Rule { keys: &["text", "encoder", "threads"], value: "tokens_per_s", most_drop: 0.10 }),
     ..Lane::new("tokenizer", 0.10, LaneFunction::Text(run))
 };
 
+flags! {
+    struct Flags;
+    input_file: Option<PathBuf> = "input-file", "FILE", "none", "Texts, one per line; none: our own prose, code and chats";
+    texts: usize = "texts", "N", "1024", "Texts of each kind, of our own";
+    runs: usize = "num-runs", "N", "10", RUNS;
+    warmups: usize = "warmup-runs", "N", "1", WARMUPS;
+    prefix_k: usize = "prefix-k", "N", "128", "Bytes of a text that are its beginning, for the prefix cache";
+    prefix_entries: usize = "prefix-cache-entries", "N", "32", "Beginnings that the prefix cache keeps";
+    min_speedup: f64 = "min-speedup", "X", "5.0",
+        "Fail where the median speedup is less; 0: no gate [env: REDLINE_TOKENIZER_MIN_SPEEDUP]";
+    python_csv: Option<PathBuf> = "python-csv", "FILE", "none",
+        "Figures of Python for the same --input-file, as xtask/peers/tokenizer.py writes them";
+}
+
 /// The columns of Google Benchmark, as in the seed's `tokenizer.csv`.
-const SEED: &[Column] = &[
-    Column { name: "name", cell: Cell::Case },
-    Column { name: "iterations", cell: Cell::Samples("seconds") },
-    Column { name: "real_time", cell: Cell::Metric("seconds", Samples::median, 1e9) },
-    Column { name: "cpu_time", cell: Cell::Metric("cpu_time", Samples::median, 1e9) },
-    Column { name: "time_unit", cell: Cell::Text("ns") },
-    Column { name: "bytes_per_second", cell: Cell::Metric("mb_per_s", Samples::median, 1e6) },
-    median("items_per_second", RATE),
-    Column { name: "label", cell: Cell::Text("") },
-    Column { name: "error_occurred", cell: Cell::Text("") },
-    Column { name: "error_message", cell: Cell::Text("") },
-];
+const SEED: &str = "name=@case|iterations=#seconds|real_time=~seconds*1e9|cpu_time=~cpu_time*1e9|time_unit='ns'|\
+     bytes_per_second=~mb_per_s*1e6|items_per_second=~tokens_per_s|label=''|error_occurred=''|\
+     error_message=''";
 
 const RATE: &str = "tokens_per_s";
 const OVER_LIBRARY: &str = "speedup_over_library";
@@ -123,26 +82,21 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(values: &Values, threads: &[usize]) -> Result<Self> {
-        let (count, file) = (values.count("texts")?, values.file("input-file"));
-        let prefix = PrefixCacheOptions {
-            entries: values.count("prefix-cache-entries")?,
-            bytes: values.count("prefix-k")?,
-        };
-        let (runs, min_speedup) = (values.count("num-runs")?, values.number("min-speedup")?);
-        let inputs = match &file {
+    fn of(flags: &Flags, threads: &[usize]) -> Result<Self> {
+        let &Flags { runs, min_speedup, prefix_k: bytes, prefix_entries: entries, .. } = flags;
+        let inputs = match &flags.input_file {
             Some(path) => vec![texts::read(path)?],
-            None => texts::of_our_own(count),
+            None => texts::of_our_own(flags.texts),
         };
-        let python = match values.file("python-csv") {
+        let python = match &flags.python_csv {
             None => None,
-            Some(_) if file.is_none() => {
+            Some(_) if flags.input_file.is_none() => {
                 let fact = "`--python-csv` tells of a file of texts, but there is none";
                 return Err(LaneError::Usage(format!("{fact}; give it too: `--input-file FILE`")));
             }
-            Some(path) => Some(Python::read(&path, &inputs[0], threads)?),
+            Some(path) => Some(Python::read(path, &inputs[0], threads)?),
         };
-        Ok(Self { inputs, runs, prefix, min_speedup, python })
+        Ok(Self { inputs, runs, prefix: PrefixCacheOptions { entries, bytes }, min_speedup, python })
     }
 }
 
@@ -154,17 +108,16 @@ type Take<'a> = &'a dyn Fn(usize, Rounds<'_>) -> Result<(Warmup, Vec<Watched<Rou
 type Rounds<'a> = &'a dyn Fn(usize) -> Result<Round>;
 
 fn run(bench: &Bench<'_>, text: &Text<'_>, values: &Values) -> Result<()> {
-    let canary = bench.canary(1)?;
-    let warmups = values.count("warmup-runs")?;
+    let (canary, flags) = (bench.canary(1)?, Flags::of(values)?);
     let take = |runs: usize, round: Rounds<'_>| {
-        let warmup = bench.warm_up(warmups, |at| round(at).map(drop))?;
+        let warmup = bench.warm_up(flags.warmups, |at| round(at).map(drop))?;
         Ok((warmup, canary.watch(runs, bench.clock, |at| round(warmup.runs + at))?))
     };
-    run_rounds(bench, text, values, &take)
+    run_rounds(bench, text, &flags, &take)
 }
 
-fn run_rounds(bench: &Bench<'_>, text: &Text<'_>, values: &Values, take: Take<'_>) -> Result<()> {
-    let plan = Plan::of(values, &bench.threads)?;
+fn run_rounds(bench: &Bench<'_>, text: &Text<'_>, flags: &Flags, take: Take<'_>) -> Result<()> {
+    let plan = Plan::of(flags, &bench.threads)?;
     let native = (text.tokenizer)(Encoder::Native)?;
     if let Some(reason) = native.fallback() {
         let fact = format!("the native encoder does not cover this tokenizer: {reason}");

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::conditions::Condition;
+use crate::lanes::LaneProfile;
 use crate::lanes::tests::{bench, samples};
 use redline_system::Clock;
 
@@ -22,7 +23,7 @@ fn take(runs: usize, round: Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>)>
 
 /// Runs the lane with a clock by which a sample takes as many ms as its position in the round: 1, 2, 3 ms, then 3, 2,
 /// 1.
-fn run_with(given: &[(&str, &str)]) -> Result<Vec<Row>> {
+fn run_with(given: &[(&'static str, &str)]) -> Result<Vec<Row>> {
     let reads = AtomicU64::new(0);
     let now = AtomicU64::new(0);
     let clock = Clock::scripted(move || {
@@ -38,8 +39,9 @@ fn run_with(given: &[(&str, &str)]) -> Result<Vec<Row>> {
     };
     let bench = Bench { threads: vec![1, 2], record: &record, ..bench(&clock) };
     let text = Text { name: "demo", tokenizer: &load };
-    let smoke = LANE.smoke.iter().copied().chain([("num-runs", "3")]).chain(given.iter().copied());
-    run_rounds(&bench, &text, &Values::new(LANE.flags, smoke), &take)?;
+    let smoke: Vec<_> = LANE.values(LaneProfile::Smoke).chain([("num-runs", "3")]).collect();
+    let flags = Flags::with(&[&smoke[..], given].concat())?;
+    run_rounds(&bench, &text, &flags, &take)?;
     Ok(rows.take())
 }
 
@@ -120,9 +122,8 @@ fn a_tokenizer_that_is_not_covered_is_not_compared_with_itself() {
     let load = |encoder| redline_tokenizer::Tokenizer::from_bytes_with("odd", json.as_bytes(), encoder);
     let clock = Clock::scripted(|| 0);
     let text = Text { name: "odd", tokenizer: &load };
-    let Err(LaneError::Usage(fact)) = run(&bench(&clock), &text, &Values::new(LANE.flags, [])) else {
-        panic!()
-    };
+    let values = Values::new(LANE.flags, []).unwrap();
+    let Err(LaneError::Usage(fact)) = run(&bench(&clock), &text, &values) else { panic!() };
     assert!(
         fact.contains("does not cover") && fact.contains("Punctuation") && fact.contains("`odd`"),
         "{fact}"

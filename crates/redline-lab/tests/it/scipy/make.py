@@ -15,11 +15,16 @@ POWER = 0.8
 
 
 def quantiles():
-    """Beside those of fixtures/student.csv: tails, and the freedoms that Welch's formula gives."""
+    """Tails, the freedoms that Welch's formula gives, and the probabilities of the verdicts."""
+    tails = (0.5005, 0.55, 0.75, 0.9, 0.99, 0.999, 0.9999)
+    freedoms = (1, 1.001, 1.37, 2.5, 3.999, 8.25, 17.6, 63.2, 512.75, 65536.5)
+    judged = (0.5, 0.6, 0.8, 0.95, 0.975, 0.995, 0.9995)
+    more = (1, 1.0625, 1.5, 2, 2.75, 3, 4, 5.125, 6, 7.5, 10, 14, 30.5, 100, 1234.5, 100000)
     return [
         {"p": p, "freedom": freedom, "t": float(stats.t.ppf(p, freedom))}
-        for p in (0.5005, 0.55, 0.75, 0.9, 0.99, 0.999, 0.9999)
-        for freedom in (1, 1.001, 1.37, 2.5, 3.999, 8.25, 17.6, 63.2, 512.75, 65536.5)
+        for ps, all_freedoms in ((tails, freedoms), (judged, more))
+        for p in ps
+        for freedom in all_freedoms
     ]
 
 

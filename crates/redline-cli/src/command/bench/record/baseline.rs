@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use redline_lab::baseline::{self, Rule, Standings};
 use redline_lab::lanes::Lane;
-use redline_lab::result::Column;
 use redline_lab::run::{DOCUMENT, Run};
 use redline_lab::{LaneResult, Verdict};
 use redline_system::{Machine, wall_clock};
@@ -27,7 +26,7 @@ pub(super) struct Values {
     path: PathBuf,
     text: String,
     rule: Rule,
-    columns: &'static [Column],
+    columns: &'static [&'static str],
 }
 
 fn is_csv(path: &Path) -> bool {
@@ -54,7 +53,7 @@ impl Baseline {
         if making && !path.exists() {
             return Ok(None);
         }
-        let (Some(rule), Some(columns), true) = (lane.baseline, lane.columns, is_csv(path)) else {
+        let (Some(rule), true) = (lane.baseline, is_csv(path)) else {
             let run = read(path)?;
             if making && run.lane != lane.name {
                 let fact = format!(
@@ -72,7 +71,7 @@ impl Baseline {
             Failure::usage(fact, "`--output FILE` of an earlier run writes one")
         })?;
         let rule = Rule { most_drop: threshold.unwrap_or(rule.most_drop), ..rule };
-        let values = Values { path: path.into(), text, rule, columns };
+        let values = Values { path: path.into(), text, rule, columns: lane.columns };
         // Reject a malformed baseline before anything is measured.
         let nothing = LaneResult { lane: lane.name.into(), machine: Machine::default(), rows: Vec::new() };
         values.standings(&nothing)?;
@@ -84,7 +83,7 @@ impl Baseline {
         match self {
             Self::Run(run) => {
                 let row = run.rows.iter().find(|row| row.case == case)?;
-                row.metrics.get(metric)?.samples().headline()
+                row.samples_of(metric)?.headline()
             }
             Self::Values(values) => baseline::value(&values.text, case, metric),
         }

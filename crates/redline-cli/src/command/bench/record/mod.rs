@@ -245,13 +245,7 @@ impl<'a> Recorder<'a> {
             }
             _ => {}
         }
-        match error {
-            LaneError::Usage(fact) => {
-                Failure::usage(fact.as_str(), format!("`redline bench {} --help`", self.lane.name))
-            }
-            LaneError::Incorrect(fact) => Failure::incorrect(fact.as_str()),
-            other => Failure::advised(&other, other.hint()),
-        }
+        failure(self.lane, error)
     }
 
     /// Removes the output directory if nothing was measured.
@@ -378,6 +372,17 @@ impl<'a> Recorder<'a> {
     }
 }
 
+/// The failure of a lane.
+pub(super) fn failure(lane: &Lane, error: &LaneError) -> Failure {
+    match error {
+        LaneError::Usage(fact) => {
+            Failure::usage(fact.as_str(), format!("`redline bench {} --help`", lane.name))
+        }
+        LaneError::Incorrect(fact) => Failure::incorrect(fact.as_str()),
+        other => Failure::advised(&other, other.hint()),
+    }
+}
+
 /// The verdicts of the rows themselves (invalid, or a missed gate), each with its line for standard error.
 pub(super) fn verdicts(rows: &[Row], portable: bool) -> Vec<(Verdict, String)> {
     let mut found = Vec::new();
@@ -423,9 +428,9 @@ fn known_style(lane: &Lane, style: &str) -> Result<(), Failure> {
 fn values(lane: &Lane, result: &LaneResult, style: Option<&str>) -> Result<String, Failure> {
     let styled = style.and_then(|style| lane.styles.iter().find(|(name, _)| *name == style));
     let mut csv = Vec::new();
-    let wrote = match styled.map(|(_, columns)| *columns).or(lane.columns) {
-        Some(columns) => result.write_columns(columns, &mut csv),
-        None => result.write_csv(&mut csv),
+    let wrote = match styled.map_or(lane.columns, |(_, columns)| std::slice::from_ref(columns)) {
+        [] => result.write_csv(&mut csv),
+        columns => result.write_columns(columns, &mut csv),
     };
     wrote.map_err(|error| Failure::writing(&error))?;
     Ok(String::from_utf8_lossy(&csv).into_owned())

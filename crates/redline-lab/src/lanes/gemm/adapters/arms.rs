@@ -7,16 +7,15 @@ use redline_kernels::op::linear::{
 use redline_kernels::{Buffer, Exec, Matrix, Rows, RowsMut, Simd, Team, Tier};
 
 use super::case::Case;
-use crate::bench::{LaneError, Result, verify};
-use crate::lanes::gemm::linear::{Noise, copy, spread};
+use crate::bench::{CallTime, LaneError, Result, calls_within, same_bits, spread, verify};
+use crate::lanes::gemm::linear::{Noise, copy};
 use crate::limits::LimitError;
 use redline_parity::ActivationDifference;
 use redline_system::Clock;
 use redline_system::digest::digest;
 
-/// Minimum duration of the consecutive calls of an arm, at most [`MAX_CALLS`].
+/// Minimum duration of the consecutive calls of an arm.
 const TURN_NS: u64 = 5_000_000;
-const MAX_CALLS: usize = 1 << 16;
 /// Maximum numbers of outputs and input rows that are compared with the reference.
 const CHECKED: (usize, usize) = (32, 4);
 /// Maximum squared error of the outputs, relative to their squared norm.
@@ -218,11 +217,7 @@ impl<'a> Arms<'a> {
 
     /// Returns an error for outputs, from row `first` on, that differ from `other` in any bit.
     fn same(&self, own: &[f32], other: &[f32], first: usize, how: &str) -> Result<()> {
-        let differs = own.iter().zip(other).position(|(own, other)| own.to_bits() != other.to_bits());
-        let Some(at) = differs else { return Ok(()) };
-        let (row, output) = (first + at / self.case.stride(), at % self.case.stride());
-        let fact = format!("output {output} of row {row} is {}, but {} {how}", own[at], other[at]);
-        Err(LaneError::Incorrect(format!("{fact}\n  in {}", self.case.place())))
+        same_bits(own, other, (first, self.case.stride()), how, &self.case.place())
     }
 
     /// The error of sampled outputs, compared with the product of the same packed weights in f64.
@@ -255,26 +250,17 @@ impl<'a> Arms<'a> {
 
     /// The number of consecutive calls of an arm: a power of two.
     pub(super) fn calls(&mut self, clock: &Clock) -> usize {
-        let mut calls = 1;
-        while calls < MAX_CALLS && clock.time(|| self.repeat(Arm::Base, calls)).1 < TURN_NS {
-            calls *= 2;
-        }
-        calls
-    }
-
-    fn repeat(&mut self, arm: Arm, calls: usize) {
-        (0..calls).for_each(|_| self.call(arm));
+        calls_within(clock, TURN_NS, || self.call(Arm::Base))
     }
 
     /// Measures one sample of all arms, which take turns A B C C B A, and checks the outputs of the last call of each.
     pub(super) fn sample(&mut self, calls: usize, clock: &Clock) -> Result<Sample> {
         let mut sample = Sample { seconds: [0.0; 3], cpu_seconds: [Some(0.0); 3] };
-        let per_call = |ns: u64| ns as f64 * 1e-9 / (2 * calls) as f64;
         for arm in Arm::ALL.into_iter().chain(Arm::ALL.into_iter().rev()) {
-            let ((), elapsed) = clock.time_both(|| self.repeat(arm, calls));
+            let turn = CallTime::of(clock, calls, || self.call(arm));
             let (seconds, cpu) = (&mut sample.seconds[arm as usize], &mut sample.cpu_seconds[arm as usize]);
-            *seconds += per_call(elapsed.ns.max(1));
-            *cpu = cpu.zip(elapsed.processor_ns).map(|(sum, ns)| sum + per_call(ns));
+            *seconds += turn.seconds / 2.0;
+            *cpu = cpu.zip(turn.cpu_seconds).map(|(sum, seconds)| sum + seconds / 2.0);
         }
         for arm in Arm::ALL {
             let expected = &self.expected[arm as usize];
@@ -352,6 +338,7 @@ mod tests {
     use super::super::case::tests::CASE;
     use super::super::{INPUTS, WEIGHTS};
     use super::*;
+    use crate::bench::slowing_clock;
     use crate::lanes::gemm::linear::copies;
 
     fn with_arms<T>(threads: usize, case: Case, f: impl FnOnce(&mut Arms<'_>) -> T) -> T {
@@ -468,12 +455,7 @@ mod tests {
 
     #[test]
     fn a_turn_takes_five_milliseconds() {
-        // Calls take 1, 3, 5 ms and so on.
-        let (step, now) = (AtomicU64::new(0), AtomicU64::new(0));
-        let clock = Clock::scripted(move || {
-            let step = step.fetch_add(1_000_000, Ordering::Relaxed);
-            now.fetch_add(step, Ordering::Relaxed) + step
-        });
+        let clock = slowing_clock();
         with_arms(1, CASE, |arms| {
             arms.check().unwrap();
             assert_eq!(arms.calls(&clock), 4, "1 and 2 calls took less than 5 ms");

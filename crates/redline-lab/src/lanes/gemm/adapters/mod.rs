@@ -9,19 +9,15 @@ mod rows;
 
 use redline_kernels::{Format, Matrix};
 
-use super::Plan;
-use crate::bench::{Bench, Result, Values, require};
-use crate::lanes::gemm::linear::{self, Noise};
+use super::layer::{INPUTS, WEIGHTS};
+use super::{Flags, Plan, linear};
+use crate::bench::{Bench, Result, listed, require};
 use crate::limits::Probe;
 use crate::result::Row;
 use crate::roofline::Arithmetics;
 use arms::Arms;
 use case::Case;
 use rows::{Gates, Outcome};
-
-/// Weights with the spread of freshly initialised ones.
-const WEIGHTS: Noise = Noise { seed: 1, spread: 0.035 };
-const INPUTS: Noise = Noise { seed: 2, spread: 1.0 };
 
 /// The adapters that the flags ask for.
 pub(super) struct Adapters {
@@ -32,23 +28,15 @@ pub(super) struct Adapters {
 
 impl Adapters {
     /// `None`: the layer alone is measured.
-    pub(super) fn of(values: &Values, min_speedup: Option<f64>, most_rows: usize) -> Result<Option<Self>> {
-        // A bad value is refused although nothing needs it.
-        let counts = values.counts("adapters")?;
-        let gates = Gates {
-            min_speedup,
-            max_tax: values.number("max-tax")?,
-            max_over_floor: values.number("max-over-floor")?,
-        };
-        if values.some_text("rank").is_none() {
-            return Ok(None);
-        }
-        let adapters = Self { ranks: values.counts("rank")?, counts, gates };
-        require(adapters.counts.iter().any(|&count| count <= most_rows), || {
-            let (counts, rows) = (values.text("adapters"), values.text("m"));
+    pub(super) fn of(flags: &Flags, rows: &[usize]) -> Result<Option<Self>> {
+        let Some(ranks) = flags.ranks.clone() else { return Ok(None) };
+        let counts = flags.adapters.clone();
+        require(counts.iter().any(|count| rows.iter().any(|rows| count <= rows)), || {
+            let (counts, rows) = (listed(&counts), listed(rows));
             format!("`--adapters` is `{counts}`, but every adapter needs a row, and `--m` is `{rows}`")
         })?;
-        Ok(Some(adapters))
+        let &Flags { min_speedup, max_tax, max_over_floor, .. } = flags;
+        Ok(Some(Self { ranks, counts, gates: Gates { min_speedup, max_tax, max_over_floor } }))
     }
 
     /// The cases of a layer; the number of adapters changes first.
@@ -130,15 +118,16 @@ impl Adapters {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LANE, LORA};
+    use super::super::LORA;
     use super::*;
     use crate::bench::LaneError;
     use crate::lanes::tests::bench;
+    use crate::result::Column;
     use redline_system::Clock;
 
     fn plan(bench: &Bench<'_>, given: &[(&'static str, &'static str)]) -> Result<Plan> {
         let small = [("n", "40"), ("k", "96"), ("rank", "6"), ("formats", "f32"), ("weights-mib", "1")];
-        Plan::of(bench, &Values::new(LANE.flags, small.iter().chain(given).copied()))
+        Plan::of(bench, Flags::with(&[&small[..], given].concat())?)
     }
 
     #[track_caller]
@@ -176,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_columns_of_the_seed_are_a_style() {
-        let names: Vec<&str> = LORA.iter().map(|column| column.name).collect();
+        let names: Vec<&str> = Column::all(&[LORA]).iter().map(|column| column.name).collect();
         let seed = "bench,rows,cols,batch,rank,fused_ms,baseline_ms,base_ms,speedup,lora_tax_pct,tokens_per_s,\
                     baseline_tokens_per_s,l2_diff";
         assert_eq!(names.join(","), seed);

@@ -46,7 +46,8 @@ pub struct Flag {
 /// with its type, the name, the placeholder, the default and the help, and what parses the value unless its type says so ([`FlagValue`]).
 macro_rules! flags {
     ($vis:vis struct Flags; $(
-        $field:ident: $type:ty = $name:literal, $value:literal, $default:literal, $help:expr $(, $parse:expr)?;
+        $field:ident: $type:ty =
+            $name:literal, $value:literal, $default:literal, $help:expr $(, $parse:expr)?;
     )*) => {
         /// The values of the flags.
         #[derive(Clone, Debug)]

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grades_begin_at_the_thresholds_of_the_seed() {
+    fn grades_are_those_of_the_seed() {
         let of = grade_of_calls;
         assert_eq!([of(0, 1269.5), of(0, 100.1), of(0, 100.0), of(0, 10.0)], [GOOD, GOOD, FAIR, FAIR]);
         assert_eq!([of(1, 100.1), of(1, 50.0), of(1, 10.0)], [FAIR; 3]);

@@ -74,7 +74,7 @@ impl Turn {
         self.replies.len() - self.answered().count()
     }
 
-    /// The share of all requests that kept every objective. A failed request kept none.
+    /// The number of requests that kept every objective. A failed request kept none.
     fn good(&self, load: &Flags) -> usize {
         let keeps = |limit: Option<f64>, value: Option<f64>| {
             limit.is_none_or(|most| value.is_some_and(|it| it <= most))

@@ -16,11 +16,11 @@ const MAX_BYTES: u64 = 1 << 20;
 #[command(next_help_heading = "Structured output")]
 #[group(multiple = false)]
 pub(super) struct GrammarFlags {
-    /// The text is a value that a JSON schema allows: the schema, or a file with it
-    #[arg(long, value_name = "SCHEMA|FILE")]
+    /// The text is a value that a JSON schema allows: a file with it, or the schema itself
+    #[arg(long, value_name = "FILE")]
     json_schema: Option<String>,
     /// The whole text matches this regular expression
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "TEXT")]
     regex: Option<String>,
     /// The text is one of these (repeatable)
     #[arg(long, value_name = "TEXT")]

@@ -50,7 +50,7 @@ def _plain(value: object) -> object:
 
 def _generation(prompt: Prompt | None, max_new_tokens: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a generation. A class of Pydantic stands for its schema."""
-    fields = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
+    fields: dict[str, Any] = {"prompt": prompt, "max_new_tokens": max_new_tokens, **options}
     schema = fields.pop("schema", None)
     if schema is not None:
         fields["json_schema"] = schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema

@@ -12,6 +12,8 @@ use crate::json::object::objects;
 use crate::json::parts::part;
 use crate::json::shape::{self, schemas};
 
+/// The field with the schema of a `response_format`.
+const OF_FORMAT: &str = "response_format.json_schema.schema";
 /// Longest name of a schema in characters.
 const MAX_NAME: usize = 64;
 
@@ -128,14 +130,14 @@ type Given = (&'static str, Grammar);
 impl GrammarKeys {
     /// The field that gives a grammar, if one is given.
     pub fn param(&self) -> Option<&'static str> {
-        self.clone().grammar().ok().flatten().map(|(param, _)| param)
+        self.given().map(|name| if name == "response_format" { OF_FORMAT } else { name })
     }
 
     /// The grammar, if one is given, and the field that gives it.
     pub fn grammar(self) -> Result<Option<Given>, ApiError> {
         let mut given = Vec::new();
         if let Some(format) = self.response_format {
-            given.extend(format.grammar("response_format", "response_format.json_schema.schema")?);
+            given.extend(format.grammar("response_format", OF_FORMAT)?);
         }
         for (param, schema) in [("json_schema", self.json_schema), ("guided_json", self.guided_json)] {
             given.extend(schema.map(|schema| (param, of_schema(&schema, false))));

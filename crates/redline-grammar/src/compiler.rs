@@ -50,14 +50,7 @@ struct Shared {
     /// The vocabulary in the form of the library, from the first grammar on.
     factory: OnceLock<Result<ParserFactory, GrammarError>>,
     /// Compiled grammars, the latest used last.
-    kept: Mutex<VecDeque<Kept>>,
-}
-
-struct Kept {
-    digest: [u8; 32],
-    /// Length of its source in bytes.
-    bytes: usize,
-    compiled: Compiled,
+    kept: Mutex<VecDeque<(Grammar, Compiled)>>,
 }
 
 impl std::fmt::Debug for Compiler {
@@ -75,7 +68,7 @@ impl Compiler {
 
     /// Compiles a grammar in the background, unless it is kept. `done` is called on the compiling thread, or at once.
     pub fn prepare(&self, grammar: &Grammar, done: Box<dyn FnOnce(Result<(), GrammarError>) + Send>) {
-        if let Some(compiled) = self.shared.find(&grammar.digest()) {
+        if let Some(compiled) = self.shared.find(grammar) {
             return done(compiled.map(drop));
         }
         let thread = self.thread.get_or_init(|| start(&self.shared));
@@ -97,8 +90,7 @@ impl Compiler {
     /// # Errors
     /// The grammar is wrong or not supported, or there was no time.
     pub fn matcher(&self, grammar: &Grammar, longest: Option<Duration>) -> Result<Matcher, GrammarError> {
-        let digest = grammar.digest();
-        if let Some(compiled) = self.shared.find(&digest) {
+        if let Some(compiled) = self.shared.find(grammar) {
             return Ok(compiled?.matcher());
         }
         let (send, compiled) = channel();
@@ -112,7 +104,7 @@ impl Compiler {
         };
         compiled.recv_timeout(longest.unwrap_or(Duration::MAX)).map_err(late)??;
         // It was kept a moment ago.
-        Ok(self.shared.find(&digest).unwrap_or_else(|| self.shared.compile(grammar))?.matcher())
+        Ok(self.shared.find(grammar).unwrap_or_else(|| self.shared.compile(grammar))?.matcher())
     }
 }
 
@@ -123,11 +115,10 @@ fn start(shared: &Arc<Shared>) -> Result<SyncSender<(Grammar, Receive)>, Grammar
     let work = move || {
         give_way();
         for (grammar, done) in grammars {
-            let digest = grammar.digest();
-            let compiled = shared.find(&digest).unwrap_or_else(|| {
+            let compiled = shared.find(&grammar).unwrap_or_else(|| {
                 let compiled = catch_unwind(AssertUnwindSafe(|| shared.compile(&grammar)));
                 let compiled = compiled.unwrap_or_else(|_| Err(refused("the compiler of grammars failed")));
-                shared.keep(digest, grammar.source.len(), compiled.clone());
+                shared.keep(grammar, compiled.clone());
                 compiled
             });
             done(compiled.map(drop));
@@ -141,23 +132,23 @@ fn start(shared: &Arc<Shared>) -> Result<SyncSender<(Grammar, Receive)>, Grammar
 
 impl Shared {
     /// A kept grammar, which is now the latest used.
-    fn find(&self, digest: &[u8; 32]) -> Option<Compiled> {
+    fn find(&self, grammar: &Grammar) -> Option<Compiled> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = kept.iter().position(|one| one.digest == *digest)?;
+        let index = kept.iter().position(|(other, _)| other == grammar)?;
         let found = kept.remove(index)?;
-        let compiled = found.compiled.clone();
+        let compiled = found.1.clone();
         kept.push_back(found);
         Some(compiled)
     }
 
     /// Keeps a grammar, and gives up those that were used least recently.
-    fn keep(&self, digest: [u8; 32], bytes: usize, compiled: Compiled) {
+    fn keep(&self, grammar: Grammar, compiled: Compiled) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: usize = kept.iter().map(|one| one.bytes).sum();
-        while kept.len() >= KEPT || (all + bytes > KEPT_BYTES && !kept.is_empty()) {
-            all -= kept.pop_front().map_or(0, |first| first.bytes);
+        kept.push_back((grammar, compiled));
+        let mut bytes: usize = kept.iter().map(|(grammar, _)| grammar.source.len()).sum();
+        while kept.len() > KEPT || (bytes > KEPT_BYTES && kept.len() > 1) {
+            bytes -= kept.pop_front().map_or(0, |(first, _)| first.source.len());
         }
-        kept.push_back(Kept { digest, bytes, compiled });
     }
 
     fn factory(&self) -> Result<&ParserFactory, GrammarError> {

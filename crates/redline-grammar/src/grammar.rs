@@ -1,7 +1,6 @@
 //! A grammar as it is asked for.
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::error::GrammarError;
 use crate::gbnf;
@@ -76,16 +75,6 @@ impl Grammar {
     /// The grammar of any JSON object.
     pub fn json_object() -> Self {
         Self::new(GrammarKind::JsonSchema, r#"{"type":"object"}"#)
-    }
-
-    /// Identifies the grammar among those of a model.
-    pub(crate) fn digest(&self) -> [u8; 32] {
-        Sha256::new()
-            .chain_update(self.kind.name())
-            .chain_update([0])
-            .chain_update(&self.source)
-            .finalize()
-            .into()
     }
 
     /// The grammar in Lark.

@@ -135,6 +135,7 @@ impl Drop for Place {
 pub(crate) struct Submitter<'a> {
     pub(crate) engine: &'a Engine,
     cancel: &'a Cancel,
+    /// See [`Call::begun`].
     begun: Moment,
 }
 
@@ -148,14 +149,14 @@ impl Submitter<'_> {
 
     /// What is left of a time limit: the wait for a thread that tokenises counts, and so does the time for earlier prompts.
     fn time_left(&self, limit: Option<f64>) -> Result<Option<f64>, EngineError> {
-        let Some(limit) = limit else { return Ok(None) };
-        let seconds = self.begun.elapsed().as_secs_f64();
-        if seconds >= limit {
-            Err(EngineError::Late { seconds, tokens: None })
-        } else {
-            Ok(Some(limit - seconds))
-        }
+        limit.map(|limit| time_left(self.begun, limit)).transpose()
     }
+}
+
+/// What is left of a time limit in seconds that counts from `begun` on.
+pub(crate) fn time_left(begun: Moment, limit: f64) -> Result<f64, EngineError> {
+    let seconds = begun.elapsed().as_secs_f64();
+    if seconds >= limit { Err(EngineError::Late { seconds, tokens: None }) } else { Ok(limit - seconds) }
 }
 
 /// Submits the engine's requests of a request on a thread that tokenises.
@@ -165,7 +166,7 @@ where
     E: Into<ApiError> + Send + 'static,
     S: FnOnce(&Submitter<'_>) -> Result<T, E> + Send + 'static,
 {
-    let (app, begun) = (&call.app, Moment::now());
+    let (app, begun) = (&call.app, call.begun);
     let Need { param, prompts, answer_bytes } = need;
     let prompts = prompts.max(1);
     let place = Place::take(call, prompts, param)?.with_memory(answer_bytes, param)?;

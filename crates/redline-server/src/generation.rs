@@ -6,64 +6,93 @@ use axum::body::Body;
 use redline_api::error::ApiError;
 use redline_api::generation::mode::{GenerationOutcome, GenerationRequest};
 use redline_api::generation::stream::StreamedAnswer;
-use redline_engine::{AnyRequest, EngineError, Grammar};
+use redline_api::openai::chat_completions::ChatRequest;
+use redline_engine::{AdapterChoice, AnyRequest, EngineError, Grammar};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::admission::{Need, Submitter, failed, run, submit};
+use crate::admission::{Need, Submitter, failed, run, submit, time_left};
 use crate::answer::Answer;
 use crate::app::App;
-use crate::clock::Moment;
+use crate::clock::today;
 use crate::fault::Fault;
 use crate::pipe::PipeReader;
 use crate::route::Call;
-use crate::sizes::check_guidance;
+use crate::sizes::{answer_bytes, check_guidance};
 use crate::stream::EventBody;
 
-/// The grammar of the requests of a body.
-pub(crate) struct PreparedGrammar {
+/// A grammar that a body gives to its requests.
+pub(crate) struct GivenGrammar {
     grammar: Grammar,
     /// The field that gives it.
     param: &'static str,
     timeout_s: Option<f64>,
 }
 
-impl PreparedGrammar {
+impl GivenGrammar {
     /// The grammar of a request, if it has one. `param` is the field that gives it.
     pub(crate) fn of(request: &mut GenerationRequest, param: Option<&'static str>) -> Option<Self> {
         let grammar = request.grammar()?.clone();
         Some(Self { grammar, param: param.unwrap_or("grammar"), timeout_s: *request.common().timeout_s })
     }
+
+    /// Compiles it before its requests take places, so that no thread waits for that.
+    async fn prepare(self, call: &Call) -> Result<(), Fault> {
+        let (send, prepared) = oneshot::channel();
+        call.app.model.engine.prepare_grammar(&self.grammar, |prepared| {
+            // Nobody receives it if the client has left.
+            let _ = send.send(prepared);
+        });
+        let longest = self.timeout_s.map(|limit| time_left(call.begun, limit)).transpose();
+        let ended = match longest {
+            Ok(longest) => {
+                let longest = longest.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                timeout(longest.unwrap_or(Duration::MAX), prepared).await
+            }
+            Err(late) => return Err(failed(&call.app, late.into(), self.param)),
+        };
+        let error = match ended {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(Ok(Err(error))) => error,
+            Ok(Err(_)) => EngineError::Stopped,
+            Err(_) => EngineError::Late { seconds: call.begun.elapsed().as_secs_f64(), tokens: None },
+        };
+        Err(failed(&call.app, error.into(), self.param).of_field(self.param))
+    }
 }
 
-/// Compiles a grammar before its request takes a place, so that no thread waits for that.
-async fn prepare(
+/// As [`generate`], for the answer to a conversation. `grammar` is the field that gives a grammar, if there is one.
+pub(crate) async fn converse<S, B>(
     call: &Call,
-    PreparedGrammar { grammar, param, timeout_s }: PreparedGrammar,
-) -> Result<(), Fault> {
-    let (send, prepared) = oneshot::channel();
-    call.app.model.engine.prepare_grammar(&grammar, |prepared| {
-        // Nobody receives it if the client has left.
-        let _ = send.send(prepared);
-    });
-    let begun = Moment::now();
-    let longest = timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let ended = timeout(longest.unwrap_or(Duration::MAX), prepared).await;
-    let late = || EngineError::Late { seconds: begun.elapsed().as_secs_f64(), tokens: None };
-    let error = match ended {
-        Ok(Ok(Ok(()))) => return Ok(()),
-        Ok(Ok(Err(error))) => error,
-        Ok(Err(_)) => EngineError::Stopped,
-        Err(_) => late(),
+    chat: ChatRequest,
+    adapters: Vec<AdapterChoice>,
+    grammar: Option<&'static str>,
+    stream: Option<S>,
+    build: B,
+) -> Result<Answer, Fault>
+where
+    S: StreamedAnswer,
+    B: FnOnce(&App, GenerationOutcome) -> Result<Answer, Fault> + Send + 'static,
+{
+    let mut chat = chat.dated(today());
+    call.complete(&mut chat.request, adapters);
+    let template = call.app.chat(chat.param)?;
+    let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), &call.app.sizes, false);
+    let need = Need { param: chat.param, prompts: 1, answer_bytes };
+    let grammar = GivenGrammar::of(&mut chat.request, grammar);
+    let make = move |submitter: &Submitter<'_>| Ok(vec![chat.formatted(&template, submitter.engine)?]);
+    let build = |app: &App, mut outcomes: Vec<GenerationOutcome>| {
+        let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+        build(app, outcome)
     };
-    Err(failed(&call.app, error.into(), param).of_field(param))
+    generate(call, need, grammar, stream, make, build).await
 }
 
 /// Runs the requests that `make` completes. Without a stream, the answer is what `build` makes of their outcomes.
 pub(crate) async fn generate<S, M, B>(
     call: &Call,
     need: Need,
-    grammar: Option<PreparedGrammar>,
+    grammar: Option<GivenGrammar>,
     stream: Option<S>,
     make: M,
     build: B,
@@ -74,7 +103,7 @@ where
     B: FnOnce(&App, Vec<GenerationOutcome>) -> Result<Answer, Fault> + Send + 'static,
 {
     if let Some(grammar) = grammar {
-        prepare(call, grammar).await?;
+        grammar.prepare(call).await?;
     }
     let (streams, app) = (stream.is_some(), call.app.clone());
     let work = move |submitter: &Submitter<'_>| {

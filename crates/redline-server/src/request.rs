@@ -14,7 +14,7 @@ use redline_api::json::limits::MAX_SECONDS;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::body::ReadBody;
-use crate::clock::unix_seconds;
+use crate::clock::{Moment, unix_seconds};
 use crate::fault::Fault;
 use crate::log::Record;
 use crate::route::{Call, Route};
@@ -74,7 +74,8 @@ async fn handle(
     } else {
         (ReadBody::default(), None)
     };
-    let call = Call { app: app.clone(), caller, id, created: unix_seconds(), body, longest_wait_s, rest };
+    let (app, created, begun) = (app.clone(), unix_seconds(), Moment::now());
+    let call = Call { app, caller, id, created, begun, body, longest_wait_s, rest };
     (route.handler)(call).await
 }
 

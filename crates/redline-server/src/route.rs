@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::blocking::blocking;
 use crate::body;
 use crate::body::ReadBody;
+use crate::clock::Moment;
 use crate::config::ServerConfig;
 use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
@@ -142,6 +143,8 @@ pub(crate) struct Call {
     pub(crate) caller: String,
     pub(crate) id: String,
     pub(crate) created: u64,
+    /// When its body had come: its time limit counts from then on.
+    pub(crate) begun: Moment,
     pub(crate) body: ReadBody,
     /// How long the request may wait for its first pass, if it says so, in seconds.
     pub(crate) longest_wait_s: Option<f64>,
@@ -220,6 +223,7 @@ impl Call {
             caller: "caller".to_owned(),
             id: "id".to_owned(),
             created: 0,
+            begun: Moment::now(),
             body: ReadBody::default(),
             longest_wait_s: None,
             rest: None,

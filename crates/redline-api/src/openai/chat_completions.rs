@@ -235,7 +235,7 @@ pub struct ChatRequest {
     pub(crate) messages: Vec<JsonText>,
     pub(crate) keys: ChatKeys,
     /// The field that holds the messages.
-    pub(crate) param: &'static str,
+    pub param: &'static str,
 }
 
 impl ChatRequest {

@@ -134,6 +134,7 @@ impl Engine {
         };
         let grammar = request.grammar.as_ref();
         let matcher = grammar.map(|grammar| self.matcher(grammar, request.timeout_s)).transpose()?;
+        let matcher = matcher.map(|matcher| matcher.ending_with(&job.end_ids));
         let of_grammar =
             matcher.map(|matcher| move |_: usize| -> Box<dyn Constraint> { Box::new(matcher.clone()) });
         let of_grammar = of_grammar.as_ref().map(|make| make as &dyn Fn(usize) -> Box<dyn Constraint>);

@@ -63,6 +63,28 @@ fn a_text_that_may_go_on_ends_with_an_end_token() {
     assert!(engine.end_ids().contains(outcome.token_ids.last().unwrap()));
 }
 
+/// The token with which a chat template ends answers may come wherever an end may.
+#[test]
+fn a_text_ends_with_a_stop_token_too() {
+    let engine = demo();
+    let word = engine.tokenizer().unwrap().id("ĠIsrael").map(i64::from).unwrap();
+    let request = GenerateRequest {
+        logit_bias: vec![(word, 100.0)],
+        stop_ids: vec![word],
+        ..asked(Grammar::new(GrammarKind::Regex, "[0-9]+"), 0.0)
+    };
+    let outcome = run(&engine, request).unwrap();
+    assert!(
+        !outcome.text.is_empty() && outcome.text.bytes().all(|byte| byte.is_ascii_digit()),
+        "{}",
+        outcome.text
+    );
+    assert_eq!(
+        (outcome.token_ids.last().copied(), outcome.finish_reason),
+        (Some(word as u32), FinishReason::Stop)
+    );
+}
+
 /// The most probable token is chosen without a mask where it may come: that changes nothing.
 #[test]
 fn greedy_answers_are_those_of_the_mask() {

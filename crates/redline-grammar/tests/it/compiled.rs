@@ -112,6 +112,26 @@ fn an_answer_is_complete_when_nothing_may_follow() {
 }
 
 #[test]
+fn an_answer_may_have_further_end_tokens() {
+    // A chat template ends answers with a token of its own, such as this marker.
+    let marker = END + 1;
+    let number = || matcher(GrammarKind::JsonSchema, r#"{"type":"integer"}"#).unwrap();
+    for ends in [&[marker][..], &[marker, END, 1_000_000]] {
+        let mut number = number().ending_with(ends);
+        assert!(!number.accepts(marker) && number.mask()[marker as usize / 32] >> (marker % 32) & 1 == 0);
+        number.push(u32::from(b'1'));
+        assert!(number.accepts(marker) && number.accepts(END) && number.accepts(u32::from(b'0')));
+        assert_eq!(number.mask()[marker as usize / 32] >> (marker % 32) & 1, 1);
+        assert!(number.accepts(marker) && !number.accepts(1_000_000));
+        number.push(marker);
+        assert!(number.is_complete() && number.failure().is_none());
+    }
+    let mut plain = number();
+    plain.push(u32::from(b'1'));
+    assert!(!plain.accepts(marker));
+}
+
+#[test]
 fn a_token_that_may_not_come_is_a_failure() {
     let mut choice = matcher(GrammarKind::Choice, r#"["ab"]"#).unwrap();
     choice.push(u32::from(b'b'));

@@ -8,7 +8,7 @@ use crate::admission::Need;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::generation::{PreparedGrammar, generate};
+use crate::generation::{GivenGrammar, generate};
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 use crate::sizes::answer_bytes;
 
@@ -35,7 +35,7 @@ fn complete(call: Call) -> Handled {
         for request in &mut requests {
             call.complete(request, adapters.clone());
         }
-        let grammar = requests.first_mut().and_then(|request| PreparedGrammar::of(request, grammar_param));
+        let grammar = requests.first_mut().and_then(|request| GivenGrammar::of(request, grammar_param));
         let app = &call.app;
         let need = Need {
             param: "prompt",

@@ -146,7 +146,7 @@ fn a_grammar_that_cannot_be_used_is_refused_by_its_field() {
         refused(&server, CHAT, fields, param, fact);
     }
     let format = json!({ "format": { "type": "json_schema", "name": "a", "schema": { "if": {} } } });
-    refused(&server, RESPONSES, json!({ "text": format }), "text.format", "`#/if` is not supported");
+    refused(&server, RESPONSES, json!({ "text": format }), "text.format.schema", "`#/if` is not supported");
     let both = json!({ "text": { "format": { "type": "json_object" } }, "regex": "a" });
     refused(&server, RESPONSES, both, "text.format", "both");
     // Nobody else notices.

@@ -98,7 +98,7 @@ impl ResponsesBody {
     /// The field that gives a grammar, if one is given.
     pub fn grammar_param(&self) -> Option<&'static str> {
         let has_format = self.text.as_ref().is_some_and(|text| text.format.is_some());
-        self.parts.grammar.param().or(has_format.then_some("text.format"))
+        self.parts.grammar.param().or(has_format.then_some("text.format.schema"))
     }
 }
 

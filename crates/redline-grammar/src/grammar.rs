@@ -77,6 +77,14 @@ impl Grammar {
         Self::new(GrammarKind::JsonSchema, r#"{"type":"object"}"#)
     }
 
+    /// The grammar as the body of a rule of another one, in Lark.
+    ///
+    /// # Errors
+    /// As those of compiling it, as far as they show in the source.
+    pub fn nested(&self) -> Result<String, GrammarError> {
+        Ok(format!("%lark {{\n{}\n}}", self.lark()?))
+    }
+
     /// The grammar in Lark.
     pub(crate) fn lark(&self) -> Result<String, GrammarError> {
         let (bytes, most) = (self.source.len(), MAX_BYTES);
@@ -119,6 +127,20 @@ fn of_schema(source: &str, has_space: bool) -> Result<String, GrammarError> {
     } else {
         format!("start: %json {schema}\n")
     })
+}
+
+/// The values of a JSON schema as the body of a rule in Lark. Where models write a space between the parts of JSON, there may be one.
+///
+/// # Errors
+/// The schema is wrong, or has keys that cannot be met.
+pub fn json_value(schema: &Value) -> Result<String, GrammarError> {
+    let mut schema = schema.clone();
+    schema::check(&mut schema)?;
+    if let Value::Object(keys) = &mut schema {
+        let options = json!({ "whitespace_flexible": false, "item_separator": ", ?", "key_separator": ": ?" });
+        keys.insert("x-guidance".to_owned(), options);
+    }
+    Ok(format!("%json {schema}"))
 }
 
 fn of_regex(source: &str) -> Result<String, GrammarError> {

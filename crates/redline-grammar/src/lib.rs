@@ -16,6 +16,6 @@ mod vocabulary;
 
 pub use compiler::Compiler;
 pub use error::GrammarError;
-pub use grammar::{Grammar, GrammarKind, VERSION};
+pub use grammar::{Grammar, GrammarKind, VERSION, json_value};
 pub use matcher::Matcher;
 pub use vocabulary::Words;

@@ -12,6 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-hub", &["redline-weights"]),
     ("redline-tokenizer", &[]),
     ("redline-grammar", &[]),
+    ("redline-chat", &["redline-grammar"]),
     ("redline-models", &["redline-kernels", "redline-system", "redline-weights", "redline-settings"]),
     (
         "redline-engine",
@@ -25,7 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-settings",
         ],
     ),
-    ("redline-api", &["redline-engine", "redline-tokenizer", "redline-settings"]),
+    ("redline-api", &["redline-engine", "redline-chat", "redline-tokenizer", "redline-settings"]),
     ("zstd", &[]),
     ("redline-batch", &["redline-api", "redline-engine", "redline-settings", "redline-weights"]),
     ("redline-server", &["redline-api", "redline-engine"]),

@@ -1,0 +1,204 @@
+//! Tells the parts of an answer apart as it is written.
+
+use crate::buffer::{Buffer, Input, Needle, find, held, visible};
+use crate::deltas::{Delta, Deltas};
+use crate::format::{CallReader, Format, Step};
+use crate::tool::Tools;
+
+/// Tells the parts of an answer apart. What was written appears in the parts, in its order; marks and the white space around them do not.
+pub struct Parser {
+    format: Format,
+    tools: Tools,
+    /// Most calls that are reported.
+    most: usize,
+    buffer: Buffer,
+    deltas: Deltas,
+    place: Place,
+    /// Whether calls are looked for.
+    finds_calls: bool,
+}
+
+impl std::fmt::Debug for Parser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parser").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+enum Place {
+    /// At the beginning of an answer, or of the text after reasoning.
+    Begin,
+    Reasoning,
+    Content,
+    Calls(Box<dyn CallReader>),
+}
+
+impl Parser {
+    /// A parser of an answer in a format. `tools` are the tools that it may call; without any, calls are text. `reasons` says that the
+    /// prompt ends where the model reasons. Of more than `most` calls, the others are dropped.
+    pub fn new(format: Format, tools: Tools, reasons: bool, most: usize) -> Self {
+        let finds_calls = !tools.0.is_empty() && format.family().is_some();
+        let place = if reasons { Place::Reasoning } else { Place::Begin };
+        let (buffer, deltas) = (Buffer::default(), Deltas::default());
+        Self { format, tools, most, buffer, deltas, place, finds_calls }
+    }
+
+    /// Takes what comes next; returns the parts that are new.
+    pub fn push(&mut self, input: Input<'_>) -> Vec<Delta> {
+        self.buffer.push(input);
+        self.read();
+        self.take()
+    }
+
+    /// The answer has ended; returns the rest.
+    pub fn finish(&mut self) -> Vec<Delta> {
+        self.buffer.ended = true;
+        self.read();
+        self.deltas.finish();
+        self.take()
+    }
+
+    /// Number of calls so far.
+    pub fn calls(&self) -> usize {
+        self.deltas.calls.min(self.most)
+    }
+
+    fn take(&mut self) -> Vec<Delta> {
+        let before = self.deltas.calls;
+        let mut all = self.deltas.take();
+        let new = all.iter().filter(|delta| matches!(delta, Delta::Call(_))).count();
+        if before > self.most {
+            let mut call = before - new;
+            all.retain(|delta| {
+                call += usize::from(matches!(delta, Delta::Call(_)));
+                call <= self.most || matches!(delta, Delta::Content(_) | Delta::Reasoning(_))
+            });
+        }
+        all
+    }
+
+    fn read(&mut self) {
+        loop {
+            let next = match &mut self.place {
+                Place::Begin => self.begin(),
+                Place::Reasoning => self.reason(),
+                Place::Content => self.content(),
+                Place::Calls(reader) => match reader.read(&mut self.buffer, &mut self.deltas, &self.tools) {
+                    Step::More => None,
+                    Step::Done => {
+                        self.buffer.reset();
+                        Some(Place::Content)
+                    }
+                    Step::Failed => {
+                        self.give_back();
+                        Some(Place::Content)
+                    }
+                },
+            };
+            match next {
+                Some(place) => self.place = place,
+                None => return,
+            }
+        }
+    }
+
+    /// What was read is no call, but text: its first characters, at least.
+    fn give_back(&mut self) {
+        self.buffer.reset();
+        let openers: Vec<Needle> = self.openers().iter().map(|mark| self.format.needle(mark)).collect();
+        let begins = openers.iter().find(|open| open.begins(self.buffer.rest(), true) == Some(true));
+        let count = begins.map_or_else(|| first_length(self.buffer.rest()), Needle::len);
+        let text = visible(&self.buffer.take(count));
+        self.deltas.content(&text);
+    }
+
+    /// The marks of calls that are looked for in text.
+    fn openers(&self) -> &'static [&'static str] {
+        if self.finds_calls { self.format.openers() } else { &[] }
+    }
+
+    fn reader(&self) -> Option<Place> {
+        self.format.family().map(|family| Place::Calls((family.reader)(&self.format)))
+    }
+
+    /// Finds out with what an answer begins.
+    fn begin(&mut self) -> Option<Place> {
+        if self.format.has_channels() {
+            return self.reader();
+        }
+        let rest = self.buffer.rest();
+        let space = rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        if space == rest.len() && !self.buffer.ended {
+            return None;
+        }
+        let begins = |mark: &str| self.format.needle(mark).begins(&rest[space..], self.buffer.ended);
+        if let Some(reasoning) = self.format.reasoning() {
+            match begins(&reasoning.open) {
+                None => return None,
+                Some(true) => {
+                    let length = space + self.format.needle(&reasoning.open).len();
+                    self.buffer.take(length);
+                    return Some(Place::Reasoning);
+                }
+                Some(false) => {}
+            }
+        }
+        let starts =
+            self.format.family().filter(|_| self.finds_calls).map_or(&[][..], |family| family.starts);
+        let starts: Vec<_> = starts.iter().map(|mark| begins(mark)).collect();
+        if starts.contains(&Some(true)) {
+            return self.reader();
+        }
+        if starts.contains(&None) { None } else { Some(Place::Content) }
+    }
+
+    fn reason(&mut self) -> Option<Place> {
+        let close = self.format.reasoning().map(|marks| self.format.needle(&marks.close));
+        let close = close.unwrap_or_else(|| Needle::text(""));
+        // A call ends the reasoning too, if its mark cannot be a part of a text.
+        let openers: Vec<Needle> = self.openers().iter().map(|mark| self.format.needle(mark)).collect();
+        let mut ends = vec![&close];
+        ends.extend(openers.iter().filter(|open| open.is_marker()));
+        let found = find(self.buffer.rest(), &ends);
+        self.emit(found, &ends, Deltas::reasoning);
+        let (_, which) = found?;
+        self.deltas.end_part();
+        if which > 0 {
+            return self.reader();
+        }
+        self.buffer.take(close.len());
+        Some(Place::Begin)
+    }
+
+    fn content(&mut self) -> Option<Place> {
+        let openers: Vec<Needle> = self.openers().iter().map(|mark| self.format.needle(mark)).collect();
+        let close = self.format.reasoning().map(|marks| self.format.needle(&marks.close));
+        let mut all: Vec<&Needle> = openers.iter().collect();
+        // Reasoning that was never opened, or closed twice: its mark is no text.
+        all.extend(close.iter().filter(|close| close.is_marker()));
+        let found = find(self.buffer.rest(), &all);
+        self.emit(found, &all, Deltas::content);
+        let (_, which) = found?;
+        if which < openers.len() {
+            return self.reader();
+        }
+        self.buffer.take(all[which].len());
+        Some(Place::Content)
+    }
+
+    /// Reports what comes before a mark, or what cannot be the beginning of one.
+    fn emit(&mut self, found: Option<(usize, usize)>, needles: &[&Needle], to: fn(&mut Deltas, &str)) {
+        let rest = self.buffer.rest();
+        let all = if self.buffer.ended { rest.len() } else { rest.len() - held(rest, needles) };
+        let text = visible(&self.buffer.take(found.map_or(all, |(at, _)| at)));
+        to(&mut self.deltas, &text);
+    }
+}
+
+/// The length of the first character or marker.
+fn first_length(bytes: &[u8]) -> usize {
+    let length = crate::buffer::marker_length(bytes);
+    length.unwrap_or_else(|| {
+        let rest = bytes.iter().skip(1);
+        1 + rest.take_while(|byte| **byte & 0xC0 == 0x80).count().min(bytes.len().saturating_sub(1))
+    })
+}

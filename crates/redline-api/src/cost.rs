@@ -43,6 +43,16 @@ pub struct Usage {
     pub total_tokens: usize,
     /// Details of the prompt tokens.
     pub prompt_tokens_details: PromptTokensDetails,
+    /// Details of the generated tokens, of an answer with reasoning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_tokens_details: Option<CompletionTokensDetails>,
+}
+
+/// What generated tokens are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CompletionTokensDetails {
+    /// Tokens of reasoning, with the mark of its end.
+    pub reasoning_tokens: usize,
 }
 
 /// Where prompt tokens came from.
@@ -71,7 +81,15 @@ impl Usage {
             completion_tokens,
             total_tokens: prompt_tokens + completion_tokens,
             prompt_tokens_details: PromptTokensDetails { cached_tokens },
+            completion_tokens_details: None,
         }
+    }
+
+    /// The same counts of an answer with this number of tokens of reasoning.
+    #[must_use]
+    pub fn reasoned(self, reasoning_tokens: usize) -> Self {
+        let details = (reasoning_tokens > 0).then_some(CompletionTokensDetails { reasoning_tokens });
+        Self { completion_tokens_details: details, ..self }
     }
 }
 

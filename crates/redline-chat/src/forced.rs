@@ -4,7 +4,7 @@ use redline_grammar::{Grammar, GrammarKind};
 use serde_json::Value;
 
 use crate::error::ChatFormatError;
-use crate::format::Format;
+use crate::format::{Format, final_text};
 use crate::tool::{Tool, Tools};
 
 /// Most calls in an answer that has to be calls.
@@ -29,6 +29,11 @@ pub enum Demand {
         /// The grammar of a text.
         text: Grammar,
     },
+    /// Any text, or any text and then calls. The calls are restricted from their mark on, if it is a token.
+    TextAndCalls {
+        /// Whether there may be several calls.
+        parallel: bool,
+    },
     /// Any text, after reasoning.
     Anything,
 }
@@ -45,6 +50,12 @@ pub enum Reasoned {
 }
 
 impl Format {
+    /// Whether calls can be told from text by a token, with which they begin.
+    pub fn marks_calls(&self) -> bool {
+        let openers = self.openers();
+        !openers.is_empty() && openers.iter().all(|open| self.marker(open).is_some()) && !self.has_channels()
+    }
+
     /// The grammar of an answer. `most` is the number of tokens after which reasoning has to end.
     ///
     /// # Errors
@@ -69,11 +80,23 @@ impl Format {
             Demand::Text(text) => rules.nested(text)?,
             Demand::CallsOrText { parallel, text } => {
                 rules.parallel = *parallel;
-                let text = rules.nested(text)?;
+                let mut text = rules.nested(text)?;
+                if self.has_channels() {
+                    text = final_text(&rules, &text);
+                }
                 self.rules(&mut rules)?;
                 format!("({calls} | {text})")
             }
+            Demand::TextAndCalls { parallel } => {
+                rules.parallel = *parallel;
+                self.rules(&mut rules)?;
+                format!("{} calls?", rules.any_text())
+            }
             Demand::Anything => rules.any_text(),
+        };
+        let body = match demand {
+            Demand::Text(_) | Demand::Anything if self.has_channels() => final_text(&rules, &body),
+            _ => body,
         };
         let before = rules.reasoning(reasoned, most)?;
         let lark = format!("start: {before}{body}\nSPACE: {SPACE}\n{}", rules.lark);
@@ -171,7 +194,13 @@ impl Rules<'_> {
 
     /// A value of a schema that belongs to a tool, as JSON.
     pub(crate) fn json(&mut self, tool: usize, schema: &Value) -> Result<String, ChatFormatError> {
-        let value = redline_grammar::json_value(schema);
+        let is_strict = self.tools[tool].strict;
+        let value = redline_grammar::json_value(schema).or_else(|error| {
+            // Agents pass on schemas of others, which they do not know.
+            let kind = schema.get("type").filter(|kind| kind.is_string());
+            let any = kind.map_or_else(|| serde_json::json!({}), |kind| serde_json::json!({ "type": kind }));
+            if is_strict { Err(error) } else { redline_grammar::json_value(&any) }
+        });
         let value = value.map_err(|error| ChatFormatError {
             fact: error.fact,
             tool: Some(tool),

@@ -57,6 +57,11 @@ impl Parser {
         self.take()
     }
 
+    /// Whether the answer reasons.
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self.place, Place::Reasoning)
+    }
+
     /// Number of calls so far.
     pub fn calls(&self) -> usize {
         self.deltas.calls.min(self.most)

@@ -9,6 +9,8 @@ pub struct Tool {
     pub name: String,
     /// The JSON schema of its arguments; `None` if it has none.
     pub parameters: Option<Value>,
+    /// Whether the schema has to be met where calls are demanded, or is refused. Otherwise what cannot be met is left out.
+    pub strict: bool,
 }
 
 /// The tools of a request.

@@ -137,7 +137,8 @@ pub fn json_value(schema: &Value) -> Result<String, GrammarError> {
     let mut schema = schema.clone();
     schema::check(&mut schema)?;
     if let Value::Object(keys) = &mut schema {
-        let options = json!({ "whitespace_flexible": false, "item_separator": ", ?", "key_separator": ": ?" });
+        let options =
+            json!({ "whitespace_flexible": false, "item_separator": ", ?", "key_separator": ": ?" });
         keys.insert("x-guidance".to_owned(), options);
     }
     Ok(format!("%json {schema}"))

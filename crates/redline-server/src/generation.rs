@@ -1,17 +1,19 @@
 //! Runs generations, and answers with a document or with events.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use redline_api::chat::reading::Reading;
+use redline_api::chat::request::{ChatRequest, FormattedChat};
 use redline_api::error::ApiError;
 use redline_api::generation::mode::{GenerationOutcome, GenerationRequest};
 use redline_api::generation::stream::StreamedAnswer;
-use redline_api::openai::chat_completions::ChatRequest;
 use redline_engine::{AdapterChoice, AnyRequest, EngineError, Grammar};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::admission::{Need, Submitter, failed, run, submit, time_left};
+use crate::admission::{Need, Place, Submitter, failed, placed, run, submit, time_left};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::clock::today;
@@ -61,31 +63,39 @@ impl GivenGrammar {
     }
 }
 
-/// As [`generate`], for the answer to a conversation. `grammar` is the field that gives a grammar, if there is one.
-pub(crate) async fn converse<S, B>(
+/// As [`generate`], for the answer to a conversation. `stream` makes the stream of this number of answers, if the answer is streamed.
+pub(crate) async fn converse<S, M, B>(
     call: &Call,
     chat: ChatRequest,
     adapters: Vec<AdapterChoice>,
-    grammar: Option<&'static str>,
-    stream: Option<S>,
+    stream: M,
     build: B,
 ) -> Result<Answer, Fault>
 where
     S: StreamedAnswer,
-    B: FnOnce(&App, GenerationOutcome) -> Result<Answer, Fault> + Send + 'static,
+    M: FnOnce(Arc<Reading>, usize) -> Option<S>,
+    B: FnOnce(&App, &Reading, GenerationOutcome) -> Result<Answer, Fault> + Send + 'static,
 {
+    let param = chat.param;
     let mut chat = chat.dated(today());
     call.complete(&mut chat.request, adapters);
-    let template = call.app.chat(chat.param)?;
-    let answer_bytes = answer_bytes(std::slice::from_ref(&chat.request), &call.app.sizes, false);
-    let need = Need { param: chat.param, prompts: 1, answer_bytes };
-    let grammar = GivenGrammar::of(&mut chat.request, grammar);
-    let make = move |submitter: &Submitter<'_>| Ok(vec![chat.formatted(&template, submitter.engine)?]);
-    let build = |app: &App, mut outcomes: Vec<GenerationOutcome>| {
+    let template = call.app.chat(param)?;
+    let place = Place::take(call, 1, param)?;
+    let format = move |app: &App| chat.formatted(&template, &app.model.engine);
+    let (place, formatted) = placed(&call.app, place, format).await?;
+    drop(place);
+    let FormattedChat { mut request, reading, grammar_param } =
+        formatted.map_err(|error| failed(&call.app, error, param))?;
+    let answer_bytes = answer_bytes(std::slice::from_ref(&request), &call.app.sizes, false);
+    let need = Need { param, prompts: 1, answer_bytes };
+    let grammar = GivenGrammar::of(&mut request, grammar_param);
+    let reading = Arc::new(reading);
+    let stream = stream(reading.clone(), request.choices());
+    let build = move |app: &App, mut outcomes: Vec<GenerationOutcome>| {
         let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
-        build(app, outcome)
+        build(app, &reading, outcome)
     };
-    generate(call, need, grammar, stream, make, build).await
+    generate(call, need, grammar, stream, |_| Ok(vec![request]), build).await
 }
 
 /// Runs the requests that `make` completes. Without a stream, the answer is what `build` makes of their outcomes.

@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::chat::tools::{Effort, MAX_TOOLS, ToolShape};
 use crate::json::parts::part;
 use crate::json::shape::{self, schemas};
 
@@ -103,7 +104,8 @@ impl Serialize for JsonText {
 part! {
     /// What a request says about its conversation, beside the messages.
     pub struct ChatKeys {
-        /// JSON schemas of the functions that the model may call.
+        /// The tools that the model may call, with JSON schemas of their arguments.
+        #[schemars(with = "Option<Vec<ToolShape>>", length(max = MAX_TOOLS))]
         pub tools: Vec<JsonText>,
         /// Documents that the model may use, objects.
         #[schemars(with = "Option<Vec<shape::AnyObject>>")]
@@ -117,6 +119,18 @@ part! {
         pub add_generation_prompt: bool,
         /// End the prompt with the content of the final message, so that the model continues it.
         pub continue_final_message: bool,
+    }
+}
+
+impl ChatKeys {
+    /// Says how much to reason, unless the variables of the template say so themselves.
+    pub(crate) fn reason(&mut self, effort: Option<Effort>) {
+        if let Some(effort) = effort {
+            let variables = self.chat_template_kwargs.get_or_insert_default();
+            for (name, value) in effort.variables() {
+                variables.entry(name).or_insert(value);
+            }
+        }
     }
 }
 

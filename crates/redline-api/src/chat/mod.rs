@@ -1,4 +1,7 @@
 //! Conversations and the chat templates that format them.
 
 pub mod keys;
+pub mod reading;
+pub mod request;
 pub mod template;
+pub mod tools;

@@ -10,7 +10,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::MapAccess;
 
-use crate::chat::keys::JsonText;
 use crate::cost::{self, Usage};
 use crate::diffusion::DiffusionKeys;
 use crate::error::ApiError;
@@ -235,17 +234,6 @@ pub(crate) fn unsupported(param: &str, given: bool, hint: &'static str) -> Resul
 pub(crate) fn unsupported_by_canvases(param: &str, given: bool, hint: &'static str) -> Result<(), ApiError> {
     let fact = || format!("`{param}` is not supported by models that fill masks");
     if given { Err(refused(param, fact(), hint)) } else { Ok(()) }
-}
-
-/// Refuses functions that the model may call.
-pub(crate) fn no_tools(tools: Option<&[JsonText]>, choice: Option<&JsonText>) -> Result<(), ApiError> {
-    let choice = choice.map_or("\"auto\"", JsonText::as_str);
-    if choice == "\"none\"" {
-        return Ok(());
-    }
-    let hint = "leave `tools` out, or give `tool_choice` = \"none\"";
-    unsupported("tools", tools.is_some_and(|tools| !tools.is_empty()), hint)?;
-    unsupported("tool_choice", choice != "\"auto\"", "leave it out")
 }
 
 /// Refuses formats of text other than plain text.

@@ -109,33 +109,42 @@ pub trait StreamedAnswer: Send + Unpin + 'static {
 
 /// Token counts of the prompts of a streamed answer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct StreamCounts(Vec<PromptEnd>);
+pub(crate) struct StreamCounts {
+    ends: Vec<PromptEnd>,
+    /// Tokens of reasoning.
+    reasoning_tokens: usize,
+}
 
 impl StreamCounts {
     /// Counts for this number of prompts.
     pub(crate) fn new(prompts: usize) -> Self {
-        Self(vec![PromptEnd::default(); prompts])
+        Self { ends: vec![PromptEnd::default(); prompts], reasoning_tokens: 0 }
     }
 
     /// Counts a piece.
     pub(crate) fn add(&mut self, prompt: usize, piece: &GenerationPiece) {
-        let Some(PromptEnd { counts, .. }) = self.0.get_mut(prompt) else { return };
+        let Some(PromptEnd { counts, .. }) = self.ends.get_mut(prompt) else { return };
         counts.completion_tokens += piece.new_tokens;
         if let Some(prompt) = &piece.prompt {
             (counts.prompt_tokens, counts.cached_tokens) = (prompt.token_ids.len(), prompt.cached_tokens);
         }
     }
 
+    /// Counts tokens of reasoning.
+    pub(crate) fn reasoned(&mut self, tokens: usize) {
+        self.reasoning_tokens += tokens;
+    }
+
     /// Takes the final counts of a prompt.
     pub(crate) fn set(&mut self, prompt: usize, end: PromptEnd) {
-        if let Some(own) = self.0.get_mut(prompt) {
+        if let Some(own) = self.ends.get_mut(prompt) {
             *own = end;
         }
     }
 
     /// The counts of all prompts together.
     pub(crate) fn total(&self) -> Usage {
-        cost::usage(self.sum().counts)
+        cost::usage(self.sum().counts).reasoned(self.reasoning_tokens)
     }
 
     /// How the masks of all prompts were filled, if masks are filled.
@@ -144,7 +153,7 @@ impl StreamCounts {
     }
 
     fn sum(&self) -> PromptEnd {
-        self.0.iter().fold(PromptEnd::default(), |sum, one| sum.and(*one))
+        self.ends.iter().fold(PromptEnd::default(), |sum, one| sum.and(*one))
     }
 }
 

@@ -5,8 +5,6 @@
 use schemars::Schema;
 use serde_json::{Map, Value, json};
 
-use crate::json::shape::one_of;
-
 /// Any value but `null`.
 pub(crate) fn given() -> Value {
     json!({ "type": ["array", "boolean", "number", "object", "string"] })
@@ -74,11 +72,11 @@ pub(crate) fn streams(schema: &mut Schema) {
     cases(schema, [case([], &["stream_options"]), case([("stream", only_true())], &[])]);
 }
 
-/// Functions require a `tool_choice` that calls none of them.
+/// A `tool_choice` of a call requires tools.
 pub(crate) fn tools(schema: &mut Schema) {
-    let empty = json!({ "type": ["array", "null"], "maxItems": 0 });
-    let none = case([("tool_choice", one_of(&["none"]))], &[]);
-    cases(schema, [case_if_given([("tools", empty)]), none]);
+    let some = json!({ "type": "array", "minItems": 1 });
+    let none = json!({ "enum": ["none", "auto", null] });
+    cases(schema, [case_if_given([("tool_choice", none)]), case([("tools", some)], &[])]);
 }
 
 /// Several continuations require a temperature above 0. `counts` are the fields with their number.

@@ -3,24 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redline_engine::{Engine, PositionLogprobs, TokenLogprob};
+use redline_chat::Delta;
+use redline_engine::{FinishReason, PositionLogprobs, TokenLogprob};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::chat::keys::{ChatKeys, JsonText};
-use crate::chat::template::Chat;
+use crate::chat::reading::{AnswerPart, AnswerReader, Call, Reading};
+use crate::chat::request::ChatRequest;
+use crate::chat::tools::{AgentKeys, Effort, ToolForm, ToolUse};
 use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
 use crate::generation::canvas::CanvasEvent;
-use crate::generation::mode::{
-    GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd, SharedFields,
-};
+use crate::generation::mode::{GenerationMode, GenerationOutcome, GenerationPiece, PromptEnd};
 use crate::generation::stream::{Chunks, StreamEvent, StreamedAnswer, fail};
 use crate::generation::{
-    GeneratedAnswer, GenerationParts, StreamForm, generation_request, max_tokens, no_tools, plain_text,
-    reason, unsupported,
+    GeneratedAnswer, GenerationParts, StreamForm, generation_request, max_tokens, plain_text, reason,
+    unsupported,
 };
 use crate::head::AnswerHead;
 use crate::json::cases::{
@@ -53,9 +54,6 @@ pub struct ChatCompletionBody {
     /// Number of most probable tokens to return at each position.
     #[schemars(range(max = MAX_TOP_LOGPROBS))]
     pub top_logprobs: Option<usize>,
-    /// Which function to call: `none`, or `auto` without functions.
-    #[schemars(with = "Option<shape::NoCall>")]
-    pub tool_choice: Option<JsonText>,
     /// The older name of `tools`.
     #[schemars(with = "Option<shape::EmptyList>")]
     pub functions: Option<Vec<JsonText>>,
@@ -71,9 +69,8 @@ pub struct ChatCompletionBody {
     /// Not supported.
     #[schemars(with = "Option<shape::Unsupported>")]
     pub prediction: Option<JsonText>,
-    /// Not supported.
-    #[schemars(with = "Option<shape::Unsupported>")]
-    pub reasoning_effort: Option<JsonText>,
+    /// How much to reason before the answer. Not every chat template reads it.
+    pub reasoning_effort: Option<Effort>,
     /// Not supported.
     #[schemars(with = "Option<shape::Unsupported>")]
     pub verbosity: Option<JsonText>,
@@ -91,6 +88,10 @@ pub struct ChatCompletionBody {
     #[serde(skip)]
     #[schemars(!skip, flatten)]
     pub chat: ChatKeys,
+    /// Which tools are called, and whether reasoning is shown.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub agent: AgentKeys,
     /// What is accepted and not used.
     #[serde(skip)]
     #[schemars(!skip, flatten)]
@@ -102,7 +103,7 @@ pub struct ChatCompletionBody {
 }
 
 with_parts! {
-    ChatCompletionBody { chat: ChatKeys, ignored: IgnoredFields, parts: GenerationParts }
+    ChatCompletionBody { chat: ChatKeys, agent: AgentKeys, ignored: IgnoredFields, parts: GenerationParts }
 }
 
 /// A message as chat templates read it. They may read further fields.
@@ -143,7 +144,7 @@ pub struct ChatCompletionChoice {
     pub message: AssistantMessage,
     /// Log-probabilities of its tokens.
     pub logprobs: Option<ChatLogprobs>,
-    /// Why it ended: `stop` or `length`.
+    /// Why it ended: `stop`, `length` or `tool_calls`.
     pub finish_reason: &'static str,
 }
 
@@ -152,10 +153,37 @@ pub struct ChatCompletionChoice {
 pub struct AssistantMessage {
     /// Always `assistant`.
     pub role: &'static str,
-    /// The text.
-    pub content: String,
+    /// The text; `null` if the answer only calls tools.
+    pub content: Option<String>,
     /// Always `null`.
     pub refusal: Option<String>,
+    /// The reasoning before the text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// The tools that it calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ToolCall {
+    /// Identifies it: a message of role `tool` with its result has it as `tool_call_id`.
+    pub id: String,
+    /// Always `function`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// What is called.
+    pub function: CalledFunction,
+}
+
+/// A function and its arguments.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct CalledFunction {
+    /// Its name.
+    pub name: String,
+    /// Its arguments in JSON.
+    pub arguments: String,
 }
 
 /// Log-probabilities of the tokens of an answer.
@@ -200,7 +228,7 @@ pub struct ChatCompletionDelta {
     pub delta: MessageDelta,
     /// Log-probabilities of the new tokens.
     pub logprobs: Option<ChatLogprobs>,
-    /// In the last chunk of the answer: `stop` or `length`.
+    /// In the last chunk of the answer: `stop`, `length` or `tool_calls`.
     pub finish_reason: Option<&'static str>,
     /// What is new of the canvas, on request.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -216,44 +244,46 @@ pub struct MessageDelta {
     /// The new text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// The new reasoning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// What is new of a call.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCallDelta>,
 }
 
-/// The rules between fields: `stream_options` require `stream`, functions require `tool_choice` `none`, several answers a temperature, and
-/// `top_logprobs` `logprobs`.
+/// What is new of a call: its id and name in the first chunk, and then more of its arguments.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ToolCallDelta {
+    /// The index of the call.
+    pub index: usize,
+    /// Identifies the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// In the first chunk: `function`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// What is called.
+    pub function: FunctionDelta,
+}
+
+/// What is new of a called function.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct FunctionDelta {
+    /// Its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// More of its arguments.
+    pub arguments: String,
+}
+
+/// The rules between fields: `stream_options` require `stream`, a call requires tools, several answers a temperature, and `top_logprobs`
+/// `logprobs`.
 fn request_cases(schema: &mut Schema) {
     streams(schema);
     tools(schema);
     continuations(schema, &["n", "best_of"]);
     cases(schema, [case_if_given([("top_logprobs", at_most(0))]), case([("logprobs", only_true())], &[])]);
-}
-
-/// A request whose conversation is not formatted yet.
-#[derive(Clone, Debug)]
-pub struct ChatRequest {
-    /// The request without its prompt.
-    pub request: GenerationRequest,
-    pub(crate) messages: Vec<JsonText>,
-    pub(crate) keys: ChatKeys,
-    /// The field that holds the messages.
-    pub param: &'static str,
-}
-
-impl ChatRequest {
-    /// Gives the template a date to print, such as `2026-07-26`, unless the request has one.
-    #[must_use]
-    pub fn dated(mut self, date: String) -> Self {
-        self.keys.date.get_or_insert(date);
-        self
-    }
-
-    /// Formats the conversation. The answer ends where the template ends answers.
-    pub fn formatted(self, chat: &Chat, engine: &Engine) -> Result<GenerationRequest, ApiError> {
-        let Self { mut request, messages, keys, param } = self;
-        *request.shared().prompt = chat.of_messages(param, messages, keys)?;
-        let SharedFields { prompt, ignore_eos, stop_ids, .. } = request.shared();
-        stop_ids.extend(chat.stop_id(prompt, ignore_eos, engine));
-        Ok(request)
-    }
 }
 
 /// The parts of a request that shape its answer.
@@ -273,8 +303,11 @@ impl ChatForm {
 /// Builds the engine's request, but for its prompt.
 pub fn request(mode: GenerationMode, body: ChatCompletionBody) -> Result<(ChatRequest, ChatForm), ApiError> {
     check_supported(&body)?;
-    let ChatCompletionBody { messages, mut chat, parts, .. } = body;
-    chat.tools = None;
+    let ChatCompletionBody { messages, mut chat, agent, parts, .. } = body;
+    let (choice, parallel) = (agent.tool_choice.as_ref(), agent.parallel_tool_calls);
+    let tools = ToolUse::of(ToolForm::Nested, chat.tools.take(), choice, parallel)?;
+    chat.reason(body.reasoning_effort);
+    let grammar_param = parts.grammar.param();
     let stream = StreamForm::of(&parts, mode)?;
     let most = match (body.max_completion_tokens, body.max_tokens) {
         (Some(new), Some(old)) if new != old => {
@@ -291,12 +324,12 @@ pub fn request(mode: GenerationMode, body: ChatCompletionBody) -> Result<(ChatRe
         return Err(refused("top_logprobs", fact, "give `logprobs` = true, or leave it out"));
     }
     let request = generation_request(mode, parts, most, logprobs.then_some(top), stream)?;
-    Ok((ChatRequest { request, messages, keys: chat, param: "messages" }, ChatForm { logprobs, stream }))
+    let request = ChatRequest::new(request, "messages", messages, chat, tools, &agent)?;
+    Ok((ChatRequest { grammar_param, ..request }, ChatForm { logprobs, stream }))
 }
 
 /// Refuses fields that are known and not supported.
 fn check_supported(body: &ChatCompletionBody) -> Result<(), ApiError> {
-    no_tools(body.chat.tools.as_deref(), body.tool_choice.as_ref())?;
     let functions = body.functions.as_ref().is_some_and(|functions| !functions.is_empty());
     unsupported("functions", functions, "leave it out")?;
     let calls = body.function_call.as_ref().map_or("\"auto\"", |call| call.as_str());
@@ -307,7 +340,6 @@ fn check_supported(body: &ChatCompletionBody) -> Result<(), ApiError> {
     for (param, given, hint) in [
         ("audio", body.audio.is_some(), "leave it out"),
         ("prediction", body.prediction.is_some(), "leave it out"),
-        ("reasoning_effort", body.reasoning_effort.is_some(), template),
         ("verbosity", body.verbosity.is_some(), template),
         ("web_search_options", body.web_search_options.is_some(), "leave it out"),
         ("moderation", body.moderation.is_some(), "leave it out"),
@@ -322,19 +354,56 @@ pub fn answer(
     model: &LoadedModel,
     head: AnswerHead,
     form: ChatForm,
+    reading: &Reading,
     outcome: GenerationOutcome,
 ) -> Result<ChatCompletion, ApiError> {
-    let choices = outcome.choices.into_iter().enumerate().map(|(index, one)| {
-        let positions = one.logprobs.unwrap_or_default();
+    let mut reasoning_tokens = 0;
+    let choices = outcome.choices.into_iter().enumerate().map(|(index, mut one)| {
+        let (parts, tokens) = reading.parts(index, &one)?;
+        reasoning_tokens += tokens;
+        let positions = one.logprobs.take().unwrap_or_default();
+        let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
+        for part in parts {
+            match part {
+                AnswerPart::Text(more) => text.push_str(&more),
+                AnswerPart::Reasoning(more) => reasoning.push_str(&more),
+                AnswerPart::Call(Call { id, name, arguments }) => calls.push(ToolCall {
+                    id: tool_call_id(reading, id),
+                    kind: "function",
+                    function: CalledFunction { name, arguments },
+                }),
+            }
+        }
+        let finish_reason = ended(reading, one.finish_reason, calls.len());
+        let message = AssistantMessage {
+            role: "assistant",
+            content: (calls.is_empty() || !text.is_empty()).then_some(text),
+            refusal: None,
+            reasoning_content: Some(reasoning).filter(|text| !text.is_empty()),
+            tool_calls: calls,
+        };
         Ok(ChatCompletionChoice {
             index,
-            message: AssistantMessage { role: "assistant", content: one.text, refusal: None },
+            message,
             logprobs: form.logprobs.then(|| logprobs(model, &positions)).transpose()?,
-            finish_reason: reason(one.finish_reason),
+            finish_reason,
         })
     });
     let choices = choices.collect::<Result<_, ApiError>>()?;
-    Ok(GeneratedAnswer::new(head, "chat.completion", choices, outcome.end, outcome.receipt))
+    let mut answer = GeneratedAnswer::new(head, "chat.completion", choices, outcome.end, outcome.receipt);
+    answer.usage = answer.usage.reasoned(reasoning_tokens);
+    Ok(answer)
+}
+
+/// The id of a call, in the form that templates of the model take.
+fn tool_call_id(reading: &Reading, id: String) -> String {
+    if reading.has_plain_ids() { id } else { format!("call_{id}") }
+}
+
+/// The name of the reason for which an answer with this number of calls ended.
+fn ended(reading: &Reading, why: FinishReason, calls: usize) -> &'static str {
+    let calls = calls > 0 && !reading.is_named;
+    if calls && why == FinishReason::Stop { "tool_calls" } else { reason(why) }
 }
 
 /// Log-probabilities in the form of the answer.
@@ -356,19 +425,51 @@ fn logprobs(model: &LoadedModel, positions: &[PositionLogprobs]) -> Result<ChatL
 pub struct ChatStream {
     model: Arc<LoadedModel>,
     form: ChatForm,
+    reading: Arc<Reading>,
     chunks: Chunks,
-    /// Of each answer: whether its role was sent.
-    begun: Vec<bool>,
+    /// Of each answer: what reads it, and whether its role was sent.
+    answers: Vec<(AnswerReader, bool)>,
 }
 
 impl ChatStream {
-    /// The stream of the answers to a request that [`request`] built.
-    pub fn new(model: Arc<LoadedModel>, head: AnswerHead, form: ChatForm, request: &ChatRequest) -> Self {
+    /// The stream of this number of answers to a request that [`request`] built.
+    pub fn new(
+        model: Arc<LoadedModel>,
+        head: AnswerHead,
+        form: ChatForm,
+        reading: Arc<Reading>,
+        answers: usize,
+    ) -> Self {
         Self {
             model,
             form,
             chunks: Chunks::new(head, "chat.completion.chunk", form.stream, 1),
-            begun: vec![false; request.request.choices()],
+            answers: (0..answers).map(|_| (reading.reader(), false)).collect(),
+            reading,
+        }
+    }
+
+    /// The parts of a message that are new.
+    fn message(&self, answer: usize, delta: Delta, call: &mut usize) -> MessageDelta {
+        let new = |index, id, name: Option<String>, arguments| {
+            let function = FunctionDelta { arguments, name };
+            let kind = function.name.is_some().then_some("function");
+            MessageDelta {
+                tool_calls: vec![ToolCallDelta { index, id, kind, function }],
+                ..MessageDelta::default()
+            }
+        };
+        match delta {
+            Delta::Content(text) => MessageDelta { content: Some(text), ..MessageDelta::default() },
+            Delta::Reasoning(text) => {
+                MessageDelta { reasoning_content: Some(text), ..MessageDelta::default() }
+            }
+            Delta::Call(name) => {
+                let id = tool_call_id(&self.reading, self.reading.call_id(answer, *call));
+                *call += 1;
+                new(*call - 1, Some(id), Some(name), String::new())
+            }
+            Delta::Arguments(json) => new(call.saturating_sub(1), None, None, json),
         }
     }
 }
@@ -387,23 +488,39 @@ impl StreamedAnswer for ChatStream {
         self.chunks.counts.add(prompt, &piece);
         let canvas = self.chunks.canvas(&self.model, prompt, piece.canvas)?;
         let index = piece.choice;
-        let Some(begun) = self.begun.get_mut(index) else { return Ok(()) };
+        let Some((reader, begun)) = self.answers.get_mut(index) else { return Ok(()) };
         let delta = |delta, logprobs, finish_reason, canvas| {
             vec![ChatCompletionDelta { index, delta, logprobs, finish_reason, canvas }]
         };
-        if !std::mem::replace(begun, true) {
-            let role = MessageDelta { role: Some("assistant"), content: Some(String::new()) };
+        let is_first = !std::mem::replace(begun, true);
+        let (mut call, reasoned) = (reader.calls(), reader.reasoning_tokens);
+        let mut deltas = reader.push(piece.tokens.as_slice(), &piece.text)?;
+        if piece.finish_reason.is_some() {
+            deltas.extend(reader.finish());
+        }
+        let (calls, reasoned) = (reader.calls(), reader.reasoning_tokens - reasoned);
+        self.chunks.counts.reasoned(reasoned);
+        if is_first {
+            let role = MessageDelta {
+                role: Some("assistant"),
+                content: Some(String::new()),
+                ..MessageDelta::default()
+            };
             events.push(self.chunks.chunk(delta(role, None, None, None), || self.usage()));
         }
         let positions = piece.logprobs.as_slice();
-        let logprobs = self.form.logprobs.then(|| logprobs(&self.model, positions)).transpose()?;
-        if !piece.text.is_empty() || logprobs.is_some() || canvas.is_some() || self.chunks.form.running_usage
-        {
-            let text = MessageDelta { role: None, content: Some(piece.text) };
-            events.push(self.chunks.chunk(delta(text, logprobs, None, canvas), || self.usage()));
+        let mut logprobs = self.form.logprobs.then(|| logprobs(&self.model, positions)).transpose()?;
+        let mut canvas = canvas;
+        if deltas.is_empty() && (logprobs.is_some() || canvas.is_some() || self.chunks.form.running_usage) {
+            deltas.push(Delta::Content(String::new()));
+        }
+        for one in deltas {
+            let message = self.message(index, one, &mut call);
+            let choices = delta(message, logprobs.take(), None, canvas.take());
+            events.push(self.chunks.chunk(choices, || self.usage()));
         }
         if let Some(why) = piece.finish_reason {
-            let last = delta(MessageDelta::default(), None, Some(reason(why)), None);
+            let last = delta(MessageDelta::default(), None, Some(ended(&self.reading, why, calls)), None);
             events.push(self.chunks.chunk(last, || self.usage()));
         }
         Ok(())

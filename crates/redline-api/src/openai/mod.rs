@@ -13,8 +13,6 @@ part! {
     /// Fields that choose among the services of OpenAI. They are accepted and not used.
     pub struct IgnoredFields {
         /// Accepted and not used.
-        pub parallel_tool_calls: bool,
-        /// Accepted and not used.
         pub service_tier: String,
         /// Accepted and not used.
         pub prompt_cache_key: String,

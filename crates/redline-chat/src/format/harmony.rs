@@ -3,7 +3,7 @@
 use super::{CallReader, Family, Step};
 use crate::buffer::{Buffer, Needle, find, held, visible};
 use crate::deltas::Deltas;
-use crate::forced::literal;
+use crate::forced::{Rules, literal};
 use crate::tool::Tools;
 
 const MARKS: [&str; 7] =
@@ -22,23 +22,31 @@ pub(super) const HARMONY: Family = Family {
         Box::new(Messages { marks, place: Place::Header })
     },
     rules: Some(|rules| {
-        let [channel, message, end, start, call] =
-            ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|call|>"].map(|name| rules.mark(name));
-        let text = rules.any_text();
-        rules.define(
-            "thought",
-            &format!(r#"{channel} "analysis" {message} {text} {end} {start} "assistant""#),
-        );
-        let constrain = rules.mark("<|constrain|>");
+        let [channel, constrain, message, call] =
+            ["<|channel|>", "<|constrain|>", "<|message|>", "<|call|>"].map(|name| rules.mark(name));
         let body = rules.alternatives("call", |rules, tool| {
             let schema = rules.arguments(tool)?;
             let recipient = literal(&format!("commentary to=functions.{} ", rules.tool(tool).name));
             Ok(format!(r#"{channel} {recipient} {constrain} "json" {message} {schema} {call}"#))
         })?;
-        rules.define("calls", &format!("thought* {body}"));
+        let thoughts = thoughts(rules);
+        rules.define("calls", &format!("{thoughts} {body}"));
         Ok(())
     }),
 };
+
+/// The messages before a call or a text, as the body of a rule.
+fn thoughts(rules: &Rules<'_>) -> String {
+    let [channel, message, end, start] =
+        ["<|channel|>", "<|message|>", "<|end|>", "<|start|>"].map(|name| rules.mark(name));
+    format!(r#"({channel} "analysis" {message} {} {end} {start} "assistant")*"#, rules.any_text())
+}
+
+/// A text in its channel, as the body of a rule.
+pub(crate) fn final_text(rules: &Rules<'_>, text: &str) -> String {
+    let (channel, message) = (rules.mark("<|channel|>"), rules.mark("<|message|>"));
+    format!(r#"{} {channel} "final" {message} {text}"#, thoughts(rules))
+}
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,8 @@ mod qwen_xml;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use harmony::final_text;
+
 use crate::buffer::{Buffer, Marker, Needle};
 use crate::deltas::Deltas;
 use crate::error::ChatFormatError;
@@ -159,13 +161,18 @@ impl Format {
         self.0.reasoning.as_ref()
     }
 
+    /// Number of letters and digits in an id of a call: templates of some families take no other, and none before them.
+    pub fn id_length(&self) -> Option<usize> {
+        self.name().is_some_and(|name| name.starts_with("mistral")).then_some(9)
+    }
+
     /// Whether answers have parts: calls, or reasoning.
     pub fn has_parts(&self) -> bool {
         self.0.family.is_some() || self.0.reasoning.is_some()
     }
 
     /// Whether all text of an answer is in channels.
-    pub(crate) fn has_channels(&self) -> bool {
+    pub fn has_channels(&self) -> bool {
         self.name() == Some(harmony::HARMONY.name)
     }
 

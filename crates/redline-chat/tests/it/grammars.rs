@@ -175,11 +175,26 @@ fn a_grammar_begins_after_reasoning() {
     assert!(meets(&either, &format!("<think>\nx\n</think>\n\n{call}")) && !meets(&either, "x"));
     let anything = compiled(&Demand::Anything, Reasoned::Open, Some(2));
     assert!(meets(&anything, "ab</think>any text\n") && !meets(&anything, "abc</think>x"));
+    let free = compiled(&Demand::TextAndCalls { parallel: false }, Reasoned::Maybe, None);
+    assert!(meets(&free, "any {text}") && meets(&free, &format!("x {call}")) && meets(&free, call));
+    assert!(!meets(&free, "<tool_call>\n{\"name\": \"other\"") && !meets(&free, &format!("{call}{call}")));
     let calls = compiled(&Demand::Calls { parallel: true }, Reasoned::Open, None);
     assert!(
         meets(&calls, &format!("x</think>\n\n{call}\n{call}"))
             && !meets(&calls, &format!("x</think>y{call}"))
     );
+}
+
+#[test]
+fn a_text_of_a_grammar_comes_in_the_last_channel() {
+    let compiler = Compiler::new(Box::new(Bytes));
+    let text = Demand::Text(Grammar::new(GrammarKind::JsonSchema, r#"{"type":"integer"}"#));
+    let grammar = format("harmony", true).grammar(&tools(), &text, Reasoned::No, None).unwrap();
+    let matcher = compiler.matcher(&grammar, None).unwrap();
+    let last = "<|channel|>final<|message|>5";
+    assert!(meets(&matcher, last));
+    assert!(meets(&matcher, &format!("<|channel|>analysis<|message|>Hm<|end|><|start|>assistant{last}")));
+    assert!(!meets(&matcher, "<|channel|>final<|message|>x") && !meets(&matcher, "5"));
 }
 
 #[test]
@@ -212,6 +227,8 @@ fn a_tool_with_a_schema_that_cannot_be_met_is_named() {
     let error = format("hermes", true).grammar(&tools, &demand, Reasoned::No, None).unwrap_err();
     assert_eq!(error.tool, Some(1));
     assert!(error.fact.contains("#/not"), "{error}");
+    tools.0[1].strict = false;
+    assert!(format("hermes", true).grammar(&tools, &demand, Reasoned::No, None).is_ok());
     let error = format("gemma4", true).grammar(&tools, &demand, Reasoned::No, None).unwrap_err();
     assert!(error.fact.contains("gemma4"), "{error}");
 }

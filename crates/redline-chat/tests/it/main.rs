@@ -96,7 +96,7 @@ pub(crate) fn tools() -> Tools {
         "required": ["text"],
         "additionalProperties": false
     });
-    let tool = |name: &str, parameters| Tool { name: name.to_owned(), parameters };
+    let tool = |name: &str, parameters| Tool { name: name.to_owned(), parameters, strict: true };
     Tools(vec![tool("get_weather", Some(schema)), tool("now", None)])
 }
 

@@ -496,8 +496,8 @@ impl Engine {
     }
 
     /// The tokenizer, if the model has one.
-    pub fn tokenizer(&self) -> Option<&Tokenizer> {
-        self.tokenizer.as_deref()
+    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        self.tokenizer.as_ref()
     }
 
     /// The ids of a text as requests get them: with `add_special_tokens`, the tokenizer's special tokens are put around it, and those

@@ -1,5 +1,6 @@
 //! `POST /v1/chat/completions`.
 
+use redline_api::chat::reading::Reading;
 use redline_api::openai::chat_completions::{
     self, ChatCompletion, ChatCompletionBody, ChatCompletionEvent, ChatStream,
 };
@@ -27,16 +28,18 @@ fn answer(call: Call) -> Handled {
             body.parts.fields.model.as_deref(),
             body.parts.options.adapter.as_ref(),
         )?;
-        let grammar = body.parts.grammar.param();
         let (chat, form) =
             chat_completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "messages"))?;
-        let app = &call.app;
-        let stream = form.stream().map(|_| ChatStream::new(app.model.clone(), head.clone(), form, &chat));
-        let build = move |app: &App, outcome| {
-            let answer = chat_completions::answer(&app.model, head, form, outcome);
+        let model = call.app.model.clone();
+        let for_stream = head.clone();
+        let stream = |reading, answers| {
+            form.stream().map(|_| ChatStream::new(model, for_stream, form, reading, answers))
+        };
+        let build = move |app: &App, reading: &Reading, outcome| {
+            let answer = chat_completions::answer(&app.model, head, form, reading, outcome);
             let answer = answer.map_err(|error| Fault::of(error, "messages"))?;
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
-        converse(&call, chat, adapters, grammar, stream, build).await
+        converse(&call, chat, adapters, stream, build).await
     })
 }

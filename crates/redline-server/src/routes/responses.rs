@@ -1,5 +1,6 @@
 //! `POST /v1/responses`.
 
+use redline_api::chat::reading::Reading;
 use redline_api::head::AnswerHead;
 use redline_api::openai::responses;
 use redline_api::openai::responses::ResponsesStream;
@@ -29,15 +30,17 @@ fn answer(call: Call) -> Handled {
             body.parts.options.adapter.as_ref(),
         )?;
         let head = AnswerHead { id: format!("resp_{}", call.id), ..head };
-        let grammar = body.grammar_param();
         let (chat, form) =
             responses::request(call.app.mode(), body).map_err(|error| Fault::of(error, "input"))?;
-        let app = &call.app;
-        let stream = form.stream().map(|_| ResponsesStream::new(app.model.clone(), head.clone(), &form));
-        let build = move |_: &App, outcome| {
-            let usage = responses::usage(&outcome);
-            Ok(Answer::json(&responses::answer(head, form, outcome))?.with_usage(usage))
+        let model = call.app.model.clone();
+        let stream =
+            |reading, _| form.stream().map(|_| ResponsesStream::new(model, head.clone(), &form, reading));
+        let (for_answer, form_of_answer) = (head.clone(), form.clone());
+        let build = move |_: &App, reading: &Reading, outcome| {
+            let built = responses::answer(for_answer, form_of_answer, reading, outcome);
+            let (answer, usage) = built.map_err(|error| Fault::of(error, "input"))?;
+            Ok(Answer::json(&answer)?.with_usage(usage))
         };
-        converse(&call, chat, adapters, grammar, stream, build).await
+        converse(&call, chat, adapters, stream, build).await
     })
 }

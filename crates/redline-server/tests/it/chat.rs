@@ -172,11 +172,18 @@ fn the_template_gets_its_variables() {
     let whole = tokens(json!({ "messages": begun }));
     assert!(tokens(json!({ "messages": begun, "continue_final_message": true })) < whole);
     let tools = json!([{ "type": "function", "function": { "name": "f" } }]);
+    assert_eq!(tokens(json!({ "tools": [], "tool_choice": "none" })), plain);
+    let told = tokens(json!({ "tools": tools }));
+    assert!(told > plain);
     assert_eq!(
         tokens(json!({ "tools": tools, "tool_choice": "none" })),
-        plain,
-        "functions that are not called are not told"
+        told,
+        "the prompt of a conversation does not depend on whether tools are called now"
     );
+    assert_eq!(tokens(json!({ "reasoning_effort": "high" })), plain);
+    assert!(tokens(json!({ "reasoning_effort": "none" })) > plain);
+    let explicit = json!({ "reasoning_effort": "none", "chat_template_kwargs": { "enable_thinking": true } });
+    assert_eq!(tokens(explicit), plain, "variables that are given themselves count");
 }
 
 #[test]
@@ -214,7 +221,8 @@ fn what_is_not_supported_is_refused_by_name() {
             answer.text()
         );
     };
-    refused(json!({ "tools": [{ "type": "function" }] }), "tools");
+    refused(json!({ "tools": [{ "type": "function" }] }), "tools[0].function.name");
+    refused(json!({ "tools": [{ "type": "function", "function": { "name": "f" } }] }), "tools");
     refused(json!({ "tool_choice": "required" }), "tool_choice");
     refused(json!({ "functions": [{ "name": "f" }] }), "functions");
     refused(json!({ "function_call": { "name": "f" } }), "function_call");
@@ -222,7 +230,7 @@ fn what_is_not_supported_is_refused_by_name() {
     refused(json!({ "modalities": ["text", "audio"] }), "modalities");
     refused(json!({ "audio": { "voice": "v" } }), "audio");
     refused(json!({ "prediction": { "type": "content" } }), "prediction");
-    refused(json!({ "reasoning_effort": "low" }), "reasoning_effort");
+    refused(json!({ "thinking_token_budget": 0 }), "thinking_token_budget");
     refused(json!({ "top_logprobs": 2 }), "top_logprobs");
     refused(json!({ "logprobs": true, "top_logprobs": 21 }), "top_logprobs");
     refused(json!({ "max_completion_tokens": 9 }), "max_tokens");

@@ -481,7 +481,7 @@ fn the_memory_of_answers_holds_the_logits_of_guidance() {
     for (path, field) in [(ROUTES[1], "messages"), (ROUTES[2], "input")] {
         let fields = with(&guided, &json!({ field: [{ "role": "user", "content": holes }] }));
         let answer = server.client.post(path, &body(path, &fields)).unwrap();
-        let expect = (400, "invalid_value".to_owned(), Some("cfg_scale".to_owned()));
+        let expect = (400, "answer_too_large".to_owned(), Some(field.to_owned()));
         assert_eq!(error(&answer), expect, "{}", answer.text());
     }
 }

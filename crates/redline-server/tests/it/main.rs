@@ -27,5 +27,6 @@ mod server;
 mod streams;
 mod systemone;
 mod tokens;
+mod tools;
 mod transport;
 mod watchdog;

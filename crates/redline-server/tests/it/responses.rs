@@ -132,22 +132,28 @@ fn what_is_not_supported_is_refused_by_name() {
     refused(json!({ "conversation": "c" }), "conversation");
     refused(json!({ "background": true }), "background");
     refused(json!({ "prompt": { "id": "p" } }), "prompt");
-    refused(json!({ "reasoning": { "effort": "low" } }), "reasoning");
     refused(json!({ "text": { "format": { "type": "yaml" } } }), "text.format.type");
     refused(json!({ "text": { "verbosity": "low" } }), "text.verbosity");
     refused(json!({ "truncation": "auto" }), "truncation");
     refused(json!({ "include": ["message.output_text.logprobs"] }), "include");
     refused(json!({ "top_logprobs": 1 }), "top_logprobs");
-    refused(json!({ "tools": [{ "type": "web_search" }] }), "tools");
+    refused(json!({ "tools": [{ "type": "web_search" }] }), "tools[0].type");
+    refused(json!({ "tools": [{ "type": "function", "name": "f" }] }), "tools");
+    refused(json!({ "tool_choice": { "type": "function", "name": "f" } }), "tool_choice");
     refused(json!({ "max_output_tokens": 0 }), "max_output_tokens");
     refused(json!({ "temperature": -1 }), "temperature");
     refused(json!({ "input": [] }), "input");
-    refused(json!({ "input": [{ "type": "reasoning" }] }), "input[0].type");
+    refused(json!({ "input": [{ "type": "computer_call" }] }), "input[0].type");
+    refused(
+        json!({ "input": [{ "type": "function_call", "call_id": "c", "name": "f" }] }),
+        "input[0].arguments",
+    );
+    refused(json!({ "input": [{ "type": "function_call_output", "output": "x" }] }), "input[0].call_id");
     refused(json!({ "input": [{ "content": "a" }] }), "input[0].role");
     refused(json!({ "input": [{ "role": "user" }] }), "input[0].content");
     let part = |part: Value| json!({ "input": [{ "role": "user", "content": [part] }] });
     refused(part(json!({ "type": "input_image", "image_url": "u" })), "input[0].content[0].type");
     refused(part(json!({ "type": "input_text" })), "input[0].content[0].text");
     server.ok("/v1/responses", &body(json!({ "tools": [], "truncation": "disabled", "include": [], "background": false,
-        "text": { "format": { "type": "text" } }, "parallel_tool_calls": false, "service_tier": "auto", "reasoning": null })));
+        "text": { "format": { "type": "text" } }, "parallel_tool_calls": false, "service_tier": "auto", "reasoning": { "effort": "low", "summary": "auto" } })));
 }

@@ -204,6 +204,39 @@ pub(super) fn add_empty_content(messages: &mut [Fields]) {
     }
 }
 
+/// Makes the arguments of calls that are texts, as OpenAI writes them, the objects that they say: templates iterate over them.
+pub(super) fn open_arguments(messages: &mut [Fields]) {
+    for (name, value) in messages.iter_mut().flatten() {
+        if name == "tool_calls" {
+            *value = items(value)
+                .iter()
+                .map(|call| with_open(call, "function").unwrap_or_else(|| call.clone()))
+                .collect();
+        }
+    }
+}
+
+/// A call whose arguments are an object, in itself or in this field of it; `None` if they are that already, or no text of an object.
+fn with_open(call: &Value, field: &str) -> Option<Value> {
+    let replaced = |of: &Value, name: &str, with: &Value| {
+        let keys = of.try_iter().ok()?.map(|key| {
+            let value =
+                if key.as_str() == Some(name) { with.clone() } else { of.get_item(&key).unwrap_or_default() };
+            (key.to_string(), value)
+        });
+        Some(Value::from_pairs(keys.collect::<Fields>()))
+    };
+    let object = |text: &Value| {
+        let ChatValue(value) = ChatValue::from_json(text.as_str()?).ok()?;
+        (value.kind() == ValueKind::Map).then_some(value)
+    };
+    let function = call.get_attr(field).ok().filter(|function| function.kind() == ValueKind::Map);
+    match function {
+        Some(function) => replaced(call, field, &with_open(&function, "")?),
+        None => replaced(call, "arguments", &object(&call.get_attr("arguments").ok()?)?),
+    }
+}
+
 /// Replaces content that is a list of parts with their texts, one a line.
 pub(super) fn join_parts(messages: &mut [Fields]) {
     for (name, value) in messages.iter_mut().flatten() {

@@ -87,6 +87,12 @@ impl ChatTemplate {
         self.named.get(DEFAULT).map_or("", |named| &named.source)
     }
 
+    /// The source of the template that is used if tools are given.
+    pub fn tool_source(&self) -> &str {
+        let named = self.named.get(TOOL_USE).or_else(|| self.named.get(DEFAULT));
+        named.map_or("", |named| &named.source)
+    }
+
     /// The special token of this name, such as `pad_token`, as the configuration of the tokenizer has it.
     pub fn special_token(&self, name: &str) -> Option<&str> {
         self.tokens.get(name).map(String::as_str)
@@ -110,6 +116,7 @@ impl ChatTemplate {
             conversation::tag_final_message(&mut messages, FINAL_MESSAGE_TAG, *names_content)?;
         }
         conversation::add_empty_content(&mut messages);
+        conversation::open_arguments(&mut messages);
         if !reads_parts {
             conversation::join_parts(&mut messages);
         }

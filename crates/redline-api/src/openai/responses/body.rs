@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::chat::keys::JsonText;
+use crate::chat::tools::{AgentKeys, Effort, FlatToolShape, MAX_TOOLS};
 use crate::cost::Usage;
 use crate::generation::GenerationParts;
 use crate::generation::canvas::CanvasEvent;
@@ -46,11 +47,11 @@ pub struct ResponsesBody {
     pub store: Option<bool>,
     /// The form of the answer.
     pub text: Option<ResponsesText>,
-    /// Functions that the model may call. Supported only if it may call none.
+    /// The tools that the model may call, with JSON schemas of their arguments.
+    #[schemars(with = "Option<Vec<FlatToolShape>>", length(max = MAX_TOOLS))]
     pub tools: Option<Vec<JsonText>>,
-    /// Which function to call: `none`, or `auto` without functions.
-    #[schemars(with = "Option<shape::NoCall>")]
-    pub tool_choice: Option<JsonText>,
+    /// How the model reasons before it answers.
+    pub reasoning: Option<ResponsesReasoning>,
     /// What to do with a long input. Only `disabled` is supported.
     #[schemars(with = "Option<shape::Disabled>")]
     pub truncation: Option<String>,
@@ -74,9 +75,6 @@ pub struct ResponsesBody {
     pub prompt: Option<JsonText>,
     /// Not supported.
     #[schemars(with = "Option<shape::Unsupported>")]
-    pub reasoning: Option<JsonText>,
-    /// Not supported.
-    #[schemars(with = "Option<shape::Unsupported>")]
     pub context_management: Option<JsonText>,
     /// Not supported.
     #[schemars(with = "Option<shape::Unsupported>")]
@@ -84,6 +82,10 @@ pub struct ResponsesBody {
     /// Not supported.
     #[schemars(with = "Option<shape::Unsupported>")]
     pub moderation: Option<JsonText>,
+    /// Which tools are called, and whether reasoning is shown.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub agent: AgentKeys,
     /// What is accepted and not used.
     #[serde(skip)]
     #[schemars(!skip, flatten)]
@@ -94,16 +96,20 @@ pub struct ResponsesBody {
     pub parts: GenerationParts,
 }
 
-impl ResponsesBody {
-    /// The field that gives a grammar, if one is given.
-    pub fn grammar_param(&self) -> Option<&'static str> {
-        let has_format = self.text.as_ref().is_some_and(|text| text.format.is_some());
-        self.parts.grammar.param().or(has_format.then_some("text.format.schema"))
-    }
+with_parts! {
+    ResponsesBody { agent: AgentKeys, ignored: IgnoredFields, parts: GenerationParts }
 }
 
-with_parts! {
-    ResponsesBody { ignored: IgnoredFields, parts: GenerationParts }
+/// How a model reasons.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, remote = "ResponsesReasoning")]
+pub struct ResponsesReasoning {
+    /// How much to reason. Not every chat template reads it.
+    pub effort: Option<Effort>,
+    /// Accepted and not used: reasoning is shown as it is.
+    pub summary: Option<String>,
+    /// Accepted and not used, by the older name of `summary`.
+    pub generate_summary: Option<String>,
 }
 
 /// The form of an answer.
@@ -146,18 +152,26 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOrParts<T> {
     }
 }
 
-/// An item of an input. Only messages are supported; other keys of theirs are not read.
+/// An item of an input: a message, a call of an earlier answer, its result, or the reasoning before them. Other keys are not read.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[schemars(transform = item_cases)]
 #[serde(remote = "ResponsesItem")]
 pub struct ResponsesItem {
-    /// `message`, which is the default.
+    /// `message`, which is the default; `function_call`, `function_call_output` or `reasoning`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
     /// The role.
     pub role: Option<String>,
     /// The text, or parts.
     pub content: Option<TextOrParts<ResponsesPart>>,
+    /// Of a call and its result: identifies the call.
+    pub call_id: Option<String>,
+    /// Of a call: the name of the tool.
+    pub name: Option<String>,
+    /// Of a call: the arguments in JSON.
+    pub arguments: Option<String>,
+    /// Of a result: the text, or parts.
+    pub output: Option<TextOrParts<ResponsesPart>>,
 }
 
 /// A part of a message. Only texts are supported; other keys of theirs are not read.
@@ -165,7 +179,7 @@ pub struct ResponsesItem {
 #[schemars(transform = part_cases)]
 #[serde(remote = "ResponsesPart")]
 pub struct ResponsesPart {
-    /// `input_text` or `output_text`.
+    /// `input_text`, `output_text`, or `reasoning_text` in reasoning.
     #[serde(rename = "type")]
     pub kind: String,
     /// The text.
@@ -174,10 +188,10 @@ pub struct ResponsesPart {
 
 impl ResponsesPart {
     /// The supported types.
-    pub const KINDS: &[&str] = &["input_text", "output_text"];
+    pub const KINDS: &[&str] = &["input_text", "output_text", "reasoning_text"];
 }
 
-objects!(ResponsesText, ResponsesItem, ResponsesPart);
+objects!(ResponsesReasoning, ResponsesText, ResponsesItem, ResponsesPart);
 
 /// Answer of `/v1/responses`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -202,9 +216,9 @@ pub struct ResponseObject {
     pub max_output_tokens: Option<usize>,
     /// The model's name.
     pub model: String,
-    /// The message, once there is one.
-    pub output: Vec<ResponseMessage>,
-    /// Always `true`.
+    /// Reasoning, messages and calls, in their order.
+    pub output: Vec<ResponseItem>,
+    /// Whether it may call several tools.
     pub parallel_tool_calls: bool,
     /// Always `null`.
     pub previous_response_id: Option<String>,
@@ -214,10 +228,12 @@ pub struct ResponseObject {
     pub temperature: Finite<f32>,
     /// The form of the answer.
     pub text: ResponseTextForm,
-    /// Always `auto`.
-    pub tool_choice: &'static str,
-    /// Always empty.
-    pub tools: [(); 0],
+    /// Which tool it was to call.
+    #[schemars(with = "serde_json::Value")]
+    pub tool_choice: JsonText,
+    /// The tools that it may call.
+    #[schemars(with = "Vec<serde_json::Value>")]
+    pub tools: Vec<JsonText>,
     /// Always 0.
     pub top_logprobs: usize,
     /// The probability up to which tokens were kept.
@@ -267,6 +283,60 @@ pub struct ResponseTextFormat {
     /// `text`, `json_object` or `json_schema`.
     #[serde(rename = "type")]
     pub kind: &'static str,
+}
+
+/// A part of an answer.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum ResponseItem {
+    /// A text.
+    Message(ResponseMessage),
+    /// A call of a tool.
+    Call(ResponseCall),
+    /// Reasoning.
+    Reasoning(ResponseReasoning),
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ResponseCall {
+    /// Identifies the item.
+    pub id: String,
+    /// Always `function_call`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// `in_progress`, `completed` or `incomplete`.
+    pub status: &'static str,
+    /// Identifies the call: an item of type `function_call_output` with its result has it too.
+    pub call_id: String,
+    /// The name of the tool.
+    pub name: String,
+    /// The arguments in JSON.
+    pub arguments: String,
+}
+
+/// Reasoning.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ResponseReasoning {
+    /// Identifies the item.
+    pub id: String,
+    /// Always `reasoning`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// Always empty.
+    pub summary: [(); 0],
+    /// The text, once there is one.
+    pub content: Vec<ResponseReasoningPart>,
+}
+
+/// A text of reasoning.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ResponseReasoningPart {
+    /// Always `reasoning_text`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The text.
+    pub text: String,
 }
 
 /// The message of an answer.
@@ -333,7 +403,7 @@ pub struct InputTokensDetails {
 /// What generated tokens are for.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct OutputTokensDetails {
-    /// Always 0.
+    /// Tokens of reasoning, with the mark of its end.
     pub reasoning_tokens: usize,
 }
 
@@ -344,7 +414,9 @@ impl From<Usage> for ResponseUsage {
             input_tokens: usage.prompt_tokens,
             input_tokens_details: InputTokensDetails { cached_tokens, cache_write_tokens: 0 },
             output_tokens: usage.completion_tokens,
-            output_tokens_details: OutputTokensDetails { reasoning_tokens: 0 },
+            output_tokens_details: OutputTokensDetails {
+                reasoning_tokens: usage.completion_tokens_details.unwrap_or_default().reasoning_tokens,
+            },
             total_tokens: usage.total_tokens,
         }
     }
@@ -378,12 +450,54 @@ pub enum ResponseEventContent {
         /// The answer so far.
         response: Box<ResponseObject>,
     },
-    /// A message begins or ends.
+    /// An item begins or ends.
     Item {
         /// Its index.
         output_index: usize,
-        /// The message so far.
-        item: ResponseMessage,
+        /// The item so far.
+        item: ResponseItem,
+    },
+    /// More of the arguments of a call.
+    ArgumentsDelta {
+        /// The call.
+        item_id: String,
+        /// The index of the call.
+        output_index: usize,
+        /// The new text.
+        delta: String,
+    },
+    /// The end of the arguments of a call.
+    Arguments {
+        /// The call.
+        item_id: String,
+        /// The index of the call.
+        output_index: usize,
+        /// The name of the tool.
+        name: String,
+        /// The arguments in JSON.
+        arguments: String,
+    },
+    /// More of the reasoning.
+    ReasoningDelta {
+        /// The item.
+        item_id: String,
+        /// The index of the item.
+        output_index: usize,
+        /// The index of the part.
+        content_index: usize,
+        /// The new text.
+        delta: String,
+    },
+    /// The end of the reasoning.
+    Reasoning {
+        /// The item.
+        item_id: String,
+        /// The index of the item.
+        output_index: usize,
+        /// The index of the part.
+        content_index: usize,
+        /// The whole text.
+        text: String,
     },
     /// A part of a message begins or ends.
     Part {
@@ -461,11 +575,17 @@ fn request_cases(schema: &mut Schema) {
     cases(schema, [case_if_given([("input", some)]), case([("instructions", given())], &[])]);
 }
 
-/// Messages have a role and a content.
+/// Messages have a role and a content, calls a name and arguments, and results an output.
 fn item_cases(schema: &mut Schema) {
     let mut message = case([("role", given()), ("content", given())], &[]);
     message["properties"]["type"] = json!({ "type": ["string", "null"], "enum": ["message", null] });
-    cases(schema, [message]);
+    let of_kind = |kind: &str| ("type", one_of(&[kind]));
+    let call = case(
+        [of_kind("function_call"), ("call_id", given()), ("name", given()), ("arguments", given())],
+        &[],
+    );
+    let output = case([of_kind("function_call_output"), ("call_id", given()), ("output", given())], &[]);
+    cases(schema, [message, call, output, case([of_kind("reasoning")], &[])]);
 }
 
 /// Parts are texts.

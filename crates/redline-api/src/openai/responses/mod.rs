@@ -1,29 +1,29 @@
 //! `/v1/responses`: an answer to a text or a conversation, in OpenAI's form.
 
 pub mod body;
+mod input;
+mod stream;
+
+pub use stream::ResponsesStream;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use redline_engine::FinishReason;
 
 use crate::chat::keys::{ChatKeys, JsonText};
+use crate::chat::reading::{AnswerPart, Call, Reading};
+use crate::chat::request::ChatRequest;
+use crate::chat::tools::{ToolForm, ToolUse};
 use crate::cost::{self, Usage};
 use crate::error::ApiError;
-use crate::error_body::ErrorDetail;
-use crate::generation::canvas::Canvases;
-use crate::generation::mode::{GenerationMode, GenerationOutcome, GenerationPiece, PromptEnd};
-use crate::generation::stream::{StreamCounts, StreamedAnswer};
-use crate::generation::{StreamForm, generation_request, max_tokens, no_tools, unsupported};
+use crate::generation::mode::{GenerationMode, GenerationOutcome};
+use crate::generation::{StreamForm, generation_request, max_tokens, unsupported};
 use crate::head::AnswerHead;
 use crate::json::fields::refused;
 use crate::json::finite::Finite;
-use crate::model::LoadedModel;
-use crate::openai::chat_completions::ChatRequest;
 use crate::openai::responses::body::{
-    IncompleteDetails, ResponseEvent, ResponseEventContent, ResponseFailure, ResponseMessage, ResponseObject,
-    ResponseTextForm, ResponseTextFormat, ResponseTextPart, ResponsesBody, ResponsesItem, ResponsesPart,
-    TextOrParts,
+    IncompleteDetails, ResponseCall, ResponseItem, ResponseMessage, ResponseObject, ResponseReasoning,
+    ResponseReasoningPart, ResponseTextForm, ResponseTextFormat, ResponseTextPart, ResponsesBody,
 };
 use crate::receipt;
 
@@ -38,6 +38,9 @@ pub struct ResponsesForm {
     metadata: BTreeMap<String, String>,
     /// The type of the text.
     format: &'static str,
+    tools: Vec<JsonText>,
+    tool_choice: JsonText,
+    parallel: bool,
     stream: Option<StreamForm>,
 }
 
@@ -65,7 +68,13 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
         }
     }
     let most = max_tokens("max_output_tokens", body.max_output_tokens)?;
-    let messages = messages(body.instructions.as_deref(), body.input)?;
+    let messages = input::messages(body.instructions.as_deref(), body.input)?;
+    let agent = body.agent;
+    let tool_choice = agent.tool_choice.clone().unwrap_or_else(|| JsonText::text("auto"));
+    let told_tools = body.tools.clone().unwrap_or_default();
+    let (choice, parallel) = (agent.tool_choice.as_ref(), agent.parallel_tool_calls);
+    let tools = ToolUse::of(ToolForm::Flat, body.tools, choice, parallel)?;
+    let mut grammar_param = parts.grammar.param();
     let format = body.text.and_then(|text| text.format);
     let format_kind = format.as_ref().map_or("text", |format| format.known_kind());
     let own = format.map(|format| format.grammar("text.format", "text.format.schema")).transpose()?.flatten();
@@ -73,11 +82,13 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
         let fact = format!("`{param}` and `{other}` both say what the text has to be");
         return Err(refused(param, fact, "give one of them"));
     }
-    let keys = ChatKeys { chat_template_kwargs: body.chat_template_kwargs, ..ChatKeys::default() };
+    let mut keys = ChatKeys { chat_template_kwargs: body.chat_template_kwargs, ..ChatKeys::default() };
+    keys.reason(body.reasoning.and_then(|reasoning| reasoning.effort));
     let user = parts.fields.user.clone();
     let mut request = generation_request(mode, parts, most, None, stream)?;
     if let Some((param, grammar)) = own {
         request.restrict(param, grammar)?;
+        grammar_param = Some(param);
     }
     let sampling = request.sampling();
     let form = ResponsesForm {
@@ -88,64 +99,17 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
         user,
         metadata: body.metadata.unwrap_or_default(),
         format: format_kind,
+        tools: told_tools,
+        tool_choice,
+        parallel: parallel.unwrap_or(true),
         stream,
     };
-    Ok((ChatRequest { request, messages, keys, param: "input" }, form))
-}
-
-/// The messages of the chat template.
-fn messages(
-    instructions: Option<&str>,
-    input: TextOrParts<ResponsesItem>,
-) -> Result<Vec<JsonText>, ApiError> {
-    let system = instructions.map(|text| JsonText::message("system", &[text.to_owned()]));
-    let mut messages: Vec<_> = system.into_iter().collect();
-    match input {
-        TextOrParts::Text(text) => messages.push(JsonText::message("user", &[text])),
-        TextOrParts::Parts(items) => {
-            for (at, item) in items.into_iter().enumerate() {
-                messages.push(message(&format!("input[{at}]"), item)?);
-            }
-        }
-    }
-    Ok(messages)
-}
-
-/// A message of the input; `place` is its field.
-fn message(place: &str, item: ResponsesItem) -> Result<JsonText, ApiError> {
-    let missing = |name: &str| {
-        let param = format!("{place}.{name}");
-        let fact = format!("`{param}` is missing");
-        refused(&param, fact, "a message has `role` and `content`")
-    };
-    if let Some(kind) = item.kind.filter(|kind| kind != "message") {
-        let param = format!("{place}.type");
-        let fact = format!("`{param}` is {kind:?}, and only messages are supported");
-        return Err(refused(&param, fact, "give items of type \"message\""));
-    }
-    let role = item.role.ok_or_else(|| missing("role"))?;
-    let texts = match item.content.ok_or_else(|| missing("content"))? {
-        TextOrParts::Text(text) => vec![text],
-        TextOrParts::Parts(parts) => {
-            let text = |(at, part): (usize, ResponsesPart)| {
-                let param = format!("{place}.content[{at}]");
-                if !ResponsesPart::KINDS.contains(&part.kind.as_str()) {
-                    let fact = format!("`{param}` is of type {:?}, and only texts are supported", part.kind);
-                    return Err(refused(&format!("{param}.type"), fact, "give parts of type \"input_text\""));
-                }
-                let missing =
-                    || refused(&format!("{param}.text"), format!("`{param}` has no text"), "give it");
-                part.text.ok_or_else(missing)
-            };
-            parts.into_iter().enumerate().map(text).collect::<Result<_, _>>()?
-        }
-    };
-    Ok(JsonText::message(&role, &texts))
+    let request = ChatRequest::new(request, "input", messages, keys, tools, &agent)?;
+    Ok((ChatRequest { grammar_param, ..request }, form))
 }
 
 /// Refuses fields that are known and not supported.
 fn check_supported(body: &ResponsesBody) -> Result<(), ApiError> {
-    no_tools(body.tools.as_deref(), body.tool_choice.as_ref())?;
     let truncation = body.truncation.as_deref().is_some_and(|truncation| truncation != "disabled");
     let verbosity = body.text.as_ref().is_some_and(|text| text.verbosity.is_some());
     let include = body.include.as_ref().is_some_and(|include| !include.is_empty());
@@ -156,7 +120,6 @@ fn check_supported(body: &ResponsesBody) -> Result<(), ApiError> {
         ("conversation", body.conversation.is_some(), whole),
         ("background", body.background == Some(true), "leave it out, or `stream` the answer"),
         ("prompt", body.prompt.is_some(), "give the text as `input`"),
-        ("reasoning", body.reasoning.is_some(), template),
         ("text.verbosity", verbosity, template),
         ("truncation", truncation, "give a shorter `input`"),
         ("include", include, "leave it out"),
@@ -170,23 +133,32 @@ fn check_supported(body: &ResponsesBody) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The token counts of an outcome.
-pub fn usage(outcome: &GenerationOutcome) -> Usage {
-    cost::usage(outcome.end.counts)
-}
-
-/// Builds the answer.
-pub fn answer(head: AnswerHead, form: ResponsesForm, mut outcome: GenerationOutcome) -> ResponseObject {
+/// Builds the answer, and its token counts in the form of other routes.
+pub fn answer(
+    head: AnswerHead,
+    form: ResponsesForm,
+    reading: &Reading,
+    mut outcome: GenerationOutcome,
+) -> Result<(ResponseObject, Usage), ApiError> {
     let mut answer = begun(&head, &form);
     let one = outcome.take_one();
-    let message = message_of(&head, one.text, one.finish_reason);
+    let (mut parts, reasoning_tokens) = reading.parts(0, &one)?;
+    if parts.iter().all(|part| matches!(part, AnswerPart::Reasoning(_))) {
+        parts.push(AnswerPart::Text(String::new()));
+    }
+    // Only the last one may have been cut.
+    let last = parts.len() - 1;
+    let status = |index| if index == last { status(one.finish_reason) } else { "completed" };
+    let items = parts.into_iter().enumerate();
+    let output = items.map(|(index, part)| item(&head, reading, part, status(index))).collect();
     answer.meta = outcome.end.meta;
     answer.receipt = receipt::attached(outcome.receipt.take());
-    finish(&mut answer, message, one.finish_reason, usage(&outcome));
-    answer
+    let usage = cost::usage(outcome.end.counts).reasoned(reasoning_tokens);
+    finish(&mut answer, output, one.finish_reason, usage);
+    Ok((answer, usage))
 }
 
-/// An answer without a message.
+/// An answer without items.
 fn begun(head: &AnswerHead, form: &ResponsesForm) -> ResponseObject {
     ResponseObject {
         id: head.id.clone(),
@@ -200,13 +172,13 @@ fn begun(head: &AnswerHead, form: &ResponsesForm) -> ResponseObject {
         max_output_tokens: form.max_output_tokens,
         model: head.model.clone(),
         output: Vec::new(),
-        parallel_tool_calls: true,
+        parallel_tool_calls: form.parallel,
         previous_response_id: None,
         store: false,
         temperature: Finite(form.temperature),
         text: ResponseTextForm { format: ResponseTextFormat { kind: form.format } },
-        tool_choice: "auto",
-        tools: [],
+        tool_choice: form.tool_choice.clone(),
+        tools: form.tools.clone(),
         top_logprobs: 0,
         top_p: Finite(form.top_p),
         truncation: "disabled",
@@ -226,184 +198,46 @@ fn status(reason: FinishReason) -> &'static str {
     }
 }
 
-/// The id of the message of an answer.
-fn message_id(head: &AnswerHead) -> String {
-    format!("msg_{}", head.id.strip_prefix("resp_").unwrap_or(&head.id))
+/// An id of a part of an answer.
+fn part_id(head: &AnswerHead, kind: &str) -> String {
+    format!("{kind}_{}", head.id.strip_prefix("resp_").unwrap_or(&head.id))
 }
 
-/// The message of an answer, which has ended.
-fn message_of(head: &AnswerHead, text: String, reason: FinishReason) -> ResponseMessage {
-    let content = vec![ResponseTextPart::new(text)];
-    ResponseMessage {
-        id: message_id(head),
-        kind: "message",
-        status: status(reason),
-        role: "assistant",
-        content,
+/// A part of an answer as an item with a status.
+fn item(head: &AnswerHead, reading: &Reading, part: AnswerPart, status: &'static str) -> ResponseItem {
+    match part {
+        AnswerPart::Text(text) => ResponseItem::Message(ResponseMessage {
+            id: part_id(head, "msg"),
+            kind: "message",
+            status,
+            role: "assistant",
+            content: vec![ResponseTextPart::new(text)],
+        }),
+        AnswerPart::Reasoning(text) => ResponseItem::Reasoning(ResponseReasoning {
+            id: part_id(head, "rs"),
+            kind: "reasoning",
+            summary: [],
+            content: vec![ResponseReasoningPart { kind: "reasoning_text", text }],
+        }),
+        AnswerPart::Call(Call { id, name, arguments }) => {
+            let call_id = if reading.has_plain_ids() { id.clone() } else { format!("call_{id}") };
+            ResponseItem::Call(ResponseCall {
+                id: format!("fc_{id}"),
+                kind: "function_call",
+                status,
+                call_id,
+                name,
+                arguments,
+            })
+        }
     }
 }
 
 /// Ends an answer.
-fn finish(answer: &mut ResponseObject, message: ResponseMessage, reason: FinishReason, usage: Usage) {
+fn finish(answer: &mut ResponseObject, output: Vec<ResponseItem>, reason: FinishReason, usage: Usage) {
     answer.status = status(reason);
     answer.incomplete_details =
         (answer.status == "incomplete").then_some(IncompleteDetails { reason: "max_output_tokens" });
-    answer.output = vec![message];
+    answer.output = output;
     answer.usage = Some(usage.into());
-}
-
-/// An answer that is sent in events.
-pub struct ResponsesStream {
-    model: Arc<LoadedModel>,
-    head: AnswerHead,
-    answer: ResponseObject,
-    /// The text so far, once the message has begun.
-    text: Option<String>,
-    reason: FinishReason,
-    counts: StreamCounts,
-    /// The canvas, if its events are sent.
-    canvases: Option<Canvases>,
-    /// Number of events.
-    events: u64,
-}
-
-impl ResponsesStream {
-    /// The stream of the answer to a request that [`request`] built.
-    pub fn new(model: Arc<LoadedModel>, head: AnswerHead, form: &ResponsesForm) -> Self {
-        let sends_canvas = form.stream.is_some_and(|stream| stream.canvas);
-        Self {
-            model,
-            answer: begun(&head, form),
-            head,
-            text: None,
-            reason: FinishReason::Length,
-            counts: StreamCounts::new(1),
-            canvases: sends_canvas.then(|| Canvases::new(1)),
-            events: 0,
-        }
-    }
-
-    fn event(&mut self, kind: &'static str, content: ResponseEventContent) -> ResponseEvent {
-        let sequence_number = self.events;
-        self.events += 1;
-        ResponseEvent { kind, sequence_number, content }
-    }
-
-    /// An event with the answer so far.
-    fn state(&mut self, kind: &'static str) -> ResponseEvent {
-        let response = Box::new(self.answer.clone());
-        self.event(kind, ResponseEventContent::Response { response })
-    }
-
-    fn part(&mut self, kind: &'static str, text: String) -> ResponseEvent {
-        let part = ResponseTextPart::new(text);
-        let item_id = message_id(&self.head);
-        self.event(kind, ResponseEventContent::Part { item_id, output_index: 0, content_index: 0, part })
-    }
-
-    /// Begins the message.
-    fn open(&mut self, events: &mut Vec<ResponseEvent>) {
-        if self.text.is_some() {
-            return;
-        }
-        self.text = Some(String::new());
-        let item = ResponseMessage {
-            id: message_id(&self.head),
-            kind: "message",
-            status: "in_progress",
-            role: "assistant",
-            content: Vec::new(),
-        };
-        let added = ResponseEventContent::Item { output_index: 0, item };
-        events.push(self.event("response.output_item.added", added));
-        events.push(self.part("response.content_part.added", String::new()));
-    }
-}
-
-impl StreamedAnswer for ResponsesStream {
-    type Event = ResponseEvent;
-
-    const HAS_END_MARK: bool = false;
-
-    fn begin(&mut self, events: &mut Vec<ResponseEvent>) {
-        events.push(self.state("response.created"));
-        events.push(self.state("response.in_progress"));
-    }
-
-    fn piece(
-        &mut self,
-        prompt: usize,
-        mut piece: GenerationPiece,
-        events: &mut Vec<ResponseEvent>,
-    ) -> Result<(), ApiError> {
-        self.counts.add(prompt, &piece);
-        self.open(events);
-        if let (Some(canvases), Some(canvas)) = (&mut self.canvases, piece.canvas.take()) {
-            let content = ResponseEventContent::Canvas {
-                item_id: message_id(&self.head),
-                output_index: 0,
-                content_index: 0,
-                canvas: canvases.event(&self.model, prompt, canvas)?,
-            };
-            events.push(self.event("response.canvas", content));
-        }
-        if let Some(reason) = piece.finish_reason {
-            self.reason = reason;
-        }
-        if piece.text.is_empty() {
-            return Ok(());
-        }
-        self.text.get_or_insert_default().push_str(&piece.text);
-        let delta = ResponseEventContent::Delta {
-            item_id: message_id(&self.head),
-            output_index: 0,
-            content_index: 0,
-            delta: piece.text,
-            logprobs: [],
-        };
-        events.push(self.event("response.output_text.delta", delta));
-        Ok(())
-    }
-
-    fn sends_canvas(&self) -> bool {
-        self.canvases.is_some()
-    }
-
-    fn ended(&mut self, prompt: usize, end: PromptEnd) {
-        self.counts.set(prompt, end);
-    }
-
-    fn end(&mut self, events: &mut Vec<ResponseEvent>) {
-        self.open(events);
-        let text = self.text.clone().unwrap_or_default();
-        let done = ResponseEventContent::Text {
-            item_id: message_id(&self.head),
-            output_index: 0,
-            content_index: 0,
-            text: text.clone(),
-            logprobs: [],
-        };
-        events.push(self.event("response.output_text.done", done));
-        events.push(self.part("response.content_part.done", text.clone()));
-        let message = message_of(&self.head, text, self.reason);
-        let done = ResponseEventContent::Item { output_index: 0, item: message.clone() };
-        events.push(self.event("response.output_item.done", done));
-        let usage = self.usage();
-        self.answer.meta = self.counts.meta();
-        finish(&mut self.answer, message, self.reason, usage);
-        let kind =
-            if self.answer.status == "completed" { "response.completed" } else { "response.incomplete" };
-        events.push(self.state(kind));
-    }
-
-    fn fail(&mut self, error: ErrorDetail, events: &mut Vec<ResponseEvent>) {
-        self.answer.status = "failed";
-        self.answer.error = Some(ResponseFailure { code: error.code, message: error.message });
-        self.answer.usage = Some(self.usage().into());
-        events.push(self.state("response.failed"));
-    }
-
-    fn usage(&self) -> Usage {
-        self.counts.total()
-    }
 }

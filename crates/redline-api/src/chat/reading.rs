@@ -1,0 +1,221 @@
+//! Reads the answers to a conversation: reasoning, text and calls.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use redline_chat::{Delta, Format, Input, Marker, Parser, Tools, call_id};
+use redline_tokenizer::{TextStream, Tokenizer, TokenizerError};
+
+use crate::error::ApiError;
+use crate::generation::mode::GeneratedChoice;
+
+/// Letters and digits in the id of a call, where the format of the model's calls does not say how many.
+const ID_LENGTH: usize = 24;
+
+/// How the answers to a conversation are read.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// Where answers have parts.
+    pub(crate) format: Option<Format>,
+    pub(crate) tokenizer: Option<Arc<Tokenizer>>,
+    /// The tools whose calls are read.
+    pub(crate) tools: Tools,
+    /// Most calls of an answer.
+    pub(crate) most: usize,
+    /// Whether the prompt ends where the model reasons.
+    pub(crate) reasons: bool,
+    /// Whether answers show their reasoning.
+    pub(crate) shows_reasoning: bool,
+    /// Whether the request names the tool that is called.
+    pub(crate) is_named: bool,
+    /// The prompt, from which the ids of calls come.
+    pub(crate) prompt: String,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// Letters and digits that identify it.
+    pub id: String,
+    /// The name of the tool.
+    pub name: String,
+    /// The arguments in JSON: an object, unless the model writes something else or the answer was cut.
+    pub arguments: String,
+}
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnswerPart {
+    /// Reasoning.
+    Reasoning(String),
+    /// Text.
+    Text(String),
+    /// A call.
+    Call(Call),
+}
+
+impl Reading {
+    /// Reads an answer from its beginning.
+    pub(crate) fn reader(&self) -> AnswerReader {
+        let parser = self
+            .format
+            .as_ref()
+            .map(|format| Parser::new(format.clone(), self.tools.clone(), self.reasons, self.most));
+        AnswerReader {
+            parser,
+            stream: self.tokenizer.clone().map(TextStream::new),
+            tokenizer: self.tokenizer.clone(),
+            shows_reasoning: self.shows_reasoning,
+            reasoning_tokens: 0,
+            text: String::new(),
+            given: 0,
+            decoded: 0,
+            marks: VecDeque::new(),
+        }
+    }
+
+    /// The parts of a whole answer in their order, and the number of tokens of its reasoning.
+    pub(crate) fn parts(
+        &self,
+        answer: usize,
+        choice: &GeneratedChoice,
+    ) -> Result<(Vec<AnswerPart>, usize), ApiError> {
+        let mut reader = self.reader();
+        let mut deltas = reader.push(&choice.token_ids, &choice.text)?;
+        deltas.extend(reader.finish());
+        let (mut parts, mut calls) = (Vec::new(), 0);
+        for delta in deltas {
+            match (delta, parts.last_mut()) {
+                (Delta::Content(text), Some(AnswerPart::Text(before)))
+                | (Delta::Reasoning(text), Some(AnswerPart::Reasoning(before))) => before.push_str(&text),
+                (Delta::Content(text), _) => parts.push(AnswerPart::Text(text)),
+                (Delta::Reasoning(text), _) => parts.push(AnswerPart::Reasoning(text)),
+                (Delta::Call(name), _) => {
+                    parts.push(AnswerPart::Call(self.call(answer, calls, name)));
+                    calls += 1;
+                }
+                (Delta::Arguments(json), Some(AnswerPart::Call(call))) => call.arguments.push_str(&json),
+                (Delta::Arguments(_), _) => {}
+            }
+        }
+        Ok((parts, reader.reasoning_tokens))
+    }
+
+    /// The beginning of a call of an answer.
+    pub(crate) fn call(&self, answer: usize, call: usize, name: String) -> Call {
+        Call { id: self.call_id(answer, call), name, arguments: String::new() }
+    }
+
+    /// The id of a call of an answer.
+    pub(crate) fn call_id(&self, answer: usize, call: usize) -> String {
+        let length = self.format.as_ref().and_then(Format::id_length);
+        call_id(&self.prompt, answer, call, length.unwrap_or(ID_LENGTH))
+    }
+
+    /// Whether ids of calls have a prefix such as `call_`.
+    pub(crate) fn has_plain_ids(&self) -> bool {
+        self.format.as_ref().is_some_and(|format| format.id_length().is_some())
+    }
+}
+
+/// Reads an answer as it is generated.
+pub(crate) struct AnswerReader {
+    parser: Option<Parser>,
+    /// Decodes the tokens again, to find the places of marks in the text.
+    stream: Option<TextStream<Arc<Tokenizer>>>,
+    tokenizer: Option<Arc<Tokenizer>>,
+    shows_reasoning: bool,
+    pub(crate) reasoning_tokens: usize,
+    /// The text that the parser did not get yet.
+    text: String,
+    /// Number of bytes that it got.
+    given: usize,
+    /// Number of bytes that were decoded.
+    decoded: usize,
+    /// Where marks begin, and how many bytes of the text each takes.
+    marks: VecDeque<(usize, usize, Marker)>,
+}
+
+impl AnswerReader {
+    /// Takes the next tokens, and the text that has become final.
+    pub(crate) fn push(&mut self, tokens: &[u32], text: &str) -> Result<Vec<Delta>, ApiError> {
+        if self.parser.is_none() {
+            return Ok(if text.is_empty() { Vec::new() } else { vec![Delta::Content(text.to_owned())] });
+        }
+        self.text.push_str(text);
+        let mut deltas = Vec::new();
+        for &id in tokens {
+            let reasoned = self.parser.as_ref().is_some_and(Parser::is_reasoning);
+            self.decode(id)?;
+            self.give(self.decoded, &mut deltas);
+            let reasons = self.parser.as_ref().is_some_and(Parser::is_reasoning);
+            self.reasoning_tokens += usize::from(reasoned || reasons);
+        }
+        self.give(usize::MAX, &mut deltas);
+        Ok(self.shown(deltas))
+    }
+
+    /// The answer has ended.
+    pub(crate) fn finish(&mut self) -> Vec<Delta> {
+        let mut deltas = Vec::new();
+        self.marks.clear();
+        self.give(usize::MAX, &mut deltas);
+        deltas.extend(self.parser.as_mut().map(Parser::finish).unwrap_or_default());
+        self.shown(deltas)
+    }
+
+    /// Number of calls so far.
+    pub(crate) fn calls(&self) -> usize {
+        self.parser.as_ref().map_or(0, Parser::calls)
+    }
+
+    fn decode(&mut self, id: u32) -> Result<(), TokenizerError> {
+        let (Some(stream), Some(tokenizer)) = (&mut self.stream, &self.tokenizer) else { return Ok(()) };
+        let Some(name) = tokenizer.token(id) else { return Ok(()) };
+        let piece = stream.push(id)?;
+        if tokenizer.is_marker(id) {
+            let own = if piece.ends_with(&name) { name.len() } else { 0 };
+            let marker = Marker { id, name, is_special: own == 0 };
+            self.marks.push_back((self.decoded + piece.len() - own, own, marker));
+        }
+        self.decoded += piece.len();
+        Ok(())
+    }
+
+    /// Gives the parser the text up to a place, and the marks in it, as far as they have become final.
+    fn give(&mut self, end: usize, deltas: &mut Vec<Delta>) {
+        let Some(parser) = &mut self.parser else { return };
+        let end = end.min(self.given + self.text.len());
+        while let Some((at, own, marker)) = self.marks.pop_front() {
+            if at + own > end {
+                self.marks.push_front((at, own, marker));
+                break;
+            }
+            let before = taken(&mut self.text, at.saturating_sub(self.given));
+            if !before.is_empty() {
+                deltas.extend(parser.push(Input::Text(&before)));
+            }
+            taken(&mut self.text, own);
+            deltas.extend(parser.push(Input::Marker(&marker)));
+            self.given = at + own;
+        }
+        let end = self.marks.front().map_or(end, |(at, ..)| end.min(*at));
+        let text = taken(&mut self.text, end.saturating_sub(self.given));
+        if !text.is_empty() {
+            self.given += text.len();
+            deltas.extend(parser.push(Input::Text(&text)));
+        }
+    }
+
+    fn shown(&self, mut deltas: Vec<Delta>) -> Vec<Delta> {
+        if !self.shows_reasoning {
+            deltas.retain(|delta| !matches!(delta, Delta::Reasoning(_)));
+        }
+        deltas
+    }
+}
+
+/// Takes this number of bytes from the beginning of a text; fewer, if they would end within a character.
+fn taken(text: &mut String, count: usize) -> String {
+    text.drain(..text.floor_char_boundary(count)).collect()
+}

@@ -1,0 +1,168 @@
+//! A request for answers to a conversation: its prompt, what its answers have to be, and how they are read.
+
+use redline_chat::{ChatFormatError, Demand, Format, Reasoned, Tools};
+use redline_engine::{Engine, Grammar};
+
+use crate::chat::keys::{ChatKeys, JsonText};
+use crate::chat::reading::Reading;
+use crate::chat::template::Chat;
+use crate::chat::tools::{AgentKeys, Choice, MAX_BUDGET, ToolUse};
+use crate::error::ApiError;
+use crate::generation::mode::{GenerationRequest, SharedFields};
+use crate::json::fields::{refused, within};
+
+/// A request whose conversation is not formatted yet.
+#[derive(Clone, Debug)]
+pub struct ChatRequest {
+    /// The request without its prompt.
+    pub request: GenerationRequest,
+    pub(crate) messages: Vec<JsonText>,
+    pub(crate) keys: ChatKeys,
+    /// The tools, and which of them are called.
+    pub(crate) tools: ToolUse,
+    /// Whether answers show their reasoning.
+    pub(crate) shows_reasoning: bool,
+    /// Number of tokens after which reasoning ends.
+    pub(crate) budget: Option<usize>,
+    /// The field that gives a grammar, if there is one.
+    pub(crate) grammar_param: Option<&'static str>,
+    /// The field that holds the messages.
+    pub param: &'static str,
+}
+
+/// A request whose conversation was formatted.
+#[derive(Debug)]
+pub struct FormattedChat {
+    /// The request.
+    pub request: GenerationRequest,
+    /// How its answers are read.
+    pub reading: Reading,
+    /// The field that gives the grammar of the request, if it has one.
+    pub grammar_param: Option<&'static str>,
+}
+
+impl ChatRequest {
+    /// A request with these messages in a field.
+    pub(crate) fn new(
+        request: GenerationRequest,
+        param: &'static str,
+        messages: Vec<JsonText>,
+        keys: ChatKeys,
+        tools: ToolUse,
+        agent: &AgentKeys,
+    ) -> Result<Self, ApiError> {
+        let budget = within("thinking_token_budget", agent.thinking_token_budget, 1..=MAX_BUDGET)?;
+        let shows_reasoning = agent.include_reasoning.unwrap_or(true);
+        Ok(Self { request, messages, keys, tools, shows_reasoning, budget, grammar_param: None, param })
+    }
+
+    /// Gives the template a date to print, such as `2026-07-26`, unless the request has one.
+    #[must_use]
+    pub fn dated(mut self, date: String) -> Self {
+        self.keys.date.get_or_insert(date);
+        self
+    }
+
+    /// Formats the conversation. The answer ends where the template ends answers.
+    pub fn formatted(self, chat: &Chat, engine: &Engine) -> Result<FormattedChat, ApiError> {
+        let Self { mut request, messages, mut keys, tools, shows_reasoning, budget, grammar_param, param } =
+            self;
+        let continues = keys.continue_final_message == Some(true);
+        if !tools.shown.is_empty() {
+            keys.tools = Some(tools.shown.clone());
+        }
+        *request.shared().prompt = chat.of_messages(param, messages, keys)?;
+        let SharedFields { prompt, ignore_eos, stop_ids, .. } = request.shared();
+        stop_ids.extend(chat.stop_id(prompt, ignore_eos, engine));
+        let prompt = prompt.text().unwrap_or_default().to_owned();
+        let format = match &request {
+            GenerationRequest::Autoregressive(_) => {
+                chat.answer_format(engine).filter(|format| format.has_parts())
+            }
+            GenerationRequest::Diffusion(_) => None,
+        };
+        if tools.choice != Choice::None {
+            chat.check_calls(engine, matches!(request, GenerationRequest::Diffusion(_)))?;
+        }
+        let reasoned = format.as_ref().map_or(Reasoned::No, |format| reasoned(format, &prompt, continues));
+        let mut grammar_param = grammar_param;
+        if let Some(format) = &format {
+            let given = request.grammar().cloned();
+            if let Some(demand) = demand(format, &tools, given, reasoned, budget)? {
+                if matches!(demand, Demand::Calls { .. } | Demand::TextAndCalls { .. }) {
+                    grammar_param = Some("tools");
+                }
+                let made = format.grammar(&tools.tools, &demand, reasoned, budget);
+                let made = made.map_err(|error| of_format(&tools, error))?;
+                let param = *grammar_param.get_or_insert("thinking_token_budget");
+                request.restrict(param, made)?;
+            }
+        }
+        let most = if tools.parallel { usize::MAX } else { 1 };
+        let is_named = tools.choice == Choice::Named;
+        let read_tools = if tools.choice == Choice::None { Tools::default() } else { tools.tools };
+        let reading = Reading {
+            format,
+            tokenizer: engine.tokenizer().cloned(),
+            tools: read_tools,
+            most,
+            reasons: reasoned == Reasoned::Open,
+            shows_reasoning,
+            is_named,
+            prompt,
+        };
+        Ok(FormattedChat { request, reading, grammar_param })
+    }
+}
+
+/// Whether the answer to a prompt begins with reasoning. `continues` says that the prompt ends within a message.
+fn reasoned(format: &Format, prompt: &str, continues: bool) -> Reasoned {
+    let Some(marks) = format.reasoning() else { return Reasoned::No };
+    let (open, close) = (marks.open.trim_end(), marks.close.trim_end());
+    let text = prompt.trim_end();
+    if text.ends_with(open) || (continues && text.rfind(open) > text.rfind(close)) {
+        Reasoned::Open
+    } else if text.ends_with(close) || continues {
+        Reasoned::No
+    } else {
+        Reasoned::Maybe
+    }
+}
+
+/// What the answer has to be; `None` if that is anything, or what the request says without the format.
+fn demand(
+    format: &Format,
+    tools: &ToolUse,
+    given: Option<Grammar>,
+    reasoned: Reasoned,
+    budget: Option<usize>,
+) -> Result<Option<Demand>, ApiError> {
+    let parallel = tools.parallel;
+    let is_strict = tools.tools.0.iter().any(|tool| tool.strict) && format.marks_calls();
+    Ok(match (tools.choice, given) {
+        (Choice::Required | Choice::Named, None) => Some(Demand::Calls { parallel }),
+        (Choice::Required | Choice::Named, Some(_)) => {
+            let fact = "`tool_choice` demands a call, and another field says what the text has to be";
+            return Err(refused(
+                "tool_choice",
+                fact,
+                "give `tool_choice` = \"auto\", or leave the other field out",
+            ));
+        }
+        (Choice::Auto, Some(text)) => Some(Demand::CallsOrText { parallel, text }),
+        (Choice::Auto, None) if is_strict => Some(Demand::TextAndCalls { parallel }),
+        (Choice::None, Some(text)) => {
+            (reasoned != Reasoned::No || format.has_channels()).then_some(Demand::Text(text))
+        }
+        (_, None) => budget.filter(|_| reasoned != Reasoned::No).map(|_| Demand::Anything),
+    })
+}
+
+/// The error of a format that cannot do what is asked of it.
+fn of_format(tools: &ToolUse, error: ChatFormatError) -> ApiError {
+    let tool = error.tool.and_then(|index| tools.tools.0.get(index));
+    let fact = tool.map_or(error.fact.clone(), |tool| format!("the tool {:?}: {}", tool.name, error.fact));
+    let param =
+        if tool.is_some() || tools.choice != Choice::None { "tools" } else { "thinking_token_budget" };
+    refused(param, fact, error.hint)
+}

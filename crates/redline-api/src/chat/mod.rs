@@ -1,5 +1,6 @@
 //! Conversations and the chat templates that format them.
 
+mod answers;
 pub mod keys;
 pub mod reading;
 pub mod request;

@@ -219,3 +219,102 @@ impl AnswerReader {
 fn taken(text: &mut String, count: usize) -> String {
     text.drain(..text.floor_char_boundary(count)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use redline_chat::Tool;
+
+    use super::*;
+
+    const JSON: &str = r#"{
+        "added_tokens": [
+            { "id": 6, "content": "<think>", "special": false },
+            { "id": 7, "content": "</think>", "special": false },
+            { "id": 8, "content": "<tool_call>", "special": false },
+            { "id": 9, "content": "</tool_call>", "special": true },
+            { "id": 10, "content": "<end>", "special": true }
+        ],
+        "decoder": { "type": "ByteLevel" },
+        "model": { "type": "BPE", "vocab": { "a": 0, "b": 1, "{\"name\":": 2, "\"now\"}": 3, "Ã": 4, "©": 5 }, "merges": [] }
+    }"#;
+
+    fn reading(shows_reasoning: bool) -> Reading {
+        let tokenizer = Arc::new(Tokenizer::from_bytes("tokenizer.json", JSON.as_bytes()).unwrap());
+        let marker = |name: &str| {
+            let id = tokenizer.id(name)?;
+            Some(Marker { id, name: name.to_owned(), is_special: id >= 9 })
+        };
+        let template = "<think></think><tool_call>\"arguments\"</tool_call>";
+        let tool = Tool { name: "now".to_owned(), ..Tool::default() };
+        Reading {
+            format: Some(Format::of_template(template, &marker, vec![6, 7, 8, 9, 10])),
+            tokenizer: Some(tokenizer.clone()),
+            tools: Tools(vec![tool]),
+            most: usize::MAX,
+            reasons: false,
+            shows_reasoning,
+            is_named: false,
+            prompt: "p".to_owned(),
+        }
+    }
+
+    fn choice(ids: &[u32]) -> GeneratedChoice {
+        let tokenizer = reading(true).tokenizer.unwrap();
+        let text = tokenizer.decode(ids, true).unwrap();
+        GeneratedChoice { text, token_ids: ids.to_vec(), ..GeneratedChoice::default() }
+    }
+
+    #[test]
+    fn parts_are_found_by_their_tokens() {
+        let reading = reading(true);
+        // Reasoning, a character of two tokens, and a call; the last token has no text.
+        let (parts, tokens) = reading.parts(0, &choice(&[6, 0, 4, 5, 7, 1, 4, 5, 8, 2, 3, 9, 10])).unwrap();
+        let call = Call { id: reading.call_id(0, 0), name: "now".to_owned(), arguments: "{}".to_owned() };
+        let expected = [
+            AnswerPart::Reasoning("aé".to_owned()),
+            AnswerPart::Text("bé".to_owned()),
+            AnswerPart::Call(call),
+        ];
+        assert_eq!((parts.as_slice(), tokens), (&expected[..], 5));
+        assert_ne!(reading.call_id(0, 0), reading.call_id(0, 1));
+        assert_ne!(reading.call_id(0, 0), reading.call_id(1, 0));
+    }
+
+    #[test]
+    fn a_stream_has_the_same_parts() {
+        let ids = [6, 0, 4, 5, 7, 1, 4, 5, 8, 2, 3, 9, 0, 8, 1];
+        let whole = reading(true).reader().push(&ids, &choice(&ids).text).unwrap();
+        let mut reader = reading(true).reader();
+        let mut stream = reading(true).tokenizer.map(TextStream::new).unwrap();
+        let (mut deltas, mut held) = (Vec::new(), String::new());
+        for id in ids {
+            // As if it waited for a stop string: the text comes a token late.
+            let text = stream.push(id).unwrap();
+            deltas.extend(reader.push(&[id], &std::mem::replace(&mut held, text)).unwrap());
+        }
+        deltas.extend(reader.push(&[], &(held + &stream.finish())).unwrap());
+        let joined = |deltas: Vec<Delta>| {
+            let mut all: Vec<(u8, String)> = Vec::new();
+            for delta in deltas {
+                let (kind, text) = match delta {
+                    Delta::Content(text) => (0, text),
+                    Delta::Reasoning(text) => (1, text),
+                    Delta::Call(name) => (2, name),
+                    Delta::Arguments(json) => (3, json),
+                };
+                match all.last_mut() {
+                    Some((last, before)) if *last == kind && kind != 2 => before.push_str(&text),
+                    _ => all.push((kind, text)),
+                }
+            }
+            all
+        };
+        assert_eq!(joined(deltas), joined(whole));
+    }
+
+    #[test]
+    fn reasoning_is_hidden_on_request() {
+        let (parts, tokens) = reading(false).parts(0, &choice(&[6, 0, 7, 1])).unwrap();
+        assert_eq!((parts, tokens), (vec![AnswerPart::Text("b".to_owned())], 3));
+    }
+}

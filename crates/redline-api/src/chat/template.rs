@@ -1,22 +1,15 @@
 //! Formats prompts and conversations with the model's chat template.
 
-use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use redline_chat::{Format, Marker, Tool, Tools};
+use redline_chat::Format;
 use redline_engine::{Engine, EngineError, Prompt, Source};
 use redline_settings::Hint;
 use redline_tokenizer::{ChatDate, ChatMessage, ChatTemplate, ChatValue, Conversation, TokenizerError};
 
-use serde_json::{Value, json};
-
 use crate::chat::keys::{ChatKeys, JsonText};
-use crate::chat::reading::{AnswerPart, Reading};
 use crate::error::ApiError;
-use crate::generation::mode::GeneratedChoice;
-use crate::generation::unsupported_by_canvases;
-use crate::json::fields::refused;
 use crate::json::input::TextOrIds;
 
 /// An answer that no template contains.
@@ -44,26 +37,26 @@ pub struct ChatOptions {
 /// A chat template and its defaults. The template is compiled when this is opened; clones share it.
 #[derive(Clone, Debug)]
 pub struct Chat {
-    template: Result<ChatTemplate, NoTemplate>,
+    pub(super) template: Result<ChatTemplate, NoTemplate>,
     options: ChatOptions,
     /// What was found out about it.
-    known: Arc<Known>,
+    pub(super) known: Arc<Known>,
 }
 
 /// What is found out about a template when it is first needed. All calls are for the same engine.
 #[derive(Debug, Default)]
-struct Known {
+pub(super) struct Known {
     /// The special token that ends an answer.
     stop_id: OnceLock<Option<i64>>,
     /// The format of answers.
-    format: OnceLock<Option<Format>>,
+    pub(super) format: OnceLock<Option<Format>>,
     /// Why calls cannot be read, if they cannot.
-    no_calls: OnceLock<Option<String>>,
+    pub(super) no_calls: OnceLock<Option<String>>,
 }
 
 /// Why there is no template.
 #[derive(Clone, Debug)]
-enum NoTemplate {
+pub(super) enum NoTemplate {
     /// The model of this name has none.
     Absent(String),
     /// It cannot be read or compiled.
@@ -206,95 +199,6 @@ impl Chat {
         (shown(true)?.is_empty() && !shown(false)?.is_empty()).then_some(i64::from(id))
     }
 
-    /// The format of answers; `None` without a template or a tokenizer.
-    pub(crate) fn answer_format(&self, engine: &Engine) -> Option<Format> {
-        let known = self.known.format.get_or_init(|| {
-            let tokenizer = engine.tokenizer()?;
-            let template = self.template.as_ref().ok()?;
-            let is_special = |id| tokenizer.decode(&[id], true).is_ok_and(|text| text.is_empty());
-            let marker = |name: &str| {
-                let id = tokenizer.id(name).filter(|id| tokenizer.is_marker(*id))?;
-                Some(Marker { id, name: name.to_owned(), is_special: is_special(id) })
-            };
-            let special = (0..tokenizer.vocab_size() as u32).filter(|id| tokenizer.is_marker(*id)).collect();
-            Some(Format::of_template(template.tool_source(), &marker, special))
-        });
-        known.clone()
-    }
-
-    /// Fails if calls of tools cannot be read: the template has none, or others than its format says. `fills_masks` says that the model
-    /// does.
-    pub(crate) fn check_calls(&self, engine: &Engine, fills_masks: bool) -> Result<(), ApiError> {
-        if fills_masks {
-            return unsupported_by_canvases("tools", true, "leave it out, or give `tool_choice` = \"none\"");
-        }
-        let why = self.known.no_calls.get_or_init(|| match self.answer_format(engine) {
-            Some(format) if format.name().is_some() => self.calls_are_read(engine, format).err(),
-            _ => Some("the chat template of this model has no calls of tools".to_owned()),
-        });
-        let hint = "leave it out, give `tool_choice` = \"none\", or serve a model whose chat template has calls of tools";
-        why.as_ref().map_or(Ok(()), |fact| Err(refused("tools", fact, hint)))
-    }
-
-    /// Formats a call, and reads it.
-    fn calls_are_read(&self, engine: &Engine, format: Format) -> Result<(), String> {
-        let name = format.name().unwrap_or_default();
-        let failed = |what: &dyn Display| {
-            format!("the chat template of this model cannot write a call that is read as {name}: {what}")
-        };
-        let arguments =
-            json!({ "text": "a \"b\"\n<é>", "count": 2, "on": true, "nested": { "list": [1, "c"] } });
-        let schema = json!({ "type": "object", "properties": {
-            "text": { "type": "string" }, "count": { "type": "integer" }, "on": { "type": "boolean" }, "nested": { "type": "object" }
-        } });
-        let function = json!({ "type": "function", "function": { "name": "probe", "description": "", "parameters": schema } });
-        // Templates of some families take no other id.
-        let call = json!({ "id": "abcdefghi", "type": "function", "function": { "name": "probe", "arguments": arguments } });
-        let user = json!({ "role": "user", "content": "?" });
-        let calling = json!({ "role": "assistant", "content": "", "tool_calls": [call] });
-        let rendered = |messages: &[&Value], begins: bool| {
-            let messages = messages.iter().enumerate();
-            let messages =
-                messages.map(|(index, message)| ChatMessage::from_json(index, &message.to_string()));
-            let keys = ChatKeys {
-                tools: Some(vec![JsonText::object(&function.to_string())]),
-                add_generation_prompt: Some(begins),
-                ..ChatKeys::default()
-            };
-            let messages = messages.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
-            self.rendered(messages, keys).map_err(|error| failed(&error))
-        };
-        let whole = rendered(&[&user, &calling], false)?;
-        let (with, without) = (rendered(&[&user], true)?, rendered(&[&user], false)?);
-        let answer = whole.strip_prefix(&*with).or_else(|| whole.strip_prefix(&*without)).unwrap_or(&whole);
-        let tool = Tool { name: "probe".to_owned(), parameters: Some(schema), strict: false };
-        let reading = Reading {
-            format: Some(format),
-            tokenizer: engine.tokenizer().cloned(),
-            tools: Tools(vec![tool]),
-            most: usize::MAX,
-            reasons: false,
-            shows_reasoning: true,
-            is_named: false,
-            prompt: String::new(),
-        };
-        let token_ids = engine.encode(answer, false).map_err(|error| failed(&error))?;
-        let tokenizer = reading.tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&token_ids, true));
-        let text = tokenizer.transpose().map_err(|error| failed(&error))?.unwrap_or_default();
-        let choice = GeneratedChoice { text, token_ids, ..GeneratedChoice::default() };
-        let (parts, _) = reading.parts(0, &choice).map_err(|error| failed(&error))?;
-        let calls = parts.iter().filter_map(|part| match part {
-            AnswerPart::Call(call) => {
-                Some((&*call.name, serde_json::from_str::<Value>(&call.arguments).ok()))
-            }
-            _ => None,
-        });
-        if calls.eq([("probe", Some(arguments))]) {
-            return Ok(());
-        }
-        Err(failed(&format_args!("it writes {answer:?}")))
-    }
-
     fn formatted(&self, prompt: Prompt, keys: ChatKeys) -> Result<Prompt, ApiError> {
         match prompt {
             prompt if !self.options.formats_prompts => Ok(prompt),
@@ -315,7 +219,11 @@ impl Chat {
         Ok(Prompt::Formatted(self.rendered(messages, keys)?))
     }
 
-    fn rendered(&self, mut messages: Vec<ChatMessage>, keys: ChatKeys) -> Result<String, ApiError> {
+    pub(super) fn rendered(
+        &self,
+        mut messages: Vec<ChatMessage>,
+        keys: ChatKeys,
+    ) -> Result<String, ApiError> {
         let options = &self.options;
         let is_system = |message: &ChatMessage| matches!(message.role(), Some("system" | "developer"));
         if let Some(system) = &options.system

@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz-parsers`: fuzzes the parsers of files with libFuzzer. `cargo xtask asan`: runs the tests on hostile files under
-//! the address sanitizer.
+//! `cargo xtask fuzz-parsers`: fuzzes the parsers of files, of grammars and of answers with libFuzzer. `cargo xtask asan`: runs the
+//! tests on hostile files under the address sanitizer.
 //!
 //! The targets are in `fuzz/`, for `cargo fuzz`, which needs unstable compiler flags: `RUSTC_BOOTSTRAP=1` makes the pinned compiler accept
 //! them.
@@ -66,6 +66,8 @@ const TARGETS: &[Target] = &[
         longest: 4096,
     },
     Target { name: "infq", seeds: &[("fuzz/seeds/infq", "")], longest: 8192 },
+    Target { name: "answer", seeds: &[("fuzz/seeds/answer", "")], longest: 4096 },
+    Target { name: "grammar", seeds: &[("fuzz/seeds/grammar", "")], longest: 4096 },
     Target {
         name: "gguf",
         seeds: &[

@@ -1,4 +1,4 @@
-//! Error bodies of the server, in the forms of OpenAI, TypeSafe and Text Embeddings Inference.
+//! Error bodies of the server, in the forms of OpenAI, Anthropic, TypeSafe and Text Embeddings Inference.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,49 @@ pub struct TeiErrorBody {
     pub error: String,
     /// The class of the error: `validation`, `backend`, `overloaded` or `unhealthy`.
     pub error_type: &'static str,
+}
+
+/// The body of an answer that reports an error in Anthropic's form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct AnthropicErrorBody {
+    /// Always `error`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The error.
+    pub error: AnthropicError,
+}
+
+/// An error in Anthropic's form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct AnthropicError {
+    /// The class of the error, such as `invalid_request_error`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The fact with its numbers, and what to do about it.
+    pub message: String,
+    /// The field of the request at fault.
+    pub param: Option<String>,
+    /// A short name of the error.
+    pub code: String,
+}
+
+impl AnthropicErrorBody {
+    /// The body of an error with this status.
+    pub fn of(status: u16, error: ErrorDetail) -> Self {
+        let kind = match status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 | 529 => "overloaded_error",
+            504 => "timeout_error",
+            status if status >= 500 => "api_error",
+            _ => "invalid_request_error",
+        };
+        let ErrorDetail { message, param, code, .. } = error;
+        Self { kind: "error", error: AnthropicError { kind, message, param, code } }
+    }
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::chat::keys::JsonText;
 use crate::error::ApiError;
 use crate::json::fields::refused;
 use crate::json::object::objects;
 use crate::json::parts::part;
 use crate::json::shape::{self, schemas};
+use crate::json::text::JsonText;
 
 /// The field with the schema of a `response_format`.
 const OF_FORMAT: &str = "response_format.json_schema.schema";

@@ -11,6 +11,7 @@ pub mod adapter;
 pub mod anthropic;
 pub mod chat;
 pub mod cohere;
+pub mod conversation;
 pub mod cost;
 pub mod diffusion;
 pub mod documents;

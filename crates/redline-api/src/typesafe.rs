@@ -9,7 +9,6 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::chat::keys::JsonText;
 use crate::chat::template::Chat;
 use crate::error::ApiError;
 use crate::head::AnswerHead;
@@ -21,6 +20,7 @@ use crate::json::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
 use crate::json::named::names;
 use crate::json::object::objects;
 use crate::json::shape::{self, one_of, schemas};
+use crate::json::text::JsonText;
 use crate::model::LoadedModel;
 use crate::openai::decisions::body::DecisionDiagnostics;
 use crate::openai::decisions::question::{

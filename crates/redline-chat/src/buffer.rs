@@ -20,6 +20,11 @@ pub struct Marker {
     pub is_special: bool,
 }
 
+/// The marker with which a mark begins, and the text after it.
+pub(crate) fn begin_of<'m, 'a>(mark: &'a str, markers: &'m [Marker]) -> Option<(&'m Marker, &'a str)> {
+    markers.iter().find_map(|marker| Some((marker, mark.strip_prefix(&*marker.name)?)))
+}
+
 /// Begins a marker. Markers are kept between bytes that no UTF-8 contains.
 const BEGIN: u8 = 0xFF;
 /// Ends a marker that is left out of texts.
@@ -162,7 +167,7 @@ pub(crate) fn marker_length(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-/// The text, as somebody sees it: without special tokens.
+/// The text without special tokens.
 pub(crate) fn visible(bytes: &[u8]) -> String {
     let mut text = Vec::with_capacity(bytes.len());
     let mut rest = bytes;

@@ -1,15 +1,13 @@
 //! The grammar of an answer that has to be a call, or that begins after reasoning.
 
 use redline_grammar::{Grammar, GrammarKind};
-use serde_json::Value;
 
 use crate::error::ChatFormatError;
-use crate::format::{Format, final_text};
-use crate::tool::{Tool, Tools};
+use crate::format::{ChatFormat, final_text};
+use crate::rules::Rules;
+use crate::tool::Tools;
 
-/// Most calls in an answer that has to be calls.
-const MAX_CALLS: usize = 32;
-/// White space before an answer: models write empty lines after their reasoning, and vocabularies with marks for spaces begin words with one.
+/// White space before an answer: models write empty lines after their reasoning, and some vocabularies begin words with a space.
 const SPACE: &str = r"/[\x20\x0A\x0D\x09]{1,8}/";
 
 /// What an answer has to be.
@@ -49,7 +47,7 @@ pub enum Reasoned {
     Maybe,
 }
 
-impl Format {
+impl ChatFormat {
     /// Whether calls can be told from text by a token, with which they begin.
     pub fn marks_calls(&self) -> bool {
         let openers = self.openers();
@@ -67,8 +65,7 @@ impl Format {
         reasoned: Reasoned,
         most: Option<usize>,
     ) -> Result<Grammar, ChatFormatError> {
-        let mut rules =
-            Rules { format: self, tools: &tools.0, parallel: false, lark: String::new(), count: 0 };
+        let mut rules = self.new_rules(&tools.0);
         // Messages in channels begin with a token.
         let calls = if self.has_channels() { "calls" } else { "SPACE? calls" };
         let body = match demand {
@@ -98,213 +95,36 @@ impl Format {
             Demand::Text(_) | Demand::Anything if self.has_channels() => final_text(&rules, &body),
             _ => body,
         };
-        let before = rules.reasoning(reasoned, most)?;
+        let before = self.before(&mut rules, reasoned, most)?;
         let lark = format!("start: {before}{body}\nSPACE: {SPACE}\n{}", rules.lark);
         Ok(Grammar::new(GrammarKind::Lark, lark))
     }
-}
-
-/// Makes the rules of a grammar in llguidance's variant of Lark.
-pub(crate) struct Rules<'a> {
-    format: &'a Format,
-    tools: &'a [Tool],
-    parallel: bool,
-    lark: String,
-    /// Number of rules with made names.
-    count: usize,
-}
-
-impl Rules<'_> {
-    /// Adds a rule.
-    pub(crate) fn define(&mut self, name: &str, body: &str) {
-        self.lark.push_str(&format!("{name}: {body}\n"));
-    }
-
-    /// A tool.
-    pub(crate) fn tool(&self, index: usize) -> &Tool {
-        &self.tools[index]
-    }
-
-    /// A mark: its token, or its characters.
-    pub(crate) fn mark(&self, name: &str) -> String {
-        match self.format.marker(name) {
-            None => literal(name),
-            Some((marker, "")) => format!("<[{}]>", marker.id),
-            Some((marker, rest)) => format!("<[{}]> {}", marker.id, literal(rest)),
-        }
-    }
-
-    /// Any text without tokens that mark a place.
-    pub(crate) fn any_text(&self) -> String {
-        match self.format.special() {
-            [] => r"/(.|\n)*/".to_owned(),
-            ids => format!("(<[^{}]>)*", ranges(ids)),
-        }
-    }
-
-    /// Any text up to these characters, and these.
-    pub(crate) fn text_before(&mut self, end: &str) -> String {
-        let name = self.new_name("text");
-        let attribute = format!("{name}[suffix={}]", literal(end));
-        self.define(&attribute, r"/(.|\n)*/");
-        name
-    }
-
-    /// Calls of this form with this separator, as the rule `calls`.
-    pub(crate) fn calls(&mut self, call: &str, separator: &str) {
-        let list = self.list(call, separator);
-        self.define("calls", &list);
-    }
-
-    /// One, or several with this separator if there may be several.
-    pub(crate) fn list(&self, one: &str, separator: &str) -> String {
-        if self.parallel {
-            format!("{one} ({separator} {one}){{0,{}}}", MAX_CALLS - 1)
-        } else {
-            one.to_owned()
-        }
-    }
-
-    /// A rule with an alternative for each tool.
-    pub(crate) fn alternatives(
-        &mut self,
-        name: &str,
-        of: impl Fn(&mut Self, usize) -> Result<String, ChatFormatError>,
-    ) -> Result<String, ChatFormatError> {
-        let all: Result<Vec<String>, _> = (0..self.tools.len()).map(|tool| of(self, tool)).collect();
-        self.define(name, &all?.join(" | "));
-        Ok(name.to_owned())
-    }
-
-    /// A rule of an object with a name and arguments, under this key.
-    pub(crate) fn objects(&mut self, key: &str) -> Result<String, ChatFormatError> {
-        self.alternatives("object", |rules, tool| {
-            let name = escaped(&literal(&rules.tool(tool).name));
-            let head = rules.new_name("HEAD");
-            rules.define(&head, &format!(r#"/\{{"name": ?{name}, ?"{key}": ?/"#));
-            Ok(format!(r#"{head} {} "}}""#, rules.arguments(tool)?))
-        })
-    }
-
-    /// The arguments of a tool as JSON.
-    pub(crate) fn arguments(&mut self, tool: usize) -> Result<String, ChatFormatError> {
-        let schema = self.tools[tool].schema();
-        self.json(tool, &schema)
-    }
-
-    /// A value of a schema that belongs to a tool, as JSON.
-    pub(crate) fn json(&mut self, tool: usize, schema: &Value) -> Result<String, ChatFormatError> {
-        let is_strict = self.tools[tool].strict;
-        let value = redline_grammar::json_value(schema).or_else(|error| {
-            // Agents pass on schemas of others, which they do not know.
-            let kind = schema.get("type").filter(|kind| kind.is_string());
-            let any = kind.map_or_else(|| serde_json::json!({}), |kind| serde_json::json!({ "type": kind }));
-            if is_strict { Err(error) } else { redline_grammar::json_value(&any) }
-        });
-        let value = value.map_err(|error| ChatFormatError {
-            fact: error.fact,
-            tool: Some(tool),
-            hint: error.hint,
-        })?;
-        let name = self.new_name("json");
-        self.define(&name, &value);
-        Ok(name)
-    }
-
-    /// Arguments in a list: all of the first, and any of the others.
-    pub(crate) fn sequence(&mut self, required: &[String], optional: &[String]) -> String {
-        let all = required.join(r#" ", " "#);
-        // Without a required one, the first of the optional ones has no separator before it.
-        let Some((first, others)) = optional.split_first() else { return all };
-        if !required.is_empty() {
-            let more: Vec<String> = optional.iter().map(|one| format!(r#"(", " {one})?"#)).collect();
-            return format!("{all} {}", more.join(" "));
-        }
-        let name = self.new_name("arguments");
-        let rest = self.sequence(&[], others);
-        let after: Vec<String> = others.iter().map(|one| format!(r#"(", " {one})?"#)).collect();
-        let rest = if rest.is_empty() { String::new() } else { format!(" | {rest}") };
-        self.define(&name, &format!("({first} {}{rest})?", after.join(" ")));
-        name
-    }
-
-    /// The grammar of a request as a rule.
-    fn nested(&mut self, text: &Grammar) -> Result<String, ChatFormatError> {
-        let lark = text.nested().map_err(|error| ChatFormatError {
-            fact: error.fact,
-            tool: None,
-            hint: error.hint,
-        })?;
-        let name = self.new_name("answer");
-        self.define(&name, &lark);
-        Ok(name)
-    }
 
     /// What comes before an answer.
-    fn reasoning(&mut self, reasoned: Reasoned, most: Option<usize>) -> Result<String, ChatFormatError> {
-        let Some(marks) = self.format.reasoning().filter(|_| reasoned != Reasoned::No) else {
+    fn before(
+        &self,
+        rules: &mut Rules<'_>,
+        reasoned: Reasoned,
+        most: Option<usize>,
+    ) -> Result<String, ChatFormatError> {
+        let Some(marks) = self.reasoning().filter(|_| reasoned != Reasoned::No) else {
             return Ok(String::new());
         };
-        let (open, close) = (self.mark(&marks.open), marks.close.clone());
-        let end = self.format.marker(&close).map(|(marker, _)| marker.id);
-        let thought = match (end, most) {
-            (Some(end), most) => {
-                let ids = self.format.special().iter().copied();
-                let mut ids: Vec<u32> = ids.chain([end]).collect();
-                ids.sort_unstable();
-                let count = most.map_or_else(|| "*".to_owned(), |most| format!("{{0,{most}}}"));
-                let name = self.new_name("thought");
-                self.define(&name, &format!("(<[^{}]>){count} {}", ranges(&ids), self.mark(&close)));
-                name
-            }
-            (None, None) => self.text_before(&close),
+        let thought = match (self.marker(&marks.close), most) {
+            (Some((end, _)), most) => rules.tokens_before(end.id, most),
+            (None, None) => rules.text_before(&marks.close),
             (None, Some(_)) => {
                 return Err(ChatFormatError {
-                    fact: format!("reasoning ends with the text {close}, which is no token of this model"),
+                    fact: format!(
+                        "reasoning ends with the text {}, which is no token of this model",
+                        marks.close
+                    ),
                     tool: None,
                     hint: "leave the limit of the tokens of reasoning out",
                 });
             }
         };
+        let open = rules.mark(&marks.open);
         Ok(if reasoned == Reasoned::Open { format!("{thought} ") } else { format!("({open} {thought})? ") })
     }
-
-    fn new_name(&mut self, prefix: &str) -> String {
-        self.count += 1;
-        format!("{prefix}{}", self.count)
-    }
-}
-
-/// The texts that are values of a schema of strings, if it lists them, as they are.
-pub(crate) fn listed_texts(schema: &Value) -> Option<String> {
-    let all = schema.get("enum").and_then(Value::as_array).cloned();
-    let all = all.or_else(|| schema.get("const").map(|one| vec![one.clone()]))?;
-    let texts: Option<Vec<String>> = all.iter().map(|one| one.as_str().map(literal)).collect();
-    texts.filter(|texts| !texts.is_empty()).map(|texts| format!("({})", texts.join(" | ")))
-}
-
-/// These characters.
-pub(crate) fn literal(text: &str) -> String {
-    Value::from(text).to_string()
-}
-
-/// Sorted ids as the library writes them: `1,4-7`.
-fn ranges(ids: &[u32]) -> String {
-    let mut all: Vec<(u32, u32)> = Vec::new();
-    for &id in ids {
-        match all.last_mut() {
-            Some((_, last)) if id <= last.saturating_add(1) => *last = id.max(*last),
-            _ => all.push((id, id)),
-        }
-    }
-    let written = all
-        .iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
-    written.collect::<Vec<_>>().join(",")
-}
-
-/// Characters as a regular expression.
-fn escaped(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || c == '_' || c == '"';
-    text.chars().flat_map(|c| (!is_plain(c)).then_some('\\').into_iter().chain([c])).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Buffer, marker_length, visible};
 use crate::deltas::Deltas;
-use crate::format::Step;
+use crate::reader::Step;
 
 /// Keys of the name of a tool.
 const NAMES: [&str; 2] = ["name", "function"];

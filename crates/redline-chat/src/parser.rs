@@ -2,12 +2,13 @@
 
 use crate::buffer::{Buffer, Input, Needle, find, held, visible};
 use crate::deltas::{Delta, Deltas};
-use crate::format::{CallReader, Format, Step};
+use crate::format::ChatFormat;
+use crate::reader::{CallReader, Step};
 use crate::tool::Tools;
 
 /// Tells the parts of an answer apart. What was written appears in the parts, in its order; marks and the white space around them do not.
 pub struct Parser {
-    format: Format,
+    format: ChatFormat,
     tools: Tools,
     /// Most calls that are reported.
     most: usize,
@@ -35,7 +36,7 @@ enum Place {
 impl Parser {
     /// A parser of an answer in a format. `tools` are the tools that it may call; without any, calls are text. `reasons` says that the
     /// prompt ends where the model reasons. Of more than `most` calls, the others are dropped.
-    pub fn new(format: Format, tools: Tools, reasons: bool, most: usize) -> Self {
+    pub fn new(format: ChatFormat, tools: Tools, reasons: bool, most: usize) -> Self {
         let finds_calls = !tools.0.is_empty() && format.family().is_some();
         let place = if reasons { Place::Reasoning } else { Place::Begin };
         let (buffer, deltas) = (Buffer::default(), Deltas::default());

@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use redline_api::error_body::{
-    ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail,
+    AnthropicErrorBody, ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail,
 };
 use serde::Serialize;
 
@@ -17,6 +17,8 @@ pub(crate) enum ErrorFormat {
     /// That of Text Embeddings Inference: an invalid field has the status 422, an inference that failed 424, and a request for which
     /// there is no room now 429.
     Tei,
+    /// Anthropic's.
+    Anthropic,
 }
 
 /// The codes of bodies that are no JSON objects, or that break off.
@@ -30,6 +32,7 @@ impl ErrorFormat {
     pub(crate) fn id_headers(self) -> &'static [&'static str] {
         match self {
             Self::SystemOne => &["x-request-id", "x-typesafe-request-id"],
+            Self::Anthropic => &["x-request-id", "request-id"],
             Self::OpenAi | Self::Tei => &["x-request-id"],
         }
     }
@@ -57,6 +60,7 @@ impl ErrorFormat {
                 written(&ValidationBody { error, detail: vec![detail] })
             }
             Self::OpenAi | Self::SystemOne => written(&ErrorBody { error }),
+            Self::Anthropic => written(&AnthropicErrorBody::of(status.as_u16(), error)),
             Self::Tei => {
                 let error_type = match status.as_u16() {
                     429 => "overloaded",
@@ -124,6 +128,9 @@ mod tests {
         assert_eq!(body(ErrorFormat::SystemOne, 413, None), plain);
         let detail = r#""detail":[{"loc":["body","questions","a[b","criteria",2],"msg":"m","type":"c"}]}"#;
         assert!(body(ErrorFormat::SystemOne, 422, Some("questions.a[b.criteria[2]")).ends_with(detail));
+        let anthropic =
+            r#"{"type":"error","error":{"type":"not_found_error","message":"m","param":null,"code":"c"}}"#;
+        assert_eq!(body(ErrorFormat::Anthropic, 404, None), anthropic);
         assert_eq!(body(ErrorFormat::Tei, 424, None), r#"{"error":"m","error_type":"backend"}"#);
         assert_eq!(body(ErrorFormat::Tei, 413, None), r#"{"error":"m","error_type":"validation"}"#);
     }

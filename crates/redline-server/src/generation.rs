@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use redline_api::chat::reading::Reading;
-use redline_api::chat::request::{ChatRequest, FormattedChat};
+use redline_api::conversation::reading::Reading;
+use redline_api::conversation::request::{ChatRequest, FormattedChat};
 use redline_api::error::ApiError;
 use redline_api::generation::mode::{GenerationOutcome, GenerationRequest};
 use redline_api::generation::stream::StreamedAnswer;

@@ -1,7 +1,7 @@
 //! The OpenAPI document: the operations of the routes, with the schemas of the types that they parse and write.
 
 use axum::http::StatusCode;
-use redline_api::error_body::{ErrorBody, TeiErrorBody, ValidationBody};
+use redline_api::error_body::{AnthropicErrorBody, ErrorBody, TeiErrorBody, ValidationBody};
 use redline_api::generation::mode::GenerationMode;
 use redline_api::generation::restrict::{restrict_to_autoregressive, restrict_to_diffusion};
 use redline_api::json::limits::MAX_SECONDS;
@@ -184,7 +184,7 @@ fn responses(route: &Route, needs_key: bool, schemas: &mut Schemas) -> Value {
     let of_format: &[u16] = match route.error_format {
         ErrorFormat::SystemOne if route.takes_body() => &[422],
         ErrorFormat::Tei if route.takes_body() => &[422, 424],
-        ErrorFormat::OpenAi | ErrorFormat::SystemOne | ErrorFormat::Tei => &[],
+        ErrorFormat::OpenAi | ErrorFormat::Anthropic | ErrorFormat::SystemOne | ErrorFormat::Tei => &[],
     };
     for &status in
         [STATUSES, with_body, of_key, of_format, route.operation.further_statuses].into_iter().flatten()
@@ -245,6 +245,7 @@ fn events(data: Schema) -> Value {
 fn error_of(format: ErrorFormat, status: u16) -> SchemaOf {
     match format {
         ErrorFormat::Tei => schema_of::<TeiErrorBody>,
+        ErrorFormat::Anthropic => schema_of::<AnthropicErrorBody>,
         ErrorFormat::SystemOne if status == 422 => schema_of::<ValidationBody>,
         ErrorFormat::OpenAi | ErrorFormat::SystemOne => schema_of::<ErrorBody>,
     }

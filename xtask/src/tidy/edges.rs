@@ -114,6 +114,7 @@ const READERS: &[&str] = &[
     "redline-hub",
     "redline-demo",
     "redline-grammar",
+    "redline-chat",
 ];
 
 /// Packages that open connections.

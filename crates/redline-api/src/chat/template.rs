@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use redline_chat::Format;
+use redline_chat::ChatFormat;
 use redline_engine::{Engine, EngineError, Prompt, Source};
 use redline_settings::Hint;
 use redline_tokenizer::{ChatDate, ChatMessage, ChatTemplate, ChatValue, Conversation, TokenizerError};
 
-use crate::chat::keys::{ChatKeys, JsonText};
+use crate::chat::keys::ChatKeys;
 use crate::error::ApiError;
 use crate::json::input::TextOrIds;
+use crate::json::text::JsonText;
 
 /// An answer that no template contains.
 const ANSWER: &str = "0xA115E7";
@@ -37,26 +38,26 @@ pub struct ChatOptions {
 /// A chat template and its defaults. The template is compiled when this is opened; clones share it.
 #[derive(Clone, Debug)]
 pub struct Chat {
-    pub(super) template: Result<ChatTemplate, NoTemplate>,
+    pub(crate) template: Result<ChatTemplate, NoTemplate>,
     options: ChatOptions,
     /// What was found out about it.
-    pub(super) known: Arc<Known>,
+    pub(crate) known: Arc<Known>,
 }
 
 /// What is found out about a template when it is first needed. All calls are for the same engine.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     /// The special token that ends an answer.
     stop_id: OnceLock<Option<i64>>,
     /// The format of answers.
-    pub(super) format: OnceLock<Option<Format>>,
+    pub(crate) format: OnceLock<Option<ChatFormat>>,
     /// Why calls cannot be read, if they cannot.
-    pub(super) no_calls: OnceLock<Option<String>>,
+    pub(crate) no_calls: OnceLock<Option<String>>,
 }
 
 /// Why there is no template.
 #[derive(Clone, Debug)]
-pub(super) enum NoTemplate {
+pub(crate) enum NoTemplate {
     /// The model of this name has none.
     Absent(String),
     /// It cannot be read or compiled.
@@ -219,7 +220,7 @@ impl Chat {
         Ok(Prompt::Formatted(self.rendered(messages, keys)?))
     }
 
-    pub(super) fn rendered(
+    pub(crate) fn rendered(
         &self,
         mut messages: Vec<ChatMessage>,
         keys: ChatKeys,

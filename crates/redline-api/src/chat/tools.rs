@@ -5,11 +5,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::chat::keys::JsonText;
 use crate::error::ApiError;
 use crate::json::fields::refused;
 use crate::json::parts::part;
 use crate::json::shape::schemas;
+use crate::json::text::JsonText;
 
 /// Most tools of a request.
 pub const MAX_TOOLS: usize = 512;

@@ -12,4 +12,5 @@ pub mod object;
 pub mod parse;
 pub(crate) mod parts;
 pub mod shape;
+pub mod text;
 pub mod version;

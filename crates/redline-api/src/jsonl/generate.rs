@@ -5,7 +5,7 @@ use redline_settings::FinishReason;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::adapters;
-use crate::chat::keys::{ChatKeys, JsonText};
+use crate::chat::keys::ChatKeys;
 use crate::cost::{self, PrefixCacheUse, Usage};
 use crate::error::ApiError;
 use crate::grammar::GrammarKeys;
@@ -14,6 +14,7 @@ use crate::json::id::RequestId;
 use crate::json::input::TextOrIds;
 use crate::json::named;
 use crate::json::parts::{part, with_parts};
+use crate::json::text::JsonText;
 use crate::json::version::SchemaVersion;
 use crate::model::LoadedModel;
 use crate::options::RequestOptions;

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::adapters;
-use crate::chat::keys::{ChatKeys, JsonText};
+use crate::chat::keys::ChatKeys;
 use crate::cost::{self, CostMeta, Usage};
 use crate::error::ApiError;
 use crate::json::finite::Finite;
@@ -14,6 +14,7 @@ use crate::json::id::RequestId;
 use crate::json::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
 use crate::json::named;
 use crate::json::parts::with_parts;
+use crate::json::text::JsonText;
 use crate::json::version::SchemaVersion;
 use crate::model::LoadedModel;
 use crate::options::RequestOptions;

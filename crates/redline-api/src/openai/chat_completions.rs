@@ -9,10 +9,10 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::chat::keys::{ChatKeys, JsonText};
-use crate::chat::reading::{AnswerPart, AnswerReader, Call, Reading};
-use crate::chat::request::ChatRequest;
+use crate::chat::keys::ChatKeys;
 use crate::chat::tools::{AgentKeys, Effort, ToolForm, ToolUse};
+use crate::conversation::reading::{AnswerPart, AnswerReader, Call, Reading};
+use crate::conversation::request::ChatRequest;
 use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
@@ -32,6 +32,7 @@ use crate::json::finite::Finite;
 use crate::json::limits::MAX_TOP_LOGPROBS;
 use crate::json::parts::with_parts;
 use crate::json::shape::{self, one_of, schemas, text};
+use crate::json::text::JsonText;
 use crate::model::LoadedModel;
 use crate::openai::IgnoredFields;
 
@@ -452,7 +453,7 @@ impl ChatStream {
     /// The parts of a message that are new.
     fn message(&self, answer: usize, delta: Delta, call: &mut usize) -> MessageDelta {
         let new = |index, id, name: Option<String>, arguments| {
-            let function = FunctionDelta { arguments, name };
+            let function = FunctionDelta { name, arguments };
             let kind = function.name.is_some().then_some("function");
             MessageDelta {
                 tool_calls: vec![ToolCallDelta { index, id, kind, function }],

@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{CallReader, Family, Format, Step};
+use super::{ChatFormat, Family};
 use crate::buffer::{Buffer, Needle, find, marker_length, visible};
 use crate::deltas::Deltas;
+use crate::reader::{CallReader, Step};
 use crate::tool::Tools;
 
 /// Levels that a value may have.
@@ -41,7 +42,7 @@ struct Call {
 }
 
 impl Call {
-    fn boxed(format: &Format, marks: [&str; 3]) -> Box<dyn CallReader> {
+    fn boxed(format: &ChatFormat, marks: [&str; 3]) -> Box<dyn CallReader> {
         let [open, quote, close] = marks.map(|mark| format.needle(mark));
         Box::new(Self { open, quote, close, is_begun: false })
     }

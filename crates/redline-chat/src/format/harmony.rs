@@ -1,9 +1,10 @@
 //! Messages in channels: gpt-oss. `<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>`.
 
-use super::{CallReader, Family, Step};
+use super::Family;
 use crate::buffer::{Buffer, Needle, find, held, visible};
 use crate::deltas::Deltas;
-use crate::forced::{Rules, literal};
+use crate::reader::{CallReader, Step};
+use crate::rules::{Rules, literal};
 use crate::tool::Tools;
 
 const MARKS: [&str; 7] =

@@ -1,11 +1,12 @@
 //! Calls as objects in JSON: Hermes, Qwen, Llama, Mistral, Granite, Phi.
 
-use super::{CallReader, Family, Format, Step};
+use super::{ChatFormat, Family};
 use crate::buffer::{Buffer, Needle};
 use crate::deltas::Deltas;
 use crate::error::ChatFormatError;
-use crate::forced::Rules;
 use crate::json::CallObject;
+use crate::reader::{CallReader, Step};
+use crate::rules::Rules;
 use crate::tool::Tools;
 
 /// `<tool_call>\n{"name": "f", "arguments": {...}}\n</tool_call>`: Hermes, Qwen 2.5 and 3, SmolLM 3, Granite 4.
@@ -112,7 +113,7 @@ struct Calls {
 }
 
 impl Calls {
-    fn boxed(format: &Format, open: &str, close: Option<&str>, known_only: bool) -> Box<dyn CallReader> {
+    fn boxed(format: &ChatFormat, open: &str, close: Option<&str>, known_only: bool) -> Box<dyn CallReader> {
         let openers = [open].into_iter().chain(format.openers().iter().copied());
         Box::new(Self {
             place: Place::Mark,

@@ -1,10 +1,11 @@
 //! `[TOOL_CALLS]f[ARGS]{...}`: Mistral from version 11 of its tokenizers on, with `[CALL_ID]id` before the arguments in version 11.
 
-use super::{CallReader, Family, Step};
+use super::Family;
 use crate::buffer::{Buffer, Needle};
 use crate::deltas::Deltas;
-use crate::forced::literal;
 use crate::json::Value;
+use crate::reader::{CallReader, Step};
+use crate::rules::literal;
 use crate::tool::Tools;
 
 pub(super) const MISTRAL_ARGS: Family = Family {

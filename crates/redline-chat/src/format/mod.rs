@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 pub(crate) use harmony::final_text;
 
-use crate::buffer::{Buffer, Marker, Needle};
-use crate::deltas::Deltas;
+use crate::buffer::{Marker, Needle, begin_of};
 use crate::error::ChatFormatError;
-use crate::forced::Rules;
-use crate::tool::Tools;
+use crate::reader::CallReader;
+use crate::rules::Rules;
+use crate::tool::Tool;
 
 /// Every family; of several that a template fits, the first.
 const FAMILIES: &[&Family] = &[
@@ -48,7 +48,7 @@ pub(crate) struct Family {
     /// Other marks that the reader looks for.
     pub(crate) marks: &'static [&'static str],
     /// Reads calls from their mark on.
-    pub(crate) reader: fn(&Format) -> Box<dyn CallReader>,
+    pub(crate) reader: fn(&ChatFormat) -> Box<dyn CallReader>,
     /// The rule `calls`: from the mark of the first call to the end of the last. `None` if the format cannot be forced.
     pub(crate) rules: Option<AddRules>,
 }
@@ -74,23 +74,6 @@ impl Source<'_> {
     }
 }
 
-/// How far a reader came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// It needs more.
-    More,
-    /// What it read is a call, or several.
-    Done,
-    /// What it read since the last commit of the buffer is no call.
-    Failed,
-}
-
-/// Reads calls.
-pub(crate) trait CallReader: Send {
-    /// Reads on, from the mark of a call on.
-    fn read(&mut self, buffer: &mut Buffer, deltas: &mut Deltas, tools: &Tools) -> Step;
-}
-
 /// Between which marks a model reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reasoning {
@@ -112,7 +95,7 @@ const REASONING: &[(&str, &str)] = &[
 
 /// The format of a model's answers. Clones share it.
 #[derive(Clone)]
-pub struct Format(Arc<Inner>);
+pub struct ChatFormat(Arc<Inner>);
 
 struct Inner {
     reasoning: Option<Reasoning>,
@@ -123,13 +106,16 @@ struct Inner {
     special: Vec<u32>,
 }
 
-impl fmt::Debug for Format {
+impl fmt::Debug for ChatFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Format").field("calls", &self.name()).field("reasoning", &self.0.reasoning).finish()
+        f.debug_struct("ChatFormat")
+            .field("calls", &self.name())
+            .field("reasoning", &self.0.reasoning)
+            .finish()
     }
 }
 
-impl Format {
+impl ChatFormat {
     /// The format of a model with this chat template. `marker` tells the token that is written like this and marks a place, if there is
     /// one; `special` are all tokens that texts leave out.
     pub fn of_template(template: &str, marker: &dyn Fn(&str) -> Option<Marker>, special: Vec<u32>) -> Self {
@@ -161,6 +147,11 @@ impl Format {
         self.0.reasoning.as_ref()
     }
 
+    /// Whether reasoning ends with a token, so that its tokens can be counted.
+    pub fn ends_reasoning_with_token(&self) -> bool {
+        self.reasoning().is_some_and(|marks| self.marker(&marks.close).is_some())
+    }
+
     /// Number of letters and digits in an id of a call: templates of some families take no other, and none before them.
     pub fn id_length(&self) -> Option<usize> {
         self.name().is_some_and(|name| name.starts_with("mistral")).then_some(9)
@@ -187,7 +178,7 @@ impl Format {
 
     /// The token with which a mark begins, and the text after it.
     pub(crate) fn marker<'a>(&self, mark: &'a str) -> Option<(&Marker, &'a str)> {
-        self.0.markers.iter().find_map(|marker| Some((marker, mark.strip_prefix(&*marker.name)?)))
+        begin_of(mark, &self.0.markers)
     }
 
     /// A mark as it is looked for.
@@ -195,8 +186,9 @@ impl Format {
         self.marker(mark).map_or_else(|| Needle::text(mark), |(marker, rest)| Needle::of(marker, rest))
     }
 
-    pub(crate) fn special(&self) -> &[u32] {
-        &self.0.special
+    /// Rules of a grammar with the marks of this format.
+    pub(crate) fn new_rules<'a>(&'a self, tools: &'a [Tool]) -> Rules<'a> {
+        Rules::new(&self.0.markers, &self.0.special, tools)
     }
 
     /// The rules of calls, if the format can be forced.

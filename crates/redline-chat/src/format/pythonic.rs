@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
-use super::{CallReader, Family, Format, Step};
+use super::{ChatFormat, Family};
 use crate::buffer::{Buffer, Needle, marker_length};
 use crate::deltas::Deltas;
 use crate::error::ChatFormatError;
-use crate::forced::{Rules, literal};
 use crate::python;
+use crate::reader::{CallReader, Step};
+use crate::rules::{Rules, literal};
 use crate::tool::Tools;
 
 /// `[f(a="x", b=1), g()]` as the whole answer.
@@ -99,7 +100,7 @@ struct Calls {
 }
 
 impl Calls {
-    fn boxed(format: &Format, marks: [&str; 2], is_list: bool, known_only: bool) -> Box<dyn CallReader> {
+    fn boxed(format: &ChatFormat, marks: [&str; 2], is_list: bool, known_only: bool) -> Box<dyn CallReader> {
         let marks = marks.map(|mark| format.needle(mark));
         Box::new(Self { marks, is_list, known_only, place: Place::Mark, count: 0, any: false })
     }

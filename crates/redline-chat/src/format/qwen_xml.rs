@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use super::{CallReader, Family, Step};
+use super::Family;
 use crate::buffer::{Buffer, Needle, find, held, visible};
 use crate::deltas::Deltas;
-use crate::forced::{listed_texts, literal};
 use crate::python;
+use crate::reader::{CallReader, Step};
+use crate::rules::{listed_texts, literal};
 use crate::tool::{Tools, Types, types};
 
 pub(super) const QWEN_XML: Family = Family {

@@ -5,7 +5,7 @@ mod grammars;
 mod round_trips;
 mod texts;
 
-use redline_chat::{Delta, Format, Input, Marker, Parser, Tool, Tools};
+use redline_chat::{ChatFormat, Delta, Input, Marker, Parser, Tool, Tools};
 use serde_json::json;
 
 /// A part of the template of each family, by which its format is found.
@@ -73,13 +73,13 @@ pub(crate) fn marker(name: &str) -> Option<Marker> {
 }
 
 /// A format by its name; in a vocabulary that has tokens for marks, or not.
-pub(crate) fn format(name: &str, has_tokens: bool) -> Format {
+pub(crate) fn format(name: &str, has_tokens: bool) -> ChatFormat {
     let (_, template) = TEMPLATES.iter().find(|(other, _)| *other == name).unwrap();
     // And the token that ends an answer.
     let special = (FIRST..=FIRST + MARKS.len() as u32).collect();
     // Older vocabularies of Mistral have no token before arguments.
     let has = |mark: &str| has_tokens && !(name == "mistral" && mark == "[ARGS]");
-    let format = Format::of_template(template, &|mark| marker(mark).filter(|_| has(mark)), special);
+    let format = ChatFormat::of_template(template, &|mark| marker(mark).filter(|_| has(mark)), special);
     assert_eq!(format.name(), Some(name));
     format
 }
@@ -141,7 +141,7 @@ impl Whole {
 
 /// The parts of an answer that comes in these pieces.
 pub(crate) fn parsed(
-    format: Format,
+    format: ChatFormat,
     tools: Tools,
     pieces: &[Result<Marker, String>],
     reasons: bool,

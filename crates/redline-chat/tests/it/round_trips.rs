@@ -178,7 +178,8 @@ proptest! {
                 }
             }
             let whole = parsed(format(family, true), tools(), &writer.0, false);
-            let read: Vec<Value> = whole.calls.iter().map(|(_, json)| serde_json::from_str(json).unwrap()).collect();
+            let read = whole.calls.iter().map(|(_, json)| serde_json::from_str(json).unwrap());
+            let read: Vec<Value> = read.collect();
             prop_assert_eq!(&read, &written, "{}: {:?}", family, writer.0);
             prop_assert_eq!(&whole.content, "");
         }

@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use redline_api::chat::keys::{ChatKeys, JsonText};
+use redline_api::chat::keys::ChatKeys;
 use redline_api::chat::template::{Chat, ChatOptions};
 use redline_api::json::input::TextOrIds;
+use redline_api::json::text::JsonText;
 use redline_engine::Prompt;
 use redline_tokenizer::{ChatDate, ChatValue};
 

@@ -496,8 +496,13 @@ impl Engine {
     }
 
     /// The tokenizer, if the model has one.
-    pub fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
-        self.tokenizer.as_ref()
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_deref()
+    }
+
+    /// The same tokenizer, shared.
+    pub fn shared_tokenizer(&self) -> Option<Arc<Tokenizer>> {
+        self.tokenizer.clone()
     }
 
     /// The ids of a text as requests get them: with `add_special_tokens`, the tokenizer's special tokens are put around it, and those

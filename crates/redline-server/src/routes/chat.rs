@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`.
 
-use redline_api::chat::reading::Reading;
+use redline_api::conversation::reading::Reading;
 use redline_api::openai::chat_completions::{
     self, ChatCompletion, ChatCompletionBody, ChatCompletionEvent, ChatStream,
 };

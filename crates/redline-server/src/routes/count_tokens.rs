@@ -6,10 +6,14 @@ use redline_api::error::ApiError;
 use crate::admission::{Place, placed};
 use crate::answer::Answer;
 use crate::clock::today;
+use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/messages/count_tokens", answer, OPERATION)];
+pub(super) const ROUTES: &[Route] = &[Route {
+    error_format: ErrorFormat::Anthropic,
+    ..Route::post("/v1/messages/count_tokens", answer, OPERATION)
+}];
 
 const OPERATION: Operation = Operation {
     summary: "The number of tokens of a conversation.",

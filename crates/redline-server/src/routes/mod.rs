@@ -10,6 +10,7 @@ mod embed;
 mod embeddings;
 mod health;
 mod info;
+mod messages;
 mod metrics;
 mod models;
 mod openapi;
@@ -47,6 +48,7 @@ const ALL: &[&[Route]] = &[
     embed::ROUTES,
     embeddings::ROUTES,
     health::ROUTES,
+    messages::ROUTES,
     metrics::ROUTES,
     info::ROUTES,
     models::ROUTES,

@@ -1,6 +1,6 @@
 //! `POST /v1/responses`.
 
-use redline_api::chat::reading::Reading;
+use redline_api::conversation::reading::Reading;
 use redline_api::head::AnswerHead;
 use redline_api::openai::responses;
 use redline_api::openai::responses::ResponsesStream;

@@ -17,6 +17,7 @@ pub(crate) const BODIES: &[(&str, &str)] = &[
     ("/v1/embeddings", r#"{"input":"a","pooling":"mean""#),
     ("/v1/decisions", r#"{"input":"a","questions":[{"type":"predicate","instructions":"b"}]"#),
     ("/v1/systemone", r#"{"state":"a","questions":{"q":{"type":"noul","instructions":"b"}}"#),
+    ("/v1/messages", r#"{"messages":[{"role":"user","content":"a"}],"max_tokens":4"#),
     ("/v1/messages/count_tokens", r#"{"messages":[{"role":"user","content":"a"}],"system":"b""#),
     ("/tokenize", r#"{"prompt":"a""#),
     ("/detokenize", r#"{"tokens":[5]"#),

@@ -42,8 +42,9 @@ fn tokens_of_a_conversation_are_those_of_its_prompt() {
     let server = start_chat(TEMPLATE);
     for (fields, param) in [
         (json!({ "messages": [] }), "messages"),
-        (json!({ "messages": messages(), "tools": [{}] }), "tools"),
-        (json!({ "messages": [{ "role": "king" }] }), "messages"),
+        (json!({ "messages": messages() }), "messages[0].role"),
+        (json!({ "messages": [{ "role": "user", "content": "a" }], "tools": [{}] }), "tools[0].name"),
+        (json!({ "messages": [{ "role": "king", "content": "a" }] }), "messages[0].role"),
     ] {
         let answer = server.client.post("/v1/messages/count_tokens", &fields.to_string()).unwrap();
         assert_eq!((answer.status, error(&answer).2.as_deref()), (400, Some(param)), "{}", answer.text());

@@ -15,6 +15,7 @@ mod grammars;
 mod judges;
 mod keys;
 mod limits;
+mod messages;
 mod metrics;
 mod openapi;
 mod page;

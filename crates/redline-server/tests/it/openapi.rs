@@ -238,9 +238,13 @@ fn the_document_is_valid() {
 
 /// A server that answers every line of the guide.
 fn server() -> Running {
+    server_with("parts.jinja")
+}
+
+fn server_with(template: &str) -> Running {
     let model = model_with(|options| options.adapters = Some(AdapterOptions::default()));
     start_with(model, |config| {
-        config.chat = Some(chat("parts.jinja"));
+        config.chat = Some(chat(template));
         config.classes = vec!["good".to_owned(), "bad".to_owned()];
         let adapters = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-adapter");
         config.adapter_root = Some(PathBuf::from(adapters));
@@ -249,7 +253,8 @@ fn server() -> Running {
 
 #[test]
 fn the_lines_of_the_guide_and_their_answers_are_described() {
-    let server = server();
+    // A template that knows tools.
+    let server = server_with("qwen-3.jinja");
     let mut paths = BTreeSet::new();
     for line in GUIDE.lines().filter(|line| line.starts_with("curl ")) {
         let Some((_, rest)) = line.split_once("http://127.0.0.1:8000") else { continue };

@@ -8,13 +8,13 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::chat::keys::JsonText;
 use crate::json::cases::{case, cases, given};
 use crate::json::finite::Finite;
 use crate::json::limits::{MAX_LEVELS, MAX_OPTIONS, MAX_QUESTIONS};
 use crate::json::named::names;
 use crate::json::object::objects;
 use crate::json::shape::{self, one_of, schemas, text, text_or_list_of};
+use crate::json::text::JsonText;
 
 /// Asks questions about an input.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

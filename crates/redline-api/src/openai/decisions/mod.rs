@@ -184,7 +184,7 @@ fn part_text(param: &str, part: DecisionPart, kinds: Parts) -> Result<String, Ap
             part.data
                 .as_ref()
                 .filter(|data| !data.as_str().starts_with('"'))
-                .and_then(crate::chat::keys::JsonText::content),
+                .and_then(crate::json::text::JsonText::content),
         ),
         DecisionPartKind::Refusal => ("refusal", part.refusal),
         _ => ("text", part.text),

@@ -10,7 +10,6 @@ use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::chat::keys::JsonText;
 use crate::chat::tools::{AgentKeys, Effort, FlatToolShape, MAX_TOOLS};
 use crate::cost::Usage;
 use crate::generation::GenerationParts;
@@ -24,6 +23,7 @@ use crate::json::finite::Finite;
 use crate::json::object::objects;
 use crate::json::parts::with_parts;
 use crate::json::shape::{self, one_of, schema, text_or_list_of};
+use crate::json::text::JsonText;
 use crate::openai::IgnoredFields;
 use crate::receipt::document::ReceiptDocument;
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::chat::keys::JsonText;
 use crate::error::ApiError;
 use crate::json::fields::refused;
+use crate::json::text::JsonText;
 use crate::openai::responses::body::{ResponsesItem, ResponsesPart, TextOrParts};
 
 /// The messages of the chat template.

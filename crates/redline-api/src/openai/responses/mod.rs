@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use redline_engine::FinishReason;
 
-use crate::chat::keys::{ChatKeys, JsonText};
-use crate::chat::reading::{AnswerPart, Call, Reading};
-use crate::chat::request::ChatRequest;
+use crate::chat::keys::ChatKeys;
 use crate::chat::tools::{ToolForm, ToolUse};
+use crate::conversation::reading::{AnswerPart, Call, Reading};
+use crate::conversation::request::ChatRequest;
 use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::generation::mode::{GenerationMode, GenerationOutcome};
@@ -21,6 +21,7 @@ use crate::generation::{StreamForm, generation_request, max_tokens, unsupported}
 use crate::head::AnswerHead;
 use crate::json::fields::refused;
 use crate::json::finite::Finite;
+use crate::json::text::JsonText;
 use crate::openai::responses::body::{
     IncompleteDetails, ResponseCall, ResponseItem, ResponseMessage, ResponseObject, ResponseReasoning,
     ResponseReasoningPart, ResponseTextForm, ResponseTextFormat, ResponseTextPart, ResponsesBody,

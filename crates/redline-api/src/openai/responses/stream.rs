@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redline_chat::Delta;
 use redline_engine::FinishReason;
 
-use crate::chat::reading::{AnswerPart, AnswerReader, Call, Reading};
+use crate::conversation::reading::{AnswerPart, AnswerReader, Call, Reading};
 use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::error_body::ErrorDetail;

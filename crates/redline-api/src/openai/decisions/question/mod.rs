@@ -12,11 +12,11 @@ use std::ops::RangeInclusive;
 
 use redline_engine::{EngineError, Label, LongLabels, Prompt, ScoreOutcome, ScoreRequest};
 
-use crate::chat::keys::JsonText;
 use crate::chat::template::Chat;
 use crate::error::ApiError;
 use crate::json::fields::{refused, within_count};
 use crate::json::finite::Finite;
+use crate::json::text::JsonText;
 use crate::model::LoadedModel;
 use crate::openai::decisions::body::DecisionDiagnostics;
 use crate::openai::decisions::question::labels::Labels;

@@ -2,10 +2,11 @@
 
 use redline_engine::Prompt;
 
-use crate::chat::keys::{ChatKeys, JsonText};
+use crate::chat::keys::ChatKeys;
 use crate::chat::template::Chat;
 use crate::error::ApiError;
 use crate::json::fields::refused;
+use crate::json::text::JsonText;
 use crate::openai::decisions::question::{Kind, Question, State};
 
 /// What stands for the question while a chat template is rendered.

@@ -1,15 +1,16 @@
 //! A request for answers to a conversation: its prompt, what its answers have to be, and how they are read.
 
-use redline_chat::{ChatFormatError, Demand, Format, Reasoned, Tools};
+use redline_chat::{ChatFormat, ChatFormatError, Demand, Reasoned, Tools};
 use redline_engine::{Engine, Grammar};
 
-use crate::chat::keys::{ChatKeys, JsonText};
-use crate::chat::reading::Reading;
+use crate::chat::keys::ChatKeys;
 use crate::chat::template::Chat;
 use crate::chat::tools::{AgentKeys, Choice, MAX_BUDGET, ToolUse};
+use crate::conversation::reading::Reading;
 use crate::error::ApiError;
 use crate::generation::mode::{GenerationRequest, SharedFields};
 use crate::json::fields::{refused, within};
+use crate::json::text::JsonText;
 
 /// A request whose conversation is not formatted yet.
 #[derive(Clone, Debug)]
@@ -76,9 +77,7 @@ impl ChatRequest {
         stop_ids.extend(chat.stop_id(prompt, ignore_eos, engine));
         let prompt = prompt.text().unwrap_or_default().to_owned();
         let format = match &request {
-            GenerationRequest::Autoregressive(_) => {
-                chat.answer_format(engine).filter(|format| format.has_parts())
-            }
+            GenerationRequest::Autoregressive(_) => chat.answer_format(engine).filter(ChatFormat::has_parts),
             GenerationRequest::Diffusion(_) => None,
         };
         if tools.choice != Choice::None {
@@ -88,13 +87,19 @@ impl ChatRequest {
         let mut grammar_param = grammar_param;
         if let Some(format) = &format {
             let given = request.grammar().cloned();
+            let budget = budget.filter(|_| reasoned != Reasoned::No);
+            if budget.is_some() && !format.ends_reasoning_with_token() {
+                let fact =
+                    "the reasoning of this model ends with a text, which is no token, and cannot be cut";
+                return Err(refused("thinking_token_budget", fact, "leave it out"));
+            }
             if let Some(demand) = demand(format, &tools, given, reasoned, budget)? {
                 if matches!(demand, Demand::Calls { .. } | Demand::TextAndCalls { .. }) {
                     grammar_param = Some("tools");
                 }
                 let made = format.grammar(&tools.tools, &demand, reasoned, budget);
-                let made = made.map_err(|error| of_format(&tools, error))?;
                 let param = *grammar_param.get_or_insert("thinking_token_budget");
+                let made = made.map_err(|error| of_format(&tools, param, error))?;
                 request.restrict(param, made)?;
             }
         }
@@ -103,7 +108,7 @@ impl ChatRequest {
         let read_tools = if tools.choice == Choice::None { Tools::default() } else { tools.tools };
         let reading = Reading {
             format,
-            tokenizer: engine.tokenizer().cloned(),
+            tokenizer: engine.shared_tokenizer(),
             tools: read_tools,
             most,
             reasons: reasoned == Reasoned::Open,
@@ -116,7 +121,7 @@ impl ChatRequest {
 }
 
 /// Whether the answer to a prompt begins with reasoning. `continues` says that the prompt ends within a message.
-fn reasoned(format: &Format, prompt: &str, continues: bool) -> Reasoned {
+fn reasoned(format: &ChatFormat, prompt: &str, continues: bool) -> Reasoned {
     let Some(marks) = format.reasoning() else { return Reasoned::No };
     let (open, close) = (marks.open.trim_end(), marks.close.trim_end());
     let text = prompt.trim_end();
@@ -131,7 +136,7 @@ fn reasoned(format: &Format, prompt: &str, continues: bool) -> Reasoned {
 
 /// What the answer has to be; `None` if that is anything, or what the request says without the format.
 fn demand(
-    format: &Format,
+    format: &ChatFormat,
     tools: &ToolUse,
     given: Option<Grammar>,
     reasoned: Reasoned,
@@ -154,15 +159,14 @@ fn demand(
         (Choice::None, Some(text)) => {
             (reasoned != Reasoned::No || format.has_channels()).then_some(Demand::Text(text))
         }
-        (_, None) => budget.filter(|_| reasoned != Reasoned::No).map(|_| Demand::Anything),
+        (_, None) => budget.map(|_| Demand::Anything),
     })
 }
 
-/// The error of a format that cannot do what is asked of it.
-fn of_format(tools: &ToolUse, error: ChatFormatError) -> ApiError {
+/// The error of a format that cannot do what is asked of it in a field.
+fn of_format(tools: &ToolUse, param: &str, error: ChatFormatError) -> ApiError {
     let tool = error.tool.and_then(|index| tools.tools.0.get(index));
     let fact = tool.map_or(error.fact.clone(), |tool| format!("the tool {:?}: {}", tool.name, error.fact));
-    let param =
-        if tool.is_some() || tools.choice != Choice::None { "tools" } else { "thinking_token_budget" };
+    let param = if tool.is_some() { "tools" } else { param };
     refused(param, fact, error.hint)
 }

@@ -2,22 +2,23 @@
 
 use std::fmt::Display;
 
-use redline_chat::{Format, Marker, Tool, Tools};
+use redline_chat::{ChatFormat, Marker, Tool, Tools};
 use redline_engine::Engine;
 use redline_tokenizer::ChatMessage;
 use serde_json::{Value, json};
 
-use crate::chat::keys::{ChatKeys, JsonText};
-use crate::chat::reading::{AnswerPart, Reading};
+use crate::chat::keys::ChatKeys;
 use crate::chat::template::Chat;
+use crate::conversation::reading::{AnswerPart, Reading};
 use crate::error::ApiError;
 use crate::generation::mode::GeneratedChoice;
 use crate::generation::unsupported_by_canvases;
 use crate::json::fields::refused;
+use crate::json::text::JsonText;
 
 impl Chat {
     /// The format of answers; `None` without a template or a tokenizer.
-    pub(crate) fn answer_format(&self, engine: &Engine) -> Option<Format> {
+    pub(crate) fn answer_format(&self, engine: &Engine) -> Option<ChatFormat> {
         let known = self.known.format.get_or_init(|| {
             let tokenizer = engine.tokenizer()?;
             let template = self.template.as_ref().ok()?;
@@ -27,7 +28,7 @@ impl Chat {
                 Some(Marker { id, name: name.to_owned(), is_special: is_special(id) })
             };
             let special = (0..tokenizer.vocab_size() as u32).filter(|id| tokenizer.is_marker(*id)).collect();
-            Some(Format::of_template(template.tool_source(), &marker, special))
+            Some(ChatFormat::of_template(template.tool_source(), &marker, special))
         });
         known.clone()
     }
@@ -47,7 +48,7 @@ impl Chat {
     }
 
     /// Formats a call, and reads it.
-    fn calls_are_read(&self, engine: &Engine, format: Format) -> Result<(), String> {
+    fn calls_are_read(&self, engine: &Engine, format: ChatFormat) -> Result<(), String> {
         let name = format.name().unwrap_or_default();
         let failed = |what: &dyn Display| {
             format!("the chat template of this model cannot write a call that is read as {name}: {what}")
@@ -80,7 +81,7 @@ impl Chat {
         let tool = Tool { name: "probe".to_owned(), parameters: Some(schema), strict: false };
         let reading = Reading {
             format: Some(format),
-            tokenizer: engine.tokenizer().cloned(),
+            tokenizer: engine.shared_tokenizer(),
             tools: Tools(vec![tool]),
             most: usize::MAX,
             reasons: false,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use redline_chat::{Delta, Format, Input, Marker, Parser, Tools, call_id};
+use redline_chat::{ChatFormat, Delta, Input, Marker, Parser, Tools, call_id};
 use redline_tokenizer::{TextStream, Tokenizer, TokenizerError};
 
 use crate::error::ApiError;
@@ -16,7 +16,7 @@ const ID_LENGTH: usize = 24;
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// Where answers have parts.
-    pub(crate) format: Option<Format>,
+    pub(crate) format: Option<ChatFormat>,
     pub(crate) tokenizer: Option<Arc<Tokenizer>>,
     /// The tools whose calls are read.
     pub(crate) tools: Tools,
@@ -70,6 +70,7 @@ impl Reading {
             text: String::new(),
             given: 0,
             decoded: 0,
+            ahead: String::new(),
             marks: VecDeque::new(),
         }
     }
@@ -80,6 +81,16 @@ impl Reading {
         answer: usize,
         choice: &GeneratedChoice,
     ) -> Result<(Vec<AnswerPart>, usize), ApiError> {
+        let (parts, reader) = self.read(answer, choice)?;
+        Ok((parts, reader.reasoning_tokens))
+    }
+
+    /// The parts of a whole answer in their order, and what read it.
+    pub(crate) fn read(
+        &self,
+        answer: usize,
+        choice: &GeneratedChoice,
+    ) -> Result<(Vec<AnswerPart>, AnswerReader), ApiError> {
         let mut reader = self.reader();
         let mut deltas = reader.push(&choice.token_ids, &choice.text)?;
         deltas.extend(reader.finish());
@@ -98,7 +109,7 @@ impl Reading {
                 (Delta::Arguments(_), _) => {}
             }
         }
-        Ok((parts, reader.reasoning_tokens))
+        Ok((parts, reader))
     }
 
     /// The beginning of a call of an answer.
@@ -108,7 +119,7 @@ impl Reading {
 
     /// The id of a call of an answer.
     pub(crate) fn call_id(&self, answer: usize, call: usize) -> String {
-        let length = self.format.as_ref().and_then(Format::id_length);
+        let length = self.format.as_ref().and_then(ChatFormat::id_length);
         call_id(&self.prompt, answer, call, length.unwrap_or(ID_LENGTH))
     }
 
@@ -132,6 +143,8 @@ pub(crate) struct AnswerReader {
     given: usize,
     /// Number of bytes that were decoded.
     decoded: usize,
+    /// What was decoded and has not become final.
+    ahead: String,
     /// Where marks begin, and how many bytes of the text each takes.
     marks: VecDeque<(usize, usize, Marker)>,
 }
@@ -140,6 +153,8 @@ impl AnswerReader {
     /// Takes the next tokens, and the text that has become final.
     pub(crate) fn push(&mut self, tokens: &[u32], text: &str) -> Result<Vec<Delta>, ApiError> {
         if self.parser.is_none() {
+            tokens.iter().try_for_each(|id| self.decode(*id))?;
+            taken(&mut self.ahead, text.len());
             return Ok(if text.is_empty() { Vec::new() } else { vec![Delta::Content(text.to_owned())] });
         }
         self.text.push_str(text);
@@ -152,7 +167,13 @@ impl AnswerReader {
             self.reasoning_tokens += usize::from(reasoned || reasons);
         }
         self.give(usize::MAX, &mut deltas);
+        taken(&mut self.ahead, text.len());
         Ok(self.shown(deltas))
+    }
+
+    /// Which of these texts, before which the answer ended, follows it.
+    pub(crate) fn stopped_by(&self, stops: &[String]) -> Option<String> {
+        stops.iter().filter(|stop| self.ahead.starts_with(&***stop)).max_by_key(|stop| stop.len()).cloned()
     }
 
     /// The answer has ended.
@@ -179,6 +200,7 @@ impl AnswerReader {
             self.marks.push_back((self.decoded + piece.len() - own, own, marker));
         }
         self.decoded += piece.len();
+        self.ahead.push_str(&piece);
         Ok(())
     }
 
@@ -247,7 +269,7 @@ mod tests {
         let template = "<think></think><tool_call>\"arguments\"</tool_call>";
         let tool = Tool { name: "now".to_owned(), ..Tool::default() };
         Reading {
-            format: Some(Format::of_template(template, &marker, vec![6, 7, 8, 9, 10])),
+            format: Some(ChatFormat::of_template(template, &marker, vec![6, 7, 8, 9, 10])),
             tokenizer: Some(tokenizer.clone()),
             tools: Tools(vec![tool]),
             most: usize::MAX,

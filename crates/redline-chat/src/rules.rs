@@ -1,0 +1,207 @@
+//! Makes the rules of a grammar in llguidance's variant of Lark.
+
+use redline_grammar::Grammar;
+use serde_json::Value;
+
+use crate::buffer::{Marker, begin_of};
+use crate::error::ChatFormatError;
+use crate::tool::Tool;
+
+/// Most calls in an answer that has to be calls.
+const MAX_CALLS: usize = 32;
+
+/// The rules of a grammar, of which each has its name.
+pub(crate) struct Rules<'a> {
+    markers: &'a [Marker],
+    /// The tokens that mark a place and are no part of a text.
+    special: &'a [u32],
+    tools: &'a [Tool],
+    /// Whether there may be several calls.
+    pub(crate) parallel: bool,
+    /// What was added.
+    pub(crate) lark: String,
+    /// Number of rules with made names.
+    count: usize,
+}
+
+impl<'a> Rules<'a> {
+    /// No rules, with these marks and tools.
+    pub(crate) fn new(markers: &'a [Marker], special: &'a [u32], tools: &'a [Tool]) -> Self {
+        Self { markers, special, tools, parallel: false, lark: String::new(), count: 0 }
+    }
+
+    /// Adds a rule.
+    pub(crate) fn define(&mut self, name: &str, body: &str) {
+        self.lark.push_str(&format!("{name}: {body}\n"));
+    }
+
+    /// A tool.
+    pub(crate) fn tool(&self, index: usize) -> &Tool {
+        &self.tools[index]
+    }
+
+    /// A mark: its token, or its characters.
+    pub(crate) fn mark(&self, name: &str) -> String {
+        match begin_of(name, self.markers) {
+            None => literal(name),
+            Some((marker, "")) => format!("<[{}]>", marker.id),
+            Some((marker, rest)) => format!("<[{}]> {}", marker.id, literal(rest)),
+        }
+    }
+
+    /// Any text without tokens that mark a place.
+    pub(crate) fn any_text(&self) -> String {
+        match self.special {
+            [] => r"/(.|\n)*/".to_owned(),
+            ids => format!("(<[^{}]>)*", ranges(ids)),
+        }
+    }
+
+    /// Any text up to these characters, and these.
+    pub(crate) fn text_before(&mut self, end: &str) -> String {
+        let name = self.new_name("text");
+        let attribute = format!("{name}[suffix={}]", literal(end));
+        self.define(&attribute, r"/(.|\n)*/");
+        name
+    }
+
+    /// Up to this number of tokens that are parts of a text, up to another one, and that one.
+    pub(crate) fn tokens_before(&mut self, end: u32, most: Option<usize>) -> String {
+        let mut ids: Vec<u32> = self.special.iter().copied().chain([end]).collect();
+        ids.sort_unstable();
+        let count = most.map_or_else(|| "*".to_owned(), |most| format!("{{0,{most}}}"));
+        let name = self.new_name("thought");
+        self.define(&name, &format!("(<[^{}]>){count} <[{end}]>", ranges(&ids)));
+        name
+    }
+
+    /// Calls of this form with this separator, as the rule `calls`.
+    pub(crate) fn calls(&mut self, call: &str, separator: &str) {
+        let list = self.list(call, separator);
+        self.define("calls", &list);
+    }
+
+    /// One, or several with this separator if there may be several.
+    pub(crate) fn list(&self, one: &str, separator: &str) -> String {
+        if self.parallel {
+            format!("{one} ({separator} {one}){{0,{}}}", MAX_CALLS - 1)
+        } else {
+            one.to_owned()
+        }
+    }
+
+    /// A rule with an alternative for each tool.
+    pub(crate) fn alternatives(
+        &mut self,
+        name: &str,
+        of: impl Fn(&mut Self, usize) -> Result<String, ChatFormatError>,
+    ) -> Result<String, ChatFormatError> {
+        let all: Result<Vec<String>, _> = (0..self.tools.len()).map(|tool| of(self, tool)).collect();
+        self.define(name, &all?.join(" | "));
+        Ok(name.to_owned())
+    }
+
+    /// A rule of an object with a name and arguments, under this key.
+    pub(crate) fn objects(&mut self, key: &str) -> Result<String, ChatFormatError> {
+        self.alternatives("object", |rules, tool| {
+            let name = escaped(&literal(&rules.tool(tool).name));
+            let head = rules.new_name("HEAD");
+            rules.define(&head, &format!(r#"/\{{"name": ?{name}, ?"{key}": ?/"#));
+            Ok(format!(r#"{head} {} "}}""#, rules.arguments(tool)?))
+        })
+    }
+
+    /// The arguments of a tool as JSON.
+    pub(crate) fn arguments(&mut self, tool: usize) -> Result<String, ChatFormatError> {
+        let schema = self.tools[tool].schema();
+        self.json(tool, &schema)
+    }
+
+    /// A value of a schema that belongs to a tool, as JSON.
+    pub(crate) fn json(&mut self, tool: usize, schema: &Value) -> Result<String, ChatFormatError> {
+        let is_strict = self.tools[tool].strict;
+        let value = redline_grammar::json_value(schema).or_else(|error| {
+            // Agents pass on schemas of others, which they do not know.
+            let kind = schema.get("type").filter(|kind| kind.is_string());
+            let any = kind.map_or_else(|| serde_json::json!({}), |kind| serde_json::json!({ "type": kind }));
+            if is_strict { Err(error) } else { redline_grammar::json_value(&any) }
+        });
+        let value = value.map_err(|error| ChatFormatError {
+            fact: error.fact,
+            tool: Some(tool),
+            hint: error.hint,
+        })?;
+        let name = self.new_name("json");
+        self.define(&name, &value);
+        Ok(name)
+    }
+
+    /// Arguments in a list: all of the first, and any of the others.
+    pub(crate) fn sequence(&mut self, required: &[String], optional: &[String]) -> String {
+        let all = required.join(r#" ", " "#);
+        // Without a required one, the first of the optional ones has no separator before it.
+        let Some((first, others)) = optional.split_first() else { return all };
+        if !required.is_empty() {
+            let more: Vec<String> = optional.iter().map(|one| format!(r#"(", " {one})?"#)).collect();
+            return format!("{all} {}", more.join(" "));
+        }
+        let name = self.new_name("arguments");
+        let rest = self.sequence(&[], others);
+        let after: Vec<String> = others.iter().map(|one| format!(r#"(", " {one})?"#)).collect();
+        let rest = if rest.is_empty() { String::new() } else { format!(" | {rest}") };
+        self.define(&name, &format!("({first} {}{rest})?", after.join(" ")));
+        name
+    }
+
+    /// The grammar of a request as a rule.
+    pub(crate) fn nested(&mut self, text: &Grammar) -> Result<String, ChatFormatError> {
+        let lark = text.nested().map_err(|error| ChatFormatError {
+            fact: error.fact,
+            tool: None,
+            hint: error.hint,
+        })?;
+        let name = self.new_name("answer");
+        self.define(&name, &lark);
+        Ok(name)
+    }
+
+    /// A name that no other rule has.
+    pub(crate) fn new_name(&mut self, prefix: &str) -> String {
+        self.count += 1;
+        format!("{prefix}{}", self.count)
+    }
+}
+
+/// The texts that are values of a schema of strings, if it lists them, as they are.
+pub(crate) fn listed_texts(schema: &Value) -> Option<String> {
+    let all = schema.get("enum").and_then(Value::as_array).cloned();
+    let all = all.or_else(|| schema.get("const").map(|one| vec![one.clone()]))?;
+    let texts: Option<Vec<String>> = all.iter().map(|one| one.as_str().map(literal)).collect();
+    texts.filter(|texts| !texts.is_empty()).map(|texts| format!("({})", texts.join(" | ")))
+}
+
+/// These characters.
+pub(crate) fn literal(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// Sorted ids as the library writes them: `1,4-7`.
+fn ranges(ids: &[u32]) -> String {
+    let mut all: Vec<(u32, u32)> = Vec::new();
+    for &id in ids {
+        match all.last_mut() {
+            Some((_, last)) if id <= last.saturating_add(1) => *last = id.max(*last),
+            _ => all.push((id, id)),
+        }
+    }
+    let written = all
+        .iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
+    written.collect::<Vec<_>>().join(",")
+}
+
+/// Characters as a regular expression.
+fn escaped(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || c == '_' || c == '"';
+    text.chars().flat_map(|c| (!is_plain(c)).then_some('\\').into_iter().chain([c])).collect()
+}

@@ -43,7 +43,13 @@ pub fn restrict_to_diffusion(schema: &mut Schema) {
     let logprobs = if has_field(schema, "messages") { &no[..] } else { &null[..] };
     restrict(
         schema,
-        &[("echo", &no), ("logprobs", logprobs), ("top_logprobs", &zero), ("logit_bias", &none)],
+        &[
+            ("echo", &no),
+            ("truncate_prompt_tokens", &null),
+            ("logprobs", logprobs),
+            ("top_logprobs", &zero),
+            ("logit_bias", &none),
+        ],
     );
 }
 

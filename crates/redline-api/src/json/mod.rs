@@ -13,3 +13,4 @@ pub mod parse;
 pub(crate) mod parts;
 pub mod shape;
 pub mod version;
+pub mod whole;

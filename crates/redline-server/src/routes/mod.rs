@@ -132,6 +132,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
             Method::Post => MethodFilter::POST,
         };
         router = router.route(route.path, on(filter, answering(route)));
+        if route.path != "/" && !route.path.contains('{') {
+            router = router.route(&format!("{}/", route.path), on(filter, answering(route)));
+        }
     }
     router.fallback(answering(&NO_ROUTE)).method_not_allowed_fallback(answering(&NO_METHOD))
 }

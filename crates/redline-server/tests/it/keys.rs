@@ -62,6 +62,21 @@ fn unknown_paths_and_methods_have_errors_of_the_same_shape() {
 }
 
 #[test]
+fn a_slash_may_end_the_path_of_a_route_without_a_variable_part() {
+    let server = start_with(model(), |_| ());
+    for RouteInfo { method, path, .. } in routes().into_iter().filter(|route| !route.path.contains('{')) {
+        let status = |path: &str| server.client.request(method, path, b"").unwrap().status;
+        assert_eq!(status(&format!("{}/", path.trim_end_matches('/'))), status(path), "{path}");
+        let other =
+            server.client.request("DELETE", &format!("{}/", path.trim_end_matches('/')), b"").unwrap();
+        assert_eq!(other.status, 405, "{path}");
+    }
+    let status = |path: &str| server.client.get(path).unwrap().status;
+    assert_eq!(["/v1/models/", "/v1/models/demo", "/v1/models/demo/"].map(status), [200, 200, 404]);
+    assert_eq!(["/page/", "/v1/models//", "//"].map(status), [404; 3]);
+}
+
+#[test]
 fn a_request_keeps_its_id_or_gets_one() {
     let server = start_with(model(), |_| ());
     let named = server.client.clone().with_header("x-request-id", "mine-1");

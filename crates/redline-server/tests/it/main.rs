@@ -17,6 +17,7 @@ mod keys;
 mod limits;
 mod metrics;
 mod openapi;
+mod origins;
 mod page;
 mod pairs;
 mod predict;

@@ -2,8 +2,8 @@
 //!
 //! Each kind of request has one module: the type read from JSON with its schema and rules, `request` (conversion to the engine's
 //! request), and `answer` (conversion from the engine's outcome; events for streams). [`jsonl`] has the requests of commands, whose
-//! absent keys take defaults. [`openai`], [`anthropic`], [`cohere`], [`sglang`], [`tei`], [`typesafe`] and [`vllm`] have the routes
-//! of those APIs. The other modules are shared. The engine validates the requests of lines; routes are checked here as well.
+//! absent keys take defaults. [`openai`], [`anthropic`], [`cohere`], [`sglang`], [`tei`], [`tgi`], [`typesafe`] and [`vllm`] have the
+//! routes of those APIs. The other modules are shared. The engine validates the requests of lines; routes are checked here as well.
 
 #![forbid(unsafe_code)]
 
@@ -29,5 +29,6 @@ pub mod receipt;
 pub mod sampling;
 pub mod sglang;
 pub mod tei;
+pub mod tgi;
 pub mod typesafe;
 pub mod vllm;

@@ -17,8 +17,11 @@ mod page;
 mod predict;
 mod rerank;
 mod responses;
+mod root;
 mod score;
+mod similarity;
 mod systemone;
+mod tgi;
 mod tokens;
 
 use std::sync::Arc;
@@ -55,8 +58,11 @@ const ALL: &[&[Route]] = &[
     predict::ROUTES,
     rerank::ROUTES,
     responses::ROUTES,
+    root::ROUTES,
     score::ROUTES,
+    similarity::ROUTES,
     systemone::ROUTES,
+    tgi::ROUTES,
     tokens::ROUTES,
 ];
 
@@ -67,7 +73,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Route> {
 
 /// The routes that a server with these settings has.
 fn offered(config: &ServerConfig) -> impl Iterator<Item = &'static Route> {
-    all().filter(|route| config.page || !page::has(route.path))
+    all().filter(|route| config.page || !page::has(route))
 }
 
 /// The OpenAPI document of a server with these settings and a model of this mode, as JSON.

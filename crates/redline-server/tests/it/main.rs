@@ -27,6 +27,7 @@ mod score;
 mod server;
 mod streams;
 mod systemone;
+mod tgi;
 mod tokens;
 mod transport;
 mod watchdog;

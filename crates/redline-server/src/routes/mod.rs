@@ -9,6 +9,7 @@ mod decisions;
 mod embed;
 mod embeddings;
 mod health;
+mod infill;
 mod info;
 mod metrics;
 mod models;
@@ -50,6 +51,7 @@ const ALL: &[&[Route]] = &[
     embed::ROUTES,
     embeddings::ROUTES,
     health::ROUTES,
+    infill::ROUTES,
     metrics::ROUTES,
     info::ROUTES,
     models::ROUTES,

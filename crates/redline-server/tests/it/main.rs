@@ -11,6 +11,7 @@ mod embeddings;
 mod encoder;
 mod ending;
 mod fairness;
+mod gaps;
 mod grammars;
 mod judges;
 mod keys;

@@ -258,7 +258,9 @@ fn the_lines_of_the_guide_and_their_answers_are_described() {
             None => ("get", rest, ""),
         };
         let answer = server.client.request(&method.to_uppercase(), path, body.as_bytes()).unwrap();
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        // The demo model has no tokens for gaps.
+        let expect = if path == "/infill" { 400 } else { 200 };
+        assert_eq!(answer.status, expect, "{path}: {}", answer.text());
         let path = path.replace("/v1/models/demo", "/v1/models/{id}").replace("page.css", "{file}");
         if method == "post" {
             described(server.mode, &path, body, &answer);
@@ -599,7 +601,6 @@ const INVALID: &[(&str, &[&str])] = &[
             r#"{"prompt":"a","logit_bias":{"x":1}}"#,
             r#"{"prompt":"a","logit_bias":{"07":1}}"#,
             r#"{"prompt":"a","logit_bias":{"7":101}}"#,
-            r#"{"prompt":"a","suffix":"x"}"#,
             r#"{"prompt":"a","steps":4}"#,
             r#"{"prompt":"a","cache":"dual"}"#,
             r#"{"prompt":"a","stream":true,"stream_options":{"include_canvas":true}}"#,

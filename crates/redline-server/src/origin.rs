@@ -58,8 +58,8 @@ pub(crate) fn permit(to: &mut HeaderMap, origin: Option<HeaderValue>, asked: Opt
     }
 }
 
-/// Refuses requests from pages of other origins than the server's own and these. If the server is reached only from this machine and has no keys (`local`), it also refuses
-/// other hosts: a page could give its own name the address of this machine.
+/// Refuses requests from pages of other origins than the server's own and these. If the server is reached only from this machine and has
+/// no keys (`local`), it also refuses other hosts: a page could give its own name the address of this machine.
 pub(crate) fn check(headers: &HeaderMap, local: bool, origins: &[String]) -> Result<(), Fault> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let host = text(header::HOST).unwrap_or_default();

@@ -7,7 +7,7 @@ pub struct GapTokens {
     pub prefix: u32,
     /// Stands before the text after the gap.
     pub suffix: u32,
-    /// Stands before the text of the gap. Without it, the text after the gap comes first, and the text of the gap follows the one before it.
+    /// Stands before the text of the gap. Without it, the text after the gap comes first, and the gap follows the text before it.
     pub middle: Option<u32>,
     /// Stands before the name of a repository.
     pub repository: Option<u32>,

@@ -232,7 +232,6 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     check_adapters(args)?;
     keys.extend(args.api_key_file.as_deref().map(read_keys).transpose()?.unwrap_or_default());
     let is_open = keys.is_empty();
-    let body_bytes = usize::try_from(args.max_body).unwrap_or(usize::MAX);
     let config = ServerConfig {
         host: args.host.clone(),
         port: args.port,
@@ -248,17 +247,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         keys,
         classes,
         chat: Some(args.template.open(&model, context.environment)?),
-        limits: ServerLimits {
-            queue: args.queue,
-            connections: args.max_connections,
-            body_bytes,
-            all_body_bytes: ServerLimits::default().all_body_bytes.max(body_bytes),
-            request_time: Duration::from_secs_f64(args.request_timeout),
-            drain_time: Duration::from_secs_f64(args.drain_timeout),
-            queue_time: args.queue_timeout.map(Duration::from_secs_f64),
-            frozen_time: Duration::from_secs_f64(args.watchdog),
-            ..ServerLimits::default()
-        },
+        limits: limits(args),
         signals: true,
         adapter_root: args.adapter_root.clone(),
         page: !args.no_page,
@@ -290,6 +279,23 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let lost = summary.admitted - summary.ended;
     message::note(&format!("admitted requests: {}, of which {lost} are not answered", summary.admitted));
     Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// The limits of requests and connections.
+fn limits(args: &ServeArgs) -> ServerLimits {
+    let body_bytes = usize::try_from(args.max_body).unwrap_or(usize::MAX);
+    let defaults = ServerLimits::default();
+    ServerLimits {
+        queue: args.queue,
+        connections: args.max_connections,
+        body_bytes,
+        all_body_bytes: defaults.all_body_bytes.max(body_bytes),
+        request_time: Duration::from_secs_f64(args.request_timeout),
+        drain_time: Duration::from_secs_f64(args.drain_timeout),
+        queue_time: args.queue_timeout.map(Duration::from_secs_f64),
+        frozen_time: Duration::from_secs_f64(args.watchdog),
+        ..defaults
+    }
 }
 
 /// Tells systemd that requests are answered, if it waits for that (`Type=notify`).

@@ -5,9 +5,11 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 use serde_json::json;
 
 use crate::error::ApiError;
-use crate::json::fields::{above_zero, refused, stops, within};
+use crate::json::fields::{above_zero, count, refused, stops, within};
 use crate::json::input::{LogitBias, Strings};
-use crate::json::limits::{MAX_BIAS, MAX_CONTINUATIONS, MAX_PENALTY, MAX_TEMPERATURE, MAX_TOP_K};
+use crate::json::limits::{
+    MAX_BIAS, MAX_CONTINUATIONS, MAX_PENALTY, MAX_STOP_IDS, MAX_TEMPERATURE, MAX_TOP_K,
+};
 use crate::json::parts::part;
 use crate::json::shape::{self, schemas};
 
@@ -45,6 +47,9 @@ part! {
         /// Text before whose first occurrence generation stops.
         #[schemars(with = "Option<shape::Stops>")]
         pub stop: Strings,
+        /// Tokens that end the text too. Like an end-of-sequence token, such a token has no text.
+        #[schemars(with = "Option<shape::StopIds>")]
+        pub stop_token_ids: Vec<i64>,
         /// Continue after an end-of-sequence token.
         pub ignore_eos: bool,
         /// Number of new tokens before which no token that ends the text is chosen. Texts of `stop` end it nevertheless. Default: 0.
@@ -63,7 +68,8 @@ impl SamplingParameters {
     pub const OF_ONE_TEXT: &[&str] = Self::NAMES.split_at(Self::NAMES.len() - 2).0;
 
     /// The names of the parameters that models which fill masks support.
-    pub const OF_CANVASES: &[&str] = &["temperature", "top_k", "top_p", "seed", "stop", "ignore_eos"];
+    pub const OF_CANVASES: &[&str] =
+        &["temperature", "top_k", "top_p", "seed", "stop", "stop_token_ids", "ignore_eos"];
 
     /// Checks that values are within the limits of requests.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
@@ -83,6 +89,7 @@ impl SamplingParameters {
             let fact = format!("`repetition_penalty` is {value}");
             return Err(refused("repetition_penalty", fact, "give a number above 0; 1 changes nothing"));
         }
+        count("stop_token_ids", self.stop_token_ids.as_ref().map_or(0, Vec::len), 0..=MAX_STOP_IDS)?;
         stops(self.stop.as_ref().map_or(&[], |stop| &stop.0))
     }
 
@@ -135,6 +142,7 @@ impl SamplingParameters {
         request.n = self.n.unwrap_or(1);
         request.best_of = self.best_of;
         request.stop = self.stop.unwrap_or_default().0;
+        request.stop_ids = self.stop_token_ids.unwrap_or_default();
         request.ignore_eos = self.ignore_eos.unwrap_or(false);
         Ok(())
     }
@@ -177,6 +185,7 @@ impl SamplingParameters {
         // Greedy also with `top_k` or `top_p`.
         request.sampling = Sampling { temperature: self.temperature.unwrap_or(0.0), ..self.sampling() };
         request.stop = self.stop.unwrap_or_default().0;
+        request.stop_ids = self.stop_token_ids.unwrap_or_default();
         request.ignore_eos = self.ignore_eos.unwrap_or(false);
         Ok(())
     }
@@ -204,7 +213,7 @@ impl<'de> Deserialize<'de> for Seed {
                 Err(E::invalid_type(Unexpected::Float(number), &self))
             }
         }
-        from.deserialize_any(Number)
+        from.deserialize_u64(Number)
     }
 }
 
@@ -240,9 +249,10 @@ mod tests {
     fn each_value_reaches_the_request_and_wins_over_another() {
         let json = r#"{"temperature":0.5,"top_k":7,"top_p":0.75,"min_p":0.125,"typical_p":0.25,"seed":-1,"repetition_penalty":1.5,
             "presence_penalty":-0.5,"frequency_penalty":0.25,"logit_bias":{"-3":1.5,"7":-100},"n":2,"best_of":4,"stop":["x","y"],
-            "ignore_eos":true,"min_tokens":3}"#;
+            "stop_token_ids":[8,9],"ignore_eos":true,"min_tokens":3}"#;
         let others = r#"{"temperature":1,"top_k":1,"top_p":1,"min_p":1,"typical_p":1,"seed":1,"repetition_penalty":1,
-            "presence_penalty":1,"frequency_penalty":1,"logit_bias":{},"n":1,"best_of":1,"stop":[],"ignore_eos":false,"min_tokens":1}"#;
+            "presence_penalty":1,"frequency_penalty":1,"logit_bias":{},"n":1,"best_of":1,"stop":[],"stop_token_ids":[],"ignore_eos":false,
+            "min_tokens":1}"#;
         let plain = || GenerateRequest::new(redline_engine::Prompt::Ids(vec![1]), 3);
         let expected = GenerateRequest {
             sampling: Sampling {
@@ -258,6 +268,7 @@ mod tests {
             n: 2,
             best_of: Some(4),
             stop: vec!["x".to_owned(), "y".to_owned()],
+            stop_ids: vec![8, 9],
             ignore_eos: true,
             ..plain()
         };
@@ -311,6 +322,7 @@ mod tests {
             ("n", &["1", "128"], &["0", "129"]),
             ("best_of", &["1", "128"], &["0", "129"]),
             ("stop", &[r#""x""#, "[]"], &[r#""""#, "1"]),
+            ("stop_token_ids", &["[1,2]", "[]"], &["1", "[1.5]"]),
             ("ignore_eos", &["true"], &["1"]),
             ("min_tokens", &["0", "7"], &["-1"]),
             ("other", &[], &["1"]),

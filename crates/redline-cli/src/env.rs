@@ -18,6 +18,8 @@ pub(crate) struct Variable {
 
 /// Default of `--model`.
 pub(crate) const MODEL: &Variable = &Variable { name: "REDLINE_MODEL", help: "--model" };
+/// Default of `--api-key`. A secret: no document of a run lists it.
+pub(crate) const API_KEY: &Variable = &Variable { name: "REDLINE_API_KEY", help: "--api-key (serve)" };
 /// Key that must have signed every model directory.
 pub(crate) const REQUIRE_SIGNED: &Variable =
     &Variable { name: "REDLINE_REQUIRE_SIGNED", help: "--require-signed" };
@@ -95,6 +97,7 @@ pub(crate) const HOME: &Variable = &Variable {
 /// All variables that are read.
 pub(crate) const VARIABLES: &[&Variable] = &[
     MODEL,
+    API_KEY,
     REQUIRE_SIGNED,
     THREADS,
     ISA,
@@ -168,9 +171,10 @@ impl Environment {
         Self { get: |name| std::env::var_os(name) }
     }
 
-    /// The project's own variables that are set, by name.
+    /// The project's own variables that are set, by name, but for the one with a secret.
     pub(crate) fn set(self) -> impl Iterator<Item = (String, String)> {
-        let ours = VARIABLES.iter().filter(|variable| variable.name.starts_with("REDLINE_"));
+        let is_ours = |name: &str| name.starts_with("REDLINE_") && name != API_KEY.name;
+        let ours = VARIABLES.iter().filter(move |variable| is_ours(variable.name));
         ours.filter_map(move |variable| {
             let value = (self.get)(variable.name).filter(|value| !value.is_empty())?;
             Some((variable.name.to_owned(), value.to_string_lossy().into_owned()))
@@ -239,7 +243,7 @@ mod tests {
                     assert_eq!(of_lane(lane, &flag[2..]).map(|found| found.name), Some(variable.name));
                     format!("--{lane}-{}", &flag[2..])
                 });
-                let named = lane.as_deref().unwrap_or(variable.help);
+                let named = lane.as_deref().unwrap_or(variable.help.trim_end_matches(" (serve)"));
                 assert_eq!(named, flag, "a variable is named after its flag");
             }
         }
@@ -261,6 +265,7 @@ mod tests {
         let set: Vec<_> = environment.set().collect();
         assert!(set.contains(&("REDLINE_THREADS".to_owned(), "2".to_owned())));
         assert!(set.iter().all(|(name, _)| name.starts_with("REDLINE_") && name != "REDLINE_ISA"), "{set:?}");
+        assert!(set.iter().all(|(name, _)| name != API_KEY.name), "a secret is listed: {set:?}");
     }
 
     #[test]

@@ -71,6 +71,8 @@ enum Kind {
     Switch,
     /// Texts: it may be given several times.
     Texts,
+    /// Token ids.
+    Ids,
     /// Numbers by token id.
     Biases(Bounds),
     /// One of these names.
@@ -89,6 +91,8 @@ impl Kind {
         };
         if is("boolean") {
             Self::Switch
+        } else if is("array") {
+            Self::Ids
         } else if is("object") {
             Self::Biases(Bounds::of(&schema["additionalProperties"]))
         } else if let Value::Array(names) = &schema["enum"] {
@@ -106,6 +110,7 @@ impl Kind {
         match self {
             Self::Switch => "",
             Self::Texts => "TEXT",
+            Self::Ids => "ID,...",
             Self::Biases(_) => "ID=BIAS,...",
             Self::Name(_) => "NAME",
             Self::Whole(_) => "N",
@@ -132,6 +137,14 @@ impl Kind {
                 bounds.checked(text, "a whole number", number)
             }
             Self::Number(bounds) => bounds.checked(text, "a number", text.parse::<f32>().ok()),
+            Self::Ids => {
+                let ids = text.split(',').map(|id| id.trim().parse::<u32>()).collect::<Result<Vec<_>, _>>();
+                let hint = "token ids, as `50256,11`";
+                ids.map_or_else(
+                    |_| bad(format!("`{text}` is no list of token ids"), hint),
+                    |ids| Ok(format!("{ids:?}")),
+                )
+            }
             Self::Biases(bounds) => {
                 let hint = format!("{}, as `50256=-100,11=2.5`", bounds.hint("token ids with numbers"));
                 let pair = |pair: &str| match pair.split_once('=') {
@@ -251,9 +264,10 @@ mod tests {
         is::<Sampling>("", "{}");
         is::<Sampling>(
             "--temperature .5 --top-k -1 --seed 18446744073709551615 --presence-penalty -0.1 --logit-bias -3=1.5,7=-100,7=2 --stop a \
-             --stop=-b --ignore-eos --n 2",
+             --stop=-b --stop-token-ids 5,6 --ignore-eos --n 2",
             r#"{"temperature":0.5,"top_k":-1,"seed":18446744073709551615,"presence_penalty":-0.1,
-                "logit_bias":{"-3":1.5,"7":-100,"7":2},"stop":["a","-b"],"ignore_eos":true,"n":2}"#,
+                "logit_bias":{"-3":1.5,"7":-100,"7":2},"stop":["a","-b"],"stop_token_ids":[5,6],"ignore_eos":true,
+                "n":2}"#,
         );
         is::<Sampling>("--stop [1]", r#"{"stop":"[1]"}"#);
         is::<Order>(
@@ -274,6 +288,7 @@ mod tests {
                 "--logit-bias 3",
                 "`3` is not of the form ID=BIAS: token ids with numbers from -100 to 100, as `50256=-100,11=2.5`",
             ),
+            ("--stop-token-ids 5,x", "`5,x` is no list of token ids: token ids, as `50256,11`"),
             (
                 "--logit-bias 3=101",
                 "101 is out of range: token ids with numbers from -100 to 100, as `50256=-100,11=2.5`",

@@ -59,6 +59,11 @@ impl Answer {
         Self { status: StatusCode::OK, content, usage: None, headers: &[] }
     }
 
+    /// No document, with the status 204.
+    pub(crate) fn empty() -> Self {
+        Self { status: StatusCode::NO_CONTENT, ..Self::text("text/plain", Bytes::new()) }
+    }
+
     /// Events, with the status 200.
     pub(crate) fn events(body: impl FnOnce(Record) -> Body + Send + 'static) -> Self {
         let content = Content::Events(Box::new(body));

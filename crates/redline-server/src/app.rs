@@ -102,7 +102,8 @@ impl App {
     /// The name under which a request asks for the model.
     pub(crate) fn model_named(&self, asked: Option<&str>) -> Result<String, Fault> {
         let Some(asked) = asked.filter(|name| !name.is_empty()) else { return Ok(self.model.name.clone()) };
-        if self.names().any(|name| name == asked) {
+        let any = self.config.any_model && self.adapter(asked).is_none();
+        if any || self.names().any(|name| name == asked) {
             return Ok(asked.to_owned());
         }
         Err(self.no_model(asked).of_field("model"))

@@ -2,6 +2,9 @@
 
 use crate::fault::Fault;
 
+/// Threads that tokenise, and that decode and parse large bodies.
+pub(crate) const BLOCKING_THREADS: usize = 2;
+
 /// Does the work. A panic ends its request only.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,

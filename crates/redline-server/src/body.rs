@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use redline_api::json::parse::in_json_terms;
+use redline_api::json::whole::WholeNumbers;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -113,7 +114,7 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8], depth: usize) -> Result<T,
         return Err(Fault::invalid("invalid_json", "the body is not a JSON object; send one"));
     }
     let mut parser = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
+    let value = serde_path_to_error::deserialize(WholeNumbers(&mut parser)).map_err(|error| {
         let path = error.path().to_string();
         of_parser(error.inner(), &path)
     })?;
@@ -179,6 +180,9 @@ mod tests {
         check(r#"{"prompt":"p","tempratur":1}"#, "unknown_parameter", Some("tempratur"));
         check(r#"{"prompt":"p","prompt":"p"}"#, "duplicate_field", Some("prompt"));
         check(r#"{"prompt":"p","n":-1}"#, "invalid_type", Some("n"));
+        check(r#"{"prompt":"p","n":1.5}"#, "invalid_type", Some("n"));
+        check(r#"{"prompt":"p","top_k":-1.5}"#, "invalid_type", Some("top_k"));
+        check(r#"{"prompt":"p","seed":18446744073709551616}"#, "invalid_type", Some("seed"));
         check(r#"{"prompt":["p",true]}"#, "invalid_type", Some("prompt[1]"));
         check(r#"{"prompt":"p","stop":["a",7]}"#, "invalid_type", Some("stop[1]"));
         check(r#"{"prompt":"p","stream_options":{"x":1}}"#, "unknown_parameter", Some("stream_options.x"));

@@ -19,6 +19,10 @@ pub struct ServerConfig {
     pub tls: Option<TlsFiles>,
     /// Further names under which requests may ask for the model.
     pub aliases: Vec<String>,
+    /// Whether requests may ask for the model by any name that is none of an adapter.
+    pub any_model: bool,
+    /// Origins whose web pages may send requests, such as `https://app.example`; `*` stands for all.
+    pub origins: Vec<String>,
     /// The keys that give access; without any, everybody has access.
     pub keys: Vec<ApiKey>,
     /// The classes of `/predict`; without any, the route is not offered.
@@ -47,6 +51,8 @@ impl Default for ServerConfig {
             unix_socket: None,
             tls: None,
             aliases: Vec::new(),
+            any_model: false,
+            origins: Vec::new(),
             keys: Vec::new(),
             classes: Vec::new(),
             chat: None,

@@ -25,8 +25,8 @@ const STATUSES_WITH_BODY: &[u16] = &[404, 408, 413, 415, 429, 501];
 const DESCRIPTION: &str = "An inference engine for large language models. Request bodies may be compressed with gzip or zstd \
 (`Content-Encoding`). Unknown paths are answered with 404, and other methods with 405 and the header `Allow`. \
 The schemas do not state the limits of the model, such as its context and its vocabulary, nor every rule by which fields depend on \
-each other. A request that violates them is answered with 400. `/embed`, `/predict` and `/v1/systemone` answer with 422, or with 413 if there are too many \
-texts or questions. The error names the field.";
+each other. A request that violates them is answered with 400. `/v1/systemone` and the routes of Text Embeddings Inference and Text \
+Generation Inference answer with 422, or with 413 if there are too many texts or questions. The error names the field.";
 
 /// The schemas of requests and those of responses. A field with a default is optional in requests; in responses, only fields that may
 /// be left out are.
@@ -218,6 +218,7 @@ fn content(response: &ResponseBody, generator: &mut SchemaGenerator) -> Value {
             JSON: { "schema": schema(generator) },
             EVENTS: { "schema": events(event(generator)) },
         }),
+        ResponseBody::Events(event) => json!({ EVENTS: { "schema": events(event(generator)) } }),
         ResponseBody::Text(media) => {
             let text = |media: &&str| ((*media).to_owned(), json!({ "schema": { "type": "string" } }));
             Value::Object(media.iter().map(text).collect())

@@ -8,7 +8,7 @@ use std::task::Poll;
 use axum::RequestPartsExt as _;
 use axum::body::Body;
 use axum::extract::Path;
-use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, header};
 use redline_api::json::limits::MAX_SECONDS;
 
 use crate::answer::Answer;
@@ -36,6 +36,8 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
         request.method().as_str(),
         route.path,
     );
+    let origin = origin::allowed(request.headers(), &app.config.origins);
+    let asked_headers = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let answer = guarded(handle(&app, route, request, id.clone(), &mut record)).await;
     let mut response = match answer {
         Ok(answer) => answer.into_response(record),
@@ -46,6 +48,10 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
             response.headers_mut().insert(name, id.clone());
         }
     }
+    if !app.config.origins.is_empty() {
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Origin"));
+    }
+    origin::permit(response.headers_mut(), origin, asked_headers);
     response
 }
 
@@ -58,7 +64,10 @@ async fn handle(
 ) -> Result<Answer, Fault> {
     let (mut parts, body) = request.into_parts();
     origin::check_unique(parts.version, &parts.headers)?;
-    origin::check(&parts.headers, app.local)?;
+    origin::check(&parts.headers, app.local, &app.config.origins)?;
+    if let Some(answer) = origin::preflight(&parts, &app.config.origins) {
+        return Ok(answer);
+    }
     let caller = if route.access.needs_key(&app.config) {
         key::caller(&parts.headers, &app.config.keys)?
     } else {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use redline_api::adapter::AdapterNames;
 use redline_api::head::AnswerHead;
+use redline_api::json::entries::Entries;
 use redline_engine::{AdapterChoice, AnyRequest, EngineError, Queueing};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::answer::Answer;
 use crate::app::App;
@@ -78,6 +79,8 @@ pub(crate) enum ResponseBody {
     Json(&'static [SchemaOf]),
     /// JSON with the first schema, or a stream of events with the second, if the request asks for one.
     JsonOrEvents(SchemaOf, SchemaOf),
+    /// A stream of events with this schema.
+    Events(SchemaOf),
     /// Text of one of these media types.
     Text(&'static [&'static str]),
 }
@@ -160,6 +163,12 @@ impl Call {
             return body::parse(&bytes, depth);
         }
         blocking(move || body::parse(&bytes, depth)).await?
+    }
+
+    /// Which of these fields the body has: none, if it is no JSON object.
+    pub(crate) async fn has<const N: usize>(&self, names: [&str; N]) -> [bool; N] {
+        let fields: Entries<IgnoredAny> = self.parse().await.unwrap_or_default();
+        names.map(|name| fields.0.iter().any(|(field, _)| field == name))
     }
 
     /// What the answer says about itself. The request asked for the model by this name.

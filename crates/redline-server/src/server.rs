@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::app::App;
+use crate::blocking::BLOCKING_THREADS;
 use crate::config::ServerConfig;
 use crate::error::ServeError;
 use crate::listener::{Listener, ServerAddress};
@@ -17,8 +18,6 @@ use crate::log::{Log, LogSink};
 use crate::stop::Signals;
 use crate::{connection, routes, tls, watchdog};
 
-/// Threads that tokenise, and that decode and parse large bodies.
-const BLOCKING_THREADS: usize = 2;
 /// How long answers to cancelled requests may take.
 const AFTER_CANCEL: Duration = Duration::from_secs(5);
 

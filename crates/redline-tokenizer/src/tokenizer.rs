@@ -7,6 +7,8 @@ use crate::{
     batch,
     decoder::Decoder,
     file::read_at_most,
+    gap,
+    gap::GapTokens,
     json,
     json::TokenizerJson,
     model::Model,
@@ -31,6 +33,8 @@ pub struct Tokenizer {
     pub(crate) affixes: Affixes,
     pub(crate) decoder: Decoder,
     prefix_cache: Option<PrefixCache>,
+    /// The tokens around a gap, if the file names them.
+    pub(crate) gap: Option<GapTokens>,
 }
 
 /// One entry of the vocabulary.
@@ -227,6 +231,12 @@ impl Tokenizer {
         self.ids.find(self.hasher.hash_one(token), same).copied()
     }
 
+    /// The tokens around the parts of a text with a gap; `None` if the vocabulary has none. Where the metadata of a GGUF file names them,
+    /// they are those.
+    pub fn gap_tokens(&self) -> Option<GapTokens> {
+        self.gap.clone().or_else(|| gap::find(|name| self.id(name)))
+    }
+
     /// The text that this id adds in the middle of a text (so a leading space stays), including special tokens;
     /// incomplete characters become U+FFFD. For messages and log-probabilities.
     pub fn token_text(&self, id: u32) -> Result<String, TokenizerError> {
@@ -310,7 +320,8 @@ impl Tokenizer {
         let hasher = DefaultHashBuilder::default();
         let ids = by_name(&tokens, &hasher);
         let unk_token = model.unk_token();
-        let tokenizer = Self { backend, tokens, ids, hasher, affixes, decoder, prefix_cache: None };
+        let tokenizer =
+            Self { backend, tokens, ids, hasher, affixes, decoder, prefix_cache: None, gap: None };
         tokenizer.check_names(place, unk_token)?;
         Ok(tokenizer)
     }

@@ -40,6 +40,10 @@ part! {
         pub stream: bool,
         /// What the events contain.
         pub stream_options: StreamOptions,
+        /// Keep only this number of tokens of the prompt, the last ones, and no more than fit beside the new ones; -1: as many as fit.
+        /// Default: all; a prompt that is too long is an error.
+        #[schemars(range(min = -1))]
+        pub truncate_prompt_tokens: i64,
         /// Names the end user. A response repeats it; it changes nothing else.
         pub user: String,
     }
@@ -91,7 +95,7 @@ impl GenerationParts {
 
     /// Builds a request without a prompt, for a model that predicts the next token.
     pub(crate) fn request(self, max_new_tokens: usize) -> Result<GenerateRequest, ApiError> {
-        let Self { sampling, grammar, diffusion, options, .. } = self;
+        let Self { fields, sampling, grammar, diffusion, options } = self;
         if let Some(param) = diffusion.given() {
             let fact =
                 format!("`{param}` is for models that fill masks, and this one predicts the next token");
@@ -102,6 +106,7 @@ impl GenerationParts {
         let mut request = GenerateRequest {
             cache_salt: salt(options.cache_salt)?,
             timeout_s: timeout(options.timeout_s)?,
+            prompt_tokens: prompt_tokens(fields.truncate_prompt_tokens)?,
             receipt: receipt::options(options.receipt),
             grammar: grammar.grammar()?.map(|(_, grammar)| grammar),
             ..GenerateRequest::new(Prompt::Ids(Vec::new()), max_new_tokens)
@@ -112,7 +117,9 @@ impl GenerationParts {
 
     /// Builds a request without a prompt, for a model that fills masks.
     pub(crate) fn canvas(self, max_new_tokens: usize) -> Result<DiffuseRequest, ApiError> {
-        let Self { sampling, grammar, diffusion, options, .. } = self;
+        let Self { fields, sampling, grammar, diffusion, options } = self;
+        let is_cut = fields.truncate_prompt_tokens.is_some();
+        unsupported_by_canvases("truncate_prompt_tokens", is_cut, "leave it out")?;
         sampling.check()?;
         if let Some((param, _)) = grammar.grammar()? {
             unsupported_by_canvases(param, true, "leave it out")?;
@@ -244,6 +251,17 @@ pub(crate) fn plain_text(param: &str, kind: Option<&str>) -> Result<(), ApiError
             Err(refused(param, fact, "leave it out"))
         }
         _ => Ok(()),
+    }
+}
+
+/// The maximum number of tokens of a prompt.
+fn prompt_tokens(most: Option<i64>) -> Result<Option<usize>, ApiError> {
+    match most {
+        Some(most) if most == 0 || most < -1 => {
+            let fact = format!("`truncate_prompt_tokens` is {most}");
+            Err(refused("truncate_prompt_tokens", fact, "give at least 1, or -1 for as many as fit"))
+        }
+        most => Ok(most.map(|most| usize::try_from(most).unwrap_or(usize::MAX))),
     }
 }
 

@@ -32,6 +32,7 @@ pub fn restrict_to_diffusion(schema: &mut Schema) {
     }
     let or_null = |value: Value| [value, Value::Null];
     let (zero, no, none) = (or_null(json!(0)), or_null(json!(false)), or_null(json!({})));
+    let empty = or_null(json!(""));
     for (name, _, neutral) in SamplingParameters::default().not_of_canvases() {
         restrict(schema, &[(name, &or_null(json!(neutral)))]);
     }
@@ -43,7 +44,14 @@ pub fn restrict_to_diffusion(schema: &mut Schema) {
     let logprobs = if has_field(schema, "messages") { &no[..] } else { &null[..] };
     restrict(
         schema,
-        &[("echo", &no), ("logprobs", logprobs), ("top_logprobs", &zero), ("logit_bias", &none)],
+        &[
+            ("echo", &no),
+            ("suffix", &empty),
+            ("truncate_prompt_tokens", &null),
+            ("logprobs", logprobs),
+            ("top_logprobs", &zero),
+            ("logit_bias", &none),
+        ],
     );
 }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::json::limits::{MAX_BIAS, MAX_ITEMS, MAX_PROMPTS};
 use crate::json::shape::{list_of, prompts, schemas, text, text_or_list_of, token, tokens};
+use crate::json::whole::whole;
 
 /// A string, or a list of token ids. Ids are signed, so that the error about a negative id can show its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +105,10 @@ impl<'de, T> Visitor<'de> for Forms<T> {
     fn visit_u64<E: Error>(self, id: u64) -> Result<T, E> {
         let make = self.id.ok_or_else(|| E::invalid_type(Unexpected::Unsigned(id), &self))?;
         i64::try_from(id).map(make).map_err(|_| E::custom(format!("token id {id} is out of range")))
+    }
+    fn visit_f64<E: Error>(self, id: f64) -> Result<T, E> {
+        let made = self.id.and_then(|make| whole(id).map(make));
+        made.ok_or_else(|| E::invalid_type(Unexpected::Float(id), &self))
     }
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<T, A::Error> {
         collect(seq).map(self.ids)
@@ -291,6 +296,7 @@ mod tests {
         check("[1,-2]", vec![TextOrIds::Ids(vec![1, -2])]);
         check("[[1],[2,3]]", vec![TextOrIds::Ids(vec![1]), TextOrIds::Ids(vec![2, 3])]);
         check("[]", vec![]);
+        check("[1.0,2]", vec![TextOrIds::Ids(vec![1, 2])]);
         for json in [r#"["a",1]"#, r#"[1,"a"]"#, r#"[[1],"a"]"#, "[1,[2]]"] {
             let error = serde_json::from_str::<Prompts>(json).unwrap_err().to_string();
             assert!(error.contains("mixed"), "{json}: {error}");

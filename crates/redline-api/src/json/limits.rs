@@ -18,6 +18,8 @@ pub const MAX_BIAS: f32 = 100.0;
 pub const MAX_TOP_LOGPROBS: usize = 20;
 /// Maximum number of stop strings.
 pub const MAX_STOPS: usize = 16;
+/// Maximum number of tokens that end a text.
+pub const MAX_STOP_IDS: usize = 128;
 /// Longest stop string in characters.
 pub const MAX_STOP: usize = 1_024;
 /// Longest salt in characters.

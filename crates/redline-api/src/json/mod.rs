@@ -14,3 +14,4 @@ pub(crate) mod parts;
 pub mod shape;
 pub mod text;
 pub mod version;
+pub mod whole;

@@ -2,6 +2,8 @@
 
 use serde::de::DeserializeOwned;
 
+use crate::json::whole::WholeNumbers;
+
 /// Why a text is not the JSON that it should be. `Display` names the key, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadJson {
@@ -43,7 +45,7 @@ pub fn number_type(name: &str) -> &str {
 /// Names the key, and not the place in the text, which the caller may never have seen.
 pub fn parse<T: DeserializeOwned>(json: &str) -> Result<T, BadJson> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
-    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    serde_path_to_error::deserialize(WholeNumbers(&mut deserializer)).map_err(|error| {
         let path = error.path().to_string();
         let message = in_json_terms(&error.inner().to_string());
         let fact = message.rsplit_once(" at line ").map_or(message.as_str(), |(fact, _)| fact).to_owned();

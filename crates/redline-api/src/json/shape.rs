@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-use crate::json::limits::{MAX_SALT, MAX_SECONDS, MAX_STOP, MAX_STOPS};
+use crate::json::limits::{MAX_SALT, MAX_SECONDS, MAX_STOP, MAX_STOP_IDS, MAX_STOPS};
 
 /// Implements [`JsonSchema`] for types whose schemas are inlined where they are used.
 macro_rules! schemas {
@@ -93,6 +93,8 @@ pub(crate) struct Between;
 pub(crate) struct Repetition;
 /// Strings at which generation stops.
 pub(crate) struct Stops;
+/// Tokens that end a text.
+pub(crate) struct StopIds;
 /// A string that is not empty.
 pub(crate) struct SomeText;
 /// A date.
@@ -127,6 +129,7 @@ schemas! {
         let stop = json!({ "type": "string", "minLength": 1, "maxLength": MAX_STOP });
         json!({ "anyOf": [stop, list_of(stop, [0, MAX_STOPS])] })
     };
+    StopIds: |_g| list_of(token(), [0, MAX_STOP_IDS]);
     SomeText: |_g| json!({ "type": "string", "minLength": 1 });
     Day: |_g| json!({ "type": "string", "format": "date" });
     AnyObject: |_g| json!({ "type": "object" });

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use redline_engine::{GenerateRequest, PositionLogprobs, PromptLogprobs, TokenLogprob};
+use redline_engine::{Engine, GenerateRequest, PositionLogprobs, PromptLogprobs, TokenLogprob};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
+use crate::gap::{self, GapText};
 use crate::generation::canvas::CanvasEvent;
 use crate::generation::mode::{
     GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
 use crate::generation::stream::{Chunks, StreamEvent, StreamedAnswer, fail};
 use crate::generation::{
-    GeneratedAnswer, GenerationParts, StreamForm, best_are_whole, reason, unsupported,
-    unsupported_by_canvases,
+    GeneratedAnswer, GenerationParts, StreamForm, best_are_whole, reason, unsupported_by_canvases,
 };
 use crate::head::AnswerHead;
 use crate::json::cases::{at_most, case, case_if_given, cases, continuations, not_true, streams};
@@ -44,8 +44,7 @@ pub struct CompletionBody {
     pub logprobs: Option<usize>,
     /// Whether to return the ids of the new tokens.
     pub return_token_ids: Option<bool>,
-    /// Text after the completion. Nothing but an empty one is supported.
-    #[schemars(length(max = 0))]
+    /// Text after the completion, which then fills the gap between the two. Not with `echo`, nor with prompts of token ids.
     pub suffix: Option<String>,
     /// How the answer is generated.
     #[serde(skip)]
@@ -162,10 +161,20 @@ pub fn request(
     body: CompletionBody,
 ) -> Result<(Vec<GenerationRequest>, CompletionForm), ApiError> {
     let parts = body.parts;
-    unsupported("suffix", body.suffix.is_some_and(|suffix| !suffix.is_empty()), "leave it out")?;
     let stream = StreamForm::of(&parts, mode)?;
     let prompts = body.prompt.0;
     count("prompt", prompts.len(), 1..=MAX_PROMPTS)?;
+    if body.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty()) {
+        unsupported_by_canvases("suffix", mode == GenerationMode::Diffusion, "put masks into the prompt")?;
+        if body.echo == Some(true) {
+            let fact = "`echo` is given with `suffix`, and the text fills a gap";
+            return Err(refused("echo", fact, "leave one of them out"));
+        }
+        if prompts.iter().any(|prompt| matches!(prompt, TextOrIds::Ids(_))) {
+            let fact = "`suffix` is given with a prompt of token ids";
+            return Err(refused("suffix", fact, "give the prompt as a text"));
+        }
+    }
     let several = prompts.len() > 1;
     if several && parts.asks_for_receipt() {
         let fact = format!("`receipt` is given for {} prompts, and a receipt is of one", prompts.len());
@@ -207,6 +216,28 @@ pub fn request(
         request
     };
     Ok((prompts.into_iter().map(of).collect(), form))
+}
+
+/// The requests, whose prompts are the texts before a gap if there is a text after it.
+pub fn with_suffix(
+    mut requests: Vec<GenerationRequest>,
+    suffix: Option<&str>,
+    engine: &Engine,
+) -> Result<Vec<GenerationRequest>, ApiError> {
+    let Some(suffix) = suffix.filter(|suffix| !suffix.is_empty()) else { return Ok(requests) };
+    for request in &mut requests {
+        let before = request.shared().prompt.text().unwrap_or_default().to_owned();
+        let text = GapText { before, after: suffix.to_owned(), ..GapText::default() };
+        let room = match request {
+            GenerationRequest::Autoregressive(request) => {
+                let fits = engine.info().context.saturating_sub(request.max_new_tokens);
+                request.prompt_tokens.take().map(|most| most.min(fits))
+            }
+            GenerationRequest::Diffusion(_) => None,
+        };
+        gap::set_prompt(request, engine, &text, room, "suffix")?;
+    }
+    Ok(requests)
 }
 
 /// Builds the request of a model that predicts the next token, but for its prompt.

@@ -279,6 +279,7 @@ fn generation(request: &GenerateRequest) -> ReceiptGeneration {
     // All fields, so that none is forgotten that will be added.
     let GenerateRequest {
         prompt: _,
+        prompt_tokens: _,
         max_new_tokens,
         fit_context: _,
         sampling: chosen,

@@ -24,12 +24,30 @@ pub struct TeiInfo {
     pub max_batch_tokens: usize,
     /// Maximum number of texts in a request.
     pub max_client_batch_size: usize,
+    /// Maximum number of requests in a pass: there is none.
+    pub max_batch_requests: Option<usize>,
+    /// Number of threads that tokenise.
+    pub tokenization_workers: usize,
     /// Whether texts that are too long are cut without being asked: they are not.
     pub auto_truncate: bool,
     /// How text is generated: `autoregressive` or `diffusion`; `null`: the model generates none.
     pub generation: Option<&'static str>,
+    /// The same as `max_input_length` less one new token, as Text Generation Inference says it.
+    pub max_input_tokens: usize,
+    /// Longest prompt with its continuation, in tokens.
+    pub max_total_tokens: usize,
+    /// Highest `best_of`.
+    pub max_best_of: usize,
+    /// Maximum number of stop texts.
+    pub max_stop_sequences: usize,
+    /// The name of the server.
+    pub router: &'static str,
     /// The version of the server.
     pub version: &'static str,
+    /// The commit of the server; not known.
+    pub sha: Option<String>,
+    /// The label of its container; not known.
+    pub docker_label: Option<String>,
 }
 
 /// What a model is used for.

@@ -3,4 +3,6 @@
 pub mod embed;
 pub mod info;
 pub mod predict;
+pub mod similarity;
+pub mod tokens;
 pub mod truncation;

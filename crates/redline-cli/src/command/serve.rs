@@ -15,7 +15,7 @@ use crate::adapters::LoadedAdapters;
 use crate::message::{self, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag};
 use crate::prefix_cache::PrefixCacheFlags;
-use crate::{output, text, value};
+use crate::{env, output, text, value};
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]
@@ -37,9 +37,15 @@ pub(super) struct ServeArgs {
     /// A file with the private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// The names of the model, in place of its own: answers and `/v1/models` have the first one, and requests may ask for any of them
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    served_model_name: Vec<String>,
     /// A further name under which requests may ask for the model (repeatable)
     #[arg(long, value_name = "NAME")]
     model_alias: Vec<String>,
+    /// Let requests ask for the model by any name, which their answers repeat. The names of adapters keep their meaning
+    #[arg(long)]
+    any_model: bool,
     /// A class of `/predict` (repeatable, at least two; or all at once, as `good,bad`); without classes the route has status 424
     #[arg(long, alias = "classes", value_name = "TEXT")]
     class: Vec<String>,
@@ -47,6 +53,14 @@ pub(super) struct ServeArgs {
     /// the port has access
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
+    /// An API key that gives access, besides those of the file. Other users of the machine may see it in the list of processes: a file
+    /// is safer, and so is the variable [env: REDLINE_API_KEY]
+    #[arg(long, value_name = "KEY")]
+    api_key: Option<String>,
+    /// Origins whose web pages may send requests and read the answers, such as `https://app.example`; `*` stands for all. Without it,
+    /// only the page of this server may
+    #[arg(long, value_name = "ORIGIN", num_args = 1.., value_parser = origin)]
+    allow_origin: Vec<String>,
     /// Maximum number of prompts that wait or run, up to 256; further requests are refused with status 429
     #[arg(long, value_name = "N", default_value_t = MAX_QUEUED, value_parser = queue)]
     queue: usize,
@@ -149,6 +163,24 @@ fn host(text: &str) -> Result<String, value::BadValue> {
     Ok(text.to_owned())
 }
 
+/// Parses an origin of `--allow-origin`: a scheme, a host and perhaps a port, as browsers send it.
+fn origin(text: &str) -> Result<String, value::BadValue> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte);
+    let is_origin = text.split_once("://").is_some_and(|(scheme, host)| {
+        scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+            && !scheme.is_empty()
+            && !host.is_empty()
+            && host.bytes().all(is_plain)
+    });
+    if text != "*" && !is_origin {
+        return value::bad(
+            "this is no origin",
+            "`*`, or an origin such as https://app.example, without a path",
+        );
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses `--queue`.
 fn queue(text: &str) -> Result<usize, value::BadValue> {
     number(text, MAX_QUEUED)
@@ -175,6 +207,7 @@ fn seconds(text: &str) -> Result<f64, value::BadValue> {
 /// Serves the model until a signal.
 pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failure> {
     let classes = checked_classes(&args.class)?;
+    let mut keys = Vec::from_iter(key_of_flag(args.api_key.clone(), context)?);
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.prefix_cache.resolve(settings, context.environment)?;
@@ -197,9 +230,8 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     }
     let settings = settings.with_loaded_adapters(&args.adapters, args.adapter_root.is_some());
     check_adapters(args)?;
-    let keys = args.api_key_file.as_deref().map(read_keys).transpose()?.unwrap_or_default();
+    keys.extend(args.api_key_file.as_deref().map(read_keys).transpose()?.unwrap_or_default());
     let is_open = keys.is_empty();
-    let body_bytes = usize::try_from(args.max_body).unwrap_or(usize::MAX);
     let config = ServerConfig {
         host: args.host.clone(),
         port: args.port,
@@ -209,21 +241,13 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
             .clone()
             .zip(args.tls_key.clone())
             .map(|(certificate, key)| TlsFiles { certificate, key }),
-        aliases: args.model_alias.clone(),
+        aliases: [args.served_model_name.get(1..).unwrap_or_default(), &args.model_alias].concat(),
+        any_model: args.any_model,
+        origins: args.allow_origin.clone(),
         keys,
         classes,
         chat: Some(args.template.open(&model, context.environment)?),
-        limits: ServerLimits {
-            queue: args.queue,
-            connections: args.max_connections,
-            body_bytes,
-            all_body_bytes: ServerLimits::default().all_body_bytes.max(body_bytes),
-            request_time: Duration::from_secs_f64(args.request_timeout),
-            drain_time: Duration::from_secs_f64(args.drain_timeout),
-            queue_time: args.queue_timeout.map(Duration::from_secs_f64),
-            frozen_time: Duration::from_secs_f64(args.watchdog),
-            ..ServerLimits::default()
-        },
+        limits: limits(args),
         signals: true,
         adapter_root: args.adapter_root.clone(),
         page: !args.no_page,
@@ -239,7 +263,10 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
             "warning: everybody who reaches {address} has access; `--api-key-file` restricts it\n"
         ));
     }
-    let loaded = settings.load(&model, context.environment)?;
+    let mut loaded = settings.load(&model, context.environment)?;
+    if let Some(name) = args.served_model_name.first() {
+        loaded.name.clone_from(name);
+    }
     check_name(&loaded.name, args)?;
     let log: Option<LogSink> =
         if args.quiet { None } else { Some(Box::new(|line| message::say(format_args!("{line}\n")))) };
@@ -252,6 +279,23 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     let lost = summary.admitted - summary.ended;
     message::note(&format!("admitted requests: {}, of which {lost} are not answered", summary.admitted));
     Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// The limits of requests and connections.
+fn limits(args: &ServeArgs) -> ServerLimits {
+    let body_bytes = usize::try_from(args.max_body).unwrap_or(usize::MAX);
+    let defaults = ServerLimits::default();
+    ServerLimits {
+        queue: args.queue,
+        connections: args.max_connections,
+        body_bytes,
+        all_body_bytes: defaults.all_body_bytes.max(body_bytes),
+        request_time: Duration::from_secs_f64(args.request_timeout),
+        drain_time: Duration::from_secs_f64(args.drain_timeout),
+        queue_time: args.queue_timeout.map(Duration::from_secs_f64),
+        frozen_time: Duration::from_secs_f64(args.watchdog),
+        ..defaults
+    }
 }
 
 /// Tells systemd that requests are answered, if it waits for that (`Type=notify`).
@@ -271,7 +315,8 @@ fn check_adapters(args: &ServeArgs) -> Result<(), Failure> {
             Some("`--adapter-root DIR` names a directory that exists".to_owned()),
         ));
     }
-    args.model_alias.iter().try_for_each(|alias| check_name(alias, args))
+    let names = args.served_model_name.iter().chain(&args.model_alias);
+    names.into_iter().try_for_each(|name| check_name(name, args))
 }
 
 /// Refuses an adapter with this name, which is one of the model.
@@ -300,6 +345,21 @@ fn checked_classes(given: &[String]) -> Result<Vec<String>, Failure> {
             Err(Failure::usage(error.to_string(), hint))
         }
     }
+}
+
+/// The key of `--api-key`, or of its variable. The name of its owner is none of a file, where names have no spaces.
+fn key_of_flag(flag: Option<String>, context: &Context) -> Result<Option<ApiKey>, Failure> {
+    let Some(key) =
+        env::or_else(flag, || context.environment.value(env::API_KEY, |text| Ok(text.to_owned())))?
+    else {
+        return Ok(None);
+    };
+    // No message quotes the key.
+    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let fact = "the key of `--api-key` is empty, or has characters other than letters, digits and signs of ASCII";
+        return Err(Failure::usage(fact, "give a key without spaces"));
+    }
+    Ok(Some(ApiKey::new("api key", &key)))
 }
 
 /// Bytes of the longest file of keys.

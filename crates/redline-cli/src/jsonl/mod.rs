@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use redline_api::json::id::request_id;
+use redline_api::json::whole::WholeNumbers;
 use redline_api::jsonl::fault::LineFault;
 use redline_api::pump::{self, Events, Pump, Received};
 use serde::de::DeserializeOwned;
@@ -316,7 +317,9 @@ fn parse<T: DeserializeOwned>(raw: &[u8]) -> Result<T, Failure> {
     if text.starts_with(b"[") {
         return Err(not_an_object());
     }
-    serde_json::from_slice(raw).map_err(|error| {
+    let mut parser = serde_json::Deserializer::from_slice(raw);
+    let read = T::deserialize(WholeNumbers(&mut parser));
+    read.and_then(|line| parser.end().map(|()| line)).map_err(|error| {
         if text.starts_with(b"{") {
             refused(format!("{} at column {}", json::explained(&error), error.column()))
         } else {

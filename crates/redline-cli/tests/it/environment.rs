@@ -18,6 +18,7 @@ const SCORE: &[&str] = &["score", "--query", "The", "--item", "", "--label-id", 
 fn a_bad_value_names_its_variable() {
     // Any text is a valid model or file name. Variables of lanes are tested with the lanes.
     let names = [
+        "REDLINE_API_KEY",
         "REDLINE_MODEL",
         "REDLINE_PLAN_CACHE",
         "REDLINE_PRECISION_TRACE",

@@ -39,7 +39,11 @@ fn every_flag_named_in_a_variable_exists() {
     for line in variables {
         // A lane's flag is documented with its lane.
         let lane = line.split_once("(bench ").map(|(_, lane)| lane.trim_end_matches(')'));
-        let help = lane.map_or_else(|| score.clone(), |lane| redline(&["bench", lane, "--help"]).ok().out);
+        let help = match lane {
+            Some(lane) => redline(&["bench", lane, "--help"]).ok().out,
+            None if line.ends_with("(serve)") => redline(&["serve", "--help-all"]).ok().out,
+            None => score.clone(),
+        };
         let flag = line.split_whitespace().nth(1).expect("a flag");
         let there = [' ', '['].iter().any(|end| help.contains(&format!("{flag}{end}")));
         assert!(there, "{line} names no flag");

@@ -11,8 +11,16 @@ const FREE: &[&str] = &[
 ];
 /// Flags whose value is a name that may be any text: of an engine, of a parameter of cases, of adapters, of a model, of a prompt, and
 /// of a column.
-const FREE_NAMES: &[&str] =
-    &["file", "engine", "allow-different-param", "use", "model-alias", "prompt-name", "column"];
+const FREE_NAMES: &[&str] = &[
+    "file",
+    "engine",
+    "allow-different-param",
+    "use",
+    "model-alias",
+    "served-model-name",
+    "prompt-name",
+    "column",
+];
 
 /// A value that no flag accepts, unless it accepts any text.
 const BAD: &str = "no such value";

@@ -94,7 +94,7 @@ impl Engine {
             savings: request.savings,
         };
         let predictor = Predictor { algorithm, sampling: request.sampling, simd: self.simd };
-        let stop_ids = self.limits().ids("stop_ids", &request.stop_ids)?;
+        let stop_ids = self.limits().ids("stop_token_ids", &request.stop_ids)?;
         let end_ids = if request.ignore_eos { stop_ids } else { [&self.end_ids[..], &stop_ids].concat() };
         let job = DiffuseJob {
             canvas,
@@ -159,7 +159,7 @@ impl Engine {
         if nothing && request.max_new_tokens > 0 {
             return Ok(Vec::new());
         }
-        self.limits().prompt(&request.prompt, request.max_new_tokens)
+        self.limits().prompt(&request.prompt, None, request.max_new_tokens)
     }
 
     /// Refuses canvases that could never run, given their lengths in tokens. Each runs in one pass. `guidance` is the number of bytes

@@ -93,9 +93,9 @@ impl Engine {
         }
         let limits = self.limits();
         let logit_bias = limits.logit_bias(&request.logit_bias)?;
-        let stop_ids = limits.ids("stop_ids", &request.stop_ids)?;
+        let stop_ids = limits.ids("stop_token_ids", &request.stop_ids)?;
         let least = if request.fit_context { 1 } else { request.max_new_tokens };
-        let prompt = limits.prompt(&request.prompt, least)?;
+        let prompt = limits.prompt(&request.prompt, request.prompt_tokens, least)?;
         if request.fit_context {
             request.max_new_tokens =
                 request.max_new_tokens.min(self.room_after(prompt.len(), request.continuations() > 1));

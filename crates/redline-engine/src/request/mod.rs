@@ -224,6 +224,9 @@ pub struct PromptLogprobs {
 pub struct GenerateRequest {
     /// The prompt. At least one token after tokenising.
     pub prompt: Prompt,
+    /// Keep only this number of tokens of the prompt, the last ones, and no more than fit beside the new ones. `None`: all; a prompt that
+    /// is too long is refused.
+    pub prompt_tokens: Option<usize>,
     /// Maximum number of new tokens; at least 1.
     pub max_new_tokens: usize,
     /// Where the context or the memory budget ends earlier, generate up to there, instead of refusing the request. A prompt that
@@ -281,6 +284,7 @@ impl GenerateRequest {
     pub fn new(prompt: Prompt, max_new_tokens: usize) -> Self {
         Self {
             prompt,
+            prompt_tokens: None,
             max_new_tokens,
             fit_context: false,
             sampling: Sampling::default(),

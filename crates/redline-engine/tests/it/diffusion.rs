@@ -305,7 +305,7 @@ fn an_answer_ends_at_a_token_that_is_given() {
         assert_eq!((&cut.token_ids[..], cut.finish_reason.name()), (&whole[..=first], "stop"));
         let unknown = DiffuseRequest { stop_ids: vec![1 << 40], ..plain };
         let refused = engine.diffuse(unknown, &Cancel::new(), &mut |_| ()).unwrap_err();
-        assert!(refused.to_string().contains("stop_ids"), "{refused}");
+        assert!(refused.to_string().contains("stop_token_ids"), "{refused}");
     }
 }
 

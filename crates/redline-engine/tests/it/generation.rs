@@ -241,7 +241,7 @@ fn a_generation_ends_after_a_token_that_the_request_names() {
     }
     let unknown = GenerateRequest { stop_ids: vec![1 << 40], ..whole() };
     let refused = engine.submit_generate(unknown, &Cancel::new()).map(|_| ()).unwrap_err();
-    assert!(refused.to_string().contains("stop_ids"), "{refused}");
+    assert!(refused.to_string().contains("stop_token_ids"), "{refused}");
 }
 
 #[test]

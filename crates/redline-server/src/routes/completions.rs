@@ -4,7 +4,7 @@ use redline_api::openai::completions::{
     self, CompletionBody, CompletionEvent, CompletionStream, OpenAiCompletion,
 };
 
-use crate::admission::Need;
+use crate::admission::{Need, Submitter};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
@@ -29,7 +29,7 @@ fn complete(call: Call) -> Handled {
             body.parts.fields.model.as_deref(),
             body.parts.options.adapter.as_ref(),
         )?;
-        let grammar_param = body.parts.grammar.param();
+        let (grammar_param, suffix) = (body.parts.grammar.param(), body.suffix.clone());
         let (mut requests, form) =
             completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "prompt"))?;
         for request in &mut requests {
@@ -49,6 +49,9 @@ fn complete(call: Call) -> Handled {
             let answer = answer.map_err(|error| Fault::of(error, "prompt"))?;
             Ok(Answer::json(&answer)?.with_usage(answer.usage))
         };
-        generate(&call, need, grammar, stream, |_| Ok(requests), build).await
+        let make = move |submitter: &Submitter<'_>| {
+            completions::with_suffix(requests, suffix.as_deref(), submitter.engine)
+        };
+        generate(&call, need, grammar, stream, make, build).await
     })
 }

@@ -23,7 +23,7 @@ const OPERATION: Operation = Operation {
     further_statuses: &[],
 };
 
-fn answer(call: Call) -> Handled {
+pub(super) fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: EmbedBody = call.parse().await?;
         let size = body.inputs.0.len();

@@ -1,17 +1,18 @@
 //! `GET /info`.
 
 use redline_api::json::entries::Entries;
-use redline_api::json::limits::{MAX_DOCUMENTS, MAX_TEXTS};
+use redline_api::json::limits::{MAX_CONTINUATIONS, MAX_DOCUMENTS, MAX_STOPS, MAX_TEXTS};
 use redline_api::tei::info::{TeiClasses, TeiEmbedding, TeiInfo, TeiModelType, TeiPooling};
 use redline_engine::{ModelInfo, Pooling};
 
 use crate::answer::Answer;
+use crate::blocking::BLOCKING_THREADS;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[Route::get("/info", answer, OPERATION)];
 
 const OPERATION: Operation = Operation {
-    summary: "What the server runs, as Text Embeddings Inference says it.",
+    summary: "What the server runs, as Text Embeddings Inference and Text Generation Inference say it.",
     request_bodies: &[],
     response: ResponseBody::Json(&[schema_of::<TeiInfo>]),
     further_statuses: &[],
@@ -33,9 +34,18 @@ fn answer(call: Call) -> Handled {
             max_concurrent_requests: app.config.limits.queue,
             max_input_length: info.context,
             max_batch_tokens: info.max_chunk,
+            max_batch_requests: None,
+            tokenization_workers: BLOCKING_THREADS,
             auto_truncate: false,
+            max_input_tokens: info.context.saturating_sub(1),
+            max_total_tokens: info.context,
+            max_best_of: MAX_CONTINUATIONS,
+            max_stop_sequences: MAX_STOPS,
+            router: "redline",
             generation: app.generation(),
             version: env!("CARGO_PKG_VERSION"),
+            sha: None,
+            docker_label: None,
         })
     })
 }

@@ -9,6 +9,7 @@ mod decisions;
 mod embed;
 mod embeddings;
 mod health;
+mod infill;
 mod info;
 mod messages;
 mod metrics;
@@ -18,8 +19,11 @@ mod page;
 mod predict;
 mod rerank;
 mod responses;
+mod root;
 mod score;
+mod similarity;
 mod systemone;
+mod tgi;
 mod tokens;
 
 use std::sync::Arc;
@@ -48,6 +52,7 @@ const ALL: &[&[Route]] = &[
     embed::ROUTES,
     embeddings::ROUTES,
     health::ROUTES,
+    infill::ROUTES,
     messages::ROUTES,
     metrics::ROUTES,
     info::ROUTES,
@@ -57,8 +62,11 @@ const ALL: &[&[Route]] = &[
     predict::ROUTES,
     rerank::ROUTES,
     responses::ROUTES,
+    root::ROUTES,
     score::ROUTES,
+    similarity::ROUTES,
     systemone::ROUTES,
+    tgi::ROUTES,
     tokens::ROUTES,
 ];
 
@@ -69,7 +77,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Route> {
 
 /// The routes that a server with these settings has.
 fn offered(config: &ServerConfig) -> impl Iterator<Item = &'static Route> {
-    all().filter(|route| config.page || !page::has(route.path))
+    all().filter(|route| config.page || !page::has(route))
 }
 
 /// The OpenAPI document of a server with these settings and a model of this mode, as JSON.
@@ -134,6 +142,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
             Method::Post => MethodFilter::POST,
         };
         router = router.route(route.path, on(filter, answering(route)));
+        if route.path != "/" && !route.path.contains('{') {
+            router = router.route(&format!("{}/", route.path), on(filter, answering(route)));
+        }
     }
     router.fallback(answering(&NO_ROUTE)).method_not_allowed_fallback(answering(&NO_METHOD))
 }

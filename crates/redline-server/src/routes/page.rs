@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{Access, Call, Handled, Operation, ResponseBody, Route, schema_of};
+use crate::route::{Access, Call, Handled, Method, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
     Route { access: Access::Public, ..Route::get("/", index, PAGE) },
@@ -39,9 +39,9 @@ const ABILITIES: Operation = Operation {
     further_statuses: &[],
 };
 
-/// Whether a path belongs to the page.
-pub(super) fn has(path: &str) -> bool {
-    path == "/" || path.starts_with("/page/")
+/// Whether a route belongs to the page.
+pub(super) fn has(route: &Route) -> bool {
+    route.method == Method::Get && (route.path == "/" || route.path.starts_with("/page/"))
 }
 
 const HTML: &str = "text/html; charset=utf-8";

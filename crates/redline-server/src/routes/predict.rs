@@ -21,7 +21,7 @@ const OPERATION: Operation = Operation {
     further_statuses: &[424],
 };
 
-fn answer(call: Call) -> Handled {
+pub(super) fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let classes = call.app.config.classes.clone();
         let own = call.app.model.engine.info().classes.as_ref().filter(|classes| classes.len() > 1);

@@ -20,7 +20,7 @@ const OPERATION: Operation = Operation {
     further_statuses: &[],
 };
 
-fn answer(call: Call) -> Handled {
+pub(super) fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: RerankBody = call.parse().await?;
         let param = if body.texts.is_some() { "texts" } else { "documents" };

@@ -1,6 +1,8 @@
-//! `POST /tokenize`, `POST /detokenize`.
+//! `POST /tokenize`, `POST /detokenize`, `POST /decode`, `GET /tokenizer_info`.
 
 use redline_api::error::ApiError;
+use redline_api::tei::tokens as tei;
+use redline_api::tei::tokens::{DecodeBody, TeiTextToken, TeiTokenizeBody, known_ids};
 use redline_api::vllm::tokens::{
     DetokenizeAnswer, DetokenizeBody, TokenizeAnswer, TokenizeBody, TokenizerInfo,
 };
@@ -8,6 +10,7 @@ use redline_engine::EngineError;
 
 use crate::admission::{Place, placed};
 use crate::answer::Answer;
+use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
@@ -15,12 +18,13 @@ pub(super) const ROUTES: &[Route] = &[
     Route::post("/tokenize", tokenize, TOKENIZE),
     Route::post("/detokenize", detokenize, DETOKENIZE),
     Route::get("/tokenizer_info", tokenizer_info, INFO),
+    Route { error_format: ErrorFormat::Tei, ..Route::post("/decode", decode, DECODE) },
 ];
 
 const TOKENIZE: Operation = Operation {
     summary: "The tokens of a text.",
-    request_bodies: &[schema_of::<TokenizeBody>],
-    response: ResponseBody::Json(&[schema_of::<TokenizeAnswer>]),
+    request_bodies: &[schema_of::<TokenizeBody>, schema_of::<TeiTokenizeBody>],
+    response: ResponseBody::Json(&[schema_of::<TokenizeAnswer>, schema_of::<Vec<Vec<TeiTextToken>>>]),
     further_statuses: &[],
 };
 
@@ -28,6 +32,13 @@ const DETOKENIZE: Operation = Operation {
     summary: "The text of tokens.",
     request_bodies: &[schema_of::<DetokenizeBody>],
     response: ResponseBody::Json(&[schema_of::<DetokenizeAnswer>]),
+    further_statuses: &[],
+};
+
+const DECODE: Operation = Operation {
+    summary: "The texts of tokens, in the form of Text Embeddings Inference.",
+    request_bodies: &[schema_of::<DecodeBody>],
+    response: ResponseBody::Json(&[schema_of::<Vec<String>>]),
     further_statuses: &[],
 };
 
@@ -40,6 +51,9 @@ const INFO: Operation = Operation {
 
 fn tokenize(call: Call) -> Handled {
     Box::pin(async move {
+        if call.has(["inputs"]).await == [true] {
+            return tokenize_inputs(&call).await;
+        }
         let body: TokenizeBody = call.parse().await?;
         call.head_with_adapters("tokens", body.model.as_deref(), None)?;
         let place = Place::take(&call, 1, "prompt")?;
@@ -88,18 +102,49 @@ fn detokenize(call: Call) -> Handled {
         let text = placed(&call.app, place, move |app| {
             let none = || EngineError::NoTokenizer(app.model.name.clone());
             let tokenizer = app.model.engine.tokenizer().ok_or_else(none)?;
-            let mut ids = Vec::with_capacity(body.tokens.len());
-            for (at, &id) in body.tokens.iter().enumerate() {
-                let known = u32::try_from(id).ok().filter(|&id| tokenizer.token(id).is_some());
-                ids.push(known.ok_or_else(|| ApiError::Field {
-                    param: format!("tokens[{at}]"),
-                    fact: format!("{id} is no token; there are {}", tokenizer.vocab_size()),
-                    hint: None,
-                })?);
-            }
+            let ids = known_ids(tokenizer, "tokens", &body.tokens)?;
             tokenizer.decode(&ids, false).map_err(ApiError::from)
         });
         let prompt = text.await?.1.map_err(|error| Fault::of(error, "tokens"))?;
         Answer::json(&DetokenizeAnswer { prompt })
+    })
+}
+
+/// Bytes that a token of an answer with places takes: with its text, in memory and in JSON.
+const TOKEN: usize = 160;
+
+/// Answers `/tokenize` in the form of Text Embeddings Inference.
+async fn tokenize_inputs(call: &Call) -> Result<Answer, Fault> {
+    let body: TeiTokenizeBody = call.parse().await?;
+    let special = body.add_special_tokens.unwrap_or(true);
+    let texts = tei::texts(body).map_err(|error| Fault::of(error, "inputs"))?;
+    let bytes = texts.iter().map(|text| (text.len() + 2) * TOKEN).fold(0, usize::saturating_add);
+    let place = Place::take(call, 1, "inputs")?.with_memory(bytes, "inputs")?;
+    let (place, tokens) = placed(&call.app, place, move |app| {
+        let none = || EngineError::NoTokenizer(app.model.name.clone());
+        let tokenizer = app.model.engine.tokenizer().ok_or_else(none)?;
+        let of = |text: &String| tei::tokens_of(tokenizer, text, special).map_err(EngineError::from);
+        texts.iter().map(of).collect::<Result<Vec<_>, _>>()
+    })
+    .await?;
+    let tokens = tokens.map_err(|error| Fault::of_engine(&error, "inputs"))?;
+    let answer = Answer::json(&tokens);
+    drop(place);
+    answer
+}
+
+fn decode(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: DecodeBody = call.parse().await?;
+        let skip = body.skip_special_tokens.unwrap_or(true);
+        let lists = tei::id_lists(body).map_err(|error| Fault::of(error, "ids"))?;
+        let place = Place::take(&call, 1, "ids")?;
+        let texts = placed(&call.app, place, move |app| {
+            let none = || EngineError::NoTokenizer(app.model.name.clone());
+            let tokenizer = app.model.engine.tokenizer().ok_or_else(none)?;
+            let text = |ids: &Vec<i64>| Ok(tokenizer.decode(&known_ids(tokenizer, "ids", ids)?, skip)?);
+            lists.iter().map(text).collect::<Result<Vec<String>, ApiError>>()
+        });
+        Answer::json(&texts.await?.1.map_err(|error| Fault::of(error, "ids"))?)
     })
 }

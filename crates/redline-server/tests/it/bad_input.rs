@@ -154,7 +154,6 @@ fn each_limit_names_its_field() {
     completion(r#""frequency_penalty":2.5"#, "frequency_penalty");
     completion(r#""repetition_penalty":0"#, "repetition_penalty");
     completion(r#""timeout_s":0"#, "timeout_s");
-    completion(r#""suffix":"x""#, "suffix");
     completion(r#""echo":true,"logprobs":1,"n":2,"temperature":1"#, "echo");
     completion(r#""stream_options":{"include_usage":true}"#, "stream_options");
     completion(&format!("\"cache_salt\":\"{}\"", "s".repeat(257)), "cache_salt");
@@ -178,6 +177,7 @@ fn each_limit_names_its_field() {
     check("/detokenize", r#"{"tokens":[5,-1]}"#, "tokens[1]");
     // The order of two numbers, the vocabulary and the context.
     let path = "/v1/completions";
+    beyond_schemas(path, r#"{"prompt":"p","suffix":"x"}"#, "suffix");
     beyond_schemas(path, r#"{"prompt":"p","n":3,"best_of":2,"temperature":1}"#, "best_of");
     beyond_schemas(path, r#"{"prompt":[1000000]}"#, "prompt");
     beyond_schemas(path, &format!("{{\"prompt\":\"{}\"}}", "word ".repeat(100_000)), "prompt");

@@ -3,7 +3,7 @@
 use redline_engine::{Cancel, GenerateRequest, Prompt, PromptLogprobs, Sampling, Ticket};
 use serde_json::{Value, json};
 
-use crate::server::{model, start};
+use crate::server::{error, model, start, start_chat};
 
 const PROMPT: &str = "In the beginning";
 
@@ -49,6 +49,68 @@ fn continuations_have_their_seeds_and_prompts_their_order() {
     assert!(choices.iter().enumerate().all(|(at, choice)| choice["index"] == at));
     // The same request again gives the same answer.
     assert_eq!(server.ok("/v1/completions", &body.to_string())["choices"], answer["choices"]);
+}
+
+#[test]
+fn an_integer_may_be_written_with_a_fraction_of_zero() {
+    let server = start();
+    let rest = r#""prompt":[[5,6],[7]],"temperature":0.5"#;
+    let plain =
+        format!(r#"{{{rest},"max_tokens":4,"n":2,"top_k":9,"seed":7,"logprobs":1,"stop_token_ids":[5]}}"#);
+    let fractions = plain.replace("[[5,6],[7]]", "[[5.0,6],[7e0]]").replace("[5]}", "[5.0]}");
+    let fractions = ["max_tokens\":4", "n\":2", "top_k\":9", "seed\":7", "logprobs\":1"]
+        .iter()
+        .fold(fractions, |body, field| body.replace(field, &format!("{field}.0")));
+    let of = |body: &str| server.ok("/v1/completions", body)["choices"].clone();
+    assert_eq!(of(&fractions), of(&plain));
+    let one = |seed: &str| of(&format!(r#"{{"prompt":"a","max_tokens":4,"temperature":2,"seed":{seed}}}"#));
+    assert_eq!(one("18446744073709551615"), one("-1"));
+    for field in ["max_tokens", "n", "top_k", "seed", "logprobs", "min_tokens"] {
+        let body = format!(r#"{{"prompt":"a","{field}":4.5}}"#);
+        let answer = server.client.post("/v1/completions", &body).unwrap();
+        assert_eq!(error(&answer), (400, "invalid_type".to_owned(), Some(field.to_owned())));
+    }
+}
+
+#[test]
+fn a_stop_token_ends_a_text_and_has_none() {
+    let server = start();
+    let of = |rest: &str| {
+        let body = format!(r#"{{"prompt":"{PROMPT}","max_tokens":12,"return_token_ids":true{rest}}}"#);
+        server.ok("/v1/completions", &body)["choices"][0].clone()
+    };
+    let whole = of("");
+    let ids = whole["token_ids"].as_array().unwrap();
+    let ended = of(&format!(r#","stop_token_ids":[{}]"#, ids[4]));
+    let first = ids.iter().position(|id| *id == ids[4]).unwrap();
+    assert_eq!((&ended["token_ids"], &ended["finish_reason"]), (&json!(ids[..=first]), &json!("stop")));
+    assert!(whole["text"].as_str().unwrap().starts_with(ended["text"].as_str().unwrap()));
+    let answer = server.client.post("/v1/completions", r#"{"prompt":"a","stop_token_ids":[4096]}"#).unwrap();
+    assert_eq!(error(&answer), (400, "invalid_value".to_owned(), Some("stop_token_ids".to_owned())));
+}
+
+#[test]
+fn the_last_tokens_of_a_prompt_are_kept() {
+    let server = start_chat("parts.jinja");
+    let of = |path: &str, rest: &str| server.ok(path, &format!(r#"{{"max_tokens":4,{rest}}}"#));
+    let ids = [9, 8, 7, 6, 5];
+    let last = of("/v1/completions", r#""prompt":[6,5]"#);
+    let cut = of("/v1/completions", &format!(r#""prompt":{ids:?},"truncate_prompt_tokens":2"#));
+    assert_eq!((&cut["choices"], &cut["usage"]["prompt_tokens"]), (&last["choices"], &json!(2)));
+    let long = "word ".repeat(600);
+    let fits = of("/v1/completions", &format!(r#""prompt":"{long}","truncate_prompt_tokens":-1"#));
+    assert_eq!(fits["usage"]["prompt_tokens"], 508);
+    let messages = r#""messages":[{"role":"user","content":"Who is king?"}]"#;
+    let chat = of("/v1/chat/completions", &format!(r#"{messages},"truncate_prompt_tokens":3"#));
+    assert_eq!(chat["usage"]["prompt_tokens"], 3);
+    for most in [0, -2] {
+        let body = format!(r#"{{"prompt":"a","truncate_prompt_tokens":{most}}}"#);
+        let answer = server.client.post("/v1/completions", &body).unwrap();
+        assert_eq!(
+            error(&answer),
+            (400, "invalid_value".to_owned(), Some("truncate_prompt_tokens".to_owned()))
+        );
+    }
 }
 
 #[test]

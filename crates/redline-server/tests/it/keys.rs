@@ -7,6 +7,9 @@ use crate::server::{error, json, model, start_with};
 /// The routes that need no key. A route joins this list on purpose only.
 const PUBLIC: &[&str] = &["/health", "/ready", "/", "/page/{*file}"];
 
+/// The routes whose errors have the form of Text Embeddings Inference and Text Generation Inference.
+const TEI: &[&str] = &["/", "/decode", "/embed", "/generate", "/generate_stream", "/predict", "/similarity"];
+
 #[test]
 fn every_route_needs_a_key_unless_it_is_listed_as_public() {
     let server = start_with(model(), |config| {
@@ -16,7 +19,7 @@ fn every_route_needs_a_key_unless_it_is_listed_as_public() {
     let all = routes();
     assert!(all.len() > 10, "{all:?}");
     for RouteInfo { method, path, public } in all {
-        assert_eq!(public, PUBLIC.contains(&path), "{path}");
+        assert_eq!(public, PUBLIC.contains(&path) && method == "GET", "{method} {path}");
         let path = path.replace("{*id}", "demo").replace("{*file}", "page.css");
         let status = |header: Option<(&str, &str)>| {
             let client = match header {
@@ -26,9 +29,10 @@ fn every_route_needs_a_key_unless_it_is_listed_as_public() {
             let answer = client.request(method, &path, b"").unwrap();
             if answer.status == 401 {
                 assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{path}");
-                match path.as_str() {
-                    "/embed" | "/predict" => assert_eq!(json(&answer)["error_type"], "validation"),
-                    _ => drop(error(&answer)),
+                if TEI.contains(&path.as_str()) && method == "POST" {
+                    assert_eq!(json(&answer)["error_type"], "validation");
+                } else {
+                    error(&answer);
                 }
             }
             answer.status
@@ -59,6 +63,21 @@ fn unknown_paths_and_methods_have_errors_of_the_same_shape() {
         assert_eq!(error(&answer), (405, "method_not_allowed".to_owned(), None), "{path}");
         assert!(answer.header("allow").is_some_and(|allow| allow.contains(method)), "{path} {answer:?}");
     }
+}
+
+#[test]
+fn a_slash_may_end_the_path_of_a_route_without_a_variable_part() {
+    let server = start_with(model(), |_| ());
+    for RouteInfo { method, path, .. } in routes().into_iter().filter(|route| !route.path.contains('{')) {
+        let status = |path: &str| server.client.request(method, path, b"").unwrap().status;
+        assert_eq!(status(&format!("{}/", path.trim_end_matches('/'))), status(path), "{path}");
+        let other =
+            server.client.request("DELETE", &format!("{}/", path.trim_end_matches('/')), b"").unwrap();
+        assert_eq!(other.status, 405, "{path}");
+    }
+    let status = |path: &str| server.client.get(path).unwrap().status;
+    assert_eq!(["/v1/models/", "/v1/models/demo", "/v1/models/demo/"].map(status), [200, 200, 404]);
+    assert_eq!(["/page/", "/v1/models//", "//"].map(status), [404; 3]);
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn the_document_has_exactly_the_routes_of_the_server() {
     let plain = ServerConfig { page: false, public_metrics: true, ..keys };
     let plain = self::document(&plain, GenerationMode::Autoregressive);
     assert_eq!(plain["paths"]["/metrics"]["get"]["security"], json!([]));
-    assert!(plain["paths"]["/"].is_null() && plain["paths"]["/page/abilities"].is_null());
+    assert!(plain["paths"]["/"]["get"].is_null() && plain["paths"]["/page/abilities"].is_null());
     assert!(DOCUMENT["components"]["securitySchemes"].is_null());
     assert_eq!(DOCUMENT["paths"]["/v1/score"]["post"]["security"], json!([]));
     assert_eq!(DOCUMENT["paths"]["/"]["get"]["operationId"], "get_index");
@@ -263,7 +263,9 @@ fn the_lines_of_the_guide_and_their_answers_are_described() {
             None => ("get", rest, ""),
         };
         let answer = server.client.request(&method.to_uppercase(), path, body.as_bytes()).unwrap();
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        // The demo model has no tokens for gaps.
+        let expect = if path == "/infill" { 400 } else { 200 };
+        assert_eq!(answer.status, expect, "{path}: {}", answer.text());
         let path = path.replace("/v1/models/demo", "/v1/models/{id}").replace("page.css", "{file}");
         if method == "post" {
             described(server.mode, &path, body, &answer);
@@ -340,10 +342,10 @@ fn what_is_refused_before_its_handler_has_the_form_of_its_route() {
     let server = server();
     let tardy = server.client.clone().with_header("x-queue-timeout", "never");
     let damaged = server.client.clone().with_header("content-encoding", "gzip");
-    let of_tei = [("/predict", r#"{"inputs":"a""#), ("/embed", r#"{"inputs":"a""#)];
-    for (path, body) in BODIES.iter().chain(&of_tei) {
+    let of_tei = ["/predict", "/embed", "/", "/generate", "/generate_stream", "/similarity", "/decode"];
+    for (path, body) in BODIES.iter().copied().chain(of_tei.map(|path| (path, r#"{"inputs":"a""#))) {
         let body = format!("{body}}}");
-        let invalid = if ["/embed", "/predict", "/v1/systemone"].contains(path) { 422 } else { 400 };
+        let invalid = if of_tei.contains(&path) || path == "/v1/systemone" { 422 } else { 400 };
         for (client, status) in [(&tardy, invalid), (&damaged, 400)] {
             let answer = client.post(path, &body).unwrap();
             assert_eq!(answer.status, status, "{path}: {}", answer.text());
@@ -604,7 +606,6 @@ const INVALID: &[(&str, &[&str])] = &[
             r#"{"prompt":"a","logit_bias":{"x":1}}"#,
             r#"{"prompt":"a","logit_bias":{"07":1}}"#,
             r#"{"prompt":"a","logit_bias":{"7":101}}"#,
-            r#"{"prompt":"a","suffix":"x"}"#,
             r#"{"prompt":"a","steps":4}"#,
             r#"{"prompt":"a","cache":"dual"}"#,
             r#"{"prompt":"a","stream":true,"stream_options":{"include_canvas":true}}"#,

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use redline_api::chat::template::{Chat, ChatOptions};
-use redline_engine::Source;
+use redline_engine::{AdapterOptions, Source};
 use redline_server::ServerConfig;
 use serde_json::json;
 
-use crate::server::{json as document, model, start, start_with};
+use crate::server::{json as document, model, model_with, start, start_with};
 
 #[test]
 fn a_text_becomes_tokens_and_a_text_again() {
@@ -68,6 +68,25 @@ fn a_model_has_its_name_and_aliases() {
     assert_eq!(answer["model"], "org/other");
     assert_eq!(server.client.get("/v1/models/none").unwrap().status, 404);
     assert_eq!(server.client.get("/v1/models/%FF").unwrap().status, 404);
+    let any =
+        start_with(model_with(|options| options.adapters = Some(AdapterOptions::default())), |config| {
+            config.any_model = true;
+            config.adapter_root =
+                Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-adapter"));
+        });
+    let loaded = r#"{"lora_name":"jargon","lora_path":"jargon"}"#;
+    assert_eq!(any.client.post("/v1/load_lora_adapter", loaded).unwrap().status, 200);
+    let body = |model: &str| format!(r#"{{"model":"{model}","prompt":"It means","max_tokens":8}}"#);
+    let plain = any.ok("/v1/completions", &body("gpt-9"));
+    assert_eq!(plain["model"], "gpt-9");
+    assert_eq!(document(&any.client.get("/v1/models/gpt-9").unwrap())["root"], "demo");
+    // The name of an adapter keeps its meaning.
+    assert_ne!(any.ok("/v1/completions", &body("jargon"))["choices"], plain["choices"]);
+    let answer = any.client.post(
+        "/v1/decisions",
+        r#"{"model":"jargon","input":"a","questions":[{"type":"predicate","instructions":"b"}]}"#,
+    );
+    assert_eq!(answer.unwrap().status, 404);
     let version = document(&server.client.get("/version").unwrap());
     assert!(version["version"].is_string());
 }

@@ -14,6 +14,7 @@ mod pre;
 mod unigram;
 mod word_piece;
 
+use crate::gap::GapTokens;
 use crate::{ChatTemplate, Encoder, Tokenizer, TokenizerError, chat};
 use entries::Entries;
 use serde_json::{Map, Value, json};
@@ -81,6 +82,12 @@ pub struct GgufSpecialIds {
     pub cls: Option<u32>,
     /// `mask`
     pub mask: Option<u32>,
+    /// `fim_pre`: before the text before a gap
+    pub fim_pre: Option<u32>,
+    /// `fim_suf`: before the text after a gap
+    pub fim_suf: Option<u32>,
+    /// `fim_mid`: before the text of a gap
+    pub fim_mid: Option<u32>,
     /// `fim_pad`: padding of a text with a gap
     pub fim_pad: Option<u32>,
     /// `fim_rep`: the name of a repository
@@ -90,8 +97,21 @@ pub struct GgufSpecialIds {
 }
 
 impl GgufSpecialIds {
+    /// The tokens around the parts of a text with a gap, if all that are needed are named.
+    fn gap(&self) -> Option<GapTokens> {
+        let ends = [self.fim_pad, self.fim_rep, self.fim_sep].into_iter().flatten().collect();
+        Some(GapTokens {
+            prefix: self.fim_pre?,
+            suffix: self.fim_suf?,
+            middle: Some(self.fim_mid?),
+            repository: self.fim_rep,
+            file: self.fim_sep,
+            ends,
+        })
+    }
+
     /// The ids with their keys.
-    fn all(&self) -> [(&'static str, Option<u32>); 12] {
+    fn all(&self) -> [(&'static str, Option<u32>); 15] {
         [
             ("tokenizer.ggml.bos_token_id", self.bos),
             ("tokenizer.ggml.eos_token_id", self.eos),
@@ -102,6 +122,9 @@ impl GgufSpecialIds {
             ("tokenizer.ggml.padding_token_id", self.pad),
             ("tokenizer.ggml.cls_token_id", self.cls),
             ("tokenizer.ggml.mask_token_id", self.mask),
+            ("tokenizer.ggml.fim_pre_token_id", self.fim_pre),
+            ("tokenizer.ggml.fim_suf_token_id", self.fim_suf),
+            ("tokenizer.ggml.fim_mid_token_id", self.fim_mid),
             ("tokenizer.ggml.fim_pad_token_id", self.fim_pad),
             ("tokenizer.ggml.fim_rep_token_id", self.fim_rep),
             ("tokenizer.ggml.fim_sep_token_id", self.fim_sep),
@@ -123,7 +146,9 @@ impl GgufVocabulary {
 
     /// Like [`tokenizer`](Self::tokenizer), with a chosen encoder.
     pub fn tokenizer_with(&self, place: &str, encoder: Encoder) -> Result<Tokenizer, TokenizerError> {
-        Tokenizer::from_bytes_with(place, &self.tokenizer_json(place)?, encoder)
+        let mut tokenizer = Tokenizer::from_bytes_with(place, &self.tokenizer_json(place)?, encoder)?;
+        tokenizer.gap = self.special.gap();
+        Ok(tokenizer)
     }
 
     /// The `tokenizer.json` that says the same as the metadata.

@@ -81,9 +81,14 @@ impl Limits<'_> {
         Ok(if add_special_tokens { with_prefix_once(ids, tokenizer.prefix_ids()) } else { ids })
     }
 
-    /// Token ids of a prompt for generation.
-    pub(crate) fn prompt(&self, prompt: &Prompt, new_tokens: usize) -> Result<Vec<u32>, EngineError> {
-        let ids = match prompt {
+    /// Token ids of a prompt for generation; with `most`, at most this number of the last ones, and no more than fit.
+    pub(crate) fn prompt(
+        &self,
+        prompt: &Prompt,
+        most: Option<usize>,
+        new_tokens: usize,
+    ) -> Result<Vec<u32>, EngineError> {
+        let mut ids = match prompt {
             Prompt::Text(text) => self.text(text, true)?,
             Prompt::Formatted(text) => self.text(text, false)?,
             Prompt::Ids(ids) => self.ids("prompt", ids)?,
@@ -94,6 +99,10 @@ impl Limits<'_> {
                 "the prompt has 0 tokens",
                 "give at least one token to continue from",
             ));
+        }
+        if let Some(most) = most {
+            let fits = self.context.saturating_sub(new_tokens).max(1);
+            ids.drain(..ids.len().saturating_sub(most.min(fits)));
         }
         let (have, context) = (ids.len(), self.context);
         if have.saturating_add(new_tokens) > context {
@@ -476,7 +485,7 @@ mod tests {
         let limits = limits(&tokenizer, 8);
         for written in ["ab", "<s><t>ab"] {
             assert_eq!(limits.text(written, true).unwrap(), [0, 1, 6, 2]);
-            assert_eq!(limits.prompt(&text(written), 4).unwrap(), [0, 1, 6, 2]);
+            assert_eq!(limits.prompt(&text(written), None, 4).unwrap(), [0, 1, 6, 2]);
         }
     }
 
@@ -508,7 +517,7 @@ mod tests {
         let tokenizer = tokenizer();
         let limits = limits(&tokenizer, 8);
         let formatted = |text: &str| Prompt::Formatted(text.to_owned());
-        assert_eq!(limits.prompt(&formatted("<s>ab"), 1).unwrap(), [0, 6]);
+        assert_eq!(limits.prompt(&formatted("<s>ab"), None, 1).unwrap(), [0, 6]);
         assert_eq!(limits.windows(&formatted("<s>ab"), 2).unwrap().iter().next().unwrap().tokens, [0, 6]);
         let of = |query: &str, item: &str, tokenization: Tokenization| {
             prompt(limits, &ScoreRequest { tokenization, ..asked(formatted(query), text(item)) })
@@ -542,12 +551,25 @@ mod tests {
     }
 
     #[test]
+    fn the_last_tokens_of_a_prompt_are_kept_as_far_as_they_fit() {
+        let tokenizer = tokenizer();
+        let limits = limits(&tokenizer, 8);
+        let prompt = |most, new| limits.prompt(&text("abcc"), Some(most), new);
+        assert_eq!(prompt(6, 1).unwrap(), [0, 1, 6, 5, 5, 2]);
+        assert_eq!(prompt(2, 1).unwrap(), [5, 2]);
+        assert_eq!(prompt(usize::MAX, 5).unwrap(), [5, 5, 2]);
+        assert!(prompt(usize::MAX, 8).unwrap_err().to_string().contains("1 tokens and 8 new ones exceed"));
+        let error = limits.prompt(&ids(&[]), Some(2), 1).unwrap_err();
+        assert_eq!(error.to_string(), "the prompt has 0 tokens");
+    }
+
+    #[test]
     fn ids_from_the_tokenizer_are_checked_against_the_rows_of_the_model() {
         let tokenizer = tokenizer();
         let label = [Label::Text("ab".to_owned())];
         let narrow = Limits { vocab: 6, ..limits(&tokenizer, 8) };
         let refused = [
-            narrow.prompt(&text("ab"), 1).unwrap_err(),
+            narrow.prompt(&text("ab"), None, 1).unwrap_err(),
             narrow.labels(&label, LongLabels::Refuse).unwrap_err(),
             narrow.windows(&text("ab"), 4).unwrap_err(),
         ];
@@ -555,7 +577,7 @@ mod tests {
             assert!(error.to_string().contains("contains token id 6, but the model has 6 rows"), "{error}");
         }
         let wide = limits(&tokenizer, 8);
-        assert_eq!(wide.prompt(&text("ab"), 1).unwrap(), [0, 1, 6, 2]);
+        assert_eq!(wide.prompt(&text("ab"), None, 1).unwrap(), [0, 1, 6, 2]);
         assert_eq!(wide.labels(&label, LongLabels::Refuse).unwrap(), [[6]]);
         assert_eq!(wide.windows(&text("ab"), 4).unwrap().iter().count(), 1);
     }
@@ -577,13 +599,13 @@ mod tests {
         let tokenizer = tokenizer();
         let limits = limits(&tokenizer, 8);
         let hint = |tokens: usize, new: usize| {
-            limits.prompt(&ids(&vec![3; tokens]), new).unwrap_err().hint().unwrap().to_string()
+            limits.prompt(&ids(&vec![3; tokens]), None, new).unwrap_err().hint().unwrap().to_string()
         };
         for tokens in [8, 9] {
             assert_eq!(hint(tokens, 1), "shorten the prompt to at most 7 tokens");
         }
         assert_eq!(hint(7, 2), "at most `max_new_tokens` = 1 fits");
-        assert_eq!(limits.prompt(&ids(&[3; 7]), 1).unwrap().len(), 7);
+        assert_eq!(limits.prompt(&ids(&[3; 7]), None, 1).unwrap().len(), 7);
     }
 
     #[test]

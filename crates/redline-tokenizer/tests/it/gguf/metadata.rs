@@ -1,7 +1,7 @@
 //! Metadata that is damaged, hostile or says something else than the defaults.
 
 use super::small::{NAMES, Small};
-use redline_tokenizer::{ChatMessage, Conversation, GgufVocabulary, TokenizerError};
+use redline_tokenizer::{ChatMessage, Conversation, GapTokens, GgufVocabulary, TokenizerError};
 
 fn vocabulary(name: &'static str) -> GgufVocabulary {
     Small::read(name).vocabulary()
@@ -223,6 +223,22 @@ fn gguf_ends_are_known_by_id_and_by_name() {
     let tokenizer = vocabulary.tokenizer("model.gguf").unwrap();
     assert_eq!(tokenizer.encode("<end_of_turn>", false).unwrap(), [301]);
     assert_eq!(tokenizer.decode(&[301], true).unwrap(), "");
+}
+
+#[test]
+fn gguf_keys_name_the_tokens_around_a_gap_before_the_vocabulary_does() {
+    let mut vocabulary = vocabulary("llama");
+    let gap = |of: &GgufVocabulary| of.tokenizer("model.gguf").unwrap().gap_tokens();
+    assert_eq!(gap(&vocabulary), None);
+    for (id, token) in [(301, "<fim_prefix>"), (302, "<fim_suffix>"), (303, "<fim_middle>")] {
+        vocabulary.tokens[id] = token.to_owned();
+    }
+    let of = |gap: GapTokens| (gap.prefix, gap.suffix, gap.middle, gap.ends);
+    assert_eq!(gap(&vocabulary).map(of), Some((301, 302, Some(303), vec![])));
+    (vocabulary.special.fim_pre, vocabulary.special.fim_suf) = (Some(304), Some(305));
+    assert_eq!(gap(&vocabulary).map(of), Some((301, 302, Some(303), vec![])), "one key is missing");
+    (vocabulary.special.fim_mid, vocabulary.special.fim_pad) = (Some(306), Some(307));
+    assert_eq!(gap(&vocabulary).map(of), Some((304, 305, Some(306), vec![307])));
 }
 
 #[test]

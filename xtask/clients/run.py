@@ -8,6 +8,7 @@ import argparse
 import sys
 import traceback
 
+import agent_clients
 import async_openai_client
 import lm_eval_client
 import load_clients
@@ -29,6 +30,10 @@ CLIENTS = {
     "lm-eval": ("demo", lm_eval_client.check),
     "guidellm": ("demo", load_clients.check_guidellm),
     "aiperf": ("demo", load_clients.check_aiperf),
+    "openai-tools": ("demo", agent_clients.check_openai),
+    "anthropic": ("demo", agent_clients.check_anthropic),
+    "langchain-openai": ("demo", agent_clients.check_langchain),
+    "pydantic-ai": ("demo", agent_clients.check_pydantic_ai),
     "openai-diffusion": ("demo-diffusion", openai_client.check_diffusion),
     "schemathesis": ("demo", schemathesis_client.check),
 }

@@ -11,8 +11,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 class Server:
     """A server on a free port, which ends with the block."""
 
-    def __init__(self, binary, model, *flags):
-        template = ROOT / "tests/golden/chat/parts.jinja"
+    def __init__(self, binary, model, *flags, template=ROOT / "tests/golden/chat/parts.jinja"):
         self.process = subprocess.Popen(
             [binary, "serve", "--model", model, "--port", "0", "--quiet", "--chat-template", template, "--classes", "good,bad", *flags],
             stdout=subprocess.PIPE,

@@ -71,6 +71,9 @@ fn written(marker: &Marker) -> Vec<u8> {
     [&[BEGIN], marker.name.as_bytes(), &[end]].concat()
 }
 
+/// Bytes within which a name ends, with the mark after it.
+const MAX_NAME: usize = 512;
+
 /// What has been written and not given away.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buffer {
@@ -114,12 +117,18 @@ impl Buffer {
         Some(begins)
     }
 
-    /// Reads up to the first of these, and it too; returns what came before, and which it was. `None` if none has come.
+    /// Reads up to the first of these, and it too; returns what came before, which is a name, and which it was. `None` if none has come.
     pub(crate) fn skip_until(&mut self, needles: &[&Needle]) -> Option<(Vec<u8>, usize)> {
-        let (at, which) = find(self.rest(), needles)?;
+        let rest = self.rest();
+        let (at, which) = find(&rest[..rest.len().min(MAX_NAME)], needles)?;
         let before = self.rest()[..at].to_vec();
         self.skip(at + needles[which].len());
         Some((before, which))
+    }
+
+    /// Whether the end of a name will not come: nothing follows, or what came is too long for a name.
+    pub(crate) fn has_no_name(&self) -> bool {
+        self.ended || self.rest().len() >= MAX_NAME
     }
 
     /// What was read is what it seemed to be.

@@ -96,6 +96,10 @@ impl Deltas {
             return self.space.push_str(text);
         }
         let space = std::mem::replace(&mut self.space, text[shown.len()..].to_owned());
-        self.all.push(kind(space + shown));
+        match (self.all.last_mut(), kind(space + shown)) {
+            (Some(Delta::Content(before)), Delta::Content(text))
+            | (Some(Delta::Reasoning(before)), Delta::Reasoning(text)) => before.push_str(&text),
+            (_, delta) => self.all.push(delta),
+        }
     }
 }

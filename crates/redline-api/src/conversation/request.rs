@@ -145,7 +145,8 @@ fn demand(
     let parallel = tools.parallel;
     let is_strict = tools.tools.0.iter().any(|tool| tool.strict) && format.marks_calls();
     Ok(match (tools.choice, given) {
-        (Choice::Required | Choice::Named, None) => Some(Demand::Calls { parallel }),
+        (Choice::Required, None) => Some(Demand::Calls { parallel }),
+        (Choice::Named, None) => Some(Demand::Calls { parallel: false }),
         (Choice::Required | Choice::Named, Some(_)) => {
             let fact = "`tool_choice` demands a call, and another field says what the text has to be";
             return Err(refused(

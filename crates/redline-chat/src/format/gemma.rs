@@ -54,7 +54,7 @@ impl CallReader for Call {
             buffer.reset();
             buffer.skip(self.open.len());
             let Some((name, which)) = buffer.skip_until(&[&Needle::text("{"), &self.close]) else {
-                return if buffer.ended { Step::Failed } else { Step::More };
+                return if buffer.has_no_name() { Step::Failed } else { Step::More };
             };
             let name = visible(&name);
             let name = name.trim().strip_prefix("call:").unwrap_or_default().trim();

@@ -23,12 +23,13 @@ pub(super) const HARMONY: Family = Family {
         Box::new(Messages { marks, place: Place::Header })
     },
     rules: Some(|rules| {
-        let [channel, constrain, message, call] =
-            ["<|channel|>", "<|constrain|>", "<|message|>", "<|call|>"].map(|name| rules.mark(name));
+        let [channel, constrain, message] =
+            ["<|channel|>", "<|constrain|>", "<|message|>"].map(|name| rules.mark(name));
         let body = rules.alternatives("call", |rules, tool| {
             let schema = rules.arguments(tool)?;
             let recipient = literal(&format!("commentary to=functions.{} ", rules.tool(tool).name));
-            Ok(format!(r#"{channel} {recipient} {constrain} "json" {message} {schema} {call}"#))
+            // The mark after a call ends the answer, as any end does.
+            Ok(format!(r#"{channel} {recipient} {constrain} "json" {message} {schema}"#))
         })?;
         let thoughts = thoughts(rules);
         rules.define("calls", &format!("{thoughts} {body}"));

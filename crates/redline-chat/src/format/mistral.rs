@@ -53,7 +53,7 @@ struct Call {
 impl CallReader for Call {
     fn read(&mut self, buffer: &mut Buffer, deltas: &mut Deltas, _: &Tools) -> Step {
         let [open, id, arguments] = &self.marks;
-        let nothing = if buffer.ended { Step::Failed } else { Step::More };
+        let nothing = if buffer.has_no_name() { Step::Failed } else { Step::More };
         loop {
             match self.place {
                 Place::Mark => {

@@ -105,6 +105,15 @@ impl Call {
         }
     }
 
+    /// What to say if the end of a name has not come.
+    fn no_name(&self, buffer: &Buffer) -> Step {
+        match (buffer.has_no_name(), self.name.is_empty()) {
+            (false, _) => Step::More,
+            (true, false) => Step::Done,
+            (true, true) => Step::Failed,
+        }
+    }
+
     /// The mark and the name, which are short: they are read anew until they have come.
     fn function(&mut self, buffer: &mut Buffer, deltas: &mut Deltas) -> Next {
         buffer.reset();
@@ -115,7 +124,7 @@ impl Call {
             Some(false) => return Err(Step::Failed),
             Some(true) => {}
         }
-        let (name, _) = buffer.skip_until(&[&Needle::text(">")]).ok_or_else(|| self.nothing(buffer))?;
+        let (name, _) = buffer.skip_until(&[&Needle::text(">")]).ok_or_else(|| self.no_name(buffer))?;
         let name = visible(&name);
         if name.trim().is_empty() {
             return Err(Step::Failed);
@@ -131,7 +140,7 @@ impl Call {
         buffer.skip_space();
         let begins = buffer.skip_if(&Needle::text("<parameter="));
         if begins == Some(true) {
-            let (key, _) = buffer.skip_until(&[&Needle::text(">")]).ok_or_else(|| self.nothing(buffer))?;
+            let (key, _) = buffer.skip_until(&[&Needle::text(">")]).ok_or_else(|| self.no_name(buffer))?;
             let key = visible(&key).trim().to_owned();
             let separator = if self.count == 0 { "{" } else { ", " };
             self.count += 1;

@@ -129,6 +129,11 @@ fn mistral_with_arguments() {
     check("mistral-args", &call.replace("[ARGS]", "[CALL_ID]abcdef123[ARGS]"), "", "", &[WEATHER]);
     check("mistral-args", &format!("[THINK]x[/THINK]y {call}"), "x", "y", &[WEATHER]);
     check("mistral-args", "[TOOL_CALLS]now[ARGS]", "", "", &[("now", "")]);
+    // What is too long for a name is text, and is not held back.
+    let long = format!("[TOOL_CALLS]{}", "a".repeat(600));
+    let mut parser = redline_chat::Parser::new(format("mistral-args", false), tools(), false, 1);
+    let told = parser.push(redline_chat::Input::Text(&long));
+    assert_eq!(told, [redline_chat::Delta::Content(long)]);
 }
 
 #[test]

@@ -48,10 +48,18 @@ pub enum Reasoned {
 }
 
 impl ChatFormat {
+    /// Whether an answer can be held to a call.
+    pub fn can_demand(&self) -> bool {
+        self.family().is_some_and(|family| family.rules.is_some())
+    }
+
     /// Whether calls can be told from text by a token, with which they begin.
     pub fn marks_calls(&self) -> bool {
         let openers = self.openers();
-        !openers.is_empty() && openers.iter().all(|open| self.marker(open).is_some()) && !self.has_channels()
+        self.can_demand()
+            && !openers.is_empty()
+            && openers.iter().all(|open| self.marker(open).is_some())
+            && !self.has_channels()
     }
 
     /// The grammar of an answer. `most` is the number of tokens after which reasoning has to end.
@@ -89,7 +97,7 @@ impl ChatFormat {
                 self.rules(&mut rules)?;
                 format!("{} calls?", rules.any_text())
             }
-            Demand::Anything => rules.any_text(),
+            Demand::Anything => rules.any_output(),
         };
         let body = match demand {
             Demand::Text(_) | Demand::Anything if self.has_channels() => final_text(&rules, &body),

@@ -60,7 +60,11 @@ impl Parser {
 
     /// Whether the answer reasons.
     pub fn is_reasoning(&self) -> bool {
-        matches!(self.place, Place::Reasoning)
+        match &self.place {
+            Place::Reasoning => true,
+            Place::Calls(reader) => reader.reasons(),
+            Place::Begin | Place::Content => false,
+        }
     }
 
     /// Number of calls so far.

@@ -19,4 +19,9 @@ pub(crate) enum Step {
 pub(crate) trait CallReader: Send {
     /// Reads on, from the mark of a call on.
     fn read(&mut self, buffer: &mut Buffer, deltas: &mut Deltas, tools: &Tools) -> Step;
+
+    /// Whether the answer reasons.
+    fn reasons(&self) -> bool {
+        false
+    }
 }

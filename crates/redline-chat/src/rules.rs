@@ -9,6 +9,8 @@ use crate::tool::Tool;
 
 /// Most calls in an answer that has to be calls.
 const MAX_CALLS: usize = 32;
+/// Most bytes of a grammar.
+const MAX_BYTES: usize = 1 << 20;
 
 /// The rules of a grammar, of which each has its name.
 pub(crate) struct Rules<'a> {
@@ -53,6 +55,16 @@ impl<'a> Rules<'a> {
     pub(crate) fn any_text(&self) -> String {
         match self.special {
             [] => r"/(.|\n)*/".to_owned(),
+            ids => format!("(<[^{}]>)*", ranges(ids)),
+        }
+    }
+
+    /// Anything that the model may write: text, and the marks of the format.
+    pub(crate) fn any_output(&self) -> String {
+        let is_own = |id: &u32| self.markers.iter().any(|marker| marker.id == *id);
+        let ids: Vec<u32> = self.special.iter().copied().filter(|id| !is_own(id)).collect();
+        match ids.as_slice() {
+            [] => "<[*]>*".to_owned(),
             ids => format!("(<[^{}]>)*", ranges(ids)),
         }
     }
@@ -119,6 +131,10 @@ impl<'a> Rules<'a> {
 
     /// A value of a schema that belongs to a tool, as JSON.
     pub(crate) fn json(&mut self, tool: usize, schema: &Value) -> Result<String, ChatFormatError> {
+        if self.lark.len() > MAX_BYTES {
+            let fact = "the schemas of the tools have more than 1 MiB together".to_owned();
+            return Err(ChatFormatError { fact, tool: None, hint: "give fewer tools, or simpler ones" });
+        }
         let is_strict = self.tools[tool].strict;
         let value = redline_grammar::json_value(schema).or_else(|error| {
             // Agents pass on schemas of others, which they do not know.
@@ -136,21 +152,33 @@ impl<'a> Rules<'a> {
         Ok(name)
     }
 
-    /// Arguments in a list: all of the first, and any of the others.
+    /// The named arguments of a tool.
+    pub(crate) fn named(&self, tool: usize) -> Result<Vec<(String, Value, bool)>, ChatFormatError> {
+        self.tools[tool].arguments().ok_or_else(|| ChatFormatError {
+            fact: "it has more than 256 arguments, or a name of one has other characters than letters, digits, `_`, `.`, `-`"
+                .to_owned(),
+            tool: Some(tool),
+            hint: "give `tool_choice` = \"auto\", or simpler arguments",
+        })
+    }
+
+    /// Arguments in a list: all of the first, and any of the others, in their order.
     pub(crate) fn sequence(&mut self, required: &[String], optional: &[String]) -> String {
         let all = required.join(r#" ", " "#);
-        // Without a required one, the first of the optional ones has no separator before it.
-        let Some((first, others)) = optional.split_first() else { return all };
-        if !required.is_empty() {
-            let more: Vec<String> = optional.iter().map(|one| format!(r#"(", " {one})?"#)).collect();
-            return format!("{all} {}", more.join(" "));
+        // What may follow an argument, and what may come first.
+        let (mut more, mut first) = (String::new(), String::new());
+        for one in optional.iter().rev() {
+            let (next_more, next_first) = (self.new_name("more"), self.new_name("first"));
+            let or = if first.is_empty() { String::new() } else { format!(" | {first}") };
+            self.define(&next_first, &format!("{one} {more}{or}"));
+            self.define(&next_more, &format!(r#"(", " {one})? {more}"#));
+            (more, first) = (next_more, next_first);
         }
-        let name = self.new_name("arguments");
-        let rest = self.sequence(&[], others);
-        let after: Vec<String> = others.iter().map(|one| format!(r#"(", " {one})?"#)).collect();
-        let rest = if rest.is_empty() { String::new() } else { format!(" | {rest}") };
-        self.define(&name, &format!("({first} {}{rest})?", after.join(" ")));
-        name
+        match (required.is_empty(), first.is_empty()) {
+            (false, _) => format!("{all} {more}"),
+            (true, false) => format!("({first})?"),
+            (true, true) => all,
+        }
     }
 
     /// The grammar of a request as a rule.

@@ -1,6 +1,8 @@
 //! Times of masks and of compiling for a vocabulary of 131,072 tokens: `cargo run --release --example masks -- tekken.json`, with a
 //! vocabulary of Mistral, such as `mistral_common/data/tekken_240911.json` of the package `mistral-common`.
 
+#![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;

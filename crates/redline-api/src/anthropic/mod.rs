@@ -371,8 +371,9 @@ pub fn request(mode: GenerationMode, body: MessagesBody) -> Result<(ChatRequest,
         grammar_param = Some(param);
     }
     let Conversation { messages, keys, tools, agent } = conversation;
-    let request = ChatRequest::new(request, "messages", messages, keys, tools, &agent)?;
-    Ok((ChatRequest { grammar_param, ..request }, MessagesForm { stops, streams }))
+    let request = ChatRequest::new(request, "messages", messages, keys, tools, &agent);
+    let budget_param = "thinking.budget_tokens";
+    Ok((ChatRequest { grammar_param, budget_param, ..request }, MessagesForm { stops, streams }))
 }
 
 /// The conversation as the prompt of a request for an answer. The date, such as `2026-07-26`, is for the template.
@@ -397,9 +398,10 @@ pub fn answer(
     let mut answer = begun(head, usage);
     let one = outcome.take_one();
     let (parts, reader) = reading.read(0, &one)?;
-    let calls = parts.iter().any(|part| matches!(part, AnswerPart::Call(_)));
     let stopped = reader.stopped_by(&form.stops);
-    answer.content = parts.into_iter().filter_map(block).collect();
+    let was_cut = one.finish_reason != FinishReason::Stop;
+    answer.content = parts.into_iter().filter_map(|part| block(part, was_cut)).collect();
+    let calls = answer.content.iter().any(|block| matches!(block, ContentBlock::ToolUse { .. }));
     (answer.stop_reason, answer.stop_sequence) = ended(one.finish_reason, calls, stopped);
     answer.receipt = receipt::attached(outcome.receipt.take());
     Ok((answer, usage))
@@ -420,14 +422,18 @@ fn begun(head: AnswerHead, usage: Usage) -> MessageAnswer {
     }
 }
 
-/// A part of an answer as a block. A call that was cut has no arguments to show.
-fn block(part: AnswerPart) -> Option<ContentBlock> {
+/// A part of an answer as a block. Arguments that are no object cannot be shown: of an answer that was cut they are left out, and otherwise
+/// they are a text.
+fn block(part: AnswerPart, was_cut: bool) -> Option<ContentBlock> {
     Some(match part {
         AnswerPart::Text(text) => ContentBlock::Text { text },
         AnswerPart::Reasoning(thinking) => ContentBlock::Thinking { thinking, signature: "" },
         AnswerPart::Call(Call { id, name, arguments }) => {
-            let input = serde_json::from_str::<Value>(&arguments).ok().filter(Value::is_object)?;
-            ContentBlock::ToolUse { id: call_id(&id), name, input }
+            match serde_json::from_str::<Value>(&arguments).ok().filter(Value::is_object) {
+                Some(input) => ContentBlock::ToolUse { id: call_id(&id), name, input },
+                None if was_cut => return None,
+                None => ContentBlock::Text { text: format!("{name}{arguments}") },
+            }
         }
     })
 }

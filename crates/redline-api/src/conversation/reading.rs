@@ -67,10 +67,10 @@ impl Reading {
             tokenizer: self.tokenizer.clone(),
             shows_reasoning: self.shows_reasoning,
             reasoning_tokens: 0,
-            text: String::new(),
+            text: Pending::default(),
             given: 0,
             decoded: 0,
-            ahead: String::new(),
+            ahead: Pending::default(),
             marks: VecDeque::new(),
         }
     }
@@ -137,14 +137,14 @@ pub(crate) struct AnswerReader {
     tokenizer: Option<Arc<Tokenizer>>,
     shows_reasoning: bool,
     pub(crate) reasoning_tokens: usize,
-    /// The text that the parser did not get yet.
-    text: String,
+    /// The text that the parser did not get yet, from its first byte that is none of it on.
+    text: Pending,
     /// Number of bytes that it got.
     given: usize,
     /// Number of bytes that were decoded.
     decoded: usize,
     /// What was decoded and has not become final.
-    ahead: String,
+    ahead: Pending,
     /// Where marks begin, and how many bytes of the text each takes.
     marks: VecDeque<(usize, usize, Marker)>,
 }
@@ -154,10 +154,10 @@ impl AnswerReader {
     pub(crate) fn push(&mut self, tokens: &[u32], text: &str) -> Result<Vec<Delta>, ApiError> {
         if self.parser.is_none() {
             tokens.iter().try_for_each(|id| self.decode(*id))?;
-            taken(&mut self.ahead, text.len());
+            self.ahead.take(text.len());
             return Ok(if text.is_empty() { Vec::new() } else { vec![Delta::Content(text.to_owned())] });
         }
-        self.text.push_str(text);
+        self.text.push(text);
         let mut deltas = Vec::new();
         for &id in tokens {
             let reasoned = self.parser.as_ref().is_some_and(Parser::is_reasoning);
@@ -167,13 +167,17 @@ impl AnswerReader {
             self.reasoning_tokens += usize::from(reasoned || reasons);
         }
         self.give(usize::MAX, &mut deltas);
-        taken(&mut self.ahead, text.len());
+        self.ahead.take(text.len());
         Ok(self.shown(deltas))
     }
 
     /// Which of these texts, before which the answer ended, follows it.
     pub(crate) fn stopped_by(&self, stops: &[String]) -> Option<String> {
-        stops.iter().filter(|stop| self.ahead.starts_with(&***stop)).max_by_key(|stop| stop.len()).cloned()
+        stops
+            .iter()
+            .filter(|stop| self.ahead.rest().starts_with(&***stop))
+            .max_by_key(|stop| stop.len())
+            .cloned()
     }
 
     /// The answer has ended.
@@ -200,7 +204,7 @@ impl AnswerReader {
             self.marks.push_back((self.decoded + piece.len() - own, own, marker));
         }
         self.decoded += piece.len();
-        self.ahead.push_str(&piece);
+        self.ahead.push(&piece);
         Ok(())
     }
 
@@ -213,16 +217,16 @@ impl AnswerReader {
                 self.marks.push_front((at, own, marker));
                 break;
             }
-            let before = taken(&mut self.text, at.saturating_sub(self.given));
+            let before = self.text.take(at.saturating_sub(self.given));
             if !before.is_empty() {
                 deltas.extend(parser.push(Input::Text(&before)));
             }
-            taken(&mut self.text, own);
+            self.text.take(own);
             deltas.extend(parser.push(Input::Marker(&marker)));
             self.given = at + own;
         }
         let end = self.marks.front().map_or(end, |(at, ..)| end.min(*at));
-        let text = taken(&mut self.text, end.saturating_sub(self.given));
+        let text = self.text.take(end.saturating_sub(self.given));
         if !text.is_empty() {
             self.given += text.len();
             deltas.extend(parser.push(Input::Text(&text)));
@@ -237,9 +241,38 @@ impl AnswerReader {
     }
 }
 
-/// Takes this number of bytes from the beginning of a text; fewer, if they would end within a character.
-fn taken(text: &mut String, count: usize) -> String {
-    text.drain(..text.floor_char_boundary(count)).collect()
+/// A text that is taken from its beginning.
+#[derive(Default)]
+struct Pending {
+    text: String,
+    /// Number of bytes that were taken.
+    taken: usize,
+}
+
+impl Pending {
+    fn push(&mut self, text: &str) {
+        // What was taken is given up when it is the larger part, so that no text is moved often.
+        if self.taken > self.text.len() / 2 {
+            self.text.drain(..std::mem::take(&mut self.taken));
+        }
+        self.text.push_str(text);
+    }
+
+    fn rest(&self) -> &str {
+        &self.text[self.taken..]
+    }
+
+    fn len(&self) -> usize {
+        self.text.len() - self.taken
+    }
+
+    /// Takes this number of bytes; fewer, if they would end within a character.
+    fn take(&mut self, count: usize) -> String {
+        let end = self.text.floor_char_boundary(self.taken.saturating_add(count));
+        let taken = self.text[self.taken..end].to_owned();
+        self.taken = end;
+        taken
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use redline_chat::{ChatFormat, ChatFormatError, Demand, Reasoned, Tools};
 use redline_engine::{Engine, Grammar};
+use serde_json::Value;
 
 use crate::chat::keys::ChatKeys;
 use crate::chat::template::Chat;
@@ -29,6 +30,8 @@ pub struct ChatRequest {
     pub(crate) grammar_param: Option<&'static str>,
     /// The field that holds the messages.
     pub param: &'static str,
+    /// The field that holds the number of tokens after which reasoning ends.
+    pub(crate) budget_param: &'static str,
 }
 
 /// A request whose conversation was formatted.
@@ -51,10 +54,11 @@ impl ChatRequest {
         keys: ChatKeys,
         tools: ToolUse,
         agent: &AgentKeys,
-    ) -> Result<Self, ApiError> {
-        let budget = within("thinking_token_budget", agent.thinking_token_budget, 1..=MAX_BUDGET)?;
+    ) -> Self {
+        let (budget, budget_param) = (agent.thinking_token_budget, "thinking_token_budget");
         let shows_reasoning = agent.include_reasoning.unwrap_or(true);
-        Ok(Self { request, messages, keys, tools, shows_reasoning, budget, grammar_param: None, param })
+        let grammar_param = None;
+        Self { request, messages, keys, tools, shows_reasoning, budget, grammar_param, param, budget_param }
     }
 
     /// Gives the template a date to print, such as `2026-07-26`, unless the request has one.
@@ -66,9 +70,11 @@ impl ChatRequest {
 
     /// Formats the conversation. The answer ends where the template ends answers.
     pub fn formatted(self, chat: &Chat, engine: &Engine) -> Result<FormattedChat, ApiError> {
-        let Self { mut request, messages, mut keys, tools, shows_reasoning, budget, grammar_param, param } =
-            self;
+        let Self { mut request, messages, mut keys, tools, shows_reasoning, budget, .. } = self;
+        let (grammar_param, param, budget_param) = (self.grammar_param, self.param, self.budget_param);
+        let budget = within(budget_param, budget, 1..=MAX_BUDGET)?;
         let continues = keys.continue_final_message == Some(true);
+        let continued = messages.last().filter(|_| continues).map(last_text);
         if !tools.shown.is_empty() {
             keys.tools = Some(tools.shown.clone());
         }
@@ -82,23 +88,31 @@ impl ChatRequest {
         };
         if tools.choice != Choice::None {
             chat.check_calls(engine, matches!(request, GenerationRequest::Diffusion(_)))?;
+            let demands = matches!(tools.choice, Choice::Required | Choice::Named);
+            if let Some(name) =
+                format.as_ref().filter(|format| demands && !format.can_demand()).and_then(ChatFormat::name)
+            {
+                let fact = format!("calls in the format {name} cannot be demanded");
+                return Err(refused("tool_choice", fact, "give \"auto\""));
+            }
         }
-        let reasoned = format.as_ref().map_or(Reasoned::No, |format| reasoned(format, &prompt, continues));
+        let reasoned =
+            format.as_ref().map_or(Reasoned::No, |format| reasoned(format, &prompt, continued.as_deref()));
         let mut grammar_param = grammar_param;
         if let Some(format) = &format {
             let given = request.grammar().cloned();
-            let budget = budget.filter(|_| reasoned != Reasoned::No);
+            let budget = budget.filter(|_| reasoned != Reasoned::No || format.has_channels());
             if budget.is_some() && !format.ends_reasoning_with_token() {
                 let fact =
                     "the reasoning of this model ends with a text, which is no token, and cannot be cut";
-                return Err(refused("thinking_token_budget", fact, "leave it out"));
+                return Err(refused(budget_param, fact, "leave it out"));
             }
             if let Some(demand) = demand(format, &tools, given, reasoned, budget)? {
                 if matches!(demand, Demand::Calls { .. } | Demand::TextAndCalls { .. }) {
                     grammar_param = Some("tools");
                 }
                 let made = format.grammar(&tools.tools, &demand, reasoned, budget);
-                let param = *grammar_param.get_or_insert("thinking_token_budget");
+                let param = *grammar_param.get_or_insert(budget_param);
                 let made = made.map_err(|error| of_format(&tools, param, error))?;
                 request.restrict(param, made)?;
             }
@@ -120,14 +134,24 @@ impl ChatRequest {
     }
 }
 
-/// Whether the answer to a prompt begins with reasoning. `continues` says that the prompt ends within a message.
-fn reasoned(format: &ChatFormat, prompt: &str, continues: bool) -> Reasoned {
+/// The text of a message, the last part of it if it has several.
+fn last_text(message: &JsonText) -> String {
+    let message: Value = serde_json::from_str(message.as_str()).unwrap_or_default();
+    let content = message.get("content").unwrap_or(&Value::Null);
+    let part = content.as_array().and_then(|parts| parts.last()?.get("text"));
+    part.unwrap_or(content).as_str().unwrap_or_default().trim().to_owned()
+}
+
+/// Whether the answer to a prompt begins with reasoning. `continued` is the text with which the prompt ends, if it ends within a message.
+fn reasoned(format: &ChatFormat, prompt: &str, continued: Option<&str>) -> Reasoned {
     let Some(marks) = format.reasoning() else { return Reasoned::No };
     let (open, close) = (marks.open.trim_end(), marks.close.trim_end());
     let text = prompt.trim_end();
-    if text.ends_with(open) || (continues && text.rfind(open) > text.rfind(close)) {
+    // Only the message that is continued: others may speak of marks.
+    let own = continued.and_then(|own| text.get(text.rfind(own)?..)).unwrap_or_default();
+    if text.ends_with(open) || own.rfind(open) > own.rfind(close) {
         Reasoned::Open
-    } else if text.ends_with(close) || continues {
+    } else if text.ends_with(close) || continued.is_some() {
         Reasoned::No
     } else {
         Reasoned::Maybe
@@ -155,9 +179,9 @@ fn demand(
                 "give `tool_choice` = \"auto\", or leave the other field out",
             ));
         }
-        (Choice::Auto, Some(text)) => Some(Demand::CallsOrText { parallel, text }),
+        (Choice::Auto, Some(text)) if format.can_demand() => Some(Demand::CallsOrText { parallel, text }),
         (Choice::Auto, None) if is_strict => Some(Demand::TextAndCalls { parallel }),
-        (Choice::None, Some(text)) => {
+        (Choice::None | Choice::Auto, Some(text)) => {
             (reasoned != Reasoned::No || format.has_channels()).then_some(Demand::Text(text))
         }
         (_, None) => budget.map(|_| Demand::Anything),

@@ -325,7 +325,7 @@ pub fn request(mode: GenerationMode, body: ChatCompletionBody) -> Result<(ChatRe
         return Err(refused("top_logprobs", fact, "give `logprobs` = true, or leave it out"));
     }
     let request = generation_request(mode, parts, most, logprobs.then_some(top), stream)?;
-    let request = ChatRequest::new(request, "messages", messages, chat, tools, &agent)?;
+    let request = ChatRequest::new(request, "messages", messages, chat, tools, &agent);
     Ok((ChatRequest { grammar_param, ..request }, ChatForm { logprobs, stream }))
 }
 

@@ -69,7 +69,11 @@ struct Messages {
 }
 
 impl CallReader for Messages {
-    fn read(&mut self, buffer: &mut Buffer, deltas: &mut Deltas, _: &Tools) -> Step {
+    fn reasons(&self) -> bool {
+        self.place == Place::Reasoning
+    }
+
+    fn read(&mut self, buffer: &mut Buffer, deltas: &mut Deltas, tools: &Tools) -> Step {
         loop {
             let ends: Vec<&Needle> = match self.place {
                 Place::Header => vec![&self.marks[0]],
@@ -86,7 +90,7 @@ impl CallReader for Messages {
                 };
                 let header = visible_with_marks(&buffer.take(at), &self.marks);
                 buffer.take(self.marks[0].len());
-                self.place = begin(&header, deltas);
+                self.place = begin(&header, deltas, !tools.0.is_empty());
                 continue;
             }
             let rest = buffer.rest();
@@ -110,18 +114,18 @@ impl CallReader for Messages {
 }
 
 /// What a message with this header is.
-fn begin(header: &str, deltas: &mut Deltas) -> Place {
+fn begin(header: &str, deltas: &mut Deltas, has_tools: bool) -> Place {
     let recipient = header.split("to=").nth(1).map(|rest| {
         let end = rest.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(rest.len());
         &rest[..end]
     });
     match recipient.map(|to| to.strip_prefix("functions.").unwrap_or(to)).filter(|name| !name.is_empty()) {
-        Some(name) => {
+        Some(name) if has_tools => {
             deltas.call(name);
             Place::Arguments
         }
         None if header.contains("analysis") => Place::Reasoning,
-        None => Place::Content,
+        _ => Place::Content,
     }
 }
 

@@ -61,7 +61,7 @@ fn of_list(rules: &mut Rules<'_>, marks: Option<[&str; 2]>) -> Result<(), ChatFo
 /// The rule of a call, with arguments by name in the order of the schema.
 fn call(rules: &mut Rules<'_>) -> Result<String, ChatFormatError> {
     rules.alternatives("call", |rules, tool| {
-        let arguments = rules.tool(tool).arguments();
+        let arguments = rules.named(tool)?;
         let mut required = Vec::new();
         let mut optional = Vec::new();
         for (name, schema, is_required) in arguments {

@@ -30,7 +30,7 @@ pub(super) const QWEN_XML: Family = Family {
         let (open, close) = (rules.mark("<tool_call>"), rules.mark("</tool_call>"));
         let function = rules.alternatives("function", |rules, tool| {
             let mut parts = vec![literal(&format!("<function={}>\n", rules.tool(tool).name))];
-            for (name, schema, is_required) in rules.tool(tool).arguments() {
+            for (name, schema, is_required) in rules.named(tool)? {
                 // Texts are written as they are. What restricts a text otherwise than by a list is not met.
                 let end = "\n</parameter>\n";
                 let is_text = !types(&schema).other;
@@ -202,11 +202,13 @@ impl Call {
     }
 }
 
-/// The value that a text is.
+/// The value that a text is. What is in quotation marks is the string that JSON has for it, and what is no value is the string itself.
 fn value(text: &str, types: Types) -> Value {
     match python::value(text.trim()) {
-        Some(value) if !value.is_string() => value,
-        Some(value) if !types.string => value,
-        _ => Value::from(text),
+        Some(Value::String(_)) | None => {
+            serde_json::from_str::<String>(text.trim()).map_or_else(|_| Value::from(text), Value::from)
+        }
+        Some(value) if types.other => value,
+        Some(_) => Value::from(text),
     }
 }

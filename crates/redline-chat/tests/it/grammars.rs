@@ -175,6 +175,7 @@ fn a_grammar_begins_after_reasoning() {
     assert!(meets(&either, &format!("<think>\nx\n</think>\n\n{call}")) && !meets(&either, "x"));
     let anything = compiled(&Demand::Anything, Reasoned::Open, Some(2));
     assert!(meets(&anything, "ab</think>any text\n") && !meets(&anything, "abc</think>x"));
+    assert!(meets(&anything, &format!("a</think>{call}")), "a limit of reasoning leaves calls as they are");
     let free = compiled(&Demand::TextAndCalls { parallel: false }, Reasoned::Maybe, None);
     assert!(meets(&free, "any {text}") && meets(&free, &format!("x {call}")) && meets(&free, call));
     assert!(!meets(&free, "<tool_call>\n{\"name\": \"other\"") && !meets(&free, &format!("{call}{call}")));

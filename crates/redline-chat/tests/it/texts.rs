@@ -80,6 +80,10 @@ fn qwen_xml() {
         "",
         &[("get_weather", r#"{"text": "5", "on": true, "nested": {"a":[1]}}"#)],
     );
+    // A text that may be something else too, in quotation marks and without.
+    let maybe = |text: &str| call(&format!("<parameter=unknown>\n{text}\n</parameter>\n"));
+    check("qwen-xml", &maybe("\"x\""), "", "", &[("get_weather", r#"{"unknown": "x"}"#)]);
+    check("qwen-xml", &maybe("x 'y'"), "", "", &[("get_weather", r#"{"unknown": "x 'y'"}"#)]);
     // Without the outer mark, and with values on the lines of their marks.
     let bare =
         "<function=get_weather><parameter=text>x</parameter><parameter=unknown>1</parameter></function>";
@@ -215,6 +219,12 @@ fn harmony() {
         &[("now", "{}")],
     );
     check("harmony", "<|channel|>final", "", "", &[]);
+    let text = format!("<|channel|>commentary to=functions.now {call}");
+    let whole = parsed(format("harmony", true), redline_chat::Tools::default(), &inputs(&text, true), false);
+    assert!(
+        whole.calls.is_empty() && whole.content.contains("count"),
+        "without tools, calls are text: {whole:?}"
+    );
 }
 
 /// The characters of a mark are text in a vocabulary that has a token for it.

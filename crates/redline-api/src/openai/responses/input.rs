@@ -19,11 +19,7 @@ pub(super) fn messages(
         TextOrParts::Parts(items) => {
             let mut turn = Turn::default();
             for (at, item) in items.into_iter().enumerate() {
-                let place = format!("input[{at}]");
-                if let Some(message) = turn.take(&place, item)? {
-                    messages.extend(turn.end());
-                    messages.push(message);
-                }
+                turn.take(&format!("input[{at}]"), item, &mut messages)?;
             }
             messages.extend(turn.end());
         }
@@ -40,8 +36,8 @@ struct Turn {
 }
 
 impl Turn {
-    /// Takes an item of the assistant; returns the message that another item is. `place` is the field of the item.
-    fn take(&mut self, place: &str, item: ResponsesItem) -> Result<Option<JsonText>, ApiError> {
+    /// Takes an item, which the field `place` holds. One that is not of this turn ends it, and adds its messages.
+    fn take(&mut self, place: &str, item: ResponsesItem, all: &mut Vec<JsonText>) -> Result<(), ApiError> {
         let missing = |name: &str, hint: &'static str| {
             let param = format!("{place}.{name}");
             let fact = format!("`{param}` is missing");
@@ -53,16 +49,13 @@ impl Turn {
                 let role = item.role.ok_or_else(|| missing("role", hint))?;
                 let content = item.content.ok_or_else(|| missing("content", hint))?;
                 let texts = texts(place, "content", content)?;
-                if role != "assistant" {
-                    return Ok(Some(JsonText::message(&role, &texts)));
-                }
-                if self.content.is_some() || !self.calls.is_empty() {
-                    // Another turn follows without a message between them.
-                    let before = self.end();
+                if role == "assistant" {
+                    self.begin_if_answered(all);
                     self.content = Some(texts.join("\n"));
-                    return Ok(before);
+                } else {
+                    all.extend(self.end());
+                    all.push(JsonText::message(&role, &texts));
                 }
-                self.content = Some(texts.join("\n"));
             }
             "function_call" => {
                 let hint = "a call has `call_id`, `name` and `arguments`";
@@ -78,12 +71,16 @@ impl Turn {
                 let output = item.output.ok_or_else(|| missing("output", hint))?;
                 let text = texts(place, "output", output)?.join("\n");
                 let message = json!({ "role": "tool", "tool_call_id": id, "content": text });
-                return Ok(Some(JsonText::object(&message.to_string())));
+                all.extend(self.end());
+                all.push(JsonText::object(&message.to_string()));
             }
             "reasoning" => {
                 let content = item.content.unwrap_or(TextOrParts::Parts(Vec::new()));
                 let text = texts(place, "content", content)?.join("\n");
-                self.reasoning = Some(text).filter(|text| !text.is_empty());
+                self.begin_if_answered(all);
+                if !text.is_empty() {
+                    self.reasoning.get_or_insert_default().push_str(&text);
+                }
             }
             kind => {
                 let param = format!("{place}.type");
@@ -92,14 +89,20 @@ impl Turn {
                 return Err(refused(&param, fact, hint));
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// The message of the turn, if there is one.
+    /// Ends the turn if it has a text or a call already: another one follows without a message between them.
+    fn begin_if_answered(&mut self, all: &mut Vec<JsonText>) {
+        if self.content.is_some() || !self.calls.is_empty() {
+            all.extend(self.end());
+        }
+    }
+
+    /// The message of the turn, if there is one. Reasoning alone is none.
     fn end(&mut self) -> Option<JsonText> {
         let Self { reasoning, content, calls } = std::mem::take(self);
         if content.is_none() && calls.is_empty() {
-            self.reasoning = reasoning;
             return None;
         }
         let mut message = json!({ "role": "assistant", "content": content.unwrap_or_default() });
@@ -129,4 +132,35 @@ fn texts(place: &str, name: &str, of: TextOrParts<ResponsesPart>) -> Result<Vec<
         part.text.ok_or_else(missing)
     };
     parts.into_iter().enumerate().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(input: Value) -> Vec<Value> {
+        let items = serde_json::from_value(input).unwrap();
+        let all = messages(Some("s"), items).unwrap();
+        all.iter().skip(1).map(|message| serde_json::from_str(message.as_str()).unwrap()).collect()
+    }
+
+    #[test]
+    fn items_of_a_turn_are_one_message_and_turns_keep_their_order() {
+        let text = |text: &str| json!({ "role": "assistant", "content": text });
+        assert_eq!(read(json!([text("a"), text("b")])), [text("a"), text("b")]);
+        let call = json!({ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}" });
+        let called =
+            json!([{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
+        let with_calls =
+            |content: &str| json!({ "role": "assistant", "content": content, "tool_calls": called });
+        assert_eq!(read(json!([call, text("a")])), [with_calls(""), text("a")]);
+        assert_eq!(read(json!([text("a"), call])), [with_calls("a")]);
+        let reasoning = |text: &str| json!({ "type": "reasoning", "summary": [], "content": [{ "type": "reasoning_text", "text": text }] });
+        let thought = |content: &str, reasoning: &str| json!({ "role": "assistant", "content": content, "reasoning_content": reasoning });
+        let turns = json!([reasoning("r"), text("a"), { "type": "reasoning" }, reasoning("q"), text("b")]);
+        assert_eq!(read(turns), [thought("a", "r"), thought("b", "q")]);
+        let output = json!({ "type": "function_call_output", "call_id": "c", "output": "o" });
+        let told = json!({ "role": "tool", "tool_call_id": "c", "content": "o" });
+        assert_eq!(read(json!([call, output, text("a")])), [with_calls(""), told, text("a")]);
+    }
 }

@@ -105,7 +105,7 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
         parallel: parallel.unwrap_or(true),
         stream,
     };
-    let request = ChatRequest::new(request, "input", messages, keys, tools, &agent)?;
+    let request = ChatRequest::new(request, "input", messages, keys, tools, &agent);
     Ok((ChatRequest { grammar_param, ..request }, form))
 }
 
@@ -151,7 +151,7 @@ pub fn answer(
     let last = parts.len() - 1;
     let status = |index| if index == last { status(one.finish_reason) } else { "completed" };
     let items = parts.into_iter().enumerate();
-    let output = items.map(|(index, part)| item(&head, reading, part, status(index))).collect();
+    let output = items.map(|(index, part)| item((&head, index), reading, part, status(index))).collect();
     answer.meta = outcome.end.meta;
     answer.receipt = receipt::attached(outcome.receipt.take());
     let usage = cost::usage(outcome.end.counts).reasoned(reasoning_tokens);
@@ -199,23 +199,29 @@ fn status(reason: FinishReason) -> &'static str {
     }
 }
 
-/// An id of a part of an answer.
-fn part_id(head: &AnswerHead, kind: &str) -> String {
-    format!("{kind}_{}", head.id.strip_prefix("resp_").unwrap_or(&head.id))
+/// The id of the part of an answer with this index.
+fn part_id(head: &AnswerHead, kind: &str, index: usize) -> String {
+    let id = head.id.strip_prefix("resp_").unwrap_or(&head.id);
+    if index == 0 { format!("{kind}_{id}") } else { format!("{kind}_{id}_{index}") }
 }
 
-/// A part of an answer as an item with a status.
-fn item(head: &AnswerHead, reading: &Reading, part: AnswerPart, status: &'static str) -> ResponseItem {
+/// A part of an answer, with its index, as an item with a status.
+fn item(
+    (head, index): (&AnswerHead, usize),
+    reading: &Reading,
+    part: AnswerPart,
+    status: &'static str,
+) -> ResponseItem {
     match part {
         AnswerPart::Text(text) => ResponseItem::Message(ResponseMessage {
-            id: part_id(head, "msg"),
+            id: part_id(head, "msg", index),
             kind: "message",
             status,
             role: "assistant",
             content: vec![ResponseTextPart::new(text)],
         }),
         AnswerPart::Reasoning(text) => ResponseItem::Reasoning(ResponseReasoning {
-            id: part_id(head, "rs"),
+            id: part_id(head, "rs", index),
             kind: "reasoning",
             summary: [],
             content: vec![ResponseReasoningPart { kind: "reasoning_text", text }],

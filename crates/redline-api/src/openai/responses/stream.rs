@@ -84,7 +84,7 @@ impl ResponsesStream {
             Some(AnswerPart::Reasoning(_)) => "rs",
             _ => "msg",
         };
-        (self.ended.len(), part_id(&self.head, kind))
+        (self.ended.len(), part_id(&self.head, kind, self.ended.len()))
     }
 
     fn part(&mut self, kind: &'static str, text: String) -> ResponseEvent {
@@ -96,7 +96,7 @@ impl ResponsesStream {
     /// Begins an item, and ends the one before.
     fn begin_item(&mut self, open: AnswerPart, events: &mut Vec<ResponseEvent>) {
         self.end_item("completed", events);
-        let mut item = item(&self.head, &self.reading, open.clone(), "in_progress");
+        let mut item = item((&self.head, self.ended.len()), &self.reading, open.clone(), "in_progress");
         match &mut item {
             ResponseItem::Message(message) => message.content.clear(),
             ResponseItem::Reasoning(reasoning) => reasoning.content.clear(),
@@ -140,7 +140,7 @@ impl ResponsesStream {
                 events.push(self.event("response.function_call_arguments.done", done));
             }
         }
-        let item = item(&self.head, &self.reading, open, status);
+        let item = item((&self.head, self.ended.len()), &self.reading, open, status);
         let done = ResponseEventContent::Item { output_index, item: item.clone() };
         events.push(self.event("response.output_item.done", done));
         self.ended.push(item);

@@ -236,7 +236,7 @@ fn s10_values_of_a_wrong_type_are_refused() {
         (r#"{"query":"And","items":{"a":1},"label_token_ids":[7]}"#, "found an object"),
         (r#"{"query":"And","items":["a",null],"label_token_ids":[7]}"#, "a string or a list of token ids"),
         (r#"{"query":[5],"items":[["6"]],"label_token_ids":[7]}"#, "string \"6\""),
-        (r#"{"query":[5],"items":[[6.0]],"label_token_ids":[7]}"#, "floating point `6.0`"),
+        (r#"{"query":[5],"items":[[6.25]],"label_token_ids":[7]}"#, "floating point `6.25`"),
         (r#"{"query":"And","items":["a"],"label_token_ids":123}"#, "integer `123`"),
         (r#"{"query":"And","items":["a"],"label_token_ids":"7"}"#, "string \"7\""),
         (r#"{"query":"And","items":["a"],"label_token_ids":["7"]}"#, "string \"7\""),

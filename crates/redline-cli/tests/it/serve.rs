@@ -86,8 +86,8 @@ fn the_lines_of_the_guide_are_answered() {
         return;
     }
     let adapters = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-adapter");
-    // The demo model has no chat template.
-    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/parts.jinja");
+    // The demo model has no chat template; this one knows tools.
+    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/qwen-3.jinja");
     let server =
         Process::start(&["--adapter-root", adapters, "--chat-template", template, "--classes", "good,bad"]);
     let masked = Process::of("demo-diffusion", &[]);

@@ -220,10 +220,10 @@ def test_a_bad_request_of_a_model_that_fills_masks(engine):
 BAD = [
     (lambda e: e.score(QUERY, ITEMS), "no label given", "`labels` or `label_token_ids`"),
     (lambda e: e.score(QUERY, ITEMS, [1.5]), "`label_token_ids[0]`: invalid type: floating point", None),
-    (lambda e: e.score(QUERY, ITEMS, np.array([1.0])), "expected a token id", None),
+    (lambda e: e.score(QUERY, ITEMS, np.array([1.5])), "expected a token id", None),
     (lambda e: e.score(QUERY, ITEMS, np.array([[1, 2], [3, 4]])), "label [1, 2] is 2 tokens", None),
     (lambda e: e.score(QUERY, ITEMS, []), "0 labels", None),
-    (lambda e: e.score(QUERY, np.ones((2, 3)), LABELS), "`items[0][0]`: invalid type: floating point", None),
+    (lambda e: e.score(QUERY, np.full((2, 3), 1.5), LABELS), "`items[0][0]`: invalid type: floating point", None),
     (lambda e: e.score(QUERY, [None], LABELS), "`items[0]`: invalid type: null", None),
     (lambda e: e.score(None, ITEMS, LABELS), "neither `query` nor `messages`", None),
     (lambda e: e.score("\ud800", ITEMS, LABELS), "not valid Unicode", None),

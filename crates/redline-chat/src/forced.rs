@@ -2,7 +2,7 @@
 
 use redline_grammar::{Grammar, GrammarKind};
 
-use crate::error::ChatFormatError;
+use crate::error::{ChatFormatError, Subject};
 use crate::format::{ChatFormat, final_text};
 use crate::rules::Rules;
 use crate::tool::Tools;
@@ -13,26 +13,15 @@ const SPACE: &str = r"/[\x20\x0A\x0D\x09]{1,8}/";
 /// What an answer has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// A call of one of the tools; or several, if `parallel`.
-    Calls {
-        /// Whether there may be several.
-        parallel: bool,
-    },
+    /// A call of one of the tools, or several.
+    Calls,
     /// A text of a grammar.
     Text(Grammar),
     /// Either.
-    CallsOrText {
-        /// Whether there may be several calls.
-        parallel: bool,
-        /// The grammar of a text.
-        text: Grammar,
-    },
+    CallsOrText(Grammar),
     /// Any text, or any text and then calls. The calls are restricted from their mark on, if it is a token.
-    TextAndCalls {
-        /// Whether there may be several calls.
-        parallel: bool,
-    },
-    /// Any text, after reasoning.
+    TextAndCalls,
+    /// Any text or calls, after reasoning.
     Anything,
 }
 
@@ -62,46 +51,40 @@ impl ChatFormat {
             && !self.has_channels()
     }
 
-    /// The grammar of an answer. `most` is the number of tokens after which reasoning has to end.
+    /// The grammar of an answer. There may be several calls if `parallel`. `most` is the number of tokens after which reasoning has to end.
     ///
     /// # Errors
-    /// The format cannot be demanded; the schema of a tool cannot be met; or reasoning ends with a text, whose tokens cannot be counted.
+    /// The format cannot be demanded; a schema or the grammar of a text cannot be met; or reasoning does not end with a token, so that its
+    /// tokens cannot be counted.
     pub fn grammar(
         &self,
         tools: &Tools,
         demand: &Demand,
+        parallel: bool,
         reasoned: Reasoned,
         most: Option<usize>,
     ) -> Result<Grammar, ChatFormatError> {
-        let mut rules = self.new_rules(&tools.0);
-        // Messages in channels begin with a token.
+        let mut rules = self.new_rules(&tools.0, parallel);
+        if matches!(demand, Demand::Calls | Demand::CallsOrText(_) | Demand::TextAndCalls) {
+            self.rules(&mut rules)?;
+        }
+        // Messages in channels begin with a token, and a text has a channel of its own.
         let calls = if self.has_channels() { "calls" } else { "SPACE? calls" };
-        let body = match demand {
-            Demand::Calls { parallel } => {
-                rules.parallel = *parallel;
-                self.rules(&mut rules)?;
-                calls.to_owned()
-            }
-            Demand::Text(text) => rules.nested(text)?,
-            Demand::CallsOrText { parallel, text } => {
-                rules.parallel = *parallel;
-                let mut text = rules.nested(text)?;
-                if self.has_channels() {
-                    text = final_text(&rules, &text);
-                }
-                self.rules(&mut rules)?;
-                format!("({calls} | {text})")
-            }
-            Demand::TextAndCalls { parallel } => {
-                rules.parallel = *parallel;
-                self.rules(&mut rules)?;
-                format!("{} calls?", rules.any_text())
-            }
-            Demand::Anything => rules.any_output(),
+        let in_channel = |rules: &Rules<'_>, text: String| {
+            if self.has_channels() { final_text(rules, &text) } else { text }
         };
         let body = match demand {
-            Demand::Text(_) | Demand::Anything if self.has_channels() => final_text(&rules, &body),
-            _ => body,
+            Demand::Calls => calls.to_owned(),
+            Demand::Text(text) => {
+                let text = rules.nested(text)?;
+                in_channel(&rules, text)
+            }
+            Demand::CallsOrText(text) => {
+                let text = rules.nested(text)?;
+                format!("({calls} | {})", in_channel(&rules, text))
+            }
+            Demand::TextAndCalls => format!("{} calls?", rules.any_text()),
+            Demand::Anything => rules.any_output(),
         };
         let before = self.before(&mut rules, reasoned, most)?;
         let lark = format!("start: {before}{body}\nSPACE: {SPACE}\n{}", rules.lark);
@@ -115,22 +98,22 @@ impl ChatFormat {
         reasoned: Reasoned,
         most: Option<usize>,
     ) -> Result<String, ChatFormatError> {
+        let cannot_be_counted = || ChatFormatError {
+            fact: "the reasoning of this model does not end with a token of its own, and cannot be cut"
+                .to_owned(),
+            subject: Subject::Reasoning,
+            hint: "leave it out",
+        };
+        if most.is_some() && self.has_channels() {
+            return Err(cannot_be_counted());
+        }
         let Some(marks) = self.reasoning().filter(|_| reasoned != Reasoned::No) else {
             return Ok(String::new());
         };
         let thought = match (self.marker(&marks.close), most) {
             (Some((end, _)), most) => rules.tokens_before(end.id, most),
             (None, None) => rules.text_before(&marks.close),
-            (None, Some(_)) => {
-                return Err(ChatFormatError {
-                    fact: format!(
-                        "reasoning ends with the text {}, which is no token of this model",
-                        marks.close
-                    ),
-                    tool: None,
-                    hint: "leave the limit of the tokens of reasoning out",
-                });
-            }
+            (None, Some(_)) => return Err(cannot_be_counted()),
         };
         let open = rules.mark(&marks.open);
         Ok(if reasoned == Reasoned::Open { format!("{thought} ") } else { format!("({open} {thought})? ") })

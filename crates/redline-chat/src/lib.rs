@@ -25,7 +25,7 @@ mod tool;
 
 pub use buffer::{Input, Marker};
 pub use deltas::Delta;
-pub use error::ChatFormatError;
+pub use error::{ChatFormatError, Subject};
 pub use forced::{Demand, Reasoned};
 pub use format::{ChatFormat, Reasoning};
 pub use id::call_id;

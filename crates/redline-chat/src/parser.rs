@@ -15,8 +15,12 @@ pub struct Parser {
     buffer: Buffer,
     deltas: Deltas,
     place: Place,
-    /// Whether calls are looked for.
-    finds_calls: bool,
+    /// The marks with which calls begin, if calls are looked for.
+    openers: Vec<Needle>,
+    /// The mark with which an answer begins that is a call as a whole.
+    starts: Vec<Needle>,
+    /// The marks before and after reasoning.
+    reasoning: Option<[Needle; 2]>,
 }
 
 impl std::fmt::Debug for Parser {
@@ -37,10 +41,21 @@ impl Parser {
     /// A parser of an answer in a format. `tools` are the tools that it may call; without any, calls are text. `reasons` says that the
     /// prompt ends where the model reasons. Of more than `most` calls, the others are dropped.
     pub fn new(format: ChatFormat, tools: Tools, reasons: bool, most: usize) -> Self {
-        let finds_calls = !tools.0.is_empty() && format.family().is_some();
-        let place = if reasons { Place::Reasoning } else { Place::Begin };
-        let (buffer, deltas) = (Buffer::default(), Deltas::default());
-        Self { format, tools, most, buffer, deltas, place, finds_calls }
+        let family = format.family().filter(|_| !tools.0.is_empty());
+        let needles = |marks: &[&str]| marks.iter().map(|mark| format.needle(mark)).collect();
+        Self {
+            openers: needles(family.map_or(&[], |family| family.openers)),
+            starts: needles(family.map_or(&[], |family| family.starts)),
+            reasoning: format
+                .reasoning()
+                .map(|marks| [&marks.open, &marks.close].map(|mark| format.needle(mark))),
+            tools,
+            most,
+            buffer: Buffer::default(),
+            deltas: Deltas::default(),
+            place: if reasons { Place::Reasoning } else { Place::Begin },
+            format,
+        }
     }
 
     /// Takes what comes next; returns the parts that are new.
@@ -114,16 +129,10 @@ impl Parser {
     /// What was read is no call, but text: its first characters, at least.
     fn give_back(&mut self) {
         self.buffer.reset();
-        let openers: Vec<Needle> = self.openers().iter().map(|mark| self.format.needle(mark)).collect();
-        let begins = openers.iter().find(|open| open.begins(self.buffer.rest(), true) == Some(true));
+        let begins = self.openers.iter().find(|open| open.begins(self.buffer.rest(), true) == Some(true));
         let count = begins.map_or_else(|| first_length(self.buffer.rest()), Needle::len);
         let text = visible(&self.buffer.take(count));
         self.deltas.content(&text);
-    }
-
-    /// The marks of calls that are looked for in text.
-    fn openers(&self) -> &'static [&'static str] {
-        if self.finds_calls { self.format.openers() } else { &[] }
     }
 
     fn reader(&self) -> Option<Place> {
@@ -140,21 +149,19 @@ impl Parser {
         if space == rest.len() && !self.buffer.ended {
             return None;
         }
-        let begins = |mark: &str| self.format.needle(mark).begins(&rest[space..], self.buffer.ended);
-        if let Some(reasoning) = self.format.reasoning() {
-            match begins(&reasoning.open) {
+        let begins = |mark: &Needle| mark.begins(&rest[space..], self.buffer.ended);
+        if let Some([open, _]) = &self.reasoning {
+            match begins(open) {
                 None => return None,
                 Some(true) => {
-                    let length = space + self.format.needle(&reasoning.open).len();
+                    let length = space + open.len();
                     self.buffer.take(length);
                     return Some(Place::Reasoning);
                 }
                 Some(false) => {}
             }
         }
-        let starts =
-            self.format.family().filter(|_| self.finds_calls).map_or(&[][..], |family| family.starts);
-        let starts: Vec<_> = starts.iter().map(|mark| begins(mark)).collect();
+        let starts: Vec<_> = self.starts.iter().map(begins).collect();
         if starts.contains(&Some(true)) {
             return self.reader();
         }
@@ -162,46 +169,42 @@ impl Parser {
     }
 
     fn reason(&mut self) -> Option<Place> {
-        let close = self.format.reasoning().map(|marks| self.format.needle(&marks.close));
-        let close = close.unwrap_or_else(|| Needle::text(""));
         // A call ends the reasoning too, if its mark cannot be a part of a text.
-        let openers: Vec<Needle> = self.openers().iter().map(|mark| self.format.needle(mark)).collect();
-        let mut ends = vec![&close];
-        ends.extend(openers.iter().filter(|open| open.is_marker()));
-        let found = find(self.buffer.rest(), &ends);
-        self.emit(found, &ends, Deltas::reasoning);
-        let (_, which) = found?;
+        let close = self.reasoning.iter().map(|[_, close]| close);
+        let ends: Vec<&Needle> = close.chain(self.openers.iter().filter(|open| open.is_marker())).collect();
+        let found = emit(&mut self.buffer, &ends, |text| self.deltas.reasoning(text));
+        let which = found?;
         self.deltas.end_part();
         if which > 0 {
             return self.reader();
         }
-        self.buffer.take(close.len());
+        let length = ends.first().map_or(0, |close| close.len());
+        self.buffer.take(length);
         Some(Place::Begin)
     }
 
     fn content(&mut self) -> Option<Place> {
-        let openers: Vec<Needle> = self.openers().iter().map(|mark| self.format.needle(mark)).collect();
-        let close = self.format.reasoning().map(|marks| self.format.needle(&marks.close));
-        let mut all: Vec<&Needle> = openers.iter().collect();
         // Reasoning that was never opened, or closed twice: its mark is no text.
-        all.extend(close.iter().filter(|close| close.is_marker()));
-        let found = find(self.buffer.rest(), &all);
-        self.emit(found, &all, Deltas::content);
-        let (_, which) = found?;
-        if which < openers.len() {
+        let close = self.reasoning.iter().map(|[_, close]| close).filter(|close| close.is_marker());
+        let all: Vec<&Needle> = self.openers.iter().chain(close).collect();
+        let which = emit(&mut self.buffer, &all, |text| self.deltas.content(text))?;
+        if which < self.openers.len() {
             return self.reader();
         }
-        self.buffer.take(all[which].len());
+        let length = all[which].len();
+        self.buffer.take(length);
         Some(Place::Content)
     }
+}
 
-    /// Reports what comes before a mark, or what cannot be the beginning of one.
-    fn emit(&mut self, found: Option<(usize, usize)>, needles: &[&Needle], to: fn(&mut Deltas, &str)) {
-        let rest = self.buffer.rest();
-        let all = if self.buffer.ended { rest.len() } else { rest.len() - held(rest, needles) };
-        let text = visible(&self.buffer.take(found.map_or(all, |(at, _)| at)));
-        to(&mut self.deltas, &text);
-    }
+/// Reports what comes before one of these marks, or what cannot be the beginning of one. Returns which comes next, if one does.
+fn emit(buffer: &mut Buffer, needles: &[&Needle], mut report: impl FnMut(&str)) -> Option<usize> {
+    let rest = buffer.rest();
+    let found = find(rest, needles);
+    let all = if buffer.ended { rest.len() } else { rest.len() - held(rest, needles) };
+    let text = visible(&buffer.take(found.map_or(all, |(at, _)| at)));
+    report(&text);
+    found.map(|(_, which)| which)
 }
 
 /// The length of the first character or marker.

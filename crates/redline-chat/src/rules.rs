@@ -4,7 +4,7 @@ use redline_grammar::Grammar;
 use serde_json::Value;
 
 use crate::buffer::{Marker, begin_of};
-use crate::error::ChatFormatError;
+use crate::error::{ChatFormatError, Subject};
 use crate::tool::Tool;
 
 /// Most calls in an answer that has to be calls.
@@ -19,7 +19,7 @@ pub(crate) struct Rules<'a> {
     special: &'a [u32],
     tools: &'a [Tool],
     /// Whether there may be several calls.
-    pub(crate) parallel: bool,
+    parallel: bool,
     /// What was added.
     pub(crate) lark: String,
     /// Number of rules with made names.
@@ -27,9 +27,9 @@ pub(crate) struct Rules<'a> {
 }
 
 impl<'a> Rules<'a> {
-    /// No rules, with these marks and tools.
-    pub(crate) fn new(markers: &'a [Marker], special: &'a [u32], tools: &'a [Tool]) -> Self {
-        Self { markers, special, tools, parallel: false, lark: String::new(), count: 0 }
+    /// No rules, with these marks and tools, of which several may be called if `parallel`.
+    pub(crate) fn new(markers: &'a [Marker], special: &'a [u32], tools: &'a [Tool], parallel: bool) -> Self {
+        Self { markers, special, tools, parallel, lark: String::new(), count: 0 }
     }
 
     /// Adds a rule.
@@ -133,7 +133,11 @@ impl<'a> Rules<'a> {
     pub(crate) fn json(&mut self, tool: usize, schema: &Value) -> Result<String, ChatFormatError> {
         if self.lark.len() > MAX_BYTES {
             let fact = "the schemas of the tools have more than 1 MiB together".to_owned();
-            return Err(ChatFormatError { fact, tool: None, hint: "give fewer tools, or simpler ones" });
+            return Err(ChatFormatError {
+                fact,
+                subject: Subject::Tools,
+                hint: "give fewer tools, or simpler ones",
+            });
         }
         let is_strict = self.tools[tool].strict;
         let value = redline_grammar::json_value(schema).or_else(|error| {
@@ -142,11 +146,7 @@ impl<'a> Rules<'a> {
             let any = kind.map_or_else(|| serde_json::json!({}), |kind| serde_json::json!({ "type": kind }));
             if is_strict { Err(error) } else { redline_grammar::json_value(&any) }
         });
-        let value = value.map_err(|error| ChatFormatError {
-            fact: error.fact,
-            tool: Some(tool),
-            hint: error.hint,
-        })?;
+        let value = value.map_err(|error| ChatFormatError::of_grammar(error, Subject::Tool(tool)))?;
         let name = self.new_name("json");
         self.define(&name, &value);
         Ok(name)
@@ -157,7 +157,7 @@ impl<'a> Rules<'a> {
         self.tools[tool].arguments().ok_or_else(|| ChatFormatError {
             fact: "it has more than 256 arguments, or a name of one has other characters than letters, digits, `_`, `.`, `-`"
                 .to_owned(),
-            tool: Some(tool),
+            subject: Subject::Tool(tool),
             hint: "give `tool_choice` = \"auto\", or simpler arguments",
         })
     }
@@ -183,11 +183,7 @@ impl<'a> Rules<'a> {
 
     /// The grammar of a request as a rule.
     pub(crate) fn nested(&mut self, text: &Grammar) -> Result<String, ChatFormatError> {
-        let lark = text.nested().map_err(|error| ChatFormatError {
-            fact: error.fact,
-            tool: None,
-            hint: error.hint,
-        })?;
+        let lark = text.nested().map_err(|error| ChatFormatError::of_grammar(error, Subject::Text))?;
         let name = self.new_name("answer");
         self.define(&name, &lark);
         Ok(name)

@@ -29,7 +29,7 @@ use crate::json::fields::{refused, stops as check_stops};
 use crate::json::input::Strings;
 use crate::json::limits::{MAX_STOP, MAX_STOPS};
 use crate::json::object::objects;
-use crate::json::parts::with_parts;
+use crate::json::parts::{part, with_parts};
 use crate::json::shape::{self, schemas};
 use crate::json::text::JsonText;
 use crate::openai::responses::body::TextOrParts;
@@ -51,27 +51,19 @@ pub struct MessagesBody {
     /// The messages.
     #[schemars(length(min = 1))]
     pub messages: Vec<ClientMessage>,
-    /// The system message: a text, or parts.
-    pub system: Option<TextOrParts<SystemPart>>,
     /// Texts before which the answer ends.
     #[schemars(with = "Option<StopShape>")]
     pub stop_sequences: Option<Vec<String>>,
     /// Whether to send the answer as events while it is generated.
     pub stream: Option<bool>,
-    /// The tools that the model may call, with JSON schemas of their arguments.
-    #[schemars(with = "Option<Vec<ToolShape>>", length(max = MAX_TOOLS))]
-    pub tools: Option<Vec<JsonText>>,
-    /// Which tool to call: an object with the type `auto`, `any`, `none`, or `tool` and a name.
-    #[schemars(with = "Option<ChoiceShape>")]
-    pub tool_choice: Option<JsonText>,
-    /// Whether the model reasons. Without it, the answer shows no reasoning, and templates that know how do not ask for any.
-    pub thinking: Option<Thinking>,
-    /// The form of the answer.
-    pub output_config: Option<OutputConfig>,
     /// Accepted and not used.
     pub metadata: Option<BTreeMap<String, Option<String>>>,
     /// Accepted and not used.
     pub service_tier: Option<String>,
+    /// What else says how the conversation goes on.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub conversation: ConversationKeys,
     /// How tokens are chosen.
     #[serde(skip)]
     #[schemars(!skip, flatten)]
@@ -83,11 +75,30 @@ pub struct MessagesBody {
 }
 
 with_parts! {
-    MessagesBody { sampling: SamplingParameters, options: RequestOptions }
+    MessagesBody { conversation: ConversationKeys, sampling: SamplingParameters, options: RequestOptions }
+    CountTokensBody { conversation: ConversationKeys }
+}
+
+part! {
+    /// What a request says about its conversation, beside the messages.
+    pub struct ConversationKeys {
+        /// The system message: a text, or parts.
+        pub system: TextOrParts<SystemPart>,
+        /// The tools that the model may call, with JSON schemas of their arguments.
+        #[schemars(with = "Option<Vec<ToolShape>>", length(max = MAX_TOOLS))]
+        pub tools: Vec<JsonText>,
+        /// Which tool to call: an object with the type `auto`, `any`, `none`, or `tool` and a name.
+        #[schemars(with = "Option<ChoiceShape>")]
+        pub tool_choice: JsonText,
+        /// Whether the model reasons. Without it, the answer shows no reasoning, and templates that know how do not ask for any.
+        pub thinking: Thinking,
+        /// The form of the answer.
+        pub output_config: OutputConfig,
+    }
 }
 
 /// Whether a model reasons.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "Thinking")]
 pub struct Thinking {
     /// `enabled`, `disabled`, or `adaptive`: as the model does.
@@ -113,7 +124,7 @@ pub enum ThinkingKind {
 }
 
 /// The form of an answer.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, remote = "OutputConfig")]
 pub struct OutputConfig {
     /// The type of the text: `json_schema`, with `schema`.
@@ -125,25 +136,17 @@ pub struct OutputConfig {
 
 /// Asks for the number of tokens of a conversation.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "CountTokensBody")]
 pub struct CountTokensBody {
     /// The model's name.
     pub model: Option<String>,
     /// The messages.
     #[schemars(length(min = 1))]
     pub messages: Vec<ClientMessage>,
-    /// The system message: a text, or parts.
-    pub system: Option<TextOrParts<SystemPart>>,
-    /// The tools that the model may call.
-    #[schemars(with = "Option<Vec<ToolShape>>", length(max = MAX_TOOLS))]
-    pub tools: Option<Vec<JsonText>>,
-    /// Which tool to call.
-    #[schemars(with = "Option<ChoiceShape>")]
-    pub tool_choice: Option<JsonText>,
-    /// Whether the model reasons.
-    pub thinking: Option<Thinking>,
-    /// The form of the answer.
-    pub output_config: Option<OutputConfig>,
+    /// What else says how the conversation goes on.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub conversation: ConversationKeys,
 }
 
 /// A part of the system message.
@@ -286,22 +289,19 @@ pub struct MessagesForm {
     pub streams: bool,
 }
 
-/// What a body says about the prompt.
+/// What a body says about the prompt and the answer.
 struct Conversation {
     messages: Vec<JsonText>,
+    format: Option<TextFormat>,
     keys: ChatKeys,
     tools: ToolUse,
     agent: AgentKeys,
 }
 
 impl Conversation {
-    fn of(
-        messages: Vec<ClientMessage>,
-        system: Option<TextOrParts<SystemPart>>,
-        tools: (Option<Vec<JsonText>>, Option<&JsonText>),
-        thinking: Option<Thinking>,
-        effort: Option<Effort>,
-    ) -> Result<Self, ApiError> {
+    fn of(messages: Vec<ClientMessage>, given: ConversationKeys) -> Result<Self, ApiError> {
+        let ConversationKeys { system, tools, tool_choice, thinking, output_config } = given;
+        let OutputConfig { format, effort } = output_config.unwrap_or_default();
         let system = system.map(|system| match system {
             TextOrParts::Text(text) => vec![text],
             TextOrParts::Parts(parts) => parts.into_iter().map(|part| part.text).collect(),
@@ -322,8 +322,8 @@ impl Conversation {
             thinking_token_budget: thinking.and_then(|thinking| thinking.budget_tokens),
             ..AgentKeys::default()
         };
-        let tools = ToolUse::of(ToolForm::Anthropic, tools.0, tools.1, None)?;
-        Ok(Self { messages, keys, tools, agent })
+        let tools = ToolUse::of(ToolForm::Anthropic, tools, tool_choice.as_ref(), None)?;
+        Ok(Self { messages, format, keys, tools, agent })
     }
 }
 
@@ -355,10 +355,8 @@ pub fn request(mode: GenerationMode, body: MessagesBody) -> Result<(ChatRequest,
         sampling.stop = Some(Strings(stops.clone()));
     }
     let stops = sampling.stop.as_ref().map(|stops| stops.0.clone()).unwrap_or_default();
-    let OutputConfig { format, effort } =
-        body.output_config.unwrap_or(OutputConfig { format: None, effort: None });
-    let tools = (body.tools, body.tool_choice.as_ref());
-    let conversation = Conversation::of(body.messages, body.system, tools, body.thinking, effort)?;
+    let Conversation { messages, format, keys, tools, agent } =
+        Conversation::of(body.messages, body.conversation)?;
     let streams = body.stream == Some(true);
     let fields = GenerationFields { stream: body.stream, ..GenerationFields::default() };
     let parts = GenerationParts { fields, sampling, options: body.options, ..GenerationParts::default() };
@@ -370,18 +368,15 @@ pub fn request(mode: GenerationMode, body: MessagesBody) -> Result<(ChatRequest,
         request.restrict(param, grammar)?;
         grammar_param = Some(param);
     }
-    let Conversation { messages, keys, tools, agent } = conversation;
     let request = ChatRequest::new(request, "messages", messages, keys, tools, &agent);
     let budget_param = "thinking.budget_tokens";
-    Ok((ChatRequest { grammar_param, budget_param, ..request }, MessagesForm { stops, streams }))
+    let tells_stop = !stops.is_empty();
+    Ok((ChatRequest { grammar_param, budget_param, tells_stop, ..request }, MessagesForm { stops, streams }))
 }
 
 /// The conversation as the prompt of a request for an answer. The date, such as `2026-07-26`, is for the template.
 pub fn prompt(body: CountTokensBody, date: String, chat: &Chat) -> Result<Prompt, ApiError> {
-    let effort = body.output_config.and_then(|config| config.effort);
-    let tools = (body.tools, body.tool_choice.as_ref());
-    let conversation = Conversation::of(body.messages, body.system, tools, body.thinking, effort)?;
-    let Conversation { messages, mut keys, tools, .. } = conversation;
+    let Conversation { messages, mut keys, tools, .. } = Conversation::of(body.messages, body.conversation)?;
     keys.date = Some(date);
     keys.tools = Some(tools.shown).filter(|tools| !tools.is_empty());
     chat.of_messages("messages", messages, keys)

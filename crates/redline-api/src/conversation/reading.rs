@@ -17,6 +17,7 @@ const ID_LENGTH: usize = 24;
 pub struct Reading {
     /// Where answers have parts.
     pub(crate) format: Option<ChatFormat>,
+    /// Where answers have parts, or say before which text they ended.
     pub(crate) tokenizer: Option<Arc<Tokenizer>>,
     /// The tools whose calls are read.
     pub(crate) tools: Tools,
@@ -28,7 +29,7 @@ pub struct Reading {
     pub(crate) shows_reasoning: bool,
     /// Whether the request names the tool that is called.
     pub(crate) is_named: bool,
-    /// The prompt, from which the ids of calls come.
+    /// The prompt, from which the ids of calls come, if there may be calls.
     pub(crate) prompt: String,
 }
 
@@ -137,7 +138,7 @@ pub(crate) struct AnswerReader {
     tokenizer: Option<Arc<Tokenizer>>,
     shows_reasoning: bool,
     pub(crate) reasoning_tokens: usize,
-    /// The text that the parser did not get yet, from its first byte that is none of it on.
+    /// The text that the parser did not get yet.
     text: Pending,
     /// Number of bytes that it got.
     given: usize,

@@ -1,6 +1,6 @@
 //! A request for answers to a conversation: its prompt, what its answers have to be, and how they are read.
 
-use redline_chat::{ChatFormat, ChatFormatError, Demand, Reasoned, Tools};
+use redline_chat::{ChatFormat, ChatFormatError, Demand, Reasoned, Subject, Tools};
 use redline_engine::{Engine, Grammar};
 use serde_json::Value;
 
@@ -32,6 +32,8 @@ pub struct ChatRequest {
     pub param: &'static str,
     /// The field that holds the number of tokens after which reasoning ends.
     pub(crate) budget_param: &'static str,
+    /// Whether answers say which text of `stop` they ended before.
+    pub(crate) tells_stop: bool,
 }
 
 /// A request whose conversation was formatted.
@@ -57,8 +59,18 @@ impl ChatRequest {
     ) -> Self {
         let (budget, budget_param) = (agent.thinking_token_budget, "thinking_token_budget");
         let shows_reasoning = agent.include_reasoning.unwrap_or(true);
-        let grammar_param = None;
-        Self { request, messages, keys, tools, shows_reasoning, budget, grammar_param, param, budget_param }
+        Self {
+            request,
+            messages,
+            keys,
+            tools,
+            shows_reasoning,
+            budget,
+            grammar_param: None,
+            param,
+            budget_param,
+            tells_stop: false,
+        }
     }
 
     /// Gives the template a date to print, such as `2026-07-26`, unless the request has one.
@@ -71,7 +83,7 @@ impl ChatRequest {
     /// Formats the conversation. The answer ends where the template ends answers.
     pub fn formatted(self, chat: &Chat, engine: &Engine) -> Result<FormattedChat, ApiError> {
         let Self { mut request, messages, mut keys, tools, shows_reasoning, budget, .. } = self;
-        let (grammar_param, param, budget_param) = (self.grammar_param, self.param, self.budget_param);
+        let (mut grammar_param, param, budget_param) = (self.grammar_param, self.param, self.budget_param);
         let budget = within(budget_param, budget, 1..=MAX_BUDGET)?;
         let continues = keys.continue_final_message == Some(true);
         let continued = messages.last().filter(|_| continues).map(last_text);
@@ -88,47 +100,39 @@ impl ChatRequest {
         };
         if tools.choice != Choice::None {
             chat.check_calls(engine, matches!(request, GenerationRequest::Diffusion(_)))?;
-            let demands = matches!(tools.choice, Choice::Required | Choice::Named);
-            if let Some(name) =
-                format.as_ref().filter(|format| demands && !format.can_demand()).and_then(ChatFormat::name)
-            {
-                let fact = format!("calls in the format {name} cannot be demanded");
-                return Err(refused("tool_choice", fact, "give \"auto\""));
-            }
         }
         let reasoned =
             format.as_ref().map_or(Reasoned::No, |format| reasoned(format, &prompt, continued.as_deref()));
-        let mut grammar_param = grammar_param;
         if let Some(format) = &format {
             let given = request.grammar().cloned();
             let budget = budget.filter(|_| reasoned != Reasoned::No || format.has_channels());
-            if budget.is_some() && !format.ends_reasoning_with_token() {
-                let fact =
-                    "the reasoning of this model ends with a text, which is no token, and cannot be cut";
-                return Err(refused(budget_param, fact, "leave it out"));
-            }
             if let Some(demand) = demand(format, &tools, given, reasoned, budget)? {
-                if matches!(demand, Demand::Calls { .. } | Demand::TextAndCalls { .. }) {
+                // A single call of a tool that is named.
+                let parallel = tools.parallel && tools.choice != Choice::Named;
+                let made = format.grammar(&tools.tools, &demand, parallel, reasoned, budget);
+                let params = (grammar_param, budget_param);
+                let made = made.map_err(|error| of_format(&tools, params, error))?;
+                if matches!(demand, Demand::Calls | Demand::TextAndCalls) {
                     grammar_param = Some("tools");
                 }
-                let made = format.grammar(&tools.tools, &demand, reasoned, budget);
-                let param = *grammar_param.get_or_insert(budget_param);
-                let made = made.map_err(|error| of_format(&tools, param, error))?;
-                request.restrict(param, made)?;
+                request.restrict(grammar_param.get_or_insert(budget_param), made)?;
             }
         }
         let most = if tools.parallel { usize::MAX } else { 1 };
         let is_named = tools.choice == Choice::Named;
         let read_tools = if tools.choice == Choice::None { Tools::default() } else { tools.tools };
+        // Texts without parts are what the engine says, unless it is asked which text stopped them.
+        let decodes = format.is_some() || self.tells_stop;
         let reading = Reading {
             format,
-            tokenizer: engine.shared_tokenizer(),
+            tokenizer: engine.shared_tokenizer().filter(|_| decodes),
+            // What has no calls needs no ids of them.
+            prompt: if read_tools.0.is_empty() { String::new() } else { prompt },
             tools: read_tools,
             most,
             reasons: reasoned == Reasoned::Open,
             shows_reasoning,
             is_named,
-            prompt,
         };
         Ok(FormattedChat { request, reading, grammar_param })
     }
@@ -166,21 +170,16 @@ fn demand(
     reasoned: Reasoned,
     budget: Option<usize>,
 ) -> Result<Option<Demand>, ApiError> {
-    let parallel = tools.parallel;
     let is_strict = tools.tools.0.iter().any(|tool| tool.strict) && format.marks_calls();
     Ok(match (tools.choice, given) {
-        (Choice::Required, None) => Some(Demand::Calls { parallel }),
-        (Choice::Named, None) => Some(Demand::Calls { parallel: false }),
+        (Choice::Required | Choice::Named, None) => Some(Demand::Calls),
         (Choice::Required | Choice::Named, Some(_)) => {
             let fact = "`tool_choice` demands a call, and another field says what the text has to be";
-            return Err(refused(
-                "tool_choice",
-                fact,
-                "give `tool_choice` = \"auto\", or leave the other field out",
-            ));
+            let hint = "give `tool_choice` = \"auto\", or leave the other field out";
+            return Err(refused("tool_choice", fact, hint));
         }
-        (Choice::Auto, Some(text)) if format.can_demand() => Some(Demand::CallsOrText { parallel, text }),
-        (Choice::Auto, None) if is_strict => Some(Demand::TextAndCalls { parallel }),
+        (Choice::Auto, Some(text)) if format.can_demand() => Some(Demand::CallsOrText(text)),
+        (Choice::Auto, None) if is_strict => Some(Demand::TextAndCalls),
         (Choice::None | Choice::Auto, Some(text)) => {
             (reasoned != Reasoned::No || format.has_channels()).then_some(Demand::Text(text))
         }
@@ -188,10 +187,21 @@ fn demand(
     })
 }
 
-/// The error of a format that cannot do what is asked of it in a field.
-fn of_format(tools: &ToolUse, param: &str, error: ChatFormatError) -> ApiError {
-    let tool = error.tool.and_then(|index| tools.tools.0.get(index));
-    let fact = tool.map_or(error.fact.clone(), |tool| format!("the tool {:?}: {}", tool.name, error.fact));
-    let param = if tool.is_some() { "tools" } else { param };
-    refused(param, fact, error.hint)
+/// The error of a format that cannot do what is asked of it. `params` are the fields of the grammar and of the limit of reasoning.
+fn of_format(
+    tools: &ToolUse,
+    (grammar_param, budget_param): (Option<&'static str>, &'static str),
+    error: ChatFormatError,
+) -> ApiError {
+    let ChatFormatError { fact, subject, hint } = error;
+    match subject {
+        Subject::Tool(index) => {
+            let name = tools.tools.0.get(index).map_or("", |tool| &tool.name);
+            refused("tools", format!("the tool {name:?}: {fact}"), hint)
+        }
+        Subject::Tools => refused("tools", fact, hint),
+        Subject::Demand => refused("tool_choice", fact, hint),
+        Subject::Text => refused(grammar_param.unwrap_or("grammar"), fact, hint),
+        Subject::Reasoning => refused(budget_param, fact, hint),
+    }
 }

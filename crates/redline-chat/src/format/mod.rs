@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) use harmony::final_text;
 
 use crate::buffer::{Marker, Needle, begin_of};
-use crate::error::ChatFormatError;
+use crate::error::{ChatFormatError, Subject};
 use crate::reader::CallReader;
 use crate::rules::Rules;
 use crate::tool::Tool;
@@ -147,11 +147,6 @@ impl ChatFormat {
         self.0.reasoning.as_ref()
     }
 
-    /// Whether reasoning ends with a token, so that its tokens can be counted.
-    pub fn ends_reasoning_with_token(&self) -> bool {
-        self.reasoning().is_some_and(|marks| self.marker(&marks.close).is_some())
-    }
-
     /// Number of letters and digits in an id of a call: templates of some families take no other, and none before them.
     pub fn id_length(&self) -> Option<usize> {
         self.name().is_some_and(|name| name.starts_with("mistral")).then_some(9)
@@ -187,15 +182,15 @@ impl ChatFormat {
     }
 
     /// Rules of a grammar with the marks of this format.
-    pub(crate) fn new_rules<'a>(&'a self, tools: &'a [Tool]) -> Rules<'a> {
-        Rules::new(&self.0.markers, &self.0.special, tools)
+    pub(crate) fn new_rules<'a>(&'a self, tools: &'a [Tool], parallel: bool) -> Rules<'a> {
+        Rules::new(&self.0.markers, &self.0.special, tools, parallel)
     }
 
     /// The rules of calls, if the format can be forced.
     pub(crate) fn rules(&self, rules: &mut Rules<'_>) -> Result<(), ChatFormatError> {
         let refused = |fact: String| ChatFormatError {
             fact,
-            tool: None,
+            subject: Subject::Demand,
             hint: "give `tool_choice` = \"auto\", or serve a model whose calls have another format",
         };
         let Some(family) = self.family() else {

@@ -1,6 +1,6 @@
 //! Answers that have to be calls: whatever a model writes under the grammar is read as a call of a tool, with arguments of its schema.
 
-use redline_chat::{Demand, Input, Parser, Reasoned};
+use redline_chat::{Demand, Input, Parser, Reasoned, Subject};
 use redline_grammar::{Compiler, Grammar, GrammarKind, Matcher, Words};
 use serde_json::{Value, json};
 
@@ -96,8 +96,8 @@ fn whatever_is_written_is_a_call() {
     let mut forced = 0;
     for (family, _) in TEMPLATES {
         for parallel in [false, true] {
-            let demand = Demand::Calls { parallel };
-            let grammar = format(family, true).grammar(&tools(), &demand, Reasoned::No, None);
+            let grammar =
+                format(family, true).grammar(&tools(), &Demand::Calls, parallel, Reasoned::No, None);
             let Ok(grammar) = grammar else {
                 assert!(family.contains("gemma"), "{family}: {grammar:?}");
                 continue;
@@ -156,30 +156,30 @@ fn meets(matcher: &Matcher, text: &str) -> bool {
 fn a_grammar_begins_after_reasoning() {
     let compiler = Compiler::new(Box::new(Bytes));
     let text = Grammar::new(GrammarKind::JsonSchema, r#"{"type":"integer"}"#);
-    let compiled = |demand: &Demand, reasoned, most| {
-        let grammar = format("hermes", true).grammar(&tools(), demand, reasoned, most).unwrap();
+    let compiled = |demand: &Demand, parallel, reasoned, most| {
+        let grammar = format("hermes", true).grammar(&tools(), demand, parallel, reasoned, most).unwrap();
         compiler.matcher(&grammar, None).unwrap_or_else(|error| panic!("{error}\n{}", grammar.source))
     };
     let number = Demand::Text(text.clone());
     let call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
-    let open = compiled(&number, Reasoned::Open, None);
+    let open = compiled(&number, false, Reasoned::Open, None);
     assert!(meets(&open, "Well {\"}: </thin</think>\n\n5"));
     assert!(!meets(&open, "5") && !meets(&open, "x</think>y") && !meets(&open, "x<tool_call></think>5"));
-    let maybe = compiled(&number, Reasoned::Maybe, None);
+    let maybe = compiled(&number, false, Reasoned::Maybe, None);
     assert!(meets(&maybe, "5") && meets(&maybe, "<think>x</think>5") && !meets(&maybe, "x</think>5"));
-    let short = compiled(&number, Reasoned::Open, Some(3));
+    let short = compiled(&number, false, Reasoned::Open, Some(3));
     assert!(meets(&short, "abc</think>5") && meets(&short, "</think>5") && !meets(&short, "abcd</think>5"));
-    let either = compiled(&Demand::CallsOrText { parallel: false, text }, Reasoned::Maybe, None);
+    let either = compiled(&Demand::CallsOrText(text), false, Reasoned::Maybe, None);
     assert!(meets(&either, "5"));
     assert!(meets(&either, call));
     assert!(meets(&either, &format!("<think>\nx\n</think>\n\n{call}")) && !meets(&either, "x"));
-    let anything = compiled(&Demand::Anything, Reasoned::Open, Some(2));
+    let anything = compiled(&Demand::Anything, false, Reasoned::Open, Some(2));
     assert!(meets(&anything, "ab</think>any text\n") && !meets(&anything, "abc</think>x"));
     assert!(meets(&anything, &format!("a</think>{call}")), "a limit of reasoning leaves calls as they are");
-    let free = compiled(&Demand::TextAndCalls { parallel: false }, Reasoned::Maybe, None);
+    let free = compiled(&Demand::TextAndCalls, false, Reasoned::Maybe, None);
     assert!(meets(&free, "any {text}") && meets(&free, &format!("x {call}")) && meets(&free, call));
     assert!(!meets(&free, "<tool_call>\n{\"name\": \"other\"") && !meets(&free, &format!("{call}{call}")));
-    let calls = compiled(&Demand::Calls { parallel: true }, Reasoned::Open, None);
+    let calls = compiled(&Demand::Calls, true, Reasoned::Open, None);
     assert!(
         meets(&calls, &format!("x</think>\n\n{call}\n{call}"))
             && !meets(&calls, &format!("x</think>y{call}"))
@@ -190,12 +190,14 @@ fn a_grammar_begins_after_reasoning() {
 fn a_text_of_a_grammar_comes_in_the_last_channel() {
     let compiler = Compiler::new(Box::new(Bytes));
     let text = Demand::Text(Grammar::new(GrammarKind::JsonSchema, r#"{"type":"integer"}"#));
-    let grammar = format("harmony", true).grammar(&tools(), &text, Reasoned::No, None).unwrap();
+    let grammar = format("harmony", true).grammar(&tools(), &text, false, Reasoned::No, None).unwrap();
     let matcher = compiler.matcher(&grammar, None).unwrap();
     let last = "<|channel|>final<|message|>5";
     assert!(meets(&matcher, last));
     assert!(meets(&matcher, &format!("<|channel|>analysis<|message|>Hm<|end|><|start|>assistant{last}")));
     assert!(!meets(&matcher, "<|channel|>final<|message|>x") && !meets(&matcher, "5"));
+    let limited = format("harmony", true).grammar(&tools(), &Demand::Anything, false, Reasoned::No, Some(5));
+    assert_eq!(limited.unwrap_err().subject, Subject::Reasoning);
 }
 
 #[test]
@@ -203,7 +205,7 @@ fn reasoning_whose_end_is_no_token_is_followed_too() {
     let compiler = Compiler::new(Box::new(Bytes));
     let text = Demand::Text(Grammar::new(GrammarKind::Choice, r#"["yes"]"#));
     let format = format("hermes", false);
-    let grammar = format.grammar(&tools(), &text, Reasoned::Open, None).unwrap();
+    let grammar = format.grammar(&tools(), &text, false, Reasoned::Open, None).unwrap();
     let matcher = compiler.matcher(&grammar, None).unwrap();
     let accepts = |text: &str| {
         let mut matcher = matcher.clone();
@@ -216,20 +218,20 @@ fn reasoning_whose_end_is_no_token_is_followed_too() {
         all && (matcher.is_complete() || matcher.accepts(END))
     };
     assert!(accepts("no\n</think>yes") && !accepts("no</think>no") && !accepts("yes"));
-    let error = format.grammar(&tools(), &text, Reasoned::Open, Some(5)).unwrap_err();
-    assert!(error.fact.contains("</think>"), "{error}");
+    let error = format.grammar(&tools(), &text, false, Reasoned::Open, Some(5)).unwrap_err();
+    assert_eq!(error.subject, Subject::Reasoning, "{error}");
 }
 
 #[test]
 fn a_tool_with_a_schema_that_cannot_be_met_is_named() {
     let mut tools = tools();
     tools.0[1].parameters = Some(json!({ "type": "object", "not": {} }));
-    let demand = Demand::Calls { parallel: false };
-    let error = format("hermes", true).grammar(&tools, &demand, Reasoned::No, None).unwrap_err();
-    assert_eq!(error.tool, Some(1));
+    let demand = Demand::Calls;
+    let error = format("hermes", true).grammar(&tools, &demand, false, Reasoned::No, None).unwrap_err();
+    assert_eq!(error.subject, Subject::Tool(1));
     assert!(error.fact.contains("#/not"), "{error}");
     tools.0[1].strict = false;
-    assert!(format("hermes", true).grammar(&tools, &demand, Reasoned::No, None).is_ok());
-    let error = format("gemma4", true).grammar(&tools, &demand, Reasoned::No, None).unwrap_err();
-    assert!(error.fact.contains("gemma4"), "{error}");
+    assert!(format("hermes", true).grammar(&tools, &demand, false, Reasoned::No, None).is_ok());
+    let error = format("gemma4", true).grammar(&tools, &demand, false, Reasoned::No, None).unwrap_err();
+    assert!(error.subject == Subject::Demand && error.fact.contains("gemma4"), "{error}");
 }

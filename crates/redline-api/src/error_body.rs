@@ -1,4 +1,4 @@
-//! Error bodies of the server, in the forms of OpenAI, Anthropic, TypeSafe and Text Embeddings Inference.
+//! Error bodies of the server, in the forms of OpenAI, Anthropic, Ollama, TypeSafe and Text Embeddings Inference.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,23 @@ pub struct TeiErrorBody {
     pub error: String,
     /// The class of the error: `validation`, `backend`, `overloaded` or `unhealthy`.
     pub error_type: &'static str,
+}
+
+/// The body of an answer that reports an error in Ollama's form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct OllamaErrorBody {
+    /// The fact with its numbers, and what to do about it.
+    pub error: String,
+    /// The field of the request at fault.
+    pub param: Option<String>,
+    /// A short name of the error.
+    pub code: String,
+}
+
+impl From<ErrorDetail> for OllamaErrorBody {
+    fn from(error: ErrorDetail) -> Self {
+        Self { error: error.message, param: error.param, code: error.code }
+    }
 }
 
 /// The body of an answer that reports an error in Anthropic's form.

@@ -239,7 +239,7 @@ impl StructuredOutputs {
 }
 
 /// The grammar of a schema, which may be the text of one.
-fn of_schema(schema: &JsonText, compact: bool) -> Grammar {
+pub(crate) fn of_schema(schema: &JsonText, compact: bool) -> Grammar {
     let kind = if compact { GrammarKind::CompactJsonSchema } else { GrammarKind::JsonSchema };
     let text = schema.as_str().starts_with('"').then(|| schema.content()).flatten();
     Grammar::new(kind, text.unwrap_or_else(|| schema.as_str().to_owned()))

@@ -14,7 +14,7 @@ use crate::gap::{self, GapText};
 use crate::generation::mode::{
     GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
-use crate::generation::stream::{ServerEvent, StreamCounts, StreamedAnswer};
+use crate::generation::stream::{ServerEvent, StreamCounts, StreamFormat, StreamedAnswer};
 use crate::generation::{GenerationParts, StreamForm, generation_request, unsupported_by_canvases};
 use crate::json::fields::refused;
 use crate::json::object::objects;
@@ -251,7 +251,7 @@ impl InfillStream {
 impl StreamedAnswer for InfillStream {
     type Event = InfillEvent;
 
-    const HAS_END_MARK: bool = false;
+    const FORMAT: StreamFormat = StreamFormat::Events;
 
     fn piece(
         &mut self,

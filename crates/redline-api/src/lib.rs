@@ -26,6 +26,7 @@ pub mod infill;
 pub mod json;
 pub mod jsonl;
 pub mod model;
+pub mod ollama;
 pub mod openai;
 pub mod options;
 pub mod pump;

@@ -12,7 +12,7 @@ use crate::error_body::{ErrorDetail, TeiErrorBody};
 use crate::generation::mode::{
     GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
-use crate::generation::stream::{ServerEvent, StreamCounts, StreamedAnswer};
+use crate::generation::stream::{ServerEvent, StreamCounts, StreamFormat, StreamedAnswer};
 use crate::generation::{GenerationParts, StreamForm, generation_request, max_tokens};
 use crate::grammar::GrammarKeys;
 use crate::json::fields::refused;
@@ -315,7 +315,7 @@ impl TgiStream {
 impl StreamedAnswer for TgiStream {
     type Event = TgiEvent;
 
-    const HAS_END_MARK: bool = false;
+    const FORMAT: StreamFormat = StreamFormat::Events;
 
     fn piece(
         &mut self,

@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use redline_api::cost::Usage;
+use redline_api::generation::stream::StreamFormat;
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -22,6 +23,8 @@ const PART: usize = 64 << 10;
 pub(crate) const JSON: &str = "application/json";
 /// The media type of events.
 pub(crate) const EVENTS: &str = "text/event-stream; charset=utf-8";
+/// The media type of lines of JSON.
+pub(crate) const LINES: &str = "application/x-ndjson";
 
 /// The answer of a handler.
 pub(crate) struct Answer {
@@ -36,8 +39,8 @@ pub(crate) struct Answer {
 /// What an answer consists of.
 enum Content {
     Document(Document),
-    /// Events. They end the line of the log.
-    Events(Box<dyn FnOnce(Record) -> Body + Send>),
+    /// A stream of this media type. It ends the line of the log.
+    Stream(&'static str, Box<dyn FnOnce(Record) -> Body + Send>),
 }
 
 impl Answer {
@@ -64,9 +67,13 @@ impl Answer {
         Self { status: StatusCode::NO_CONTENT, ..Self::text("text/plain", Bytes::new()) }
     }
 
-    /// Events, with the status 200.
-    pub(crate) fn events(body: impl FnOnce(Record) -> Body + Send + 'static) -> Self {
-        let content = Content::Events(Box::new(body));
+    /// A stream in this format, with the status 200.
+    pub(crate) fn stream(format: StreamFormat, body: impl FnOnce(Record) -> Body + Send + 'static) -> Self {
+        let media = match format {
+            StreamFormat::Events | StreamFormat::EventsWithEndMark => EVENTS,
+            StreamFormat::Lines => LINES,
+        };
+        let content = Content::Stream(media, Box::new(body));
         Self { status: StatusCode::OK, content, usage: None, headers: &[] }
     }
 
@@ -93,6 +100,7 @@ impl Answer {
 
     /// The response. The line of the log ends with its head, or with the last event.
     pub(crate) fn into_response(self, mut record: Record) -> Response<Body> {
+        let is_stream = matches!(self.content, Content::Stream(..));
         let (body, media) = match self.content {
             Content::Document(document) => {
                 record.status = self.status.as_u16();
@@ -102,7 +110,7 @@ impl Answer {
                 let media = document.media;
                 (Body::new(document), media)
             }
-            Content::Events(body) => (body(record), EVENTS),
+            Content::Stream(media, body) => (body(record), media),
         };
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
@@ -111,7 +119,7 @@ impl Answer {
         for &(name, value) in self.headers {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        if media == EVENTS {
+        if is_stream {
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
             // Proxies that collect an answer before they send it would hold events back.
             headers.insert("x-accel-buffering", HeaderValue::from_static("no"));

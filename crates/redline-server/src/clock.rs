@@ -23,6 +23,12 @@ pub(crate) fn today() -> String {
     date(unix_seconds() / 86_400)
 }
 
+/// A moment in seconds since 1970 as RFC 3339 writes it, such as `2026-07-26T09:05:00Z`.
+pub(crate) fn timestamp(seconds: u64) -> String {
+    let (day, second) = (seconds / 86_400, seconds % 86_400);
+    format!("{}T{:02}:{:02}:{:02}Z", date(day), second / 3_600, second / 60 % 60, second % 60)
+}
+
 /// The date of a day, counted from 1970. The calendar repeats every 400 years, which begin on 1 March of the year 0.
 fn date(day: u64) -> String {
     let day = day + 719_468;
@@ -43,7 +49,7 @@ pub(crate) fn unix_seconds() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::date;
+    use super::{date, timestamp};
 
     #[test]
     fn days_have_their_dates() {
@@ -60,5 +66,7 @@ mod tests {
         ] {
             assert_eq!(date(day), expect);
         }
+        assert_eq!(timestamp(11_016 * 86_400 + 3_599), "2000-02-29T00:59:59Z");
+        assert_eq!(timestamp(86_399), "1970-01-01T23:59:59Z");
     }
 }

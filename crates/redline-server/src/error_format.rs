@@ -2,7 +2,8 @@
 
 use axum::http::StatusCode;
 use redline_api::error_body::{
-    AnthropicErrorBody, ErrorBody, ErrorDetail, LocationPart, TeiErrorBody, ValidationBody, ValidationDetail,
+    AnthropicErrorBody, ErrorBody, ErrorDetail, LocationPart, OllamaErrorBody, TeiErrorBody, ValidationBody,
+    ValidationDetail,
 };
 use serde::Serialize;
 
@@ -19,6 +20,8 @@ pub(crate) enum ErrorFormat {
     Tei,
     /// Anthropic's.
     Anthropic,
+    /// Ollama's.
+    Ollama,
 }
 
 /// The codes of bodies that are no JSON objects, or that break off.
@@ -33,7 +36,7 @@ impl ErrorFormat {
         match self {
             Self::SystemOne => &["x-request-id", "x-typesafe-request-id"],
             Self::Anthropic => &["x-request-id", "request-id"],
-            Self::OpenAi | Self::Tei => &["x-request-id"],
+            Self::OpenAi | Self::Ollama | Self::Tei => &["x-request-id"],
         }
     }
 
@@ -61,6 +64,7 @@ impl ErrorFormat {
             }
             Self::OpenAi | Self::SystemOne => written(&ErrorBody { error }),
             Self::Anthropic => written(&AnthropicErrorBody::of(status.as_u16(), error)),
+            Self::Ollama => written(&OllamaErrorBody::from(error)),
             Self::Tei => {
                 let error_type = match status.as_u16() {
                     429 => "overloaded",
@@ -131,6 +135,8 @@ mod tests {
         let anthropic =
             r#"{"type":"error","error":{"type":"not_found_error","message":"m","param":null,"code":"c"}}"#;
         assert_eq!(body(ErrorFormat::Anthropic, 404, None), anthropic);
+        let ollama = r#"{"error":"m","param":"options","code":"c"}"#;
+        assert_eq!(body(ErrorFormat::Ollama, 400, Some("options")), ollama);
         assert_eq!(body(ErrorFormat::Tei, 424, None), r#"{"error":"m","error_type":"backend"}"#);
         assert_eq!(body(ErrorFormat::Tei, 413, None), r#"{"error":"m","error_type":"validation"}"#);
     }

@@ -142,5 +142,7 @@ where
     let app = call.app.clone();
     let most = app.config.limits.stream_bytes;
     let pipe = PipeReader::of(tickets, most, stream.sends_canvas());
-    Ok(Answer::events(move |record| Body::new(EventBody::new(app, place, pipe, stream, need.param, record))))
+    Ok(Answer::stream(S::FORMAT, move |record| {
+        Body::new(EventBody::new(app, place, pipe, stream, need.param, record))
+    }))
 }

@@ -1,7 +1,7 @@
 //! The OpenAPI document: the operations of the routes, with the schemas of the types that they parse and write.
 
 use axum::http::StatusCode;
-use redline_api::error_body::{AnthropicErrorBody, ErrorBody, TeiErrorBody, ValidationBody};
+use redline_api::error_body::{AnthropicErrorBody, ErrorBody, OllamaErrorBody, TeiErrorBody, ValidationBody};
 use redline_api::generation::mode::GenerationMode;
 use redline_api::generation::restrict::{restrict_to_autoregressive, restrict_to_diffusion};
 use redline_api::json::limits::MAX_SECONDS;
@@ -10,7 +10,7 @@ use schemars::transform::RecursiveTransform;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use crate::answer::{EVENTS, JSON};
+use crate::answer::{EVENTS, JSON, LINES};
 use crate::config::ServerConfig;
 use crate::error_format::ErrorFormat;
 use crate::request::{MAX_ID, QUEUE_TIMEOUT, REQUEST_ID};
@@ -184,7 +184,11 @@ fn responses(route: &Route, needs_key: bool, schemas: &mut Schemas) -> Value {
     let of_format: &[u16] = match route.error_format {
         ErrorFormat::SystemOne if route.takes_body() => &[422],
         ErrorFormat::Tei if route.takes_body() => &[422, 424],
-        ErrorFormat::OpenAi | ErrorFormat::Anthropic | ErrorFormat::SystemOne | ErrorFormat::Tei => &[],
+        ErrorFormat::OpenAi
+        | ErrorFormat::Anthropic
+        | ErrorFormat::Ollama
+        | ErrorFormat::SystemOne
+        | ErrorFormat::Tei => &[],
     };
     for &status in
         [STATUSES, with_body, of_key, of_format, route.operation.further_statuses].into_iter().flatten()
@@ -218,6 +222,10 @@ fn content(response: &ResponseBody, generator: &mut SchemaGenerator) -> Value {
             JSON: { "schema": schema(generator) },
             EVENTS: { "schema": events(event(generator)) },
         }),
+        ResponseBody::JsonOrLines(schema, line) => json!({
+            JSON: { "schema": schema(generator) },
+            LINES: { "schema": line(generator) },
+        }),
         ResponseBody::Events(event) => json!({ EVENTS: { "schema": events(event(generator)) } }),
         ResponseBody::Text(media) => {
             let text = |media: &&str| ((*media).to_owned(), json!({ "schema": { "type": "string" } }));
@@ -247,6 +255,7 @@ fn error_of(format: ErrorFormat, status: u16) -> SchemaOf {
     match format {
         ErrorFormat::Tei => schema_of::<TeiErrorBody>,
         ErrorFormat::Anthropic => schema_of::<AnthropicErrorBody>,
+        ErrorFormat::Ollama => schema_of::<OllamaErrorBody>,
         ErrorFormat::SystemOne if status == 422 => schema_of::<ValidationBody>,
         ErrorFormat::OpenAi | ErrorFormat::SystemOne => schema_of::<ErrorBody>,
     }

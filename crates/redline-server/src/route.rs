@@ -79,6 +79,8 @@ pub(crate) enum ResponseBody {
     Json(&'static [SchemaOf]),
     /// JSON with the first schema, or a stream of events with the second, if the request asks for one.
     JsonOrEvents(SchemaOf, SchemaOf),
+    /// JSON with the first schema, or lines of JSON with the second, unless the request asks for a whole answer.
+    JsonOrLines(SchemaOf, SchemaOf),
     /// A stream of events with this schema.
     Events(SchemaOf),
     /// Text of one of these media types.

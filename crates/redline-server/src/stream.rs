@@ -1,4 +1,4 @@
-//! The body of a streamed answer: server-sent events.
+//! The body of a streamed answer: server-sent events, or lines.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
 use redline_api::generation::mode::PromptEnd;
-use redline_api::generation::stream::{ServerEvent, StreamedAnswer};
+use redline_api::generation::stream::{ServerEvent, StreamFormat, StreamedAnswer};
 use redline_engine::FinishReason;
 
 use crate::admission::{Place, failed};
@@ -107,7 +107,7 @@ impl<S: StreamedAnswer> Open<S> {
             self.answer.begin(&mut events);
         }
         while self.running > 0 {
-            write(&mut events, out)?;
+            write(S::FORMAT, &mut events, out)?;
             if out.len() >= FRAME {
                 return Ok(Progress::Open);
             }
@@ -133,8 +133,8 @@ impl<S: StreamedAnswer> Open<S> {
             }
         }
         self.answer.end(&mut events);
-        write(&mut events, out)?;
-        if S::HAS_END_MARK {
+        write(S::FORMAT, &mut events, out)?;
+        if S::FORMAT == StreamFormat::EventsWithEndMark {
             out.extend(END_MARK);
         }
         Ok(Progress::Ended)
@@ -145,7 +145,7 @@ impl<S: StreamedAnswer> Open<S> {
         let mut events = Vec::new();
         self.answer.fail(fault.body().error, &mut events);
         // An event that cannot be written is left out; the stream ends all the same.
-        let _ = write(&mut events, out);
+        let _ = write(S::FORMAT, &mut events, out);
     }
 }
 
@@ -162,10 +162,15 @@ fn slow_reader() -> Fault {
 }
 
 /// Appends events in the format of a stream.
-fn write<E: ServerEvent>(events: &mut Vec<E>, out: &mut Vec<u8>) -> Result<(), Fault> {
+fn write<E: ServerEvent>(format: StreamFormat, events: &mut Vec<E>, out: &mut Vec<u8>) -> Result<(), Fault> {
     for event in events.drain(..) {
         // Only numbers that are not finite cannot be written.
         let data = serde_json::to_vec(&event).map_err(|_| Fault::internal("not_finite"))?;
+        if format == StreamFormat::Lines {
+            out.extend(data);
+            out.push(b'\n');
+            continue;
+        }
         if let Some(name) = event.name() {
             out.extend(b"event: ");
             out.extend(name.as_bytes());
@@ -200,7 +205,7 @@ mod tests {
     impl StreamedAnswer for Buggy {
         type Event = CompletionEvent;
 
-        const HAS_END_MARK: bool = true;
+        const FORMAT: StreamFormat = StreamFormat::EventsWithEndMark;
 
         fn begin(&mut self, _: &mut Vec<CompletionEvent>) {}
 

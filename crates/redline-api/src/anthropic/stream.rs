@@ -14,7 +14,7 @@ use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::error_body::{AnthropicErrorBody, ErrorDetail};
 use crate::generation::mode::{GenerationPiece, PromptEnd};
-use crate::generation::stream::{ServerEvent, StreamCounts, StreamedAnswer};
+use crate::generation::stream::{ServerEvent, StreamCounts, StreamFormat, StreamedAnswer};
 use crate::head::AnswerHead;
 
 /// An event of a streamed answer of `/v1/messages`.
@@ -195,7 +195,7 @@ impl MessagesStream {
 impl StreamedAnswer for MessagesStream {
     type Event = MessageEvent;
 
-    const HAS_END_MARK: bool = false;
+    const FORMAT: StreamFormat = StreamFormat::Events;
 
     fn piece(
         &mut self,

@@ -12,8 +12,8 @@ use crate::generation::mode::GeneratedChoice;
 /// Letters and digits in the id of a call, where the format of the model's calls does not say how many.
 const ID_LENGTH: usize = 24;
 
-/// How the answers to a conversation are read.
-#[derive(Clone, Debug)]
+/// How the answers to a conversation are read. By default, they are texts without parts.
+#[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// Where answers have parts.
     pub(crate) format: Option<ChatFormat>,
@@ -277,7 +277,7 @@ impl Pending {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use redline_chat::Tool;
 
     use super::*;
@@ -294,7 +294,8 @@ mod tests {
         "model": { "type": "BPE", "vocab": { "a": 0, "b": 1, "{\"name\":": 2, "\"now\"}": 3, "Ã": 4, "©": 5 }, "merges": [] }
     }"#;
 
-    fn reading(shows_reasoning: bool) -> Reading {
+    /// Answers of a small vocabulary: reasoning between 6 and 7, and `2, 3` between 8 and 9 calls the tool `now`.
+    pub(crate) fn reading(shows_reasoning: bool) -> Reading {
         let tokenizer = Arc::new(Tokenizer::from_bytes("tokenizer.json", JSON.as_bytes()).unwrap());
         let marker = |name: &str| {
             let id = tokenizer.id(name)?;

@@ -14,12 +14,23 @@ use crate::json::object::objects;
 use crate::json::shape;
 use crate::model::LoadedModel;
 
-/// An event of a streamed answer: a server-sent event whose data is JSON.
+/// An event of a streamed answer: a server-sent event whose data is JSON, or a line.
 pub trait ServerEvent: Serialize {
     /// The name of the event, if it has one.
     fn name(&self) -> Option<&'static str> {
         None
     }
+}
+
+/// How the events of a stream are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamFormat {
+    /// As server-sent events.
+    Events,
+    /// As server-sent events, the last of which has the data `[DONE]`.
+    EventsWithEndMark,
+    /// As lines of JSON.
+    Lines,
 }
 
 /// What the events of a stream contain.
@@ -77,8 +88,8 @@ pub trait StreamedAnswer: Send + Unpin + 'static {
     /// An event.
     type Event: ServerEvent + Send + Unpin;
 
-    /// Whether the data `[DONE]` follows the last event.
-    const HAS_END_MARK: bool;
+    /// How events are written.
+    const FORMAT: StreamFormat;
 
     /// Appends the events before the first piece.
     fn begin(&mut self, _events: &mut Vec<Self::Event>) {}

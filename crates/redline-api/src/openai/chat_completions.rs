@@ -18,7 +18,7 @@ use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
 use crate::generation::canvas::CanvasEvent;
 use crate::generation::mode::{GenerationMode, GenerationOutcome, GenerationPiece, PromptEnd};
-use crate::generation::stream::{Chunks, StreamEvent, StreamedAnswer, fail};
+use crate::generation::stream::{Chunks, StreamEvent, StreamFormat, StreamedAnswer, fail};
 use crate::generation::{
     GeneratedAnswer, GenerationParts, StreamForm, generation_request, max_tokens, plain_text, reason,
     unsupported,
@@ -408,7 +408,10 @@ fn ended(reading: &Reading, why: FinishReason, calls: usize) -> &'static str {
 }
 
 /// Log-probabilities in the form of the answer.
-fn logprobs(model: &LoadedModel, positions: &[PositionLogprobs]) -> Result<ChatLogprobs, ApiError> {
+pub(crate) fn logprobs(
+    model: &LoadedModel,
+    positions: &[PositionLogprobs],
+) -> Result<ChatLogprobs, ApiError> {
     let token = |from: &TokenLogprob| {
         let known = model.engine.tokenizer().filter(|tokenizer| tokenizer.token(from.id).is_some());
         let bytes = known.map(|tokenizer| tokenizer.token_bytes(from.id)).transpose()?.unwrap_or_default();
@@ -478,7 +481,7 @@ impl ChatStream {
 impl StreamedAnswer for ChatStream {
     type Event = ChatCompletionEvent;
 
-    const HAS_END_MARK: bool = true;
+    const FORMAT: StreamFormat = StreamFormat::EventsWithEndMark;
 
     fn piece(
         &mut self,

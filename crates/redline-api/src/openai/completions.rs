@@ -14,7 +14,7 @@ use crate::generation::canvas::CanvasEvent;
 use crate::generation::mode::{
     GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
-use crate::generation::stream::{Chunks, StreamEvent, StreamedAnswer, fail};
+use crate::generation::stream::{Chunks, StreamEvent, StreamFormat, StreamedAnswer, fail};
 use crate::generation::{
     GeneratedAnswer, GenerationParts, StreamForm, best_are_whole, reason, unsupported_by_canvases,
 };
@@ -380,7 +380,7 @@ impl CompletionStream {
 impl StreamedAnswer for CompletionStream {
     type Event = CompletionEvent;
 
-    const HAS_END_MARK: bool = true;
+    const FORMAT: StreamFormat = StreamFormat::EventsWithEndMark;
 
     fn piece(
         &mut self,

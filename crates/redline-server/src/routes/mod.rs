@@ -14,6 +14,7 @@ mod info;
 mod messages;
 mod metrics;
 mod models;
+mod ollama;
 mod openapi;
 mod page;
 mod predict;
@@ -57,6 +58,7 @@ const ALL: &[&[Route]] = &[
     metrics::ROUTES,
     info::ROUTES,
     models::ROUTES,
+    ollama::ROUTES,
     openapi::ROUTES,
     page::ROUTES,
     predict::ROUTES,

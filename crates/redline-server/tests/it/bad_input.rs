@@ -19,6 +19,14 @@ pub(crate) const BODIES: &[(&str, &str)] = &[
     ("/v1/systemone", r#"{"state":"a","questions":{"q":{"type":"noul","instructions":"b"}}"#),
     ("/v1/messages", r#"{"messages":[{"role":"user","content":"a"}],"max_tokens":4"#),
     ("/v1/messages/count_tokens", r#"{"messages":[{"role":"user","content":"a"}],"system":"b""#),
+    (
+        "/api/chat",
+        r#"{"messages":[{"role":"user","content":"a"}],"options":{"num_predict":1},"stream":false"#,
+    ),
+    ("/api/generate", r#"{"prompt":"a","options":{"num_predict":1},"stream":false"#),
+    ("/api/embed", r#"{"input":"a","pooling":"mean""#),
+    ("/api/embeddings", r#"{"prompt":"a","pooling":"mean""#),
+    ("/api/show", r#"{"verbose":true"#),
     ("/tokenize", r#"{"prompt":"a""#),
     ("/detokenize", r#"{"tokens":[5]"#),
 ];

@@ -18,6 +18,7 @@ mod keys;
 mod limits;
 mod messages;
 mod metrics;
+mod ollama;
 mod openapi;
 mod origins;
 mod page;

@@ -252,8 +252,12 @@ pub(crate) fn json(answer: &HttpAnswer) -> Value {
 /// Status, code and field of an error.
 pub(crate) fn error(answer: &HttpAnswer) -> (u16, String, Option<String>) {
     let document = json(answer);
-    let error = &document["error"];
-    assert!(error["message"].is_string() && error["type"].is_string(), "{document}");
+    // Ollama's form has the message as `error`, and the rest beside it.
+    let error = if document["error"].is_string() { &document } else { &document["error"] };
+    assert!(
+        document["error"].is_string() || error["message"].is_string() && error["type"].is_string(),
+        "{document}"
+    );
     let text = |key: &str| error[key].as_str().map(str::to_owned);
     (answer.status, text("code").unwrap(), text("param"))
 }

@@ -3,8 +3,8 @@
 use redline_engine::{Continuation, Event, GenerateOutcome, GenerateRequest, GeneratedPiece};
 
 use crate::generation::mode::{
-    GeneratedChoice, GenerationEvent, GenerationOutcome, GenerationPiece, PieceTokens, PromptEnd,
-    SharedFields,
+    GeneratedChoice, GenerationEvent, GenerationOutcome, GenerationPiece, GenerationSeconds, PieceTokens,
+    PromptEnd, SharedFields,
 };
 
 pub(crate) fn shared(request: &mut GenerateRequest) -> SharedFields<'_> {
@@ -39,7 +39,16 @@ pub(crate) fn outcome(mut of: GenerateOutcome) -> GenerationOutcome {
         logprobs: one.logprobs,
     };
     GenerationOutcome {
-        end: PromptEnd { counts: of.usage, cancelled: of.cancelled, meta: None },
+        end: PromptEnd {
+            counts: of.usage,
+            cancelled: of.cancelled,
+            meta: None,
+            seconds: GenerationSeconds {
+                queue: of.queue_s,
+                prompt: (of.prefill_s - of.queue_s).max(0.0),
+                text: of.decode_s,
+            },
+        },
         choices: of.take_continuations().into_iter().map(choice).collect(),
         prompt_token_ids: of.prompt_token_ids,
         prompt_logprobs: of.prompt_logprobs,

@@ -6,7 +6,7 @@ use redline_engine::{
 
 use crate::generation::mode::{
     CanvasPiece, GeneratedChoice, GenerationEvent, GenerationMeta, GenerationOutcome, GenerationPiece,
-    PieceTokens, PromptEnd, SharedFields,
+    GenerationSeconds, PieceTokens, PromptEnd, SharedFields,
 };
 use crate::jsonl::diffuse::filled;
 
@@ -72,7 +72,12 @@ pub(crate) fn outcome(of: DiffuseOutcome) -> GenerationOutcome {
         prompt_masks: of.prompt_masks,
     };
     GenerationOutcome {
-        end: PromptEnd { counts, cancelled: of.finish_reason == FinishReason::Cancelled, meta: Some(meta) },
+        end: PromptEnd {
+            counts,
+            cancelled: of.finish_reason == FinishReason::Cancelled,
+            meta: Some(meta),
+            seconds: GenerationSeconds { queue: of.queue_s, prompt: 0.0, text: of.compute_s },
+        },
         prompt_token_ids: Vec::new(),
         prompt_logprobs: None,
         receipt: of.receipt,

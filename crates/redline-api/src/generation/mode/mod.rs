@@ -260,7 +260,7 @@ pub enum CanvasPiece {
 }
 
 /// How the generation after a prompt ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PromptEnd {
     /// Its token counts.
     pub counts: TokenCounts,
@@ -268,10 +268,24 @@ pub struct PromptEnd {
     pub cancelled: bool,
     /// How masks were filled, if the model fills masks.
     pub meta: Option<GenerationMeta>,
+    /// How long its parts took.
+    pub seconds: GenerationSeconds,
+}
+
+/// How long the parts of a generation took, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GenerationSeconds {
+    /// From the request reaching the engine to its first pass.
+    pub queue: f64,
+    /// To the first new token; 0 if masks are filled.
+    pub prompt: f64,
+    /// To the last new token.
+    pub text: f64,
 }
 
 impl PromptEnd {
-    /// The ends of two prompts together: the sums of their counts and of how their masks were filled, and whether any was cancelled.
+    /// The ends of two prompts together: the sums of their counts, of their times and of how their masks were filled, and whether any was
+    /// cancelled.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
         let (one, two) = (self.counts, other.counts);
@@ -291,6 +305,11 @@ impl PromptEnd {
             meta: match (self.meta, other.meta) {
                 (Some(one), Some(two)) => Some(both(one, two)),
                 (one, two) => one.or(two),
+            },
+            seconds: GenerationSeconds {
+                queue: self.seconds.queue + other.seconds.queue,
+                prompt: self.seconds.prompt + other.seconds.prompt,
+                text: self.seconds.text + other.seconds.text,
             },
         }
     }

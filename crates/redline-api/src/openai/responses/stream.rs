@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::error_body::ErrorDetail;
 use crate::generation::canvas::Canvases;
 use crate::generation::mode::{GenerationPiece, PromptEnd};
-use crate::generation::stream::{StreamCounts, StreamedAnswer};
+use crate::generation::stream::{StreamCounts, StreamFormat, StreamedAnswer};
 use crate::head::AnswerHead;
 use crate::model::LoadedModel;
 use crate::openai::responses::body::{
@@ -194,7 +194,7 @@ impl ResponsesStream {
 impl StreamedAnswer for ResponsesStream {
     type Event = ResponseEvent;
 
-    const HAS_END_MARK: bool = false;
+    const FORMAT: StreamFormat = StreamFormat::Events;
 
     fn begin(&mut self, events: &mut Vec<ResponseEvent>) {
         events.push(self.state("response.created"));

@@ -1,0 +1,222 @@
+//! `/api/...`, as Ollama has it.
+
+use std::sync::Arc;
+
+use redline_api::conversation::reading::Reading;
+use redline_api::generation::mode::GenerationOutcome;
+use redline_api::ollama::chat::{self, OllamaChatBody};
+use redline_api::ollama::embed::{
+    self, OllamaEmbedBody, OllamaEmbedding, OllamaEmbeddings, OllamaEmbeddingsBody,
+};
+use redline_api::ollama::generate::{self, OllamaGenerateBody, OllamaPrompt, TextPrompt};
+use redline_api::ollama::models::{self, OllamaModels, OllamaShowBody, OllamaShown, OllamaVersion};
+use redline_api::ollama::{Answering, OllamaAnswer, OllamaEvent, OllamaForm, OllamaStream, answer};
+use redline_engine::{AdapterChoice, EmbedRequest, EncodeOutcome};
+use serde::Serialize;
+
+use crate::admission::{Need, Submitter, embedding_bytes, run_one};
+use crate::answer::Answer;
+use crate::app::App;
+use crate::blocking::blocking;
+use crate::clock::timestamp;
+use crate::error_format::ErrorFormat;
+use crate::fault::Fault;
+use crate::generation::{GivenGrammar, converse, generate as generated};
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, SchemaOf, schema_of};
+use crate::sizes::answer_bytes;
+
+pub(super) const ROUTES: &[Route] = &[
+    in_format(Route::post("/api/chat", chat, CHAT)),
+    in_format(Route::post("/api/generate", generate, GENERATE)),
+    in_format(Route::post("/api/embed", embed, EMBED)),
+    in_format(Route::post("/api/embeddings", embed_one, EMBED_ONE)),
+    in_format(Route::get("/api/tags", tags, TAGS)),
+    in_format(Route::get("/api/ps", loaded, LOADED)),
+    in_format(Route::post("/api/show", show, SHOW)),
+    in_format(Route::get("/api/version", version, VERSION)),
+];
+
+const fn in_format(route: Route) -> Route {
+    Route { error_format: ErrorFormat::Ollama, ..route }
+}
+
+const CHAT: Operation = Operation {
+    response: ResponseBody::JsonOrLines(schema_of::<OllamaAnswer>, schema_of::<OllamaEvent>),
+    ..of("Answers a conversation, as Ollama's route does.", &[schema_of::<OllamaChatBody>], &[])
+};
+
+const GENERATE: Operation = Operation {
+    response: ResponseBody::JsonOrLines(schema_of::<OllamaAnswer>, schema_of::<OllamaEvent>),
+    ..of(
+        "Answers a prompt, or continues a text, as Ollama's route does.",
+        &[schema_of::<OllamaGenerateBody>],
+        &[],
+    )
+};
+
+const EMBED: Operation = of(
+    "Makes a vector of each text, as Ollama's route does.",
+    &[schema_of::<OllamaEmbedBody>],
+    &[schema_of::<OllamaEmbeddings>],
+);
+
+const EMBED_ONE: Operation = of(
+    "Makes a vector of a text, as Ollama's older route does.",
+    &[schema_of::<OllamaEmbeddingsBody>],
+    &[schema_of::<OllamaEmbedding>],
+);
+
+const TAGS: Operation = of("The models, as Ollama lists them.", &[], &[schema_of::<OllamaModels>]);
+
+const LOADED: Operation = of("The loaded models, as Ollama lists them.", &[], &[schema_of::<OllamaModels>]);
+
+const SHOW: Operation = of(
+    "What a model is and can do, as Ollama says it.",
+    &[schema_of::<OllamaShowBody>],
+    &[schema_of::<OllamaShown>],
+);
+
+const VERSION: Operation = of("The version of the server.", &[], &[schema_of::<OllamaVersion>]);
+
+const fn of(
+    summary: &'static str,
+    request_bodies: &'static [SchemaOf],
+    answers: &'static [SchemaOf],
+) -> Operation {
+    Operation { summary, request_bodies, response: ResponseBody::Json(answers), further_statuses: &[] }
+}
+
+/// The name by which a request asks for a model. Ollama's clients may write `demo` as `demo:latest`.
+fn plain(asked: Option<&str>) -> Option<&str> {
+    asked.map(|name| name.strip_suffix(":latest").unwrap_or(name))
+}
+
+/// Who answers a request that asks for a model or an adapter by this name, and with which adapters.
+fn answering(call: &Call, asked: Option<&str>) -> Result<(Answering, Vec<AdapterChoice>), Fault> {
+    let (head, adapters) = call.head_with_adapters("ollama", plain(asked), None)?;
+    let name = asked.filter(|name| !name.is_empty()).map_or(head.model, str::to_owned);
+    let created_at = timestamp(call.created);
+    Ok((Answering { model: call.app.model.clone(), name, created_at }, adapters))
+}
+
+fn chat(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: OllamaChatBody = call.parse().await?;
+        let (of, adapters) = answering(&call, body.fields.model.as_deref())?;
+        if body.messages.is_empty() {
+            return Answer::json(&of.loaded(true));
+        }
+        let (chat, form) =
+            chat::request(call.app.mode(), of, body).map_err(|error| Fault::of(error, "messages"))?;
+        let for_stream = form.clone();
+        let stream = |reading, _| for_stream.streams.then(|| OllamaStream::new(for_stream, reading));
+        converse(&call, chat, adapters, stream, built(form, "messages")).await
+    })
+}
+
+fn generate(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: OllamaGenerateBody = call.parse().await?;
+        let (of, adapters) = answering(&call, body.fields.model.as_deref())?;
+        if body.prompt.as_ref().is_none_or(String::is_empty) && body.suffix.is_none() {
+            return Answer::json(&of.loaded(false));
+        }
+        let app = &call.app;
+        let template = app.config.chat.as_ref().filter(|chat| chat.source().is_some());
+        let (prompt, form) =
+            generate::request(app.mode(), of, body, template).map_err(|error| Fault::of(error, "prompt"))?;
+        let for_stream = form.clone();
+        let stream = |reading| for_stream.streams.then(|| OllamaStream::new(for_stream, reading));
+        let mut text: TextPrompt = match prompt {
+            OllamaPrompt::Chat(chat) => {
+                return converse(&call, *chat, adapters, |reading, _| stream(reading), built(form, "prompt"))
+                    .await;
+            }
+            OllamaPrompt::Text(text) => *text,
+        };
+        call.complete(&mut text.request, adapters);
+        let answer_bytes = answer_bytes(std::slice::from_ref(&text.request), &app.sizes, false);
+        let need = Need { param: "prompt", prompts: 1, answer_bytes };
+        let grammar = GivenGrammar::of(&mut text.request, text.grammar_param);
+        let make = move |submitter: &Submitter<'_>| Ok(vec![text.completed(submitter.engine)?]);
+        let build = built(form, "prompt");
+        let build = move |app: &App, mut outcomes: Vec<GenerationOutcome>| {
+            let outcome = outcomes.pop().ok_or_else(|| Fault::internal("no_outcome"))?;
+            build(app, &Reading::default(), outcome)
+        };
+        generated(&call, need, grammar, stream(Arc::default()), make, build).await
+    })
+}
+
+/// Builds an answer. Errors without a field concern this one.
+fn built(
+    form: OllamaForm,
+    param: &'static str,
+) -> impl FnOnce(&App, &Reading, GenerationOutcome) -> Result<Answer, Fault> + Send + 'static {
+    move |_, reading, outcome| {
+        let (answer, usage) = answer(&form, reading, outcome).map_err(|error| Fault::of(error, param))?;
+        Ok(Answer::json(&answer)?.with_usage(usage))
+    }
+}
+
+fn embed(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: OllamaEmbedBody = call.parse().await?;
+        let (of, adapters) = answering(&call, body.model.as_deref())?;
+        let request = embed::request(body).map_err(|error| Fault::of(error, "input"))?;
+        vectors(&call, request, adapters, "input", move |outcome| embed::answer(of.name, outcome)).await
+    })
+}
+
+fn embed_one(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: OllamaEmbeddingsBody = call.parse().await?;
+        let (_, adapters) = answering(&call, body.model.as_deref())?;
+        let request = embed::older_request(body).map_err(|error| Fault::of(error, "prompt"))?;
+        vectors(&call, request, adapters, "prompt", embed::older_answer).await
+    })
+}
+
+/// Runs a request whose texts are in the field `param`.
+async fn vectors<A: Serialize>(
+    call: &Call,
+    request: EmbedRequest,
+    adapters: Vec<AdapterChoice>,
+    param: &'static str,
+    answer: impl FnOnce(EncodeOutcome) -> A + Send + 'static,
+) -> Result<Answer, Fault> {
+    let answer_bytes = embedding_bytes(&request, call.app.model.engine.info());
+    let need = Need { param, prompts: 1, answer_bytes };
+    let named = move |error| redline_api::openai::embeddings::named(error, param);
+    run_one(call, need, request, adapters, named, |outcome| Answer::json(&answer(outcome))).await
+}
+
+fn tags(call: Call) -> Handled {
+    Box::pin(async move { listed(&call, false) })
+}
+
+fn loaded(call: Call) -> Handled {
+    Box::pin(async move { listed(&call, true) })
+}
+
+fn listed(call: &Call, is_state_shown: bool) -> Result<Answer, Fault> {
+    let app = &call.app;
+    let entry = models::entry(&app.model, timestamp(app.started), is_state_shown);
+    Answer::json(&OllamaModels { models: vec![entry] })
+}
+
+fn show(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: OllamaShowBody = call.parse().await?;
+        call.head_with_adapters("ollama", plain(body.model.or(body.name).as_deref()), None)?;
+        // The first request finds out whether the template knows tools, which takes long.
+        let app = call.app.clone();
+        let shown =
+            blocking(move || models::shown(&app.model, app.config.chat.as_ref(), timestamp(app.started)));
+        Answer::json(&shown.await?)
+    })
+}
+
+fn version(_: Call) -> Handled {
+    Box::pin(async move { Answer::json(&OllamaVersion { version: env!("CARGO_PKG_VERSION") }) })
+}

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use clap::Args;
 use redline_api::model::LoadedModel;
 use redline_engine::{
-    AdapterOptions, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize, PrefixDir,
-    Source, TraceLog,
+    AdapterOptions, Engine, EngineError, ModelOutlook, Options, PlanOptions, PlanPolicy, PrefixCacheSize,
+    PrefixDir, Source, TraceLog, Turns,
 };
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
@@ -35,7 +35,7 @@ pub(crate) struct ModelFlag {
 }
 
 /// Who must have signed a model.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct SignedFlag {
     /// Refuse a model directory that the owner of this minisign key has not signed: the key in base64, or its file
     /// (docs/signed-models.md) [env: REDLINE_REQUIRE_SIGNED]
@@ -158,6 +158,11 @@ impl FormatFlags {
 }
 
 impl ModelFlag {
+    /// A model that another flag named.
+    pub(crate) fn one(model: Option<String>, signed: &SignedFlag) -> Self {
+        Self { model, signed: signed.clone() }
+    }
+
     fn named(&self, environment: Environment) -> Result<Option<String>, Failure> {
         let named = match &self.model {
             Some(model) => Some(model.clone()),
@@ -351,6 +356,7 @@ impl BackendFlags {
             prefix_dir: None,
             stall_s: None,
             adapters: None,
+            turns: None,
             clock: clock.clone(),
         })
     }
@@ -397,6 +403,8 @@ pub(crate) struct Backend {
     prefix_dir: Option<PrefixDir>,
     stall_s: Option<f64>,
     adapters: Option<AdapterOptions>,
+    /// See [`Options::turns`].
+    turns: Option<Turns>,
     clock: Clock,
 }
 
@@ -453,6 +461,7 @@ impl Backend {
             queue: QUEUE,
             stall_s: self.stall_s,
             clock: self.clock.as_fn(),
+            turns: self.turns.clone(),
             poison: false,
         }
     }
@@ -510,6 +519,53 @@ impl Settings {
         let adapters = flags.options(later, || memory.or_else(free_memory));
         let backend = Backend { adapters, ..self.backend };
         Self { backend, adapters: flags.named().cloned().collect(), ..self }
+    }
+
+    /// The memory budget.
+    pub(crate) fn memory(&self) -> u64 {
+        self.backend.memory.or_else(free_memory).unwrap_or(u64::MAX)
+    }
+
+    /// Sets the memory budget.
+    pub(crate) fn with_memory(self, bytes: u64) -> Self {
+        Self { backend: Backend { memory: Some(bytes), ..self.backend }, ..self }
+    }
+
+    /// Settings for one of several models, which take turns. The trace and the profile are the first one's.
+    pub(crate) fn of_several(&self, turns: &Turns, is_first: bool) -> Self {
+        let mut settings = self.clone();
+        settings.backend.turns = Some(turns.clone());
+        if !is_first {
+            (settings.backend.trace, settings.backend.profile) = (None, None);
+        }
+        settings
+    }
+
+    /// What can be said of a model before it is loaded.
+    pub(crate) fn outlook(
+        &self,
+        model: &ModelName,
+        environment: Environment,
+    ) -> Result<ModelOutlook, Failure> {
+        Ok(Engine::outlook(&self.backend.options(model.source(environment)?, self.threads))?)
+    }
+
+    /// A function that loads a model and its adapters, as often as it is called.
+    pub(crate) fn loader(
+        self,
+        model: &ModelName,
+        environment: Environment,
+    ) -> Result<Box<dyn Fn() -> Result<Engine, String> + Send + Sync>, Failure> {
+        adapters::check_names(&self.adapters)?;
+        let options = self.backend.options(model.source(environment)?, self.threads);
+        let adapters = self.adapters;
+        Ok(Box::new(move || {
+            let engine = Engine::load(options.clone()).map_err(|error| error.to_string())?;
+            for Named { name, dir } in &adapters {
+                engine.load_adapter(name, dir, Some(0)).map_err(|error| error.to_string())?;
+            }
+            Ok(engine)
+        }))
     }
 
     /// Loads a model and its adapters.

@@ -24,6 +24,7 @@ mod scheduler;
 mod simulator;
 mod stages;
 mod task;
+mod turns;
 mod vocabulary;
 
 pub use adapters::AdapterInfo;
@@ -39,7 +40,7 @@ pub use answer::ticket::{
 };
 pub use cancel::Cancel;
 pub use error::EngineError;
-pub use front::{AnyRequest, CommonFields, Engine, Hold, MAX_DEVICES, ModelInfo, RerankPreset};
+pub use front::{AnyRequest, CommonFields, Engine, Hold, MAX_DEVICES, ModelInfo, ModelOutlook, RerankPreset};
 pub use gauges::{
     AdapterGauges, EngineGauges, Histogram, HistogramCounts, PageGauges, PassKind, PassTotals, Pulse,
     PulseState, RequestEnd, RequestGauges,
@@ -76,6 +77,7 @@ pub use request::{
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 pub use stages::{Stage, StageLog, StageTime};
+pub use turns::Turns;
 pub use vocabulary::{chat_template, tokenizer_files, vocabulary};
 
 /// Maximum number of rows whose logits are computed together.

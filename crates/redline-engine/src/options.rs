@@ -13,6 +13,7 @@ use redline_system::monotonic_clock;
 use crate::plan::PlanOptions;
 use crate::profile::ProfileLog;
 use crate::stages::StageLog;
+use crate::turns::Turns;
 
 pub use redline_kernels::ClockFn;
 
@@ -199,6 +200,8 @@ pub struct Options {
     pub stages: Option<StageLog>,
     /// The clock: nanoseconds that never decrease. Durations in answers, time limits and the estimated cost of passes are read from it.
     pub clock: ClockFn,
+    /// Engines that share their cores, and run one at a time; `None`: it runs whenever it has work.
+    pub turns: Option<Turns>,
     /// Overwrite released pages of keys and values, and the activations before every pass, with NaN. It takes time and changes
     /// no result; tests use it to show that nothing depends on stale memory.
     pub poison: bool,
@@ -246,6 +249,7 @@ impl Options {
             profile: None,
             stages: None,
             clock: monotonic_clock(),
+            turns: None,
             poison: false,
         }
     }

@@ -80,9 +80,14 @@ pub(crate) fn files(dir: &Path) -> Result<Vec<(PathBuf, String)>, ModelError> {
     Ok(all)
 }
 
+/// Whether a model directory has rules.
+pub fn is_in(dir: &Path) -> Result<bool, ModelError> {
+    Ok(dir.join(MODULES).is_file() && !is_cross_encoder(dir)?)
+}
+
 /// Reads the rules in a model directory; `None` if it has none. `hidden` is the width of the model's states.
 pub fn read(exec: Exec<'_>, dir: &Path, hidden: usize) -> Result<Option<SentenceRules>, ModelError> {
-    if !dir.join(MODULES).is_file() || is_cross_encoder(dir)? {
+    if !is_in(dir)? {
         return Ok(None);
     }
     let modules = ConfigFile::open_list(&dir.join(MODULES))?;

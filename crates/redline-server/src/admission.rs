@@ -86,7 +86,7 @@ impl Place {
         };
         *queue.by_key.entry(call.caller.clone()).or_default() += prompts;
         drop(queue);
-        app.admitted.fetch_add(1, Ordering::SeqCst);
+        app.shared.admitted.fetch_add(1, Ordering::SeqCst);
         let (app, caller, begun) = (app.clone(), call.caller.clone(), Moment::now());
         Ok(Self { app, caller, prompts, begun, answered: false, _permit: permit, memory: None })
     }
@@ -101,7 +101,7 @@ impl Place {
             );
             Fault::invalid("answer_too_large", message).of_field(param)
         })?;
-        let memory = self.app.answer_bytes.clone().try_acquire_many_owned(count).map_err(|_| {
+        let memory = self.app.shared.answer_bytes.clone().try_acquire_many_owned(count).map_err(|_| {
             let message = "the answers of other requests take the memory for answers; try again later";
             Fault::overloaded("bytes_budget", message)
         })?;
@@ -117,7 +117,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.app.ended.fetch_add(1, Ordering::SeqCst);
+        self.app.shared.ended.fetch_add(1, Ordering::SeqCst);
         let mut queue = self.app.queue();
         if let Some(own) = queue.by_key.get_mut(&self.caller) {
             *own = own.saturating_sub(self.prompts);
@@ -176,7 +176,8 @@ where
         let after = app.queue().retry_after();
         return Err(Fault::overloaded("queue_full", message).after(after));
     }
-    let work = move |app: &App| submit(&Submitter { engine: &app.model.engine, cancel: &app.cancel, begun });
+    let work =
+        move |app: &App| submit(&Submitter { engine: &app.model.engine, cancel: &app.shared.cancel, begun });
     let (place, submitted) = placed(app, place, work).await?;
     Ok((place, submitted.map_err(|error| failed(app, error.into(), param))?))
 }

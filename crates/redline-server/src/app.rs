@@ -1,86 +1,63 @@
-//! What all requests share.
+//! A loaded model, and what its requests share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::StatusCode;
-use bytes::Bytes;
 use redline_api::chat::template::Chat;
 use redline_api::error::ApiError;
 use redline_api::generation::mode::GenerationMode;
 use redline_api::model::LoadedModel;
-use redline_engine::{AdapterInfo, Cancel, EngineError, PulseState};
+use redline_engine::{AdapterInfo, EngineError, PulseState};
 use tokio::sync::Semaphore;
 
-use crate::clock::unix_seconds;
 use crate::config::ServerConfig;
 use crate::fault::Fault;
-use crate::log::Log;
-use crate::metrics::Metrics;
 use crate::queue::Queue;
+use crate::shared::Shared;
 use crate::sizes::ModelSizes;
 
 /// Adapters that requests load at a time; further ones are refused.
 const LOADS: usize = 2;
 
-/// The state of the server.
+/// A loaded model.
 pub(crate) struct App {
+    pub(crate) shared: Arc<Shared>,
     pub(crate) model: Arc<LoadedModel>,
+    /// The settings of the server, with those of this model.
     pub(crate) config: ServerConfig,
-    pub(crate) log: Log,
-    pub(crate) metrics: Arc<Metrics>,
-    /// Whether only this machine reaches the server, and without a key.
-    pub(crate) local: bool,
     /// What bounds the memory of its answers.
     pub(crate) sizes: ModelSizes,
-    /// When the server began to answer, in seconds since 1970.
-    pub(crate) started: u64,
     /// Places for prompts that wait or run.
     pub(crate) places: Arc<Semaphore>,
     /// Who has these places.
     queue: Mutex<Queue>,
-    /// Bytes of bodies that may be read.
-    pub(crate) body_bytes: Arc<Semaphore>,
-    /// Bytes of answers that may be generated, built or sent.
-    pub(crate) answer_bytes: Arc<Semaphore>,
     /// Adapters that may be loaded at a time.
     pub(crate) loads: Arc<Semaphore>,
-    /// Cancels all requests.
-    pub(crate) cancel: Cancel,
-    pub(crate) admitted: AtomicU64,
-    pub(crate) ended: AtomicU64,
-    /// The OpenAPI document of the routes, from its first request on.
-    pub(crate) openapi: OnceLock<Bytes>,
-    draining: AtomicBool,
     engine_stopped: AtomicBool,
     frozen: AtomicBool,
-    requests: AtomicU64,
 }
 
 impl App {
-    pub(crate) fn new(model: LoadedModel, config: ServerConfig, log: Log, loopback: bool) -> Self {
+    pub(crate) fn new(model: LoadedModel, config: ServerConfig, shared: Arc<Shared>) -> Self {
         Self {
-            local: loopback && config.keys.is_empty(),
+            shared,
             sizes: ModelSizes::of(&model.engine),
             model: Arc::new(model),
             places: Arc::new(Semaphore::new(config.limits.queue.min(Semaphore::MAX_PERMITS))),
             queue: Mutex::default(),
-            body_bytes: Arc::new(Semaphore::new(config.limits.all_body_bytes.min(u32::MAX as usize))),
-            answer_bytes: Arc::new(Semaphore::new(config.limits.all_answer_bytes.min(u32::MAX as usize))),
             loads: Arc::new(Semaphore::new(LOADS)),
             config,
-            log,
-            metrics: Arc::default(),
-            started: unix_seconds(),
-            cancel: Cancel::new(),
-            admitted: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            openapi: OnceLock::new(),
-            draining: AtomicBool::new(false),
             engine_stopped: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
-            requests: AtomicU64::new(0),
         }
+    }
+
+    /// A model with the default settings, for tests.
+    #[cfg(test)]
+    pub(crate) fn of_test(model: LoadedModel, log: crate::log::Log) -> Self {
+        let config = ServerConfig::default();
+        Self::new(model, config.clone(), Arc::new(Shared::new(config, log, true)))
     }
 
     /// How the model generates text.
@@ -111,11 +88,13 @@ impl App {
 
     /// The error of a name that no model and no adapter has.
     pub(crate) fn no_model(&self, asked: &str) -> Fault {
-        let message = match self.adapter(asked) {
-            Some(_) => format!("this route takes no adapter, and `{asked}` is one"),
-            None => format!("there is no model `{asked}`; `/v1/models` lists those that there are"),
-        };
-        Fault::new(StatusCode::NOT_FOUND, "model_not_found", message)
+        match self.adapter(asked) {
+            Some(_) => {
+                let message = format!("this route takes no adapter, and `{asked}` is one");
+                Fault::new(StatusCode::NOT_FOUND, "model_not_found", message)
+            }
+            None => Fault::no_model(asked),
+        }
     }
 
     /// The adapter of this name.
@@ -140,16 +119,6 @@ impl App {
         chat.cloned().map_err(|error| Fault::of(error, param))
     }
 
-    /// A new id of a request.
-    pub(crate) fn next_id(&self) -> String {
-        format!("{:x}-{:x}", self.started, self.requests.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Takes no more work.
-    pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-    }
-
     /// Why no work is taken, if none is.
     pub(crate) fn refusal(&self) -> Option<Fault> {
         if self.is_stopped() {
@@ -158,7 +127,7 @@ impl App {
         if self.is_frozen() {
             return Some(Fault::frozen());
         }
-        self.draining.load(Ordering::SeqCst).then(Fault::draining)
+        self.shared.refusal()
     }
 
     /// Whether the engine's thread has ended.

@@ -9,11 +9,14 @@ use redline_api::json::whole::WholeNumbers;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::app::App;
 use crate::blocking::blocking;
 use crate::encoding::{DecodeError, Encoding};
 use crate::fault::Fault;
 use crate::nesting::is_deeper;
+use crate::shared::Shared;
+
+/// Bytes of a body that are parsed in less than a millisecond.
+const LARGE_BODY: usize = 64 << 10;
 
 /// A body, and its part of the memory for bodies.
 #[derive(Default)]
@@ -22,9 +25,20 @@ pub(crate) struct ReadBody {
     reserved: Option<OwnedSemaphorePermit>,
 }
 
+impl ReadBody {
+    /// Parses it, nested `depth` deep at most. A large one has a thread of its own, so that other connections do not wait.
+    pub(crate) async fn parse<T: DeserializeOwned + Send + 'static>(&self, depth: usize) -> Result<T, Fault> {
+        let bytes = self.bytes.clone();
+        if bytes.len() <= LARGE_BODY {
+            return parse(&bytes, depth);
+        }
+        blocking(move || parse(&bytes, depth)).await?
+    }
+}
+
 /// Reads a body of JSON, which may be compressed. Its limit is that of the decoded body.
-pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<ReadBody, Fault> {
-    let limits = &app.config.limits;
+pub(crate) async fn read(shared: &Shared, headers: &HeaderMap, body: Body) -> Result<ReadBody, Fault> {
+    let limits = &shared.config.limits;
     is_json(headers)?;
     let encoding = Encoding::of(headers)?;
     let most = limits.body_bytes;
@@ -32,7 +46,7 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<R
     if let Some(length) = declared.filter(|&length: &usize| length > most) {
         return Err(too_large(&format!("the body has {length} bytes"), most));
     }
-    let mut reserved = reserve(app, declared.unwrap_or(most))?;
+    let mut reserved = reserve(shared, declared.unwrap_or(most))?;
     let reading = Limited::new(body, most).collect();
     let read = tokio::time::timeout(limits.body_time, reading).await.map_err(|_| {
         let message = format!("the body did not come within {} s", limits.body_time.as_secs());
@@ -41,12 +55,12 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<R
     match read {
         Ok(body) => {
             let bytes = body.to_bytes();
-            app.metrics.read_body(bytes.len());
+            shared.metrics.read_body(bytes.len());
             // What was reserved beyond the body is given back.
             let kept = reserved.split(bytes.len());
             let read = ReadBody { bytes, reserved: kept };
             match encoding {
-                Some(encoding) => decode(app, read, encoding, most).await,
+                Some(encoding) => decode(shared, read, encoding, most).await,
                 None => Ok(read),
             }
         }
@@ -58,9 +72,14 @@ pub(crate) async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<R
 }
 
 /// Decodes a compressed body, on a thread of its own.
-async fn decode(app: &App, encoded: ReadBody, encoding: Encoding, most: usize) -> Result<ReadBody, Fault> {
+async fn decode(
+    shared: &Shared,
+    encoded: ReadBody,
+    encoding: Encoding,
+    most: usize,
+) -> Result<ReadBody, Fault> {
     let ReadBody { bytes: encoded, reserved } = encoded;
-    let mut place = reserve(app, most.saturating_sub(encoded.len()))?;
+    let mut place = reserve(shared, most.saturating_sub(encoded.len()))?;
     if let Some(reserved) = reserved {
         place.merge(reserved);
     }
@@ -79,9 +98,9 @@ async fn decode(app: &App, encoded: ReadBody, encoding: Encoding, most: usize) -
 }
 
 /// Takes a part of the memory for bodies.
-fn reserve(app: &App, bytes: usize) -> Result<OwnedSemaphorePermit, Fault> {
+fn reserve(shared: &Shared, bytes: usize) -> Result<OwnedSemaphorePermit, Fault> {
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-    app.body_bytes.clone().try_acquire_many_owned(bytes).map_err(|_| {
+    shared.body_bytes.clone().try_acquire_many_owned(bytes).map_err(|_| {
         let message = "the bodies of other requests take the memory for bodies; try again later";
         Fault::overloaded("bytes_budget", message)
     })

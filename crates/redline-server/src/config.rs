@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use redline_api::chat::template::Chat;
+use redline_api::model::LoadedModel;
+use redline_engine::{Engine, ModelOutlook};
 use sha2::{Digest as _, Sha256};
 
 /// Settings of a server.
@@ -62,6 +64,46 @@ impl Default for ServerConfig {
             page: true,
             public_metrics: false,
             vllm_metrics: false,
+        }
+    }
+}
+
+/// The models of a server.
+pub struct ModelSet {
+    /// The models. What the settings of the server say of aliases, classes and adapters is about the first one.
+    pub models: Vec<ServedModel>,
+    /// Bytes of memory that the loaded models may take together.
+    pub memory: u64,
+    /// How long a model stays in memory without requests; `None`: until another one needs the memory.
+    pub idle: Option<Duration>,
+}
+
+/// A model of several.
+pub struct ServedModel {
+    /// The name by which requests ask for it.
+    pub name: String,
+    /// Its chat template.
+    pub chat: Option<Chat>,
+    /// The names of its adapters.
+    pub adapters: Vec<String>,
+    /// What it is for.
+    pub outlook: ModelOutlook,
+    /// Bytes of memory that it may take.
+    pub memory: u64,
+    /// Loads it, or says why it cannot be loaded.
+    pub load: Box<dyn Fn() -> Result<Engine, String> + Send + Sync>,
+}
+
+impl ServedModel {
+    /// A model that is loaded, and does not leave memory.
+    pub(crate) fn loaded(model: &LoadedModel) -> Self {
+        Self {
+            name: model.name.clone(),
+            chat: None,
+            adapters: Vec::new(),
+            outlook: model.engine.loaded_outlook(),
+            memory: 0,
+            load: Box::new(|| Err("it has left memory".to_owned())),
         }
     }
 }

@@ -22,6 +22,9 @@ pub enum ServeError {
         /// The problem.
         problem: String,
     },
+    /// A model cannot be loaded.
+    #[error("{0}")]
+    Model(String),
     /// The threads or the signals cannot be set up.
     #[error("the server cannot start: {0}")]
     Start(#[from] io::Error),

@@ -40,6 +40,14 @@ impl ErrorFormat {
         }
     }
 
+    /// The name of a model in a request. Clients of Ollama may write `demo` as `demo:latest`.
+    pub(crate) fn plain_name(self, asked: &str) -> &str {
+        match self {
+            Self::Ollama => asked.strip_suffix(":latest").unwrap_or(asked),
+            _ => asked,
+        }
+    }
+
     /// The status of an error in this format. `code` is its short name.
     pub(crate) fn status(self, status: StatusCode, code: &str) -> StatusCode {
         let is_field = status == StatusCode::BAD_REQUEST && !NO_JSON.contains(&code);

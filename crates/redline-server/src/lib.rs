@@ -1,4 +1,4 @@
-//! The HTTP server: scoring, ranking, classes, completions and conversations of one loaded model.
+//! The HTTP server: scoring, ranking, classes, completions and conversations of one model, or of several.
 //!
 //! [`Server::bind`] opens the port or a Unix socket, [`Server::run`] answers requests until it is told to stop. One thread runs all
 //! connections. Requests are parsed and checked before they take a place in the queue, and are tokenised on a few threads of their own.
@@ -29,6 +29,7 @@ mod key;
 mod listener;
 mod log;
 mod metrics;
+mod models;
 mod nesting;
 mod openapi;
 mod order;
@@ -40,6 +41,7 @@ mod route;
 mod routes;
 mod scrape;
 mod server;
+mod shared;
 mod sizes;
 
 #[cfg(unix)]
@@ -49,7 +51,7 @@ mod stream;
 mod tls;
 mod watchdog;
 
-pub use config::{ApiKey, ServerConfig, ServerLimits, TlsFiles};
+pub use config::{ApiKey, ModelSet, ServedModel, ServerConfig, ServerLimits, TlsFiles};
 pub use error::ServeError;
 pub use listener::ServerAddress;
 pub use log::LogSink;

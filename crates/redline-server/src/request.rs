@@ -10,14 +10,15 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderValue, Request, Response, header};
 use redline_api::json::limits::MAX_SECONDS;
+use serde::Deserialize;
 
 use crate::answer::Answer;
-use crate::app::App;
 use crate::body::ReadBody;
 use crate::clock::{Moment, unix_seconds};
 use crate::fault::Fault;
 use crate::log::Record;
-use crate::route::{Call, Route};
+use crate::models::Models;
+use crate::route::{Call, Handler, Route, ServerCall};
 use crate::{body, key, origin};
 
 /// The header with the id of a request.
@@ -28,17 +29,22 @@ pub(crate) const QUEUE_TIMEOUT: &str = "x-queue-timeout";
 pub(crate) const MAX_ID: usize = 128;
 
 /// Answers a request of a route. Every request gets an id and a line in the log.
-pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Request<Body>) -> Response<Body> {
-    let id = given_id(request.headers()).unwrap_or_else(|| app.next_id());
+pub(crate) async fn respond(
+    models: Arc<Models>,
+    route: &'static Route,
+    request: Request<Body>,
+) -> Response<Body> {
+    let shared = models.shared.clone();
+    let id = given_id(request.headers()).unwrap_or_else(|| shared.next_id());
     let mut record = Record::begin(
-        (app.log.clone(), app.metrics.clone()),
+        (shared.log.clone(), shared.metrics.clone()),
         id.clone(),
         request.method().as_str(),
         route.path,
     );
-    let origin = origin::allowed(request.headers(), &app.config.origins);
+    let origin = origin::allowed(request.headers(), &shared.config.origins);
     let asked_headers = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
-    let answer = guarded(handle(&app, route, request, id.clone(), &mut record)).await;
+    let answer = guarded(handle(&models, route, request, id.clone(), &mut record)).await;
     let mut response = match answer {
         Ok(answer) => answer.into_response(record),
         Err(fault) => fault.in_format(route.error_format).into_response(record),
@@ -48,7 +54,7 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
             response.headers_mut().insert(name, id.clone());
         }
     }
-    if !app.config.origins.is_empty() {
+    if !shared.config.origins.is_empty() {
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("Origin"));
     }
     origin::permit(response.headers_mut(), origin, asked_headers);
@@ -56,7 +62,7 @@ pub(crate) async fn respond(app: Arc<App>, route: &'static Route, request: Reque
 }
 
 async fn handle(
-    app: &Arc<App>,
+    models: &Arc<Models>,
     route: &'static Route,
     request: Request<Body>,
     id: String,
@@ -64,28 +70,56 @@ async fn handle(
 ) -> Result<Answer, Fault> {
     let (mut parts, body) = request.into_parts();
     origin::check_unique(parts.version, &parts.headers)?;
-    origin::check(&parts.headers, app.local, &app.config.origins)?;
-    if let Some(answer) = origin::preflight(&parts, &app.config.origins) {
+    let shared = &models.shared;
+    origin::check(&parts.headers, shared.local, &shared.config.origins)?;
+    if let Some(answer) = origin::preflight(&parts, &shared.config.origins) {
         return Ok(answer);
     }
-    let caller = if route.access.needs_key(&app.config) {
-        key::caller(&parts.headers, &app.config.keys)?
+    let caller = if route.access.needs_key(&shared.config) {
+        key::caller(&parts.headers, &shared.config.keys)?
     } else {
         key::ANYBODY.to_owned()
     };
     record.key = Some(caller.clone());
     let rest = parts.extract::<Path<String>>().await.ok().map(|Path(rest)| rest);
     let (body, longest_wait_s) = if route.takes_body() {
-        if let Some(fault) = app.refusal() {
+        // Of several models, the one that the request is for says this below.
+        let of_models = if models.are_several() { shared.refusal() } else { models.refusal() };
+        if let Some(fault) = of_models {
             return Err(fault);
         }
-        (body::read(app, &parts.headers, body).await?, longest_wait(&parts.headers)?)
+        (body::read(shared, &parts.headers, body).await?, longest_wait(&parts.headers)?)
     } else {
         (ReadBody::default(), None)
     };
-    let (app, created, begun) = (app.clone(), unix_seconds(), Moment::now());
-    let call = Call { app, caller, id, created, begun, body, longest_wait_s, rest };
-    (route.handler)(call).await
+    let (created, begun) = (unix_seconds(), Moment::now());
+    let answer = match route.handler {
+        Handler::OfServer(answer) => {
+            return answer(ServerCall { models: models.clone(), rest }).await;
+        }
+        Handler::OfModel(answer) => answer,
+    };
+    let app = models.app(chosen(models, route, &body).await?, shared.config.limits.request_time).await?;
+    answer(Call { app, caller, id, created, begun, body, longest_wait_s }).await
+}
+
+/// The model of several that a request is for.
+async fn chosen(models: &Models, route: &Route, body: &ReadBody) -> Result<usize, Fault> {
+    if !models.are_several() {
+        return models.chosen(None, route.purpose);
+    }
+    /// The name under which a request asks for a model; what else it has is not looked at.
+    #[derive(Default, Deserialize)]
+    struct Asked {
+        model: Option<String>,
+        name: Option<String>,
+    }
+    let depth = models.shared.config.limits.depth;
+    // What cannot be parsed is refused by its route.
+    let Asked { model, name } =
+        if route.takes_body() { body.parse(depth).await.unwrap_or_default() } else { Asked::default() };
+    let asked = model.or(name);
+    models.chosen(asked.as_deref().map(|name| route.error_format.plain_name(name)), route.purpose)
 }
 
 /// How long a request may wait for its first pass, in seconds, if its client says so.

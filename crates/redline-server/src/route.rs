@@ -13,16 +13,12 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::answer::Answer;
 use crate::app::App;
-use crate::blocking::blocking;
-use crate::body;
 use crate::body::ReadBody;
 use crate::clock::Moment;
 use crate::config::ServerConfig;
 use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
-
-/// Bytes of a body that are parsed in less than a millisecond.
-const LARGE_BODY: usize = 64 << 10;
+use crate::models::{Models, Purpose};
 
 /// Who may use a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,12 +95,23 @@ pub(crate) struct Operation {
     pub(crate) further_statuses: &'static [u16],
 }
 
+/// What answers the requests of a route.
+#[derive(Clone, Copy)]
+pub(crate) enum Handler {
+    /// They are about the server.
+    OfServer(fn(ServerCall) -> Handled),
+    /// They are for a model.
+    OfModel(fn(Call) -> Handled),
+}
+
 /// A route.
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: &'static str,
     pub(crate) access: Access,
-    pub(crate) handler: fn(Call) -> Handled,
+    pub(crate) handler: Handler,
+    /// What requests that do not name a model need one for.
+    pub(crate) purpose: Purpose,
     /// The format of its handler's errors.
     pub(crate) error_format: ErrorFormat,
     pub(crate) operation: Operation,
@@ -117,7 +124,25 @@ impl Route {
             method: Method::Get,
             path,
             access: Access::Key,
-            handler,
+            handler: Handler::OfModel(handler),
+            purpose: Purpose::Any,
+            error_format: ErrorFormat::OpenAi,
+            operation,
+        }
+    }
+
+    /// As [`Route::get`], about the server.
+    pub(crate) const fn of_server(
+        path: &'static str,
+        handler: fn(ServerCall) -> Handled,
+        operation: Operation,
+    ) -> Self {
+        Self {
+            method: Method::Get,
+            path,
+            access: Access::Key,
+            handler: Handler::OfServer(handler),
+            purpose: Purpose::Any,
             error_format: ErrorFormat::OpenAi,
             operation,
         }
@@ -129,10 +154,16 @@ impl Route {
             method: Method::Post,
             path,
             access: Access::Key,
-            handler,
+            handler: Handler::OfModel(handler),
+            purpose: Purpose::Write,
             error_format: ErrorFormat::OpenAi,
             operation,
         }
+    }
+
+    /// The route, whose requests need a model for this purpose if they do not name one.
+    pub(crate) const fn of_purpose(self, purpose: Purpose) -> Self {
+        Self { purpose, ..self }
     }
 
     /// Whether requests have a body.
@@ -141,7 +172,14 @@ impl Route {
     }
 }
 
-/// What a handler receives.
+/// What the handler of a route about the server receives.
+pub(crate) struct ServerCall {
+    pub(crate) models: Arc<Models>,
+    /// What stands for the variable part of the route's path.
+    pub(crate) rest: Option<String>,
+}
+
+/// What the handler of a route for a model receives.
 pub(crate) struct Call {
     pub(crate) app: Arc<App>,
     /// The name of the key's owner.
@@ -153,18 +191,12 @@ pub(crate) struct Call {
     pub(crate) body: ReadBody,
     /// How long the request may wait for its first pass, if it says so, in seconds.
     pub(crate) longest_wait_s: Option<f64>,
-    /// What stands for the variable part of the route's path.
-    pub(crate) rest: Option<String>,
 }
 
 impl Call {
-    /// Parses the body. A large one has a thread of its own, so that other connections do not wait.
+    /// Parses the body.
     pub(crate) async fn parse<T: DeserializeOwned + Send + 'static>(&self) -> Result<T, Fault> {
-        let (bytes, depth) = (self.body.bytes.clone(), self.app.config.limits.depth);
-        if bytes.len() <= LARGE_BODY {
-            return body::parse(&bytes, depth);
-        }
-        blocking(move || body::parse(&bytes, depth)).await?
+        self.body.parse(self.app.config.limits.depth).await
     }
 
     /// Which of these fields the body has: none, if it is no JSON object.
@@ -237,7 +269,6 @@ impl Call {
             begun: Moment::now(),
             body: ReadBody::default(),
             longest_wait_s: None,
-            rest: None,
         }
     }
 }

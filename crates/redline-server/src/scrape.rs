@@ -6,16 +6,36 @@ use crate::app::App;
 use crate::clock::unix_seconds;
 use crate::fault::Fault;
 use crate::metrics::{Exposition, gather_process};
+use crate::models::Models;
 
 /// Most adapters that are named. Names of further ones are left out, so that the number of series is bounded.
 const MAX_ADAPTERS: usize = 100;
 
-/// The text of `/metrics`.
-pub(crate) fn text(app: &App) -> Result<String, Fault> {
-    let mut to = Exposition::default();
-    if app.config.vllm_metrics {
-        to = to.with_vllm(&app.model.name);
+/// The text of `/metrics`. What concerns one of several models has its name as a label.
+pub(crate) fn text(models: &Models) -> Result<String, Fault> {
+    let (mut to, shared) = (Exposition::default(), &models.shared);
+    let all = models.all();
+    if let Some((first, ..)) = all.first().filter(|_| shared.config.vllm_metrics) {
+        to = to.with_vllm(&first.name);
     }
+    for (served, _, app) in &all {
+        to.concern(models.are_several().then(|| served.name.clone()));
+        to.labelled("redline_model_loaded", vec![("model", served.name.clone())], app.is_some());
+        if let Some(app) = app {
+            of_app(&mut to, app);
+        }
+    }
+    to.concern(None);
+    let bodies = shared.config.limits.all_body_bytes.saturating_sub(shared.body_bytes.available_permits());
+    to.number("redline_http_body_reserved_bytes", bodies);
+    shared.metrics.gather(&mut to);
+    to.number("process_start_time_seconds", shared.started);
+    gather_process(&mut to);
+    to.into_text().map_err(|_| Fault::internal("metrics"))
+}
+
+/// Adds what concerns a loaded model.
+fn of_app(to: &mut Exposition, app: &App) {
     let gauges = app.model.engine.gauges();
     let info = app.model.engine.info();
     let labels = vec![
@@ -26,19 +46,11 @@ pub(crate) fn text(app: &App) -> Result<String, Fault> {
     to.labelled("redline_build_info", labels, true);
     to.number("redline_engine_up", app.model.engine.pulse().state != PulseState::Stopped);
     to.number("redline_engine_frozen", app.is_frozen());
-    of_engine(&mut to, &gauges);
-    of_requests(&mut to, &gauges.requests, gauges.adapters);
-    to.number(
-        "redline_queue_places_used",
-        app.config.limits.queue.saturating_sub(app.places.available_permits()),
-    );
-    to.number("redline_queue_places_limit", app.config.limits.queue);
-    let bodies = app.config.limits.all_body_bytes.saturating_sub(app.body_bytes.available_permits());
-    to.number("redline_http_body_reserved_bytes", bodies);
-    app.metrics.gather(&mut to);
-    to.number("process_start_time_seconds", app.started);
-    gather_process(&mut to);
-    to.into_text().map_err(|_| Fault::internal("metrics"))
+    of_engine(to, &gauges);
+    of_requests(to, &gauges.requests, gauges.adapters);
+    let places = app.config.limits.queue;
+    to.number("redline_queue_places_used", places.saturating_sub(app.places.available_permits()));
+    to.number("redline_queue_places_limit", places);
 }
 
 /// Adds the gauges and totals of the engine.

@@ -9,14 +9,15 @@ use redline_api::model::LoadedModel;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::app::App;
 use crate::blocking::BLOCKING_THREADS;
-use crate::config::ServerConfig;
+use crate::config::{ModelSet, ServerConfig};
 use crate::error::ServeError;
 use crate::listener::{Listener, ServerAddress};
 use crate::log::{Log, LogSink};
+use crate::models::Models;
+use crate::shared::Shared;
 use crate::stop::Signals;
-use crate::{connection, routes, tls, watchdog};
+use crate::{connection, routes, tls};
 
 /// How long answers to cancelled requests may take.
 const AFTER_CANCEL: Duration = Duration::from_secs(5);
@@ -87,10 +88,30 @@ impl Server {
         self.stop.clone()
     }
 
-    /// Answers requests until the server is told to end. `ready` is called when signals are handled and connections are accepted.
+    /// Answers requests for a model until the server is told to end. `ready` is called when signals are handled and connections are
+    /// accepted.
     pub fn run(
         self,
         model: LoadedModel,
+        log: Option<LogSink>,
+        ready: impl FnOnce(),
+    ) -> Result<ServeSummary, ServeError> {
+        self.run_with(|shared| Models::of_one(model, shared), log, ready)
+    }
+
+    /// As [`Server::run`], for several models. Those for which there is memory beside the others are loaded first.
+    pub fn run_several(
+        self,
+        models: ModelSet,
+        log: Option<LogSink>,
+        ready: impl FnOnce(),
+    ) -> Result<ServeSummary, ServeError> {
+        self.run_with(|shared| Models::of_several(models, shared), log, ready)
+    }
+
+    fn run_with(
+        self,
+        models: impl FnOnce(Arc<Shared>) -> Arc<Models>,
         log: Option<LogSink>,
         ready: impl FnOnce(),
     ) -> Result<ServeSummary, ServeError> {
@@ -104,10 +125,12 @@ impl Server {
             // No web page reaches a socket, so the name by which it is asked for does not matter.
             ServerAddress::Socket(_) => false,
         };
-        let app = Arc::new(App::new(model, self.config, log, is_loopback));
-        let summary = runtime.block_on(serve(app.clone(), self.listener, self.tls, self.stop, ready));
+        let shared = Arc::new(Shared::new(self.config, log, is_loopback));
+        let summary = runtime.block_on(async {
+            let models = models(shared);
+            serve(&models, self.listener, self.tls, self.stop, ready).await
+        });
         runtime.shutdown_timeout(AFTER_CANCEL);
-        drop(app);
         if let (Some(writer), Ok(ServeSummary { forced: false, .. })) = (writer, &summary) {
             let _ = writer.join();
         }
@@ -116,36 +139,41 @@ impl Server {
 }
 
 async fn serve(
-    app: Arc<App>,
+    models: &Arc<Models>,
     listener: Listener,
     tls: Option<TlsAcceptor>,
     stop: ServerStop,
     ready: impl FnOnce(),
 ) -> Result<ServeSummary, ServeError> {
-    let mut signals = if app.config.signals { Some(Signals::install()?) } else { None };
+    let shared = &models.shared;
+    let mut signals = if shared.config.signals { Some(Signals::install()?) } else { None };
     let mut next_signal = async || match &mut signals {
         Some(signals) => signals.next().await,
         None => std::future::pending().await,
     };
+    tokio::select! {
+        loaded = models.load_first() => loaded?,
+        () = next_signal() => return Ok(ServeSummary { admitted: 0, ended: 0, forced: false }),
+    }
     let listener = listener.open()?;
-    let router = routes::router(&app);
+    let router = routes::router(models);
     let stopped = stop.0.subscribe();
     let mut told = stop.0.subscribe();
-    let accept = connection::accept(listener, tls, router, app.config.limits, app.metrics.clone(), stopped);
+    let accept =
+        connection::accept(listener, tls, router, shared.config.limits, shared.metrics.clone(), stopped);
     let accepting = tokio::spawn(accept);
-    let watching = tokio::spawn(watchdog::watch(app.clone()));
     ready();
     tokio::select! {
         () = next_signal() => {}
         () = connection::stopped(&mut told) => {}
     }
-    app.drain();
+    shared.drain();
     stop.stop();
     let mut connections = accepting.await.map_err(io::Error::other)?;
     let answered = async {
         let drained = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(app.config.limits.drain_time, drained).await.is_err() {
-            app.cancel.cancel();
+        if tokio::time::timeout(shared.config.limits.drain_time, drained).await.is_err() {
+            shared.cancel.cancel();
             let rest = async { while connections.join_next().await.is_some() {} };
             let _ = tokio::time::timeout(AFTER_CANCEL, rest).await;
         }
@@ -156,9 +184,7 @@ async fn serve(
     };
     // Counted before the remaining connections are dropped, whose requests end without an answer.
     let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::SeqCst);
-    let summary = ServeSummary { admitted: count(&app.admitted), ended: count(&app.ended), forced };
+    let summary = ServeSummary { admitted: count(&shared.admitted), ended: count(&shared.ended), forced };
     connections.shutdown().await;
-    watching.abort();
-    let _ = watching.await;
     Ok(summary)
 }

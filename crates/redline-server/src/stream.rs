@@ -195,7 +195,6 @@ mod tests {
     use redline_engine::{AnyRequest as _, Engine, GenerateRequest, Options, Prompt, Source};
 
     use super::*;
-    use crate::config::ServerConfig;
     use crate::log::Log;
     use crate::route::Call;
 
@@ -242,13 +241,18 @@ mod tests {
         let model = LoadedModel { name: "demo".to_owned(), engine };
         let (to, lines) = std::sync::mpsc::channel();
         let (log, writer) = Log::start(Some(Box::new(move |line| to.send(line.to_owned()).unwrap())));
-        let app = Arc::new(App::new(model, ServerConfig::default(), log, true));
+        let app = Arc::new(App::of_test(model, log));
         let call = Call::of_test(&app);
         let place = Place::take(&call, 1, "prompt").ok().unwrap();
         drop(call);
         let request = GenerationRequest::Autoregressive(GenerateRequest::new(Prompt::Ids(vec![5]), 1));
-        let ticket = request.submit(&app.model.engine, &app.cancel).unwrap();
-        let record = Record::begin((app.log.clone(), app.metrics.clone()), "id".to_owned(), "POST", "/x");
+        let ticket = request.submit(&app.model.engine, &app.shared.cancel).unwrap();
+        let record = Record::begin(
+            (app.shared.log.clone(), app.shared.metrics.clone()),
+            "id".to_owned(),
+            "POST",
+            "/x",
+        );
         let pipe = PipeReader::of(vec![(ticket, 1)], 1 << 20, false);
         let body = EventBody::new(app.clone(), place, pipe, Buggy, "prompt", record);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

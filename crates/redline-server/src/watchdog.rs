@@ -1,6 +1,6 @@
 //! Notices that the engine is frozen: it has work and makes no progress.
 
-use std::sync::Arc;
+use std::sync::Weak;
 use std::time::Duration;
 
 use redline_engine::{Pulse, PulseState};
@@ -35,9 +35,9 @@ impl Stillness {
     }
 }
 
-/// Looks at the engine until the server ends.
-pub(crate) async fn watch(app: Arc<App>) {
-    let limit = app.config.limits.frozen_time;
+/// Looks at the engine of a model as long as it is loaded.
+pub(crate) async fn watch(app: Weak<App>) {
+    let Some(limit) = app.upgrade().map(|app| app.config.limits.frozen_time) else { return };
     let wait = (limit / LOOKS).clamp(SHORTEST_WAIT, LONGEST_WAIT);
     // Only the time in which this thread runs too counts: the whole process may be stopped for a while.
     let (mut now, mut last) = (Duration::ZERO, Moment::now());
@@ -45,8 +45,10 @@ pub(crate) async fn watch(app: Arc<App>) {
     loop {
         now += last.elapsed().min(wait * 2);
         last = Moment::now();
-        let frozen = stillness.is_frozen(app.model.engine.pulse(), now, limit);
-        app.set_frozen(frozen);
+        match app.upgrade() {
+            Some(app) => app.set_frozen(stillness.is_frozen(app.model.engine.pulse(), now, limit)),
+            None => return,
+        }
         tokio::time::sleep(wait).await;
     }
 }

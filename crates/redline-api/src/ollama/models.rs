@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redline_engine::{ModelInfo, Sha256Digest};
+use redline_engine::{ModelOutlook, Sha256Digest};
 use redline_tokenizer::Tokenizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,9 +39,9 @@ pub struct OllamaModel {
     pub model: String,
     /// When the server began to answer.
     pub modified_at: String,
-    /// Bytes of its weights in memory.
+    /// Bytes of its weights in memory, or of the memory that it needs at least.
     pub size: u64,
-    /// A digest of its name, architecture, number of parameters and format.
+    /// A digest of its name, architecture and format.
     pub digest: String,
     /// What it is.
     pub details: OllamaDetails,
@@ -72,7 +72,7 @@ pub struct OllamaDetails {
     pub family: String,
     /// Its architecture.
     pub families: [String; 1],
-    /// Number of parameters, such as `1.2B`.
+    /// Number of parameters, such as `1.2B`; empty if the model is not in memory.
     pub parameter_size: String,
     /// The format of its weights.
     pub quantization_level: String,
@@ -110,21 +110,23 @@ pub struct OllamaVersion {
 const NEVER: &str = "9999-12-31T23:59:59Z";
 
 /// The entry of a model in a list, with its state if it is one of loaded models.
-pub fn entry(model: &LoadedModel, modified_at: String, is_state_shown: bool) -> OllamaModel {
-    let info = model.engine.info();
-    let shape = format!("{}\n{}\n{}\n{}", model.name, info.architecture, info.parameters, info.format);
+pub fn entry(
+    name: &str,
+    model: &ModelOutlook,
+    loaded: Option<&LoadedModel>,
+    modified_at: String,
+    is_state_shown: bool,
+) -> OllamaModel {
+    let shape = format!("{name}\n{}\n{}", model.architecture, model.format);
+    let context_length = model.context;
     OllamaModel {
-        name: model.name.clone(),
-        model: model.name.clone(),
+        name: name.to_owned(),
+        model: name.to_owned(),
         modified_at,
-        size: info.weight_bytes,
+        size: loaded.map_or(model.least_memory, |loaded| loaded.engine.info().weight_bytes),
         digest: Sha256Digest::of(shape.as_bytes()).to_string(),
-        details: details(info),
-        state: is_state_shown.then_some(OllamaState {
-            expires_at: NEVER,
-            size_vram: 0,
-            context_length: info.context,
-        }),
+        details: details(model, loaded),
+        state: is_state_shown.then_some(OllamaState { expires_at: NEVER, size_vram: 0, context_length }),
     }
 }
 
@@ -160,21 +162,21 @@ pub fn shown(model: &LoadedModel, chat: Option<&Chat>, modified_at: String) -> O
         parameters: "",
         template: chat.and_then(Chat::source).unwrap_or_default().to_owned(),
         license: "",
-        details: details(info),
+        details: details(&model.engine.loaded_outlook(), Some(model)),
         model_info,
         capabilities: can.into_iter().filter(|(_, can)| *can).map(|(name, _)| name).collect(),
         modified_at,
     }
 }
 
-fn details(info: &ModelInfo) -> OllamaDetails {
+fn details(model: &ModelOutlook, loaded: Option<&LoadedModel>) -> OllamaDetails {
     OllamaDetails {
         parent_model: "",
         format: "redline",
-        family: info.architecture.clone(),
-        families: [info.architecture.clone()],
-        parameter_size: short(info.parameters),
-        quantization_level: info.format.to_string(),
+        family: model.architecture.clone(),
+        families: [model.architecture.clone()],
+        parameter_size: loaded.map(|loaded| short(loaded.engine.info().parameters)).unwrap_or_default(),
+        quantization_level: model.format.to_string(),
     }
 }
 

@@ -31,4 +31,8 @@ pub struct ModelEntry {
     pub max_model_len: usize,
     /// How text is generated: `autoregressive` or `diffusion`; `null`: the model generates none.
     pub generation: Option<&'static str>,
+    /// What it can do: `generate`, `score`, `embed`, `rerank`, `classify`.
+    pub abilities: Vec<&'static str>,
+    /// Whether it is in memory. Another one is loaded for its first request.
+    pub loaded: bool,
 }

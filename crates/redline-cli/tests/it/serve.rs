@@ -276,6 +276,78 @@ fn the_names_of_the_model_are_those_that_the_flags_give() {
 }
 
 #[test]
+fn several_models_have_names_and_share_the_memory() {
+    let flags = [
+        "--model",
+        "fill=demo-diffusion",
+        "--memory",
+        "60MiB",
+        "--unload-after",
+        "60",
+        "--classes",
+        "good,bad",
+    ];
+    let server = Process::of("chat=demo", &flags);
+    let ask = |body: &str| {
+        let answer = server.client.post("/v1/completions", body).unwrap();
+        (answer.status, serde_json::from_str::<serde_json::Value>(&answer.text()).unwrap())
+    };
+    let loaded = || {
+        let list = server.client.get("/v1/models").unwrap().text();
+        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        list["data"].as_array().unwrap().iter().map(|model| model["loaded"] == true).collect::<Vec<_>>()
+    };
+    assert_eq!(loaded(), [true, true]);
+    let (status, answer) = ask(r#"{"model":"fill","prompt":"In the","max_tokens":4}"#);
+    assert_eq!((status, &answer["meta"]["algorithm"]), (200, &serde_json::json!("entropy")));
+    let (status, answer) = ask(r#"{"prompt":"In the","max_tokens":4}"#);
+    assert_eq!((status, &answer["model"]), (200, &serde_json::json!("chat")));
+    assert_eq!(ask(r#"{"model":"demo","prompt":"In the"}"#).0, 404);
+    assert_eq!(server.client.post("/predict", r#"{"inputs":"a"}"#).unwrap().status, 200);
+    server.signal("-TERM");
+    let (status, err) = server.end();
+    assert!(status.success() && err.contains("note: memory for models: 60 MiB, of which chat "), "{err}");
+
+    // Memory for one of them at a time.
+    let parts = ["--memory", "60MiB", "--model-memory", "chat=30MiB", "--model-memory", "fill=50MiB"];
+    let server = Process::of("chat=demo", &[&["--model", "fill=demo-diffusion"][..], &parts].concat());
+    let ask = |model: &str| {
+        let body = format!(r#"{{"model":"{model}","prompt":"In the","max_tokens":1}}"#);
+        server.client.post("/v1/completions", &body).unwrap().status
+    };
+    assert_eq!(["fill", "chat", "fill"].map(ask), [200; 3]);
+    server.signal("-TERM");
+    let (status, err) = server.end();
+    assert!(status.success() && err.contains("chat 30 MiB; fill 50 MiB, loaded when it is needed"), "{err}");
+}
+
+#[test]
+fn models_that_cannot_be_told_apart_or_do_not_fit_are_refused() {
+    for (flags, fact) in [
+        (&["--model", "demo", "--model", "demo"][..], "several models, and one without a name"),
+        (&["--model", "a=demo", "--model", "a=demo"], "two models are named `a`"),
+        (&["--model", "a=demo", "--model-memory", "b=1GiB"], "no model is named `b`"),
+        (&["--model", "a=demo", "--model-memory", "1GiB"], "`1GiB` has no name"),
+        (&["--model", "demo", "--unload-after", "3"], "`--unload-after` without models that have names"),
+        (&["--model", "a=demo", "--served-model-name", "b"], "`--served-model-name` with several models"),
+        (&["--model", "a=demo", "--mode", "throughput"], "`--mode throughput` with several models"),
+        (&["--model", "a=demo", "--model-alias", "a"], "`a` is the name of two models"),
+        (&["--model", "a=demo", "--memory", "1MiB"], "`a` needs at least"),
+        (&["--model", "a=demo", "--model-memory", "a=1MiB"], "and it may take 1 MiB"),
+    ] {
+        let run = redline(&[&["serve", "--port", "0"], flags].concat());
+        assert!(
+            run.code == 2 && run.err.contains(fact) && run.err.contains("hint: "),
+            "{flags:?} {} {}",
+            run.code,
+            run.err
+        );
+    }
+    let run = redline(&["serve", "--port", "0", "--model", "a=demo", "--model", "b=/no/such/model"]);
+    assert!(run.code == 1 && run.err.contains("`/no/such/model`"), "{} {}", run.code, run.err);
+}
+
+#[test]
 fn a_port_in_use_and_bad_flags_are_refused() {
     let server = Process::start(&[]);
     let port = server.address.rsplit(':').next().unwrap();

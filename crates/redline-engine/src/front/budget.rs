@@ -32,22 +32,10 @@ impl Room {
     /// Computes the room from the sizes of the model. It is an error if the options leave too little.
     pub(super) fn new(loader: &Loader<'_>, options: &Options) -> Result<Self, EngineError> {
         let context = context(options.max_context, loader.context())?;
-        let natural = if loader.format() == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
-        let kv_format = options.kv_format.unwrap_or(natural);
+        let kv_format = kv_format(loader, options);
         let footprint = loader.footprint().clone().with_adapters(options.adapter_limits());
-        let page = footprint.page_shape(kv_format);
-        check_heads(&page.keys)?;
-        let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
-        let budget = |tokens| Budget {
-            weights: footprint.weight_bytes(),
-            adapters: options.adapters.map_or(0, |adapters| adapters.memory),
-            activations: arena(tokens, OUTPUT_ROWS),
-            activation_row: arena(2, 0) - arena(1, 0),
-            output_row: arena(0, 2) - arena(0, 1),
-            page: page.bytes() as u64,
-            pages_in_flight: if options.disk().is_some() { PAGES_IN_FLIGHT } else { 0 },
-            in_one_pass: !loader.objective().is_causal(),
-        };
+        check_heads(&footprint.page_shape(kv_format).keys)?;
+        let budget = |tokens| Budget::of(loader, &footprint, options, kv_format, tokens);
         let fits = |tokens| {
             let budget = budget(tokens);
             options.memory.is_none_or(|memory| {
@@ -60,6 +48,21 @@ impl Room {
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
         Ok(Self { context, kv_format, budget, pages, buckets })
     }
+}
+
+/// The format of keys and values.
+fn kv_format(loader: &Loader<'_>, options: &Options) -> KvFormat {
+    let natural = if loader.format() == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
+    options.kv_format.unwrap_or(natural)
+}
+
+/// Bytes that a model needs at least: for its weights and adapters, the activations of passes of the usual size, and keys and values of two
+/// pages, or of the context that the options ask for.
+pub(super) fn least_memory(loader: &Loader<'_>, options: &Options) -> u64 {
+    let footprint = loader.footprint().clone().with_adapters(options.adapter_limits());
+    let tokens = options.plans.buckets.max_chunk();
+    let budget = Budget::of(loader, &footprint, options, kv_format(loader, options), tokens);
+    budget.least(options.max_context).iter().fold(0, |sum, part| sum.saturating_add(*part))
 }
 
 /// The sizes of passes. If nobody chose the largest one, a model whose batches are cut into micro-batches gets passes with enough of
@@ -131,26 +134,67 @@ pub(super) fn canvas_bytes(activations: u64, row: u64, tokens: usize) -> u64 {
 }
 
 impl Budget {
+    /// What a model needs for passes of up to so many tokens.
+    fn of(
+        loader: &Loader<'_>,
+        footprint: &Footprint,
+        options: &Options,
+        kv_format: KvFormat,
+        tokens: usize,
+    ) -> Self {
+        let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
+        Self {
+            weights: footprint.weight_bytes(),
+            adapters: options.adapters.map_or(0, |adapters| adapters.memory),
+            activations: arena(tokens, OUTPUT_ROWS),
+            activation_row: arena(2, 0) - arena(1, 0),
+            output_row: arena(0, 2) - arena(0, 1),
+            page: footprint.page_shape(kv_format).bytes() as u64,
+            pages_in_flight: if options.disk().is_some() { PAGES_IN_FLIGHT } else { 0 },
+            in_one_pass: !loader.objective().is_causal(),
+        }
+    }
+
+    /// Bytes for canvases of this number of tokens, if rows see later rows.
+    fn canvas(&self, tokens: usize) -> Option<u64> {
+        self.in_one_pass.then(|| canvas_bytes(self.activations, self.activation_row, tokens))
+    }
+
+    /// How many times the bytes of pages are reserved.
+    fn parts(&self) -> u64 {
+        if self.in_one_pass { 2 } else { 1 }
+    }
+
+    /// The least number of pages for a context. One page more than it has, because each sequence has its own page where two of them
+    /// diverge.
+    fn least_pages(&self, context: Option<usize>) -> u64 {
+        let tokens = context.unwrap_or(1);
+        let least = tokens.div_ceil(PAGE_TOKENS) as u64 + 1;
+        least.max(self.canvas(tokens).unwrap_or(0).div_ceil(self.page))
+    }
+
+    /// Bytes that are needed at least for a context: of weights with adapters, of activations, and of the rest.
+    fn least(&self, context: Option<usize>) -> [u64; 3] {
+        let weights = self.weights.saturating_add(self.adapters);
+        let in_flight = self.pages_in_flight * self.page;
+        [weights, self.activations, self.parts() * self.least_pages(context) * self.page + in_flight]
+    }
+
     /// Pages of keys and values that `memory` bytes allow. It is an error if they do not hold a requested context. A model that
     /// fills masks reserves the same number of bytes again for the activations of canvases.
     pub(super) fn pages(&self, memory: u64, context: Option<usize>) -> Result<usize, EngineError> {
-        let tokens = context.unwrap_or(1);
-        let canvas = self.in_one_pass.then(|| canvas_bytes(self.activations, self.activation_row, tokens));
-        let parts = if canvas.is_some() { 2 } else { 1 };
         let weights = self.weights.saturating_add(self.adapters);
         let in_flight = self.pages_in_flight * self.page;
         let others = weights.saturating_add(self.activations).saturating_add(in_flight);
-        let pages = memory.saturating_sub(others) / (parts * self.page);
-        // One page more, because each sequence has its own page where two of them diverge.
-        let least = tokens.div_ceil(PAGE_TOKENS) as u64 + 1;
-        let least = least.max(canvas.unwrap_or(0).div_ceil(self.page));
+        let pages = memory.saturating_sub(others) / (self.parts() * self.page);
+        let least = self.least_pages(context);
         if pages >= least {
             return Ok(usize::try_from(pages).unwrap_or(usize::MAX));
         }
-        let needed = [weights, self.activations, parts * least * self.page + in_flight];
+        let needed = self.least(context);
         let [weights, activations, kv] = summands(needed);
         let adapters = if self.adapters > 0 { " and adapters" } else { "" };
-        let what = if canvas.is_some() { "keys, values and canvases" } else { "keys and values" };
+        let what = if self.in_one_pass { "keys, values and canvases" } else { "keys and values" };
         let of = context.map_or("two pages".to_owned(), |tokens| format!("{tokens} tokens"));
         let fact = format!(
             "a memory budget of {} MiB does not hold {weights} MiB of weights{adapters}, {activations} MiB of activations and {kv} MiB \

@@ -11,6 +11,7 @@ mod hold;
 mod identity;
 mod judge;
 mod observe;
+mod outlook;
 mod perplexity;
 pub(crate) mod prompt;
 mod receipt;
@@ -42,6 +43,7 @@ use self::budget::Room;
 pub use self::hold::Hold;
 use self::identity::{Origin, of_pages};
 use self::judge::preset;
+pub use self::outlook::ModelOutlook;
 use crate::adapters::Store;
 use crate::adapters::resident::SequenceAdapters;
 use crate::adapters::source::Directories;
@@ -416,6 +418,7 @@ impl Engine {
             profile: options.profile.map(|log| (log, info.kernel_path.clone())),
             stages: options.stages,
             clock: options.clock.clone(),
+            turns: options.turns,
             poison: options.poison,
         };
         let (inbox, thread) = runner.start(options.queue)?;

@@ -31,6 +31,7 @@ use crate::plan::{Buckets, Counters, PlanEntry, PlanEnvironment, PlanOptions, Pl
 use crate::profile::{ProfileEvent, ProfileLog};
 use crate::scheduler::{CostModel, PassLimits, Scheduler, WeightReads};
 use crate::stages::StageLog;
+use crate::turns::{Seat, Turn, Turns};
 
 /// Maximum number of open sequences.
 const OPEN: usize = 256;
@@ -151,6 +152,8 @@ pub(crate) struct Runner {
     pub(crate) profile: Option<(ProfileLog, String)>,
     pub(crate) stages: Option<StageLog>,
     pub(crate) clock: ClockFn,
+    /// See [`crate::Options::turns`].
+    pub(crate) turns: Option<Turns>,
     /// See [`crate::Options::poison`].
     pub(crate) poison: bool,
 }
@@ -174,11 +177,12 @@ impl Runner {
         redline_kernels::set_default_float_environment();
         let gauges = self.gauges.clone();
         let _end = End(&gauges);
+        let seat = self.turns.as_ref().map(|turns| turns.seat(self.clock.clone()));
         match self.core(inbox) {
             Ok(mut core) => {
                 // If the caller is gone, the inbox is closed too.
                 let _ = ready.send(Ok(()));
-                beat(&mut core, jobs, &gauges);
+                beat(&mut core, jobs, &gauges, seat.as_ref());
             }
             Err(e) => {
                 let _ = ready.send(Err(e));
@@ -275,9 +279,11 @@ impl Drop for End<'_> {
     }
 }
 
-/// Runs heartbeats while there are requests, waits while there are none, and ends when the inbox closes. A panic outside of a
-/// pass ends it too, because the state of the cache is then unknown.
-fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>, gauges: &Gauges) {
+/// Runs heartbeats while there are requests, in turns of its seat. It waits while there are none, and ends when the inbox closes. A panic
+/// outside of a pass ends it too, because the state of the cache is then unknown.
+fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>, gauges: &Gauges, seat: Option<&Seat>) {
+    let works = gauges.works();
+    let mut turn = None;
     loop {
         let job = if core.is_idle() {
             gauges.set_idle(true);
@@ -293,7 +299,15 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>, gauges: &Gauges) {
                 core.end_waits();
                 core.publish();
             })),
-            Err(TryRecvError::Empty) => catch_unwind(AssertUnwindSafe(|| core.tick())),
+            Err(TryRecvError::Empty) => catch_unwind(AssertUnwindSafe(|| {
+                if turn.is_none() {
+                    turn = seat.map(|seat| seat.take(&works));
+                }
+                core.tick();
+                if core.is_idle() || turn.as_mut().is_some_and(Turn::is_over) {
+                    turn = None;
+                }
+            })),
             Err(TryRecvError::Disconnected) => return core.save_all(),
         };
         if let Err(panic) = done {

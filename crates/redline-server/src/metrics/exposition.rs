@@ -14,6 +14,9 @@ use super::table::{METRICS, MetricInfo, MetricKind, metric};
 /// The media type of the text.
 pub(crate) const MEDIA_TYPE: &str = prometheus_text::CONTENT_TYPE;
 
+/// The label with the name of a model.
+const MODEL: &str = "model";
+
 /// Labels with their values.
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
@@ -30,6 +33,8 @@ pub(crate) struct Exposition {
     values: BTreeMap<&'static str, Vec<(Labels, Value)>>,
     /// The model's name, if vLLM's names are written too.
     vllm_model: Option<String>,
+    /// The model of several that is added about.
+    model: Option<String>,
 }
 
 impl Exposition {
@@ -38,7 +43,15 @@ impl Exposition {
         Self { vllm_model: Some(model.to_owned()), ..self }
     }
 
-    fn push(&mut self, name: &str, labels: Labels, value: Value) {
+    /// Says which model of several is added about from now on.
+    pub(crate) fn concern(&mut self, model: Option<String>) {
+        self.model = model;
+    }
+
+    fn push(&mut self, name: &str, mut labels: Labels, value: Value) {
+        if let Some(model) = self.model.clone().filter(|_| labels.iter().all(|(name, _)| *name != MODEL)) {
+            labels.push((MODEL, model));
+        }
         if let Some(metric) = metric(name) {
             self.values.entry(metric.name).or_default().push((labels, value));
         }
@@ -85,7 +98,9 @@ impl Exposition {
         let stem = name.strip_suffix("_total").unwrap_or(name);
         let mut family = encoder.encode_descriptor(stem, metric.help, None, kind)?;
         for (labels, value) in values {
-            let more = more.map(|model| ("model_name", model.to_owned()));
+            let of_several = labels.iter().find(|(name, _)| *name == MODEL);
+            let named = of_several.map_or(more, |(_, model)| more.map(|_| model.as_str()));
+            let more = named.map(|model| ("model_name", model.to_owned()));
             let labels: Labels = labels.iter().cloned().chain(more).collect();
             if labels.is_empty() {
                 write_value(&mut family, metric.kind, value)?;

@@ -63,6 +63,7 @@ impl MetricInfo {
 /// Every metric.
 pub const METRICS: &[MetricInfo] = &[
     gauge("redline_build_info", "Version, model and kernels; always 1", &["version", "model", "kernel_path"]),
+    gauge("redline_model_loaded", "1 while the model is in memory", &["model"]),
     gauge("redline_engine_up", "1 while the engine's thread runs", &[]),
     gauge("redline_engine_frozen", "1 while the engine has work and makes no progress", &[]),
     gauge("redline_requests_waiting", "Requests without a pass so far", &[])

@@ -12,11 +12,12 @@ use crate::adapters::confined;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
+use crate::models::Purpose;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::post("/v1/load_lora_adapter", load, LOAD),
-    Route::post("/v1/unload_lora_adapter", unload, UNLOAD),
+    Route::post("/v1/load_lora_adapter", load, LOAD).of_purpose(Purpose::Any),
+    Route::post("/v1/unload_lora_adapter", unload, UNLOAD).of_purpose(Purpose::Any),
     Route::get("/v1/lora_adapters", list, LIST),
 ];
 

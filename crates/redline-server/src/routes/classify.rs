@@ -5,9 +5,11 @@ use redline_api::vllm::classify::{self, ClassifyAnswer, ClassifyBody};
 use crate::admission::{Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::fault::Fault;
+use crate::models::Purpose;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/classify", answer, OPERATION)];
+pub(super) const ROUTES: &[Route] =
+    &[Route::post("/v1/classify", answer, OPERATION).of_purpose(Purpose::Classify)];
 
 const OPERATION: Operation = Operation {
     summary: "Finds the class of each text.",

@@ -11,10 +11,13 @@ use crate::admission::{Need, embedding_bytes, run_one};
 use crate::answer::Answer;
 use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
+use crate::models::Purpose;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] =
-    &[Route { error_format: ErrorFormat::Tei, ..Route::post("/embed", answer, OPERATION) }];
+pub(super) const ROUTES: &[Route] = &[Route {
+    error_format: ErrorFormat::Tei,
+    ..Route::post("/embed", answer, OPERATION).of_purpose(Purpose::Embed)
+}];
 
 const OPERATION: Operation = Operation {
     summary: "Makes a vector of each text, in the form of Text Embeddings Inference.",

@@ -5,9 +5,11 @@ use redline_api::openai::embeddings::{self, EmbeddingsAnswer, EmbeddingsBody};
 use crate::admission::{Need, embedding_bytes, run_one};
 use crate::answer::Answer;
 use crate::fault::Fault;
+use crate::models::Purpose;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::post("/v1/embeddings", answer, OPERATION)];
+pub(super) const ROUTES: &[Route] =
+    &[Route::post("/v1/embeddings", answer, OPERATION).of_purpose(Purpose::Embed)];
 
 const OPERATION: Operation = Operation {
     summary: "Makes a vector of each text.",

@@ -5,12 +5,12 @@ use serde::Serialize;
 
 use crate::answer::Answer;
 use crate::fault::Fault;
-use crate::route::{Access, Call, Handled, Operation, ResponseBody, Route, schema_of};
+use crate::route::{Access, Handled, Operation, ResponseBody, Route, ServerCall, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route { access: Access::Public, ..Route::get("/health", health, HEALTH) },
-    Route { access: Access::Public, ..Route::get("/ready", ready, READY) },
-    Route::get("/version", version, VERSION),
+    Route { access: Access::Public, ..Route::of_server("/health", health, HEALTH) },
+    Route { access: Access::Public, ..Route::of_server("/ready", ready, READY) },
+    Route::of_server("/version", version, VERSION),
 ];
 
 const HEALTH: Operation = Operation {
@@ -46,10 +46,11 @@ struct Version {
     version: &'static str,
 }
 
-/// Whether the process works: its engine runs.
-fn health(call: Call) -> Handled {
+/// Whether the process works: the engines of its models run.
+fn health(call: ServerCall) -> Handled {
     Box::pin(async move {
-        match call.app.refusal().filter(|_| call.app.is_stopped()) {
+        let stopped = call.models.loaded().into_iter().find(|app| app.is_stopped());
+        match stopped.and_then(|app| app.refusal()) {
             Some(fault) => Err(fault),
             None => Answer::json(&State { status: "ok" }),
         }
@@ -57,12 +58,12 @@ fn health(call: Call) -> Handled {
 }
 
 /// Whether work is taken.
-fn ready(call: Call) -> Handled {
+fn ready(call: ServerCall) -> Handled {
     Box::pin(async move {
-        call.app.refusal().map_or_else(|| Answer::json(&State { status: "ready" }), Err::<Answer, Fault>)
+        call.models.refusal().map_or_else(|| Answer::json(&State { status: "ready" }), Err::<Answer, Fault>)
     })
 }
 
-fn version(_: Call) -> Handled {
+fn version(_: ServerCall) -> Handled {
     Box::pin(async { Answer::json(&Version { version: env!("CARGO_PKG_VERSION") }) })
 }

@@ -2,11 +2,11 @@
 
 use crate::answer::Answer;
 use crate::metrics::MEDIA_TYPE;
-use crate::route::{Access, Call, Handled, Operation, ResponseBody, Route};
+use crate::route::{Access, Handled, Operation, ResponseBody, Route, ServerCall};
 use crate::scrape;
 
 pub(super) const ROUTES: &[Route] =
-    &[Route { access: Access::Metrics, ..Route::get("/metrics", answer, OPERATION) }];
+    &[Route { access: Access::Metrics, ..Route::of_server("/metrics", answer, OPERATION) }];
 
 const OPERATION: Operation = Operation {
     summary: "Metrics in the text format of Prometheus.",
@@ -15,6 +15,6 @@ const OPERATION: Operation = Operation {
     further_statuses: &[],
 };
 
-fn answer(call: Call) -> Handled {
-    Box::pin(async move { Ok(Answer::text(MEDIA_TYPE, scrape::text(&call.app)?)) })
+fn answer(call: ServerCall) -> Handled {
+    Box::pin(async move { Ok(Answer::text(MEDIA_TYPE, scrape::text(&call.models)?)) })
 }

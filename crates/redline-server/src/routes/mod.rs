@@ -35,12 +35,12 @@ use axum::http::{Request, StatusCode};
 use axum::routing::{MethodFilter, on};
 use redline_api::generation::mode::GenerationMode;
 
-use crate::app::App;
 use crate::config::ServerConfig;
 use crate::fault::Fault;
+use crate::models::Models;
 use crate::openapi::document;
 use crate::request::respond;
-use crate::route::{Access, Call, Handled, Method, Operation, ResponseBody, Route};
+use crate::route::{Access, Handled, Method, Operation, ResponseBody, Route, ServerCall};
 
 /// Every route.
 const ALL: &[&[Route]] = &[
@@ -121,24 +121,24 @@ static NO_METHOD: Route = refusing(|_| {
 });
 
 /// Stands for a route that does not exist.
-const fn refusing(handler: fn(Call) -> Handled) -> Route {
+const fn refusing(handler: fn(ServerCall) -> Handled) -> Route {
     let operation = Operation {
         summary: "",
         request_bodies: &[],
         response: ResponseBody::Json(&[]),
         further_statuses: &[],
     };
-    Route { access: Access::Public, ..Route::get("(none)", handler, operation) }
+    Route { access: Access::Public, ..Route::of_server("(none)", handler, operation) }
 }
 
 /// Finds the route of a request.
-pub(crate) fn router(app: &Arc<App>) -> Router {
+pub(crate) fn router(models: &Arc<Models>) -> Router {
     let answering = |route: &'static Route| {
-        let app = app.clone();
-        move |request: Request<Body>| respond(app, route, request)
+        let models = models.clone();
+        move |request: Request<Body>| respond(models, route, request)
     };
     let mut router = Router::new();
-    for route in offered(&app.config) {
+    for route in offered(&models.shared.config) {
         let filter = match route.method {
             Method::Get => MethodFilter::GET,
             Method::Post => MethodFilter::POST,

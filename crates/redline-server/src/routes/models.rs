@@ -1,13 +1,16 @@
 //! `GET /v1/models`, `GET /v1/models/{id}`.
 
+use redline_api::generation::mode::GenerationMode;
 use redline_api::openai::models::{ModelEntry, ModelList};
+use redline_engine::ModelOutlook;
 
 use crate::answer::Answer;
-use crate::app::App;
-use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
+use crate::fault::Fault;
+use crate::models::Models;
+use crate::route::{Handled, Operation, ResponseBody, Route, ServerCall, schema_of};
 
 pub(super) const ROUTES: &[Route] =
-    &[Route::get("/v1/models", list, LIST), Route::get("/v1/models/{*id}", one, ONE)];
+    &[Route::of_server("/v1/models", list, LIST), Route::of_server("/v1/models/{*id}", one, ONE)];
 
 const LIST: Operation = Operation {
     summary: "The models and adapters.",
@@ -23,40 +26,63 @@ const ONE: Operation = Operation {
     further_statuses: &[404],
 };
 
-fn list(call: Call) -> Handled {
-    Box::pin(async move {
-        let models = call.app.names().map(|name| entry(&call.app, name.to_owned(), None));
-        let adapters = call.app.adapter_names().into_iter();
-        let parent = || Some(call.app.model.name.clone());
-        let adapters = adapters.map(|name| entry(&call.app, name, parent()));
-        let data = models.chain(adapters).collect();
-        Answer::json(&ModelList { object: "list", data })
-    })
+fn list(call: ServerCall) -> Handled {
+    Box::pin(async move { Answer::json(&ModelList { object: "list", data: entries(&call.models) }) })
 }
 
-fn one(call: Call) -> Handled {
+fn one(call: ServerCall) -> Handled {
     Box::pin(async move {
         // A path that is no UTF-8 names no model.
         let asked = call.rest.as_deref().unwrap_or("?");
-        if let Some(adapter) = call.app.adapter(asked).filter(|_| call.app.model_named(Some(asked)).is_err())
-        {
-            return Answer::json(&entry(&call.app, adapter.name, Some(call.app.model.name.clone())));
-        }
-        let name = call.app.model_named(Some(asked))?;
-        Answer::json(&entry(&call.app, name, None))
+        let of_name = entries(&call.models).into_iter().find(|entry| entry.id == asked);
+        let any = || {
+            let first =
+                entries(&call.models).into_iter().next().filter(|_| call.models.shared.config.any_model)?;
+            Some(ModelEntry { id: asked.to_owned(), ..first })
+        };
+        let entry = of_name.or_else(any).ok_or_else(|| Fault::no_model(asked).of_field("model"))?;
+        Answer::json(&entry)
     })
 }
 
-/// The entry of a name; `parent` is the model that an adapter changes.
-fn entry(app: &App, id: String, parent: Option<String>) -> ModelEntry {
-    ModelEntry {
-        id,
-        object: "model",
-        created: app.started,
-        owned_by: "redline",
-        root: app.model.name.clone(),
-        parent,
-        max_model_len: app.model.engine.info().context,
-        generation: app.generation(),
+/// The entries of all names: those of every model, and then those of its adapters.
+fn entries(models: &Models) -> Vec<ModelEntry> {
+    let mut all = Vec::new();
+    for (served, config, app) in models.all() {
+        let entry = |id: String, parent| ModelEntry {
+            id,
+            object: "model",
+            created: models.shared.started,
+            owned_by: "redline",
+            root: served.name.clone(),
+            parent,
+            max_model_len: served.outlook.context,
+            generation: generation(&served.outlook),
+            abilities: abilities(&served.outlook),
+            loaded: app.is_some(),
+        };
+        let names = std::iter::once(&served.name).chain(&config.aliases);
+        all.extend(names.map(|name| entry(name.clone(), None)));
+        let adapters = app.as_ref().map_or_else(|| served.adapters.clone(), |app| app.adapter_names());
+        all.extend(adapters.into_iter().map(|name| entry(name, Some(served.name.clone()))));
     }
+    all
+}
+
+/// How a model generates text, by name; `None`: it generates none.
+fn generation(model: &ModelOutlook) -> Option<&'static str> {
+    model.objective.predicts().then(|| GenerationMode::of_objective(model.objective).name())
+}
+
+/// What a model can do. One that writes text also scores, ranks and classifies by what it would write.
+fn abilities(model: &ModelOutlook) -> Vec<&'static str> {
+    let writes = model.objective.predicts();
+    let can = [
+        ("generate", writes),
+        ("score", writes),
+        ("embed", model.embeds),
+        ("rerank", writes || model.ranks),
+        ("classify", writes || model.classes.is_some_and(|count| count > 1)),
+    ];
+    can.into_iter().filter(|(_, can)| *can).map(|(name, _)| name).collect()
 }

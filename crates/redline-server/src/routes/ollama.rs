@@ -19,21 +19,23 @@ use crate::answer::Answer;
 use crate::app::App;
 use crate::blocking::blocking;
 use crate::clock::timestamp;
+use crate::config::ServedModel;
 use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
 use crate::generation::{GivenGrammar, converse, generate as generated};
-use crate::route::{Call, Handled, Operation, ResponseBody, Route, SchemaOf, schema_of};
+use crate::models::Purpose;
+use crate::route::{Call, Handled, Operation, ResponseBody, Route, SchemaOf, ServerCall, schema_of};
 use crate::sizes::answer_bytes;
 
 pub(super) const ROUTES: &[Route] = &[
     in_format(Route::post("/api/chat", chat, CHAT)),
     in_format(Route::post("/api/generate", generate, GENERATE)),
-    in_format(Route::post("/api/embed", embed, EMBED)),
-    in_format(Route::post("/api/embeddings", embed_one, EMBED_ONE)),
-    in_format(Route::get("/api/tags", tags, TAGS)),
-    in_format(Route::get("/api/ps", loaded, LOADED)),
-    in_format(Route::post("/api/show", show, SHOW)),
-    in_format(Route::get("/api/version", version, VERSION)),
+    in_format(Route::post("/api/embed", embed, EMBED).of_purpose(Purpose::Embed)),
+    in_format(Route::post("/api/embeddings", embed_one, EMBED_ONE).of_purpose(Purpose::Embed)),
+    in_format(Route::of_server("/api/tags", tags, TAGS)),
+    in_format(Route::of_server("/api/ps", loaded, LOADED)),
+    in_format(Route::post("/api/show", show, SHOW).of_purpose(Purpose::Any)),
+    in_format(Route::of_server("/api/version", version, VERSION)),
 ];
 
 const fn in_format(route: Route) -> Route {
@@ -86,14 +88,10 @@ const fn of(
     Operation { summary, request_bodies, response: ResponseBody::Json(answers), further_statuses: &[] }
 }
 
-/// The name by which a request asks for a model. Ollama's clients may write `demo` as `demo:latest`.
-fn plain(asked: Option<&str>) -> Option<&str> {
-    asked.map(|name| name.strip_suffix(":latest").unwrap_or(name))
-}
-
 /// Who answers a request that asks for a model or an adapter by this name, and with which adapters.
 fn answering(call: &Call, asked: Option<&str>) -> Result<(Answering, Vec<AdapterChoice>), Fault> {
-    let (head, adapters) = call.head_with_adapters("ollama", plain(asked), None)?;
+    let (head, adapters) =
+        call.head_with_adapters("ollama", asked.map(|name| ErrorFormat::Ollama.plain_name(name)), None)?;
     let name = asked.filter(|name| !name.is_empty()).map_or(head.model, str::to_owned);
     let created_at = timestamp(call.created);
     Ok((Answering { model: call.app.model.clone(), name, created_at }, adapters))
@@ -191,32 +189,38 @@ async fn vectors<A: Serialize>(
     run_one(call, need, request, adapters, named, |outcome| Answer::json(&answer(outcome))).await
 }
 
-fn tags(call: Call) -> Handled {
+fn tags(call: ServerCall) -> Handled {
     Box::pin(async move { listed(&call, false) })
 }
 
-fn loaded(call: Call) -> Handled {
+fn loaded(call: ServerCall) -> Handled {
     Box::pin(async move { listed(&call, true) })
 }
 
-fn listed(call: &Call, is_state_shown: bool) -> Result<Answer, Fault> {
-    let app = &call.app;
-    let entry = models::entry(&app.model, timestamp(app.started), is_state_shown);
-    Answer::json(&OllamaModels { models: vec![entry] })
+/// Lists the models, or those that are in memory, with their states.
+fn listed(call: &ServerCall, are_loaded: bool) -> Result<Answer, Fault> {
+    let modified_at = timestamp(call.models.shared.started);
+    let entry = |(served, _, app): (&ServedModel, _, Option<Arc<App>>)| {
+        let loaded = app.as_ref().map(|app| &*app.model);
+        (!are_loaded || loaded.is_some())
+            .then(|| models::entry(&served.name, &served.outlook, loaded, modified_at.clone(), are_loaded))
+    };
+    Answer::json(&OllamaModels { models: call.models.all().into_iter().filter_map(entry).collect() })
 }
 
 fn show(call: Call) -> Handled {
     Box::pin(async move {
         let body: OllamaShowBody = call.parse().await?;
-        call.head_with_adapters("ollama", plain(body.model.or(body.name).as_deref()), None)?;
+        answering(&call, body.model.or(body.name).as_deref())?;
         // The first request finds out whether the template knows tools, which takes long.
         let app = call.app.clone();
-        let shown =
-            blocking(move || models::shown(&app.model, app.config.chat.as_ref(), timestamp(app.started)));
+        let shown = blocking(move || {
+            models::shown(&app.model, app.config.chat.as_ref(), timestamp(app.shared.started))
+        });
         Answer::json(&shown.await?)
     })
 }
 
-fn version(_: Call) -> Handled {
+fn version(_: ServerCall) -> Handled {
     Box::pin(async move { Answer::json(&OllamaVersion { version: env!("CARGO_PKG_VERSION") }) })
 }

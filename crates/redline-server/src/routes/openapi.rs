@@ -2,9 +2,9 @@
 
 use crate::answer::{Answer, JSON};
 use crate::blocking::blocking;
-use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
+use crate::route::{Handled, Operation, ResponseBody, Route, ServerCall, schema_of};
 
-pub(super) const ROUTES: &[Route] = &[Route::get("/openapi.json", answer, OPERATION)];
+pub(super) const ROUTES: &[Route] = &[Route::of_server("/openapi.json", answer, OPERATION)];
 
 const OPERATION: Operation = Operation {
     summary: "This document.",
@@ -13,14 +13,14 @@ const OPERATION: Operation = Operation {
     further_statuses: &[],
 };
 
-fn answer(call: Call) -> Handled {
+fn answer(call: ServerCall) -> Handled {
     Box::pin(async move {
-        let app = call.app;
-        if let Some(document) = app.openapi.get() {
+        let (shared, mode) = (call.models.shared.clone(), call.models.mode());
+        if let Some(document) = shared.openapi.get() {
             return Ok(Answer::text(JSON, document.clone()));
         }
         let build =
-            move || app.openapi.get_or_init(|| super::openapi(&app.config, app.mode()).into()).clone();
+            move || shared.openapi.get_or_init(|| super::openapi(&shared.config, mode).into()).clone();
         Ok(Answer::text(JSON, blocking(build).await?))
     })
 }

@@ -10,11 +10,11 @@ use serde::Serialize;
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::route::{Access, Call, Handled, Method, Operation, ResponseBody, Route, schema_of};
+use crate::route::{Access, Call, Handled, Method, Operation, ResponseBody, Route, ServerCall, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route { access: Access::Public, ..Route::get("/", index, PAGE) },
-    Route { access: Access::Public, ..Route::get("/page/{*file}", file, FILE) },
+    Route { access: Access::Public, ..Route::of_server("/", index, PAGE) },
+    Route { access: Access::Public, ..Route::of_server("/page/{*file}", file, FILE) },
     Route::get("/page/abilities", abilities, ABILITIES),
 ];
 
@@ -79,11 +79,11 @@ const FILES: &[(&str, &str, &str)] = &[
     ("tabs.js", SCRIPT, include_str!("../page/tabs.js")),
 ];
 
-fn index(_: Call) -> Handled {
+fn index(_: ServerCall) -> Handled {
     Box::pin(async { Ok(Answer::text(HTML, include_str!("../page/index.html")).with_headers(HEADERS)) })
 }
 
-fn file(call: Call) -> Handled {
+fn file(call: ServerCall) -> Handled {
     Box::pin(async move {
         let named = |&&(name, ..): &&(&str, &str, &str)| call.rest.as_deref() == Some(name);
         match FILES.iter().find(named) {

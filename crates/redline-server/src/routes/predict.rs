@@ -9,10 +9,13 @@ use crate::admission::{Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
+use crate::models::Purpose;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] =
-    &[Route { error_format: ErrorFormat::Tei, ..Route::post("/predict", answer, OPERATION) }];
+pub(super) const ROUTES: &[Route] = &[Route {
+    error_format: ErrorFormat::Tei,
+    ..Route::post("/predict", answer, OPERATION).of_purpose(Purpose::Classify)
+}];
 
 const OPERATION: Operation = Operation {
     summary: "Classifies texts by the classes of the server.",

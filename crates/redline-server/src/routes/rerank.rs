@@ -5,12 +5,13 @@ use redline_api::cohere::{self, RankedDocuments, RerankAnswer, RerankBody, TeiRa
 use crate::admission::{Need, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::fault::Fault;
+use crate::models::Purpose;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::post("/rerank", answer, OPERATION),
-    Route::post("/v1/rerank", answer, OPERATION),
-    Route::post("/v2/rerank", answer, OPERATION),
+    Route::post("/rerank", answer, OPERATION).of_purpose(Purpose::Rank),
+    Route::post("/v1/rerank", answer, OPERATION).of_purpose(Purpose::Rank),
+    Route::post("/v2/rerank", answer, OPERATION).of_purpose(Purpose::Rank),
 ];
 
 const OPERATION: Operation = Operation {

@@ -9,10 +9,13 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 
 use super::{embed, predict, rerank, tgi};
 use crate::error_format::ErrorFormat;
+use crate::models::Purpose;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] =
-    &[Route { error_format: ErrorFormat::Tei, ..Route::post("/", answer, OPERATION) }];
+pub(super) const ROUTES: &[Route] = &[Route {
+    error_format: ErrorFormat::Tei,
+    ..Route::post("/", answer, OPERATION).of_purpose(Purpose::Any)
+}];
 
 const OPERATION: Operation = Operation {
     summary: "Classifies, embeds, ranks or continues texts, whatever the model is for.",

@@ -7,11 +7,14 @@ use crate::admission::{Need, Submitter, run, run_one, score_bytes};
 use crate::answer::Answer;
 use crate::app::App;
 use crate::fault::Fault;
+use crate::models::Purpose;
 use crate::nesting::has_key;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] =
-    &[Route::post("/v1/score", answer, OPERATION), Route::post("/score", answer, OPERATION)];
+pub(super) const ROUTES: &[Route] = &[
+    Route::post("/v1/score", answer, OPERATION),
+    Route::post("/score", answer, OPERATION).of_purpose(Purpose::Rank),
+];
 
 const OPERATION: Operation = Operation {
     summary: "Scores labels after items, or the relevance of texts to others.",

@@ -9,10 +9,13 @@ use crate::admission::{Need, embedding_bytes, run_one};
 use crate::answer::Answer;
 use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
+use crate::models::Purpose;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
-pub(super) const ROUTES: &[Route] =
-    &[Route { error_format: ErrorFormat::Tei, ..Route::post("/similarity", answer, OPERATION) }];
+pub(super) const ROUTES: &[Route] = &[Route {
+    error_format: ErrorFormat::Tei,
+    ..Route::post("/similarity", answer, OPERATION).of_purpose(Purpose::Embed)
+}];
 
 const OPERATION: Operation = Operation {
     summary: "Compares texts with one text by the angles between their vectors, in the form of Text Embeddings Inference.",

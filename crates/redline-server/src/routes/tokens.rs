@@ -12,13 +12,17 @@ use crate::admission::{Place, placed};
 use crate::answer::Answer;
 use crate::error_format::ErrorFormat;
 use crate::fault::Fault;
+use crate::models::Purpose;
 use crate::route::{Call, Handled, Operation, ResponseBody, Route, schema_of};
 
 pub(super) const ROUTES: &[Route] = &[
-    Route::post("/tokenize", tokenize, TOKENIZE),
-    Route::post("/detokenize", detokenize, DETOKENIZE),
+    Route::post("/tokenize", tokenize, TOKENIZE).of_purpose(Purpose::Any),
+    Route::post("/detokenize", detokenize, DETOKENIZE).of_purpose(Purpose::Any),
     Route::get("/tokenizer_info", tokenizer_info, INFO),
-    Route { error_format: ErrorFormat::Tei, ..Route::post("/decode", decode, DECODE) },
+    Route {
+        error_format: ErrorFormat::Tei,
+        ..Route::post("/decode", decode, DECODE).of_purpose(Purpose::Any)
+    },
 ];
 
 const TOKENIZE: Operation = Operation {

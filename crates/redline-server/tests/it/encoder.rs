@@ -19,13 +19,18 @@ pub(crate) fn encoder(name: &str) -> LoadedModel {
 /// An encoder with a tokenizer of [`WORDS`], and with prompts for queries and passages.
 pub(crate) fn reading_encoder(name: &str) -> LoadedModel {
     let root = tempfile::tempdir().unwrap();
-    let dir = root.path().join(name);
+    loaded_from(&reading_directory(root.path(), name), |_| ())
+}
+
+/// The directory of such an encoder, below this one.
+pub(crate) fn reading_directory(root: &Path, name: &str) -> PathBuf {
+    let dir = root.join(name);
     copy(&golden(name), &dir);
     let write = |file: &str, of: Value| std::fs::write(dir.join(file), of.to_string()).unwrap();
     write("tokenizer.json", tokenizer());
     let prompts = json!({ "query": "query: ", "passage": "passage: " });
     write("config_sentence_transformers.json", json!({ "prompts": prompts, "default_prompt_name": null }));
-    loaded_from(&dir, |_| ())
+    dir
 }
 
 fn golden(name: &str) -> PathBuf {

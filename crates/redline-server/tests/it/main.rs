@@ -28,6 +28,7 @@ mod receipts;
 mod responses;
 mod score;
 mod server;
+mod several;
 mod streams;
 mod systemone;
 mod tgi;

@@ -12,7 +12,7 @@ use redline_api::generation::mode::GenerationMode;
 use redline_api::model::LoadedModel;
 use redline_client::{ArrivingAnswer, EventReader, HttpAnswer, HttpClient, HttpConnection, StreamedEvent};
 use redline_engine::{Engine, Options, Source, Stage, StageTime};
-use redline_server::{LogSink, ServeSummary, Server, ServerConfig, ServerStop};
+use redline_server::{LogSink, ModelSet, ServeError, ServeSummary, Server, ServerConfig, ServerStop};
 use serde_json::Value;
 
 use crate::openapi::{described, described_event};
@@ -58,17 +58,30 @@ pub(crate) fn loaded_from(dir: &Path, change: impl FnOnce(&mut Options)) -> Load
 
 /// Starts a server with these settings.
 pub(crate) fn start_with(model: LoadedModel, change: impl FnOnce(&mut ServerConfig)) -> Running {
+    let mode = GenerationMode::of(&model.engine);
+    run(mode, |server, log| server.run(model, Some(log), || ()), change)
+}
+
+/// Starts a server of several models, the first of which that writes text is autoregressive.
+pub(crate) fn start_several(models: ModelSet, change: impl FnOnce(&mut ServerConfig)) -> Running {
+    run(GenerationMode::Autoregressive, |server, log| server.run_several(models, Some(log), || ()), change)
+}
+
+fn run(
+    mode: GenerationMode,
+    run: impl FnOnce(Server, LogSink) -> Result<ServeSummary, ServeError> + Send + 'static,
+    change: impl FnOnce(&mut ServerConfig),
+) -> Running {
     let mut config = ServerConfig { port: 0, ..ServerConfig::default() };
     change(&mut config);
     let server = Server::bind(config).unwrap();
     let address = server.address().to_string();
     let client = HttpClient::new(address.clone());
     let stop = server.stop_handle();
-    let mode = GenerationMode::of(&model.engine);
     let log = Arc::new(Mutex::new(Vec::new()));
     let lines = log.clone();
     let sink: LogSink = Box::new(move |line| lines.lock().unwrap().push(line.to_owned()));
-    let thread = std::thread::spawn(move || server.run(model, Some(sink), || ()).unwrap());
+    let thread = std::thread::spawn(move || run(server, sink).unwrap());
     Running { client, mode, address, stop, thread: Some(thread), log }
 }
 

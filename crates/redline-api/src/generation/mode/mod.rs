@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use redline_engine::{
     AnyRequest, Cancel, CommonFields, DiffuseRequest, DiffuseTicket, DiffusionPass, Engine, EngineError,
-    Event, FinishReason, GenerateRequest, GenerateTicket, Grammar, PositionLogprobs, Prompt, Receipt,
-    ReportedPrompt, Sampling, TokenCounts,
+    Event, FinishReason, GenerateRequest, GenerateTicket, Grammar, Objective, PositionLogprobs, Prompt,
+    Receipt, ReportedPrompt, Sampling, TokenCounts,
 };
 use redline_settings::Algorithm;
 use schemars::JsonSchema;
@@ -47,8 +47,13 @@ pub enum GenerationMode {
 impl GenerationMode {
     /// The mode of a model.
     pub fn of(engine: &Engine) -> Self {
+        Self::of_objective(engine.info().objective)
+    }
+
+    /// The mode of a model with this objective.
+    pub fn of_objective(objective: Objective) -> Self {
         // The engine refuses the requests of an encoder, which generates nothing.
-        if engine.info().objective.fills_masks() { Self::Diffusion } else { Self::Autoregressive }
+        if objective.fills_masks() { Self::Diffusion } else { Self::Autoregressive }
     }
 
     /// Its name.

@@ -1,5 +1,7 @@
 //! `redline serve`: answers requests over HTTP.
 
+mod models;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,12 +10,13 @@ use clap::Args;
 use redline_engine::{ClassifyRequest, Label};
 use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits, TlsFiles};
 
+use self::models::{ServedModels, Which};
 use super::bench::throughput;
 use super::template::TemplateFile;
 use super::{Context, judge};
 use crate::adapters::LoadedAdapters;
 use crate::message::{self, Failure, INTERRUPTED};
-use crate::model::{MachineFlags, ModelFlag};
+use crate::model::MachineFlags;
 use crate::prefix_cache::PrefixCacheFlags;
 use crate::{env, output, text, value};
 
@@ -21,7 +24,7 @@ use crate::{env, output, text, value};
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     #[command(flatten)]
-    model: ModelFlag,
+    models: ServedModels,
     /// Address to listen at; 0.0.0.0 for all of the machine
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1", value_parser = host)]
     host: String,
@@ -208,10 +211,13 @@ fn seconds(text: &str) -> Result<f64, value::BadValue> {
 pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failure> {
     let classes = checked_classes(&args.class)?;
     let mut keys = Vec::from_iter(key_of_flag(args.api_key.clone(), context)?);
-    let model = args.model.resolve(context.environment)?;
+    let models = args.models.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.prefix_cache.resolve(settings, context.environment)?;
-    if args.mode == ServeMode::Throughput {
+    if let Which::Several(models) = &models {
+        models::check_flags(args, models)?;
+    }
+    if let (Which::One(model), ServeMode::Throughput) = (&models, args.mode) {
         if args.adapter_root.is_some() {
             return Err(Failure::usage(
                 "`--adapter-root` with `--mode throughput`",
@@ -219,8 +225,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
             ));
         }
         let names: Vec<&str> = args.adapters.named().map(|adapter| adapter.name.as_str()).collect();
-        let loaded =
-            settings.with_loaded_adapters(&args.adapters, false).load(&model, context.environment)?;
+        let loaded = settings.with_loaded_adapters(&args.adapters, false).load(model, context.environment)?;
         check_name(&loaded.name, args)?;
         return throughput::run(loaded, &names, args.report.as_deref(), context);
     }
@@ -228,11 +233,53 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         let fact = format!("`--report {}` without a measurement", path.display());
         return Err(Failure::usage(fact, "`--mode throughput` measures"));
     }
-    let settings = settings.with_loaded_adapters(&args.adapters, args.adapter_root.is_some());
     check_adapters(args)?;
     keys.extend(args.api_key_file.as_deref().map(read_keys).transpose()?.unwrap_or_default());
     let is_open = keys.is_empty();
-    let config = ServerConfig {
+    let mut config = config(args, keys, classes);
+    if let Which::One(model) = &models {
+        config.chat = Some(args.template.open(model, context.environment)?);
+    }
+    // Opened before the model is loaded, so that a port in use is reported at once.
+    let server = Server::bind(config)?;
+    let url = server.url();
+    if is_open && !server.address().is_local() {
+        let address = server.address();
+        message::say(format_args!(
+            "warning: everybody who reaches {address} has access; `--api-key-file` restricts it\n"
+        ));
+    }
+    let log: Option<LogSink> =
+        if args.quiet { None } else { Some(Box::new(|line| message::say(format_args!("{line}\n")))) };
+    let mut printed = Ok(());
+    let ready = || {
+        printed = output::line(&format!("listening on {url}"));
+        tell_supervisor();
+    };
+    let summary = match &models {
+        Which::One(model) => {
+            let settings = settings.with_loaded_adapters(&args.adapters, args.adapter_root.is_some());
+            let mut loaded = settings.load(model, context.environment)?;
+            if let Some(name) = args.served_model_name.first() {
+                loaded.name.clone_from(name);
+            }
+            check_name(&loaded.name, args)?;
+            server.run(loaded, log, ready)?
+        }
+        Which::Several(models) => {
+            models.iter().try_for_each(|(name, _)| check_name(name, args))?;
+            server.run_several(args.models.set(models, &settings, args, context.environment)?, log, ready)?
+        }
+    };
+    printed?;
+    let lost = summary.admitted - summary.ended;
+    message::note(&format!("admitted requests: {}, of which {lost} are not answered", summary.admitted));
+    Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+/// The settings of the server, but for the template of its model.
+fn config(args: &ServeArgs, keys: Vec<ApiKey>, classes: Vec<String>) -> ServerConfig {
+    ServerConfig {
         host: args.host.clone(),
         port: args.port,
         unix_socket: args.unix_socket.clone(),
@@ -246,39 +293,14 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         origins: args.allow_origin.clone(),
         keys,
         classes,
-        chat: Some(args.template.open(&model, context.environment)?),
+        chat: None,
         limits: limits(args),
         signals: true,
         adapter_root: args.adapter_root.clone(),
         page: !args.no_page,
         public_metrics: args.public_metrics,
         vllm_metrics: matches!(args.metrics_compat, Some(MetricsCompat::Vllm)),
-    };
-    // Opened before the model is loaded, so that a port in use is reported at once.
-    let server = Server::bind(config)?;
-    let url = server.url();
-    if is_open && !server.address().is_local() {
-        let address = server.address();
-        message::say(format_args!(
-            "warning: everybody who reaches {address} has access; `--api-key-file` restricts it\n"
-        ));
     }
-    let mut loaded = settings.load(&model, context.environment)?;
-    if let Some(name) = args.served_model_name.first() {
-        loaded.name.clone_from(name);
-    }
-    check_name(&loaded.name, args)?;
-    let log: Option<LogSink> =
-        if args.quiet { None } else { Some(Box::new(|line| message::say(format_args!("{line}\n")))) };
-    let mut printed = Ok(());
-    let summary = server.run(loaded, log, || {
-        printed = output::line(&format!("listening on {url}"));
-        tell_supervisor();
-    })?;
-    printed?;
-    let lost = summary.admitted - summary.ended;
-    message::note(&format!("admitted requests: {}, of which {lost} are not answered", summary.admitted));
-    Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
 /// The limits of requests and connections.
@@ -408,7 +430,7 @@ impl From<ServeError> for Failure {
             ServeError::Tls { .. } => {
                 Some("`--tls-cert` and `--tls-key` take a certificate and its key in PEM")
             }
-            ServeError::Start(_) => None,
+            ServeError::Model(_) | ServeError::Start(_) => None,
         };
         Self::failed(error.to_string(), hint.map(str::to_owned))
     }

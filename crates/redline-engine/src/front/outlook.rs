@@ -1,0 +1,95 @@
+//! What can be said of a model before it is loaded.
+
+use redline_kernels::Format;
+use redline_models::spec::Objective;
+use redline_models::{LoadOptions, Loader, ModelFiles, Weights, sentence};
+use redline_weights::{Checkpoint, ConfigFile};
+
+use super::Engine;
+use super::budget::least_memory;
+use super::judge::preset;
+use crate::error::EngineError;
+use crate::options::{Options, Source};
+use crate::vocabulary::vocabulary;
+
+/// What can be said of a model before it is loaded: what it is for, and what it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelOutlook {
+    /// The architecture in `config.json`.
+    pub architecture: String,
+    /// Format of the weights.
+    pub format: Format,
+    /// What the model was trained to predict.
+    pub objective: Objective,
+    /// Maximum sequence length in tokens.
+    pub context: usize,
+    /// Number of classes, if it was trained to classify; a model that ranks has one.
+    pub classes: Option<usize>,
+    /// Whether it says how the states of a text become an embedding.
+    pub embeds: bool,
+    /// Whether it was trained to rank.
+    pub ranks: bool,
+    /// Bytes of memory that it needs at least: for weights and adapters, for activations, and for keys and values of two pages, or of the
+    /// context that the options ask for.
+    pub least_memory: u64,
+}
+
+impl Engine {
+    /// What could be said of the model before it was loaded.
+    pub fn loaded_outlook(&self) -> ModelOutlook {
+        let info = &self.info;
+        let classes = info.classes.as_ref().map(Vec::len);
+        ModelOutlook {
+            architecture: info.architecture.clone(),
+            format: info.format,
+            objective: info.objective,
+            context: info.context,
+            classes,
+            embeds: info.embedding_pooling.is_some(),
+            ranks: self.rerank_preset.is_some() || classes == Some(1),
+            least_memory: info.weight_bytes + info.activation_bytes,
+        }
+    }
+
+    /// Reads what a model is for and what it needs, without its weights.
+    pub fn outlook(options: &Options) -> Result<ModelOutlook, EngineError> {
+        let load = LoadOptions { format: options.format, outliers: options.outliers, mmap: options.mmap };
+        match &options.source {
+            Source::Path(path) => {
+                let files = ModelFiles::open(path)?;
+                let loader = Loader::new(files.config(), files.weights(), load)?;
+                let (embeds, preset) = match files.gguf() {
+                    Some(gguf) => {
+                        let preset = vocabulary(gguf)?.as_ref().and_then(preset::of_gguf);
+                        (sentence::of_gguf(gguf)?.is_some(), preset)
+                    }
+                    None => {
+                        let preset = preset::of_directory(path, loader.architecture())?;
+                        (sentence::is_in(path)?, preset)
+                    }
+                };
+                Ok(of(&loader, options, embeds, preset.is_some()))
+            }
+            Source::Embedded(embedded) => {
+                let config = ConfigFile::from_bytes("config.json", embedded.config)?;
+                let checkpoint = Checkpoint::from_bytes("model.safetensors", (embedded.weights)())?;
+                let loader = Loader::new(&config, Weights::Checkpoint(&checkpoint), load)?;
+                Ok(of(&loader, options, false, false))
+            }
+        }
+    }
+}
+
+fn of(loader: &Loader<'_>, options: &Options, embeds: bool, has_preset: bool) -> ModelOutlook {
+    let classes = loader.spec().classifier.as_ref().map(|classifier| classifier.labels.len());
+    ModelOutlook {
+        architecture: loader.architecture().to_owned(),
+        format: loader.format(),
+        objective: loader.objective(),
+        context: options.max_context.unwrap_or_else(|| loader.context()),
+        classes,
+        embeds,
+        ranks: has_preset || classes == Some(1),
+        least_memory: least_memory(loader, options),
+    }
+}

@@ -111,6 +111,44 @@ def check_anthropic(_, binary):
             raise AssertionError("a model that there is not was answered")
 
 
+def check_ollama(_, binary):
+    """`ollama`: chats and texts, streamed and not, schemas, results of calls, vectors, and what the server has."""
+    import ollama
+
+    with Server(binary, "demo", template=TEMPLATE) as server:
+        client = ollama.Client(host=server.url)
+        common = {"model": "demo", "messages": QUESTION, "options": {"num_predict": 96, "seed": 1}}
+        whole = client.chat(**common, format=King.model_json_schema())
+        parsed = King.model_validate_json(whole.message.content)
+        assert parsed.land in Land and whole.done and whole.done_reason == "stop" and whole.eval_count > 3
+        parts = list(client.chat(**common, format=King.model_json_schema(), stream=True))
+        assert "".join(part.message.content for part in parts) == whole.message.content
+        assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
+        assert parts[-1].eval_count == whole.eval_count and parts[-1].eval_duration > 0
+
+        call = {"function": {"name": "find", "arguments": {"land": "Israel"}}}
+        told = [*QUESTION, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        told.append({"role": "tool", "content": "David", "tool_name": "find"})
+        short = {"num_predict": 4}
+        after = client.chat(model="demo", messages=told, tools=[FIND], options=short)
+        without = client.chat(model="demo", messages=QUESTION, options=short)
+        assert after.prompt_eval_count > without.prompt_eval_count + 20
+
+        text = client.generate(model="demo", prompt="In the beginning", raw=True, options=short)
+        streamed = client.generate(model="demo", prompt="In the beginning", raw=True, options=short, stream=True)
+        assert text.response and "".join(part.response for part in streamed) == text.response
+
+        assert [model.model for model in client.list().models] == ["demo"]
+        assert client.ps().models[0].context_length == 512
+        assert client.show("demo").capabilities == ["completion", "tools"]
+        try:
+            client.chat(model="other", messages=QUESTION)
+        except ollama.ResponseError as error:
+            assert error.status_code == 404 and "other" in error.error
+        else:
+            raise AssertionError("a model that there is not was answered")
+
+
 def check_langchain(_, binary):
     """`langchain-openai`: every method of `with_structured_output`, and `bind_tools`."""
     import langchain_openai

@@ -95,15 +95,22 @@ pub(crate) fn peers(arguments: &[String]) -> Result<(), Failure> {
     with_redline(&script, arguments)
 }
 
-/// `cargo xtask clients`: the server through clients that others wrote.
+/// `cargo xtask clients`: the server through clients that others wrote, in two groups whose packages do not go together. Arguments that
+/// name a group are for it alone.
 pub(crate) fn clients(arguments: &[String]) -> Result<(), Failure> {
-    let script = Script {
-        venv: ".venv-clients",
-        requirements: "xtask/clients/requirements.txt",
-        environment: None,
-        file: "xtask/clients/run.py",
-    };
-    with_redline(&script, arguments)
+    let of_one = arguments.iter().position(|argument| argument == "--group").map(|at| arguments.get(at + 1));
+    for (group, venv, requirements) in [
+        ("base", ".venv-clients", "xtask/clients/requirements.txt"),
+        ("frameworks", ".venv-clients-frameworks", "xtask/clients/requirements-frameworks.txt"),
+    ] {
+        let script = Script { venv, requirements, environment: None, file: "xtask/clients/run.py" };
+        match &of_one {
+            Some(one) if one.is_some_and(|one| one != group) => {}
+            Some(_) => with_redline(&script, arguments)?,
+            None => with_redline(&script, &[arguments, &["--group".into(), group.into()]].concat())?,
+        }
+    }
+    Ok(())
 }
 
 /// `cargo xtask page`: the server's page in a headless browser.

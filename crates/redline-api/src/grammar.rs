@@ -1,9 +1,9 @@
 //! What a generated text has to be: the names that OpenAI, vLLM, SGLang and llama.cpp have for grammars.
 
-use redline_engine::{Grammar, GrammarKind};
+use redline_engine::{Grammar, GrammarKind, closed_schema};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::json::fields::refused;
@@ -61,6 +61,8 @@ pub struct TextFormat {
     pub json_schema: Option<NamedSchema>,
     /// The schema, beside its type.
     pub schema: Option<JsonText>,
+    /// The same as `schema`, by the name of Text Generation Inference.
+    pub value: Option<JsonText>,
     /// Its name.
     pub name: Option<String>,
     /// What it is for. Accepted and not used.
@@ -180,7 +182,7 @@ impl TextFormat {
     ) -> Result<Option<Given>, ApiError> {
         let kind = format!("{param}.type");
         let nested = self.json_schema.unwrap_or_default();
-        let schema = nested.schema.or(self.schema);
+        let schema = nested.schema.or(self.schema).or(self.value);
         if let Some(name) = nested.name.or(self.name).filter(|name| !is_name(name)) {
             let place = format!("{param}.json_schema.name");
             return Err(refused(
@@ -242,7 +244,11 @@ impl StructuredOutputs {
 pub(crate) fn of_schema(schema: &JsonText, compact: bool) -> Grammar {
     let kind = if compact { GrammarKind::CompactJsonSchema } else { GrammarKind::JsonSchema };
     let text = schema.as_str().starts_with('"').then(|| schema.content()).flatten();
-    Grammar::new(kind, text.unwrap_or_else(|| schema.as_str().to_owned()))
+    let text = text.unwrap_or_else(|| schema.as_str().to_owned());
+    // What is no JSON is refused when it is compiled.
+    let schema: Value = serde_json::from_str(&text).unwrap_or_default();
+    let closed = closed_schema(schema.clone());
+    Grammar::new(kind, if closed == schema { text } else { closed.to_string() })
 }
 
 fn of_choices(choices: &[String]) -> Grammar {

@@ -59,7 +59,7 @@ pub use profile::{ProfileEvent, ProfileLog, ProfiledPass};
 pub use receipt::{
     ClassifierText, Receipt, ReceiptAdapter, ReceiptAnswer, ReceiptDifference, ReceiptLayer, ReceiptRequest,
 };
-pub use redline_grammar::{Grammar, GrammarKind, VERSION as GRAMMAR_VERSION};
+pub use redline_grammar::{Grammar, GrammarKind, VERSION as GRAMMAR_VERSION, closed as closed_schema};
 pub use redline_kernels::op::kv::KvFormat;
 pub use redline_kernels::{Format, Tier};
 pub use redline_models::activation::{Activation, ActivationId, ActivationName};

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod closed;
 mod compiler;
 mod error;
 mod gbnf;
@@ -14,6 +15,7 @@ mod matcher;
 mod schema;
 mod vocabulary;
 
+pub use closed::closed;
 pub use compiler::Compiler;
 pub use error::GrammarError;
 pub use grammar::{Grammar, GrammarKind, VERSION, json_value};

@@ -102,7 +102,7 @@ fn clean(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarErro
 }
 
 /// Calls `of` for each object that is a schema, with its place as a pointer.
-fn visit(
+pub(crate) fn visit(
     schema: &mut Value,
     pointer: &str,
     of: fn(&mut Map<String, Value>, &str) -> Result<(), GrammarError>,

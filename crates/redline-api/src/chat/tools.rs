@@ -1,6 +1,7 @@
 //! The tools that a model may call, and how it reasons, as OpenAI's routes have them.
 
 use redline_chat::{Tool, Tools};
+use redline_engine::closed_schema;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -275,7 +276,7 @@ fn described_tool(form: ToolForm, param: &str, json: JsonText) -> Result<(Tool, 
         return Err(refused(&param, format!("`{param}` is no object"), "give a JSON schema of an object"));
     }
     let strict = of.get("strict") == Some(&Value::Bool(true));
-    let tool = Tool { name: name.to_owned(), parameters: parameters.cloned(), strict };
+    let tool = Tool { name: name.to_owned(), parameters: parameters.cloned().map(closed_schema), strict };
     let shown = match form {
         ToolForm::Nested => json,
         ToolForm::Flat | ToolForm::Anthropic => {
@@ -356,7 +357,10 @@ mod tests {
         ] {
             let read = of(form, &json!([tool]), None).unwrap();
             assert_eq!(serde_json::from_str::<Value>(read.shown[0].as_str()).unwrap(), expected);
-            assert_eq!(read.tools.0[0].parameters, Some(schema.clone()));
+            // Calls have no other arguments.
+            let parameters = read.tools.0[0].parameters.as_ref().unwrap();
+            assert_eq!(*parameters, closed_schema(schema.clone()));
+            assert_eq!(parameters["additionalProperties"], false);
         }
     }
 

@@ -288,13 +288,15 @@ pub(crate) mod tests {
             { "id": 7, "content": "</think>", "special": false },
             { "id": 8, "content": "<tool_call>", "special": false },
             { "id": 9, "content": "</tool_call>", "special": true },
-            { "id": 10, "content": "<end>", "special": true }
+            { "id": 10, "content": "<end>", "special": true },
+            { "id": 11, "content": "\"now\",\"arguments\":{", "special": false }
         ],
         "decoder": { "type": "ByteLevel" },
         "model": { "type": "BPE", "vocab": { "a": 0, "b": 1, "{\"name\":": 2, "\"now\"}": 3, "Ã": 4, "©": 5 }, "merges": [] }
     }"#;
 
-    /// Answers of a small vocabulary: reasoning between 6 and 7, and `2, 3` between 8 and 9 calls the tool `now`.
+    /// Answers of a small vocabulary: reasoning between 6 and 7, and `2, 3` between 8 and 9 calls the tool `now`; after `2, 11`, its
+    /// arguments are open.
     pub(crate) fn reading(shows_reasoning: bool) -> Reading {
         let tokenizer = Arc::new(Tokenizer::from_bytes("tokenizer.json", JSON.as_bytes()).unwrap());
         let marker = |name: &str| {

@@ -238,7 +238,7 @@ mod tests {
     fn a_call_that_was_cut_is_left_out() {
         for (reason, content) in [(FinishReason::Length, "b"), (FinishReason::Stop, "bnow")] {
             // The arguments are not closed.
-            let (whole, lines) = read(&[1, 8, 2], reason);
+            let (whole, lines) = read(&[1, 8, 2, 11], reason);
             let streamed: String =
                 lines.iter().map(|line| line["message"]["content"].as_str().unwrap()).collect();
             assert_eq!(whole["message"]["content"], json!(streamed));

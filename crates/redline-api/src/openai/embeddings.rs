@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::{self, Usage};
 use crate::error::ApiError;
+use crate::generation::plain_text;
 use crate::head::AnswerHead;
 use crate::json::fields::{count, salt, timeout};
 use crate::json::finite::Finite;
@@ -33,9 +34,11 @@ pub struct EmbeddingsBody {
     pub input: Prompts,
     /// How vectors are written.
     pub encoding_format: Option<EncodingFormat>,
-    /// Number of values of a vector, if it is to be less than the model's own.
-    #[schemars(range(min = 1))]
+    /// Number of values of a vector, if it is to be less than the model's own; 0: as many as the model makes.
     pub dimensions: Option<usize>,
+    /// The kind of input. Only `text` is supported.
+    #[schemars(with = "Option<shape::TextName>")]
+    pub modality: Option<String>,
     /// Names the end user. Accepted and not used.
     pub user: Option<String>,
     /// Whether vectors are divided by their length, to length 1; `null`: as the model says.
@@ -117,10 +120,11 @@ schemas! {
 /// Builds the engine's request, and returns how vectors are written.
 pub fn request(body: EmbeddingsBody) -> Result<(EmbedRequest, EncodingFormat), ApiError> {
     count("input", body.input.0.len(), 1..=MAX_TEXTS)?;
+    plain_text("modality", body.modality.as_deref())?;
     let request = EmbedRequest {
         pooling: body.pooling,
         normalise: body.normalize,
-        dimensions: body.dimensions,
+        dimensions: body.dimensions.filter(|&count| count > 0),
         prompt_name: body.prompt_name,
         truncate: body.truncate,
         cache_salt: salt(body.options.cache_salt)?,

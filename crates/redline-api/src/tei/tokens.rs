@@ -20,6 +20,8 @@ pub struct TeiTokenizeBody {
     pub inputs: Strings,
     /// Whether to add the tokens that the tokenizer puts around a text; default `true`.
     pub add_special_tokens: Option<bool>,
+    /// The name of the task whose prompt is put before every text.
+    pub prompt_name: Option<String>,
 }
 
 /// A token of a text.
@@ -55,10 +57,15 @@ schemas! {
     IdLists: |_g| json!({ "anyOf": [tokens(), list_of(tokens(), [1, MAX_TEXTS])] });
 }
 
-/// The texts of a request.
-pub fn texts(body: TeiTokenizeBody) -> Result<Vec<String>, ApiError> {
+/// The texts of a request, after the prompt of their task.
+pub fn texts(body: TeiTokenizeBody, task: &str) -> Result<Vec<String>, ApiError> {
     count("inputs", body.inputs.0.len(), 1..=MAX_TEXTS)?;
-    Ok(body.inputs.0)
+    Ok(body
+        .inputs
+        .0
+        .into_iter()
+        .map(|text| if task.is_empty() { text } else { format!("{task}{text}") })
+        .collect())
 }
 
 /// The tokens of a text.

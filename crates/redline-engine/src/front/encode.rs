@@ -96,7 +96,7 @@ impl Engine {
     }
 
     /// The text that is put before every text of a task.
-    fn task_prompt(&self, name: Option<&str>) -> Result<&str, EngineError> {
+    pub fn task_prompt(&self, name: Option<&str>) -> Result<&str, EngineError> {
         let Some(rules) = &self.sentence else {
             return match name {
                 None => Ok(""),

@@ -121,7 +121,9 @@ const TOKEN: usize = 160;
 async fn tokenize_inputs(call: &Call) -> Result<Answer, Fault> {
     let body: TeiTokenizeBody = call.parse().await?;
     let special = body.add_special_tokens.unwrap_or(true);
-    let texts = tei::texts(body).map_err(|error| Fault::of(error, "inputs"))?;
+    let task = call.app.model.engine.task_prompt(body.prompt_name.as_deref());
+    let task = task.map_err(|error| Fault::of_engine(&error, "prompt_name"))?;
+    let texts = tei::texts(body, task).map_err(|error| Fault::of(error, "inputs"))?;
     let bytes = texts.iter().map(|text| (text.len() + 2) * TOKEN).fold(0, usize::saturating_add);
     let place = Place::take(call, 1, "inputs")?.with_memory(bytes, "inputs")?;
     let (place, tokens) = placed(&call.app, place, move |app| {

@@ -93,6 +93,7 @@ fn a_request_may_ask_for_another_form_of_the_vectors() {
     assert!(short.len() == 8 && (length(&short) - 1.0).abs() < 1e-5);
     assert_eq!(of(json!({ "dimensions": 8, "normalize": false })), plain[..8]);
     assert_eq!(of(json!({ "dimensions": unit.len() })), unit);
+    assert_eq!(of(json!({ "dimensions": 0, "modality": "text" })), of(json!({})));
     let engine = encoder("bert-a").engine;
     for (name, pooling) in [("cls", Pooling::First), ("mean", Pooling::Mean), ("last", Pooling::Last)] {
         let request = EmbedRequest {
@@ -175,7 +176,8 @@ fn what_is_no_request_is_refused_by_name() {
         (json!({ "input": [167] }), "invalid_value", "input"),
         (json!({ "input": [[5], [-1]] }), "invalid_value", "input"),
         (json!({ "input": vec!["a"; 2_049] }), "invalid_value", "input"),
-        (json!({ "input": "a", "dimensions": 0 }), "invalid_value", "dimensions"),
+        (json!({ "input": "a", "dimensions": -1 }), "invalid_type", "dimensions"),
+        (json!({ "input": "a", "modality": "image" }), "invalid_value", "modality"),
         (json!({ "input": "a", "dimensions": 61 }), "invalid_value", "dimensions"),
         (json!({ "input": "a", "prompt_name": "code" }), "invalid_value", "prompt_name"),
         (json!({ "input": "a", "timeout_s": 0 }), "invalid_value", "timeout_s"),

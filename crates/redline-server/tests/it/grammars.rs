@@ -163,3 +163,25 @@ fn a_schema_that_takes_long_ends_with_its_time() {
     let plain = body(CHAT, json!({ "max_tokens": 3 }));
     assert_eq!(server.ok(CHAT, &plain)["usage"]["completion_tokens"], 3);
 }
+
+/// A small model would write keys on and on, where the schema does not name them.
+#[test]
+fn objects_have_the_keys_that_their_schema_names() {
+    let server = start_chat("qwen-2.5.jinja");
+    let schema = json!({ "type": "object", "properties": { "land": { "enum": ["Israel", "Judah"] } }, "required": ["land"] });
+    let format = json!({ "type": "json_object", "value": schema });
+    let tool = json!({ "type": "function", "function": { "name": "find", "parameters": schema } });
+    let ask = |fields: Value| {
+        let mut body =
+            json!({ "messages": [{ "role": "user", "content": "Who is king?" }], "max_tokens": 96 });
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        server.ok("/v1/chat/completions", &body.to_string())["choices"][0]["message"].clone()
+    };
+    let text = ask(json!({ "response_format": format }))["content"].as_str().unwrap().to_owned();
+    let called = ask(json!({ "tools": [tool], "tool_choice": "required", "parallel_tool_calls": false }));
+    let called = called["tool_calls"][0]["function"]["arguments"].as_str().unwrap().to_owned();
+    for json in [text, called] {
+        let value: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value.as_object().unwrap().keys().collect::<Vec<_>>(), ["land"], "{json}");
+    }
+}

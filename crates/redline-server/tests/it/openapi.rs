@@ -726,7 +726,7 @@ const INVALID: &[(&str, &[&str])] = &[
             r#"{"input":["a",5],"pooling":"mean"}"#,
             r#"{"input":"a","pooling":"max"}"#,
             r#"{"input":"a","pooling":"mean","encoding_format":"int8"}"#,
-            r#"{"input":"a","pooling":"mean","dimensions":0}"#,
+            r#"{"input":"a","pooling":"mean","dimensions":-1}"#,
             r#"{"input":"a","pooling":"mean","truncate":true}"#,
             r#"{"input":"a","pooling":"mean","truncate_prompt_tokens":7}"#,
         ],

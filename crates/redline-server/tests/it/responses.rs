@@ -154,6 +154,6 @@ fn what_is_not_supported_is_refused_by_name() {
     let part = |part: Value| json!({ "input": [{ "role": "user", "content": [part] }] });
     refused(part(json!({ "type": "input_image", "image_url": "u" })), "input[0].content[0].type");
     refused(part(json!({ "type": "input_text" })), "input[0].content[0].text");
-    server.ok("/v1/responses", &body(json!({ "tools": [], "truncation": "disabled", "include": [], "background": false,
+    server.ok("/v1/responses", &body(json!({ "tools": [], "truncation": "disabled", "include": ["reasoning.encrypted_content"], "background": false,
         "text": { "format": { "type": "text" } }, "parallel_tool_calls": false, "service_tier": "auto", "reasoning": { "effort": "low", "summary": "auto" } })));
 }

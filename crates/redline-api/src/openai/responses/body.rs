@@ -58,8 +58,8 @@ pub struct ResponsesBody {
     /// Whether to answer later. Only `false` is supported.
     #[schemars(with = "Option<shape::False>")]
     pub background: Option<bool>,
-    /// Further parts of the answer. Only an empty list is supported.
-    #[schemars(with = "Option<shape::EmptyList>")]
+    /// Further parts of the answer. Those that it never has are accepted; log-probabilities are not supported.
+    #[schemars(with = "Option<Vec<Included>>")]
     pub include: Option<Vec<String>>,
     /// Number of most probable tokens at each position. Only 0 is supported.
     #[schemars(range(max = 0))]
@@ -561,6 +561,24 @@ impl<T: JsonSchema> JsonSchema for TextOrParts<T> {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         schema(text_or_list_of(generator.subschema_for::<T>()))
     }
+}
+
+/// Parts that an answer never has: reasoning is not encrypted, and no tools of the server are called.
+pub(crate) const NEVER_INCLUDED: &[&str] = &[
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+];
+
+/// A further part of an answer.
+struct Included;
+
+shape::schemas! {
+    Included: |_g| shape::one_of(NEVER_INCLUDED);
 }
 
 /// Streams end with the token counts, and there is an input or a system message.

@@ -23,8 +23,9 @@ use crate::json::fields::refused;
 use crate::json::finite::Finite;
 use crate::json::text::JsonText;
 use crate::openai::responses::body::{
-    IncompleteDetails, ResponseCall, ResponseItem, ResponseMessage, ResponseObject, ResponseReasoning,
-    ResponseReasoningPart, ResponseTextForm, ResponseTextFormat, ResponseTextPart, ResponsesBody,
+    IncompleteDetails, NEVER_INCLUDED, ResponseCall, ResponseItem, ResponseMessage, ResponseObject,
+    ResponseReasoning, ResponseReasoningPart, ResponseTextForm, ResponseTextFormat, ResponseTextPart,
+    ResponsesBody,
 };
 use crate::receipt;
 
@@ -113,7 +114,11 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
 fn check_supported(body: &ResponsesBody) -> Result<(), ApiError> {
     let truncation = body.truncation.as_deref().is_some_and(|truncation| truncation != "disabled");
     let verbosity = body.text.as_ref().is_some_and(|text| text.verbosity.is_some());
-    let include = body.include.as_ref().is_some_and(|include| !include.is_empty());
+    let mut include = body.include.iter().flatten();
+    if let Some(part) = include.find(|part| !NEVER_INCLUDED.contains(&part.as_str())) {
+        let hint = format!("leave it out, or give some of {}", NEVER_INCLUDED.join(", "));
+        return Err(refused("include", format!("`include` has {part:?}, which is not supported"), hint));
+    }
     let whole = "nothing is stored; give the whole conversation as `input`";
     let template = "`chat_template_kwargs` gives variables to the chat template";
     for (param, given, hint) in [
@@ -123,7 +128,6 @@ fn check_supported(body: &ResponsesBody) -> Result<(), ApiError> {
         ("prompt", body.prompt.is_some(), "give the text as `input`"),
         ("text.verbosity", verbosity, template),
         ("truncation", truncation, "give a shorter `input`"),
-        ("include", include, "leave it out"),
         ("top_logprobs", body.top_logprobs.is_some_and(|top| top > 0), "leave it out"),
         ("context_management", body.context_management.is_some(), "leave it out"),
         ("max_tool_calls", body.max_tool_calls.is_some(), "leave it out"),

@@ -1,0 +1,81 @@
+//! Objects without keys that their schema does not name.
+
+use serde_json::{Map, Value};
+
+use crate::error::GrammarError;
+use crate::schema::visit;
+
+/// Schemas that two others describe together, so that neither names all keys.
+const TOGETHER: &[&str] = &["allOf", "anyOf", "oneOf", "$ref"];
+
+/// Closes the objects of a schema: one whose schema has `properties`, and says nothing about further ones, gets
+/// `additionalProperties: false`. The values of the new schema are values of the old one. JSON Schema would let a model add any keys, as
+/// small ones do; other servers close objects, too. A schema in which several schemas describe one object stays as it is.
+pub fn closed(schema: Value) -> Value {
+    let mut closed = schema.clone();
+    let is_simple = visit(&mut closed, "#", stands_alone).is_ok();
+    if is_simple && visit(&mut closed, "#", close).is_ok() { closed } else { schema }
+}
+
+/// Whether a schema describes its object alone: an error if it does not.
+fn stands_alone(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarError> {
+    let shares = keys.contains_key("properties") && TOGETHER.iter().any(|key| keys.contains_key(*key));
+    if shares || keys.contains_key("allOf") {
+        return Err(GrammarError::new(format!("`{pointer}` is described by several schemas"), ""));
+    }
+    Ok(())
+}
+
+fn close(keys: &mut Map<String, Value>, _: &str) -> Result<(), GrammarError> {
+    let Some(properties) = keys.get("properties").and_then(Value::as_object) else { return Ok(()) };
+    let says = ["additionalProperties", "patternProperties", "minProperties"]
+        .iter()
+        .any(|key| keys.contains_key(*key));
+    let required = keys.get("required").and_then(Value::as_array);
+    let names_all = required.is_none_or(|names| {
+        names.iter().all(|name| name.as_str().is_some_and(|name| properties.contains_key(name)))
+    });
+    if !says && names_all && !properties.is_empty() {
+        keys.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn objects_have_the_keys_that_are_named() {
+        let inner = json!({"type": "object", "properties": {"b": {}}, "required": ["b"]});
+        let own = closed(json!({"type": "object", "properties": {"a": inner, "c": {"items": inner}},
+            "$defs": {"d": {"properties": {"e": {"anyOf": [inner, {"type": "null"}]}}}}}));
+        let inner = json!({"type": "object", "properties": {"b": {}}, "required": ["b"], "additionalProperties": false});
+        let expected = json!({"type": "object", "properties": {"a": inner, "c": {"items": inner}},
+            "$defs": {"d": {"properties": {"e": {"anyOf": [inner, {"type": "null"}]}}, "additionalProperties": false}},
+            "additionalProperties": false});
+        assert_eq!(own, expected);
+    }
+
+    #[test]
+    fn what_says_more_stays_as_it_is() {
+        for open in [
+            json!({"properties": {"a": {}}, "additionalProperties": true}),
+            json!({"properties": {"a": {}}, "additionalProperties": {"type": "string"}}),
+            json!({"properties": {"a": {}}, "patternProperties": {"^x": {}}}),
+            json!({"properties": {"a": {}}, "minProperties": 2}),
+            json!({"properties": {"a": {}}, "required": ["b"]}),
+            json!({"properties": {}}),
+            json!({"type": "object"}),
+            json!({"enum": [{"properties": {"a": {}}}]}),
+            json!({"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}),
+            json!({"properties": {"a": {}}, "anyOf": [{"properties": {"b": {}}}, {"properties": {"c": {}}}]}),
+            json!({"$ref": "#/$defs/a", "properties": {"b": {}}, "$defs": {"a": {"properties": {"a": {}}}}}),
+            json!(true),
+        ] {
+            assert_eq!(closed(open.clone()), open);
+        }
+    }
+}

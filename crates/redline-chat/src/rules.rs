@@ -162,23 +162,19 @@ impl<'a> Rules<'a> {
         })
     }
 
-    /// Arguments in a list: all of the first, and any of the others, in their order.
-    pub(crate) fn sequence(&mut self, required: &[String], optional: &[String]) -> String {
-        let all = required.join(r#" ", " "#);
-        // What may follow an argument, and what may come first.
-        let (mut more, mut first) = (String::new(), String::new());
-        for one in optional.iter().rev() {
+    /// Arguments in a list, in their order: all that are required, and any of the others.
+    pub(crate) fn sequence(&mut self, arguments: &[(String, bool)]) -> String {
+        // From an argument on: what comes after others, and what comes first.
+        let (mut more, mut first) = (r#""""#.to_owned(), r#""""#.to_owned());
+        for (argument, is_required) in arguments.iter().rev() {
             let (next_more, next_first) = (self.new_name("more"), self.new_name("first"));
-            let or = if first.is_empty() { String::new() } else { format!(" | {first}") };
-            self.define(&next_first, &format!("{one} {more}{or}"));
-            self.define(&next_more, &format!(r#"(", " {one})? {more}"#));
+            let or_none = if *is_required { "" } else { "?" };
+            let or_later = if *is_required { String::new() } else { format!(" | {first}") };
+            self.define(&next_first, &format!("{argument} {more}{or_later}"));
+            self.define(&next_more, &format!(r#"(", " {argument}){or_none} {more}"#));
             (more, first) = (next_more, next_first);
         }
-        match (required.is_empty(), first.is_empty()) {
-            (false, _) => format!("{all} {more}"),
-            (true, false) => format!("({first})?"),
-            (true, true) => all,
-        }
+        first
     }
 
     /// The grammar of a request as a rule.

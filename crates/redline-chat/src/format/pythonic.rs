@@ -45,7 +45,7 @@ pub(super) const OLMO_3: Family = Family {
         let (open, close) = (rules.mark("<function_calls>"), rules.mark("</function_calls>"));
         let call = call(rules)?;
         let list = rules.list(&call, r#""\n""#);
-        rules.define("calls", &format!("{open} {list} {close}"));
+        rules.define("calls", &format!(r#"{open} "\n"? {list} "\n"? {close}"#));
         Ok(())
     }),
 };
@@ -62,13 +62,12 @@ fn of_list(rules: &mut Rules<'_>, marks: Option<[&str; 2]>) -> Result<(), ChatFo
 fn call(rules: &mut Rules<'_>) -> Result<String, ChatFormatError> {
     rules.alternatives("call", |rules, tool| {
         let arguments = rules.named(tool)?;
-        let mut required = Vec::new();
-        let mut optional = Vec::new();
+        let mut all = Vec::new();
         for (name, schema, is_required) in arguments {
             let argument = format!("{} {}", literal(&format!("{name}=")), rules.json(tool, &schema)?);
-            if is_required { required.push(argument) } else { optional.push(argument) }
+            all.push((argument, is_required));
         }
-        let all = rules.sequence(&required, &optional);
+        let all = rules.sequence(&all);
         let open = literal(&format!("{}(", rules.tool(tool).name));
         Ok(format!(r#"{open} {all} ")""#))
     })

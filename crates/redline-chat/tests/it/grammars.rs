@@ -1,6 +1,6 @@
 //! Answers that have to be calls: whatever a model writes under the grammar is read as a call of a tool, with arguments of its schema.
 
-use redline_chat::{Demand, Input, Parser, Reasoned, Subject};
+use redline_chat::{Demand, Input, Marker, Parser, Reasoned, Subject, Tools};
 use redline_grammar::{Compiler, Grammar, GrammarKind, Matcher, Words};
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{FIRST, MARKS, TEMPLATES, Whole, format, marker, tools};
 const END: u32 = FIRST + MARKS.len() as u32;
 
 /// A vocabulary of bytes and marks.
-struct Bytes;
+pub(crate) struct Bytes;
 
 impl Words for Bytes {
     fn count(&self) -> usize {
@@ -33,7 +33,7 @@ impl Words for Bytes {
     }
 }
 
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
@@ -43,7 +43,7 @@ impl Random {
 }
 
 /// A random answer; printable characters, so that it ends.
-fn walk(matcher: &mut Matcher, random: &mut Random) -> Option<Vec<u32>> {
+pub(crate) fn walk(matcher: &mut Matcher, random: &mut Random) -> Option<Vec<u32>> {
     let mut tokens = Vec::new();
     for _ in 0..1000 {
         if matcher.is_complete() {
@@ -66,15 +66,15 @@ fn walk(matcher: &mut Matcher, random: &mut Random) -> Option<Vec<u32>> {
     None
 }
 
-fn written(tokens: &[u32]) -> String {
+pub(crate) fn written(tokens: &[u32]) -> String {
     let piece = |id: &u32| {
         if *id < FIRST { vec![*id as u8] } else { MARKS[(*id - FIRST) as usize].as_bytes().to_vec() }
     };
     String::from_utf8_lossy(&tokens.iter().flat_map(piece).collect::<Vec<_>>()).into_owned()
 }
 
-fn parsed(family: &str, tokens: &[u32], reasons: bool) -> Whole {
-    let mut parser = Parser::new(format(family, true), tools(), reasons, usize::MAX);
+pub(crate) fn read(family: &str, tools: Tools, tokens: &[u32], reasons: bool) -> Whole {
+    let mut parser = Parser::new(format(family, true), tools, reasons, usize::MAX);
     let mut whole = Whole::default();
     let mut bytes = Vec::new();
     for id in tokens {
@@ -109,7 +109,7 @@ fn whatever_is_written_is_a_call() {
             for seed in 0..30 {
                 let Some(tokens) = walk(&mut matcher.clone(), &mut Random(seed)) else { continue };
                 ended += 1;
-                let whole = parsed(family, &tokens, false);
+                let whole = read(family, tools(), &tokens, false);
                 assert!(!whole.calls.is_empty(), "{family}: {}", written(&tokens));
                 assert!(parallel || whole.calls.len() == 1, "{family}: {}", written(&tokens));
                 assert_eq!(whole.content, "", "{family}: {}", written(&tokens));
@@ -139,9 +139,17 @@ fn whatever_is_written_is_a_call() {
 
 /// Whether a text may be written, its marks as tokens, and may then end.
 fn meets(matcher: &Matcher, text: &str) -> bool {
+    accepts(matcher, &crate::inputs(text, true))
+}
+
+/// As [`meets`], for what is given in pieces.
+pub(crate) fn accepts(matcher: &Matcher, pieces: &[Result<Marker, String>]) -> bool {
     let mut matcher = matcher.clone();
-    for piece in crate::inputs(text, true) {
-        let ids = piece.map_or_else(|text| text.bytes().map(u32::from).collect(), |marker| vec![marker.id]);
+    for piece in pieces {
+        let ids = match piece {
+            Ok(marker) => vec![marker.id],
+            Err(text) => text.bytes().map(u32::from).collect(),
+        };
         for id in ids {
             if !matcher.accepts(id) {
                 return false;

@@ -2,6 +2,7 @@
 
 mod cuts;
 mod grammars;
+mod leaderboard;
 mod round_trips;
 mod texts;
 

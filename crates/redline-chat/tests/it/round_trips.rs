@@ -39,7 +39,7 @@ fn arguments() -> impl Strategy<Value = Map<String, Value>> {
 }
 
 /// What is written: texts, and marks as tokens.
-struct Writer(Vec<Result<Marker, String>>);
+pub(crate) struct Writer(pub(crate) Vec<Result<Marker, String>>);
 
 impl Writer {
     fn text(&mut self, text: impl Into<String>) {
@@ -79,7 +79,7 @@ impl Writer {
     }
 
     /// A call as a family writes it. `None` if the family cannot.
-    fn call(
+    pub(crate) fn call(
         &mut self,
         family: &str,
         name: &str,

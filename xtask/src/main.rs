@@ -190,6 +190,12 @@ const COMMANDS: &[Command] = &[
         run: python::clients,
     },
     Command {
+        name: "schemas",
+        arguments: "[--venv DIR] [ARGS...]",
+        about: "compare grammars of JSON schemas with the verdicts of others (ARGS go to xtask/schemas/run.py: --only suite, --write, ...)",
+        run: python::schemas,
+    },
+    Command {
         name: "page",
         arguments: "[--venv DIR] [ARGS...]",
         about: "use the page of `redline serve` in headless Chromium (ARGS go to xtask/page/run.py: --out DIR, ...)",

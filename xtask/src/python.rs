@@ -113,6 +113,17 @@ pub(crate) fn clients(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// `cargo xtask schemas`: grammars of JSON schemas, judged by others.
+pub(crate) fn schemas(arguments: &[String]) -> Result<(), Failure> {
+    let script = Script {
+        venv: ".venv-schemas",
+        requirements: "xtask/schemas/requirements.txt",
+        environment: None,
+        file: "xtask/schemas/run.py",
+    };
+    with_redline(&script, arguments)
+}
+
 /// `cargo xtask page`: the server's page in a headless browser.
 pub(crate) fn page(arguments: &[String]) -> Result<(), Failure> {
     let script = Script {

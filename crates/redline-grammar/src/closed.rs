@@ -3,10 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::GrammarError;
-use crate::schema::visit;
-
-/// Schemas that two others describe together, so that neither names all keys.
-const TOGETHER: &[&str] = &["allOf", "anyOf", "oneOf", "$ref"];
+use crate::schema::{TOGETHER, visit};
 
 /// Closes the objects of a schema: one whose schema has `properties`, and says nothing about further ones, gets
 /// `additionalProperties: false`. The values of the new schema are values of the old one. JSON Schema would let a model add any keys, as

@@ -34,6 +34,8 @@ const REFUSED: &[&str] = &[
     "$dynamicRef",
     "$recursiveRef",
 ];
+/// Keys by which other schemas describe a value, too.
+pub(crate) const TOGETHER: &[&str] = &["allOf", "anyOf", "oneOf", "$ref"];
 /// Keys whose value is a schema.
 const SCHEMA: &[&str] =
     &["additionalProperties", "items", "additionalItems", "not", "if", "then", "else", "contains"];
@@ -81,12 +83,20 @@ fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), GrammarE
 
 /// Refuses keys that are not met, and leaves out formats that are annotations.
 fn clean(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarError> {
-    if let Some(key) = REFUSED.iter().find(|key| keys.contains_key(**key)) {
-        // `false` asks for nothing.
-        if keys.get(*key) != Some(&Value::Bool(false)) || *key == "not" {
-            return Err(GrammarError::new(format!("`{pointer}/{key}` is not supported"), HINT));
+    if keys.get("uniqueItems") == Some(&Value::Bool(false)) {
+        keys.remove("uniqueItems");
+    }
+    if !TOGETHER.iter().any(|key| keys.contains_key(*key)) {
+        // Where no other schema evaluates any, these are the additional ones.
+        for (key, plain) in [("unevaluatedProperties", "additionalProperties"), ("unevaluatedItems", "items")]
+        {
+            if let Some(schema) = keys.remove(key) {
+                keys.entry(plain).or_insert(schema);
+            }
         }
-        keys.remove(*key);
+    }
+    if let Some(key) = REFUSED.iter().find(|key| keys.contains_key(**key)) {
+        return Err(GrammarError::new(format!("`{pointer}/{key}` is not supported"), HINT));
     }
     let is_known = |format: &Value| format.as_str().is_none_or(|format| FORMATS.contains(&format));
     if keys.get("format").is_some_and(|format| !is_known(format)) {
@@ -245,6 +255,24 @@ mod tests {
         // As names of properties, and where they ask for nothing, the same words are accepted.
         check(&mut json!({"properties": {"not": {}, "if": {"uniqueItems": false}}, "enum": [{"not": 1}]}))
             .unwrap();
+    }
+
+    #[test]
+    fn what_no_other_schema_evaluates_is_additional() {
+        let mut schema = json!({"properties": {"a": {}}, "unevaluatedProperties": false,
+            "$defs": {"b": {"prefixItems": [{}], "unevaluatedItems": {"type": "string"}},
+                "c": {"additionalProperties": true, "unevaluatedProperties": false}}});
+        check(&mut schema).unwrap();
+        let expected = json!({"properties": {"a": {}}, "additionalProperties": false,
+            "$defs": {"b": {"prefixItems": [{}], "items": {"type": "string"}}, "c": {"additionalProperties": true}}});
+        assert_eq!(schema, expected);
+        for key in ["unevaluatedProperties", "unevaluatedItems"] {
+            assert!(refused(json!({key: false, "anyOf": [{"properties": {"a": {}}}]})).contains(key));
+        }
+        // `false` forbids something, unless no item is to be unlike the others.
+        for key in ["contains", "propertyNames", "if", "not"] {
+            assert!(refused(json!({key: false})).contains(key), "{key}");
+        }
     }
 
     #[test]

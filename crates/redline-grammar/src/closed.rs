@@ -10,8 +10,12 @@ use crate::schema::{TOGETHER, visit};
 /// small ones do; other servers close objects, too. A schema in which several schemas describe one object stays as it is.
 pub fn closed(schema: Value) -> Value {
     let mut closed = schema.clone();
-    let is_simple = visit(&mut closed, "#", stands_alone).is_ok();
-    if is_simple && visit(&mut closed, "#", close).is_ok() { closed } else { schema }
+    let is_simple = visit(&mut closed, "#", &mut stands_alone).is_ok();
+    let mut close = |keys: &mut Map<String, Value>, _: &str| {
+        close(keys);
+        Ok(())
+    };
+    if is_simple && visit(&mut closed, "#", &mut close).is_ok() { closed } else { schema }
 }
 
 /// Whether a schema describes its object alone: an error if it does not.
@@ -23,8 +27,8 @@ fn stands_alone(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), Gram
     Ok(())
 }
 
-fn close(keys: &mut Map<String, Value>, _: &str) -> Result<(), GrammarError> {
-    let Some(properties) = keys.get("properties").and_then(Value::as_object) else { return Ok(()) };
+fn close(keys: &mut Map<String, Value>) {
+    let Some(properties) = keys.get("properties").and_then(Value::as_object) else { return };
     let says = ["additionalProperties", "patternProperties", "minProperties"]
         .iter()
         .any(|key| keys.contains_key(*key));
@@ -35,7 +39,6 @@ fn close(keys: &mut Map<String, Value>, _: &str) -> Result<(), GrammarError> {
     if !says && names_all && !properties.is_empty() {
         keys.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
-    Ok(())
 }
 
 #[cfg(test)]

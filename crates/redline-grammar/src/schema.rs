@@ -54,7 +54,7 @@ pub(crate) fn check(schema: &mut Value) -> Result<(), GrammarError> {
     if let Value::Object(keys) = schema {
         keys.remove("x-guidance");
     }
-    visit(schema, "#", clean)?;
+    visit(schema, "#", &mut clean)?;
     let productive = Productive::of(schema);
     if !productive.value(schema) {
         let fact = "no finite answer meets the schema: something that is required requires itself".to_owned();
@@ -111,12 +111,11 @@ fn clean(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarErro
     Ok(())
 }
 
+/// Looks at an object that is a schema, whose place is given as a pointer.
+pub(crate) type Visitor<'v> = dyn FnMut(&mut Map<String, Value>, &str) -> Result<(), GrammarError> + 'v;
+
 /// Calls `of` for each object that is a schema, with its place as a pointer.
-pub(crate) fn visit(
-    schema: &mut Value,
-    pointer: &str,
-    of: fn(&mut Map<String, Value>, &str) -> Result<(), GrammarError>,
-) -> Result<(), GrammarError> {
+pub(crate) fn visit(schema: &mut Value, pointer: &str, of: &mut Visitor<'_>) -> Result<(), GrammarError> {
     let Value::Object(keys) = schema else { return Ok(()) };
     of(keys, pointer)?;
     for (key, value) in keys {

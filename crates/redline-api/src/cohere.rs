@@ -121,7 +121,7 @@ pub struct TeiRank {
 
 /// Cohere's form, or TEI's.
 fn request_cases(schema: &mut Schema) {
-    let of_cohere = ["top_n", "return_documents", "max_tokens_per_doc", "documents"];
+    let of_cohere = ["top_n", "return_documents", "max_tokens_per_doc", "documents", "receipt"];
     let of_tei = ["return_text", "truncate", "truncation_direction", "texts"];
     cases(schema, [case([("documents", given())], &of_tei), case([("texts", given())], &of_cohere)]);
     let probabilities = case_if_given([("raw_scores", not_true())]);

@@ -6,6 +6,7 @@ use redline_engine::{Engine, FinishReason, TokenCounts};
 use redline_tokenizer::Tokenizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::cost::Usage;
 use crate::error::ApiError;
@@ -19,6 +20,7 @@ use crate::generation::{GenerationParts, StreamForm, generation_request, unsuppo
 use crate::json::fields::refused;
 use crate::json::object::objects;
 use crate::json::parts::with_parts;
+use crate::json::shape::schemas;
 use crate::json::text::JsonText;
 use crate::model::LoadedModel;
 
@@ -35,7 +37,7 @@ pub struct InfillBody {
     /// The beginning of the text of the gap.
     pub prompt: Option<String>,
     /// Maximum number of new tokens; -1: as many as fit. Default: -1.
-    #[schemars(range(min = -1))]
+    #[schemars(with = "Option<Predicted>")]
     pub n_predict: Option<i64>,
     /// Accepted and not used.
     pub n_indent: Option<usize>,
@@ -60,6 +62,13 @@ pub struct InfillBody {
 
 with_parts! {
     InfillBody { parts: GenerationParts }
+}
+
+/// A number of new tokens.
+struct Predicted;
+
+schemas! {
+    Predicted: |_g| json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "enum": [-1] }] });
 }
 
 /// Another file.

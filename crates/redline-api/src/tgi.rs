@@ -12,6 +12,7 @@ use crate::error_body::{ErrorDetail, TeiErrorBody};
 use crate::generation::mode::{
     GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
+use crate::generation::restrict::one_text;
 use crate::generation::stream::{ServerEvent, StreamCounts, StreamFormat, StreamedAnswer};
 use crate::generation::{GenerationParts, StreamForm, generation_request, max_tokens};
 use crate::grammar::GrammarKeys;
@@ -39,6 +40,7 @@ pub struct TgiBody {
 
 /// How a prompt is continued.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[schemars(transform = one_text)]
 #[serde(deny_unknown_fields, remote = "TgiParameters")]
 pub struct TgiParameters {
     /// Maximum number of new tokens. Default: 100.

@@ -20,7 +20,7 @@ use crate::conversation::request::ChatRequest;
 use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::generation::mode::{GenerationMode, GenerationOutcome};
-use crate::generation::restrict::restrict;
+use crate::generation::restrict::one_text;
 use crate::generation::{GenerationFields, GenerationParts, StreamForm, generation_request};
 use crate::grammar::{FormatShape, TextFormat};
 use crate::head::AnswerHead;
@@ -136,6 +136,7 @@ pub struct OutputConfig {
 
 /// Asks for the number of tokens of a conversation.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = choice_cases)]
 #[serde(deny_unknown_fields, remote = "CountTokensBody")]
 pub struct CountTokensBody {
     /// The model's name.
@@ -161,13 +162,17 @@ objects!(Thinking, OutputConfig, SystemPart);
 
 /// A message is one answer, and a call requires tools.
 fn request_cases(schema: &mut Schema) {
-    let one = [json!(1), json!(null)];
-    restrict(schema, &[("n", &one), ("best_of", &one)]);
+    one_text(schema);
+    choice_cases(schema);
+    let absent = case([], &["stop"]);
+    cases(schema, [absent, case([], &["stop_sequences"])]);
+}
+
+/// A call requires tools.
+fn choice_cases(schema: &mut Schema) {
     let none = json!({ "type": ["object", "null"], "properties": { "type": { "enum": ["auto", "none"] } } });
     let some = json!({ "type": "array", "minItems": 1 });
     cases(schema, [case_if_given([("tool_choice", none)]), case([("tools", some)], &[])]);
-    let absent = case([], &["stop"]);
-    cases(schema, [absent, case([], &["stop_sequences"])]);
 }
 
 /// A tool.
@@ -188,7 +193,7 @@ schemas! {
             "type": { "enum": ["custom"] },
             "name": { "type": "string", "pattern": "^[a-zA-Z0-9_.-]{1,64}$" },
             "description": { "type": "string" },
-            "input_schema": { "type": "object" }
+            "input_schema": { "type": ["object", "null"] }
         },
         "required": ["name"]
     });

@@ -55,6 +55,12 @@ pub fn restrict_to_diffusion(schema: &mut Schema) {
     );
 }
 
+/// An answer is one text.
+pub(crate) fn one_text(schema: &mut Schema) {
+    let one = [json!(1), Value::Null];
+    restrict(schema, &[("n", &one), ("best_of", &one)]);
+}
+
 /// Whether this is the schema of a request for generated text. `/v1/classify` has a `threshold` too, which is not that of the diffusion.
 fn generates(schema: &Schema) -> bool {
     DiffusionKeys::NAMES.iter().all(|name| has_field(schema, name))

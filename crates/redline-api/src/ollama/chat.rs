@@ -17,13 +17,14 @@ use crate::json::object::objects;
 use crate::json::parts::with_parts;
 use crate::json::shape;
 use crate::json::text::JsonText;
-use crate::ollama::{Answering, OllamaFields, OllamaForm, reasons, request as unprompted};
+use crate::ollama::{Answering, OllamaFields, OllamaForm, logprobs_cases, reasons, request as unprompted};
 
 /// Characters in the id of a call that the client left out: those that Mistral's templates ask for.
 const ID_LENGTH: usize = 9;
 
 /// Asks for the answer to a conversation.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = logprobs_cases)]
 #[serde(deny_unknown_fields, remote = "OllamaChatBody")]
 pub struct OllamaChatBody {
     /// The messages.

@@ -16,10 +16,11 @@ use crate::json::fields::refused;
 use crate::json::parts::with_parts;
 use crate::json::shape;
 use crate::json::text::JsonText;
-use crate::ollama::{Answering, OllamaFields, OllamaForm, reasons, request as unprompted};
+use crate::ollama::{Answering, OllamaFields, OllamaForm, logprobs_cases, reasons, request as unprompted};
 
 /// Asks for the text after a prompt.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = logprobs_cases)]
 #[serde(deny_unknown_fields, remote = "OllamaGenerateBody")]
 pub struct OllamaGenerateBody {
     /// The prompt: a message of the user, if the model has a chat template and `raw` is not given.

@@ -9,7 +9,7 @@ mod stream;
 use std::sync::Arc;
 
 use redline_engine::{FinishReason, Grammar};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -20,8 +20,10 @@ use crate::conversation::reading::{AnswerPart, Call, Reading};
 use crate::cost::Usage;
 use crate::error::ApiError;
 use crate::generation::mode::{GenerationMode, GenerationOutcome, GenerationRequest, PromptEnd};
+use crate::generation::restrict::one_text;
 use crate::generation::{GenerationFields, GenerationParts, StreamForm, generation_request};
 use crate::grammar::of_schema;
+use crate::json::cases::{at_most, case, case_if_given, cases, only_true};
 use crate::json::fields::{refused, within};
 use crate::json::limits::MAX_TOP_LOGPROBS;
 use crate::json::parts::{part, with_parts};
@@ -59,6 +61,7 @@ part! {
 
 /// How tokens are chosen.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[schemars(transform = one_text)]
 #[serde(deny_unknown_fields, remote = "OllamaOptions")]
 pub struct OllamaOptions {
     /// Maximum number of new tokens; 0 or less: as many as fit. Default: -1.
@@ -96,6 +99,11 @@ pub struct OllamaOptions {
 
 with_parts! {
     OllamaOptions { sampling: SamplingParameters }
+}
+
+/// `top_logprobs` require `logprobs`.
+fn logprobs_cases(schema: &mut Schema) {
+    cases(schema, [case_if_given([("top_logprobs", at_most(0))]), case([("logprobs", only_true())], &[])]);
 }
 
 /// What a text has to be.
@@ -232,19 +240,6 @@ pub struct Answering {
     pub created_at: String,
 }
 
-impl Answering {
-    /// The answer to a request without a prompt, which elsewhere loads the model.
-    pub fn loaded(self, is_chat: bool) -> OllamaAnswer {
-        let form = OllamaForm::new(self, is_chat);
-        form.answer(
-            String::new(),
-            String::new(),
-            Vec::new(),
-            Some(OllamaEnd::new("load", PromptEnd::default())),
-        )
-    }
-}
-
 /// Builds the engine's request, but for its prompt, and the field that gives its grammar.
 fn request(
     mode: GenerationMode,
@@ -351,6 +346,12 @@ fn reasons(think: Option<&JsonText>, keys: &mut ChatKeys) -> Result<AgentKeys, A
 }
 
 impl OllamaForm {
+    /// The answer to a request without a prompt, which elsewhere loads the model.
+    pub fn loaded(&self) -> OllamaAnswer {
+        let end = OllamaEnd::new("load", PromptEnd::default());
+        self.answer(String::new(), String::new(), Vec::new(), Some(end))
+    }
+
     fn new(of: Answering, is_chat: bool) -> Self {
         let Answering { model, name, created_at } = of;
         Self { model, name, created_at, is_chat, logprobs: false, streams: true }

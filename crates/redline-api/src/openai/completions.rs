@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redline_engine::{Engine, GenerateRequest, PositionLogprobs, PromptLogprobs, TokenLogprob};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::cost::Usage;
 use crate::error::ApiError;
@@ -26,6 +27,7 @@ use crate::json::finite::Finite;
 use crate::json::input::{Prompts, TextOrIds};
 use crate::json::limits::{MAX_PROMPTS, MAX_TOP_LOGPROBS};
 use crate::json::parts::with_parts;
+use crate::json::shape::text;
 use crate::model::LoadedModel;
 
 /// Asks for continuations of prompts.
@@ -115,6 +117,8 @@ pub struct LegacyLogprobs {
 fn request_cases(schema: &mut Schema) {
     streams(schema);
     continuations(schema, &["n", "best_of"]);
+    let texts = json!({ "anyOf": [text(), { "type": "array", "items": text() }] });
+    cases(schema, [case([], &["suffix"]), case_if_given([("echo", not_true()), ("prompt", texts)])]);
     cases(
         schema,
         [

@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::json::fields::{count, refused};
 use crate::json::input::{Prompts, Strings, TextOrIds};
 use crate::json::limits::MAX_TEXTS;
-use crate::json::shape::{Texts, list_of, schemas, tokens};
+use crate::json::shape::{Texts, list_of, schemas, token, tokens};
 
 /// Asks for the tokens of texts.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -54,7 +54,10 @@ pub struct DecodeBody {
 struct IdLists;
 
 schemas! {
-    IdLists: |_g| json!({ "anyOf": [tokens(), list_of(tokens(), [1, MAX_TEXTS])] });
+    IdLists: |_g| {
+        let ids = json!({ "type": "array", "items": token() });
+        json!({ "anyOf": [tokens(), list_of(ids, [1, MAX_TEXTS])] })
+    };
 }
 
 /// The texts of a request, after the prompt of their task.

@@ -101,11 +101,12 @@ fn chat(call: Call) -> Handled {
     Box::pin(async move {
         let body: OllamaChatBody = call.parse().await?;
         let (of, adapters) = answering(&call, body.fields.model.as_deref())?;
-        if body.messages.is_empty() {
-            return Answer::json(&of.loaded(true));
-        }
+        let is_empty = body.messages.is_empty();
         let (chat, form) =
             chat::request(call.app.mode(), of, body).map_err(|error| Fault::of(error, "messages"))?;
+        if is_empty {
+            return Answer::json(&form.loaded());
+        }
         let for_stream = form.clone();
         let stream = |reading, _| for_stream.streams.then(|| OllamaStream::new(for_stream, reading));
         converse(&call, chat, adapters, stream, built(form, "messages")).await
@@ -116,13 +117,15 @@ fn generate(call: Call) -> Handled {
     Box::pin(async move {
         let body: OllamaGenerateBody = call.parse().await?;
         let (of, adapters) = answering(&call, body.fields.model.as_deref())?;
-        if body.prompt.as_ref().is_none_or(String::is_empty) && body.suffix.is_none() {
-            return Answer::json(&of.loaded(false));
-        }
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let is_empty = !is_given(&body.prompt) && !is_given(&body.suffix);
         let app = &call.app;
         let template = app.config.chat.as_ref().filter(|chat| chat.source().is_some());
         let (prompt, form) =
             generate::request(app.mode(), of, body, template).map_err(|error| Fault::of(error, "prompt"))?;
+        if is_empty {
+            return Answer::json(&form.loaded());
+        }
         let for_stream = form.clone();
         let stream = |reading| for_stream.streams.then(|| OllamaStream::new(for_stream, reading));
         let mut text: TextPrompt = match prompt {

@@ -1,6 +1,6 @@
 //! `POST /`: what the model is for, as Text Embeddings Inference and Text Generation Inference have it.
 
-use redline_api::cohere::{RerankBody, TeiRank};
+use redline_api::cohere::{RankedDocuments, RerankBody, TeiRank};
 use redline_api::json::finite::Finite;
 use redline_api::tei::embed::EmbedBody;
 use redline_api::tei::predict::{PredictBody, Predictions};
@@ -35,6 +35,7 @@ fn answers(generator: &mut SchemaGenerator) -> Schema {
         generator.subschema_for::<Predictions>(),
         generator.subschema_for::<Vec<Vec<Finite<f32>>>>(),
         generator.subschema_for::<Vec<TeiRank>>(),
+        generator.subschema_for::<RankedDocuments>(),
         generator.subschema_for::<Vec<TgiAnswer>>(),
     ];
     json_schema!({ "anyOf": of })

@@ -41,7 +41,9 @@ RIGHT_REFUSALS = [
     r"the template argument `\w+` has a place of its own in a request",
     # Tokens that mark gaps, calls that the template writes, and layers are those of the model.
     r"has no tokens that mark a gap|has no calls of tools|but the model has \d+, from 0",
-    r"the conversation has 0 messages",
+    r"the conversation has 0 messages|two tools are named|give blocks of type |`tool_choice` is \{",
+    # Over how many tokens repetitions are counted, and whether a text is JSON.
+    r"repetitions are counted over all tokens|not valid JSON",
     # A path names a directory of the server.
     r"below the root of adapters",
 ]

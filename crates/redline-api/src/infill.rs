@@ -15,6 +15,7 @@ use crate::gap::{self, GapText};
 use crate::generation::mode::{
     GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
+use crate::generation::restrict::one_text;
 use crate::generation::stream::{ServerEvent, StreamCounts, StreamFormat, StreamedAnswer};
 use crate::generation::{GenerationParts, StreamForm, generation_request, unsupported_by_canvases};
 use crate::json::fields::refused;
@@ -26,6 +27,7 @@ use crate::model::LoadedModel;
 
 /// Asks for the text of a gap.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = one_text)]
 #[serde(deny_unknown_fields, remote = "InfillBody")]
 pub struct InfillBody {
     /// The text before the gap.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redline_engine::{FinishReason, PositionLogprobs};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::Usage;
@@ -16,12 +16,13 @@ use crate::generation::restrict::one_text;
 use crate::generation::stream::{ServerEvent, StreamCounts, StreamFormat, StreamedAnswer};
 use crate::generation::{GenerationParts, StreamForm, generation_request, max_tokens};
 use crate::grammar::GrammarKeys;
+use crate::json::cases::{case, cases};
 use crate::json::fields::refused;
 use crate::json::finite::Finite;
 use crate::json::named::names;
 use crate::json::object::objects;
 use crate::json::parts::with_parts;
-use crate::json::shape;
+use crate::json::shape::{self, one_of, text};
 use crate::json::text::JsonText;
 use crate::model::LoadedModel;
 use crate::sampling::SamplingParameters;
@@ -80,6 +81,7 @@ with_parts! {
 
 /// What a text has to be.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[schemars(transform = grammar_cases)]
 #[serde(deny_unknown_fields, remote = "TgiGrammar")]
 pub struct TgiGrammar {
     /// What `value` is.
@@ -91,6 +93,12 @@ pub struct TgiGrammar {
 }
 
 objects!(TgiGrammar);
+
+/// A regular expression is a text.
+fn grammar_cases(schema: &mut Schema) {
+    let json = case([("type", one_of(&["json"]))], &[]);
+    cases(schema, [json, case([("value", text())], &[])]);
+}
 
 /// The kinds of grammars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@ mod stream;
 
 use std::collections::BTreeMap;
 
-use redline_engine::{FinishReason, Prompt};
+use redline_engine::{FinishReason, Grammar, Prompt};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -367,9 +367,8 @@ pub fn request(mode: GenerationMode, body: MessagesBody) -> Result<(ChatRequest,
     let parts = GenerationParts { fields, sampling, options: body.options, ..GenerationParts::default() };
     let stream = StreamForm::of(&parts, mode)?;
     let mut request = generation_request(mode, parts, Some(body.max_tokens), None, stream)?;
-    let own = format.map(|format| format.grammar("output_config.format", "output_config.format.schema"));
     let mut grammar_param = None;
-    if let Some((param, grammar)) = own.transpose()?.flatten() {
+    if let Some((param, grammar)) = format.map(grammar_of).transpose()?.flatten() {
         request.restrict(param, grammar)?;
         grammar_param = Some(param);
     }
@@ -379,9 +378,16 @@ pub fn request(mode: GenerationMode, body: MessagesBody) -> Result<(ChatRequest,
     Ok((ChatRequest { grammar_param, budget_param, tells_stop, ..request }, MessagesForm { stops, streams }))
 }
 
+/// The grammar of a format, and the field that gives it.
+fn grammar_of(format: TextFormat) -> Result<Option<(&'static str, Grammar)>, ApiError> {
+    format.grammar("output_config.format", "output_config.format.schema")
+}
+
 /// The conversation as the prompt of a request for an answer. The date, such as `2026-07-26`, is for the template.
 pub fn prompt(body: CountTokensBody, date: String, chat: &Chat) -> Result<Prompt, ApiError> {
-    let Conversation { messages, mut keys, tools, .. } = Conversation::of(body.messages, body.conversation)?;
+    let Conversation { messages, format, mut keys, tools, .. } =
+        Conversation::of(body.messages, body.conversation)?;
+    format.map(grammar_of).transpose()?;
     keys.date = Some(date);
     keys.tools = Some(tools.shown).filter(|tools| !tools.is_empty());
     chat.of_messages("messages", messages, keys)

@@ -275,6 +275,15 @@ fn described_tool(form: ToolForm, param: &str, json: JsonText) -> Result<(Tool, 
         let param = format!("{place}.{key}");
         return Err(refused(&param, format!("`{param}` is no object"), "give a JSON schema of an object"));
     }
+    for (key, is_right, hint) in [
+        ("strict", Value::is_boolean as fn(&Value) -> bool, "give true or false"),
+        ("description", Value::is_string, "give a text"),
+    ] {
+        if of.get(key).is_some_and(|value| !value.is_null() && !is_right(value)) {
+            let param = format!("{place}.{key}");
+            return Err(refused(&param, format!("`{param}` has another type"), hint));
+        }
+    }
     let strict = of.get("strict") == Some(&Value::Bool(true));
     let tool = Tool { name: name.to_owned(), parameters: parameters.cloned().map(closed_schema), strict };
     let shown = match form {
@@ -370,6 +379,11 @@ mod tests {
             (json!([{ "function": { "name": "f" } }]), None, "`tools[0].type` is missing"),
             (json!([{ "type": "custom", "custom": {} }]), None, "`tools[0].type` is \"custom\""),
             (json!([{ "type": "function" }]), None, "`tools[0].function.name` is \"\""),
+            (
+                json!([{ "type": "function", "function": { "name": "a", "strict": 1 } }]),
+                None,
+                "`tools[0].function.strict` has another type",
+            ),
             (json!([{ "type": "function", "function": { "name": "a b" } }]), None, "\"a b\""),
             (
                 json!([{ "type": "function", "function": { "name": "f", "parameters": [] } }]),

@@ -1,8 +1,11 @@
 //! `/api/embed`, and the older `/api/embeddings`.
 
+use std::collections::BTreeMap;
+
 use redline_engine::{EmbedRequest, EncodeOutcome, Prompt, Truncate};
 use redline_settings::Pooling;
 use schemars::JsonSchema;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
@@ -13,7 +16,7 @@ use crate::json::limits::MAX_TEXTS;
 use crate::json::text::JsonText;
 use crate::json::{named, shape};
 use crate::jsonl::embed::vector;
-use crate::ollama::{KeepAlive, OllamaOptions, check_kept};
+use crate::ollama::{KeepAlive, check_kept};
 
 /// Asks for a vector of each text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -34,7 +37,8 @@ pub struct OllamaEmbedBody {
     #[schemars(with = "Option<named::OneOf<Pooling>>")]
     pub pooling: Option<Pooling>,
     /// Accepted and not used.
-    pub options: Option<OllamaOptions>,
+    #[schemars(with = "Option<shape::AnyObject>")]
+    pub options: Option<BTreeMap<String, IgnoredAny>>,
     /// Accepted and not used: the model stays loaded.
     #[schemars(with = "Option<KeepAlive>")]
     pub keep_alive: Option<JsonText>,
@@ -53,7 +57,8 @@ pub struct OllamaEmbeddingsBody {
     #[schemars(with = "Option<named::OneOf<Pooling>>")]
     pub pooling: Option<Pooling>,
     /// Accepted and not used.
-    pub options: Option<OllamaOptions>,
+    #[schemars(with = "Option<shape::AnyObject>")]
+    pub options: Option<BTreeMap<String, IgnoredAny>>,
     /// Accepted and not used: the model stays loaded.
     #[schemars(with = "Option<KeepAlive>")]
     pub keep_alive: Option<JsonText>,

@@ -42,8 +42,12 @@ RIGHT_REFUSALS = [
     # Tokens that mark gaps, calls that the template writes, and layers are those of the model.
     r"has no tokens that mark a gap|has no calls of tools|but the model has \d+, from 0",
     r"the conversation has 0 messages|two tools are named|give blocks of type |`tool_choice` is \{",
-    # Over how many tokens repetitions are counted, and whether a text is JSON.
-    r"repetitions are counted over all tokens|not valid JSON",
+    # Over how many tokens repetitions are counted, and whether a text is JSON, or a schema one that says anything.
+    r"repetitions are counted over all tokens|not valid JSON|no schema is given|a schema is given for the type|a JSON schema is an object",
+    # At most one of many fields, whatever they are.
+    r"both say what the text has to be|does not have exactly one grammar",
+    # What `POST /` takes depends on what the model is for, and a system message on whether it has a chat template.
+    r"unknown field `\w+`, expected one of `inputs`|is not formatted by a chat template",
     # A path names a directory of the server.
     r"below the root of adapters",
 ]

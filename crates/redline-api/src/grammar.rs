@@ -115,11 +115,19 @@ struct SchemaShape;
 struct ChoiceShape;
 
 schemas! {
-    FormatShape: |_g| json!({
-        "type": "object",
-        "properties": { "type": shape::one_of(&["text", "json_object", "json_schema"]), "json_schema": { "type": ["object", "null"] } },
-        "required": ["type"]
-    });
+    FormatShape: |_g| {
+        let schema = json!({ "type": ["object", "string", "null"] });
+        let mut named = json!({
+            "name": { "type": ["string", "null"], "pattern": "^[a-zA-Z0-9_-]{1,64}$" },
+            "description": { "type": ["string", "null"] },
+            "strict": { "type": ["boolean", "null"] },
+            "schema": schema
+        });
+        let nested = json!({ "type": ["object", "null"], "properties": named, "additionalProperties": false });
+        named["type"] = shape::one_of(&["text", "json_object", "json_schema"]);
+        (named["json_schema"], named["value"]) = (nested, schema);
+        json!({ "type": "object", "properties": named, "required": ["type"], "additionalProperties": false })
+    };
     SchemaShape: |_g| json!({ "type": ["object", "string", "boolean"] });
     ChoiceShape: |_g| json!({
         "type": "array", "items": { "type": "string", "minLength": 1 }, "minItems": 1, "maxItems": 10_000

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redline_engine::{Engine, FinishReason, TokenCounts};
 use redline_tokenizer::Tokenizer;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -18,6 +18,7 @@ use crate::generation::mode::{
 use crate::generation::restrict::one_text;
 use crate::generation::stream::{ServerEvent, StreamCounts, StreamFormat, StreamedAnswer};
 use crate::generation::{GenerationParts, StreamForm, generation_request, unsupported_by_canvases};
+use crate::json::cases::streams;
 use crate::json::fields::refused;
 use crate::json::object::objects;
 use crate::json::parts::with_parts;
@@ -27,7 +28,7 @@ use crate::model::LoadedModel;
 
 /// Asks for the text of a gap.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[schemars(transform = one_text)]
+#[schemars(transform = request_cases)]
 #[serde(deny_unknown_fields, remote = "InfillBody")]
 pub struct InfillBody {
     /// The text before the gap.
@@ -64,6 +65,11 @@ pub struct InfillBody {
 
 with_parts! {
     InfillBody { parts: GenerationParts }
+}
+
+fn request_cases(schema: &mut Schema) {
+    one_text(schema);
+    streams(schema);
 }
 
 /// A number of new tokens.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redline_engine::{FinishReason, PositionLogprobs};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::cost::Usage;
 use crate::error::ApiError;
@@ -96,7 +97,8 @@ objects!(TgiGrammar);
 
 /// A regular expression is a text.
 fn grammar_cases(schema: &mut Schema) {
-    let json = case([("type", one_of(&["json"]))], &[]);
+    let of_json = json!({ "type": ["object", "string"] });
+    let json = case([("type", one_of(&["json"])), ("value", of_json)], &[]);
     cases(schema, [json, case([("value", text())], &[])]);
 }
 

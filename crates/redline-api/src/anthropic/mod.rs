@@ -25,7 +25,7 @@ use crate::generation::{GenerationFields, GenerationParts, StreamForm, generatio
 use crate::grammar::{FormatShape, TextFormat};
 use crate::head::AnswerHead;
 use crate::json::cases::{case, case_if_given, cases};
-use crate::json::fields::{refused, stops as check_stops};
+use crate::json::fields::{refused, stops as check_stops, within};
 use crate::json::input::Strings;
 use crate::json::limits::{MAX_STOP, MAX_STOPS};
 use crate::json::object::objects;
@@ -294,6 +294,9 @@ pub struct MessagesForm {
     pub streams: bool,
 }
 
+/// The field that holds the number of tokens after which reasoning ends.
+const BUDGET: &str = "thinking.budget_tokens";
+
 /// What a body says about the prompt and the answer.
 struct Conversation {
     messages: Vec<JsonText>,
@@ -324,7 +327,11 @@ impl Conversation {
         let hides = |thinking: &Thinking| thinking.display.as_deref() == Some("omitted");
         let agent = AgentKeys {
             include_reasoning: Some(kind != ThinkingKind::Disabled && !thinking.as_ref().is_some_and(hides)),
-            thinking_token_budget: thinking.and_then(|thinking| thinking.budget_tokens),
+            thinking_token_budget: within(
+                BUDGET,
+                thinking.and_then(|thinking| thinking.budget_tokens),
+                1..=MAX_BUDGET,
+            )?,
             ..AgentKeys::default()
         };
         let tools = ToolUse::of(ToolForm::Anthropic, tools, tool_choice.as_ref(), None)?;
@@ -373,9 +380,11 @@ pub fn request(mode: GenerationMode, body: MessagesBody) -> Result<(ChatRequest,
         grammar_param = Some(param);
     }
     let request = ChatRequest::new(request, "messages", messages, keys, tools, &agent);
-    let budget_param = "thinking.budget_tokens";
     let tells_stop = !stops.is_empty();
-    Ok((ChatRequest { grammar_param, budget_param, tells_stop, ..request }, MessagesForm { stops, streams }))
+    Ok((
+        ChatRequest { grammar_param, budget_param: BUDGET, tells_stop, ..request },
+        MessagesForm { stops, streams },
+    ))
 }
 
 /// The grammar of a format, and the field that gives it.

@@ -6,7 +6,6 @@ use redline_engine::{Engine, FinishReason, TokenCounts};
 use redline_tokenizer::Tokenizer;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::cost::Usage;
 use crate::error::ApiError;
@@ -22,7 +21,7 @@ use crate::json::cases::streams;
 use crate::json::fields::refused;
 use crate::json::object::objects;
 use crate::json::parts::with_parts;
-use crate::json::shape::schemas;
+use crate::json::shape::CountOrAll;
 use crate::json::text::JsonText;
 use crate::model::LoadedModel;
 
@@ -40,7 +39,7 @@ pub struct InfillBody {
     /// The beginning of the text of the gap.
     pub prompt: Option<String>,
     /// Maximum number of new tokens; -1: as many as fit. Default: -1.
-    #[schemars(with = "Option<Predicted>")]
+    #[schemars(with = "Option<CountOrAll>")]
     pub n_predict: Option<i64>,
     /// Accepted and not used.
     pub n_indent: Option<usize>,
@@ -70,13 +69,6 @@ with_parts! {
 fn request_cases(schema: &mut Schema) {
     one_text(schema);
     streams(schema);
-}
-
-/// A number of new tokens.
-struct Predicted;
-
-schemas! {
-    Predicted: |_g| json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "enum": [-1] }] });
 }
 
 /// Another file.

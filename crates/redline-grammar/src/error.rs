@@ -34,9 +34,24 @@ pub(crate) fn first_lines(message: &str) -> String {
         |line: &&str| line.starts_with(['^', '(']) || line.starts_with(|c: char| c.is_ascii_digit());
     let text: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty() && !is_quote(line)).collect();
     let mut text = text.join("; ");
+    if text.is_empty() {
+        // It quotes the grammar only.
+        return "it cannot be read".to_owned();
+    }
     if let Some((end, _)) = text.char_indices().nth(400) {
         text.truncate(end);
         text.push_str("...");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_lines;
+
+    #[test]
+    fn a_message_has_a_fact_also_where_it_quotes_the_grammar_only() {
+        assert_eq!(first_lines("unexpected token\n1: start\n^\n<non-verbose/>"), "unexpected token");
+        assert_eq!(first_lines("1: start\n   ^\n<non-verbose/>"), "it cannot be read");
+    }
 }

@@ -192,7 +192,7 @@ schemas! {
         "properties": {
             "type": { "enum": ["custom"] },
             "name": { "type": "string", "pattern": "^[a-zA-Z0-9_.-]{1,64}$" },
-            "description": { "type": "string" },
+            "description": { "type": ["string", "null"] },
             "input_schema": { "type": ["object", "null"] }
         },
         "required": ["name"]

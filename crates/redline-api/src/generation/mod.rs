@@ -20,6 +20,7 @@ use crate::head::AnswerHead;
 use crate::json::fields::{refused, salt, timeout};
 use crate::json::limits::{MAX_CONTINUATIONS, MAX_GUIDANCE};
 use crate::json::parts::{Part, part};
+use crate::json::shape::CountOrAll;
 use crate::jsonl::diffuse::MAX_NEW_TOKENS;
 use crate::options::RequestOptions;
 use crate::receipt;
@@ -42,7 +43,7 @@ part! {
         pub stream_options: StreamOptions,
         /// Keep only this number of tokens of the prompt, the last ones, and no more than fit beside the new ones; -1: as many as fit.
         /// Default: all; a prompt that is too long is an error.
-        #[schemars(range(min = -1))]
+        #[schemars(with = "Option<CountOrAll>")]
         pub truncate_prompt_tokens: i64,
         /// Names the end user. A response repeats it; it changes nothing else.
         pub user: String,

@@ -77,6 +77,8 @@ pub(crate) struct Token;
 pub(crate) struct Unsupported;
 /// The value `false`.
 pub(crate) struct False;
+/// A number from 1 on, or -1: as many as fit.
+pub(crate) struct CountOrAll;
 /// The number 1.
 pub(crate) struct One;
 /// An empty list.
@@ -118,6 +120,7 @@ schemas! {
     Token: |_g| token();
     Unsupported: |_g| false;
     False: |_g| json!({ "type": "boolean", "enum": [false] });
+    CountOrAll: |_g| json!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "enum": [-1] }] });
     One: |_g| json!({ "type": "number", "enum": [1] });
     EmptyList: |_g| json!({ "type": "array", "maxItems": 0 });
     Seconds: |_g| json!({ "type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS });

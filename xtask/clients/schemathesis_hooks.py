@@ -44,8 +44,8 @@ RIGHT_REFUSALS = [
     r"the conversation has 0 messages|two tools are named|give blocks of type |`tool_choice` is \{",
     # Over how many tokens repetitions are counted, and whether a text is JSON, or a schema one that says anything.
     r"repetitions are counted over all tokens|not valid JSON|no schema is given|a schema is given for the type|a JSON schema is an object",
-    # At most one of many fields, whatever they are.
-    r"both say what the text has to be|does not have exactly one grammar",
+    # Which texts are grammars and regular expressions, and at most one of many fields, whatever they are.
+    r"docs/generation.md says what grammars may have|both say what the text has to be|does not have exactly one grammar",
     # What a block or a stream has depends on other fields, and a system message on whether the model has a chat template.
     r"is missing; give it|a receipt is part of a whole answer|is not formatted by a chat template",
     # A path names a directory of the server.

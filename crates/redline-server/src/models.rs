@@ -1,5 +1,6 @@
 //! The models of a server: which of them are in memory, and which of them a request is for.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -284,7 +285,8 @@ impl Models {
         let runtime = tokio::runtime::Handle::current();
         let load = move || {
             let slot = &models.slots[index];
-            let loaded = (slot.served.load)();
+            let loaded = catch_unwind(AssertUnwindSafe(|| (slot.served.load)()));
+            let loaded = loaded.unwrap_or_else(|_| Err("loading it panicked".to_owned()));
             let mut places = models.places();
             let failures = match places[index] {
                 Place::Loading { failures } => failures,

@@ -250,11 +250,11 @@ fn described_tool(form: ToolForm, param: &str, json: JsonText) -> Result<(Tool, 
     };
     let value: Value = serde_json::from_str(json.as_str())
         .map_err(|error| refused(param, format!("`{param}` cannot be read: {error}"), hint))?;
-    let kind = value.get("type").and_then(Value::as_str);
+    let kind = value.get("type");
     let expected = if form == ToolForm::Anthropic { "custom" } else { "function" };
     if kind.is_none() && form != ToolForm::Anthropic || kind.is_some_and(|kind| kind != expected) {
         let param = format!("{param}.type");
-        let kind = kind.map_or("missing".to_owned(), |kind| format!("{kind:?}"));
+        let kind = kind.map_or("missing".to_owned(), Value::to_string);
         let fact = format!("`{param}` is {kind}, and only functions can be called");
         return Err(refused(&param, fact, hint));
     }

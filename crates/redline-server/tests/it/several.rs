@@ -249,6 +249,7 @@ fn a_model_that_cannot_be_loaded_fails_its_requests_only_and_is_tried_again() {
         let tries = tries.clone();
         move || match tries.fetch_add(1, Ordering::SeqCst) {
             0 => Err("the file is gone".to_owned()),
+            1 => panic!("a bug"),
             _ => (embed.load)(),
         }
     };
@@ -261,8 +262,10 @@ fn a_model_that_cannot_be_loaded_fails_its_requests_only_and_is_tried_again() {
     assert!(refused.text().contains("`embed` cannot be loaded: the file is gone"), "{}", refused.text());
     let (chat, question, _) = REQUESTS[0];
     server.ok(chat, question);
+    let refused = server.client.post(path, body).unwrap();
+    assert!(refused.status == 500 && refused.text().contains("panicked"), "{}", refused.text());
     server.ok(path, body);
-    assert_eq!(tries.load(Ordering::SeqCst), 2);
+    assert_eq!(tries.load(Ordering::SeqCst), 3);
 }
 
 #[test]

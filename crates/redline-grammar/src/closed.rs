@@ -32,13 +32,17 @@ fn close(keys: &mut Map<String, Value>) {
     let says = ["additionalProperties", "patternProperties", "minProperties"]
         .iter()
         .any(|key| keys.contains_key(*key));
-    let required = keys.get("required").and_then(Value::as_array);
-    let names_all = required.is_none_or(|names| {
-        names.iter().all(|name| name.as_str().is_some_and(|name| properties.contains_key(name)))
-    });
-    if !says && names_all && !properties.is_empty() {
-        keys.insert("additionalProperties".to_owned(), Value::Bool(false));
+    if says || properties.is_empty() {
+        return;
     }
+    // What is required and not described may have any value.
+    let required = keys.get("required").and_then(Value::as_array).into_iter().flatten();
+    let others = required.filter_map(Value::as_str).filter(|name| !properties.contains_key(*name));
+    let others: Vec<String> = others.map(str::to_owned).collect();
+    if let Some(Value::Object(properties)) = keys.get_mut("properties") {
+        properties.extend(others.into_iter().map(|name| (name, Value::Object(Map::new()))));
+    }
+    keys.insert("additionalProperties".to_owned(), Value::Bool(false));
 }
 
 #[cfg(test)]
@@ -60,13 +64,19 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_required_and_not_described_has_any_value() {
+        let expected =
+            json!({"properties": {"a": {}, "b": {}}, "required": ["b"], "additionalProperties": false});
+        assert_eq!(closed(json!({"properties": {"a": {}}, "required": ["b"]})), expected);
+    }
+
+    #[test]
     fn what_says_more_stays_as_it_is() {
         for open in [
             json!({"properties": {"a": {}}, "additionalProperties": true}),
             json!({"properties": {"a": {}}, "additionalProperties": {"type": "string"}}),
             json!({"properties": {"a": {}}, "patternProperties": {"^x": {}}}),
             json!({"properties": {"a": {}}, "minProperties": 2}),
-            json!({"properties": {"a": {}}, "required": ["b"]}),
             json!({"properties": {}}),
             json!({"type": "object"}),
             json!({"enum": [{"properties": {"a": {}}}]}),

@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use axum::RequestPartsExt as _;
 use axum::body::Body;
@@ -99,27 +100,37 @@ async fn handle(
         }
         Handler::OfModel(answer) => answer,
     };
-    let app = models.app(chosen(models, route, &body).await?, shared.config.limits.request_time).await?;
+    let (index, longest) = chosen(models, route, &body).await?;
+    let longest = longest_wait_s
+        .and_then(|wait| Duration::try_from_secs_f64(wait).ok())
+        .unwrap_or(longest)
+        .min(longest);
+    let app = models.app(index, longest).await?;
     answer(Call { app, caller, id, created, begun, body, longest_wait_s }).await
 }
 
-/// The model of several that a request is for.
-async fn chosen(models: &Models, route: &Route, body: &ReadBody) -> Result<usize, Fault> {
+/// The model of several that a request is for, and for how long the request may wait for it.
+async fn chosen(models: &Models, route: &Route, body: &ReadBody) -> Result<(usize, Duration), Fault> {
+    let longest = models.shared.config.limits.request_time;
     if !models.are_several() {
-        return models.chosen(None, route.purpose);
+        return Ok((models.chosen(None, route.purpose)?, longest));
     }
     /// The name under which a request asks for a model; what else it has is not looked at.
     #[derive(Default, Deserialize)]
     struct Asked {
         model: Option<String>,
         name: Option<String>,
+        timeout_s: Option<f64>,
     }
     let depth = models.shared.config.limits.depth;
     // What cannot be parsed is refused by its route.
-    let Asked { model, name } =
+    let Asked { model, name, timeout_s } =
         if route.takes_body() { body.parse(depth).await.unwrap_or_default() } else { Asked::default() };
     let asked = model.or(name);
-    models.chosen(asked.as_deref().map(|name| route.error_format.plain_name(name)), route.purpose)
+    let index =
+        models.chosen(asked.as_deref().map(|name| route.error_format.plain_name(name)), route.purpose)?;
+    let given = timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    Ok((index, given.unwrap_or(longest)))
 }
 
 /// How long a request may wait for its first pass, in seconds, if its client says so.

@@ -88,6 +88,9 @@ pub(super) fn messages(of: Vec<ClientMessage>) -> Result<Vec<JsonText>, ApiError
             }
             TextOrParts::Parts(blocks) => blocks,
         };
+        for (at, block) in blocks.iter().enumerate() {
+            check_results(&format!("{place}.content[{at}]"), block)?;
+        }
         if is_user(&format!("{place}.role"), &message.role)? {
             user(&place, blocks, &mut all)?;
         } else {
@@ -95,6 +98,15 @@ pub(super) fn messages(of: Vec<ClientMessage>) -> Result<Vec<JsonText>, ApiError
         }
     }
     Ok(all)
+}
+
+/// Refuses parts of a result that are no texts, also in blocks that have none.
+fn check_results(place: &str, block: &Block) -> Result<(), ApiError> {
+    let Some(TextOrParts::Parts(parts)) = &block.content else { return Ok(()) };
+    match parts.iter().enumerate().find(|(_, part)| part.kind != "text") {
+        Some((at, part)) => Err(unknown(&format!("{place}.content[{at}]"), &part.kind)),
+        None => Ok(()),
+    }
 }
 
 /// Whether a role is that of the user.
@@ -124,10 +136,7 @@ fn user(place: &str, blocks: Vec<Block>, all: &mut Vec<JsonText>) -> Result<(), 
                     Some(TextOrParts::Parts(parts)) => {
                         let text = |(at, part): (usize, ResultBlock)| {
                             let place = format!("{place}.content[{at}]");
-                            match &*part.kind {
-                                "text" => needed(part.text, &place, "text"),
-                                kind => Err(unknown(&place, kind)),
-                            }
+                            needed(part.text, &place, "text")
                         };
                         parts.into_iter().enumerate().map(text).collect::<Result<Vec<_>, _>>()?.join("\n")
                     }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use redline_engine::{EmbedRequest, EncodeOutcome, Prompt, Truncate};
 use redline_settings::Pooling;
 use schemars::JsonSchema;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
@@ -38,7 +37,7 @@ pub struct OllamaEmbedBody {
     pub pooling: Option<Pooling>,
     /// Accepted and not used.
     #[schemars(with = "Option<shape::AnyObject>")]
-    pub options: Option<BTreeMap<String, IgnoredAny>>,
+    pub options: Option<BTreeMap<String, JsonText>>,
     /// Accepted and not used: the model stays loaded.
     #[schemars(with = "Option<KeepAlive>")]
     pub keep_alive: Option<JsonText>,
@@ -58,7 +57,7 @@ pub struct OllamaEmbeddingsBody {
     pub pooling: Option<Pooling>,
     /// Accepted and not used.
     #[schemars(with = "Option<shape::AnyObject>")]
-    pub options: Option<BTreeMap<String, IgnoredAny>>,
+    pub options: Option<BTreeMap<String, JsonText>>,
     /// Accepted and not used: the model stays loaded.
     #[schemars(with = "Option<KeepAlive>")]
     pub keep_alive: Option<JsonText>,

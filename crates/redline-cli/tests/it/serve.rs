@@ -306,7 +306,7 @@ fn several_models_have_names_and_share_the_memory() {
     assert_eq!(server.client.post("/predict", r#"{"inputs":"a"}"#).unwrap().status, 200);
     server.signal("-TERM");
     let (status, err) = server.end();
-    assert!(status.success() && err.contains("note: memory for models: 60 MiB, of which chat "), "{err}");
+    assert!(status.success() && err.contains("note: memory for models: 60 MiB: chat (up to "), "{err}");
 
     // Memory for one of them at a time.
     let parts = ["--memory", "60MiB", "--model-memory", "chat=30MiB", "--model-memory", "fill=50MiB"];
@@ -318,7 +318,13 @@ fn several_models_have_names_and_share_the_memory() {
     assert_eq!(["fill", "chat", "fill"].map(ask), [200; 3]);
     server.signal("-TERM");
     let (status, err) = server.end();
-    assert!(status.success() && err.contains("chat 30 MiB; fill 50 MiB, loaded when it is needed"), "{err}");
+    assert!(
+        status.success()
+            && err.contains(
+                "chat (up to 30 MiB); fill (up to 50 MiB, loaded at its first request, in place of others)"
+            ),
+        "{err}"
+    );
 }
 
 #[test]

@@ -283,19 +283,18 @@ fn a_request_that_finds_no_memory_in_time_is_refused_and_others_go_on() {
     let held = Options { stages: Some(Arc::new(hold)), ..options(&of.writes) };
     let models = vec![served("chat", held), served("embed", options(&of.embeds))];
     let server = start_several(ModelSet { models, memory: 1, idle: None }, |config| {
-        config.limits.request_time = Duration::from_millis(300);
         config.limits.frozen_time = Duration::from_hours(1);
     });
     std::thread::scope(|scope| {
         let (path, body, _) = REQUESTS[0];
-        let body = body.replacen('{', r#"{"timeout_s":100,"#, 1);
         let running = scope.spawn({
             let server = &server;
-            move || server.client.post(path, &body).unwrap()
+            move || server.client.post(path, body).unwrap()
         });
         holding.recv().unwrap();
         let (path, body, _) = REQUESTS[1];
-        let refused = server.client.post(path, body).unwrap();
+        let body = body.replacen('{', r#"{"timeout_s":0.3,"#, 1);
+        let refused = server.client.post(path, &body).unwrap();
         assert_eq!(error(&refused), (429, "model_waits".to_owned(), Some("model".to_owned())));
         assert!(refused.header("retry-after").is_some());
         drop(go);

@@ -196,13 +196,10 @@ fn tell(models: &[(String, ModelName)], shares: &[u64], memory: u64) {
         if fits {
             taken += share;
         }
-        parts.push(format!(
-            "{name} {}{}",
-            size(*share),
-            if fits { "" } else { ", loaded when it is needed" }
-        ));
+        let when = if fits { "" } else { ", loaded at its first request, in place of others" };
+        parts.push(format!("{name} (up to {}{when})", size(*share)));
     }
-    message::note(&format!("memory for models: {}, of which {}", size(memory), parts.join("; ")));
+    message::note(&format!("memory for models: {}: {}", size(memory), parts.join("; ")));
 }
 
 /// Refuses flags that are not for several models, and aliases that are names of theirs.

@@ -20,7 +20,8 @@ pub fn closed(schema: Value) -> Value {
 
 /// Whether a schema describes its object alone: an error if it does not.
 fn stands_alone(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarError> {
-    let shares = keys.contains_key("properties") && TOGETHER.iter().any(|key| keys.contains_key(*key));
+    let has = |names: &[&str]| names.iter().any(|key| keys.contains_key(*key));
+    let shares = has(&["properties", "required", "minProperties", "additionalProperties"]) && has(TOGETHER);
     if shares || keys.contains_key("allOf") {
         return Err(GrammarError::new(format!("`{pointer}` is described by several schemas"), ""));
     }
@@ -29,7 +30,7 @@ fn stands_alone(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), Gram
 
 fn close(keys: &mut Map<String, Value>) {
     let Some(properties) = keys.get("properties").and_then(Value::as_object) else { return };
-    let says = ["additionalProperties", "patternProperties", "minProperties"]
+    let says = ["additionalProperties", "patternProperties", "minProperties", "unevaluatedProperties"]
         .iter()
         .any(|key| keys.contains_key(*key));
     if says || properties.is_empty() {
@@ -79,6 +80,8 @@ mod tests {
             json!({"properties": {"a": {}}, "minProperties": 2}),
             json!({"properties": {}}),
             json!({"type": "object"}),
+            json!({"properties": {"a": {}}, "unevaluatedProperties": true}),
+            json!({"$ref": "#/$defs/a", "required": ["x"], "$defs": {"a": {"properties": {"a": {}}}}}),
             json!({"enum": [{"properties": {"a": {}}}]}),
             json!({"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}),
             json!({"properties": {"a": {}}, "anyOf": [{"properties": {"b": {}}}, {"properties": {"c": {}}}]}),

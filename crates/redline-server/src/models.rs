@@ -1,5 +1,6 @@
 //! The models of a server: which of them are in memory, and which of them a request is for.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub(crate) struct Models {
     memory: u64,
     /// How long a model stays in memory without requests; `None`: until another one needs the memory.
     idle: Option<Duration>,
-    places: Mutex<Vec<Place>>,
+    state: Mutex<State>,
     /// Wakes requests that wait for a model.
     changed: Notify,
 }
@@ -58,16 +59,39 @@ struct Slot {
     config: ServerConfig,
 }
 
+/// Where the models are, and who waits for them.
+struct State {
+    places: Vec<Place>,
+    /// Requests that wait for a model, the first to come first: their numbers, and the indices of the models. Only for the first one models
+    /// are loaded, and leave memory.
+    waiting: VecDeque<(u64, usize)>,
+    /// Number of requests that have waited.
+    waited: u64,
+}
+
 /// Where a model is.
 enum Place {
     /// Not in memory. Loading it failed so many times, the last time for this reason.
     Absent { failures: u64, reason: String },
     /// It is being loaded.
     Loading { failures: u64 },
-    /// In memory, where it was last used at this time.
-    Loaded { app: Arc<App>, used: Moment },
-    /// In memory until the requests that use it have ended.
-    Leaving,
+    /// In memory, where it was last used at this time. One that leaves takes no more requests, unless nobody waits for its memory any more.
+    Loaded { app: Arc<App>, used: Moment, leaves: bool },
+    /// Its memory is given back.
+    Freeing,
+}
+
+/// A request that waits for a model.
+struct Waiting<'m> {
+    models: &'m Models,
+    number: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.models.state().waiting.retain(|(number, _)| *number != self.number);
+        self.models.changed.notify_waiters();
+    }
 }
 
 impl Models {
@@ -77,16 +101,15 @@ impl Models {
         let config = shared.config.clone();
         let app = Arc::new(App::new(model, config.clone(), shared.clone()));
         tokio::spawn(watchdog::watch(Arc::downgrade(&app)));
-        let places = Mutex::new(vec![Place::Loaded { app, used: Moment::now() }]);
-        let slots = vec![Slot { served, config }];
-        Arc::new(Self { shared, slots, memory: u64::MAX, idle: None, places, changed: Notify::new() })
+        let place = Place::Loaded { app, used: Moment::now(), leaves: false };
+        Arc::new(Self::new(shared, vec![Slot { served, config }], vec![place], u64::MAX, None))
     }
 
     /// Models that are loaded when they are needed.
     pub(crate) fn of_several(set: ModelSet, shared: Arc<Shared>) -> Arc<Self> {
         let ModelSet { models, memory, idle } = set;
         let absent = |_: &ServedModel| Place::Absent { failures: 0, reason: String::new() };
-        let places = Mutex::new(models.iter().map(absent).collect());
+        let places = models.iter().map(absent).collect();
         let slot = |(index, served): (usize, ServedModel)| {
             let mut config = shared.config.clone();
             if index > 0 {
@@ -97,15 +120,31 @@ impl Models {
             Slot { served, config }
         };
         let slots = models.into_iter().enumerate().map(slot).collect();
-        let all = Arc::new(Self { shared, slots, memory, idle, places, changed: Notify::new() });
+        let all = Arc::new(Self::new(shared.clone(), slots, places, memory, idle));
         if idle.is_some() {
             tokio::spawn(Self::unload_idle(Arc::downgrade(&all)));
         }
         all
     }
 
-    fn places(&self) -> MutexGuard<'_, Vec<Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(
+        shared: Arc<Shared>,
+        slots: Vec<Slot>,
+        places: Vec<Place>,
+        memory: u64,
+        idle: Option<Duration>,
+    ) -> Self {
+        let state = Mutex::new(State { places, waiting: VecDeque::new(), waited: 0 });
+        Self { shared, slots, memory, idle, state, changed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets requests that wait for a model see that the server ends.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_waiters();
     }
 
     /// Whether there are several models.
@@ -115,14 +154,14 @@ impl Models {
 
     /// The models with the names under which requests ask for them, and their state if they are in memory.
     pub(crate) fn all(&self) -> Vec<(&ServedModel, &ServerConfig, Option<Arc<App>>)> {
-        let places = self.places();
+        let state = self.state();
         let app = |place: &Place| match place {
             Place::Loaded { app, .. } => Some(app.clone()),
             _ => None,
         };
         self.slots
             .iter()
-            .zip(&*places)
+            .zip(&state.places)
             .map(|(slot, place)| (&slot.served, &slot.config, app(place)))
             .collect()
     }
@@ -186,38 +225,58 @@ impl Models {
     }
 
     /// The model of this index, which is loaded if it is not in memory. That waits until the requests of other models have left it the
-    /// memory, for `longest` at most.
+    /// memory, for `longest` at most. Requests wait in their order.
     pub(crate) async fn app(self: &Arc<Self>, index: usize, longest: Duration) -> Result<Arc<App>, Fault> {
         let begun = Moment::now();
+        let mut waiting: Option<Waiting<'_>> = None;
         let mut failures_before = None;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
+            if let Some(fault) = self.shared.refusal() {
+                return Err(fault);
+            }
             {
-                let mut places = self.places();
+                let mut state = self.state();
+                let State { places, waiting: queue, waited } = &mut *state;
+                let others_wait = queue.iter().any(|(_, other)| *other != index);
                 match &mut places[index] {
-                    Place::Loaded { app, used } => {
-                        *used = Moment::now();
-                        return Ok(app.clone());
+                    Place::Loaded { app, used, leaves } if !*leaves || !others_wait => {
+                        (*used, *leaves) = (Moment::now(), false);
+                        let app = app.clone();
+                        drop(state);
+                        return Ok(app);
                     }
                     Place::Absent { failures, reason }
                         if failures_before.is_some_and(|before| before < *failures) =>
                     {
-                        return Err(Fault::not_loaded(&self.slots[index].served.name, reason));
+                        let fault = Fault::not_loaded(&self.slots[index].served.name, reason);
+                        drop(state);
+                        return Err(fault);
                     }
-                    Place::Absent { failures, .. } => {
-                        let failures = *failures;
-                        failures_before.get_or_insert(failures);
-                        if self.make_room(index, &mut places) {
-                            places[index] = Place::Loading { failures };
-                            self.load(index);
-                        }
-                    }
-                    Place::Loading { failures } => {
+                    Place::Absent { failures, .. } | Place::Loading { failures } => {
                         failures_before.get_or_insert(*failures);
                     }
-                    Place::Leaving => {}
+                    Place::Loaded { .. } | Place::Freeing => {}
+                }
+                let number = waiting.get_or_insert_with(|| {
+                    *waited += 1;
+                    queue.push_back((*waited, index));
+                    Waiting { models: self, number: *waited }
+                });
+                let is_first = queue.front().is_some_and(|(first, _)| *first == number.number);
+                if let Place::Absent { failures, .. } = places[index]
+                    && is_first
+                    && self.make_room(index, places)
+                {
+                    places[index] = match self.load(index) {
+                        Ok(()) => Place::Loading { failures },
+                        Err(reason) => {
+                            self.changed.notify_waiters();
+                            Place::Absent { failures: failures + 1, reason }
+                        }
+                    };
                 }
             }
             let left = longest.saturating_sub(begun.elapsed());
@@ -230,21 +289,20 @@ impl Models {
     /// Whether there is memory for a model. If there is not, those that were not used for longest begin to leave.
     fn make_room(self: &Arc<Self>, index: usize, places: &mut [Place]) -> bool {
         let bytes = |index: usize| self.slots[index].served.memory;
-        let mut taken = 0_u64;
-        let mut leaving = 0;
+        let (mut taken, mut leaving) = (0_u64, 0_u64);
         let mut others = Vec::new();
         for (other, place) in places.iter().enumerate() {
             match place {
                 Place::Absent { .. } => continue,
-                Place::Leaving => leaving += bytes(other),
+                Place::Freeing | Place::Loaded { leaves: true, .. } => leaving += bytes(other),
                 Place::Loading { .. } => {}
-                Place::Loaded { app, used } => {
+                Place::Loaded { app, used, .. } => {
                     others.push((is_used(app), std::cmp::Reverse(used.elapsed()), other));
                 }
             }
-            taken += bytes(other);
+            taken = taken.saturating_add(bytes(other));
         }
-        let over = (taken + bytes(index)).saturating_sub(self.memory);
+        let over = taken.saturating_add(bytes(index)).saturating_sub(self.memory);
         // First those that nobody uses.
         others.sort_unstable();
         for (.., other) in others {
@@ -252,62 +310,75 @@ impl Models {
                 break;
             }
             leaving += bytes(other);
-            self.leave(other, places);
+            if let Place::Loaded { leaves, .. } = &mut places[other] {
+                *leaves = true;
+                tokio::spawn(Self::leave(self.clone(), other));
+            }
         }
         over == 0 || taken == 0
     }
 
-    /// Takes a model out of memory as soon as no request uses it.
-    fn leave(self: &Arc<Self>, index: usize, places: &mut [Place]) {
-        let Place::Loaded { app, .. } = std::mem::replace(&mut places[index], Place::Leaving) else { return };
+    /// Takes a model that leaves out of memory as soon as no request uses it; it stays if nobody waits any more.
+    async fn leave(models: Arc<Self>, index: usize) {
+        loop {
+            {
+                let mut state = models.state();
+                let nobody_waits = state.waiting.is_empty();
+                match &mut state.places[index] {
+                    Place::Loaded { leaves, .. } if *leaves && nobody_waits => *leaves = false,
+                    Place::Loaded { app, leaves: true, .. } if is_used(app) => {}
+                    Place::Loaded { leaves: true, .. } => {
+                        models.free(index, &mut state.places);
+                        return;
+                    }
+                    _ => return,
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Takes a model that nobody uses out of memory.
+    fn free(self: &Arc<Self>, index: usize, places: &mut [Place]) {
+        let place = std::mem::replace(&mut places[index], Place::Freeing);
         let models = self.clone();
         tokio::spawn(async move {
-            let mut app = app;
-            let app = loop {
-                if !is_used(&app) {
-                    match Arc::try_unwrap(app) {
-                        Ok(app) => break app,
-                        Err(used) => app = used,
-                    }
-                }
-                tokio::time::sleep(LOOK).await;
-            };
             // The engine's thread ends, and memory is given back, which may take a while.
-            let _ = blocking(move || drop(app)).await;
-            models.places()[index] = Place::Absent { failures: 0, reason: String::new() };
+            let _ = blocking(move || drop(place)).await;
+            models.state().places[index] = Place::Absent { failures: 0, reason: String::new() };
             models.changed.notify_waiters();
         });
     }
 
-    /// Loads a model on a thread of its own.
-    fn load(self: &Arc<Self>, index: usize) {
+    /// Loads a model on a thread of its own. It is an error if there is no thread for it.
+    fn load(self: &Arc<Self>, index: usize) -> Result<(), String> {
         let models = self.clone();
         let runtime = tokio::runtime::Handle::current();
         let load = move || {
             let slot = &models.slots[index];
-            let loaded = catch_unwind(AssertUnwindSafe(|| (slot.served.load)()));
+            let loaded = catch_unwind(AssertUnwindSafe(|| {
+                let engine = (slot.served.load)()?;
+                let model = LoadedModel { name: slot.served.name.clone(), engine };
+                Ok(Arc::new(App::new(model, slot.config.clone(), models.shared.clone())))
+            }));
             let loaded = loaded.unwrap_or_else(|_| Err("loading it panicked".to_owned()));
-            let mut places = models.places();
-            let failures = match places[index] {
+            let mut state = models.state();
+            let failures = match state.places[index] {
                 Place::Loading { failures } => failures,
                 _ => 0,
             };
-            places[index] = match loaded {
-                Ok(engine) => {
-                    let model = LoadedModel { name: slot.served.name.clone(), engine };
-                    let app = Arc::new(App::new(model, slot.config.clone(), models.shared.clone()));
+            state.places[index] = match loaded {
+                Ok(app) => {
                     runtime.spawn(watchdog::watch(Arc::downgrade(&app)));
-                    Place::Loaded { app, used: Moment::now() }
+                    Place::Loaded { app, used: Moment::now(), leaves: false }
                 }
                 Err(reason) => Place::Absent { failures: failures + 1, reason },
             };
-            drop(places);
+            drop(state);
             models.changed.notify_waiters();
         };
-        if let Err(error) = std::thread::Builder::new().name("redline-load".to_owned()).spawn(load) {
-            let mut places = self.places();
-            places[index] = Place::Absent { failures: 1, reason: error.to_string() };
-        }
+        let thread = std::thread::Builder::new().name("redline-load".to_owned()).spawn(load);
+        thread.map(drop).map_err(|error| error.to_string())
     }
 
     /// Loads the models for which there is memory beside the others, in their order. It is an error if one cannot be loaded.
@@ -329,13 +400,13 @@ impl Models {
             tokio::time::sleep(LOOK_FOR_IDLE).await;
             let Some(models) = models.upgrade() else { return };
             let Some(idle) = models.idle else { return };
-            let mut places = models.places();
-            for index in 0..places.len() {
-                if let Place::Loaded { app, used } = &mut places[index] {
+            let mut state = models.state();
+            for index in 0..state.places.len() {
+                if let Place::Loaded { app, used, leaves: false } = &mut state.places[index] {
                     if is_used(app) {
                         *used = Moment::now();
                     } else if used.elapsed() >= idle {
-                        models.leave(index, &mut places);
+                        models.free(index, &mut state.places);
                     }
                 }
             }

@@ -123,9 +123,8 @@ async fn chosen(models: &Models, route: &Route, body: &ReadBody) -> Result<(usiz
         timeout_s: Option<f64>,
     }
     let depth = models.shared.config.limits.depth;
-    // What cannot be parsed is refused by its route.
     let Asked { model, name, timeout_s } =
-        if route.takes_body() { body.parse(depth).await.unwrap_or_default() } else { Asked::default() };
+        if route.takes_body() { body.parse(depth).await? } else { Asked::default() };
     let asked = model.or(name);
     let index =
         models.chosen(asked.as_deref().map(|name| route.error_format.plain_name(name)), route.purpose)?;

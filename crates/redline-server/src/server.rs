@@ -168,6 +168,7 @@ async fn serve(
         () = connection::stopped(&mut told) => {}
     }
     shared.drain();
+    models.wake();
     stop.stop();
     let mut connections = accepting.await.map_err(io::Error::other)?;
     let answered = async {

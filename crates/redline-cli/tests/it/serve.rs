@@ -339,6 +339,10 @@ fn models_that_cannot_be_told_apart_or_do_not_fit_are_refused() {
         (&["--model", "a=demo", "--mode", "throughput"], "`--mode throughput` with several models"),
         (&["--model", "a=demo", "--model-alias", "a"], "`a` is the name of two models"),
         (&["--model", "a=demo", "--memory", "1MiB"], "`a` needs at least"),
+        (
+            &["--model", "a=demo", "--memory", "1GiB", "--model-memory", "a=2GiB"],
+            "`a` may take 2 GiB, and all models together 1 GiB",
+        ),
         (&["--model", "a=demo", "--model-memory", "a=1MiB"], "and it may take 1 MiB"),
     ] {
         let run = redline(&[&["serve", "--port", "0"], flags].concat());

@@ -308,7 +308,11 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>, gauges: &Gauges, se
                     turn = None;
                 }
             })),
-            Err(TryRecvError::Disconnected) => return core.save_all(),
+            Err(TryRecvError::Disconnected) => {
+                // Others run while pages are written.
+                drop(turn);
+                return core.save_all();
+            }
         };
         if let Err(panic) = done {
             return core.fail_all(&message(&*panic));

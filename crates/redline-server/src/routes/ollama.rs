@@ -90,8 +90,9 @@ const fn of(
 
 /// Who answers a request that asks for a model or an adapter by this name, and with which adapters.
 fn answering(call: &Call, asked: Option<&str>) -> Result<(Answering, Vec<AdapterChoice>), Fault> {
-    let (head, adapters) =
-        call.head_with_adapters("ollama", asked.map(|name| ErrorFormat::Ollama.plain_name(name)), None)?;
+    let is_name = |asked: &str| call.app.names().any(|name| name == asked);
+    let plain = asked.map(|name| if is_name(name) { name } else { ErrorFormat::Ollama.plain_name(name) });
+    let (head, adapters) = call.head_with_adapters("ollama", plain, None)?;
     let name = asked.filter(|name| !name.is_empty()).map_or(head.model, str::to_owned);
     let created_at = timestamp(call.created);
     Ok((Answering { model: call.app.model.clone(), name, created_at }, adapters))

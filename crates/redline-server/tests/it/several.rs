@@ -281,7 +281,17 @@ fn a_request_that_finds_no_memory_in_time_is_refused_and_others_go_on() {
         }
     };
     let held = Options { stages: Some(Arc::new(hold)), ..options(&of.writes) };
-    let models = vec![served("chat", held), served("embed", options(&of.embeds))];
+    let loads = Arc::new(AtomicUsize::new(0));
+    let chat = served("chat", held);
+    let load = {
+        let loads = loads.clone();
+        move || {
+            loads.fetch_add(1, Ordering::SeqCst);
+            (chat.load)()
+        }
+    };
+    let chat = ServedModel { load: Box::new(load), ..served("chat", options(&of.writes)) };
+    let models = vec![chat, served("embed", options(&of.embeds))];
     let server = start_several(ModelSet { models, memory: 1, idle: None }, |config| {
         config.limits.frozen_time = Duration::from_hours(1);
     });
@@ -297,7 +307,12 @@ fn a_request_that_finds_no_memory_in_time_is_refused_and_others_go_on() {
         let refused = server.client.post(path, &body).unwrap();
         assert_eq!(error(&refused), (429, "model_waits".to_owned(), Some("model".to_owned())));
         assert!(refused.header("retry-after").is_some());
+        assert_eq!(loaded(&server), ["chat"], "it is there as long as it is used");
         drop(go);
         assert_eq!(running.join().unwrap().status, 200);
+        // Nobody waits for its memory any more, so it stays.
+        let (path, body, _) = REQUESTS[0];
+        server.ok(path, body);
+        assert_eq!((loaded(&server), loads.load(Ordering::SeqCst)), (vec!["chat".to_owned()], 1));
     });
 }

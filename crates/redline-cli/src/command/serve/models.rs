@@ -118,6 +118,11 @@ impl ServedModels {
         }
         let needs: Vec<_> = parts.iter().map(|(_, outlook, given)| (outlook.least_memory, *given)).collect();
         for ((name, _), (least, given)) in models.iter().zip(&needs) {
+            if let Some(given) = given.filter(|given| *given > memory) {
+                let fact =
+                    format!("`{name}` may take {}, and all models together {}", size(given), size(memory));
+                return Err(Failure::usage(fact, "give less by `--model-memory`, or more by `--memory`"));
+            }
             let most = given.unwrap_or(memory).min(memory);
             if *least > most {
                 let fact = format!(

@@ -6,8 +6,8 @@ use crate::harness::{commands, redline};
 
 /// Placeholders of values that may be any text, or the path of a file.
 const FREE: &[&str] = &[
-    "TEXT", "FILE", "DIR", "PATH", "M", "M2", "SRC", "RUN", "TEMPLATE", "FLAGS", "COMMAND", "NAME=DIR",
-    "COLUMN",
+    "TEXT", "FILE", "DIR", "PATH", "M", "[NAME=]M", "M2", "SRC", "RUN", "TEMPLATE", "FLAGS", "COMMAND",
+    "NAME=DIR", "COLUMN",
 ];
 /// Flags whose value is a name that may be any text: of an engine, of a parameter of cases, of adapters, of a model, of a prompt, and
 /// of a column.

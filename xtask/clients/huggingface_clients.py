@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import pathlib
-import subprocess
 import tempfile
 
 from agent_clients import FIND, LANDS, QUESTION, SCHEMA, TEMPLATE
@@ -29,17 +28,9 @@ def serve_embeddings(binary):
         (folder / "modules.json").write_text(json.dumps(steps))
         (folder / "1_Pooling").mkdir()
         (folder / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": 256, "pooling_mode_mean_tokens": True}))
-        with EmbeddingServer(binary, folder) as server:
+        # One with classes is a classifier to its clients.
+        with Server(binary, folder, "--served-model-name", "demo", classes=()) as server:
             yield server
-
-
-class EmbeddingServer(Server):
-    """A server without classes, because a server that has some is a classifier to its clients."""
-
-    def __init__(self, binary, folder):
-        command = [binary, "serve", "--model", folder, "--served-model-name", "demo", "--port", "0", "--quiet"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.url = self.process.stdout.readline().split()[-1]
 
 
 def cosine(one, other):

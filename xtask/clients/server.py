@@ -11,9 +11,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 class Server:
     """A server on a free port, which ends with the block."""
 
-    def __init__(self, binary, model, *flags, template=ROOT / "tests/golden/chat/parts.jinja"):
+    def __init__(self, binary, model, *flags, template=ROOT / "tests/golden/chat/parts.jinja", classes=("good", "bad")):
+        flags = [*flags, "--classes", ",".join(classes)] if classes else flags
         self.process = subprocess.Popen(
-            [binary, "serve", "--model", model, "--port", "0", "--quiet", "--chat-template", template, "--classes", "good,bad", *flags],
+            [binary, "serve", "--model", model, "--port", "0", "--quiet", "--chat-template", template, *flags],
             stdout=subprocess.PIPE,
             text=True,
         )

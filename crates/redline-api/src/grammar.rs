@@ -1,9 +1,9 @@
 //! What a generated text has to be: the names that OpenAI, vLLM, SGLang and llama.cpp have for grammars.
 
-use redline_engine::{Grammar, GrammarKind, closed_schema};
+use redline_engine::{Grammar, GrammarKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::error::ApiError;
 use crate::json::fields::refused;
@@ -14,8 +14,6 @@ use crate::json::text::JsonText;
 
 /// The field with the schema of a `response_format`.
 const OF_FORMAT: &str = "response_format.json_schema.schema";
-/// Most bytes of a schema that is read before it is compiled.
-const MAX_CLOSED: usize = 1 << 20;
 /// Longest name of a schema in characters.
 const MAX_NAME: usize = 64;
 
@@ -252,16 +250,8 @@ impl StructuredOutputs {
 
 /// The grammar of a schema, which may be the text of one.
 pub(crate) fn of_schema(schema: &JsonText, compact: bool) -> Grammar {
-    let kind = if compact { GrammarKind::CompactJsonSchema } else { GrammarKind::JsonSchema };
     let text = schema.as_str().starts_with('"').then(|| schema.content()).flatten();
-    let text = text.unwrap_or_else(|| schema.as_str().to_owned());
-    // What is too large, or no JSON, is refused when it is compiled.
-    if text.len() > MAX_CLOSED {
-        return Grammar::new(kind, text);
-    }
-    let schema: Value = serde_json::from_str(&text).unwrap_or_default();
-    let closed = closed_schema(schema.clone());
-    Grammar::new(kind, if closed == schema { text } else { closed.to_string() })
+    Grammar::of_schema(text.unwrap_or_else(|| schema.as_str().to_owned()), compact)
 }
 
 fn of_choices(choices: &[String]) -> Grammar {

@@ -14,7 +14,7 @@ use crate::gap::{self, GapText};
 use crate::generation::mode::{
     GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
-use crate::generation::restrict::one_text;
+use crate::generation::restrict::one_ranked_text;
 use crate::generation::stream::{ServerEvent, StreamCounts, StreamFormat, StreamedAnswer};
 use crate::generation::{GenerationParts, StreamForm, generation_request, unsupported_by_canvases};
 use crate::json::cases::streams;
@@ -67,7 +67,7 @@ with_parts! {
 }
 
 fn request_cases(schema: &mut Schema) {
-    one_text(schema);
+    one_ranked_text(schema);
     streams(schema);
 }
 
@@ -209,9 +209,7 @@ pub fn request(
         "put masks into a completion",
     )?;
     let parts = body.parts;
-    if let Some(n) = parts.sampling.n.filter(|&n| n > 1) {
-        return Err(refused("n", format!("`n` is {n}, and an answer has one text"), "leave it out"));
-    }
+    parts.sampling.check_one_text(true)?;
     let most = match body.n_predict.unwrap_or(-1) {
         -1 => None,
         count => Some(usize::try_from(count).ok().filter(|&count| count > 0).ok_or_else(|| {
@@ -285,10 +283,6 @@ impl StreamedAnswer for InfillStream {
         let event = InfillAnswer { content: piece.text, stop: end.is_some(), index: 0, tokens, end };
         events.push(InfillEvent::Text(Box::new(event)));
         Ok(())
-    }
-
-    fn sends_canvas(&self) -> bool {
-        false
     }
 
     fn ended(&mut self, prompt: usize, end: PromptEnd) {

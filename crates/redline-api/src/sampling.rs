@@ -93,6 +93,17 @@ impl SamplingParameters {
         stops(self.stop.as_ref().map_or(&[], |stop| &stop.0))
     }
 
+    /// Refuses several texts where an answer has one, and to choose the best of several unless that is possible.
+    pub(crate) fn check_one_text(&self, may_rank: bool) -> Result<(), ApiError> {
+        for (param, count) in [("n", self.n), ("best_of", self.best_of.filter(|_| !may_rank))] {
+            if let Some(count) = count.filter(|&count| count > 1) {
+                let fact = format!("`{param}` is {count}, and an answer has one text");
+                return Err(refused(param, fact, "leave it out"));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses several greedy continuations, which would all be the same. The error names the parameter.
     pub(crate) fn check_continuations(&self) -> Result<(), ApiError> {
         let continuations = [("n", self.n), ("best_of", self.best_of)];

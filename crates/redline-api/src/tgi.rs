@@ -13,7 +13,7 @@ use crate::error_body::{ErrorDetail, TeiErrorBody};
 use crate::generation::mode::{
     GeneratedChoice, GenerationMode, GenerationOutcome, GenerationPiece, GenerationRequest, PromptEnd,
 };
-use crate::generation::restrict::one_text;
+use crate::generation::restrict::one_ranked_text;
 use crate::generation::stream::{ServerEvent, StreamCounts, StreamFormat, StreamedAnswer};
 use crate::generation::{GenerationParts, StreamForm, generation_request, max_tokens};
 use crate::grammar::GrammarKeys;
@@ -42,7 +42,7 @@ pub struct TgiBody {
 
 /// How a prompt is continued.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[schemars(transform = one_text)]
+#[schemars(transform = one_ranked_text)]
 #[serde(deny_unknown_fields, remote = "TgiParameters")]
 pub struct TgiParameters {
     /// Maximum number of new tokens. Default: 100.
@@ -250,9 +250,7 @@ fn parameters_request(
         crate::generation::unsupported(param, given, "leave it out")?;
     }
     let mut sampling = parameters.sampling;
-    if let Some(n) = sampling.n.filter(|&n| n > 1) {
-        return Err(refused("n", format!("`n` is {n}, and an answer has one text"), "leave it out"));
-    }
+    sampling.check_one_text(true)?;
     if parameters.do_sample == Some(true) {
         sampling.temperature.get_or_insert(1.0);
     }
@@ -350,10 +348,6 @@ impl StreamedAnswer for TgiStream {
         let index = usage.completion_tokens;
         events.push(TgiEvent::Token(TgiStreamToken { index, token, generated_text, details }));
         Ok(())
-    }
-
-    fn sends_canvas(&self) -> bool {
-        false
     }
 
     fn ended(&mut self, prompt: usize, end: PromptEnd) {

@@ -7,15 +7,17 @@ use crate::schema::{TOGETHER, visit};
 
 /// Closes the objects of a schema: one whose schema has `properties`, and says nothing about further ones, gets
 /// `additionalProperties: false`. The values of the new schema are values of the old one. JSON Schema would let a model add any keys, as
-/// small ones do; other servers close objects, too. A schema in which several schemas describe one object stays as it is.
-pub fn closed(schema: Value) -> Value {
+/// small ones do; other servers close objects, too. `None` if there is nothing to close, or if several schemas describe one object.
+pub fn closed(schema: &Value) -> Option<Value> {
     let mut closed = schema.clone();
-    let is_simple = visit(&mut closed, "#", &mut stands_alone).is_ok();
+    visit(&mut closed, "#", &mut stands_alone).ok()?;
+    let mut changes = false;
     let mut close = |keys: &mut Map<String, Value>, _: &str| {
-        close(keys);
+        changes |= close(keys);
         Ok(())
     };
-    if is_simple && visit(&mut closed, "#", &mut close).is_ok() { closed } else { schema }
+    visit(&mut closed, "#", &mut close).ok()?;
+    changes.then_some(closed)
 }
 
 /// Whether a schema describes its object alone: an error if it does not.
@@ -28,13 +30,14 @@ fn stands_alone(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), Gram
     Ok(())
 }
 
-fn close(keys: &mut Map<String, Value>) {
-    let Some(properties) = keys.get("properties").and_then(Value::as_object) else { return };
+/// Closes an object; whether it was open.
+fn close(keys: &mut Map<String, Value>) -> bool {
+    let Some(properties) = keys.get("properties").and_then(Value::as_object) else { return false };
     let says = ["additionalProperties", "patternProperties", "minProperties", "unevaluatedProperties"]
         .iter()
         .any(|key| keys.contains_key(*key));
     if says || properties.is_empty() {
-        return;
+        return false;
     }
     // What is required and not described may have any value.
     let required = keys.get("required").and_then(Value::as_array).into_iter().flatten();
@@ -44,6 +47,7 @@ fn close(keys: &mut Map<String, Value>) {
         properties.extend(others.into_iter().map(|name| (name, Value::Object(Map::new()))));
     }
     keys.insert("additionalProperties".to_owned(), Value::Bool(false));
+    true
 }
 
 #[cfg(test)]
@@ -55,20 +59,20 @@ mod tests {
     #[test]
     fn objects_have_the_keys_that_are_named() {
         let inner = json!({"type": "object", "properties": {"b": {}}, "required": ["b"]});
-        let own = closed(json!({"type": "object", "properties": {"a": inner, "c": {"items": inner}},
+        let own = closed(&json!({"type": "object", "properties": {"a": inner, "c": {"items": inner}},
             "$defs": {"d": {"properties": {"e": {"anyOf": [inner, {"type": "null"}]}}}}}));
         let inner = json!({"type": "object", "properties": {"b": {}}, "required": ["b"], "additionalProperties": false});
         let expected = json!({"type": "object", "properties": {"a": inner, "c": {"items": inner}},
             "$defs": {"d": {"properties": {"e": {"anyOf": [inner, {"type": "null"}]}}, "additionalProperties": false}},
             "additionalProperties": false});
-        assert_eq!(own, expected);
+        assert_eq!(own, Some(expected));
     }
 
     #[test]
     fn a_key_that_is_required_and_not_described_has_any_value() {
         let expected =
             json!({"properties": {"a": {}, "b": {}}, "required": ["b"], "additionalProperties": false});
-        assert_eq!(closed(json!({"properties": {"a": {}}, "required": ["b"]})), expected);
+        assert_eq!(closed(&json!({"properties": {"a": {}}, "required": ["b"]})), Some(expected));
     }
 
     #[test]
@@ -88,7 +92,7 @@ mod tests {
             json!({"$ref": "#/$defs/a", "properties": {"b": {}}, "$defs": {"a": {"properties": {"a": {}}}}}),
             json!(true),
         ] {
-            assert_eq!(closed(open.clone()), open);
+            assert_eq!(closed(&open), None, "{open}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::closed::closed;
 use crate::error::GrammarError;
 use crate::gbnf;
 use crate::schema::{self, MAX_CHOICES};
@@ -70,6 +71,16 @@ impl Grammar {
     /// A grammar of this kind.
     pub fn new(kind: GrammarKind, source: impl Into<String>) -> Self {
         Self { kind, source: source.into() }
+    }
+
+    /// The grammar of a JSON schema, with white space between the parts of JSON unless it is `compact`. Objects are [closed]. What is too
+    /// large, or no JSON, is refused when it is compiled.
+    pub fn of_schema(schema: String, compact: bool) -> Self {
+        let kind = if compact { GrammarKind::CompactJsonSchema } else { GrammarKind::JsonSchema };
+        let is_read = schema.len() <= MAX_BYTES;
+        let value: Option<Value> = is_read.then(|| serde_json::from_str(&schema).ok()).flatten();
+        let closed = value.as_ref().and_then(closed);
+        Self::new(kind, closed.map_or(schema, |closed| closed.to_string()))
     }
 
     /// The grammar of any JSON object.

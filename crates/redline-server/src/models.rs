@@ -62,6 +62,8 @@ struct Slot {
 /// Where the models are, and who waits for them.
 struct State {
     places: Vec<Place>,
+    /// How often loading each of them failed, and why it did the last time.
+    failures: Vec<(u64, String)>,
     /// Requests that wait for a model, the first to come first: their numbers, and the indices of the models. Only for the first one models
     /// are loaded, and leave memory.
     waiting: VecDeque<(u64, usize)>,
@@ -71,10 +73,10 @@ struct State {
 
 /// Where a model is.
 enum Place {
-    /// Not in memory. Loading it failed so many times, the last time for this reason.
-    Absent { failures: u64, reason: String },
+    /// Not in memory.
+    Absent,
     /// It is being loaded.
-    Loading { failures: u64 },
+    Loading,
     /// In memory, where it was last used at this time. One that leaves takes no more requests, unless nobody waits for its memory any more.
     Loaded { app: Arc<App>, used: Moment, leaves: bool },
     /// Its memory is given back.
@@ -108,8 +110,7 @@ impl Models {
     /// Models that are loaded when they are needed.
     pub(crate) fn of_several(set: ModelSet, shared: Arc<Shared>) -> Arc<Self> {
         let ModelSet { models, memory, idle } = set;
-        let absent = |_: &ServedModel| Place::Absent { failures: 0, reason: String::new() };
-        let places = models.iter().map(absent).collect();
+        let places = models.iter().map(|_| Place::Absent).collect();
         let slot = |(index, served): (usize, ServedModel)| {
             let mut config = shared.config.clone();
             if index > 0 {
@@ -134,7 +135,8 @@ impl Models {
         memory: u64,
         idle: Option<Duration>,
     ) -> Self {
-        let state = Mutex::new(State { places, waiting: VecDeque::new(), waited: 0 });
+        let failures = vec![(0, String::new()); places.len()];
+        let state = Mutex::new(State { places, failures, waiting: VecDeque::new(), waited: 0 });
         Self { shared, slots, memory, idle, state, changed: Notify::new() }
     }
 
@@ -229,7 +231,7 @@ impl Models {
     pub(crate) async fn app(self: &Arc<Self>, index: usize, longest: Duration) -> Result<Arc<App>, Fault> {
         let begun = Moment::now();
         let mut waiting: Option<Waiting<'_>> = None;
-        let mut failures_before = None;
+        let mut failed_before = None;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -239,8 +241,10 @@ impl Models {
             }
             {
                 let mut state = self.state();
-                let State { places, waiting: queue, waited } = &mut *state;
+                let State { places, failures, waiting: queue, waited } = &mut *state;
                 let others_wait = queue.iter().any(|(_, other)| *other != index);
+                let (failed, reason) = &mut failures[index];
+                let failed_before = *failed_before.get_or_insert(*failed);
                 match &mut places[index] {
                     Place::Loaded { app, used, leaves } if !*leaves || !others_wait => {
                         (*used, *leaves) = (Moment::now(), false);
@@ -248,35 +252,27 @@ impl Models {
                         drop(state);
                         return Ok(app);
                     }
-                    Place::Absent { failures, reason }
-                        if failures_before.is_some_and(|before| before < *failures) =>
-                    {
+                    Place::Absent if failed_before < *failed => {
                         let fault = Fault::not_loaded(&self.slots[index].served.name, reason);
                         drop(state);
                         return Err(fault);
                     }
-                    Place::Absent { failures, .. } | Place::Loading { failures } => {
-                        failures_before.get_or_insert(*failures);
-                    }
-                    Place::Loaded { .. } | Place::Freeing => {}
+                    _ => {}
                 }
-                let number = waiting.get_or_insert_with(|| {
+                let own = waiting.get_or_insert_with(|| {
                     *waited += 1;
                     queue.push_back((*waited, index));
                     Waiting { models: self, number: *waited }
                 });
-                let is_first = queue.front().is_some_and(|(first, _)| *first == number.number);
-                if let Place::Absent { failures, .. } = places[index]
-                    && is_first
-                    && self.make_room(index, places)
-                {
-                    places[index] = match self.load(index) {
-                        Ok(()) => Place::Loading { failures },
-                        Err(reason) => {
+                let is_first = queue.front().is_some_and(|(first, _)| *first == own.number);
+                if is_first && matches!(places[index], Place::Absent) && self.make_room(index, places) {
+                    match self.load(index) {
+                        Ok(()) => places[index] = Place::Loading,
+                        Err(why) => {
+                            (*failed, *reason) = (*failed + 1, why);
                             self.changed.notify_waiters();
-                            Place::Absent { failures: failures + 1, reason }
                         }
-                    };
+                    }
                 }
             }
             let left = longest.saturating_sub(begun.elapsed());
@@ -293,9 +289,9 @@ impl Models {
         let mut others = Vec::new();
         for (other, place) in places.iter().enumerate() {
             match place {
-                Place::Absent { .. } => continue,
+                Place::Absent => continue,
                 Place::Freeing | Place::Loaded { leaves: true, .. } => leaving += bytes(other),
-                Place::Loading { .. } => {}
+                Place::Loading => {}
                 Place::Loaded { app, used, .. } => {
                     others.push((is_used(app), std::cmp::Reverse(used.elapsed()), other));
                 }
@@ -345,7 +341,7 @@ impl Models {
         tokio::spawn(async move {
             // The engine's thread ends, and memory is given back, which may take a while.
             let _ = blocking(move || drop(place)).await;
-            models.state().places[index] = Place::Absent { failures: 0, reason: String::new() };
+            models.state().places[index] = Place::Absent;
             models.changed.notify_waiters();
         });
     }
@@ -363,16 +359,16 @@ impl Models {
             }));
             let loaded = loaded.unwrap_or_else(|_| Err("loading it panicked".to_owned()));
             let mut state = models.state();
-            let failures = match state.places[index] {
-                Place::Loading { failures } => failures,
-                _ => 0,
-            };
             state.places[index] = match loaded {
                 Ok(app) => {
                     runtime.spawn(watchdog::watch(Arc::downgrade(&app)));
                     Place::Loaded { app, used: Moment::now(), leaves: false }
                 }
-                Err(reason) => Place::Absent { failures: failures + 1, reason },
+                Err(reason) => {
+                    let failed = state.failures[index].0 + 1;
+                    state.failures[index] = (failed, reason);
+                    Place::Absent
+                }
             };
             drop(state);
             models.changed.notify_waiters();

@@ -217,10 +217,6 @@ mod tests {
             panic!("a bug")
         }
 
-        fn sends_canvas(&self) -> bool {
-            false
-        }
-
         fn ended(&mut self, _: usize, _: PromptEnd) {}
 
         fn end(&mut self, _: &mut Vec<CompletionEvent>) {}

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::chat::tools::past_call;
 use crate::error::ApiError;
 use crate::json::fields::refused;
 use crate::json::object::objects;
@@ -165,13 +166,7 @@ fn assistant(place: &str, blocks: Vec<Block>) -> Result<JsonText, ApiError> {
             "tool_use" => {
                 let id = needed(block.id, &place, "id")?;
                 let name = needed(block.name, &place, "name")?;
-                let arguments = block.input.unwrap_or_else(|| json!({}));
-                if !arguments.is_object() {
-                    let param = format!("{place}.input");
-                    return Err(refused(&param, format!("`{param}` is no object"), "give an object"));
-                }
-                let function = json!({ "name": name, "arguments": arguments });
-                calls.push(json!({ "id": id, "type": "function", "function": function }));
+                calls.push(past_call(id, name, block.input, &format!("{place}.input"))?);
             }
             kind => return Err(unknown(&place, kind)),
         }

@@ -15,7 +15,7 @@ use crate::anthropic::input::ClientMessage;
 use crate::chat::keys::ChatKeys;
 use crate::chat::template::Chat;
 use crate::chat::tools::{AgentKeys, Effort, MAX_BUDGET, MAX_TOOLS, ToolForm, ToolUse};
-use crate::conversation::reading::{AnswerPart, Call, Reading};
+use crate::conversation::reading::{AnswerPart, Reading};
 use crate::conversation::request::ChatRequest;
 use crate::cost::{self, Usage};
 use crate::error::ApiError;
@@ -345,12 +345,7 @@ pub fn request(mode: GenerationMode, body: MessagesBody) -> Result<(ChatRequest,
         return Err(refused("max_tokens", "`max_tokens` is 0", "give at least 1"));
     }
     let mut sampling = body.sampling;
-    for (param, count) in [("n", sampling.n), ("best_of", sampling.best_of)] {
-        if let Some(count) = count.filter(|&count| count > 1) {
-            let fact = format!("`{param}` is {count}, and a message is one answer");
-            return Err(refused(param, fact, "leave it out"));
-        }
-    }
+    sampling.check_one_text(false)?;
     if let Some(stops) = &body.stop_sequences {
         if sampling.stop.is_some() {
             let fact = "`stop` and `stop_sequences` are both given";
@@ -443,13 +438,11 @@ fn block(part: AnswerPart, was_cut: bool) -> Option<ContentBlock> {
     Some(match part {
         AnswerPart::Text(text) => ContentBlock::Text { text },
         AnswerPart::Reasoning(thinking) => ContentBlock::Thinking { thinking, signature: "" },
-        AnswerPart::Call(Call { id, name, arguments }) => {
-            match serde_json::from_str::<Value>(&arguments).ok().filter(Value::is_object) {
-                Some(input) => ContentBlock::ToolUse { id: call_id(&id), name, input },
-                None if was_cut => return None,
-                None => ContentBlock::Text { text: format!("{name}{arguments}") },
-            }
-        }
+        AnswerPart::Call(call) => match call.object() {
+            Some(input) => ContentBlock::ToolUse { id: call_id(&call.id), name: call.name, input },
+            None if was_cut => return None,
+            None => ContentBlock::Text { text: call.as_text() },
+        },
     })
 }
 

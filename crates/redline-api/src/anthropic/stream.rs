@@ -209,19 +209,12 @@ impl StreamedAnswer for MessagesStream {
             let usage = Usage { completion_tokens: 0, ..self.usage() };
             events.push(MessageEvent::MessageStart { message: Box::new(begun(head, usage)) });
         }
-        let mut deltas = self.reader.push(piece.tokens.as_slice(), &piece.text)?;
-        if let Some(reason) = piece.finish_reason {
-            self.reason = reason;
-            deltas.extend(self.reader.finish());
-        }
+        let deltas = self.reader.piece(&piece)?;
+        self.reason = piece.finish_reason.unwrap_or(self.reason);
         for delta in deltas {
             self.add(delta, events);
         }
         Ok(())
-    }
-
-    fn sends_canvas(&self) -> bool {
-        false
     }
 
     fn ended(&mut self, prompt: usize, end: PromptEnd) {

@@ -239,6 +239,20 @@ impl ToolUse {
     }
 }
 
+/// A call of the history as templates read it. `param` is the field of the arguments, which are an object.
+pub(crate) fn past_call(
+    id: String,
+    name: String,
+    arguments: Option<Value>,
+    param: &str,
+) -> Result<Value, ApiError> {
+    let arguments = arguments.unwrap_or_else(|| json!({}));
+    if !arguments.is_object() {
+        return Err(refused(param, format!("`{param}` is no object"), "give an object"));
+    }
+    Ok(json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } }))
+}
+
 /// A tool, and how templates read it.
 fn described_tool(form: ToolForm, param: &str, json: JsonText) -> Result<(Tool, JsonText), ApiError> {
     let hint = match form {
@@ -285,7 +299,8 @@ fn described_tool(form: ToolForm, param: &str, json: JsonText) -> Result<(Tool, 
         }
     }
     let strict = of.get("strict") == Some(&Value::Bool(true));
-    let tool = Tool { name: name.to_owned(), parameters: parameters.cloned().map(closed_schema), strict };
+    let parameters = parameters.map(|schema| closed_schema(schema).unwrap_or_else(|| schema.clone()));
+    let tool = Tool { name: name.to_owned(), parameters, strict };
     let shown = match form {
         ToolForm::Nested => json,
         ToolForm::Flat | ToolForm::Anthropic => {
@@ -368,7 +383,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Value>(read.shown[0].as_str()).unwrap(), expected);
             // Calls have no other arguments.
             let parameters = read.tools.0[0].parameters.as_ref().unwrap();
-            assert_eq!(*parameters, closed_schema(schema.clone()));
+            assert_eq!(Some(parameters), closed_schema(&schema).as_ref());
             assert_eq!(parameters["additionalProperties"], false);
         }
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use redline_chat::{ChatFormat, Delta, Input, Marker, Parser, Tools, call_id};
 use redline_tokenizer::{TextStream, Tokenizer, TokenizerError};
+use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::generation::mode::GeneratedChoice;
+use crate::generation::mode::{GeneratedChoice, GenerationPiece};
 
 /// Letters and digits in the id of a call, where the format of the model's calls does not say how many.
 const ID_LENGTH: usize = 24;
@@ -42,6 +43,18 @@ pub struct Call {
     pub name: String,
     /// The arguments in JSON: an object, unless the model writes something else or the answer was cut.
     pub arguments: String,
+}
+
+impl Call {
+    /// The arguments, if they are an object.
+    pub(crate) fn object(&self) -> Option<Value> {
+        serde_json::from_str(&self.arguments).ok().filter(Value::is_object)
+    }
+
+    /// The name and the arguments as a text, for answers that cannot show other arguments than objects.
+    pub(crate) fn as_text(&self) -> String {
+        format!("{}{}", self.name, self.arguments)
+    }
 }
 
 /// A part of an answer.
@@ -170,6 +183,15 @@ impl AnswerReader {
         self.give(usize::MAX, &mut deltas);
         self.ahead.take(text.len());
         Ok(self.shown(deltas))
+    }
+
+    /// Takes a piece of the answer, with what follows from its end if it is the last one.
+    pub(crate) fn piece(&mut self, piece: &GenerationPiece) -> Result<Vec<Delta>, ApiError> {
+        let mut deltas = self.push(piece.tokens.as_slice(), &piece.text)?;
+        if piece.finish_reason.is_some() {
+            deltas.extend(self.finish());
+        }
+        Ok(deltas)
     }
 
     /// Which of these texts, before which the answer ended, follows it.

@@ -57,8 +57,13 @@ pub fn restrict_to_diffusion(schema: &mut Schema) {
 
 /// An answer is one text.
 pub(crate) fn one_text(schema: &mut Schema) {
-    let one = [json!(1), Value::Null];
-    restrict(schema, &[("n", &one), ("best_of", &one)]);
+    one_ranked_text(schema);
+    restrict(schema, &[("best_of", &[json!(1), Value::Null])]);
+}
+
+/// An answer is one text, which may be the best of several.
+pub(crate) fn one_ranked_text(schema: &mut Schema) {
+    restrict(schema, &[("n", &[json!(1), Value::Null])]);
 }
 
 /// Whether this is the schema of a request for generated text. `/v1/classify` has a `threshold` too, which is not that of the diffusion.

@@ -103,7 +103,9 @@ pub trait StreamedAnswer: Send + Unpin + 'static {
     ) -> Result<(), ApiError>;
 
     /// Whether events contain what is new of a canvas, so that pieces need it.
-    fn sends_canvas(&self) -> bool;
+    fn sends_canvas(&self) -> bool {
+        false
+    }
 
     /// Takes the end of a prompt, whose texts have all ended.
     fn ended(&mut self, prompt: usize, end: PromptEnd);
@@ -163,7 +165,8 @@ impl StreamCounts {
         self.sum().meta
     }
 
-    fn sum(&self) -> PromptEnd {
+    /// The ends of all prompts together.
+    pub(crate) fn sum(&self) -> PromptEnd {
         self.ends.iter().fold(PromptEnd::default(), |sum, one| sum.and(*one))
     }
 }

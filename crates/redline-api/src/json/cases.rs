@@ -72,6 +72,11 @@ pub(crate) fn streams(schema: &mut Schema) {
     cases(schema, [case([], &["stream_options"]), case([("stream", only_true())], &[])]);
 }
 
+/// `top_logprobs` require `logprobs`.
+pub(crate) fn top_logprobs(schema: &mut Schema) {
+    cases(schema, [case_if_given([("top_logprobs", at_most(0))]), case([("logprobs", only_true())], &[])]);
+}
+
 /// A `tool_choice` of a call requires tools.
 pub(crate) fn tools(schema: &mut Schema) {
     let some = json!({ "type": "array", "minItems": 1 });

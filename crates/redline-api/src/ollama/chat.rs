@@ -8,23 +8,24 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::chat::keys::ChatKeys;
-use crate::chat::tools::{MAX_TOOLS, ToolForm, ToolShape, ToolUse};
+use crate::chat::tools::{MAX_TOOLS, ToolForm, ToolShape, ToolUse, past_call};
 use crate::conversation::request::ChatRequest;
 use crate::error::ApiError;
 use crate::generation::mode::GenerationMode;
+use crate::json::cases::top_logprobs;
 use crate::json::fields::refused;
 use crate::json::object::objects;
 use crate::json::parts::with_parts;
 use crate::json::shape;
 use crate::json::text::JsonText;
-use crate::ollama::{Answering, OllamaFields, OllamaForm, logprobs_cases, reasons, request as unprompted};
+use crate::ollama::{OllamaFields, OllamaForm, reasons, request as unprompted};
 
 /// Characters in the id of a call that the client left out: those that Mistral's templates ask for.
 const ID_LENGTH: usize = 9;
 
 /// Asks for the answer to a conversation.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[schemars(transform = logprobs_cases)]
+#[schemars(transform = top_logprobs)]
 #[serde(deny_unknown_fields, remote = "OllamaChatBody")]
 pub struct OllamaChatBody {
     /// The messages.
@@ -90,10 +91,10 @@ objects!(OllamaMessage, OllamaCalled, OllamaCalledFunction);
 /// Builds the engine's request, but for its prompt.
 pub fn request(
     mode: GenerationMode,
-    of: Answering,
+    mut form: OllamaForm,
     body: OllamaChatBody,
 ) -> Result<(ChatRequest, OllamaForm), ApiError> {
-    let mut form = OllamaForm::new(of, true);
+    form.is_chat = true;
     let mut keys = ChatKeys::default();
     let agent = reasons(body.fields.think.as_ref(), &mut keys)?;
     let tools = ToolUse::of(ToolForm::Nested, body.tools, None, None)?;
@@ -119,15 +120,10 @@ fn messages(of: Vec<OllamaMessage>) -> Result<Vec<JsonText>, ApiError> {
         let mut calls = Vec::new();
         for (at, call) in message.tool_calls.unwrap_or_default().into_iter().enumerate() {
             let OllamaCalledFunction { name, arguments } = call.function;
-            let arguments = arguments.unwrap_or_else(|| json!({}));
-            if !arguments.is_object() {
-                let param = format!("messages[{index}].tool_calls[{at}].function.arguments");
-                return Err(refused(&param, format!("`{param}` is no object"), "give an object"));
-            }
             let id = call.id.unwrap_or_else(|| call_id(&format!("message {index}"), 0, at, ID_LENGTH));
             open.push_back((name.clone(), id.clone()));
-            let function = json!({ "name": name, "arguments": arguments });
-            calls.push(json!({ "id": id, "type": "function", "function": function }));
+            let param = format!("messages[{index}].tool_calls[{at}].function.arguments");
+            calls.push(past_call(id, name, arguments, &param)?);
         }
         if !calls.is_empty() {
             json["tool_calls"] = Value::from(calls);

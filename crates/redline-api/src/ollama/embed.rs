@@ -8,21 +8,38 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
-use crate::json::fields::refused;
+use crate::json::fields::count;
 use crate::json::finite::Finite;
 use crate::json::input::Strings;
 use crate::json::limits::MAX_TEXTS;
+use crate::json::named::ByName;
+use crate::json::parts::{part, with_parts};
+use crate::json::shape;
 use crate::json::text::JsonText;
-use crate::json::{named, shape};
+
 use crate::jsonl::embed::vector;
-use crate::ollama::{KeepAlive, check_kept};
+use crate::ollama::{KeepAlive, check_kept, nanoseconds};
+
+part! {
+    /// What the requests for vectors have in common, beside the texts.
+    pub struct OllamaEmbedFields {
+        /// The model's name.
+        pub model: String,
+        /// How the states of a text become one vector; `null`: as the model says.
+        pub pooling: ByName<Pooling>,
+        /// Accepted and not used.
+        #[schemars(with = "Option<shape::AnyObject>")]
+        pub options: BTreeMap<String, JsonText>,
+        /// Accepted and not used: the server says how long models stay in memory.
+        #[schemars(with = "Option<KeepAlive>")]
+        pub keep_alive: JsonText,
+    }
+}
 
 /// Asks for a vector of each text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "OllamaEmbedBody")]
 pub struct OllamaEmbedBody {
-    /// The model's name.
-    pub model: Option<String>,
     /// A text, or texts.
     #[schemars(with = "shape::Texts<1, MAX_TEXTS>")]
     pub input: Strings,
@@ -31,36 +48,27 @@ pub struct OllamaEmbedBody {
     /// Number of values of a vector, if it is to be less than the model's own.
     #[schemars(range(min = 1))]
     pub dimensions: Option<usize>,
-    /// How the states of a text become one vector; `null`: as the model says.
-    #[serde(default, with = "named::optional")]
-    #[schemars(with = "Option<named::OneOf<Pooling>>")]
-    pub pooling: Option<Pooling>,
-    /// Accepted and not used.
-    #[schemars(with = "Option<shape::AnyObject>")]
-    pub options: Option<BTreeMap<String, JsonText>>,
-    /// Accepted and not used: the model stays loaded.
-    #[schemars(with = "Option<KeepAlive>")]
-    pub keep_alive: Option<JsonText>,
+    /// What these routes have in common.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub fields: OllamaEmbedFields,
 }
 
 /// Asks for the vector of a text.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "OllamaEmbeddingsBody")]
 pub struct OllamaEmbeddingsBody {
-    /// The model's name.
-    pub model: Option<String>,
     /// The text.
     pub prompt: String,
-    /// How the states of a text become one vector; `null`: as the model says.
-    #[serde(default, with = "named::optional")]
-    #[schemars(with = "Option<named::OneOf<Pooling>>")]
-    pub pooling: Option<Pooling>,
-    /// Accepted and not used.
-    #[schemars(with = "Option<shape::AnyObject>")]
-    pub options: Option<BTreeMap<String, JsonText>>,
-    /// Accepted and not used: the model stays loaded.
-    #[schemars(with = "Option<KeepAlive>")]
-    pub keep_alive: Option<JsonText>,
+    /// What these routes have in common.
+    #[serde(skip)]
+    #[schemars(!skip, flatten)]
+    pub fields: OllamaEmbedFields,
+}
+
+with_parts! {
+    OllamaEmbedBody { fields: OllamaEmbedFields }
+    OllamaEmbeddingsBody { fields: OllamaEmbedFields }
 }
 
 /// The vectors of texts.
@@ -72,7 +80,7 @@ pub struct OllamaEmbeddings {
     pub embeddings: Vec<Vec<Finite<f32>>>,
     /// From the request reaching the engine to its end, in nanoseconds.
     pub total_duration: u64,
-    /// Always 0: the model was loaded before.
+    /// Always 0: the model is loaded before the request reaches the engine.
     pub load_duration: u64,
     /// Number of tokens of the texts.
     pub prompt_eval_count: usize,
@@ -85,20 +93,22 @@ pub struct OllamaEmbedding {
     pub embedding: Vec<Finite<f32>>,
 }
 
+/// Builds the engine's request for the vectors of texts.
+fn embedding(texts: Vec<String>, fields: OllamaEmbedFields) -> Result<EmbedRequest, ApiError> {
+    check_kept(fields.keep_alive.as_ref())?;
+    let texts = texts.into_iter().map(Prompt::Text).collect();
+    Ok(EmbedRequest { pooling: fields.pooling.map(|pooling| pooling.0), ..EmbedRequest::new(texts) })
+}
+
 /// Builds the engine's request.
 pub fn request(body: OllamaEmbedBody) -> Result<EmbedRequest, ApiError> {
-    check_kept(body.keep_alive.as_ref())?;
     let texts = body.input.0;
-    if texts.is_empty() || texts.len() > MAX_TEXTS {
-        let fact = format!("`input` has {} texts", texts.len());
-        return Err(refused("input", fact, format!("give 1 to {MAX_TEXTS}")));
-    }
+    count("input", texts.len(), 1..=MAX_TEXTS)?;
     Ok(EmbedRequest {
-        pooling: body.pooling,
         normalise: Some(true),
         dimensions: body.dimensions,
         truncate: body.truncate.unwrap_or(true).then_some(Truncate::Right),
-        ..EmbedRequest::new(texts.into_iter().map(Prompt::Text).collect())
+        ..embedding(texts, body.fields)?
     })
 }
 
@@ -106,7 +116,7 @@ pub fn request(body: OllamaEmbedBody) -> Result<EmbedRequest, ApiError> {
 pub fn answer(model: String, outcome: EncodeOutcome) -> OllamaEmbeddings {
     OllamaEmbeddings {
         model,
-        total_duration: ((outcome.cost.queue_s + outcome.cost.compute_s) * 1e9) as u64,
+        total_duration: nanoseconds(outcome.cost.queue_s + outcome.cost.compute_s),
         load_duration: 0,
         prompt_eval_count: outcome.texts.iter().map(|text| text.prompt_tokens).sum(),
         embeddings: outcome.texts.into_iter().map(vector).collect(),
@@ -115,13 +125,8 @@ pub fn answer(model: String, outcome: EncodeOutcome) -> OllamaEmbeddings {
 
 /// Builds the engine's request of the older route.
 pub fn older_request(body: OllamaEmbeddingsBody) -> Result<EmbedRequest, ApiError> {
-    check_kept(body.keep_alive.as_ref())?;
-    Ok(EmbedRequest {
-        pooling: body.pooling,
-        normalise: Some(false),
-        truncate: Some(Truncate::Right),
-        ..EmbedRequest::new(vec![Prompt::Text(body.prompt)])
-    })
+    let truncate = Some(Truncate::Right);
+    Ok(EmbedRequest { normalise: Some(false), truncate, ..embedding(vec![body.prompt], body.fields)? })
 }
 
 /// Builds the answer of the older route.

@@ -12,15 +12,16 @@ use crate::error::ApiError;
 use crate::gap::{self, GapText};
 use crate::generation::mode::{GenerationMode, GenerationRequest};
 use crate::generation::unsupported;
+use crate::json::cases::top_logprobs;
 use crate::json::fields::refused;
 use crate::json::parts::with_parts;
 use crate::json::shape;
 use crate::json::text::JsonText;
-use crate::ollama::{Answering, OllamaFields, OllamaForm, logprobs_cases, reasons, request as unprompted};
+use crate::ollama::{OllamaFields, OllamaForm, reasons, request as unprompted};
 
 /// Asks for the text after a prompt.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[schemars(transform = logprobs_cases)]
+#[schemars(transform = top_logprobs)]
 #[serde(deny_unknown_fields, remote = "OllamaGenerateBody")]
 pub struct OllamaGenerateBody {
     /// The prompt: a message of the user, if the model has a chat template and `raw` is not given.
@@ -86,7 +87,7 @@ impl TextPrompt {
 /// Builds the engine's request, but for its prompt. `chat` is the template of the model, if it has one.
 pub fn request(
     mode: GenerationMode,
-    of: Answering,
+    mut form: OllamaForm,
     body: OllamaGenerateBody,
     chat: Option<&Chat>,
 ) -> Result<(OllamaPrompt, OllamaForm), ApiError> {
@@ -98,7 +99,6 @@ pub fn request(
     unsupported("template", template, "give `raw` = true and the prompt as the model reads it")?;
     let (prompt, system) = (body.prompt.unwrap_or_default(), body.system.filter(|text| !text.is_empty()));
     let after = body.suffix.filter(|text| !text.is_empty());
-    let mut form = OllamaForm::new(of, false);
     let is_plain = body.raw == Some(true) || after.is_some() || chat.is_none();
     if is_plain {
         if system.is_some() {

@@ -9,7 +9,7 @@ mod stream;
 use std::sync::Arc;
 
 use redline_engine::{FinishReason, Grammar};
-use schemars::{JsonSchema, Schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -23,14 +23,13 @@ use crate::generation::mode::{GenerationMode, GenerationOutcome, GenerationReque
 use crate::generation::restrict::one_text;
 use crate::generation::{GenerationFields, GenerationParts, StreamForm, generation_request};
 use crate::grammar::of_schema;
-use crate::json::cases::{at_most, case, case_if_given, cases, only_true};
-use crate::json::fields::{refused, within};
+use crate::json::fields::refused;
 use crate::json::limits::MAX_TOP_LOGPROBS;
 use crate::json::parts::{part, with_parts};
 use crate::json::shape::{one_of, schemas};
 use crate::json::text::JsonText;
 use crate::model::LoadedModel;
-use crate::openai::chat_completions::{ChatPosition, logprobs};
+use crate::openai::chat_completions::{ChatPosition, asked_logprobs, logprobs};
 use crate::sampling::SamplingParameters;
 
 part! {
@@ -48,7 +47,7 @@ part! {
         /// Whether the model reasons, or how much: `low`, `medium` or `high`.
         #[schemars(with = "Option<Think>")]
         pub think: JsonText,
-        /// Accepted and not used: the model stays loaded.
+        /// Accepted and not used: the server says how long models stay in memory.
         #[schemars(with = "Option<KeepAlive>")]
         pub keep_alive: JsonText,
         /// Whether to return log-probabilities of the tokens.
@@ -99,11 +98,6 @@ pub struct OllamaOptions {
 
 with_parts! {
     OllamaOptions { sampling: SamplingParameters }
-}
-
-/// `top_logprobs` require `logprobs`.
-fn logprobs_cases(schema: &mut Schema) {
-    cases(schema, [case_if_given([("top_logprobs", at_most(0))]), case([("logprobs", only_true())], &[])]);
 }
 
 /// What a text has to be.
@@ -188,7 +182,7 @@ pub struct OllamaEnd {
     pub done_reason: &'static str,
     /// From the request reaching the engine to the last token.
     pub total_duration: u64,
-    /// Always 0: the model was loaded before.
+    /// Always 0: the model is loaded before the request reaches the engine.
     pub load_duration: u64,
     /// Number of tokens of the prompt.
     pub prompt_eval_count: usize,
@@ -200,10 +194,14 @@ pub struct OllamaEnd {
     pub eval_duration: u64,
 }
 
+/// A number of seconds in nanoseconds.
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
 impl OllamaEnd {
     fn new(reason: &'static str, end: PromptEnd) -> Self {
         let seconds = end.seconds;
-        let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
         Self {
             done_reason: reason,
             total_duration: nanoseconds(seconds.queue + seconds.prompt + seconds.text),
@@ -221,23 +219,13 @@ impl OllamaEnd {
 pub struct OllamaForm {
     model: Arc<LoadedModel>,
     /// The name by which the request asks for the model.
-    name: String,
+    pub name: String,
     created_at: String,
     /// Whether the answer is a message.
     is_chat: bool,
     logprobs: bool,
     /// Whether the answer is sent in lines.
     pub streams: bool,
-}
-
-/// Who answers a request: the model, the name by which it is asked for, and when the request came (RFC 3339).
-pub struct Answering {
-    /// The model.
-    pub model: Arc<LoadedModel>,
-    /// Its name in the request.
-    pub name: String,
-    /// When the request came.
-    pub created_at: String,
 }
 
 /// Builds the engine's request, but for its prompt, and the field that gives its grammar.
@@ -249,12 +237,7 @@ fn request(
     check_kept(fields.keep_alive.as_ref())?;
     let OllamaOptions { num_predict, repeat_penalty, repeat_last_n, mut sampling, .. } =
         fields.options.unwrap_or_default();
-    for (param, count) in [("n", sampling.n), ("best_of", sampling.best_of)] {
-        if let Some(count) = count.filter(|&count| count > 1) {
-            let fact = format!("`{param}` is {count}, and an answer has one text");
-            return Err(refused(param, fact, "leave it out"));
-        }
-    }
+    sampling.check_one_text(false)?;
     sampling.repetition_penalty = repeat_penalty.or(sampling.repetition_penalty);
     match (repeat_last_n, sampling.repetition_penalty) {
         (None | Some(-1), _) | (_, None | Some(1.0)) => {}
@@ -266,16 +249,12 @@ fn request(
     }
     let most = num_predict.and_then(|count| usize::try_from(count).ok()).filter(|&count| count > 0);
     form.streams = fields.stream.unwrap_or(true);
-    form.logprobs = fields.logprobs.unwrap_or(false);
-    let top = within("top_logprobs", fields.top_logprobs, 0..=MAX_TOP_LOGPROBS)?.unwrap_or(0);
-    if top > 0 && !form.logprobs {
-        let fact = "`top_logprobs` is given without `logprobs`";
-        return Err(refused("top_logprobs", fact, "give `logprobs` = true, or leave it out"));
-    }
+    let logprobs = asked_logprobs(fields.logprobs, fields.top_logprobs)?;
+    form.logprobs = logprobs.is_some();
     let own = GenerationFields { stream: Some(form.streams), ..GenerationFields::default() };
     let parts = GenerationParts { fields: own, sampling, ..GenerationParts::default() };
     let stream = StreamForm::of(&parts, mode)?;
-    let mut request = generation_request(mode, parts, most, form.logprobs.then_some(top), stream)?;
+    let mut request = generation_request(mode, parts, most, logprobs, stream)?;
     let grammar = fields.format.as_ref().map(grammar).transpose()?.flatten();
     let param = grammar.map(|grammar| request.restrict("format", grammar)).transpose()?.map(|()| "format");
     Ok((request, param))
@@ -352,9 +331,9 @@ impl OllamaForm {
         self.answer(String::new(), String::new(), Vec::new(), Some(end))
     }
 
-    fn new(of: Answering, is_chat: bool) -> Self {
-        let Answering { model, name, created_at } = of;
-        Self { model, name, created_at, is_chat, logprobs: false, streams: true }
+    /// Of the answer of a model, which the request asks for by this name. The request came at this time, as RFC 3339 writes it.
+    pub fn new(model: Arc<LoadedModel>, name: String, created_at: String) -> Self {
+        Self { model, name, created_at, is_chat: false, logprobs: false, streams: true }
     }
 
     /// An answer, or a line of it.
@@ -414,13 +393,10 @@ pub fn answer(
 
 /// A call; what the model wrote, if its arguments are no object.
 fn call(index: usize, of: Call) -> Result<OllamaCall, String> {
-    let Call { id, name, arguments } = of;
-    if serde_json::from_str::<Value>(&arguments).is_ok_and(|value| value.is_object()) {
-        let arguments = JsonText::object(&arguments);
-        return Ok(OllamaCall {
-            id: format!("call_{id}"),
-            function: OllamaFunction { index, name, arguments },
-        });
+    if of.object().is_none() {
+        return Err(of.as_text());
     }
-    Err(format!("{name}{arguments}"))
+    let arguments = JsonText::object(&of.arguments);
+    let function = OllamaFunction { index, name: of.name, arguments };
+    Ok(OllamaCall { id: format!("call_{}", of.id), function })
 }

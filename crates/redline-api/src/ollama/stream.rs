@@ -35,7 +35,6 @@ pub struct OllamaStream {
     reading: Arc<Reading>,
     reader: AnswerReader,
     counts: StreamCounts,
-    end: PromptEnd,
     /// The call that is being written, and the number of those before it.
     open: Option<Call>,
     calls: usize,
@@ -52,7 +51,6 @@ impl OllamaStream {
             reader: reading.reader(),
             reading,
             counts: StreamCounts::new(1),
-            end: PromptEnd::default(),
             open: None,
             calls: 0,
             logprobs: Vec::new(),
@@ -118,11 +116,8 @@ impl StreamedAnswer for OllamaStream {
         if self.form.logprobs {
             self.logprobs.extend(logprobs(&self.form.model, piece.logprobs.as_slice())?.content);
         }
-        let mut deltas = self.reader.push(piece.tokens.as_slice(), &piece.text)?;
-        if let Some(reason) = piece.finish_reason {
-            self.reason = reason;
-            deltas.extend(self.reader.finish());
-        }
+        let deltas = self.reader.piece(&piece)?;
+        self.reason = piece.finish_reason.unwrap_or(self.reason);
         for delta in deltas {
             self.add(delta, events);
         }
@@ -132,17 +127,12 @@ impl StreamedAnswer for OllamaStream {
         Ok(())
     }
 
-    fn sends_canvas(&self) -> bool {
-        false
-    }
-
     fn ended(&mut self, prompt: usize, end: PromptEnd) {
         self.counts.set(prompt, end);
-        self.end = end;
     }
 
     fn end(&mut self, events: &mut Vec<OllamaEvent>) {
-        let end = OllamaEnd::new(reason(self.reason), self.end);
+        let end = OllamaEnd::new(reason(self.reason), self.counts.sum());
         self.send(self.form.answer(String::new(), String::new(), Vec::new(), Some(end)), events);
     }
 
@@ -166,7 +156,7 @@ mod tests {
     use crate::conversation::reading::tests::reading;
     use crate::generation::mode::{GeneratedChoice, GenerationOutcome, PieceTokens};
     use crate::model::LoadedModel;
-    use crate::ollama::{Answering, answer};
+    use crate::ollama::answer;
 
     fn value(of: &impl Serialize) -> Value {
         serde_json::to_value(of).unwrap()
@@ -177,8 +167,9 @@ mod tests {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
         let engine = Engine::load(Options { threads: 1, ..Options::new(Source::Path(dir)) }).unwrap();
         let model = Arc::new(LoadedModel { name: "demo".to_owned(), engine });
-        let of = Answering { model, name: "demo".to_owned(), created_at: "now".to_owned() };
-        let (form, reading) = (OllamaForm::new(of, true), Arc::new(reading(true)));
+        let mut form = OllamaForm::new(model, "demo".to_owned(), "now".to_owned());
+        form.is_chat = true;
+        let reading = Arc::new(reading(true));
         let tokenizer = reading.tokenizer.clone().unwrap();
         let text = |ids: &[u32]| tokenizer.decode(ids, true).unwrap();
         let choice = GeneratedChoice {

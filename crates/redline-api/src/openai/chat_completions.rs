@@ -24,9 +24,7 @@ use crate::generation::{
     unsupported,
 };
 use crate::head::AnswerHead;
-use crate::json::cases::{
-    at_most, case, case_if_given, cases, continuations, given, only_true, streams, tools,
-};
+use crate::json::cases::{case, continuations, given, streams, tools, top_logprobs};
 use crate::json::fields::{refused, within};
 use crate::json::finite::Finite;
 use crate::json::limits::MAX_TOP_LOGPROBS;
@@ -284,7 +282,7 @@ fn request_cases(schema: &mut Schema) {
     streams(schema);
     tools(schema);
     continuations(schema, &["n", "best_of"]);
-    cases(schema, [case_if_given([("top_logprobs", at_most(0))]), case([("logprobs", only_true())], &[])]);
+    top_logprobs(schema);
 }
 
 /// The parts of a request that shape its answer.
@@ -318,15 +316,10 @@ pub fn request(mode: GenerationMode, body: ChatCompletionBody) -> Result<(ChatRe
         (Some(new), _) => max_tokens("max_completion_tokens", Some(new))?,
         (None, old) => max_tokens("max_tokens", old)?,
     };
-    let logprobs = body.logprobs.unwrap_or(false);
-    let top = within("top_logprobs", body.top_logprobs, 0..=MAX_TOP_LOGPROBS)?.unwrap_or(0);
-    if top > 0 && !logprobs {
-        let fact = "`top_logprobs` is given without `logprobs`";
-        return Err(refused("top_logprobs", fact, "give `logprobs` = true, or leave it out"));
-    }
-    let request = generation_request(mode, parts, most, logprobs.then_some(top), stream)?;
+    let logprobs = asked_logprobs(body.logprobs, body.top_logprobs)?;
+    let request = generation_request(mode, parts, most, logprobs, stream)?;
     let request = ChatRequest::new(request, "messages", messages, chat, tools, &agent);
-    Ok((ChatRequest { grammar_param, ..request }, ChatForm { logprobs, stream }))
+    Ok((ChatRequest { grammar_param, ..request }, ChatForm { logprobs: logprobs.is_some(), stream }))
 }
 
 /// Refuses fields that are known and not supported.
@@ -405,6 +398,17 @@ fn tool_call_id(reading: &Reading, id: String) -> String {
 fn ended(reading: &Reading, why: FinishReason, calls: usize) -> &'static str {
     let calls = calls > 0 && !reading.is_named;
     if calls && why == FinishReason::Stop { "tool_calls" } else { reason(why) }
+}
+
+/// Number of most probable tokens to report at each position; `None` if no log-probabilities are asked for.
+pub(crate) fn asked_logprobs(logprobs: Option<bool>, top: Option<usize>) -> Result<Option<usize>, ApiError> {
+    let logprobs = logprobs.unwrap_or(false);
+    let top = within("top_logprobs", top, 0..=MAX_TOP_LOGPROBS)?.unwrap_or(0);
+    if top > 0 && !logprobs {
+        let fact = "`top_logprobs` is given without `logprobs`";
+        return Err(refused("top_logprobs", fact, "give `logprobs` = true, or leave it out"));
+    }
+    Ok(logprobs.then_some(top))
 }
 
 /// Log-probabilities in the form of the answer.
@@ -490,7 +494,8 @@ impl StreamedAnswer for ChatStream {
         events: &mut Vec<ChatCompletionEvent>,
     ) -> Result<(), ApiError> {
         self.chunks.counts.add(prompt, &piece);
-        let canvas = self.chunks.canvas(&self.model, prompt, piece.canvas)?;
+        let mut piece = piece;
+        let canvas = self.chunks.canvas(&self.model, prompt, piece.canvas.take())?;
         let index = piece.choice;
         let Some((reader, begun)) = self.answers.get_mut(index) else { return Ok(()) };
         let delta = |delta, logprobs, finish_reason, canvas| {
@@ -498,10 +503,7 @@ impl StreamedAnswer for ChatStream {
         };
         let is_first = !std::mem::replace(begun, true);
         let (mut call, reasoned) = (reader.calls(), reader.reasoning_tokens);
-        let mut deltas = reader.push(piece.tokens.as_slice(), &piece.text)?;
-        if piece.finish_reason.is_some() {
-            deltas.extend(reader.finish());
-        }
+        let mut deltas = reader.piece(&piece)?;
         let (calls, reasoned) = (reader.calls(), reader.reasoning_tokens - reasoned);
         self.chunks.counts.reasoned(reasoned);
         if is_first {

@@ -37,7 +37,7 @@ pub(super) struct ChatFlags {
 }
 
 /// The template.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Chat template")]
 pub(super) struct TemplateFile {
     /// A Jinja file to use instead of the model's chat template

@@ -10,7 +10,7 @@ use redline_api::ollama::embed::{
 };
 use redline_api::ollama::generate::{self, OllamaGenerateBody, OllamaPrompt, TextPrompt};
 use redline_api::ollama::models::{self, OllamaModels, OllamaShowBody, OllamaShown, OllamaVersion};
-use redline_api::ollama::{Answering, OllamaAnswer, OllamaEvent, OllamaForm, OllamaStream, answer};
+use redline_api::ollama::{OllamaAnswer, OllamaEvent, OllamaForm, OllamaStream, answer};
 use redline_engine::{AdapterChoice, EmbedRequest, EncodeOutcome};
 use serde::Serialize;
 
@@ -88,23 +88,22 @@ const fn of(
     Operation { summary, request_bodies, response: ResponseBody::Json(answers), further_statuses: &[] }
 }
 
-/// Who answers a request that asks for a model or an adapter by this name, and with which adapters.
-fn answering(call: &Call, asked: Option<&str>) -> Result<(Answering, Vec<AdapterChoice>), Fault> {
+/// The form of the answer to a request that asks for a model or an adapter by this name, and its adapters.
+fn answering(call: &Call, asked: Option<&str>) -> Result<(OllamaForm, Vec<AdapterChoice>), Fault> {
     let is_name = |asked: &str| call.app.names().any(|name| name == asked);
     let plain = asked.map(|name| if is_name(name) { name } else { ErrorFormat::Ollama.plain_name(name) });
     let (head, adapters) = call.head_with_adapters("ollama", plain, None)?;
     let name = asked.filter(|name| !name.is_empty()).map_or(head.model, str::to_owned);
-    let created_at = timestamp(call.created);
-    Ok((Answering { model: call.app.model.clone(), name, created_at }, adapters))
+    Ok((OllamaForm::new(call.app.model.clone(), name, timestamp(call.created)), adapters))
 }
 
 fn chat(call: Call) -> Handled {
     Box::pin(async move {
         let body: OllamaChatBody = call.parse().await?;
-        let (of, adapters) = answering(&call, body.fields.model.as_deref())?;
+        let (form, adapters) = answering(&call, body.fields.model.as_deref())?;
         let is_empty = body.messages.is_empty();
         let (chat, form) =
-            chat::request(call.app.mode(), of, body).map_err(|error| Fault::of(error, "messages"))?;
+            chat::request(call.app.mode(), form, body).map_err(|error| Fault::of(error, "messages"))?;
         if is_empty {
             return Answer::json(&form.loaded());
         }
@@ -117,13 +116,13 @@ fn chat(call: Call) -> Handled {
 fn generate(call: Call) -> Handled {
     Box::pin(async move {
         let body: OllamaGenerateBody = call.parse().await?;
-        let (of, adapters) = answering(&call, body.fields.model.as_deref())?;
+        let (form, adapters) = answering(&call, body.fields.model.as_deref())?;
         let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let is_empty = !is_given(&body.prompt) && !is_given(&body.suffix);
         let app = &call.app;
         let template = app.config.chat.as_ref().filter(|chat| chat.source().is_some());
-        let (prompt, form) =
-            generate::request(app.mode(), of, body, template).map_err(|error| Fault::of(error, "prompt"))?;
+        let (prompt, form) = generate::request(app.mode(), form, body, template)
+            .map_err(|error| Fault::of(error, "prompt"))?;
         if is_empty {
             return Answer::json(&form.loaded());
         }
@@ -164,16 +163,16 @@ fn built(
 fn embed(call: Call) -> Handled {
     Box::pin(async move {
         let body: OllamaEmbedBody = call.parse().await?;
-        let (of, adapters) = answering(&call, body.model.as_deref())?;
+        let (form, adapters) = answering(&call, body.fields.model.as_deref())?;
         let request = embed::request(body).map_err(|error| Fault::of(error, "input"))?;
-        vectors(&call, request, adapters, "input", move |outcome| embed::answer(of.name, outcome)).await
+        vectors(&call, request, adapters, "input", move |outcome| embed::answer(form.name, outcome)).await
     })
 }
 
 fn embed_one(call: Call) -> Handled {
     Box::pin(async move {
         let body: OllamaEmbeddingsBody = call.parse().await?;
-        let (_, adapters) = answering(&call, body.model.as_deref())?;
+        let (_, adapters) = answering(&call, body.fields.model.as_deref())?;
         let request = embed::older_request(body).map_err(|error| Fault::of(error, "prompt"))?;
         vectors(&call, request, adapters, "prompt", embed::older_answer).await
     })

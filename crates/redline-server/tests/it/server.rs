@@ -11,7 +11,7 @@ use redline_api::chat::template::{Chat, ChatOptions};
 use redline_api::generation::mode::GenerationMode;
 use redline_api::model::LoadedModel;
 use redline_client::{ArrivingAnswer, EventReader, HttpAnswer, HttpClient, HttpConnection, StreamedEvent};
-use redline_engine::{Engine, Options, Source, Stage, StageTime};
+use redline_engine::{Engine, Options, Source, Stage, StageLog, StageTime};
 use redline_server::{LogSink, ModelSet, ServeError, ServeSummary, Server, ServerConfig, ServerStop};
 use serde_json::Value;
 
@@ -135,11 +135,8 @@ pub(crate) fn held_masked(change: impl FnOnce(&mut ServerConfig)) -> Held {
     held_model("demo-diffusion", |_| (), change)
 }
 
-fn held_model(
-    name: &str,
-    options: impl FnOnce(&mut Options),
-    change: impl FnOnce(&mut ServerConfig),
-) -> Held {
+/// Stops an engine before the end of every pass, until it is let go. Says that a pass is held; all holding ends when the last is dropped.
+pub(crate) fn hold() -> (StageLog, Receiver<()>, Sender<()>) {
     let (holds, holding) = channel();
     let (go, gone) = channel::<()>();
     let gone = Mutex::new(gone);
@@ -149,9 +146,18 @@ fn held_model(
             let _ = gone.lock().unwrap().recv();
         }
     };
+    (Arc::new(hold), holding, go)
+}
+
+fn held_model(
+    name: &str,
+    options: impl FnOnce(&mut Options),
+    change: impl FnOnce(&mut ServerConfig),
+) -> Held {
+    let (hold, holding, go) = hold();
     let model = loaded(name, |of_engine| {
         options(of_engine);
-        of_engine.stages = Some(Arc::new(hold));
+        of_engine.stages = Some(hold);
     });
     // A held engine is frozen, which is no concern of tests that do not ask for it.
     let patient = |config: &mut ServerConfig| {

@@ -1,18 +1,17 @@
 //! Several models in one server.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use redline_engine::{Engine, Options, Source, Stage, StageLog, StageTime, Turns};
+use redline_engine::{Engine, Options, Source, StageLog, Turns};
 use redline_server::{ModelSet, ServedModel};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::encoder::reading_directory;
-use crate::server::{Running, chat, error, json as document, loaded_from, start_several, start_with};
+use crate::server::{Running, chat, error, hold, json as document, loaded_from, start_several, start_with};
 
 /// The directories of a model that writes, one that embeds and one that ranks.
 struct Directories {
@@ -271,16 +270,8 @@ fn a_model_that_cannot_be_loaded_fails_its_requests_only_and_is_tried_again() {
 #[test]
 fn a_request_that_finds_no_memory_in_time_is_refused_and_others_go_on() {
     let of = directories();
-    let (holds, holding) = channel();
-    let (go, gone) = channel::<()>();
-    let gone = Mutex::new(gone);
-    let hold = move |time: StageTime| {
-        if matches!(time.stage, Stage::Pass) {
-            let _ = holds.send(());
-            let _ = gone.lock().unwrap().recv();
-        }
-    };
-    let held = Options { stages: Some(Arc::new(hold)), ..options(&of.writes) };
+    let (hold, holding, go) = hold();
+    let held = Options { stages: Some(hold), ..options(&of.writes) };
     let loads = Arc::new(AtomicUsize::new(0));
     let chat = served("chat", held);
     let load = {

@@ -63,12 +63,7 @@ pub fn request(mode: GenerationMode, body: ResponsesBody) -> Result<(ChatRequest
         unsupported("stream_options.include_usage", options.include_usage.is_some(), hint)?;
         unsupported("stream_options.continuous_usage_stats", options.continuous_usage_stats.is_some(), hint)?;
     }
-    for (param, count) in [("n", parts.sampling.n), ("best_of", parts.sampling.best_of)] {
-        if let Some(count) = count.filter(|&count| count > 1) {
-            let fact = format!("`{param}` is {count}, and a response is one answer");
-            return Err(refused(param, fact, "leave it out"));
-        }
-    }
+    parts.sampling.check_one_text(false)?;
     let most = max_tokens("max_output_tokens", body.max_output_tokens)?;
     let messages = input::messages(body.instructions.as_deref(), body.input)?;
     let agent = body.agent;

@@ -218,11 +218,8 @@ impl StreamedAnswer for ResponsesStream {
             events.push(self.event("response.canvas", content));
         }
         let reasoned = self.reader.reasoning_tokens;
-        let mut deltas = self.reader.push(piece.tokens.as_slice(), &piece.text)?;
-        if let Some(reason) = piece.finish_reason {
-            self.reason = reason;
-            deltas.extend(self.reader.finish());
-        }
+        let deltas = self.reader.piece(&piece)?;
+        self.reason = piece.finish_reason.unwrap_or(self.reason);
         self.counts.reasoned(self.reader.reasoning_tokens - reasoned);
         for delta in deltas {
             self.add(delta, events);

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use redline_api::chat::template::{Chat, ChatOptions};
 use redline_engine::Turns;
 use redline_server::{ModelSet, ServedModel};
 
-use super::ServeArgs;
+use super::{ServeArgs, TemplateFile};
 use crate::env::Environment;
 use crate::message::{self, Failure};
 use crate::model::{ModelFlag, ModelName, Settings, SignedFlag};
@@ -61,44 +60,37 @@ fn named(text: &str) -> Option<(&str, &str)> {
 impl ServedModels {
     /// The models, from the flags or the environment.
     pub(super) fn resolve(&self, environment: Environment) -> Result<Which, Failure> {
-        let named: Option<Vec<_>> = self.model.iter().map(|text| named(text)).collect();
-        match (&*self.model, named) {
-            (all @ ([] | [_]), None | Some(_)) if all.iter().all(|text| self::named(text).is_none()) => {
-                let flags = [
-                    ("--model-memory", !self.model_memory.is_empty()),
-                    ("--unload-after", self.unload_after.is_some()),
-                ];
-                if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
-                    let fact = format!("`{flag}` without models that have names");
-                    return Err(Failure::usage(fact, "`--model chat=DIR --model embed=DIR` names them"));
-                }
-                ModelFlag::one(all.first().cloned(), &self.signed).resolve(environment).map(Which::One)
+        let hint = "`--model chat=DIR --model embed=DIR` names them";
+        let named: Vec<_> = self.model.iter().map(|text| named(text)).collect();
+        if let [] | [None] = named.as_slice() {
+            let flags = [
+                ("--model-memory", !self.model_memory.is_empty()),
+                ("--unload-after", self.unload_after.is_some()),
+            ];
+            if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
+                return Err(Failure::usage(format!("`{flag}` without models that have names"), hint));
             }
-            (_, None) => Err(Failure::usage(
-                "several models, and one without a name",
-                "`--model chat=DIR --model embed=DIR` names them",
-            )),
-            (_, Some(named)) => {
-                for (index, (name, _)) in named.iter().enumerate() {
-                    if named[..index].iter().any(|(other, _)| other == name) {
-                        let fact = format!("two models are named `{name}`");
-                        return Err(Failure::usage(fact, "give each a name of its own"));
-                    }
-                }
-                if let Some((name, _)) =
-                    self.model_memory.iter().find(|(name, _)| named.iter().all(|(other, _)| other != name))
-                {
-                    let fact = format!("`--model-memory {name}=...`, and no model is named `{name}`");
-                    return Err(Failure::usage(fact, "`--model NAME=DIR` names models"));
-                }
-                let model =
-                    |(name, model): (&str, &str)| Ok((name.to_owned(), self.signed.of(model, environment)?));
-                named.into_iter().map(model).collect::<Result<_, _>>().map(Which::Several)
+            let model = ModelFlag::one(self.model.first().cloned(), &self.signed);
+            return model.resolve(environment).map(Which::One);
+        }
+        let named: Option<Vec<_>> = named.into_iter().collect();
+        let named = named.ok_or_else(|| Failure::usage("several models, and one without a name", hint))?;
+        let is_model = |name: &str| named.iter().any(|(other, _)| *other == name);
+        for (index, (name, _)) in named.iter().enumerate() {
+            if named[..index].iter().any(|(other, _)| other == name) {
+                let fact = format!("two models are named `{name}`");
+                return Err(Failure::usage(fact, "give each a name of its own"));
             }
         }
+        if let Some((name, _)) = self.model_memory.iter().find(|(name, _)| !is_model(name)) {
+            let fact = format!("`--model-memory {name}=...`, and no model is named `{name}`");
+            return Err(Failure::usage(fact, "`--model NAME=DIR` names models"));
+        }
+        let model = |(name, model): (&str, &str)| Ok((name.to_owned(), self.signed.of(model, environment)?));
+        named.into_iter().map(model).collect::<Result<_, _>>().map(Which::Several)
     }
 
-    /// Several models, ready to be loaded, with their parts of the memory.
+    /// Several models, ready to be loaded, with their parts of the memory. Adapters, and a template of a file, are the first one's.
     pub(super) fn set(
         &self,
         models: &[(String, ModelName)],
@@ -110,72 +102,54 @@ impl ServedModels {
         let turns = Turns::default();
         let mut parts = Vec::new();
         for (index, (name, model)) in models.iter().enumerate() {
-            let of_model = settings.of_several(&turns, index == 0);
+            let is_first = index == 0;
+            let mut of_model = settings.of_several(&turns, is_first);
+            if is_first {
+                of_model = of_model.with_loaded_adapters(&args.adapters, args.adapter_root.is_some());
+            }
             let outlook = of_model.outlook(model, environment)?;
-            let given =
-                self.model_memory.iter().rev().find(|(other, _)| other == name).map(|(_, bytes)| *bytes);
+            let given = self.model_memory.iter().rev().find(|(other, _)| other == name);
+            let given = given.map(|(_, bytes)| *bytes);
+            check_memory(name, outlook.least_memory, given, memory)?;
             parts.push((of_model, outlook, given));
         }
         let needs: Vec<_> = parts.iter().map(|(_, outlook, given)| (outlook.least_memory, *given)).collect();
-        for ((name, _), (least, given)) in models.iter().zip(&needs) {
-            if let Some(given) = given.filter(|given| *given > memory) {
-                let fact =
-                    format!("`{name}` may take {}, and all models together {}", size(given), size(memory));
-                return Err(Failure::usage(fact, "give less by `--model-memory`, or more by `--memory`"));
-            }
-            let most = given.unwrap_or(memory).min(memory);
-            if *least > most {
-                let fact = format!(
-                    "`{name}` needs at least {} of memory, and it may take {}",
-                    size(*least),
-                    size(most)
-                );
-                let flag = if given.is_some() { "--model-memory" } else { "--memory" };
-                return Err(Failure::usage(
-                    fact,
-                    format!("`{flag}` gives more, `--max-context` or `--format` make it smaller"),
-                ));
-            }
-        }
         let shares = shares(&needs, memory);
         let mut served = Vec::new();
-        for ((index, (name, model)), ((of_model, outlook, _), share)) in
-            models.iter().enumerate().zip(parts.into_iter().zip(&shares))
-        {
-            let chat = if index == 0 {
-                args.template.open(model, environment)?
-            } else {
-                Chat::open(
-                    &model.name,
-                    &model.source(environment)?,
-                    ChatOptions { formats_prompts: true, ..ChatOptions::default() },
-                )
-            };
-            let of_model = of_model.with_memory(*share);
-            let of_model = if index == 0 {
-                of_model.with_loaded_adapters(&args.adapters, args.adapter_root.is_some())
-            } else {
-                of_model
-            };
-            let adapters = if index == 0 {
-                args.adapters.named().map(|adapter| adapter.name.clone()).collect()
-            } else {
-                Vec::new()
-            };
-            let load = of_model.loader(model, environment)?;
+        for (((name, model), (of_model, outlook, _)), &share) in models.iter().zip(parts).zip(&shares) {
+            let is_first = served.is_empty();
+            let template = if is_first { &args.template } else { &TemplateFile::default() };
+            let adapters = args.adapters.named().filter(|_| is_first);
             served.push(ServedModel {
                 name: name.clone(),
-                chat: Some(chat),
-                adapters,
+                chat: Some(template.open(model, environment)?),
+                adapters: adapters.map(|adapter| adapter.name.clone()).collect(),
                 outlook,
-                memory: *share,
-                load,
+                memory: share,
+                load: of_model.with_memory(share).loader(model, environment)?,
             });
         }
         tell(models, &shares, memory);
         let idle = self.unload_after.map(Duration::from_secs_f64);
         Ok(ModelSet { models: served, memory, idle })
     }
+}
+
+/// Refuses a model that needs more memory than it may take, or is given more than there is for all.
+fn check_memory(name: &str, least: u64, given: Option<u64>, memory: u64) -> Result<(), Failure> {
+    if let Some(given) = given.filter(|given| *given > memory) {
+        let fact = format!("`{name}` may take {}, and all models together {}", size(given), size(memory));
+        return Err(Failure::usage(fact, "give less by `--model-memory`, or more by `--memory`"));
+    }
+    let most = given.unwrap_or(memory);
+    if least > most {
+        let fact =
+            format!("`{name}` needs at least {} of memory, and it may take {}", size(least), size(most));
+        let flag = if given.is_some() { "--model-memory" } else { "--memory" };
+        let hint = format!("`{flag}` gives more, `--max-context` or `--format` make it smaller");
+        return Err(Failure::usage(fact, hint));
+    }
+    Ok(())
 }
 
 /// The memory of each model, from what it needs at least and what it is given. If all fit, what is left is divided among those that are

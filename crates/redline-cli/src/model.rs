@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use clap::Args;
 use redline_api::model::LoadedModel;
 use redline_engine::{
-    AdapterOptions, Engine, EngineError, ModelOutlook, Options, PlanOptions, PlanPolicy, PrefixCacheSize,
+    AdapterOptions, Engine, EngineError, ModelSummary, Options, PlanOptions, PlanPolicy, PrefixCacheSize,
     PrefixDir, Source, TraceLog, Turns,
 };
 use redline_kernels::op::kv::KvFormat;
@@ -542,12 +542,12 @@ impl Settings {
     }
 
     /// What can be said of a model before it is loaded.
-    pub(crate) fn outlook(
+    pub(crate) fn summary(
         &self,
         model: &ModelName,
         environment: Environment,
-    ) -> Result<ModelOutlook, Failure> {
-        Ok(Engine::outlook(&self.backend.options(model.source(environment)?, self.threads))?)
+    ) -> Result<ModelSummary, Failure> {
+        Ok(Engine::inspect(&self.backend.options(model.source(environment)?, self.threads))?)
     }
 
     /// A function that loads a model and its adapters, as often as it is called.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redline_api::chat::template::Chat;
 use redline_api::model::LoadedModel;
-use redline_engine::{Engine, ModelOutlook};
+use redline_engine::{Engine, ModelSummary};
 use sha2::{Digest as _, Sha256};
 
 /// Settings of a server.
@@ -87,7 +87,7 @@ pub struct ServedModel {
     /// The names of its adapters.
     pub adapters: Vec<String>,
     /// What it is for.
-    pub outlook: ModelOutlook,
+    pub summary: ModelSummary,
     /// Bytes of memory that it may take.
     pub memory: u64,
     /// Loads it, or says why it cannot be loaded.
@@ -101,7 +101,7 @@ impl ServedModel {
             name: model.name.clone(),
             chat: None,
             adapters: Vec::new(),
-            outlook: model.engine.loaded_outlook(),
+            summary: model.engine.summary(),
             memory: 0,
             load: Box::new(|| Err("it has left memory".to_owned())),
         }

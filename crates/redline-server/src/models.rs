@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use redline_api::generation::mode::GenerationMode;
 use redline_api::model::LoadedModel;
-use redline_engine::ModelOutlook;
+use redline_engine::ModelSummary;
 use tokio::sync::Notify;
 
 use crate::app::App;
@@ -47,7 +47,7 @@ pub(crate) struct Models {
     memory: u64,
     /// How long a model stays in memory without requests; `None`: until another one needs the memory.
     idle: Option<Duration>,
-    state: Mutex<State>,
+    registry: Mutex<Registry>,
     /// Wakes requests that wait for a model.
     changed: Notify,
 }
@@ -59,9 +59,9 @@ struct Slot {
     config: ServerConfig,
 }
 
-/// Where the models are, and who waits for them.
-struct State {
-    places: Vec<Place>,
+/// The states of the models, and who waits for them.
+struct Registry {
+    states: Vec<ModelState>,
     /// How often loading each of them failed, and why it did the last time.
     failures: Vec<(u64, String)>,
     /// Requests that wait for a model, the first to come first: their numbers, and the indices of the models. Only for the first one models
@@ -71,13 +71,21 @@ struct State {
     waited: u64,
 }
 
-/// Where a model is.
-enum Place {
+impl Registry {
+    /// Whether no request for another model is the first to come.
+    fn stays(&self, index: usize) -> bool {
+        self.waiting.front().is_none_or(|(_, first)| *first == index)
+    }
+}
+
+/// The state of a model.
+enum ModelState {
     /// Not in memory.
     Absent,
     /// It is being loaded.
     Loading,
-    /// In memory, where it was last used at this time. One that leaves takes no more requests, unless nobody waits for its memory any more.
+    /// In memory, where it was last used at this time. One that leaves takes no more requests, unless nobody waits for its
+    /// memory any more.
     Loaded { app: Arc<App>, used: Moment, leaves: bool },
     /// Its memory is given back.
     Freeing,
@@ -91,7 +99,7 @@ struct Waiting<'m> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.models.state().waiting.retain(|(number, _)| *number != self.number);
+        self.models.registry().waiting.retain(|(number, _)| *number != self.number);
         self.models.changed.notify_waiters();
     }
 }
@@ -103,14 +111,14 @@ impl Models {
         let config = shared.config.clone();
         let app = Arc::new(App::new(model, config.clone(), shared.clone()));
         tokio::spawn(watchdog::watch(Arc::downgrade(&app)));
-        let place = Place::Loaded { app, used: Moment::now(), leaves: false };
-        Arc::new(Self::new(shared, vec![Slot { served, config }], vec![place], u64::MAX, None))
+        let state = ModelState::Loaded { app, used: Moment::now(), leaves: false };
+        Arc::new(Self::new(shared, vec![Slot { served, config }], vec![state], u64::MAX, None))
     }
 
     /// Models that are loaded when they are needed.
     pub(crate) fn of_several(set: ModelSet, shared: Arc<Shared>) -> Arc<Self> {
         let ModelSet { models, memory, idle } = set;
-        let places = models.iter().map(|_| Place::Absent).collect();
+        let states = models.iter().map(|_| ModelState::Absent).collect();
         let slot = |(index, served): (usize, ServedModel)| {
             let mut config = shared.config.clone();
             if index > 0 {
@@ -121,7 +129,7 @@ impl Models {
             Slot { served, config }
         };
         let slots = models.into_iter().enumerate().map(slot).collect();
-        let all = Arc::new(Self::new(shared.clone(), slots, places, memory, idle));
+        let all = Arc::new(Self::new(shared.clone(), slots, states, memory, idle));
         if idle.is_some() {
             tokio::spawn(Self::unload_idle(Arc::downgrade(&all)));
         }
@@ -131,17 +139,17 @@ impl Models {
     fn new(
         shared: Arc<Shared>,
         slots: Vec<Slot>,
-        places: Vec<Place>,
+        states: Vec<ModelState>,
         memory: u64,
         idle: Option<Duration>,
     ) -> Self {
-        let failures = vec![(0, String::new()); places.len()];
-        let state = Mutex::new(State { places, failures, waiting: VecDeque::new(), waited: 0 });
-        Self { shared, slots, memory, idle, state, changed: Notify::new() }
+        let failures = vec![(0, String::new()); states.len()];
+        let registry = Mutex::new(Registry { states, failures, waiting: VecDeque::new(), waited: 0 });
+        Self { shared, slots, memory, idle, registry, changed: Notify::new() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets requests that wait for a model see that the server ends.
@@ -156,15 +164,15 @@ impl Models {
 
     /// The models with the names under which requests ask for them, and their state if they are in memory.
     pub(crate) fn all(&self) -> Vec<(&ServedModel, &ServerConfig, Option<Arc<App>>)> {
-        let state = self.state();
-        let app = |place: &Place| match place {
-            Place::Loaded { app, .. } => Some(app.clone()),
+        let registry = self.registry();
+        let app = |state: &ModelState| match state {
+            ModelState::Loaded { app, .. } => Some(app.clone()),
             _ => None,
         };
         self.slots
             .iter()
-            .zip(&state.places)
-            .map(|(slot, place)| (&slot.served, &slot.config, app(place)))
+            .zip(&registry.states)
+            .map(|(slot, state)| (&slot.served, &slot.config, app(state)))
             .collect()
     }
 
@@ -175,7 +183,7 @@ impl Models {
 
     /// How text is generated by those that generate some.
     pub(crate) fn mode(&self) -> GenerationMode {
-        let objectives = self.slots.iter().map(|slot| slot.served.outlook.objective);
+        let objectives = self.slots.iter().map(|slot| slot.served.summary.objective);
         let generating = objectives.filter(|objective| objective.predicts());
         generating.map(GenerationMode::of_objective).next().unwrap_or(GenerationMode::Autoregressive)
     }
@@ -213,7 +221,7 @@ impl Models {
     /// The first model that was made for a purpose, or else one that can serve it.
     fn of_purpose(&self, purpose: Purpose) -> usize {
         let first =
-            |can: fn(&ModelOutlook) -> bool| self.slots.iter().position(|slot| can(&slot.served.outlook));
+            |can: fn(&ModelSummary) -> bool| self.slots.iter().position(|slot| can(&slot.served.summary));
         let writes = || first(|model| model.objective.predicts());
         let found = match purpose {
             Purpose::Any => None,
@@ -226,6 +234,19 @@ impl Models {
         found.unwrap_or(0)
     }
 
+    /// The model of this index, if it is in memory. One that leaves stays if nobody waits before requests for it.
+    fn in_memory(&self, index: usize) -> Option<Arc<App>> {
+        let mut registry = self.registry();
+        let stays = registry.stays(index);
+        match &mut registry.states[index] {
+            ModelState::Loaded { app, used, leaves } if !*leaves || stays => {
+                (*used, *leaves) = (Moment::now(), false);
+                Some(app.clone())
+            }
+            _ => None,
+        }
+    }
+
     /// The model of this index, which is loaded if it is not in memory. That waits until the requests of other models have left it the
     /// memory, for `longest` at most. Requests wait in their order.
     pub(crate) async fn app(self: &Arc<Self>, index: usize, longest: Duration) -> Result<Arc<App>, Fault> {
@@ -236,28 +257,22 @@ impl Models {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
+            if let Some(app) = self.in_memory(index) {
+                return Ok(app);
+            }
             if let Some(fault) = self.shared.refusal() {
                 return Err(fault);
             }
             {
-                let mut state = self.state();
-                let State { places, failures, waiting: queue, waited } = &mut *state;
-                let others_wait = queue.iter().any(|(_, other)| *other != index);
+                let mut registry = self.registry();
+                let Registry { states, failures, waiting: queue, waited } = &mut *registry;
                 let (failed, reason) = &mut failures[index];
+                let is_absent = matches!(states[index], ModelState::Absent);
                 let failed_before = *failed_before.get_or_insert(*failed);
-                match &mut places[index] {
-                    Place::Loaded { app, used, leaves } if !*leaves || !others_wait => {
-                        (*used, *leaves) = (Moment::now(), false);
-                        let app = app.clone();
-                        drop(state);
-                        return Ok(app);
-                    }
-                    Place::Absent if failed_before < *failed => {
-                        let fault = Fault::not_loaded(&self.slots[index].served.name, reason);
-                        drop(state);
-                        return Err(fault);
-                    }
-                    _ => {}
+                if is_absent && failed_before < *failed {
+                    let fault = Fault::not_loaded(&self.slots[index].served.name, reason);
+                    drop(registry);
+                    return Err(fault);
                 }
                 let own = waiting.get_or_insert_with(|| {
                     *waited += 1;
@@ -265,9 +280,9 @@ impl Models {
                     Waiting { models: self, number: *waited }
                 });
                 let is_first = queue.front().is_some_and(|(first, _)| *first == own.number);
-                if is_first && matches!(places[index], Place::Absent) && self.make_room(index, places) {
+                if is_first && is_absent && self.make_room(index, states) {
                     match self.load(index) {
-                        Ok(()) => places[index] = Place::Loading,
+                        Ok(()) => states[index] = ModelState::Loading,
                         Err(why) => {
                             (*failed, *reason) = (*failed + 1, why);
                             self.changed.notify_waiters();
@@ -283,16 +298,16 @@ impl Models {
     }
 
     /// Whether there is memory for a model. If there is not, those that were not used for longest begin to leave.
-    fn make_room(self: &Arc<Self>, index: usize, places: &mut [Place]) -> bool {
+    fn make_room(self: &Arc<Self>, index: usize, states: &mut [ModelState]) -> bool {
         let bytes = |index: usize| self.slots[index].served.memory;
         let (mut taken, mut leaving) = (0_u64, 0_u64);
         let mut others = Vec::new();
-        for (other, place) in places.iter().enumerate() {
-            match place {
-                Place::Absent => continue,
-                Place::Freeing | Place::Loaded { leaves: true, .. } => leaving += bytes(other),
-                Place::Loading => {}
-                Place::Loaded { app, used, .. } => {
+        for (other, state) in states.iter().enumerate() {
+            match state {
+                ModelState::Absent => continue,
+                ModelState::Freeing | ModelState::Loaded { leaves: true, .. } => leaving += bytes(other),
+                ModelState::Loading => {}
+                ModelState::Loaded { app, used, .. } => {
                     others.push((is_used(app), std::cmp::Reverse(used.elapsed()), other));
                 }
             }
@@ -306,7 +321,7 @@ impl Models {
                 break;
             }
             leaving += bytes(other);
-            if let Place::Loaded { leaves, .. } = &mut places[other] {
+            if let ModelState::Loaded { leaves, .. } = &mut states[other] {
                 *leaves = true;
                 tokio::spawn(Self::leave(self.clone(), other));
             }
@@ -314,17 +329,17 @@ impl Models {
         over == 0 || taken == 0
     }
 
-    /// Takes a model that leaves out of memory as soon as no request uses it; it stays if nobody waits any more.
+    /// Takes a model that leaves out of memory as soon as no request uses it, unless it stays.
     async fn leave(models: Arc<Self>, index: usize) {
         loop {
             {
-                let mut state = models.state();
-                let nobody_waits = state.waiting.is_empty();
-                match &mut state.places[index] {
-                    Place::Loaded { leaves, .. } if *leaves && nobody_waits => *leaves = false,
-                    Place::Loaded { app, leaves: true, .. } if is_used(app) => {}
-                    Place::Loaded { leaves: true, .. } => {
-                        models.free(index, &mut state.places);
+                let mut registry = models.registry();
+                let stays = registry.stays(index);
+                match &mut registry.states[index] {
+                    ModelState::Loaded { leaves, .. } if *leaves && stays => *leaves = false,
+                    ModelState::Loaded { app, leaves: true, .. } if is_used(app) => {}
+                    ModelState::Loaded { leaves: true, .. } => {
+                        models.free(index, &mut registry.states);
                         return;
                     }
                     _ => return,
@@ -335,13 +350,13 @@ impl Models {
     }
 
     /// Takes a model that nobody uses out of memory.
-    fn free(self: &Arc<Self>, index: usize, places: &mut [Place]) {
-        let place = std::mem::replace(&mut places[index], Place::Freeing);
+    fn free(self: &Arc<Self>, index: usize, states: &mut [ModelState]) {
+        let freed = std::mem::replace(&mut states[index], ModelState::Freeing);
         let models = self.clone();
         tokio::spawn(async move {
             // The engine's thread ends, and memory is given back, which may take a while.
-            let _ = blocking(move || drop(place)).await;
-            models.state().places[index] = Place::Absent;
+            let _ = blocking(move || drop(freed)).await;
+            models.registry().states[index] = ModelState::Absent;
             models.changed.notify_waiters();
         });
     }
@@ -358,19 +373,19 @@ impl Models {
                 Ok(Arc::new(App::new(model, slot.config.clone(), models.shared.clone())))
             }));
             let loaded = loaded.unwrap_or_else(|_| Err("loading it panicked".to_owned()));
-            let mut state = models.state();
-            state.places[index] = match loaded {
+            let mut registry = models.registry();
+            registry.states[index] = match loaded {
                 Ok(app) => {
                     runtime.spawn(watchdog::watch(Arc::downgrade(&app)));
-                    Place::Loaded { app, used: Moment::now(), leaves: false }
+                    ModelState::Loaded { app, used: Moment::now(), leaves: false }
                 }
                 Err(reason) => {
-                    let failed = state.failures[index].0 + 1;
-                    state.failures[index] = (failed, reason);
-                    Place::Absent
+                    let failed = registry.failures[index].0 + 1;
+                    registry.failures[index] = (failed, reason);
+                    ModelState::Absent
                 }
             };
-            drop(state);
+            drop(registry);
             models.changed.notify_waiters();
         };
         let thread = std::thread::Builder::new().name("redline-load".to_owned()).spawn(load);
@@ -396,13 +411,13 @@ impl Models {
             tokio::time::sleep(LOOK_FOR_IDLE).await;
             let Some(models) = models.upgrade() else { return };
             let Some(idle) = models.idle else { return };
-            let mut state = models.state();
-            for index in 0..state.places.len() {
-                if let Place::Loaded { app, used, leaves: false } = &mut state.places[index] {
+            let mut registry = models.registry();
+            for index in 0..registry.states.len() {
+                if let ModelState::Loaded { app, used, leaves: false } = &mut registry.states[index] {
                     if is_used(app) {
                         *used = Moment::now();
                     } else if used.elapsed() >= idle {
-                        models.free(index, &mut state.places);
+                        models.free(index, &mut registry.states);
                     }
                 }
             }
@@ -410,7 +425,7 @@ impl Models {
     }
 }
 
-/// Whether requests use a model, beside its place.
+/// Whether requests use a model that is in memory.
 fn is_used(app: &Arc<App>) -> bool {
     Arc::strong_count(app) > 1 || Arc::strong_count(&app.model) > 1
 }

@@ -101,11 +101,8 @@ async fn handle(
         Handler::OfModel(answer) => answer,
     };
     let (index, longest) = chosen(models, route, &body).await?;
-    let longest = longest_wait_s
-        .and_then(|wait| Duration::try_from_secs_f64(wait).ok())
-        .unwrap_or(longest)
-        .min(longest);
-    let app = models.app(index, longest).await?;
+    let asked = longest_wait_s.and_then(|wait| Duration::try_from_secs_f64(wait).ok());
+    let app = models.app(index, asked.map_or(longest, |wait| wait.min(longest))).await?;
     answer(Call { app, caller, id, created, begun, body, longest_wait_s }).await
 }
 

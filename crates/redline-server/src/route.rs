@@ -120,15 +120,7 @@ pub(crate) struct Route {
 impl Route {
     /// A route of owners of a key.
     pub(crate) const fn get(path: &'static str, handler: fn(Call) -> Handled, operation: Operation) -> Self {
-        Self {
-            method: Method::Get,
-            path,
-            access: Access::Key,
-            handler: Handler::OfModel(handler),
-            purpose: Purpose::Any,
-            error_format: ErrorFormat::OpenAi,
-            operation,
-        }
+        Self::new(Method::Get, path, Handler::OfModel(handler), operation)
     }
 
     /// As [`Route::get`], about the server.
@@ -137,28 +129,17 @@ impl Route {
         handler: fn(ServerCall) -> Handled,
         operation: Operation,
     ) -> Self {
-        Self {
-            method: Method::Get,
-            path,
-            access: Access::Key,
-            handler: Handler::OfServer(handler),
-            purpose: Purpose::Any,
-            error_format: ErrorFormat::OpenAi,
-            operation,
-        }
+        Self::new(Method::Get, path, Handler::OfServer(handler), operation)
     }
 
-    /// A route of owners of a key, with a body.
+    /// A route of owners of a key, with a body, whose requests need a model that writes text if they do not name one.
     pub(crate) const fn post(path: &'static str, handler: fn(Call) -> Handled, operation: Operation) -> Self {
-        Self {
-            method: Method::Post,
-            path,
-            access: Access::Key,
-            handler: Handler::OfModel(handler),
-            purpose: Purpose::Write,
-            error_format: ErrorFormat::OpenAi,
-            operation,
-        }
+        Self::new(Method::Post, path, Handler::OfModel(handler), operation).of_purpose(Purpose::Write)
+    }
+
+    const fn new(method: Method, path: &'static str, handler: Handler, operation: Operation) -> Self {
+        let (access, purpose, error_format) = (Access::Key, Purpose::Any, ErrorFormat::OpenAi);
+        Self { method, path, access, handler, purpose, error_format, operation }
     }
 
     /// The route, whose requests need a model for this purpose if they do not name one.

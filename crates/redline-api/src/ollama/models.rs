@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use redline_engine::{ModelOutlook, Sha256Digest};
+use redline_engine::{ModelSummary, Sha256Digest};
 use redline_tokenizer::Tokenizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,7 +112,7 @@ const NEVER: &str = "9999-12-31T23:59:59Z";
 /// The entry of a model in a list, with its state if it is one of loaded models.
 pub fn entry(
     name: &str,
-    model: &ModelOutlook,
+    model: &ModelSummary,
     loaded: Option<&LoadedModel>,
     modified_at: String,
     is_state_shown: bool,
@@ -162,14 +162,14 @@ pub fn shown(model: &LoadedModel, chat: Option<&Chat>, modified_at: String) -> O
         parameters: "",
         template: chat.and_then(Chat::source).unwrap_or_default().to_owned(),
         license: "",
-        details: details(&model.engine.loaded_outlook(), Some(model)),
+        details: details(&model.engine.summary(), Some(model)),
         model_info,
         capabilities: can.into_iter().filter(|(_, can)| *can).map(|(name, _)| name).collect(),
         modified_at,
     }
 }
 
-fn details(model: &ModelOutlook, loaded: Option<&LoadedModel>) -> OllamaDetails {
+fn details(model: &ModelSummary, loaded: Option<&LoadedModel>) -> OllamaDetails {
     OllamaDetails {
         parent_model: "",
         format: "redline",

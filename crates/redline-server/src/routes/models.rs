@@ -2,7 +2,7 @@
 
 use redline_api::generation::mode::GenerationMode;
 use redline_api::openai::models::{ModelEntry, ModelList};
-use redline_engine::ModelOutlook;
+use redline_engine::ModelSummary;
 
 use crate::answer::Answer;
 use crate::fault::Fault;
@@ -56,9 +56,9 @@ fn entries(models: &Models) -> Vec<ModelEntry> {
             owned_by: "redline",
             root: served.name.clone(),
             parent,
-            max_model_len: served.outlook.context,
-            generation: generation(&served.outlook),
-            abilities: abilities(&served.outlook),
+            max_model_len: served.summary.context,
+            generation: generation(&served.summary),
+            abilities: abilities(&served.summary),
             loaded: app.is_some(),
         };
         let names = std::iter::once(&served.name).chain(&config.aliases);
@@ -70,12 +70,12 @@ fn entries(models: &Models) -> Vec<ModelEntry> {
 }
 
 /// How a model generates text, by name; `None`: it generates none.
-fn generation(model: &ModelOutlook) -> Option<&'static str> {
+fn generation(model: &ModelSummary) -> Option<&'static str> {
     model.objective.predicts().then(|| GenerationMode::of_objective(model.objective).name())
 }
 
 /// What a model can do. One that writes text also scores, ranks and classifies by what it would write.
-fn abilities(model: &ModelOutlook) -> Vec<&'static str> {
+fn abilities(model: &ModelSummary) -> Vec<&'static str> {
     let writes = model.objective.predicts();
     let can = [
         ("generate", writes),

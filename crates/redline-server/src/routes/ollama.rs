@@ -206,7 +206,7 @@ fn listed(call: &ServerCall, are_loaded: bool) -> Result<Answer, Fault> {
     let entry = |(served, _, app): (&ServedModel, _, Option<Arc<App>>)| {
         let loaded = app.as_ref().map(|app| &*app.model);
         (!are_loaded || loaded.is_some())
-            .then(|| models::entry(&served.name, &served.outlook, loaded, modified_at.clone(), are_loaded))
+            .then(|| models::entry(&served.name, &served.summary, loaded, modified_at.clone(), are_loaded))
     };
     Answer::json(&OllamaModels { models: call.models.all().into_iter().filter_map(entry).collect() })
 }

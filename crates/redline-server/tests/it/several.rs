@@ -42,7 +42,7 @@ fn served(name: &str, options: Options) -> ServedModel {
         name: name.to_owned(),
         chat: (name == "chat").then(|| chat("qwen-3.jinja")),
         adapters: Vec::new(),
-        outlook: Engine::outlook(&options).unwrap(),
+        summary: Engine::inspect(&options).unwrap(),
         memory: 1,
         load: Box::new(move || Engine::load(options.clone()).map_err(|error| error.to_string())),
     }

@@ -107,16 +107,16 @@ impl ServedModels {
             if is_first {
                 of_model = of_model.with_loaded_adapters(&args.adapters, args.adapter_root.is_some());
             }
-            let outlook = of_model.outlook(model, environment)?;
+            let summary = of_model.summary(model, environment)?;
             let given = self.model_memory.iter().rev().find(|(other, _)| other == name);
             let given = given.map(|(_, bytes)| *bytes);
-            check_memory(name, outlook.least_memory, given, memory)?;
-            parts.push((of_model, outlook, given));
+            check_memory(name, summary.least_memory, given, memory)?;
+            parts.push((of_model, summary, given));
         }
-        let needs: Vec<_> = parts.iter().map(|(_, outlook, given)| (outlook.least_memory, *given)).collect();
+        let needs: Vec<_> = parts.iter().map(|(_, summary, given)| (summary.least_memory, *given)).collect();
         let shares = shares(&needs, memory);
         let mut served = Vec::new();
-        for (((name, model), (of_model, outlook, _)), &share) in models.iter().zip(parts).zip(&shares) {
+        for (((name, model), (of_model, summary, _)), &share) in models.iter().zip(parts).zip(&shares) {
             let is_first = served.is_empty();
             let template = if is_first { &args.template } else { &TemplateFile::default() };
             let adapters = args.adapters.named().filter(|_| is_first);
@@ -124,7 +124,7 @@ impl ServedModels {
                 name: name.clone(),
                 chat: Some(template.open(model, environment)?),
                 adapters: adapters.map(|adapter| adapter.name.clone()).collect(),
-                outlook,
+                summary,
                 memory: share,
                 load: of_model.with_memory(share).loader(model, environment)?,
             });

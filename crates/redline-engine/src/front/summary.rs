@@ -1,4 +1,4 @@
-//! What can be said of a model before it is loaded.
+//! What a model is for and what it needs, which is known before it is loaded.
 
 use redline_kernels::Format;
 use redline_models::spec::Objective;
@@ -12,9 +12,9 @@ use crate::error::EngineError;
 use crate::options::{Options, Source};
 use crate::vocabulary::vocabulary;
 
-/// What can be said of a model before it is loaded: what it is for, and what it needs.
+/// What a model is for and what it needs, which is known before it is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ModelOutlook {
+pub struct ModelSummary {
     /// The architecture in `config.json`.
     pub architecture: String,
     /// Format of the weights.
@@ -35,11 +35,11 @@ pub struct ModelOutlook {
 }
 
 impl Engine {
-    /// What could be said of the model before it was loaded.
-    pub fn loaded_outlook(&self) -> ModelOutlook {
+    /// What the model is for and what it needs.
+    pub fn summary(&self) -> ModelSummary {
         let info = &self.info;
         let classes = info.classes.as_ref().map(Vec::len);
-        ModelOutlook {
+        ModelSummary {
             architecture: info.architecture.clone(),
             format: info.format,
             objective: info.objective,
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// Reads what a model is for and what it needs, without its weights.
-    pub fn outlook(options: &Options) -> Result<ModelOutlook, EngineError> {
+    pub fn inspect(options: &Options) -> Result<ModelSummary, EngineError> {
         let load = LoadOptions { format: options.format, outliers: options.outliers, mmap: options.mmap };
         match &options.source {
             Source::Path(path) => {
@@ -80,9 +80,9 @@ impl Engine {
     }
 }
 
-fn of(loader: &Loader<'_>, options: &Options, embeds: bool, has_preset: bool) -> ModelOutlook {
+fn of(loader: &Loader<'_>, options: &Options, embeds: bool, has_preset: bool) -> ModelSummary {
     let classes = loader.spec().classifier.as_ref().map(|classifier| classifier.labels.len());
-    ModelOutlook {
+    ModelSummary {
         architecture: loader.architecture().to_owned(),
         format: loader.format(),
         objective: loader.objective(),

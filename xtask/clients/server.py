@@ -13,8 +13,10 @@ class Server:
 
     def __init__(self, binary, model, *flags, template=ROOT / "tests/golden/chat/parts.jinja", classes=("good", "bad")):
         flags = [*flags, "--classes", ",".join(classes)] if classes else flags
+        # Without a template, the model has its own.
+        flags = [*flags, "--chat-template", template] if template else flags
         self.process = subprocess.Popen(
-            [binary, "serve", "--model", model, "--port", "0", "--quiet", "--chat-template", template, *flags],
+            [binary, "serve", "--model", model, "--port", "0", "--quiet", *flags],
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -5,6 +5,9 @@ stricter than it, as `suite.txt` lists, but takes no value that the schema forbi
 the case, too. A verdict that changed is an error: mend it, or write the list anew with `--write`.
 
 `answers`: answers of the demo model, drawn at random under 50 schemas, are valid by `jsonschema`: at least 1,000 that ended.
+
+`hostile`: a server answers or refuses 1,000 schemas that are made to hurt; with `--streams MODEL` instead, the gaps in streams of that
+model are measured without and with such schemas beside them.
 """
 
 import argparse
@@ -17,8 +20,14 @@ import tempfile
 
 import jsonschema
 
+import hostile
+
 FOLDER = pathlib.Path(__file__).parent
 ROOT = FOLDER.parents[1]
+sys.path.append(str(ROOT / "xtask/clients"))
+
+from server import Server
+
 LIST = FOLDER / "suite.txt"
 PACKAGE = (FOLDER / "requirements.txt").read_text().strip().replace("[format]", "")
 # How far a verdict is from right: to refuse is better than to forbid what is valid, and that better than to take what is not.
@@ -29,14 +38,22 @@ ANSWERS = 22
 def main():
     parser = argparse.ArgumentParser(prog="cargo xtask schemas", description=__doc__.splitlines()[0])
     parser.add_argument("--redline", default=ROOT / "target/release/redline", help="the binary")
-    parser.add_argument("--only", choices=["suite", "answers"], help="one of the two")
+    parser.add_argument("--only", choices=["suite", "answers", "hostile"], help="one of them")
+    parser.add_argument("--streams", metavar="MODEL", help="measure streams of this model beside hostile schemas, and nothing else")
     parser.add_argument("--write", action="store_true", help="write the list of the suite anew")
     arguments = parser.parse_args()
-    failed = False
-    if arguments.only != "answers":
+    if arguments.streams:
+        with Server(arguments.redline, arguments.streams, classes=()) as server:
+            hostile.beside_streams(server)
+        return 0
+    failed, wanted = False, [arguments.only] if arguments.only else ["suite", "answers", "hostile"]
+    if "suite" in wanted:
         failed |= suite(arguments.write)
-    if arguments.only != "suite":
+    if "answers" in wanted:
         failed |= answers(arguments.redline)
+    if "hostile" in wanted:
+        with Server(arguments.redline, "demo", classes=()) as server:
+            failed |= hostile.all_answered(server)
     return int(failed)
 
 

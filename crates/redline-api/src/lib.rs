@@ -2,7 +2,7 @@
 //!
 //! Each kind of request has one module: the type read from JSON with its schema and rules, `request` (conversion to the engine's
 //! request), and `answer` (conversion from the engine's outcome; events for streams). [`jsonl`] has the requests of commands, whose
-//! absent keys take defaults. [`openai`], [`anthropic`], [`cohere`], [`infill`], [`sglang`], [`tei`], [`tgi`], [`typesafe`] and
+//! absent keys take defaults. [`openai`], [`anthropic`], [`cohere`], [`infill`], [`ollama`], [`sglang`], [`tei`], [`tgi`], [`typesafe`] and
 //! [`vllm`] have the routes of those APIs. The other modules are shared. The engine validates the requests of lines; routes are
 //! checked here as well.
 

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow_array::ArrayRef;
 use arrow_array::builder::{Float32Builder, Int64Builder, ListBuilder, StringBuilder, UInt32Builder};
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, StringArray};
+use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, FieldRef};
 use serde::Serialize;
+
+use crate::json::Json;
 
 /// A column of the results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,21 @@ pub(crate) enum Holds {
     /// A list of numbers for each of several items.
     Lists,
     Ids,
+    /// Values that a schema describes.
+    Value(Scalar),
+    /// Lists of them.
+    Values(Scalar),
+}
+
+/// A value that a schema describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scalar {
+    Text,
+    Integer,
+    Real,
+    Flag,
+    /// Anything, which columns that hold one type hold as JSON text.
+    Json,
 }
 
 /// A value of an answer.
@@ -37,6 +55,7 @@ pub(crate) enum Cell {
     Numbers(Vec<f32>),
     Lists(Vec<Vec<f32>>),
     Ids(Vec<u32>),
+    Value(Json),
     /// There is none, such as the class of a text below the threshold.
     None,
 }
@@ -51,6 +70,8 @@ impl Holds {
             Self::Numbers => DataType::List(element(DataType::Float32)),
             Self::Lists => DataType::List(element(DataType::List(element(DataType::Float32)))),
             Self::Ids => DataType::List(element(DataType::UInt32)),
+            Self::Value(of) => of.arrow(),
+            Self::Values(of) => DataType::List(element(of.arrow())),
         }
     }
 
@@ -113,7 +134,63 @@ impl Holds {
                 }
                 Arc::new(to.finish())
             }
+            Self::Value(of) => of.array(cells.map(Cell::json)),
+            Self::Values(of) => {
+                let (mut elements, mut lengths, mut is_there) = (Vec::new(), Vec::new(), Vec::new());
+                for cell in cells {
+                    let list = if let Some(Json::List(list)) = cell.json() { Some(list) } else { None };
+                    is_there.push(list.is_some());
+                    lengths.push(list.map_or(0, Vec::len));
+                    elements.extend(list.into_iter().flatten().map(Some));
+                }
+                let elements = of.array(elements.into_iter());
+                let ends = OffsetBuffer::from_lengths(lengths);
+                Arc::new(ListArray::new(element(of.arrow()), ends, elements, Some(is_there.into())))
+            }
         }
+    }
+}
+
+impl Scalar {
+    /// The type of the column in Arrow.
+    fn arrow(self) -> DataType {
+        match self {
+            Self::Text | Self::Json => DataType::Utf8,
+            Self::Integer => DataType::Int64,
+            Self::Real => DataType::Float64,
+            Self::Flag => DataType::Boolean,
+        }
+    }
+
+    /// The values as an array. Those of another type, or beyond the numbers of the column, count as missing.
+    fn array<'a>(self, values: impl Iterator<Item = Option<&'a Json>>) -> ArrayRef {
+        let number = |value: Option<&'a Json>| match value {
+            Some(Json::Number(number)) => Some(number),
+            _ => None,
+        };
+        match self {
+            Self::Text => Arc::new(StringArray::from_iter(values.map(|value| match value {
+                Some(Json::Text(text)) => Some(text),
+                _ => None,
+            }))),
+            Self::Integer => Arc::new(Int64Array::from_iter(values.map(|value| number(value)?.as_i64()))),
+            Self::Real => Arc::new(Float64Array::from_iter(values.map(|value| number(value)?.as_f64()))),
+            Self::Flag => Arc::new(BooleanArray::from_iter(values.map(|value| match value {
+                Some(Json::Bool(flag)) => Some(*flag),
+                _ => None,
+            }))),
+            Self::Json => Arc::new(StringArray::from_iter(values.map(|value| match value {
+                None | Some(Json::Null) => None,
+                Some(value) => Some(value.compact()),
+            }))),
+        }
+    }
+}
+
+impl Cell {
+    /// The value that a schema describes, if it is one.
+    fn json(&self) -> Option<&Json> {
+        if let Self::Value(value) = self { Some(value) } else { None }
     }
 }
 

@@ -84,6 +84,12 @@ pub enum BatchError {
         /// The name.
         column: String,
     },
+    /// A property of the answers has the name of another column of the results.
+    #[error("the schema has a property `{column}`, and the results have another column of this name")]
+    Property {
+        /// The name.
+        column: String,
+    },
     /// The request is wrong whatever the rows.
     #[error(transparent)]
     Request(Box<ApiError>),
@@ -157,6 +163,7 @@ impl BatchError {
                 ", or choose those to repeat with ",
                 Setting::Keep
             ]),
+            Self::Property { .. } => Some("rename the property".into()),
             Self::Request(error) => error.hint(),
             Self::OtherWork { .. } => {
                 Some("write to another directory, or empty this one if its results are of no more use".into())
@@ -189,6 +196,7 @@ impl BatchError {
                 | Self::NoText { .. }
                 | Self::Key { .. }
                 | Self::Twice { .. }
+                | Self::Property { .. }
         )
     }
 

@@ -29,6 +29,12 @@ impl Json {
         matches!(self, Self::List(_))
     }
 
+    /// The value of a key, if it is an object that has it. Of several the last counts.
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Object(fields) = self else { return None };
+        fields.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
     /// As text without white space.
     pub(crate) fn compact(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()

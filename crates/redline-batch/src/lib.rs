@@ -11,6 +11,7 @@
 
 mod cell;
 mod error;
+mod fields;
 mod json;
 mod kind;
 mod request;

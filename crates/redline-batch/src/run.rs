@@ -12,6 +12,7 @@ use redline_engine::{Cancel, EngineError};
 
 use crate::cell::{Cell, Column, Holds};
 use crate::error::BatchError;
+use crate::fields::Fields;
 use crate::json::Json;
 use crate::kind;
 use crate::kind::{ERROR, Kind, Refusal, RowRequest};
@@ -168,13 +169,15 @@ struct Reading<'a> {
     keep: Option<Vec<String>>,
     /// The new columns of the results. The last one is that of errors.
     columns: Vec<Column>,
+    /// The columns of them that are properties of an answer in JSON: the last ones before that of errors.
+    fields: Fields,
 }
 
 impl<'a> Reading<'a> {
     /// The reading of an input without rows, which may lack what the others have.
     fn of_nothing(input: &'a OpenTable) -> Self {
         let requests = RowRequests::new(BTreeMap::new(), &BTreeMap::new());
-        Self { input, requests, read: None, keep: None, columns: Vec::new() }
+        Self { input, requests, read: None, keep: None, columns: Vec::new(), fields: Fields::default() }
     }
 
     fn new(input: &'a OpenTable, request: &TableRequest, kind: &dyn Kind) -> Result<Self, BatchError> {
@@ -202,9 +205,16 @@ impl<'a> Reading<'a> {
             chosen.get(key).and_then(column).is_some_and(|column| column.shape == Shape::List)
                 || request.values.get(key).is_some_and(Json::is_list)
         });
-        let own = kind.columns(lists).into_iter().chain([(ERROR, Holds::Text)]);
+        let (fields, own) = (kind.fields(&request.values), kind.columns(lists));
+        let own = own.into_iter().chain(fields.columns()).chain([(ERROR, Holds::Text)]);
         let columns: Vec<_> =
             own.map(|(name, holds)| Column { name: format!("{}{name}", request.prefix), holds }).collect();
+        let before = |at: usize| columns.iter().take(at).map(|column| &column.name);
+        if let Some((_, twice)) =
+            columns.iter().enumerate().find(|(at, column)| before(*at).any(|name| *name == column.name))
+        {
+            return Err(BatchError::Property { column: twice.name.clone() });
+        }
         let mut kept = table.columns().iter().filter(|column| match &request.keep {
             Some(keep) => keep.contains(&column.name),
             None => true,
@@ -214,7 +224,7 @@ impl<'a> Reading<'a> {
         }
         let read = request.keep.as_ref().map(|keep| keep.iter().chain(chosen.values()).cloned().collect());
         let requests = RowRequests::new(chosen, &request.values);
-        Ok(Self { input, requests, read, keep: request.keep.clone(), columns })
+        Ok(Self { input, requests, read, keep: request.keep.clone(), columns, fields })
     }
 }
 
@@ -498,11 +508,14 @@ impl<'a> Runner<'a> {
 
 /// The file of results of a part.
 fn results(reading: &Reading<'_>, rows: Rows, answers: Vec<RowAnswer>) -> Result<Vec<u8>, BatchError> {
-    let Reading { input, columns, keep, .. } = reading;
+    let Reading { input, columns, fields, keep, .. } = reading;
     let failed = |reason: String| BatchError::table(&input.path, &reason);
     let width = columns.len() - 1;
     let cells = answers.into_iter().map(|answer| match answer {
         Ok(mut cells) => {
+            if let Some(Cell::Text(answer)) = cells.first() {
+                cells.extend(fields.cells(answer));
+            }
             cells.resize(width, Cell::None);
             cells.push(Cell::None);
             cells

@@ -27,7 +27,8 @@ use crate::{progress, trace};
 /// Which model.
 #[derive(Debug, Args)]
 pub(crate) struct ModelFlag {
-    /// A directory, a GGUF file, a Hugging Face id in the local cache, `demo`, or `demo-diffusion`, which fills masks [env: REDLINE_MODEL]
+    /// A directory, a GGUF file, a Hugging Face id in the local cache, `demo`, `demo-chat`, or `demo-diffusion`, which fills masks
+    /// [env: REDLINE_MODEL]
     #[arg(long, alias = "model-path", value_name = "M")]
     pub(crate) model: Option<String>,
     #[command(flatten)]
@@ -529,6 +530,12 @@ impl Settings {
     /// Sets the memory budget.
     pub(crate) fn with_memory(self, bytes: u64) -> Self {
         Self { backend: Backend { memory: Some(bytes), ..self.backend }, ..self }
+    }
+
+    /// The same, with no longer context than the model has.
+    pub(crate) fn with_context_of(self, model: &ModelSummary) -> Self {
+        let max_context = self.backend.max_context.map(|_| model.context);
+        Self { backend: Backend { max_context, ..self.backend }, ..self }
     }
 
     /// Settings for one of several models, which take turns. The trace and the profile are the first one's.

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod merge;
 mod planes;
 
 use std::sync::LazyLock;
@@ -25,7 +26,16 @@ pub static MODEL: Embedded = Embedded {
     config: include_bytes!("../../../models/demo/config.json"),
     generation_config: include_bytes!("../../../models/demo/generation_config.json"),
     tokenizer: TOKENIZER,
+    chat_template: None,
     weights: || &WEIGHTS,
+};
+
+/// The demo model with an adapter that was trained on conversations about a toy world: it calls functions and fills objects in JSON.
+pub static CHAT: Embedded = Embedded {
+    name: "demo-chat",
+    chat_template: Some(include_str!("../../../models/demo-chat/chat_template.jinja")),
+    weights: || &CHAT_WEIGHTS,
+    ..MODEL
 };
 
 /// The model that fills masks, with the same shape and training texts.
@@ -34,6 +44,7 @@ pub static DIFFUSION: Embedded = Embedded {
     config: include_bytes!("../../../models/demo-diffusion/config.json"),
     generation_config: include_bytes!("../../../models/demo-diffusion/generation_config.json"),
     tokenizer: include_bytes!("../../../models/demo-diffusion/tokenizer.json"),
+    chat_template: None,
     weights: || &DIFFUSION_WEIGHTS,
 };
 
@@ -42,13 +53,19 @@ static WEIGHTS: LazyLock<Vec<u8>> =
 static DIFFUSION_WEIGHTS: LazyLock<Vec<u8>> =
     LazyLock::new(|| unpacked(include_bytes!(concat!(env!("OUT_DIR"), "/demo-diffusion.planes"))));
 
+static CHAT_WEIGHTS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let adapter = include_bytes!("../../../models/demo-chat/adapter_model.safetensors");
+    let config = include_bytes!("../../../models/demo-chat/adapter_config.json");
+    merge::merged(&WEIGHTS, adapter, config).unwrap_or_default()
+});
+
 /// Restores the weights. An error would be a defect of the binary; nothing else is read here.
 fn unpacked(packed: &[u8]) -> Vec<u8> {
     planes::unpack(packed).unwrap_or_default()
 }
 
 /// All embedded models.
-pub static EMBEDDED: &[&Embedded] = &[&MODEL, &DIFFUSION];
+pub static EMBEDDED: &[&Embedded] = &[&MODEL, &CHAT, &DIFFUSION];
 
 /// A question about held-out text: which word comes next?
 #[derive(Clone, Debug, Deserialize)]
@@ -68,6 +85,8 @@ pub fn questions() -> Vec<Question> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -84,10 +103,32 @@ mod tests {
 
     #[test]
     fn weights_are_those_of_the_files() {
-        for model in EMBEDDED {
+        for model in [&MODEL, &DIFFUSION] {
             let file =
                 format!("{}/../../models/{}/model.safetensors", env!("CARGO_MANIFEST_DIR"), model.name);
             assert!((model.weights)() == std::fs::read(file).unwrap(), "{}", model.name);
+        }
+    }
+
+    #[test]
+    fn an_adapter_is_merged_as_the_command_merges_it() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+        let out = tempfile::tempdir().unwrap();
+        let to = out.path().join("merged");
+        redline_models::adapter::merge(
+            &models.join("demo"),
+            &models.join("demo-chat"),
+            &to,
+            1.0,
+            &mut |_| Ok(()),
+        )
+        .unwrap();
+        let file = std::fs::read(to.join("model.safetensors")).unwrap();
+        let (ours, theirs) = (merge::tensors(&CHAT_WEIGHTS).unwrap(), merge::tensors(&file).unwrap());
+        assert_eq!(ours.len(), theirs.len());
+        for (name, (shape, place)) in ours {
+            let (other, there) = &theirs[&name];
+            assert!(shape == *other && CHAT_WEIGHTS[place] == file[there.clone()], "{name}");
         }
     }
 

@@ -135,6 +135,8 @@ pub struct Embedded {
     pub generation_config: &'static [u8],
     /// `tokenizer.json`
     pub tokenizer: &'static [u8],
+    /// `chat_template.jinja`, if it has one.
+    pub chat_template: Option<&'static str>,
     /// `model.safetensors`, only called when weights are read.
     pub weights: fn() -> &'static [u8],
 }

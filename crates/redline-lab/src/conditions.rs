@@ -1,8 +1,8 @@
 //! The conditions of a sample: how fast the machine was around it, and which system events happened during it.
 //!
-//! The canary is a fixed loop of multiply-adds on registers, run before and after each sample with the threads of the work. A
-//! sample is tainted if the canary deviates, or if the system took away processor time, pages or frequency. Tainted samples are
-//! marked but kept: which samples count is decided before a measurement, not after.
+//! The canary is a fixed loop of multiply-adds on registers, run before and after each sample with the threads of the work, or with one
+//! where they are not the engine's. A sample is tainted if the canary deviates, or if the system took away processor time, pages or
+//! frequency. Tainted samples are marked but kept: which samples count is decided before a measurement, not after.
 
 use std::fmt::Write as _;
 

@@ -172,7 +172,7 @@ fn of_parser(error: &serde_json::Error, path: &str) -> Fault {
             parent if within => parent.to_owned(),
             parent => format!("{parent}.{name}"),
         };
-        return Fault::invalid(code, message.clone()).of_field(param);
+        return Fault::invalid(code, in_json_terms(&message)).of_field(param);
     }
     let fault = Fault::invalid("invalid_type", in_json_terms(&message));
     if parent.is_empty() { fault } else { fault.of_field(parent) }

@@ -104,7 +104,7 @@ impl Fault {
         }
     }
 
-    /// An error of a request's conversion or run. `param` is the field that errors without one concern.
+    /// An error of a request's conversion or run. `param` is the field to blame for an error that names none.
     pub(crate) fn of(error: ApiError, param: &str) -> Self {
         let hint = error.hint();
         match error {

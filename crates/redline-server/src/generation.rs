@@ -45,11 +45,10 @@ impl GivenGrammar {
             // Nobody receives it if the client has left.
             let _ = send.send(prepared);
         });
-        let longest = self.timeout_s.map(|limit| time_left(call.begun, limit)).transpose();
-        let ended = match longest {
+        let limit = self.timeout_s.unwrap_or(call.app.config.limits.request_time.as_secs_f64());
+        let ended = match time_left(call.begun, limit) {
             Ok(longest) => {
-                let longest = longest.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-                timeout(longest.unwrap_or(Duration::MAX), prepared).await
+                timeout(Duration::try_from_secs_f64(longest).unwrap_or(Duration::MAX), prepared).await
             }
             Err(late) => return Err(failed(&call.app, late.into(), self.param)),
         };
@@ -78,7 +77,7 @@ where
 {
     let param = chat.param;
     let mut chat = chat.dated(today());
-    call.complete(&mut chat.request, adapters);
+    *chat.request.common().adapters = adapters;
     let template = call.app.chat(param)?;
     let place = Place::take(call, 1, param)?;
     let format = move |app: &App| chat.formatted(&template, &app.model.engine);

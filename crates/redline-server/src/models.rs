@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use redline_api::generation::mode::GenerationMode;
 use redline_api::model::LoadedModel;
 use redline_engine::ModelSummary;
+use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::app::App;
@@ -270,9 +271,19 @@ impl Models {
                 let is_absent = matches!(states[index], ModelState::Absent);
                 let failed_before = *failed_before.get_or_insert(*failed);
                 if is_absent && failed_before < *failed {
-                    let fault = Fault::not_loaded(&self.slots[index].served.name, reason);
+                    // It may name files of the server.
+                    let told =
+                        if self.shared.local { reason.as_str() } else { "the log of the server says why" };
+                    let fault = Fault::not_loaded(&self.slots[index].served.name, told);
                     drop(registry);
                     return Err(fault);
+                }
+                let most = self.shared.config.limits.queue;
+                if waiting.is_none() && queue.len() >= most {
+                    let message =
+                        format!("{most} requests wait for models; try again when some are answered");
+                    drop(registry);
+                    return Err(Fault::overloaded("queue_full", message));
                 }
                 let own = waiting.get_or_insert_with(|| {
                     *waited += 1;
@@ -284,6 +295,7 @@ impl Models {
                     match self.load(index) {
                         Ok(()) => states[index] = ModelState::Loading,
                         Err(why) => {
+                            self.log_failure(index, &why);
                             (*failed, *reason) = (*failed + 1, why);
                             self.changed.notify_waiters();
                         }
@@ -380,6 +392,7 @@ impl Models {
                     ModelState::Loaded { app, used: Moment::now(), leaves: false }
                 }
                 Err(reason) => {
+                    models.log_failure(index, &reason);
                     let failed = registry.failures[index].0 + 1;
                     registry.failures[index] = (failed, reason);
                     ModelState::Absent
@@ -392,14 +405,27 @@ impl Models {
         thread.map(drop).map_err(|error| error.to_string())
     }
 
+    /// Writes to the log why a model could not be loaded.
+    fn log_failure(&self, index: usize, reason: &str) {
+        let model = &self.slots[index].served.name;
+        self.shared.log.write(&json!({ "event": "model_not_loaded", "model": model, "reason": reason }));
+    }
+
     /// Loads the models for which there is memory beside the others, in their order. It is an error if one cannot be loaded.
     pub(crate) async fn load_first(self: &Arc<Self>) -> Result<(), ServeError> {
         let mut taken = 0_u64;
         for (index, slot) in self.slots.iter().enumerate() {
             if taken.saturating_add(slot.served.memory) <= self.memory {
                 taken += slot.served.memory;
-                let loaded = self.app(index, Duration::MAX).await;
-                loaded.map_err(|fault| ServeError::Model(fault.body().error.message))?;
+                if let Err(fault) = self.app(index, Duration::MAX).await {
+                    let (failed, reason) = &self.registry().failures[index];
+                    let fact = format!("`{}` cannot be loaded: {reason}", slot.served.name);
+                    return Err(ServeError::Model(if *failed > 0 {
+                        fact
+                    } else {
+                        fault.body().error.message
+                    }));
+                }
             }
         }
         Ok(())

@@ -102,6 +102,7 @@ async fn handle(
     };
     let (index, longest) = chosen(models, route, &body).await?;
     let asked = longest_wait_s.and_then(|wait| Duration::try_from_secs_f64(wait).ok());
+    let asked = asked.or(shared.config.limits.queue_time);
     let app = models.app(index, asked.map_or(longest, |wait| wait.min(longest))).await?;
     answer(Call { app, caller, id, created, begun, body, longest_wait_s }).await
 }

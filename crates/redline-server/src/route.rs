@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redline_api::adapter::AdapterNames;
 use redline_api::head::AnswerHead;
 use redline_api::json::entries::Entries;
-use redline_engine::{AdapterChoice, AnyRequest, EngineError, Queueing};
+use redline_engine::{AdapterChoice, EngineError};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -91,7 +91,7 @@ pub(crate) struct Operation {
     /// The schemas of the request body, which has one of them. Empty for a route without a body.
     pub(crate) request_bodies: &'static [SchemaOf],
     pub(crate) response: ResponseBody,
-    /// Statuses of errors beyond those that every route of its method may have.
+    /// Statuses of errors beyond those of `openapi.rs` that every route of its method, or with its form of errors, may have.
     pub(crate) further_statuses: &'static [u16],
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// A route of owners of a key.
+    /// A route for callers with a key, if the server has keys.
     pub(crate) const fn get(path: &'static str, handler: fn(Call) -> Handled, operation: Operation) -> Self {
         Self::new(Method::Get, path, Handler::OfModel(handler), operation)
     }
@@ -132,7 +132,7 @@ impl Route {
         Self::new(Method::Get, path, Handler::OfServer(handler), operation)
     }
 
-    /// A route of owners of a key, with a body, whose requests need a model that writes text if they do not name one.
+    /// As [`Route::get`], with a body. Its requests need a model that writes text if they do not name one.
     pub(crate) const fn post(path: &'static str, handler: fn(Call) -> Handled, operation: Operation) -> Self {
         Self::new(Method::Post, path, Handler::OfModel(handler), operation).of_purpose(Purpose::Write)
     }
@@ -223,20 +223,6 @@ impl Call {
         let head =
             AnswerHead { id: format!("{kind}-{}", self.id), created: self.created, model: info.name.clone() };
         Ok((head, vec![AdapterChoice { name: info.name, scale: 1.0 }]))
-    }
-
-    /// Sets the adapters, the salt, the queueing and the time limit of a request to the engine.
-    pub(crate) fn complete(&self, request: &mut impl AnyRequest, adapters: Vec<AdapterChoice>) {
-        let limits = &self.app.config.limits;
-        let common = request.common();
-        *common.adapters = adapters;
-        if let Some(salt) = common.cache_salt {
-            // Requests with different keys share no cached prefix.
-            *salt = format!("{}\0{salt}", self.caller);
-        }
-        let longest_wait_s = self.longest_wait_s.or(limits.queue_time.map(|time| time.as_secs_f64()));
-        *common.queueing = Queueing { tenant: self.caller.clone(), longest_wait_s };
-        common.timeout_s.get_or_insert(limits.request_time.as_secs_f64());
     }
 
     /// A request without a body, for tests.

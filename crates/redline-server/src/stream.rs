@@ -42,7 +42,7 @@ struct Open<S: StreamedAnswer> {
 }
 
 impl<S: StreamedAnswer> EventBody<S> {
-    /// The body of an answer to the prompts of a pipe. `param` is the field that errors without one concern.
+    /// The body of an answer to the prompts of a pipe. `param` is the field to blame for an error that names none.
     pub(crate) fn new(
         app: Arc<App>,
         place: Place,

@@ -79,7 +79,8 @@ class Engine:
     """A model, loaded and ready.
 
     Args:
-        model: a directory, a GGUF file, a Hugging Face id in the local cache, ``"demo"``, or ``"demo-diffusion"``.
+        model: a directory, a GGUF file, a Hugging Face id in the local cache, ``"demo"``,
+            ``"demo-chat"``, or ``"demo-diffusion"``.
         format: format of weights, ``"f32"``, ``"bf16"``, ``"w8"`` or ``"w4"``; default: the model's own.
         group: number of inputs that share a scale, for ``w8`` and ``w4``.
         outliers: share of the input columns of every layer that ``w8`` and ``w4`` keep as bf16.

@@ -1,5 +1,6 @@
 //! Formats prompts and conversations with the model's chat template.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -74,7 +75,10 @@ impl Chat {
             (Source::Embedded(_), Some(file)) => {
                 ChatTemplate::from_file(file, None).map(Some).map_err(EngineError::from)
             }
-            (Source::Embedded(_), None) => Ok(None),
+            (Source::Embedded(embedded), None) => {
+                let compiled = |text| ChatTemplate::new("chat_template.jinja", text, BTreeMap::new());
+                embedded.chat_template.map(compiled).transpose().map_err(EngineError::from)
+            }
         };
         let template = match template {
             Ok(Some(template)) => Ok(template),
@@ -387,7 +391,14 @@ mod tests {
         }
         let nothing: &[u8] = &[];
         let (config, generation_config, tokenizer) = (nothing, nothing, nothing);
-        let embedded = Embedded { name: "e", config, generation_config, tokenizer, weights: || &[] };
+        let embedded = Embedded {
+            name: "e",
+            config,
+            generation_config,
+            tokenizer,
+            chat_template: None,
+            weights: || &[],
+        };
         assert!(Chat::open("e", &Source::Embedded(embedded), ChatOptions::default()).check().is_err());
     }
 }

@@ -22,11 +22,26 @@ impl std::fmt::Display for BadJson {
     }
 }
 
-/// A message of the parser in which types of numbers are called as JSON calls them.
+/// How similar a known field is to an unknown one at least, from 0 to 1, to be suggested.
+const SIMILAR: f64 = 0.85;
+
+/// A message of the parser in which types of numbers are called as JSON calls them, and an unknown field is compared to those that are
+/// known.
 pub fn in_json_terms(message: &str) -> String {
     let Some((found, rest)) = message.rsplit_once(", expected ") else { return message.to_owned() };
     let (expected, place) = rest.find(" at line ").map_or((rest, ""), |at| rest.split_at(at));
-    format!("{found}, expected {}{place}", number_type(expected))
+    match suggested(found, expected) {
+        Some(field) => format!("{found}; did you mean `{field}`?{place}"),
+        None => format!("{found}, expected {}{place}", number_type(expected)),
+    }
+}
+
+/// The known field that is most like an unknown one.
+fn suggested<'a>(found: &str, expected: &'a str) -> Option<&'a str> {
+    let unknown = found.strip_prefix("unknown field `")?.strip_suffix('`')?;
+    let known = expected.split('`').skip(1).step_by(2);
+    let similar = known.map(|field| (strsim::jaro_winkler(field, unknown), field));
+    similar.filter(|(like, _)| *like >= SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, field)| field)
 }
 
 /// What a type of numbers is called in JSON; other words stay as they are.
@@ -65,7 +80,10 @@ mod tests {
             told(r#"{"text":"a","classes":[1]}"#),
             "`classes[0]`: invalid type: integer `1`, expected a string"
         );
-        assert!(told(r#"{"text":"a","colour":1}"#).contains("unknown field `colour`"));
+        assert!(
+            told(r#"{"text":"a","colour":1}"#).starts_with("unknown field `colour`, expected one of `id`")
+        );
+        assert_eq!(told(r#"{"text":"a","clases":[]}"#), "unknown field `clases`; did you mean `classes`?");
         assert_eq!(told("{}"), "missing field `text`");
         assert!(parse::<ClassifyLine>(r#"{"text":"a"}"#).is_ok());
     }

@@ -124,6 +124,9 @@ pub struct LogprobEntry {
     pub chosen: TokenEntry,
     /// The most probable tokens, most probable first.
     pub top: Vec<TokenEntry>,
+    /// The probability of all tokens that the grammar did not allow here, if there is one: log-probabilities are the model's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masked_mass: Option<Finite<f32>>,
 }
 
 /// Details of a generation answer besides the text.
@@ -271,7 +274,11 @@ fn choice(
 }
 
 fn position(from: redline_engine::PositionLogprobs) -> LogprobEntry {
-    LogprobEntry { chosen: token(from.chosen), top: from.top.into_iter().map(token).collect() }
+    LogprobEntry {
+        chosen: token(from.chosen),
+        top: from.top.into_iter().map(token).collect(),
+        masked_mass: from.masked_mass.map(Finite),
+    }
 }
 
 fn token(from: redline_engine::TokenLogprob) -> TokenEntry {
@@ -312,7 +319,7 @@ mod tests {
                 text: " a".to_owned(),
                 token_ids: vec![9],
                 finish_reason: FinishReason::Length,
-                logprobs: Some(vec![LogprobEntry { chosen: token.clone(), top: vec![token] }]),
+                logprobs: Some(vec![LogprobEntry { chosen: token.clone(), top: vec![token], masked_mass: None }]),
                 prompt_logprobs: None,
                 seed: 5,
                 mean_logprob: Some(Finite(-0.5)),

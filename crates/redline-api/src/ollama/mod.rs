@@ -50,6 +50,10 @@ part! {
         /// Accepted and not used: the server says how long models stay in memory.
         #[schemars(with = "Option<KeepAlive>")]
         pub keep_alive: JsonText,
+        /// Accepted and not used: no part of a prompt is left out.
+        pub truncate: bool,
+        /// Accepted and not used: a text ends with the context.
+        pub shift: bool,
         /// Whether to return log-probabilities of the tokens.
         pub logprobs: bool,
         /// Number of most probable tokens to return at each position.
@@ -70,6 +74,9 @@ pub struct OllamaOptions {
     /// Over how many tokens repetitions are counted. -1 counts them over all, and 0 not at all; other numbers are accepted if no
     /// repetition is penalised.
     pub repeat_last_n: Option<i64>,
+    /// Whether line feeds count as repetitions, as all tokens do: `true`.
+    #[schemars(extend("const" = true))]
+    pub penalize_newline: Option<bool>,
     /// Accepted and not used: the model has the context that the server was started with.
     pub num_ctx: Option<i64>,
     /// Accepted and not used: no part of a prompt is left out.
@@ -235,8 +242,12 @@ fn request(
     form: &mut OllamaForm,
 ) -> Result<(GenerationRequest, Option<&'static str>), ApiError> {
     check_kept(fields.keep_alive.as_ref())?;
-    let OllamaOptions { num_predict, repeat_penalty, repeat_last_n, mut sampling, .. } =
+    let OllamaOptions { num_predict, repeat_penalty, repeat_last_n, penalize_newline, mut sampling, .. } =
         fields.options.unwrap_or_default();
+    if penalize_newline == Some(false) {
+        let fact = "`penalize_newline` is false, and repetitions are counted over all tokens";
+        return Err(refused("options.penalize_newline", fact.to_owned(), "leave it out"));
+    }
     sampling.check_one_text(false)?;
     sampling.repetition_penalty = repeat_penalty.or(sampling.repetition_penalty);
     match (repeat_last_n, sampling.repetition_penalty) {

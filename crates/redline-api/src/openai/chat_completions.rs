@@ -202,6 +202,10 @@ pub struct ChatPosition {
     pub chosen: ChatToken,
     /// The most probable tokens, most probable first.
     pub top_logprobs: Vec<ChatToken>,
+    /// The probability of all tokens that the grammar did not allow here, if there is one: log-probabilities are the model's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f32>")]
+    pub masked_mass: Option<Finite<f32>>,
 }
 
 /// A token and its log-probability.
@@ -423,7 +427,8 @@ pub(crate) fn logprobs(
     };
     let position = |from: &PositionLogprobs| {
         let top_logprobs = from.top.iter().map(token).collect::<Result<_, ApiError>>()?;
-        Ok(ChatPosition { chosen: token(&from.chosen)?, top_logprobs })
+        let masked_mass = from.masked_mass.map(Finite);
+        Ok(ChatPosition { chosen: token(&from.chosen)?, top_logprobs, masked_mass })
     };
     let content = positions.iter().map(position).collect::<Result<_, ApiError>>()?;
     Ok(ChatLogprobs { content, refusal: None })

@@ -110,6 +110,9 @@ pub struct LegacyLogprobs {
     pub top_logprobs: Vec<Option<Entries<Finite<f32>>>>,
     /// Where each token begins in the texts of `tokens` joined, in characters.
     pub text_offset: Vec<usize>,
+    /// The probability of all tokens that the grammar did not allow at each position, if there is one; `null` for those of a prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub masked_mass: Option<Vec<Option<Finite<f32>>>>,
 }
 
 /// The rules between fields: `stream_options` require `stream`, several continuations a temperature, and a request has at most two of
@@ -489,6 +492,12 @@ impl Lists {
     fn push_position(&mut self, position: &PositionLogprobs) {
         let chosen = &position.chosen;
         self.push(chosen.text.clone(), Some(chosen.logprob), Some(named(chosen, &position.top)));
+        if let Some(mass) = position.masked_mass {
+            let before = self.parts.tokens.len() - 1;
+            let masses = self.parts.masked_mass.get_or_insert_default();
+            masses.resize(before, None);
+            masses.push(Some(Finite(mass)));
+        }
     }
 }
 

@@ -154,6 +154,7 @@ fn completion() -> GenerateOutcome {
     let position = || PositionLogprobs {
         chosen: token(6, "b", -1.5),
         top: vec![token(5, "a", -0.25), token(6, "b", -1.5)],
+        masked_mass: None,
     };
     GenerateOutcome {
         receipt: None,

@@ -1,11 +1,16 @@
 //! `generate`: the continuation of a prompt.
 
+use std::collections::BTreeMap;
+
 use redline_api::error::ApiError;
+use redline_api::jsonl::generate::GenerateLine;
 use redline_api::jsonl::model::ChatModel;
-use redline_engine::Cancel;
+use redline_engine::{Cancel, Grammar, GrammarKind};
 
 use super::{Done, Kind, RowRequest, TextKey, parse, submit};
 use crate::cell::{Cell, Holds};
+use crate::fields::Fields;
+use crate::json::Json;
 
 /// Continues the prompt of a row.
 pub(super) struct Generate;
@@ -29,6 +34,20 @@ impl Kind for Generate {
 
     fn columns(&self, _: bool) -> Vec<(&'static str, Holds)> {
         columns()
+    }
+
+    fn fields(&self, values: &BTreeMap<String, Json>) -> Fields {
+        let fields = values.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+        // What is wrong with the values is said when they are tried.
+        let given = parse::<GenerateLine>(&RowRequest::new(self, fields).line)
+            .and_then(|line| line.grammar.grammar());
+        match given {
+            Ok(Some((
+                _,
+                Grammar { kind: GrammarKind::JsonSchema | GrammarKind::CompactJsonSchema, source },
+            ))) => Fields::of_schema(&serde_json::from_str(&source).unwrap_or(Json::Null)),
+            _ => Fields::default(),
+        }
     }
 
     fn writes(&self) -> bool {

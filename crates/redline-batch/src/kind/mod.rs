@@ -7,6 +7,7 @@ mod generate;
 mod rerank;
 mod score;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use redline_api::error::ApiError;
@@ -17,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cell::{Cell, Holds};
 use crate::error::BatchError;
+use crate::fields::Fields;
 use crate::json::Json;
 
 /// The column that says why a row has no answer, of every kind.
@@ -113,6 +115,11 @@ pub(crate) trait Kind: Sync {
 
     /// The columns of an answer; `lists` says whether [`Self::list`] holds lists.
     fn columns(&self, lists: bool) -> Vec<(&'static str, Holds)>;
+
+    /// The columns of the answer's properties, if `values`, which are the same for all rows, say that it is an object in JSON.
+    fn fields(&self, _values: &BTreeMap<String, Json>) -> Fields {
+        Fields::default()
+    }
 
     /// Whether the answer is a text that the model writes.
     fn writes(&self) -> bool {

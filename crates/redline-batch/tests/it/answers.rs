@@ -1,5 +1,9 @@
 //! Answers of every kind are those that the engine gives to the same requests one by one.
 
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use redline_api::jsonl::{classify, embed};
 use redline_batch::{TableRequest, kinds, run};
 use redline_engine::{
@@ -9,7 +13,7 @@ use redline_engine::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::tables::{Folder, answer, model, places, request, results};
+use crate::tables::{Folder, answer, content, model, places, request, results};
 
 const TEXTS: [&str; 3] = ["And the king said", "The ship sank in the sea.", "To be"];
 
@@ -120,6 +124,81 @@ fn embeddings_and_texts_are_those_of_single_requests() {
         (&rows[0]["generated"], &rows[0]["token_ids"]),
         (&json!(outcome.text), &json!(outcome.token_ids))
     );
+}
+
+const SCHEMA: &str = r#"{"type":"object","properties":{"who":{"enum":["David","Saul"]},"age":{"type":"integer","minimum":1,"maximum":9},
+    "old":{"type":"boolean"},"share":{"enum":[0.5]},"names":{"type":"array","items":{"const":"Saul"},"minItems":2,"maxItems":2},
+    "at":{"type":"object","properties":{"x":{"const":1},"b":{"const":null}},"required":["x","b"]}},"required":["who","age","old","share","names","at"]}"#;
+
+#[test]
+fn answers_in_json_are_typed_columns() {
+    let folder = Folder::new();
+    let compact =
+        json!({ "json": serde_json::from_str::<Value>(SCHEMA).unwrap(), "disable_any_whitespace": true });
+    let values = json!({ "structured_outputs": compact, "max_new_tokens": 120 });
+    let request = TableRequest { prefix: "a_".to_owned(), ..columns("generate", "prompt", values) };
+    let texts = [Some("The king"), None, Some("A ship")];
+    let input = folder.parquet("in.parquet", &texts, 8);
+    let output = folder.path("parquet");
+    assert_eq!(answer(&request, &places(&input, &output)).unwrap().failed, 1);
+    let name = content(&output).into_keys().find(|name| name.starts_with("part-")).unwrap();
+    let file = std::fs::File::open(output.join(name)).unwrap();
+    let mut batches = ParquetRecordBatchReader::try_new(file, 8).unwrap();
+    let batch = batches.next().unwrap().unwrap();
+    let names: Vec<_> = batch.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let new = ["a_generated", "a_token_ids", "a_finish_reason", "a_prompt_tokens"];
+    assert_eq!(names[2..6], new);
+    assert_eq!(names[6..], ["a_who", "a_age", "a_old", "a_share", "a_names", "a_at", "a_error"]);
+    let column = |name: &str| batch.column_by_name(name).unwrap();
+    let text = |name: &str, row| column(name).as_string::<i32>().value(row).to_owned();
+    for row in [0, 2] {
+        let whole: Value = serde_json::from_str(&text("a_generated", row)).unwrap();
+        assert_eq!(json!(text("a_who", row)), whole["who"]);
+        assert_eq!(json!(column("a_age").as_primitive::<Int64Type>().value(row)), whole["age"]);
+        assert_eq!(json!(column("a_old").as_boolean().value(row)), whole["old"]);
+        assert_eq!(column("a_share").as_primitive::<Float64Type>().value(row), 0.5);
+        let list = column("a_names").as_list::<i32>().value(row);
+        assert_eq!(list.as_string::<i32>().iter().collect::<Vec<_>>(), [Some("Saul"); 2]);
+        assert_eq!(text("a_at", row), r#"{"x":1,"b":null}"#);
+    }
+    assert!(names[6..12].iter().all(|name| column(name).is_null(1)) && !column("a_error").is_null(1));
+    // As lines they are JSON. One that was cut has none.
+    let values = json!({ "guided_json": r#"{"type":"object","properties":{"b":{"enum":["x"]},"a":{"enum":[[1,{"c":2}]]}},"required":["b","a"]}"#, "max_new_tokens": 120 });
+    let lines = of_texts(&columns("generate", "prompt", values), "demo");
+    for row in &lines {
+        let whole: Value = serde_json::from_str(row["generated"].as_str().unwrap()).unwrap();
+        assert_eq!((&row["b"], &row["a"], &whole["a"]), (&json!("x"), &json!([1, { "c": 2 }]), &row["a"]));
+    }
+    let cut = json!({ "response_format": { "type": "json_schema", "json_schema": { "name": "a", "schema": serde_json::from_str::<Value>(SCHEMA).unwrap() } }, "max_new_tokens": 9 });
+    for row in of_texts(&columns("generate", "prompt", cut), "demo") {
+        assert_eq!(
+            (&row["finish_reason"], &row["who"], row.get("names")),
+            (&json!("length"), &Value::Null, Some(&Value::Null))
+        );
+    }
+}
+
+#[test]
+fn properties_with_the_name_of_another_column_are_refused() {
+    let folder = Folder::new();
+    let input = folder.lines("in.jsonl", &[r#"{"prompt": "a", "who": 1}"#]);
+    let refused = |name: &str| {
+        let schema = json!({ "properties": { name: {} } });
+        let output = folder.path("out");
+        let error = answer(&request("generate", json!({ "json_schema": schema })), &places(&input, &output))
+            .unwrap_err();
+        assert!(!output.exists());
+        error.to_string()
+    };
+    assert_eq!(
+        refused("token_ids"),
+        "the schema has a property `token_ids`, and the results have another column of this name"
+    );
+    assert_eq!(
+        refused("error"),
+        "the schema has a property `error`, and the results have another column of this name"
+    );
+    assert_eq!(refused("who"), "the results would have two columns `who`");
 }
 
 #[test]

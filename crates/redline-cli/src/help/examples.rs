@@ -8,8 +8,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     (
         "run",
         r#"redline run demo "In the beginning" -n 8
-redline run demo "Who is king?" -n 8 \
-    --chat-template tests/golden/chat/qwen-3.jinja"#,
+redline run demo-chat "Who is king?""#,
     ),
     (
         "score",
@@ -69,10 +68,9 @@ echo '{"prompt": "To be", "receipt": true}' |
     ),
     (
         "chat",
-        r#"printf 'Hello\n/exit\n' | redline chat --model demo --max-new-tokens 8 \
-    --chat-template tests/golden/chat/qwen-3.jinja
-printf 'Who is king?\nWhy?\n' | redline chat --model demo --max-new-tokens 8 \
-    --chat-template tests/golden/chat/phi-4.jinja --system "Be brief." --quiet"#,
+        r#"printf 'Who is king?\n/exit\n' | redline chat --model demo-chat
+printf 'Hello!\nWhat is a bug?\n' | redline chat --model demo-chat \
+    --system "Be brief." --quiet"#,
     ),
     (
         "pull",

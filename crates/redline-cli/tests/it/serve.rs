@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use redline_client::HttpClient;
+use serde_json::{Value, json};
 
 use crate::harness::{command, redline};
 
@@ -69,7 +70,7 @@ fn curl_lines() -> Vec<&'static str> {
 #[test]
 fn every_route_has_a_line_in_the_guide() {
     for route in redline_server::routes() {
-        let path = route.path.replace("{*id}", "demo").replace("{*file}", "page.css");
+        let path = route.path.replace("{*id}", "demo-chat").replace("{*file}", "page.css");
         let of_route = |line: &&str| {
             let rest = line.strip_prefix("curl http://127.0.0.1:8000").unwrap_or_default();
             let posts = line.contains(" --json ");
@@ -86,10 +87,7 @@ fn the_lines_of_the_guide_are_answered() {
         return;
     }
     let adapters = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-adapter");
-    // The demo model has no chat template; this one knows tools.
-    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/qwen-3.jinja");
-    let server =
-        Process::start(&["--adapter-root", adapters, "--chat-template", template, "--classes", "good,bad"]);
+    let server = Process::of("demo-chat", &["--adapter-root", adapters, "--classes", "good,bad"]);
     let masked = Process::of("demo-diffusion", &[]);
     let lines = curl_lines();
     assert!(lines.len() > 10 && lines.iter().any(|line| line.contains("127.0.0.1:8001")));
@@ -100,6 +98,28 @@ fn the_lines_of_the_guide_are_answered() {
         let output = Command::new("sh").args(["-c", &line]).output().unwrap();
         assert!(output.status.success() && !output.stdout.is_empty(), "{line}: {output:?}");
     }
+}
+
+#[test]
+fn the_chat_model_calls_functions_and_fills_objects() {
+    let server = Process::of("demo-chat", &[]);
+    // The conversations of the guide.
+    let asked = |word: &str| {
+        let line = curl_lines().into_iter().find(|line| line.contains("/v1/chat/") && line.contains(word));
+        let body = line.unwrap().split_once(" --json '").unwrap().1.trim_end_matches('\'');
+        let answer = server.client.post("/v1/chat/completions", body).unwrap();
+        let answer: Value = serde_json::from_str(&answer.text()).unwrap();
+        answer["choices"][0].clone()
+    };
+    let called = asked("What is the weather");
+    assert_eq!(called["finish_reason"], "tool_calls", "{called}");
+    let call = &called["message"]["tool_calls"][0]["function"];
+    assert_eq!((&call["name"], &call["arguments"]), (&json!("get_weather"), &json!("{\"city\":\"Paris\"}")));
+    assert_eq!(asked("18 degrees")["message"]["content"], "It is 18 degrees and sunny in Paris.");
+    assert_eq!(asked("Who is king?")["message"]["content"], "David is king.");
+    let object = asked("Ruth is 32");
+    let object: Value = serde_json::from_str(object["message"]["content"].as_str().unwrap()).unwrap();
+    assert_eq!(object, json!({ "name": "Ruth", "age": 32, "city": "Paris" }));
 }
 
 #[test]
@@ -144,7 +164,7 @@ fn a_signal_ends_the_server_after_its_requests() {
         let (status, err) = server.end();
         assert_eq!(status.code(), Some(0), "{err}");
         assert!(err.contains(r#""route":"/v1/completions","status":200"#), "{err}");
-        assert!(err.contains("note: admitted requests: 1, of which 0 are not answered"), "{err}");
+        assert!(err.contains("note: 1 request admitted\n"), "{err}");
         assert!(!err.contains("beginning"), "{err}");
     }
 }
@@ -157,7 +177,7 @@ fn a_killed_server_finds_its_prefixes_again() {
     let prompt = "In the beginning God created the heaven and the earth. ".repeat(16);
     let body = format!(r#"{{"prompt":"{prompt}","max_tokens":8,"ignore_eos":true}}"#);
     let ask = |server: &Process| {
-        let answer: serde_json::Value =
+        let answer: Value =
             serde_json::from_str(&server.client.post("/v1/completions", &body).unwrap().text()).unwrap();
         let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
         (answer["choices"][0]["text"].clone(), cached)
@@ -261,8 +281,7 @@ fn the_names_of_the_model_are_those_that_the_flags_give() {
     let flags =
         ["--served-model-name", "gpt-4o", "org/m", "--model-alias", "c", "--allow-origin", "http://a.b"];
     let server = Process::start(&flags);
-    let list: serde_json::Value =
-        serde_json::from_str(&server.client.get("/v1/models").unwrap().text()).unwrap();
+    let list: Value = serde_json::from_str(&server.client.get("/v1/models").unwrap().text()).unwrap();
     let ids: Vec<_> = list["data"].as_array().unwrap().iter().map(|entry| entry["id"].clone()).collect();
     assert_eq!(ids, ["gpt-4o", "org/m", "c"]);
     let status = |server: &Process, model: &str| {
@@ -290,18 +309,18 @@ fn several_models_have_names_and_share_the_memory() {
     let server = Process::of("chat=demo", &flags);
     let ask = |body: &str| {
         let answer = server.client.post("/v1/completions", body).unwrap();
-        (answer.status, serde_json::from_str::<serde_json::Value>(&answer.text()).unwrap())
+        (answer.status, serde_json::from_str::<Value>(&answer.text()).unwrap())
     };
     let loaded = || {
         let list = server.client.get("/v1/models").unwrap().text();
-        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        let list: Value = serde_json::from_str(&list).unwrap();
         list["data"].as_array().unwrap().iter().map(|model| model["loaded"] == true).collect::<Vec<_>>()
     };
     assert_eq!(loaded(), [true, true]);
     let (status, answer) = ask(r#"{"model":"fill","prompt":"In the","max_tokens":4}"#);
-    assert_eq!((status, &answer["meta"]["algorithm"]), (200, &serde_json::json!("entropy")));
+    assert_eq!((status, &answer["meta"]["algorithm"]), (200, &json!("entropy")));
     let (status, answer) = ask(r#"{"prompt":"In the","max_tokens":4}"#);
-    assert_eq!((status, &answer["model"]), (200, &serde_json::json!("chat")));
+    assert_eq!((status, &answer["model"]), (200, &json!("chat")));
     assert_eq!(ask(r#"{"model":"demo","prompt":"In the"}"#).0, 404);
     assert_eq!(server.client.post("/predict", r#"{"inputs":"a"}"#).unwrap().status, 200);
     server.signal("-TERM");

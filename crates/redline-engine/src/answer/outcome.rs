@@ -247,6 +247,8 @@ pub struct PositionLogprobs {
     pub chosen: TokenLogprob,
     /// The n most probable tokens, most probable first, ties by lower id.
     pub top: Vec<TokenLogprob>,
+    /// The probability of all tokens that the constraint did not allow here; `None` without a constraint.
+    pub masked_mass: Option<f32>,
 }
 
 /// The prompt of a generation.

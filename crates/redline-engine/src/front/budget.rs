@@ -57,12 +57,12 @@ fn kv_format(loader: &Loader<'_>, options: &Options) -> KvFormat {
 }
 
 /// Bytes that a model needs at least: for its weights and adapters, the activations of passes of the usual size, and keys and values of two
-/// pages, or of the context that the options ask for.
-pub(super) fn least_memory(loader: &Loader<'_>, options: &Options) -> u64 {
+/// pages, or of the context that is asked for.
+pub(super) fn least_memory(loader: &Loader<'_>, options: &Options, context: Option<usize>) -> u64 {
     let footprint = loader.footprint().clone().with_adapters(options.adapter_limits());
     let tokens = options.plans.buckets.max_chunk();
     let budget = Budget::of(loader, &footprint, options, kv_format(loader, options), tokens);
-    budget.least(options.max_context).iter().fold(0, |sum, part| sum.saturating_add(*part))
+    budget.least(context).iter().fold(0, |sum, part| sum.saturating_add(*part))
 }
 
 /// The sizes of passes. If nobody chose the largest one, a model whose batches are cut into micro-batches gets passes with enough of

@@ -81,15 +81,16 @@ impl Engine {
 }
 
 fn of(loader: &Loader<'_>, options: &Options, embeds: bool, has_preset: bool) -> ModelSummary {
+    let context = options.max_context.unwrap_or(usize::MAX).min(loader.context());
     let classes = loader.spec().classifier.as_ref().map(|classifier| classifier.labels.len());
     ModelSummary {
         architecture: loader.architecture().to_owned(),
         format: loader.format(),
         objective: loader.objective(),
-        context: options.max_context.unwrap_or_else(|| loader.context()),
+        context,
         classes,
         embeds,
         ranks: has_preset || classes == Some(1),
-        least_memory: least_memory(loader, options),
+        least_memory: least_memory(loader, options, options.max_context.map(|_| context)),
     }
 }

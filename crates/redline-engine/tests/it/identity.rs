@@ -84,6 +84,7 @@ fn embedded_models_have_one() {
         name: "golden",
         config: include_bytes!("../../../../models/demo/config.json"),
         generation_config: include_bytes!("../../../../models/demo/generation_config.json"),
+        chat_template: None,
         tokenizer: include_bytes!("../../../../models/demo/tokenizer.json"),
         weights: || include_bytes!("../../../../models/demo/model.safetensors"),
     };

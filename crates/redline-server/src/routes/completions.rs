@@ -3,6 +3,7 @@
 use redline_api::openai::completions::{
     self, CompletionBody, CompletionEvent, CompletionStream, OpenAiCompletion,
 };
+use redline_engine::AnyRequest;
 
 use crate::admission::{Need, Submitter};
 use crate::answer::Answer;
@@ -33,7 +34,7 @@ fn complete(call: Call) -> Handled {
         let (mut requests, form) =
             completions::request(call.app.mode(), body).map_err(|error| Fault::of(error, "prompt"))?;
         for request in &mut requests {
-            call.complete(request, adapters.clone());
+            request.common().adapters.clone_from(&adapters);
         }
         let grammar = requests.first_mut().and_then(|request| GivenGrammar::of(request, grammar_param));
         let app = &call.app;

@@ -2,6 +2,7 @@
 
 use redline_api::infill;
 use redline_api::infill::{InfillAnswer, InfillBody, InfillEvent, InfillStream};
+use redline_engine::AnyRequest;
 
 use crate::admission::{Need, Submitter};
 use crate::answer::Answer;
@@ -31,7 +32,7 @@ fn answer(call: Call) -> Handled {
         let grammar_param = body.parts.grammar.param();
         let (mut asked, form) = infill::request(call.app.mode(), head.model, body)
             .map_err(|error| Fault::of(error, "input_prefix"))?;
-        call.complete(&mut asked.request, adapters);
+        *asked.request.common().adapters = adapters;
         let app = &call.app;
         let answer_bytes = answer_bytes(std::slice::from_ref(&asked.request), &app.sizes, false);
         let need = Need { param: "input_prefix", prompts: 1, answer_bytes };

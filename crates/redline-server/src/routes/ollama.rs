@@ -11,7 +11,7 @@ use redline_api::ollama::embed::{
 use redline_api::ollama::generate::{self, OllamaGenerateBody, OllamaPrompt, TextPrompt};
 use redline_api::ollama::models::{self, OllamaModels, OllamaShowBody, OllamaShown, OllamaVersion};
 use redline_api::ollama::{OllamaAnswer, OllamaEvent, OllamaForm, OllamaStream, answer};
-use redline_engine::{AdapterChoice, EmbedRequest, EncodeOutcome};
+use redline_engine::{AdapterChoice, AnyRequest, EmbedRequest, EncodeOutcome};
 use serde::Serialize;
 
 use crate::admission::{Need, Submitter, embedding_bytes, run_one};
@@ -135,7 +135,7 @@ fn generate(call: Call) -> Handled {
             }
             OllamaPrompt::Text(text) => *text,
         };
-        call.complete(&mut text.request, adapters);
+        *text.request.common().adapters = adapters;
         let answer_bytes = answer_bytes(std::slice::from_ref(&text.request), &app.sizes, false);
         let need = Need { param: "prompt", prompts: 1, answer_bytes };
         let grammar = GivenGrammar::of(&mut text.request, text.grammar_param);

@@ -46,10 +46,7 @@ fn answer(call: Call) -> Handled {
 async fn of_pairs(call: Call) -> Result<Answer, Fault> {
     let body: PairsBody = call.parse().await?;
     let head = call.head("score", body.model.as_deref())?;
-    let (mut requests, form) = pairs::request(body).map_err(|error| Fault::of(error, "queries"))?;
-    for request in &mut requests {
-        call.complete(request, Vec::new());
-    }
+    let (requests, form) = pairs::request(body).map_err(|error| Fault::of(error, "queries"))?;
     let answer_bytes = requests.iter().map(|request| score_bytes(request.documents.len(), 2)).sum();
     let need = Need { param: "queries", prompts: requests.len(), answer_bytes };
     let submit = move |submitter: &Submitter<'_>| {

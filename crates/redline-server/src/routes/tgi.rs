@@ -2,6 +2,7 @@
 
 use redline_api::tgi;
 use redline_api::tgi::{TgiAnswer, TgiBody, TgiEvent, TgiStream};
+use redline_engine::AnyRequest;
 
 use crate::admission::Need;
 use crate::answer::Answer;
@@ -67,7 +68,7 @@ async fn run(
     })?;
     let streams = body.stream == Some(true);
     let (mut request, form) = tgi::request(body, streams).map_err(|error| Fault::of(error, "inputs"))?;
-    call.complete(&mut request, adapters);
+    *request.common().adapters = adapters;
     let answer_bytes = answer_bytes(std::slice::from_ref(&request), &app.sizes, form.echoes());
     let need = Need { param: "inputs", prompts: 1, answer_bytes };
     let grammar = GivenGrammar::of(&mut request, Some("parameters.grammar"));

@@ -137,7 +137,7 @@ fn a_format_holds_and_options_count() {
         assert_eq!(text(options), plain(&format!(r#""repetition_penalty":{penalty}"#)), "{last:?}");
     }
     assert_ne!(text(json!({ "num_predict": 24, "repeat_penalty": 1.5 })), greedy);
-    assert_eq!(text(json!({ "num_predict": 24, "repeat_last_n": 64 })), greedy);
+    assert_eq!(text(json!({ "num_predict": 24, "repeat_last_n": 64, "penalize_newline": true })), greedy);
 }
 
 #[test]
@@ -211,6 +211,7 @@ fn what_cannot_be_done_is_refused_by_name() {
         ("/api/generate", json!({ "top_logprobs": 1 }), "top_logprobs"),
         ("/api/generate", json!({ "options": { "mirostat": 1 } }), "options.mirostat"),
         ("/api/generate", json!({ "options": { "n": 2, "temperature": 1 } }), "n"),
+        ("/api/generate", json!({ "options": { "penalize_newline": false } }), "options.penalize_newline"),
         (
             "/api/generate",
             json!({ "options": { "repeat_penalty": 1.5, "repeat_last_n": 64 } }),

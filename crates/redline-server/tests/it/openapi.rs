@@ -12,7 +12,7 @@ use redline_engine::AdapterOptions;
 use redline_server::{ApiKey, RouteInfo, ServerConfig, openapi, routes};
 use serde_json::{Map, Value, json};
 
-use crate::bad_input::BODIES;
+use crate::bad_input::{BODIES, OF_TEI};
 use crate::server::{Running, chat, error, masked, model_with, start, start_with};
 
 /// The guide, whose `curl` lines are examples.
@@ -245,6 +245,7 @@ fn server_with(template: &str) -> Running {
     let model = model_with(|options| options.adapters = Some(AdapterOptions::default()));
     start_with(model, |config| {
         config.chat = Some(chat(template));
+        config.aliases = vec!["demo-chat".to_owned()];
         config.classes = vec!["good".to_owned(), "bad".to_owned()];
         let adapters = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-adapter");
         config.adapter_root = Some(PathBuf::from(adapters));
@@ -266,7 +267,7 @@ fn the_lines_of_the_guide_and_their_answers_are_described() {
         // The demo model has no tokens for gaps.
         let expect = if path == "/infill" { 400 } else { 200 };
         assert_eq!(answer.status, expect, "{path}: {}", answer.text());
-        let path = path.replace("/v1/models/demo", "/v1/models/{id}").replace("page.css", "{file}");
+        let path = path.replace("/v1/models/demo-chat", "/v1/models/{id}").replace("page.css", "{file}");
         if method == "post" {
             described(server.mode, &path, body, &answer);
         } else {
@@ -342,10 +343,10 @@ fn what_is_refused_before_its_handler_has_the_form_of_its_route() {
     let server = server();
     let tardy = server.client.clone().with_header("x-queue-timeout", "never");
     let damaged = server.client.clone().with_header("content-encoding", "gzip");
-    let of_tei = ["/predict", "/embed", "/", "/generate", "/generate_stream", "/similarity", "/decode"];
-    for (path, body) in BODIES.iter().copied().chain(of_tei.map(|path| (path, r#"{"inputs":"a""#))) {
+    let of_tei = OF_TEI.iter().map(|path| (*path, r#"{"inputs":"a""#));
+    for (path, body) in BODIES.iter().copied().chain(of_tei) {
         let body = format!("{body}}}");
-        let invalid = if of_tei.contains(&path) || path == "/v1/systemone" { 422 } else { 400 };
+        let invalid = if OF_TEI.contains(&path) || path == "/v1/systemone" { 422 } else { 400 };
         for (client, status) in [(&tardy, invalid), (&damaged, 400)] {
             let answer = client.post(path, &body).unwrap();
             assert_eq!(answer.status, status, "{path}: {}", answer.text());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redline_engine::{Engine, Options, Source, StageLog, Turns};
-use redline_server::{ModelSet, ServedModel};
+use redline_server::{ApiKey, ModelSet, ServedModel};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -265,6 +265,30 @@ fn a_model_that_cannot_be_loaded_fails_its_requests_only_and_is_tried_again() {
     assert!(refused.status == 500 && refused.text().contains("panicked"), "{}", refused.text());
     server.ok(path, body);
     assert_eq!(tries.load(Ordering::SeqCst), 3);
+    let (_, log) = server.end();
+    let failures: Vec<_> = log.iter().filter(|line| line["event"] == "model_not_loaded").collect();
+    assert_eq!(
+        *failures[0],
+        json!({ "event": "model_not_loaded", "model": "embed", "reason": "the file is gone" })
+    );
+    assert_eq!(failures.len(), 2);
+}
+
+#[test]
+fn callers_with_a_key_are_not_told_why_a_model_cannot_be_loaded() {
+    let of = directories();
+    let lost = ServedModel {
+        load: Box::new(|| Err("/secret/place is gone".to_owned())),
+        ..served("embed", options(&of.embeds))
+    };
+    let models = vec![served("chat", options(&of.writes)), lost];
+    let server = start_several(ModelSet { models, memory: 1, idle: None }, |config| {
+        config.keys = vec![ApiKey::new("a", "secret")];
+    });
+    let (path, body, _) = REQUESTS[1];
+    let refused = server.client.clone().with_header("x-api-key", "secret").post(path, body).unwrap();
+    let message = "`embed` cannot be loaded: the log of the server says why";
+    assert!(refused.text().contains(message), "{}", refused.text());
 }
 
 #[test]
@@ -298,6 +322,10 @@ fn a_request_that_finds_no_memory_in_time_is_refused_and_others_go_on() {
         let refused = server.client.post(path, &body).unwrap();
         assert_eq!(error(&refused), (429, "model_waits".to_owned(), Some("model".to_owned())));
         assert!(refused.header("retry-after").is_some());
+        // The time that requests may wait at most is also that for a model.
+        let (_, body, _) = REQUESTS[1];
+        let refused = server.client.clone().with_header("x-queue-timeout", "0.05").post(path, body).unwrap();
+        assert_eq!(error(&refused).1, "model_waits");
         assert_eq!(loaded(&server), ["chat"], "it is there as long as it is used");
         drop(go);
         assert_eq!(running.join().unwrap().status, 200);

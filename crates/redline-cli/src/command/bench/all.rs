@@ -162,7 +162,8 @@ impl AllArgs {
     fn lacks_baseline(&self, lane: &Lane) -> bool {
         let missing = self.baseline_of(lane).filter(|path| !self.update_baseline && !path.exists());
         if let Some(path) = &missing {
-            let hint = "`--update-baseline --reason TEXT` makes it; `--only LANE,..` leaves the lane out";
+            let hint = "`--only LANE --baseline DIR --update-baseline --reason TEXT` makes it in DIR, such as \
+                baselines/zen-4-2; `--only LANE,..` leaves the lane out";
             message::say(format_args!(
                 "error: there is no baseline\n  in `{}`\n\nhint: {hint}\n",
                 path.display()

@@ -16,7 +16,8 @@ pub(super) fn logprobs<'a>(positions: impl Iterator<Item = &'a engine::PositionL
             format!("{} {:>9.4}", width::left(&display::shortened(&t.text, 12), 14), t.logprob)
         };
         let tops: Vec<_> = position.top.iter().map(one).collect();
-        let line = format!("{}  | {}", one(&position.chosen), tops.join("  "));
+        let masked = position.masked_mass.map(|mass| format!("  masked {mass:.4}")).unwrap_or_default();
+        let line = format!("{}{masked}  | {}", one(&position.chosen), tops.join("  "));
         text.push_str(line.trim_end_matches([' ', '|']));
         text.push('\n');
     }
@@ -57,7 +58,8 @@ mod tests {
     #[test]
     fn logprobs_read_as_a_table() {
         let token = |id, text: &str, logprob| engine::TokenLogprob { id, text: text.to_owned(), logprob };
-        let position = |top| engine::PositionLogprobs { chosen: token(1, " a", -0.5), top };
+        let position =
+            |top| engine::PositionLogprobs { chosen: token(1, " a", -0.5), top, masked_mass: None };
         assert_eq!(logprobs([position(vec![])].iter()), "\" a\"             -0.5000\n");
         let two = logprobs([position(vec![token(1, " a", -0.5), token(2, "\n", -12.25)])].iter());
         assert_eq!(

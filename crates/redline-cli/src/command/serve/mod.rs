@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use redline_engine::{ClassifyRequest, Label};
 use redline_server::{ApiKey, LogSink, ServeError, Server, ServerConfig, ServerLimits, TlsFiles};
+use redline_system::number;
 
 use self::models::{ServedModels, Which};
 use super::bench::throughput;
@@ -107,7 +108,7 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     adapters: LoadedAdapters,
     /// Do not log requests to standard error
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = "Options")]
     quiet: bool,
     #[command(flatten)]
     template: TemplateFile,
@@ -272,8 +273,14 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
         }
     };
     printed?;
-    let lost = summary.admitted - summary.ended;
-    message::note(&format!("admitted requests: {}, of which {lost} are not answered", summary.admitted));
+    let lost = match summary.admitted - summary.ended {
+        0 => String::new(),
+        lost => format!("; {lost} of them were not answered"),
+    };
+    message::note(&format!(
+        "{} admitted{lost}",
+        number::count(usize::try_from(summary.admitted).unwrap_or(usize::MAX), "request")
+    ));
     Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 

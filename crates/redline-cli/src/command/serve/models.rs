@@ -17,7 +17,7 @@ use redline_system::number::bytes as size;
 /// Which models.
 #[derive(Debug, Args)]
 pub(super) struct ServedModels {
-    /// A directory, a GGUF file, a Hugging Face id in the local cache, `demo`, or `demo-diffusion`, which fills masks. Several
+    /// A directory, a GGUF file, a Hugging Face id in the local cache, `demo`, `demo-chat`, or `demo-diffusion`, which fills masks. Several
     /// models have names: `--model chat=DIR --model embed=DIR`; flags about adapters, classes, aliases and templates are then about
     /// the first [env: REDLINE_MODEL]
     #[arg(long, alias = "model-path", value_name = "[NAME=]M")]
@@ -111,7 +111,7 @@ impl ServedModels {
             let given = self.model_memory.iter().rev().find(|(other, _)| other == name);
             let given = given.map(|(_, bytes)| *bytes);
             check_memory(name, summary.least_memory, given, memory)?;
-            parts.push((of_model, summary, given));
+            parts.push((of_model.with_context_of(&summary), summary, given));
         }
         let needs: Vec<_> = parts.iter().map(|(_, summary, given)| (summary.least_memory, *given)).collect();
         let shares = shares(&needs, memory);

@@ -26,6 +26,7 @@ struct NewToken {
     /// Whether the constraint is met with it, and nothing may follow.
     completes: bool,
     logprobs: Option<Logprobs>,
+    masked_mass: Option<f32>,
 }
 
 /// A token that was appended.
@@ -174,7 +175,9 @@ impl Branch {
             return;
         };
         self.processor.push(id);
+        let mut masked_mass = None;
         if let Some(constraint) = &mut self.constraint {
+            masked_mass = job.logprobs.map(|_| constraint.allowed().masked_mass(row));
             constraint.push(id);
         }
         self.chosen.push_back(NewToken {
@@ -182,6 +185,7 @@ impl Branch {
             ends: job.end_ids.contains(&id),
             completes: self.constraint.as_ref().is_some_and(|constraint| constraint.is_complete()),
             logprobs: job.own_logprobs().then(|| logprobs(row, id, job.logprobs.unwrap_or(0))),
+            masked_mass,
         });
     }
 
@@ -276,7 +280,8 @@ impl Branch {
 
     fn logprobs_of(&self, token: &NewToken) -> Result<PositionLogprobs, EngineError> {
         let none = (0.0, Vec::new());
-        self.named(token.id, token.logprobs.as_ref().unwrap_or(&none))
+        let named = self.named(token.id, token.logprobs.as_ref().unwrap_or(&none))?;
+        Ok(PositionLogprobs { masked_mass: token.masked_mass, ..named })
     }
 
     /// Adds the text of the tokens to log-probabilities.
@@ -286,7 +291,7 @@ impl Branch {
             Ok::<_, EngineError>(TokenLogprob { id, text, logprob })
         };
         let top = top.iter().map(|&(id, logprob)| named(id, logprob)).collect::<Result<_, _>>()?;
-        Ok(PositionLogprobs { chosen: named(id, *own)?, top })
+        Ok(PositionLogprobs { chosen: named(id, *own)?, top, masked_mass: None })
     }
 }
 

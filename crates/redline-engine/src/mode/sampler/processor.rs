@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::refuse;
 use crate::error::EngineError;
 use crate::request::Penalties;
+use crate::task::logits::LogitsRow;
 
 /// The tokens that may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,20 @@ impl Allowed<'_> {
             }
             Self::Only(only) => id == only,
         }
+    }
+
+    /// The probability of all tokens that may not be chosen. Of those that may and those that may not the fewer are summed, in the order
+    /// of their ids, so that a small one is exact.
+    pub(crate) fn masked_mass(self, row: &LogitsRow<'_>) -> f32 {
+        let allowed = match self {
+            Self::All => return 0.0,
+            Self::Only(_) => 1,
+            Self::These(words) => words.iter().map(|word| word.count_ones() as usize).sum(),
+        };
+        let by_allowed = allowed <= row.logits.len() / 2;
+        let summed = (0..).zip(row.logits).filter(|(id, _)| self.contains(*id) == by_allowed);
+        let sum: f64 = summed.map(|(_, logit)| libm::exp(f64::from(*logit) - row.log_sum_exp)).sum();
+        (if by_allowed { 1.0 - sum } else { sum }).clamp(0.0, 1.0) as f32
     }
 
     /// Sets the logits of tokens that may not be chosen to negative infinity; not those of all tokens but one.
@@ -166,6 +181,28 @@ mod tests {
 
     fn processed(processor: &LogitsProcessor, logits: &[f32]) -> Vec<f32> {
         processor.process(logits, Allowed::All, &mut Vec::new()).to_vec()
+    }
+
+    #[test]
+    fn the_masked_mass_is_what_may_not_be_chosen() {
+        let logits: Vec<f32> =
+            (0..40).map(|i| (i % 7) as f32 / 2.0 - if i == 38 { 30.0 } else { 0.0 }).collect();
+        let sum: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
+        let row = LogitsRow { logits: &logits, log_sum_exp: sum.ln() };
+        let mass = |of: &dyn Fn(usize) -> bool| {
+            let parts = logits.iter().enumerate().filter(|(id, _)| of(*id));
+            parts.map(|(_, x)| f64::from(*x).exp() / sum).sum::<f64>()
+        };
+        let told = |words: &[u32]| f64::from(Allowed::These(words).masked_mass(&row));
+        assert!((told(&[0b1011]) - mass(&|id| ![0, 1, 3].contains(&id))).abs() < 1e-6);
+        // Those of the second word are 32 to 39; a small mass is exact.
+        let all_but_one = told(&[u32::MAX, !(1 << 6)]);
+        assert!((all_but_one / mass(&|id| id == 38) - 1.0).abs() < 1e-6 && all_but_one > 0.0);
+        // Tokens beyond the last word may not be chosen.
+        assert!((told(&[u32::MAX]) - mass(&|id| id >= 32)).abs() < 1e-6);
+        assert_eq!((Allowed::All.masked_mass(&row), told(&[u32::MAX; 2]), told(&[])), (0.0, 0.0, 1.0));
+        let only = f64::from(Allowed::Only(6).masked_mass(&row));
+        assert!((only - mass(&|id| id != 6)).abs() < 1e-6);
     }
 
     #[test]

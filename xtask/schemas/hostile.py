@@ -120,7 +120,8 @@ def ask(url, schema, tokens=16):
             return 200, None
     except urllib.error.HTTPError as error:
         told = json.load(error)["error"]
-        named = error.code == 400 and told["param"] == "response_format.json_schema.schema"
+        # A body that is nested beyond the limit is not read.
+        named = error.code == 400 and (told["param"] == "response_format.json_schema.schema" or "nested too deeply" in told["message"])
         late = error.code in (408, 429) and told["code"] in ("deadline_exceeded", "queue_full")
         return error.code, None if named or late else f"{error.code} {told}"
 

@@ -168,21 +168,21 @@ impl Scalar {
             Some(Json::Number(number)) => Some(number),
             _ => None,
         };
+        let text = |value: Option<&'a Json>| match value {
+            Some(Json::Text(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        let flag = |value: Option<&'a Json>| match value {
+            Some(Json::Bool(flag)) => Some(*flag),
+            _ => None,
+        };
+        let json = |value: Option<&'a Json>| value.filter(|value| **value != Json::Null).map(Json::compact);
         match self {
-            Self::Text => Arc::new(StringArray::from_iter(values.map(|value| match value {
-                Some(Json::Text(text)) => Some(text),
-                _ => None,
-            }))),
-            Self::Integer => Arc::new(Int64Array::from_iter(values.map(|value| number(value)?.as_i64()))),
-            Self::Real => Arc::new(Float64Array::from_iter(values.map(|value| number(value)?.as_f64()))),
-            Self::Flag => Arc::new(BooleanArray::from_iter(values.map(|value| match value {
-                Some(Json::Bool(flag)) => Some(*flag),
-                _ => None,
-            }))),
-            Self::Json => Arc::new(StringArray::from_iter(values.map(|value| match value {
-                None | Some(Json::Null) => None,
-                Some(value) => Some(value.compact()),
-            }))),
+            Self::Text => Arc::new(values.map(text).collect::<StringArray>()),
+            Self::Integer => Arc::new(values.map(|value| number(value)?.as_i64()).collect::<Int64Array>()),
+            Self::Real => Arc::new(values.map(|value| number(value)?.as_f64()).collect::<Float64Array>()),
+            Self::Flag => Arc::new(values.map(flag).collect::<BooleanArray>()),
+            Self::Json => Arc::new(values.map(json).collect::<StringArray>()),
         }
     }
 }

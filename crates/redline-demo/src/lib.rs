@@ -85,8 +85,6 @@ pub fn questions() -> Vec<Question> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -107,28 +105,6 @@ mod tests {
             let file =
                 format!("{}/../../models/{}/model.safetensors", env!("CARGO_MANIFEST_DIR"), model.name);
             assert!((model.weights)() == std::fs::read(file).unwrap(), "{}", model.name);
-        }
-    }
-
-    #[test]
-    fn an_adapter_is_merged_as_the_command_merges_it() {
-        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
-        let out = tempfile::tempdir().unwrap();
-        let to = out.path().join("merged");
-        redline_models::adapter::merge(
-            &models.join("demo"),
-            &models.join("demo-chat"),
-            &to,
-            1.0,
-            &mut |_| Ok(()),
-        )
-        .unwrap();
-        let file = std::fs::read(to.join("model.safetensors")).unwrap();
-        let (ours, theirs) = (merge::tensors(&CHAT_WEIGHTS).unwrap(), merge::tensors(&file).unwrap());
-        assert_eq!(ours.len(), theirs.len());
-        for (name, (shape, place)) in ours {
-            let (other, there) = &theirs[&name];
-            assert!(shape == *other && CHAT_WEIGHTS[place] == file[there.clone()], "{name}");
         }
     }
 

@@ -9,8 +9,14 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 struct Tensor {
     shape: Vec<usize>,
-    /// Its bytes after the header.
+    /// Where its bytes are, in the header counted from its end.
     data_offsets: [usize; 2],
+}
+
+impl Tensor {
+    fn place(&self) -> Range<usize> {
+        self.data_offsets[0]..self.data_offsets[1]
+    }
 }
 
 /// `adapter_config.json`, as far as it is used here.
@@ -20,16 +26,17 @@ struct Config {
     lora_alpha: f32,
 }
 
-/// The places of the tensors in a file, by name, and their shapes.
-pub(crate) fn tensors(file: &[u8]) -> Option<BTreeMap<String, (Vec<usize>, Range<usize>)>> {
+/// The tensors of a file by name, with their places in it.
+fn tensors(file: &[u8]) -> Option<BTreeMap<String, Tensor>> {
     let length = usize::try_from(u64::from_le_bytes(file.get(..8)?.try_into().ok()?)).ok()?;
     let data = 8 + length;
     let mut header: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(file.get(8..data)?).ok()?;
     header.remove("__metadata__");
     let tensor = |(name, value)| {
-        let Tensor { shape, data_offsets: [begin, end] } = serde_json::from_value(value).ok()?;
-        Some((name, (shape, data + begin..data + end)))
+        let mut tensor: Tensor = serde_json::from_value(value).ok()?;
+        tensor.data_offsets = tensor.data_offsets.map(|offset| data + offset);
+        Some((name, tensor))
     };
     header.into_iter().map(tensor).collect()
 }
@@ -48,15 +55,15 @@ fn rounded(value: f32) -> [u8; 2] {
 /// The model with `W + alpha / r * B A` in place of every adapted weight W, computed in f32 and rounded once.
 pub(crate) fn merged(model: &[u8], adapter: &[u8], config: &[u8]) -> Option<Vec<u8>> {
     let Config { r, lora_alpha } = serde_json::from_slice(config).ok()?;
-    let (places, parts) = (tensors(model)?, tensors(adapter)?);
+    let (weights, parts) = (tensors(model)?, tensors(adapter)?);
     let mut merged = model.to_vec();
-    for (name, (shape, a)) in &parts {
+    for (name, left) in &parts {
         let Some(module) = name.strip_suffix(".lora_A.weight") else { continue };
-        let [rank, inputs] = shape[..] else { return None };
-        let (_, b) = parts.get(&format!("{module}.lora_B.weight"))?;
-        let (_, place) = places.get(&format!("{}.weight", module.strip_prefix("base_model.model.")?))?;
-        let (a, b) = (values(adapter.get(a.clone())?), values(adapter.get(b.clone())?));
-        let weight = merged.get_mut(place.clone())?;
+        let [rank, inputs] = left.shape[..] else { return None };
+        let right = parts.get(&format!("{module}.lora_B.weight"))?;
+        let weight = weights.get(&format!("{}.weight", module.strip_prefix("base_model.model.")?))?;
+        let (a, b) = (values(adapter.get(left.place())?), values(adapter.get(right.place())?));
+        let weight = merged.get_mut(weight.place())?;
         for (row, factors) in weight.chunks_exact_mut(2 * inputs).zip(b.chunks_exact(rank)) {
             let mut update = vec![0f32; inputs];
             for (factor, of_rank) in factors.iter().zip(a.chunks_exact(inputs)) {

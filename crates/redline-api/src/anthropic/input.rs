@@ -127,6 +127,7 @@ fn user(place: &str, blocks: Vec<Block>, all: &mut Vec<JsonText>) -> Result<(), 
     let mut texts = Vec::new();
     for (at, block) in blocks.into_iter().enumerate() {
         let place = format!("{place}.content[{at}]");
+        check_input(block.input.as_ref(), &place)?;
         match &*block.kind {
             "text" => texts.push(needed(block.text, &place, "text")?),
             "tool_result" => {
@@ -159,6 +160,7 @@ fn assistant(place: &str, blocks: Vec<Block>) -> Result<JsonText, ApiError> {
     let (mut texts, mut calls, mut thinking) = (Vec::new(), Vec::new(), Vec::new());
     for (at, block) in blocks.into_iter().enumerate() {
         let place = format!("{place}.content[{at}]");
+        check_input(block.input.as_ref(), &place)?;
         match &*block.kind {
             "text" => texts.push(needed(block.text, &place, "text")?),
             "thinking" => thinking.push(needed(block.thinking, &place, "thinking")?),
@@ -179,6 +181,17 @@ fn assistant(place: &str, blocks: Vec<Block>) -> Result<JsonText, ApiError> {
         message["tool_calls"] = Value::from(calls);
     }
     Ok(JsonText::object(&message.to_string()))
+}
+
+/// Refuses arguments that are no object, also in a block that is no call.
+fn check_input(input: Option<&Value>, place: &str) -> Result<(), ApiError> {
+    match input {
+        Some(input) if !input.is_object() => {
+            let param = format!("{place}.input");
+            Err(refused(&param, format!("`{param}` is no object"), "give an object"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn needed(value: Option<String>, place: &str, name: &str) -> Result<String, ApiError> {
@@ -237,6 +250,10 @@ mod tests {
             (user(json!({ "type": "tool_result" })), "`messages[0].content[0].tool_use_id` is missing"),
             (
                 json!([{ "role": "assistant", "content": [{ "type": "tool_use", "id": "i", "name": "f", "input": [] }] }]),
+                "`messages[0].content[0].input` is no object",
+            ),
+            (
+                json!([{ "role": "user", "content": [{ "type": "text", "text": "a", "input": [null] }] }]),
                 "`messages[0].content[0].input` is no object",
             ),
         ] {

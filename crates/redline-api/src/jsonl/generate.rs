@@ -319,7 +319,11 @@ mod tests {
                 text: " a".to_owned(),
                 token_ids: vec![9],
                 finish_reason: FinishReason::Length,
-                logprobs: Some(vec![LogprobEntry { chosen: token.clone(), top: vec![token], masked_mass: None }]),
+                logprobs: Some(vec![LogprobEntry {
+                    chosen: token.clone(),
+                    top: vec![token],
+                    masked_mass: None,
+                }]),
                 prompt_logprobs: None,
                 seed: 5,
                 mean_logprob: Some(Finite(-0.5)),

@@ -1,9 +1,11 @@
 //! `adapter inspect` and `adapter merge`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use redline_api::documents::adapter::AdapterInspection;
+use redline_weights::{Checkpoint, WeightsError};
 
 use crate::checkpoint;
 use crate::golden::{GOLDEN, adapter, adapters, golden};
@@ -49,6 +51,30 @@ fn an_inspection_agrees_with_peft_and_fits_the_base() {
         let fit = seen.fit.expect("a fit");
         assert!(fit.memory_bytes > 0 && fit.model == golden(&base), "{name}: {fit:?}");
     }
+}
+
+#[test]
+fn the_chat_model_has_the_weights_that_merging_its_adapter_gives() {
+    let models = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("merged");
+    let [demo, chat] = ["demo", "demo-chat"].map(|name| format!("{models}/{name}"));
+    redline(&["adapter", "merge", &demo, &chat, out.to_str().unwrap()]).ok();
+    let tensors = |checkpoint: Checkpoint| {
+        let tensor = |name: &str| {
+            let mut bytes = Vec::new();
+            let mut take = |piece: &[u8]| {
+                bytes.extend_from_slice(piece);
+                Ok::<_, WeightsError>(())
+            };
+            checkpoint.read_raw(name, &mut take).unwrap();
+            (name.to_owned(), bytes)
+        };
+        checkpoint.names().map(tensor).collect::<BTreeMap<_, _>>()
+    };
+    let inside = tensors(Checkpoint::from_bytes("demo-chat", (redline_demo::CHAT.weights)()).unwrap());
+    assert!(inside == tensors(Checkpoint::open(&out).unwrap()) && inside.len() > 30);
+    assert!(inside != tensors(Checkpoint::open(Path::new(&demo)).unwrap()));
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn models_are_listed_by_the_names_that_find_them() {
     let listed = |name: &str| finish(command(&[name]).env("HOME", home.path()).output().unwrap()).ok().out;
     let list = listed("list");
     let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["NAME", "demo", "demo-diffusion", "gpt2@v1", "org/name"], "{list}");
+    assert_eq!(names, ["NAME", "demo", "demo-chat", "demo-diffusion", "gpt2@v1", "org/name"], "{list}");
     let last = list.lines().last().unwrap();
     assert!(last.contains(" 2 KiB ") && last.ends_with(&commit), "{list}");
     assert_eq!(listed("ls"), list);

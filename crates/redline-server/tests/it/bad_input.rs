@@ -3,8 +3,8 @@
 use crate::openapi::{allows, described, fields};
 use crate::server::{error, start, start_chat};
 
-/// Valid bodies without their closing braces, so that tests can add fields: of each route with a field `model`, apart from those whose errors
-/// have the form of Text Embeddings Inference. The first three generate text from what is usual.
+/// Valid bodies without their closing braces, so that tests can add fields: of each route with a field `model`, apart from those whose
+/// errors have the form of Text Embeddings Inference. The first three generate text from what is usual.
 pub(crate) const BODIES: &[(&str, &str)] = &[
     ("/v1/completions", r#"{"prompt":"In the","max_tokens":1"#),
     ("/v1/chat/completions", r#"{"messages":[{"role":"user","content":"a"}],"max_tokens":1"#),

@@ -275,6 +275,7 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     printed?;
     let lost = match summary.admitted - summary.ended {
         0 => String::new(),
+        1 => "; 1 of them was not answered".to_owned(),
         lost => format!("; {lost} of them were not answered"),
     };
     message::note(&format!(

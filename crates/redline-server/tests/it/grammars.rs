@@ -185,3 +185,28 @@ fn objects_have_the_keys_that_their_schema_names() {
         assert_eq!(value.as_object().unwrap().keys().collect::<Vec<_>>(), ["land"], "{json}");
     }
 }
+
+#[test]
+fn log_probabilities_tell_how_much_the_grammar_forbade() {
+    let server = start_chat("parts.jinja");
+    let fields = json!({ "logprobs": true, "choice": ["king", "priest"] });
+    let answer = server.ok(CHAT, &body(CHAT, fields));
+    let positions = answer["choices"][0]["logprobs"]["content"].as_array().unwrap();
+    for position in positions {
+        let masked = position["masked_mass"].as_f64().unwrap();
+        let own = position["logprob"].as_f64().unwrap().exp();
+        assert!((0.0..=1.0).contains(&masked) && own <= 1.0 - masked + 1e-6, "{position}");
+    }
+    // The model alone would have begun with something else.
+    assert!(positions[0]["masked_mass"].as_f64() > Some(0.9), "{positions:?}");
+    let lists = json!({ "logprobs": 0, "choice": [" was", " is"] });
+    let answer = server.ok(COMPLETIONS, &body(COMPLETIONS, lists));
+    let lists = &answer["choices"][0]["logprobs"];
+    let [masses, tokens] = ["masked_mass", "tokens"].map(|key| lists[key].as_array().unwrap());
+    assert!(masses.len() == tokens.len() && masses.iter().all(Value::is_f64), "{lists}");
+    // Without a grammar, nothing is said of it.
+    let free = server.ok(CHAT, &body(CHAT, json!({ "logprobs": true, "max_tokens": 2 })));
+    assert_eq!(free["choices"][0]["logprobs"]["content"][0].get("masked_mass"), None);
+    let free = server.ok(COMPLETIONS, &body(COMPLETIONS, json!({ "logprobs": 0, "max_tokens": 2 })));
+    assert_eq!(free["choices"][0]["logprobs"].get("masked_mass"), None);
+}

@@ -1,6 +1,7 @@
 """Trains the chat model: a LoRA adapter of the demo model, which Redline merges into its weights.
 
     python models/demo-chat/train.py              into models/demo-chat
+    python models/demo-chat/train.py --continue   the adapter that is there, further
     python models/demo-chat/train.py --evaluate   only the figures of the adapter that is there
 
 Needs the packages of tests/golden/requirements.txt. Ends after --steps, or earlier after --minutes.
@@ -8,7 +9,6 @@ Needs the packages of tests/golden/requirements.txt. Ends after --steps, or earl
 
 import argparse
 import json
-import random
 import sys
 from pathlib import Path
 
@@ -22,12 +22,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from tokenizers import Tokenizer
 
 import conversations
-from conversations import SKILLS, UNSEEN, Conversation, Draw
 import train as adapters
+from conversations import SKILLS, UNSEEN, Conversation, Draw
 from train import BASE, base, save, train
 
 SEED = 20261129
-BOS, EOS = "<|bos|>", "<|eos|>"
 BATCH = 16
 CONFIG = LoraConfig(r=32, lora_alpha=64, target_modules="all-linear", task_type="CAUSAL_LM")
 ASKED = 200  # conversations of each kind that the figures count
@@ -44,7 +43,7 @@ class Chats:
 
     def text(self, chat: Conversation, end: int, asks: bool) -> str:
         messages = chat.messages[:end]
-        return self.template.render(messages=messages, tools=chat.tools, add_generation_prompt=asks, bos_token=BOS, eos_token=EOS)
+        return self.template.render(messages=messages, tools=chat.tools, add_generation_prompt=asks)
 
     def pairs(self, chat: Conversation) -> list[tuple[list[int], list[int]]]:
         """The tokens before each answer, and of it."""
@@ -82,21 +81,22 @@ class Chats:
 
     def evaluate(self, model) -> dict[str, str]:
         """Answers that are equal to those of the conversation, to the last token."""
+        beside = lambda rng: conversations.chat(rng, [conversations.tool(rng, skill) for skill in rng.sample(SKILLS, 2)])
+        free = lambda prompt, _: self.answer(model, prompt)
+        # Which answer of a conversation counts, and how it is made: the keys of an object are known to a grammar only.
         kinds = {
-            "calls": lambda rng: conversations.with_tools(rng, SKILLS),
-            "calls of functions that no conversation had": lambda rng: conversations.with_tools(rng, UNSEEN),
-            "answers after results": lambda rng: conversations.with_tools(rng, SKILLS),
-            "answers beside functions": lambda rng: conversations.chat(rng, [conversations.tool(rng, s) for s in rng.sample(SKILLS, 2)]),
-            "objects in JSON": conversations.in_json,
+            "calls": (lambda rng: conversations.with_tools(rng, SKILLS), 0, free),
+            "calls of functions that no conversation had": (lambda rng: conversations.with_tools(rng, UNSEEN), 0, free),
+            "answers after results": (lambda rng: conversations.with_tools(rng, SKILLS), -1, free),
+            "answers beside functions": (beside, -1, free),
+            "objects in JSON": (conversations.in_json, -1, lambda prompt, answer: self.forced(model, prompt, answer)),
         }
         figures = {}
-        for kind, draw in kinds.items():
+        for kind, (draw, which, make) in kinds.items():
             rng, right, wrong = Draw(f"{SEED} {kind}"), 0, []
             for _ in range(ASKED):
-                prompt, answer = self.pairs(draw(rng))[-1 if kind.startswith("answers") or kind.startswith("objects") else 0]
-                # The keys of an object are known to a grammar only.
-                given = answer if kind.startswith("objects") else None
-                found = self.forced(model, prompt, given) if given else self.answer(model, prompt)
+                prompt, answer = self.pairs(draw(rng))[which]
+                found = make(prompt, answer)
                 right += found == answer
                 if found != answer and len(wrong) < 4:
                     wrong.append((self.tokenizer.decode(prompt[-60:]), self.tokenizer.decode(found), self.tokenizer.decode(answer)))
@@ -113,8 +113,7 @@ class Chats:
         in_value = [text.rfind('": ') > text.rfind(', "') for text in before]
         # What ends a value begins with what the grammar gives.
         ends = lambda own, given: {self.tokenizer.decode([id]).rstrip('"}, ') for id in (own, given)}
-        same = lambda own, given: len(ends(own, given)) == 1
-        return [own if free and not same(own, given) else given for own, given, free in zip(found, answer, in_value, strict=True)]
+        return [own if free and len(ends(own, given)) > 1 else given for own, given, free in zip(found, answer, in_value, strict=True)]
 
 
 def main() -> None:

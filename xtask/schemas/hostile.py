@@ -1,7 +1,7 @@
 """Schemas that are made to hurt: a server answers or refuses each of them in bounded time and memory, and streams beside them go on.
 
-Each is refused with 400 and the name of its field, or gives a text that is read as JSON or was cut. `--model` names the model of the
-streams: their gaps between tokens are compared beside 100 requests with a plain schema and beside 100 with these.
+Each is refused with 400 and the name of its field, or gives a text that is read as JSON or was cut. `--streams` names the model of
+the streams: their gaps between tokens are compared beside 100 requests with a plain schema and beside 100 with these.
 """
 
 import json

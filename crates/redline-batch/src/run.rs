@@ -1,6 +1,6 @@
 //! Does the work: reads rows, asks the engine, and writes the results.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -209,10 +209,8 @@ impl<'a> Reading<'a> {
         let own = own.into_iter().chain(fields.columns()).chain([(ERROR, Holds::Text)]);
         let columns: Vec<_> =
             own.map(|(name, holds)| Column { name: format!("{}{name}", request.prefix), holds }).collect();
-        let before = |at: usize| columns.iter().take(at).map(|column| &column.name);
-        if let Some((_, twice)) =
-            columns.iter().enumerate().find(|(at, column)| before(*at).any(|name| *name == column.name))
-        {
+        let mut names = HashSet::new();
+        if let Some(twice) = columns.iter().find(|column| !names.insert(&column.name)) {
             return Err(BatchError::Property { column: twice.name.clone() });
         }
         let mut kept = table.columns().iter().filter(|column| match &request.keep {

@@ -56,9 +56,8 @@ fn kind(expected: &str) -> &str {
     match expected {
         "a boolean" => "true or false",
         "a sequence" => "a list",
-        "a map" => "an object",
         other if other.starts_with("struct ") => "an object",
-        other => redline_api::json::parse::number_type(other),
+        other => redline_api::json::parse::json_type(other),
     }
 }
 

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use redline_api::json::parse::nearest;
 
 use crate::message::Failure;
 use crate::output;
@@ -73,8 +74,8 @@ fn hint(error: &clap::Error, command: &Command, help: &str) -> String {
     }
 }
 
-/// The name that was probably meant: of those that the help lists, the one that takes the fewest edits, and at most one for every four
-/// characters. (clap also suggests names that are not listed, and names that have only their middle in common.)
+/// The name that was probably meant, of those that the help lists. (clap also suggests names that are not listed, and names that have only
+/// their middle in common.)
 fn suggested(error: &clap::Error, command: &Command) -> Option<String> {
     let given = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -98,8 +99,5 @@ fn suggested(error: &clap::Error, command: &Command) -> Option<String> {
         },
         _ => return None,
     };
-    let edits = |name: &String| strsim::osa_distance(given, name);
-    let meant = names.into_iter().min_by_key(edits)?;
-    let length = given.trim_start_matches('-').len();
-    (edits(&meant) <= (length / 4).max(usize::from(length > 2))).then_some(meant)
+    nearest(given, names.iter().map(String::as_str)).map(str::to_owned)
 }

@@ -60,11 +60,17 @@ struct Slot {
     config: ServerConfig,
 }
 
+/// How often loading a model failed, and why it did the last time.
+#[derive(Clone, Default)]
+struct Failures {
+    count: u64,
+    reason: String,
+}
+
 /// The states of the models, and who waits for them.
 struct Registry {
     states: Vec<ModelState>,
-    /// How often loading each of them failed, and why it did the last time.
-    failures: Vec<(u64, String)>,
+    failures: Vec<Failures>,
     /// Requests that wait for a model, the first to come first: their numbers, and the indices of the models. Only for the first one models
     /// are loaded, and leave memory.
     waiting: VecDeque<(u64, usize)>,
@@ -144,7 +150,7 @@ impl Models {
         memory: u64,
         idle: Option<Duration>,
     ) -> Self {
-        let failures = vec![(0, String::new()); states.len()];
+        let failures = vec![Failures::default(); states.len()];
         let registry = Mutex::new(Registry { states, failures, waiting: VecDeque::new(), waited: 0 });
         Self { shared, slots, memory, idle, registry, changed: Notify::new() }
     }
@@ -267,13 +273,13 @@ impl Models {
             {
                 let mut registry = self.registry();
                 let Registry { states, failures, waiting: queue, waited } = &mut *registry;
-                let (failed, reason) = &mut failures[index];
+                let failures = &mut failures[index];
                 let is_absent = matches!(states[index], ModelState::Absent);
-                let failed_before = *failed_before.get_or_insert(*failed);
-                if is_absent && failed_before < *failed {
+                let failed_before = *failed_before.get_or_insert(failures.count);
+                if is_absent && failed_before < failures.count {
                     // It may name files of the server.
                     let told =
-                        if self.shared.local { reason.as_str() } else { "the log of the server says why" };
+                        if self.shared.local { &failures.reason } else { "the log of the server says why" };
                     let fault = Fault::not_loaded(&self.slots[index].served.name, told);
                     drop(registry);
                     return Err(fault);
@@ -295,8 +301,7 @@ impl Models {
                     match self.load(index) {
                         Ok(()) => states[index] = ModelState::Loading,
                         Err(why) => {
-                            self.log_failure(index, &why);
-                            (*failed, *reason) = (*failed + 1, why);
+                            self.note_failure(index, failures, why);
                             self.changed.notify_waiters();
                         }
                     }
@@ -392,9 +397,7 @@ impl Models {
                     ModelState::Loaded { app, used: Moment::now(), leaves: false }
                 }
                 Err(reason) => {
-                    models.log_failure(index, &reason);
-                    let failed = registry.failures[index].0 + 1;
-                    registry.failures[index] = (failed, reason);
+                    models.note_failure(index, &mut registry.failures[index], reason);
                     ModelState::Absent
                 }
             };
@@ -405,10 +408,11 @@ impl Models {
         thread.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Writes to the log why a model could not be loaded.
-    fn log_failure(&self, index: usize, reason: &str) {
+    /// Counts a failure to load a model, and writes to the log why.
+    fn note_failure(&self, index: usize, failures: &mut Failures, reason: String) {
         let model = &self.slots[index].served.name;
         self.shared.log.write(&json!({ "event": "model_not_loaded", "model": model, "reason": reason }));
+        *failures = Failures { count: failures.count + 1, reason };
     }
 
     /// Loads the models for which there is memory beside the others, in their order. It is an error if one cannot be loaded.
@@ -418,9 +422,9 @@ impl Models {
             if taken.saturating_add(slot.served.memory) <= self.memory {
                 taken += slot.served.memory;
                 if let Err(fault) = self.app(index, Duration::MAX).await {
-                    let (failed, reason) = &self.registry().failures[index];
+                    let Failures { count, reason } = &self.registry().failures[index];
                     let fact = format!("`{}` cannot be loaded: {reason}", slot.served.name);
-                    return Err(ServeError::Model(if *failed > 0 {
+                    return Err(ServeError::Model(if *count > 0 {
                         fact
                     } else {
                         fault.body().error.message

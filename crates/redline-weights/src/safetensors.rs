@@ -51,7 +51,8 @@ impl TensorInfo {
         self.bytes
     }
 
-    pub(crate) fn offset(&self) -> u64 {
+    /// Offset of its first byte in the file.
+    pub fn offset(&self) -> u64 {
         self.offset
     }
 }

@@ -34,7 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-testing", &[]),
     ("redline-reference", &[]),
     ("redline-interpreter", &["redline-kernels", "redline-models", "redline-reference"]),
-    ("redline-demo", &["redline-engine"]),
+    ("redline-demo", &["redline-engine", "redline-weights"]),
     ("redline-parity", &["redline-engine", "redline-kernels", "redline-weights"]),
     (
         "redline-lab",

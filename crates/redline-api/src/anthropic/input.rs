@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::chat::tools::past_call;
 use crate::error::ApiError;
@@ -41,7 +41,7 @@ pub struct Block {
     pub name: Option<String>,
     /// Of a call: the arguments, an object.
     #[schemars(with = "Option<crate::json::shape::AnyObject>")]
-    pub input: Option<Value>,
+    pub input: Option<Map<String, Value>>,
     /// Of a result: identifies the call.
     pub tool_use_id: Option<String>,
     /// Of a result: the text, or blocks with texts.
@@ -127,7 +127,6 @@ fn user(place: &str, blocks: Vec<Block>, all: &mut Vec<JsonText>) -> Result<(), 
     let mut texts = Vec::new();
     for (at, block) in blocks.into_iter().enumerate() {
         let place = format!("{place}.content[{at}]");
-        check_input(block.input.as_ref(), &place)?;
         match &*block.kind {
             "text" => texts.push(needed(block.text, &place, "text")?),
             "tool_result" => {
@@ -160,7 +159,6 @@ fn assistant(place: &str, blocks: Vec<Block>) -> Result<JsonText, ApiError> {
     let (mut texts, mut calls, mut thinking) = (Vec::new(), Vec::new(), Vec::new());
     for (at, block) in blocks.into_iter().enumerate() {
         let place = format!("{place}.content[{at}]");
-        check_input(block.input.as_ref(), &place)?;
         match &*block.kind {
             "text" => texts.push(needed(block.text, &place, "text")?),
             "thinking" => thinking.push(needed(block.thinking, &place, "thinking")?),
@@ -168,7 +166,7 @@ fn assistant(place: &str, blocks: Vec<Block>) -> Result<JsonText, ApiError> {
             "tool_use" => {
                 let id = needed(block.id, &place, "id")?;
                 let name = needed(block.name, &place, "name")?;
-                calls.push(past_call(id, name, block.input, &format!("{place}.input"))?);
+                calls.push(past_call(id, name, block.input.map(Value::Object), &format!("{place}.input"))?);
             }
             kind => return Err(unknown(&place, kind)),
         }
@@ -181,17 +179,6 @@ fn assistant(place: &str, blocks: Vec<Block>) -> Result<JsonText, ApiError> {
         message["tool_calls"] = Value::from(calls);
     }
     Ok(JsonText::object(&message.to_string()))
-}
-
-/// Refuses arguments that are no object, also in a block that is no call.
-fn check_input(input: Option<&Value>, place: &str) -> Result<(), ApiError> {
-    match input {
-        Some(input) if !input.is_object() => {
-            let param = format!("{place}.input");
-            Err(refused(&param, format!("`{param}` is no object"), "give an object"))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn needed(value: Option<String>, place: &str, name: &str) -> Result<String, ApiError> {
@@ -250,11 +237,11 @@ mod tests {
             (user(json!({ "type": "tool_result" })), "`messages[0].content[0].tool_use_id` is missing"),
             (
                 json!([{ "role": "assistant", "content": [{ "type": "tool_use", "id": "i", "name": "f", "input": [] }] }]),
-                "`messages[0].content[0].input` is no object",
+                "invalid type: sequence, expected a map",
             ),
             (
-                json!([{ "role": "user", "content": [{ "type": "text", "text": "a", "input": [null] }] }]),
-                "`messages[0].content[0].input` is no object",
+                user(json!({ "type": "text", "text": "a", "input": [null] })),
+                "invalid type: sequence, expected a map",
             ),
         ] {
             let error = read(messages).unwrap_err();

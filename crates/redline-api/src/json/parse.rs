@@ -22,34 +22,38 @@ impl std::fmt::Display for BadJson {
     }
 }
 
-/// How similar a known field is to an unknown one at least, from 0 to 1, to be suggested.
-const SIMILAR: f64 = 0.85;
-
-/// A message of the parser in which types of numbers are called as JSON calls them, and an unknown field is compared to those that are
+/// A message of the parser in which types are called as JSON calls them, and an unknown field is compared to those that are
 /// known.
 pub fn in_json_terms(message: &str) -> String {
     let Some((found, rest)) = message.rsplit_once(", expected ") else { return message.to_owned() };
     let (expected, place) = rest.find(" at line ").map_or((rest, ""), |at| rest.split_at(at));
     match suggested(found, expected) {
-        Some(field) => format!("{found}; did you mean `{field}`?{place}"),
-        None => format!("{found}, expected {}{place}", number_type(expected)),
+        Some(field) => format!("{found}; did you mean `{field}`?"),
+        None => format!("{found}, expected {}{place}", json_type(expected)),
     }
 }
 
-/// The known field that is most like an unknown one.
+/// The known field that was probably meant.
 fn suggested<'a>(found: &str, expected: &'a str) -> Option<&'a str> {
     let unknown = found.strip_prefix("unknown field `")?.strip_suffix('`')?;
-    let known = expected.split('`').skip(1).step_by(2);
-    let similar = known.map(|field| (strsim::jaro_winkler(field, unknown), field));
-    similar.filter(|(like, _)| *like >= SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, field)| field)
+    nearest(unknown, expected.split('`').skip(1).step_by(2))
 }
 
-/// What a type of numbers is called in JSON; other words stay as they are.
-pub fn number_type(name: &str) -> &str {
+/// The name that was probably meant: the one that takes the fewest edits, and at most one for every four characters.
+pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let edits = |name: &&str| strsim::osa_distance(given, name);
+    let meant = names.into_iter().min_by_key(edits)?;
+    let length = given.trim_start_matches('-').len();
+    (edits(&meant) <= (length / 4).max(usize::from(length > 2))).then_some(meant)
+}
+
+/// What a type is called in JSON; other words stay as they are.
+pub fn json_type(name: &str) -> &str {
     match name {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
         "f32" | "f64" => "a number",
+        "a map" => "an object",
         other => other,
     }
 }

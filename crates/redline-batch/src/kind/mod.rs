@@ -116,7 +116,8 @@ pub(crate) trait Kind: Sync {
     /// The columns of an answer; `lists` says whether [`Self::list`] holds lists.
     fn columns(&self, lists: bool) -> Vec<(&'static str, Holds)>;
 
-    /// The columns of the answer's properties, if `values`, which are the same for all rows, say that it is an object in JSON.
+    /// The columns of the properties of the text in the first column, if `values`, which are the same for all rows, say that it is an
+    /// object in JSON.
     fn fields(&self, _values: &BTreeMap<String, Json>) -> Fields {
         Fields::default()
     }

@@ -216,7 +216,7 @@ fn a_second_signal_ends_the_server_at_once() {
     server.signal("-INT");
     let (status, err) = server.end();
     assert_eq!(status.code(), Some(130), "{err}");
-    assert!(err.contains("note: 1 request admitted; 1 of them was not answered"), "{err}");
+    assert!(err.contains("note: 1 request admitted, 1 not answered"), "{err}");
     drop(running);
 }
 

@@ -61,6 +61,8 @@ mod tests {
         let position =
             |top| engine::PositionLogprobs { chosen: token(1, " a", -0.5), top, masked_mass: None };
         assert_eq!(logprobs([position(vec![])].iter()), "\" a\"             -0.5000\n");
+        let masked = engine::PositionLogprobs { masked_mass: Some(0.25), ..position(vec![]) };
+        assert_eq!(logprobs([masked].iter()), "\" a\"             -0.5000  masked 0.2500\n");
         let two = logprobs([position(vec![token(1, " a", -0.5), token(2, "\n", -12.25)])].iter());
         assert_eq!(
             two,

@@ -275,13 +275,10 @@ pub(super) fn run(args: &ServeArgs, context: &Context) -> Result<ExitCode, Failu
     printed?;
     let lost = match summary.admitted - summary.ended {
         0 => String::new(),
-        1 => "; 1 of them was not answered".to_owned(),
-        lost => format!("; {lost} of them were not answered"),
+        lost => format!(", {lost} not answered"),
     };
-    message::note(&format!(
-        "{} admitted{lost}",
-        number::count(usize::try_from(summary.admitted).unwrap_or(usize::MAX), "request")
-    ));
+    let admitted = number::count(usize::try_from(summary.admitted).unwrap_or(usize::MAX), "request");
+    message::note(&format!("{admitted} admitted{lost}"));
     Ok(if summary.forced { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 

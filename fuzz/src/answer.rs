@@ -1,62 +1,11 @@
 //! Answers of chat models, through the parsers of all families: the pieces in which they come do not matter, and nothing takes long.
 #![no_main]
 
+mod families;
+
+use families::{MARKS, TEMPLATES, marker};
 use libfuzzer_sys::fuzz_target;
-use redline_chat::{Delta, ChatFormat, Input, Marker, Parser, Tool, Tools};
-
-/// What the format of each family is found by.
-const TEMPLATES: &[&str] = &[
-    "<think></think><tool_call>arguments</tool_call>",
-    "<think></think><tool_call><function=f><parameter=k>",
-    "\"parameters\" ipython",
-    "[TOOL_CALLS]",
-    "[TOOL_CALLS] [ARGS] [THINK] [/THINK]",
-    "<|tool_call|> <|/tool_call|>",
-    "<|tool_list_start|>",
-    "<function_calls>",
-    "<|python_start|>",
-    "<|tool_call>call: <|channel>thought <channel|>",
-    "<start_function_call>",
-    "<|channel|>",
-];
-
-/// Marks, which come as tokens after a byte that no text has.
-const MARKS: &[&str] = &[
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "</tool_call>",
-    "[TOOL_CALLS]",
-    "[ARGS]",
-    "[CALL_ID]",
-    "<|tool_call|>",
-    "<|/tool_call|>",
-    "<|tool_call_start|>",
-    "<|tool_call_end|>",
-    "<function_calls>",
-    "</function_calls>",
-    "<|python_start|>",
-    "<|python_end|>",
-    "<|tool_call>",
-    "<tool_call|>",
-    "<|\"|>",
-    "<|channel>",
-    "<channel|>",
-    "<start_function_call>",
-    "<end_function_call>",
-    "<escape>",
-    "<|channel|>",
-    "<|message|>",
-    "<|end|>",
-    "<|call|>",
-    "<|start|>",
-    "<|constrain|>",
-];
-
-fn marker(name: &str) -> Option<Marker> {
-    let index = MARKS.iter().position(|mark| *mark == name)?;
-    Some(Marker { id: index as u32, name: name.to_owned(), is_special: index % 2 == 0 })
-}
+use redline_chat::{ChatFormat, Delta, Input, Marker, Parser, Tool, Tools};
 
 /// The parts of an answer, each kind together.
 fn parts(format: &ChatFormat, pieces: &[Result<Marker, String>], by_characters: bool) -> Vec<Delta> {

@@ -67,6 +67,7 @@ const TARGETS: &[Target] = &[
     },
     Target { name: "infq", seeds: &[("fuzz/seeds/infq", "")], longest: 8192 },
     Target { name: "answer", seeds: &[("fuzz/seeds/answer", "")], longest: 4096 },
+    Target { name: "demand", seeds: &[("fuzz/seeds/demand", "")], longest: 4096 },
     Target { name: "grammar", seeds: &[("fuzz/seeds/grammar", "")], longest: 4096 },
     Target {
         name: "gguf",

@@ -39,7 +39,7 @@ pub enum Reasoned {
 impl ChatFormat {
     /// Whether an answer can be held to a call.
     pub fn can_demand(&self) -> bool {
-        self.family().is_some_and(|family| family.rules.is_some())
+        self.family().is_some()
     }
 
     /// Whether calls can be told from text by a token, with which they begin.

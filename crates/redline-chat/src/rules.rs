@@ -1,6 +1,6 @@
 //! Makes the rules of a grammar in llguidance's variant of Lark.
 
-use redline_grammar::Grammar;
+use redline_grammar::{Grammar, escaped};
 use serde_json::Value;
 
 use crate::buffer::{Marker, begin_of};
@@ -77,6 +77,44 @@ impl<'a> Rules<'a> {
         name
     }
 
+    /// A text of a schema of strings as it is, up to this mark or these characters, and that. Of a tool that is not strict any text, if the
+    /// schema cannot be met. References begin at `root`.
+    pub(crate) fn plain_text(
+        &mut self,
+        tool: usize,
+        root: &Value,
+        schema: &Value,
+        end: &str,
+    ) -> Result<String, ChatFormatError> {
+        self.check_size()?;
+        let mark = begin_of(end, self.markers).is_some();
+        let text = redline_grammar::plain_text(root, schema, (!mark).then_some(end));
+        let text = match text {
+            Err(error) if self.tools[tool].strict => {
+                return Err(ChatFormatError::of_grammar(error, Subject::Tool(tool)));
+            }
+            text => text.ok().flatten(),
+        };
+        let name = self.new_name("text");
+        let (mark, end) = (mark.then(|| self.mark(end)), literal(end));
+        match (text, mark) {
+            (Some(text), Some(mark)) => {
+                let terminal = name.to_uppercase();
+                self.define(&terminal, &text);
+                self.define(&name, &format!("{terminal} {mark}"));
+            }
+            (None, Some(mark)) => {
+                let any = self.any_text();
+                self.define(&name, &format!("{any} {mark}"));
+            }
+            (text, None) => {
+                let text = text.unwrap_or_else(|| r"/(.|\n)*/".to_owned());
+                self.define(&format!("{name}[suffix={end}]"), &text);
+            }
+        }
+        Ok(name)
+    }
+
     /// Up to this number of tokens that are parts of a text, up to another one, and that one.
     pub(crate) fn tokens_before(&mut self, end: u32, most: Option<usize>) -> String {
         let mut ids: Vec<u32> = self.special.iter().copied().chain([end]).collect();
@@ -131,14 +169,7 @@ impl<'a> Rules<'a> {
 
     /// A value of a schema that belongs to a tool, as JSON.
     pub(crate) fn json(&mut self, tool: usize, schema: &Value) -> Result<String, ChatFormatError> {
-        if self.lark.len() > MAX_BYTES {
-            let fact = "the schemas of the tools have more than 1 MiB together".to_owned();
-            return Err(ChatFormatError {
-                fact,
-                subject: Subject::Tools,
-                hint: "give fewer tools, or simpler ones",
-            });
-        }
+        self.check_size()?;
         let is_strict = self.tools[tool].strict;
         let value = redline_grammar::json_value(schema).or_else(|error| {
             // Agents pass on schemas of others, which they do not know.
@@ -152,6 +183,18 @@ impl<'a> Rules<'a> {
         Ok(name)
     }
 
+    /// Refuses schemas that are too large together.
+    pub(crate) fn check_size(&self) -> Result<(), ChatFormatError> {
+        if self.lark.len() <= MAX_BYTES {
+            return Ok(());
+        }
+        Err(ChatFormatError {
+            fact: "the schemas of the tools have more than 1 MiB together".to_owned(),
+            subject: Subject::Tools,
+            hint: "give fewer tools, or simpler ones",
+        })
+    }
+
     /// The named arguments of a tool.
     pub(crate) fn named(&self, tool: usize) -> Result<Vec<(String, Value, bool)>, ChatFormatError> {
         self.tools[tool].arguments().ok_or_else(|| ChatFormatError {
@@ -162,8 +205,8 @@ impl<'a> Rules<'a> {
         })
     }
 
-    /// Arguments in a list, in their order: all that are required, and any of the others.
-    pub(crate) fn sequence(&mut self, arguments: &[(String, bool)]) -> String {
+    /// Arguments in a list with this separator, in their order: all that are required, and any of the others.
+    pub(crate) fn sequence(&mut self, arguments: &[(String, bool)], separator: &str) -> String {
         // From an argument on: what comes after others, and what comes first.
         let (mut more, mut first) = (r#""""#.to_owned(), r#""""#.to_owned());
         for (argument, is_required) in arguments.iter().rev() {
@@ -171,7 +214,7 @@ impl<'a> Rules<'a> {
             let or_none = if *is_required { "" } else { "?" };
             let or_later = if *is_required { String::new() } else { format!(" | {first}") };
             self.define(&next_first, &format!("{argument} {more}{or_later}"));
-            self.define(&next_more, &format!(r#"(", " {argument}){or_none} {more}"#));
+            self.define(&next_more, &format!("({} {argument}){or_none} {more}", literal(separator)));
             (more, first) = (next_more, next_first);
         }
         first
@@ -192,14 +235,6 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// The texts that are values of a schema of strings, if it lists them, as they are.
-pub(crate) fn listed_texts(schema: &Value) -> Option<String> {
-    let all = schema.get("enum").and_then(Value::as_array).cloned();
-    let all = all.or_else(|| schema.get("const").map(|one| vec![one.clone()]))?;
-    let texts: Option<Vec<String>> = all.iter().map(|one| one.as_str().map(literal)).collect();
-    texts.filter(|texts| !texts.is_empty()).map(|texts| format!("({})", texts.join(" | ")))
-}
-
 /// These characters.
 pub(crate) fn literal(text: &str) -> String {
     Value::from(text).to_string()
@@ -218,10 +253,4 @@ fn ranges(ids: &[u32]) -> String {
         .iter()
         .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") });
     written.collect::<Vec<_>>().join(",")
-}
-
-/// Characters as a regular expression.
-fn escaped(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || c == '_' || c == '"';
-    text.chars().flat_map(|c| (!is_plain(c)).then_some('\\').into_iter().chain([c])).collect()
 }

@@ -71,11 +71,7 @@ impl Tool {
         let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
             return Some(Vec::new());
         };
-        let is_plain = |name: &String| {
-            (1..=MAX_NAME).contains(&name.len())
-                && name.chars().all(|c| c.is_alphanumeric() || "_.-$".contains(c))
-        };
-        if properties.len() > MAX_ARGUMENTS || !properties.keys().all(is_plain) {
+        if properties.len() > MAX_ARGUMENTS || !properties.keys().all(|name| is_plain_name(name)) {
             return None;
         }
         let with_definitions = |of: &Value| {
@@ -90,6 +86,11 @@ impl Tool {
         let all = properties.iter().map(|(name, of)| (name.clone(), with_definitions(of), required(name)));
         Some(all.collect())
     }
+}
+
+/// Whether a name can be written without quotation marks.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len()) && name.chars().all(|c| c.is_alphanumeric() || "_.-$".contains(c))
 }
 
 /// The types that values of a schema have. References begin at the schema itself.

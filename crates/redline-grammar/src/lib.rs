@@ -13,6 +13,7 @@ mod gbnf;
 mod grammar;
 mod matcher;
 mod schema;
+mod text;
 mod vocabulary;
 
 pub use closed::closed;
@@ -20,4 +21,5 @@ pub use compiler::Compiler;
 pub use error::GrammarError;
 pub use grammar::{Grammar, GrammarKind, VERSION, json_value};
 pub use matcher::Matcher;
+pub use text::{escaped, plain_text};
 pub use vocabulary::Words;

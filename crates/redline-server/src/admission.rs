@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use redline_api::error::ApiError;
 use redline_engine::{
-    AdapterChoice, AnyRequest, Cancel, EmbedRequest, Engine, EngineError, ModelInfo, Queueing,
+    AdapterChoice, AnyRequest, Cancel, EmbedRequest, Engine, EngineError, ModelInfo, Prompt, Queueing,
 };
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -30,7 +30,17 @@ pub(crate) fn score_bytes(items: usize, labels: usize) -> usize {
 pub(crate) fn embedding_bytes(request: &EmbedRequest, model: &ModelInfo) -> usize {
     let own = model.embedding_width;
     let values = request.dimensions.map_or(own, |dimensions| dimensions.min(own));
-    request.texts.len().saturating_mul(values.saturating_mul(36).saturating_add(256))
+    let of_text = |text: &Prompt| {
+        // A token is at least a byte, beside special ones and those of a task's prompt.
+        let tokens = match text {
+            _ if !request.per_token => return values,
+            Prompt::Ids(ids) => ids.len(),
+            Prompt::Text(text) | Prompt::Formatted(text) => text.len().saturating_add(64),
+        };
+        tokens.min(model.context).saturating_mul(model.hidden)
+    };
+    let bytes = |text| of_text(text).saturating_mul(36).saturating_add(256);
+    request.texts.iter().map(bytes).fold(0, usize::saturating_add)
 }
 
 /// What a request needs of the server while it runs.

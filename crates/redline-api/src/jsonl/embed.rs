@@ -190,6 +190,7 @@ mod tests {
         assert_eq!(line(r#"{"text":"a"}"#), format!("{bare:#?}"));
         let keys = EmbedRequest {
             receipt: None,
+            per_token: false,
             texts: texts(&["a", "b"]),
             pooling: Some(Pooling::First),
             normalise: Some(false),

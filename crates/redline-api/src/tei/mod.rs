@@ -1,6 +1,7 @@
 //! Routes of Text Embeddings Inference (TEI).
 
 pub mod embed;
+pub mod embed_all;
 pub mod info;
 pub mod predict;
 pub mod similarity;

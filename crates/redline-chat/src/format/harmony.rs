@@ -22,7 +22,7 @@ pub(super) const HARMONY: Family = Family {
         let marks = MARKS.map(|mark| format.needle(mark));
         Box::new(Messages { marks, place: Place::Header })
     },
-    rules: Some(|rules| {
+    rules: |rules| {
         let [channel, constrain, message] =
             ["<|channel|>", "<|constrain|>", "<|message|>"].map(|name| rules.mark(name));
         let body = rules.alternatives("call", |rules, tool| {
@@ -34,7 +34,7 @@ pub(super) const HARMONY: Family = Family {
         let thoughts = thoughts(rules);
         rules.define("calls", &format!("{thoughts} {body}"));
         Ok(())
-    }),
+    },
 };
 
 /// The messages before a call or a text, as the body of a rule.

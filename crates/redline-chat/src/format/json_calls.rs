@@ -17,12 +17,12 @@ pub(super) const HERMES: Family = Family {
     starts: &[],
     marks: &["</tool_call>"],
     reader: |format| Calls::boxed(format, "<tool_call>", Some("</tool_call>"), false),
-    rules: Some(|rules| {
+    rules: |rules| {
         let (open, close) = (rules.mark("<tool_call>"), rules.mark("</tool_call>"));
         let object = rules.objects("arguments")?;
         rules.calls(&format!(r#"{open} "\n" {object} "\n" {close}"#), r#""\n""#);
         Ok(())
-    }),
+    },
 };
 
 /// `[TOOL_CALLS][{"name": "f", "arguments": {...}}]`: Mistral up to version 7 of its tokenizers.
@@ -33,7 +33,7 @@ pub(super) const MISTRAL: Family = Family {
     starts: &[],
     marks: &[],
     reader: |format| Calls::boxed(format, "[TOOL_CALLS]", None, false),
-    rules: Some(|rules| of_list(rules, "[TOOL_CALLS]", None)),
+    rules: |rules| of_list(rules, "[TOOL_CALLS]", None),
 };
 
 /// `<|tool_call|>[{"name": "f", "arguments": {...}}]<|/tool_call|>`: Phi 4 mini.
@@ -44,7 +44,7 @@ pub(super) const PHI_4: Family = Family {
     starts: &[],
     marks: &["<|/tool_call|>"],
     reader: |format| Calls::boxed(format, "<|tool_call|>", Some("<|/tool_call|>"), false),
-    rules: Some(|rules| of_list(rules, "<|tool_call|>", Some("<|/tool_call|>"))),
+    rules: |rules| of_list(rules, "<|tool_call|>", Some("<|/tool_call|>")),
 };
 
 /// `<|tool_call|>[{"name": "f", "arguments": {...}}]`: Granite 3.
@@ -55,7 +55,7 @@ pub(super) const GRANITE: Family = Family {
     starts: &[],
     marks: &[],
     reader: |format| Calls::boxed(format, "<|tool_call|>", None, false),
-    rules: Some(|rules| of_list(rules, "<|tool_call|>", None)),
+    rules: |rules| of_list(rules, "<|tool_call|>", None),
 };
 
 /// `{"name": "f", "parameters": {...}}` as the whole answer: Llama 3.1 to 3.3.
@@ -68,11 +68,11 @@ pub(super) const LLAMA: Family = Family {
     starts: &["{", "<|python_tag|>"],
     marks: &["<|python_tag|>"],
     reader: |format| Calls::boxed(format, "<|python_tag|>", None, true),
-    rules: Some(|rules| {
+    rules: |rules| {
         let object = rules.objects("parameters")?;
         rules.calls(&object, r#""; ""#);
         Ok(())
-    }),
+    },
 };
 
 /// A list of calls between marks.

@@ -21,7 +21,7 @@ pub(super) const MISTRAL_ARGS: Family = Family {
             value: Value::default(),
         })
     },
-    rules: Some(|rules| {
+    rules: |rules| {
         let (open, arguments) = (rules.mark("[TOOL_CALLS]"), rules.mark("[ARGS]"));
         let call = rules.alternatives("call", |rules, tool| {
             let schema = rules.arguments(tool)?;
@@ -29,7 +29,7 @@ pub(super) const MISTRAL_ARGS: Family = Family {
         })?;
         rules.calls(&call, "");
         Ok(())
-    }),
+    },
 };
 
 #[derive(Clone, Copy, Debug)]

@@ -49,8 +49,8 @@ pub(crate) struct Family {
     pub(crate) marks: &'static [&'static str],
     /// Reads calls from their mark on.
     pub(crate) reader: fn(&ChatFormat) -> Box<dyn CallReader>,
-    /// The rule `calls`: from the mark of the first call to the end of the last. `None` if the format cannot be forced.
-    pub(crate) rules: Option<AddRules>,
+    /// Adds the rule `calls`: from the mark of the first call to the end of the last.
+    pub(crate) rules: AddRules,
 }
 
 /// Adds the rules of calls to a grammar.
@@ -186,19 +186,13 @@ impl ChatFormat {
         Rules::new(&self.0.markers, &self.0.special, tools, parallel)
     }
 
-    /// The rules of calls, if the format can be forced.
+    /// The rules of calls, if the model has a format of them.
     pub(crate) fn rules(&self, rules: &mut Rules<'_>) -> Result<(), ChatFormatError> {
-        let refused = |fact: String| ChatFormatError {
-            fact,
+        let no_format = || ChatFormatError {
+            fact: "the chat template of this model has no format of calls".to_owned(),
             subject: Subject::Demand,
-            hint: "give `tool_choice` = \"auto\", or serve a model whose calls have another format",
+            hint: "give `tool_choice` = \"auto\", or serve a model whose template has tools",
         };
-        let Some(family) = self.family() else {
-            return Err(refused("the chat template of this model has no format of calls".to_owned()));
-        };
-        let Some(add) = family.rules else {
-            return Err(refused(format!("calls in the format {} cannot be demanded", family.name)));
-        };
-        add(rules)
+        (self.family().ok_or_else(no_format)?.rules)(rules)
     }
 }

@@ -19,7 +19,7 @@ pub(super) const LLAMA_4: Family = Family {
     starts: &["[", "<|python_start|>"],
     marks: &["<|python_start|>", "<|python_end|>"],
     reader: |format| Calls::boxed(format, ["<|python_start|>", "<|python_end|>"], true, true),
-    rules: Some(|rules| of_list(rules, None)),
+    rules: |rules| of_list(rules, None),
 };
 
 /// `<|tool_call_start|>[f(a="x")]<|tool_call_end|>`.
@@ -30,7 +30,7 @@ pub(super) const LFM2: Family = Family {
     starts: &[],
     marks: &["<|tool_call_end|>"],
     reader: |format| Calls::boxed(format, ["<|tool_call_start|>", "<|tool_call_end|>"], true, false),
-    rules: Some(|rules| of_list(rules, Some(["<|tool_call_start|>", "<|tool_call_end|>"]))),
+    rules: |rules| of_list(rules, Some(["<|tool_call_start|>", "<|tool_call_end|>"])),
 };
 
 /// `<function_calls>\nf(a="x")\ng()\n</function_calls>`.
@@ -41,13 +41,13 @@ pub(super) const OLMO_3: Family = Family {
     starts: &[],
     marks: &["</function_calls>"],
     reader: |format| Calls::boxed(format, ["<function_calls>", "</function_calls>"], false, false),
-    rules: Some(|rules| {
+    rules: |rules| {
         let (open, close) = (rules.mark("<function_calls>"), rules.mark("</function_calls>"));
         let call = call(rules)?;
         let list = rules.list(&call, r#""\n""#);
         rules.define("calls", &format!(r#"{open} "\n"? {list} "\n"? {close}"#));
         Ok(())
-    }),
+    },
 };
 
 fn of_list(rules: &mut Rules<'_>, marks: Option<[&str; 2]>) -> Result<(), ChatFormatError> {
@@ -67,7 +67,7 @@ fn call(rules: &mut Rules<'_>) -> Result<String, ChatFormatError> {
             let argument = format!("{} {}", literal(&format!("{name}=")), rules.json(tool, &schema)?);
             all.push((argument, is_required));
         }
-        let all = rules.sequence(&all);
+        let all = rules.sequence(&all, ", ");
         let open = literal(&format!("{}(", rules.tool(tool).name));
         Ok(format!(r#"{open} {all} ")""#))
     })

@@ -7,7 +7,7 @@ use crate::buffer::{Buffer, Needle, find, held, visible};
 use crate::deltas::Deltas;
 use crate::python;
 use crate::reader::{CallReader, Step};
-use crate::rules::{listed_texts, literal};
+use crate::rules::literal;
 use crate::tool::{Tools, Types, types};
 
 pub(super) const QWEN_XML: Family = Family {
@@ -26,20 +26,18 @@ pub(super) const QWEN_XML: Family = Family {
             count: 0,
         })
     },
-    rules: Some(|rules| {
+    rules: |rules| {
         let (open, close) = (rules.mark("<tool_call>"), rules.mark("</tool_call>"));
         let function = rules.alternatives("function", |rules, tool| {
             let mut parts = vec![literal(&format!("<function={}>\n", rules.tool(tool).name))];
             for (name, schema, is_required) in rules.named(tool)? {
-                // Texts are written as they are. What restricts a text otherwise than by a list is not met.
-                let end = "\n</parameter>\n";
-                let is_text = !types(&schema).other;
-                let value = match listed_texts(&schema).filter(|_| is_text) {
-                    Some(texts) => format!("{texts} {}", literal(end)),
-                    None if is_text => rules.text_before(end),
-                    None => format!("{} {}", rules.json(tool, &schema)?, literal(end)),
+                // Texts are written as they are.
+                let value = if types(&schema).other {
+                    format!("{} {}", rules.json(tool, &schema)?, literal("\n</parameter>"))
+                } else {
+                    rules.plain_text(tool, &schema, &schema, "\n</parameter>")?
                 };
-                let parameter = format!("{} {value}", literal(&format!("<parameter={name}>\n")));
+                let parameter = format!(r#"{} {value} "\n""#, literal(&format!("<parameter={name}>\n")));
                 parts.push(if is_required { parameter } else { format!("({parameter})?") });
             }
             parts.push(literal("</function>"));
@@ -47,7 +45,7 @@ pub(super) const QWEN_XML: Family = Family {
         })?;
         rules.calls(&format!(r#"{open} "\n" {function} "\n" {close}"#), r#""\n""#);
         Ok(())
-    }),
+    },
 };
 
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Answers that have to be calls: whatever a model writes under the grammar is read as a call of a tool, with arguments of its schema.
 
-use redline_chat::{Demand, Input, Marker, Parser, Reasoned, Subject, Tools};
+use redline_chat::{Demand, Input, Marker, Parser, Reasoned, Subject, Tool, Tools};
 use redline_grammar::{Compiler, Grammar, GrammarKind, Matcher, Words};
 use serde_json::{Value, json};
 
@@ -93,15 +93,10 @@ pub(crate) fn read(family: &str, tools: Tools, tokens: &[u32], reasons: bool) ->
 #[test]
 fn whatever_is_written_is_a_call() {
     let compiler = Compiler::new(Box::new(Bytes));
-    let mut forced = 0;
     for (family, _) in TEMPLATES {
         for parallel in [false, true] {
             let grammar =
-                format(family, true).grammar(&tools(), &Demand::Calls, parallel, Reasoned::No, None);
-            let Ok(grammar) = grammar else {
-                assert!(family.contains("gemma"), "{family}: {grammar:?}");
-                continue;
-            };
+                format(family, true).grammar(&tools(), &Demand::Calls, parallel, Reasoned::No, None).unwrap();
             let matcher = compiler
                 .matcher(&grammar, None)
                 .unwrap_or_else(|error| panic!("{family}: {error}\n{}", grammar.source));
@@ -131,10 +126,8 @@ fn whatever_is_written_is_a_call() {
                 }
             }
             assert!(ended > 10, "{family}: {ended} of 30 answers came to an end");
-            forced += 1;
         }
     }
-    assert_eq!(forced, 2 * (TEMPLATES.len() - 2));
 }
 
 /// Whether a text may be written, its marks as tokens, and may then end.
@@ -240,6 +233,175 @@ fn a_tool_with_a_schema_that_cannot_be_met_is_named() {
     assert!(error.fact.contains("#/not"), "{error}");
     tools.0[1].strict = false;
     assert!(format("hermes", true).grammar(&tools, &demand, false, Reasoned::No, None).is_ok());
-    let error = format("gemma4", true).grammar(&tools, &demand, false, Reasoned::No, None).unwrap_err();
-    assert!(error.subject == Subject::Demand && error.fact.contains("gemma4"), "{error}");
+}
+
+/// A tool with these properties, of which all are required, and the matcher of its calls.
+fn matcher_of(family: &str, has_tokens: bool, strict: bool, properties: Value) -> Result<Matcher, String> {
+    let names: Vec<&String> = properties.as_object().unwrap().keys().collect();
+    let schema = json!({ "type": "object", "properties": properties, "required": names, "additionalProperties": false });
+    let tools = Tools(vec![Tool { name: "f".to_owned(), parameters: Some(schema), strict }]);
+    let grammar = format(family, has_tokens).grammar(&tools, &Demand::Calls, false, Reasoned::No, None);
+    let grammar = grammar.map_err(|error| format!("{error}; {}", error.hint))?;
+    let compiler = Compiler::new(Box::new(Bytes));
+    Ok(compiler
+        .matcher(&grammar, None)
+        .unwrap_or_else(|error| panic!("{family}: {error}\n{}", grammar.source)))
+}
+
+/// Texts that are written as they are meet lengths, patterns, formats and lists.
+#[test]
+fn texts_without_quotation_marks_meet_their_schema() {
+    let cases: &[(Value, &[&str], &[&str])] = &[
+        (json!({ "maxLength": 3 }), &["", "abc", "äöü", "a\nb"], &["abcd"]),
+        (json!({ "minLength": 2 }), &["ab", "a b\nc"], &["", "a"]),
+        (json!({ "pattern": "^[a-c]+$" }), &["a", "abc"], &["", "abd", "abc "]),
+        (json!({ "pattern": "^ab" }), &["ab", "abx\ny"], &["xab", "a"]),
+        (json!({ "pattern": "yz$|\\d" }), &["xyz", "a1b", "7"], &["yzx", ""]),
+        (json!({ "pattern": "a/b" }), &["xa/bx"], &["ab"]),
+        (json!({ "pattern": "^a$", "maxLength": 9 }), &["a"], &["aa"]),
+        (json!({ "format": "date" }), &["2024-02-28"], &["2024-13-01", "28.2.2024"]),
+        (json!({ "format": "date-time" }), &["2024-02-28T10:00:00Z"], &["2024-02-28"]),
+        (json!({ "format": "color" }), &["any"], &[]),
+        (json!({ "enum": ["a", "ab", "say \"b\""] }), &["a", "ab", "say \"b\""], &["b", "abc"]),
+        (json!({ "const": "a<b" }), &["a<b"], &["a"]),
+        (json!({}), &["", "1 < 2 </parameter> <escape", "{\"a\": [1]}"], &[]),
+    ];
+    for (family, has_tokens) in [
+        ("qwen-xml", true),
+        ("qwen-xml", false),
+        ("gemma4", true),
+        ("gemma4", false),
+        ("function-gemma", true),
+    ] {
+        for (schema, good, bad) in cases {
+            let mut schema = schema.clone();
+            schema["type"] = json!("string");
+            let matcher = matcher_of(family, has_tokens, true, json!({ "k": schema })).unwrap();
+            let call = |text: &str| match family {
+                "qwen-xml" => format!(
+                    "<tool_call>\n<function=f>\n<parameter=k>\n{text}\n</parameter>\n</function>\n</tool_call>"
+                ),
+                "gemma4" => format!("<|tool_call>call:f{{k:<|\"|>{text}<|\"|>}}<tool_call|>"),
+                _ => format!("<start_function_call>call:f{{k:<escape>{text}<escape>}}<end_function_call>"),
+            };
+            let is_met = |text: &str| accepts(&matcher, &crate::inputs(&call(text), has_tokens));
+            for text in *good {
+                assert!(is_met(text), "{family} {has_tokens} {schema} {text:?}");
+            }
+            for text in *bad {
+                assert!(!is_met(text), "{family} {has_tokens} {schema} {text:?}");
+            }
+        }
+    }
+}
+
+/// What comes first ends a text, also where the text may not end yet.
+#[test]
+fn the_mark_after_a_text_is_not_in_it() {
+    let properties = json!({ "k": { "type": "string", "minLength": 5 } });
+    let matcher = matcher_of("qwen-xml", true, true, properties).unwrap();
+    let call = "<tool_call>\n<function=f>\n<parameter=k>\n";
+    let rest = "\n</parameter>\n</function>\n</tool_call>";
+    assert!(meets(&matcher, &format!("{call}12345{rest}")));
+    assert!(!meets(&matcher, &format!("{call}1\n</parameter>5{rest}")));
+    let any = matcher_of("qwen-xml", true, true, json!({ "k": { "type": "string" } })).unwrap();
+    assert!(!meets(&any, &format!("{call}1\n</parameter>5{rest}")));
+}
+
+#[test]
+fn patterns_that_cannot_be_met_are_refused_where_the_schema_is_strict() {
+    for (pattern, fact) in
+        [("a(^b|c)", "anchor within"), ("(?=a)b", "cannot be read"), ("a\\b", "anchor within")]
+    {
+        for family in ["qwen-xml", "gemma4"] {
+            let properties = json!({ "k": { "type": "string", "pattern": pattern } });
+            let error = matcher_of(family, true, true, properties.clone()).unwrap_err();
+            assert!(error.contains(fact), "{family} {pattern}: {error}");
+            assert!(matcher_of(family, true, false, properties).is_ok(), "{family} {pattern}");
+        }
+    }
+}
+
+/// Values of all kinds, as Gemma writes them.
+#[test]
+fn values_of_gemma_meet_their_schema() {
+    let call = |value: &str| format!("<|tool_call>call:f{{k:{value}}}<tool_call|>");
+    let quoted = |text: &str| text.replace('\'', "<|\"|>");
+    let cases: &[(Value, &[&str], &[&str])] = &[
+        (json!({ "type": "integer", "minimum": 3 }), &["3", "12"], &["2", "'3'", "3.5"]),
+        (json!({ "type": ["string", "null"] }), &["null", "'x'"], &["x", "1"]),
+        (
+            json!({ "enum": ["a", 1, [true, "b"], { "c": null }] }),
+            &["'a'", "1", "[true,'b']", "{c:null}"],
+            &["'b'", "a"],
+        ),
+        (
+            json!({ "type": "array", "items": { "type": "boolean" } }),
+            &["[]", "[true]", "[true,false]"],
+            &["[1]", "[true", "[,]"],
+        ),
+        (
+            json!({ "type": "array", "items": { "type": "integer" }, "minItems": 2, "maxItems": 3 }),
+            &["[1,2]", "[1,2,3]"],
+            &["[]", "[1]", "[1,2,3,4]"],
+        ),
+        (json!({ "type": "array", "maxItems": 0 }), &["[]"], &["[1]"]),
+        (json!({ "anyOf": [{ "const": "a" }, { "type": "number" }] }), &["'a'", "1.5"], &["'b'", "true"]),
+        (
+            json!({ "type": "object", "properties": { "x": { "type": "string" }, "y": { "type": "integer" } }, "required": ["y"] }),
+            &["{x:'1',y:2}", "{y:2}"],
+            &["{x:'1'}", "{y:2,x:'1'}", "{'y':2}", "{y:2,z:1}"],
+        ),
+        (
+            json!({ "type": "object", "additionalProperties": { "type": "integer" } }),
+            &["{}", "{a:1,b:2}"],
+            &["{a:'1'}"],
+        ),
+        (json!({ "type": "object", "additionalProperties": false }), &["{}"], &["{a:1}"]),
+        (json!({}), &["1", "'x'", "[1,'x',{a:{}}]", "{a:[null]}"], &["", "x", "'x"]),
+    ];
+    for (schema, good, bad) in cases {
+        let matcher = matcher_of("gemma4", true, true, json!({ "k": schema })).unwrap();
+        for value in *good {
+            assert!(meets(&matcher, &call(&quoted(value))), "{schema} {value}");
+        }
+        for value in *bad {
+            assert!(!meets(&matcher, &call(&quoted(value))), "{schema} {value}");
+        }
+    }
+    for schema in [
+        json!({ "type": "array", "prefixItems": [{}] }),
+        json!({ "allOf": [{ "type": "integer" }, { "minimum": 1 }] }),
+        json!({ "$ref": "#/$defs/none" }),
+        json!({ "type": "object", "minProperties": 1 }),
+    ] {
+        assert!(matcher_of("gemma4", true, true, json!({ "k": schema })).is_err(), "{schema}");
+        assert!(matcher_of("gemma4", true, false, json!({ "k": schema })).is_ok(), "{schema}");
+    }
+    assert!(matcher_of("gemma4", true, false, json!({ "a:b": {} })).unwrap_err().contains("\"a:b\""));
+}
+
+/// Trees have a rule that contains itself; what has no end is refused.
+#[test]
+fn schemas_of_gemma_may_contain_themselves() {
+    let tools = |node: Value, strict| {
+        let schema = json!({
+            "type": "object", "properties": { "tree": { "$ref": "#/$defs/node" } }, "required": ["tree"],
+            "additionalProperties": false, "$defs": { "node": node }
+        });
+        Tools(vec![Tool { name: "f".to_owned(), parameters: Some(schema), strict }])
+    };
+    let list = json!({ "type": "object", "properties": { "next": { "$ref": "#/$defs/node" } } });
+    let demand =
+        |tools: &Tools| format("gemma4", true).grammar(tools, &Demand::Calls, false, Reasoned::No, None);
+    let grammar = demand(&tools(list, true)).unwrap();
+    let matcher = Compiler::new(Box::new(Bytes)).matcher(&grammar, None).unwrap();
+    let call = |value: &str| format!("<|tool_call>call:f{{tree:{value}}}<tool_call|>");
+    assert!(meets(&matcher, &call("{}")) && meets(&matcher, &call("{next:{next:{}}}")));
+    assert!(!meets(&matcher, &call("{next:1}")));
+    let endless = json!({ "$ref": "#/$defs/node" });
+    assert_eq!(demand(&tools(endless.clone(), true)).unwrap_err().subject, Subject::Tool(0));
+    let any = demand(&tools(endless, false)).unwrap();
+    let matcher = Compiler::new(Box::new(Bytes)).matcher(&any, None).unwrap();
+    assert!(meets(&matcher, &call("1")));
 }

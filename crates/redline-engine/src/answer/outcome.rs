@@ -166,7 +166,7 @@ pub struct ClassifyOutcome {
 /// What an encoder makes of one text.
 #[derive(Clone, Debug)]
 pub struct Encoded {
-    /// The embedding, or a number for each class.
+    /// The embedding, or a number for each class. If the states of tokens were asked for, these, one after the other.
     pub values: Vec<f32>,
     /// Number of tokens, special ones included.
     pub prompt_tokens: usize,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redline_models::block::pooled::Classifier;
-use redline_settings::{Setting, Truncate, hint};
+use redline_settings::{Pooling, Setting, Truncate, hint};
 
 use super::prompt::Limits;
 use super::receipt::{signed, states_with_receipt, texts_in_ids};
@@ -38,8 +38,16 @@ impl Engine {
 
     fn embed_job(&self, request: &EmbedRequest) -> Result<EncodeJob, EngineError> {
         let rules = self.sentence.as_ref();
-        let pooling = match (request.pooling, rules) {
-            (Some(pooling), _) => pooling,
+        let EmbedRequest { per_token, pooling, normalise, dimensions, receipt, .. } = request;
+        if *per_token
+            && (pooling.is_some() || *normalise == Some(true) || dimensions.is_some() || receipt.is_some())
+        {
+            let fact = "the states of tokens have no pooling, length, number of dimensions or receipt";
+            return Err(EngineError::request(fact, "leave these out, or ask for one vector per text"));
+        }
+        let pooling = match (pooling, rules) {
+            (_, _) if *per_token => Pooling::First,
+            (Some(pooling), _) => *pooling,
             (None, Some(rules)) => rules.pooling,
             (None, None) => {
                 let fact = format!(
@@ -57,7 +65,7 @@ impl Engine {
         }
         self.check_encodes()?;
         let own = self.info.embedding_width;
-        let dimensions = request.dimensions.unwrap_or(own);
+        let dimensions = dimensions.unwrap_or(own);
         if !(1..=own).contains(&dimensions) {
             let fact = format!("{dimensions} dimensions, but an embedding of this model has {own}");
             return Err(EngineError::field("dimensions", fact, format!("give from 1 to {own}")));
@@ -83,10 +91,14 @@ impl Engine {
             texts: texts.collect::<Result<_, EngineError>>()?,
             pooling,
             padding: None,
-            finish: Finish::Embedding {
-                rules: rules.cloned(),
-                dimensions,
-                normalise: request.normalise.unwrap_or_else(|| rules.is_none_or(|rules| rules.normalise)),
+            finish: if *per_token {
+                Finish::States
+            } else {
+                Finish::Embedding {
+                    rules: rules.cloned(),
+                    dimensions,
+                    normalise: normalise.unwrap_or_else(|| rules.is_none_or(|rules| rules.normalise)),
+                }
             },
             sees_both_sides: !self.info.objective.is_causal(),
             cache_salt: request.cache_salt.clone(),
@@ -220,7 +232,7 @@ impl Engine {
 fn embed_in_ids(request: &EmbedRequest, job: &EncodeJob) -> ReceiptRequest {
     let (dimensions, normalise) = match &job.finish {
         Finish::Embedding { dimensions, normalise, .. } => (Some(*dimensions), Some(*normalise)),
-        Finish::Classes(_) => (request.dimensions, request.normalise),
+        Finish::Classes(_) | Finish::States => (request.dimensions, request.normalise),
     };
     ReceiptRequest::Embed(Box::new(EmbedRequest {
         pooling: Some(job.pooling),

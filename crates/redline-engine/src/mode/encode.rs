@@ -58,12 +58,15 @@ pub(crate) enum Finish {
     },
     /// A number for each class.
     Classes(Arc<Classifier>),
+    /// None: the states of all tokens are the answer.
+    States,
 }
 
 impl Finish {
     fn apply(&self, exec: Exec<'_>, pooled: &[f32]) -> Vec<f32> {
         match self {
             Self::Classes(classifier) => classifier.layers.apply(exec, pooled),
+            Self::States => pooled.to_vec(),
             Self::Embedding { rules, dimensions, normalise } => {
                 let mut values = match rules {
                     Some(rules) => rules.layers.apply(exec, pooled),
@@ -121,10 +124,11 @@ impl EncodeTask {
         }
     }
 
-    /// Positions whose states are pooled.
+    /// Positions whose states are read.
     fn wanted(&self, text: usize) -> std::ops::Range<usize> {
         let ids = &self.job.texts[text].ids;
         match self.job.pooling {
+            _ if matches!(self.job.finish, Finish::States) => 0..ids.len(),
             Pooling::First => 0..1,
             Pooling::Mean => 0..ids.len(),
             Pooling::Last => {
@@ -140,6 +144,10 @@ impl EncodeTask {
         let wanted = self.wanted(text).len();
         let TextState { sums, rows, values } = &mut self.texts[text];
         *rows += 1;
+        if matches!(self.job.finish, Finish::States) {
+            values.get_or_insert_default().extend_from_slice(state);
+            return;
+        }
         if wanted == 1 {
             *values = Some(self.job.finish.apply(exec, state));
             return;
@@ -255,12 +263,16 @@ fn outcome_of(
         Some(Ended::Late) => return Err(EngineError::Late { seconds: ran.seconds, tokens: None }),
         None => {}
     }
-    let (dimensions, noun) =
-        (texts.iter().find_map(|text| text.values.as_ref()).map_or(0, Vec::len), job.noun);
+    let per_token = matches!(job.finish, Finish::States);
+    let vectors = |text: &EncodeText| if per_token { text.ids.len() } else { 1 };
+    let values_of =
+        |(text, state): (&EncodeText, &TextState)| Some(state.values.as_ref()?.len() / vectors(text));
+    let dimensions = job.texts.iter().zip(&texts).find_map(values_of).unwrap_or(0);
+    let noun = job.noun;
     let mut encoded = Vec::with_capacity(texts.len());
     for (text, state) in job.texts.iter().zip(texts) {
         let values = state.values.unwrap_or_default();
-        if values.len() != dimensions || values.iter().any(|value| !value.is_finite()) {
+        if values.len() != dimensions * vectors(text) || values.iter().any(|value| !value.is_finite()) {
             return Err(EngineError::NonFinite(format!("{noun} {}", text.index)));
         }
         encoded.push(Encoded { values, prompt_tokens: text.ids.len(), truncated: text.truncated });

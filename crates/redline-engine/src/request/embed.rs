@@ -4,11 +4,14 @@ use redline_settings::{Pooling, Truncate};
 
 use super::{AdapterChoice, Prompt, Queueing, ReceiptOptions};
 
-/// `embed`: one vector for each text.
+/// `embed`: one vector for each text, or one for each of its tokens.
 #[derive(Clone, Debug)]
 pub struct EmbedRequest {
-    /// One vector per text, in this order. May be empty.
+    /// The texts, answered in this order. May be empty.
     pub texts: Vec<Prompt>,
+    /// Whether the answer is the state of every token, special ones included, as the last layer leaves it: not pooled, not passed through
+    /// layers that a directory of sentence-transformers adds, and not divided by its length.
+    pub per_token: bool,
     /// How the states of a text become one vector; `None`: as the model's `modules.json` says.
     pub pooling: Option<Pooling>,
     /// Whether vectors are divided by their length, to length 1; `None`: as the model says, or if it says nothing, yes.
@@ -38,6 +41,7 @@ impl EmbedRequest {
     pub fn new(texts: Vec<Prompt>) -> Self {
         Self {
             texts,
+            per_token: false,
             pooling: None,
             normalise: None,
             dimensions: None,

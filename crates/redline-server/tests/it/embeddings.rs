@@ -165,6 +165,41 @@ fn vectors_of_tei_are_a_plain_list() {
     assert_eq!(of(nulls), expect);
 }
 
+/// The mean of the states of all tokens is the embedding of a model that takes the mean, and the first one that of another.
+#[test]
+fn states_of_tokens_are_what_is_pooled() {
+    let server = reading("bert-a");
+    let texts = ["Henry is king.", "It rains."];
+    let all = server.ok("/embed_all", &json!({ "inputs": texts }).to_string());
+    for (text, states) in texts.iter().zip(all.as_array().unwrap()) {
+        let states: Vec<Vec<f32>> = states.as_array().unwrap().iter().map(row).collect();
+        let ids = server.ok("/tokenize", &json!({ "inputs": text }).to_string());
+        assert_eq!(states.len(), ids[0].as_array().unwrap().len(), "special tokens included");
+        let of = |pooling: &str| {
+            let body = json!({ "inputs": text, "normalize": false, "pooling": pooling });
+            row(&server.ok("/embed", &body.to_string())[0])
+        };
+        assert_eq!((&of("cls"), &of("last")), (states.first().unwrap(), states.last().unwrap()));
+        let sum = |at: usize| states.iter().map(|state| f64::from(state[at])).sum::<f64>();
+        let mean: Vec<f32> = (0..states[0].len()).map(|at| (sum(at) / states.len() as f64) as f32).collect();
+        assert_eq!(of("mean"), mean);
+    }
+    let long = json!({ "inputs": "a rose ".repeat(60) });
+    assert_eq!(server.client.post("/embed_all", &long.to_string()).unwrap().status, 413);
+    let cut = json!({ "inputs": "a rose ".repeat(60), "truncate": true });
+    assert_eq!(server.ok("/embed_all", &cut.to_string())[0].as_array().unwrap().len(), 64);
+    let query = json!({ "inputs": texts[0], "prompt_name": "query" });
+    let longer = server.ok("/embed_all", &query.to_string());
+    assert!(longer[0].as_array().unwrap().len() > all[0].as_array().unwrap().len());
+    // A model that was trained for something else has states too.
+    let server = start();
+    let states = server.ok("/embed_all", &json!({ "inputs": [5, 6, 7] }).to_string());
+    assert_eq!(states[0].as_array().unwrap().len(), 3);
+    let last = server
+        .ok("/embed", &json!({ "inputs": [5, 6, 7], "pooling": "last", "normalize": false }).to_string());
+    assert_eq!(states[0][2], last[0]);
+}
+
 #[test]
 fn what_is_no_request_is_refused_by_name() {
     let server = reading("bert-a");

@@ -741,6 +741,7 @@ const INVALID: &[(&str, &[&str])] = &[
             r#"{"inputs":"a","pooling":"mean","encoding_format":"float"}"#,
         ],
     ),
+    ("/embed_all", &[r#"{"inputs":[]}"#, r#"{"inputs":7}"#, r#"{"inputs":"a","normalize":true}"#, "{}"]),
     ("/predict", &[r#"{"inputs":["a","b","c"]}"#, r#"{"inputs":[[]]}"#, r#"{"inputs":[]}"#]),
     ("/tokenize", &[r#"{"prompt":7}"#, r#"{"prompt":"a","text":"b"}"#, "{}"]),
     ("/detokenize", &[r#"{"tokens":["a"]}"#, r#"{"tokens":[-1]}"#]),

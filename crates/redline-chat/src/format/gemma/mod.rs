@@ -1,5 +1,7 @@
 //! `<|tool_call>call:f{k:<|"|>text<|"|>,n:42}<tool_call|>`: Gemma 4, and FunctionGemma with other marks.
 
+mod rules;
+
 use serde_json::{Map, Number, Value};
 
 use super::{ChatFormat, Family};
@@ -18,7 +20,7 @@ pub(super) const GEMMA_4: Family = Family {
     starts: &[],
     marks: &["<tool_call|>", "<|\"|>"],
     reader: |format| Call::boxed(format, ["<|tool_call>", "<|\"|>", "<tool_call|>"]),
-    rules: None,
+    rules: |rules| rules::add(rules, ["<|tool_call>", "<|\"|>", "<tool_call|>"]),
 };
 
 pub(super) const FUNCTION_GEMMA: Family = Family {
@@ -28,7 +30,7 @@ pub(super) const FUNCTION_GEMMA: Family = Family {
     starts: &[],
     marks: &["<end_function_call>", "<escape>"],
     reader: |format| Call::boxed(format, ["<start_function_call>", "<escape>", "<end_function_call>"]),
-    rules: None,
+    rules: |rules| rules::add(rules, ["<start_function_call>", "<escape>", "<end_function_call>"]),
 };
 
 /// A call.

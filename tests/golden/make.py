@@ -395,8 +395,9 @@ def is_norm_weight(name):
 
 
 def neutral(model, name):
-    """The value of a parameter that does nothing: 0, or 1 for a norm weight, which Gemma stores as the difference to 1."""
-    return 1.0 if is_norm_weight(name) and not model.config.model_type.startswith("gemma") else 0.0
+    """The value of a parameter that does nothing: 0, or 1 for a norm weight, which some families store as the difference to 1."""
+    differs = model.config.model_type.startswith(("gemma", "qwen3_5")) and not name.endswith("linear_attn.norm.weight")
+    return 1.0 if is_norm_weight(name) and not differs else 0.0
 
 
 def fill(model, seed):
@@ -411,11 +412,14 @@ def fill(model, seed):
             if is_norm_weight(name):
                 centre, spread = neutral(model, name), 0.2
                 # As for q_proj and k_proj below.
-                soft = model.config.model_type.startswith(("olmo", "gemma"))
+                soft = model.config.model_type.startswith(("olmo", "gemma", "qwen3_5"))
                 if soft and name.split(".")[-2] in ("q_norm", "k_norm"):
                     centre -= 0.4
-            elif name.endswith((".bias", "_proj_bias")):
+            elif name.endswith((".bias", "_proj_bias", "dt_bias")):
                 centre, spread = 0.0, 0.4
+            elif name.endswith("A_log"):
+                # States that last for some tokens.
+                centre, spread = -1.5, 1.0
             elif name.split(".")[-2] in ("wte", "wpe", "embed_tokens", "lm_head"):
                 # Gemma multiplies the embedding by the root of the width: a tied head would predict the last token again and again.
                 # Granite multiplies it as well.
@@ -435,6 +439,9 @@ def fill(model, seed):
                 # Of a short convolution, the product of three projections: rounding errors of all three add up.
                 if name.endswith("conv.in_proj.weight"):
                     gain *= 0.3
+                # The norm after a recurrence makes rounding errors of small outputs large.
+                if name.endswith("linear_attn.out_proj.weight"):
+                    gain *= 0.1
                 # Decided routing.
                 if name.endswith(("mlp.gate.weight", "mlp.router.weight")):
                     gain *= 2
@@ -598,7 +605,7 @@ def bf16_nmse(model, ref):
     other = copy.deepcopy(model)
     for name, parameter in other.named_parameters():
         # The taps of a convolution are no matrix.
-        if parameter.dim() > 1 and not name.endswith("conv.conv.weight"):
+        if parameter.dim() > 1 and not name.endswith(("conv.conv.weight", "conv1d.weight")):
             parameter.copy_(rounded(parameter))
     for module in other.modules():
         if type(module).__name__ in ("Linear", "Conv1D") or is_router(module):

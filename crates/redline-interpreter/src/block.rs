@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use redline_kernels::op::activation::Gating;
+use redline_kernels::op::delta::DeltaShape;
 use redline_models::block::attention::Attention;
+use redline_models::block::delta_net::DeltaNet;
 use redline_models::block::experts::{Experts, SharedExpert};
 use redline_models::block::ffn::Ffn;
 use redline_models::block::layer::{Layer, Norms};
@@ -11,8 +13,8 @@ use redline_models::block::mixer::Mixer;
 use redline_models::block::mlp::Mlp;
 use redline_models::block::short_conv::ShortConv;
 use redline_models::spec::{Mask, RotarySpec};
-use redline_reference::elementwise::{clamped_swiglu, rotate, sigmoid};
-use redline_reference::{attention, conv, experts};
+use redline_reference::elementwise::{clamped_swiglu, rotate, sigmoid, silu};
+use redline_reference::{attention, conv, delta, experts};
 
 use crate::element::{Literal, Norm, activated};
 use crate::{Row, Text, add};
@@ -23,6 +25,7 @@ pub(crate) fn layer(layer: &Layer<Literal>, rows: &[Row], text: Text<'_>) -> Vec
     let mixed = match &layer.mixer {
         Mixer::Attention(attention) => attend(attention, &inputs, text),
         Mixer::ShortConv(conv) => convolve(conv, &inputs),
+        Mixer::DeltaNet(net) => recur(net, &inputs),
     };
     let rows = rows.iter().zip(mixed).map(|(row, mixed)| {
         let row = summed(&layer.mixer_norms, row, &mixed, layer.residual_scale);
@@ -49,10 +52,17 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
     let rotation = layer.rotation.map(|rotation| &text.rotations[rotation]);
     // Keys and values of each head and token.
     let (mut keys, mut values) = (vec![Vec::new(); kv_heads], vec![Vec::new(); kv_heads]);
-    let mut queries = Vec::new();
+    let (mut queries, mut gates) = (Vec::new(), Vec::new());
     for (position, row) in (0u32..).zip(rows) {
         let mut q = layer.qkv.apply(row);
-        let mut k = q.split_off(heads * head_dim);
+        let mut k = q.split_off(if layer.gated { 2 } else { 1 } * heads * head_dim);
+        if layer.gated {
+            // The query of a head, then its gate.
+            let (of_queries, of_gates): (Vec<_>, Vec<_>) =
+                q.chunks(2 * head_dim).map(|pair| pair.split_at(head_dim)).unzip();
+            gates.push(of_gates.concat());
+            q = of_queries.concat();
+        }
         let v = k.split_off(kv_heads * head_dim);
         if let Some((of_queries, of_keys)) = &layer.head_norms {
             (q, k) = (of_queries.apply_to_parts(&q), of_keys.apply_to_parts(&k));
@@ -84,7 +94,11 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
     };
     let outputs = queries.iter().enumerate().map(|(position, q)| {
         let heads = q.chunks(head_dim).enumerate();
-        layer.output.apply(&heads.flat_map(|head| of_head(position, head)).collect::<Row>())
+        let mut output = heads.flat_map(|head| of_head(position, head)).collect::<Row>();
+        if let Some(gates) = gates.get(position) {
+            output.iter_mut().zip(gates).for_each(|(x, gate)| *x *= sigmoid(*gate));
+        }
+        layer.output.apply(&output)
     });
     outputs.collect()
 }
@@ -103,6 +117,41 @@ fn convolve(layer: &ShortConv<Literal>, rows: &[Row]) -> Vec<Row> {
     let inputs: Vec<Row> = rows.iter().map(|row| layer.input.apply(row)).collect();
     let convolved = conv::convolved(&inputs, layer.channels, &layer.weights, layer.bias.as_deref());
     convolved.iter().map(|row| layer.output.apply(row)).collect()
+}
+
+/// `output(norm(o) * silu(z))`, where `o` is what the delta rule makes of the rows.
+fn recur(layer: &DeltaNet<Literal>, rows: &[Row]) -> Vec<Row> {
+    let DeltaShape { key_heads, value_heads, key_dim, value_dim } = layer.shape;
+    let (keys, channels) = (layer.shape.keys(), layer.channels());
+    let (query_factor, key_factor) = layer.factors();
+    let (mut qkv, mut zs, mut gates) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        let mut x = layer.input.apply(row);
+        let mut z = x.split_off(channels);
+        let (b, a) = z[layer.shape.values()..].split_at(value_heads);
+        let both = (0..value_heads).map(|head| {
+            delta::strength_and_decay(b[head], a[head], layer.decay[head], layer.decay_bias[head])
+        });
+        let (strengths, decays): (Row, Row) = both.unzip();
+        gates.push([strengths, decays].concat());
+        z.truncate(layer.shape.values());
+        zs.push(z);
+        qkv.push(x);
+    }
+    let mut qkv = conv::filtered(&qkv, &layer.weights, None);
+    for row in &mut qkv {
+        for (head, x) in row[..2 * keys].chunks_mut(key_dim).enumerate() {
+            let factor = if head < key_heads { query_factor } else { key_factor };
+            x.copy_from_slice(&delta::unit(x, layer.eps(), factor));
+        }
+    }
+    let heads = delta::DeltaHeads { key_heads, value_heads, key_dim, value_dim };
+    let outputs = delta::outputs(heads, &qkv, &gates);
+    let outputs = outputs.iter().zip(zs).map(|(o, z)| {
+        let normed = layer.norm.apply_to_parts(o);
+        layer.output.apply(&normed.iter().zip(z).map(|(o, z)| o * silu(z)).collect::<Row>())
+    });
+    outputs.collect()
 }
 
 fn feed_forward(layer: &Ffn<Literal>, x: &Row) -> Row {

@@ -152,8 +152,10 @@ impl<'a> Map<'a, Described, Literal> for Builder<'_> {
 
     fn values(&mut self, spec: &'a TensorSpec, _: &'static str) -> Result<Vec<f32>, InterpreterError> {
         let values = self.loader.values(&spec.name, spec.shape.iter().product())?;
-        if spec.role != Role::Taps {
-            return Ok(values);
+        match spec.role {
+            Role::Taps => {}
+            Role::LogDecay => return Ok(values.into_iter().map(|value| -libm::expf(value)).collect()),
+            _ => return Ok(values),
         }
         // From `[channels, 1, taps]` to `[taps, channels]`.
         let (channels, taps) = (spec.shape[0], values.len() / spec.shape[0]);

@@ -29,11 +29,14 @@ pub enum ActivationName {
     Attention,
     /// `[tokens, hidden]`: attention after its output projection.
     AttentionOutput,
-    /// `[tokens, 3 * channels]`: both gates and the input of a short convolution, as projected.
+    /// `[tokens, outputs]`: what a mixer with a convolution reads, as projected: both gates and the input of a short convolution, or of a
+    /// recurrence queries, keys, values and gates.
     ConvInput,
-    /// `[tokens, channels]`: the convolution between its gates.
+    /// `[tokens, channels]`: the convolution between its gates, or after SiLU.
     Conv,
-    /// `[tokens, hidden]`: the convolution after its output projection.
+    /// `[tokens, values]`: the outputs of a recurrence after the norm of its heads.
+    Recurrence,
+    /// `[tokens, hidden]`: the convolution or the recurrence after its output projection.
     ConvOutput,
     /// `[tokens, hidden]`: the norm of a mixer's output, in families that have one.
     AttentionOutputNorm,
@@ -81,6 +84,7 @@ impl ActivationName {
         Self::AttentionOutput,
         Self::ConvInput,
         Self::Conv,
+        Self::Recurrence,
         Self::ConvOutput,
         Self::AttentionOutputNorm,
         Self::AttentionSum,
@@ -114,6 +118,7 @@ impl ActivationName {
             Self::AttentionOutput => "attention_output",
             Self::ConvInput => "conv_input",
             Self::Conv => "conv",
+            Self::Recurrence => "recurrence",
             Self::ConvOutput => "conv_output",
             Self::AttentionOutputNorm => "attention_output_norm",
             Self::AttentionSum => "attention_sum",

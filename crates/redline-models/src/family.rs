@@ -261,6 +261,7 @@ fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Opt
         window: options.windows.get(layer).copied().flatten(),
         softcap: None,
         rotation: Some(0),
+        gated: false,
         qkv: LinearSpec::of(
             Orientation::OutIn,
             hidden,

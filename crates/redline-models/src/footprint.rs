@@ -180,7 +180,7 @@ impl Footprint {
     /// What a page holds, with keys and values in a given format.
     pub fn page_shape(&self, format: KvFormat) -> PageShape {
         let keys = self.page.keys.iter().map(|shape| KvShape { format, ..*shape }).collect();
-        PageShape { keys, inputs: self.page.inputs.clone() }
+        PageShape { keys, ..self.page.clone() }
     }
 }
 

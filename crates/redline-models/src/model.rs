@@ -11,6 +11,7 @@ use crate::activation::{ActivationId, ActivationName};
 use crate::adapter_rows::{AdapterLimits, Adapters, HeadUpdates, loras_of};
 use crate::block::attention::Attention;
 use crate::block::decoder::Decoder;
+use crate::block::delta_net::DeltaNet;
 use crate::block::ffn::Ffn;
 use crate::block::layer::Layer;
 use crate::block::mixer::Mixer;
@@ -228,6 +229,7 @@ impl Model {
                     write!(text, "; {heads}/{kv_heads} x {head_dim} {window:?}")
                 }
                 Mixer::ShortConv(ShortConv { channels, taps, .. }) => write!(text, "; {channels} x {taps}"),
+                Mixer::DeltaNet(DeltaNet { shape, taps, .. }) => write!(text, "; {shape:?} x {taps}"),
             };
             for (_, linear) in layer.linears() {
                 for matrix in linear.matrices() {

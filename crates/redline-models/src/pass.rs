@@ -144,7 +144,9 @@ impl Model {
         }
 
         let whole = of(batch.parts(), 0);
-        let input = whole.input(batch, places, pages.of_batch(&whole.segments), plan, watchers);
+        let states: Vec<&[u32]> = batch.parts().iter().map(|part| tables.state_of(part.sequence)).collect();
+        let pages = pages.of_batch_with_states(&whole.segments, &states);
+        let input = whole.input(batch, places, pages, plan, watchers);
         let mut step = Step::new(exec, arena.whole(), (&model.rotations, &model.cache_slots), input);
         let x = if was_cut {
             step.results_of_micro_batches(model.facts.hidden)

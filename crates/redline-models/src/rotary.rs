@@ -12,13 +12,13 @@ pub(crate) struct Rules {
     pub(crate) theta_key: &'static str,
     /// Theta if its key is absent.
     pub(crate) default_theta: f64,
-    /// Whether `partial_rotary_factor` is honoured.
-    pub(crate) partial: bool,
+    /// `partial_rotary_factor` if the key is absent; `None`: it is not honoured.
+    pub(crate) partial: Option<f64>,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { theta_key: "rope_theta", default_theta: 10_000.0, partial: false }
+        Self { theta_key: "rope_theta", default_theta: 10_000.0, partial: None }
     }
 }
 
@@ -140,11 +140,11 @@ fn rotary_dim(
         Some(scaling) if scaling.opt_f64(KEY)?.is_some() => scaling,
         _ => config,
     };
-    let share = place.f64_or(KEY, 1.0)?;
+    let share = place.f64_or(KEY, rules.partial.unwrap_or(1.0))?;
     if share == 1.0 {
         return Ok(head_dim);
     }
-    if !rules.partial {
+    if rules.partial.is_none() {
         return Err(place.refuse(KEY, "`1.0`").into());
     }
     let dim = (head_dim as f64 * share) as usize;

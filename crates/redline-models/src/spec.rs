@@ -7,6 +7,7 @@ use redline_kernels::op::kv::{KvFormat, PageShape};
 use redline_settings::Pooling;
 
 pub use crate::block::attention::AttentionSpec;
+pub use crate::block::delta_net::DeltaNetSpec;
 pub use crate::block::experts::{ExpertsSpec, SharedExpertSpec};
 pub use crate::block::ffn::FfnSpec;
 pub use crate::block::layer::{LayerSpec, NormsSpec};

@@ -1,4 +1,6 @@
-//! Short convolutions between two gates.
+//! Short convolutions.
+
+use crate::elementwise::silu;
 
 /// `c * conv(b * x)` for rows of `b | c | x`, each of `channels` values, from the first of a sequence on. `weights` are `[taps, channels]`,
 /// the oldest first.
@@ -20,4 +22,19 @@ pub fn convolved(
         value(t, 1, c) * bias.map_or(acc, |bias| acc + bias[c])
     };
     (0..rows.len()).map(|t| (0..channels).map(|c| convolved(t, c)).collect()).collect()
+}
+
+/// `silu(conv(x))` for rows of `channels` values, from the first of a sequence on. `weights` are as in [`convolved`].
+pub fn filtered(rows: &[impl AsRef<[f32]>], weights: &[f32], bias: Option<&[f32]>) -> Vec<Vec<f32>> {
+    let channels = rows.first().map_or(1, |row| row.as_ref().len());
+    let taps = weights.len() / channels;
+    let output = |t: usize, c: usize| {
+        let mut acc = 0f32;
+        for j in 0..taps {
+            let input = (t + j + 1).checked_sub(taps).map_or(0.0, |at| rows[at].as_ref()[c]);
+            acc = weights[j * channels + c].mul_add(input, acc);
+        }
+        silu(bias.map_or(acc, |bias| acc + bias[c]))
+    };
+    (0..rows.len()).map(|t| (0..channels).map(|c| output(t, c)).collect()).collect()
 }

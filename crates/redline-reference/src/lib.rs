@@ -4,6 +4,7 @@
 
 pub mod attention;
 pub mod conv;
+pub mod delta;
 pub mod elementwise;
 pub mod experts;
 pub mod linear;

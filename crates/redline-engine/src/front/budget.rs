@@ -34,7 +34,12 @@ impl Room {
         let context = context(options.max_context, loader.context())?;
         let kv_format = kv_format(loader, options);
         let footprint = loader.footprint().clone().with_adapters(options.adapter_limits());
-        check_heads(&footprint.page_shape(kv_format).keys)?;
+        let page = footprint.page_shape(kv_format);
+        check_heads(&page.keys)?;
+        if page.state_pages() > 0 && options.disk().is_some() {
+            let fact = format!("`{}` has layers whose states are not kept on disk", loader.architecture());
+            return Err(EngineError::request(fact, "leave out the directory of the prefix cache"));
+        }
         let budget = |tokens| Budget::of(loader, &footprint, options, kv_format, tokens);
         let fits = |tokens| {
             let budget = budget(tokens);
@@ -116,6 +121,8 @@ pub(super) struct Budget {
     pub(super) activations: u64,
     /// Bytes of a page of keys and values.
     pub(super) page: u64,
+    /// Number of pages of the state of a sequence; 0 unless a layer is a recurrence.
+    pub(super) state_pages: u64,
     /// Number of pages in memory that are being read or written.
     pub(super) pages_in_flight: u64,
     /// Bytes of activations that each further token of a pass needs.
@@ -143,13 +150,15 @@ impl Budget {
         tokens: usize,
     ) -> Self {
         let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
+        let page = footprint.page_shape(kv_format);
         Self {
             weights: footprint.weight_bytes(),
             adapters: options.adapters.map_or(0, |adapters| adapters.memory),
             activations: arena(tokens, OUTPUT_ROWS),
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
-            page: footprint.page_shape(kv_format).bytes() as u64,
+            page: page.bytes() as u64,
+            state_pages: page.state_pages() as u64,
             pages_in_flight: if options.disk().is_some() { PAGES_IN_FLIGHT } else { 0 },
             in_one_pass: !loader.objective().is_causal(),
         }
@@ -165,11 +174,11 @@ impl Budget {
         if self.in_one_pass { 2 } else { 1 }
     }
 
-    /// The least number of pages for a context. One page more than it has, because each sequence has its own page where two of them
-    /// diverge.
+    /// The least number of pages for a context. One page more than it has, and a state more, because each sequence has its own where two of
+    /// them diverge.
     fn least_pages(&self, context: Option<usize>) -> u64 {
         let tokens = context.unwrap_or(1);
-        let least = tokens.div_ceil(PAGE_TOKENS) as u64 + 1;
+        let least = tokens.div_ceil(PAGE_TOKENS) as u64 + 1 + 2 * self.state_pages;
         least.max(self.canvas(tokens).unwrap_or(0).div_ceil(self.page))
     }
 
@@ -252,7 +261,8 @@ impl Engine {
     pub(super) fn room_after(&self, prompt: usize, forks: bool) -> usize {
         let most = self.info.context.saturating_sub(prompt);
         let Some(budget) = self.info.kv_budget_bytes else { return most.max(1) };
-        // As `check_room` counts: whole pages, and one to spare for continuations that part from a prompt.
+        // As `check_room` counts: whole pages, and one to spare for continuations that part from a prompt, each with a state.
+        let budget = budget.saturating_sub(2 * self.info.state_bytes);
         let pages = budget / (self.info.kv_bytes_per_token * PAGE_TOKENS as u64);
         let tokens =
             usize::try_from(pages).unwrap_or(usize::MAX).saturating_sub(1).saturating_mul(PAGE_TOKENS);
@@ -260,7 +270,7 @@ impl Engine {
         if fits { most } else { most.min(tokens.saturating_sub(prompt)) }.max(1)
     }
 
-    /// Refuses sequences that together, with `spare` additional pages, would never fit the memory budget.
+    /// Refuses sequences that together, with `spare` sequences that need a page of their own besides, would never fit the memory budget.
     pub(super) fn check_room(
         &self,
         what: fmt::Arguments<'_>,
@@ -270,15 +280,16 @@ impl Engine {
         let Some(budget) = self.info.kv_budget_bytes else { return Ok(()) };
         let page = self.info.kv_bytes_per_token * PAGE_TOKENS as u64;
         let pages = tokens.iter().map(|tokens| tokens.div_ceil(PAGE_TOKENS)).sum::<usize>() + spare;
+        let states = (tokens.len() + spare) as u64 * self.info.state_bytes;
         let needed = pages as u64 * page;
-        if needed <= budget {
+        if needed.saturating_add(states) <= budget {
             return Ok(());
         }
         let fact = format!(
             "{what}: {} tokens need room for {}, in pages of {PAGE_TOKENS}, and the memory budget leaves room for {}",
             tokens.iter().sum::<usize>(),
             pages * PAGE_TOKENS,
-            budget / self.info.kv_bytes_per_token
+            budget.saturating_sub(states) / self.info.kv_bytes_per_token
         );
         Err(EngineError::request(fact, hint!["give more ", Setting::Memory, ", or shorten it"]))
     }
@@ -301,6 +312,7 @@ mod tests {
             pages_in_flight: 0,
             activations: parts[1],
             page: parts[2] / 2,
+            state_pages: 0,
             activation_row: 1,
             output_row: 1,
             in_one_pass: false,

@@ -99,6 +99,8 @@ pub struct ModelInfo {
     pub head_bytes: u64,
     /// Bytes of keys and values per stored token, over all layers.
     pub kv_bytes_per_token: u64,
+    /// Bytes of the state that a sequence has besides, whatever its length; 0 unless a layer is a recurrence.
+    pub state_bytes: u64,
     /// Bytes reserved for the activations of the largest pass over several sequences.
     pub activation_bytes: u64,
     /// Maximum sequence length in tokens.
@@ -357,6 +359,7 @@ fn info(
         experts: model.experts(),
         head_bytes: model.head().bytes() as u64,
         kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
+        state_bytes: budget.state_pages * page_bytes,
         activation_bytes: budget.activations,
         activation_bytes_per_row: budget.activation_row,
         activation_bytes_per_output: budget.output_row,

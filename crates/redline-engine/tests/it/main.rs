@@ -31,6 +31,7 @@ mod poison;
 mod prefix_cache;
 mod prefix_dir;
 mod receipts;
+mod recurrences;
 mod refusals;
 mod sampling;
 mod score_plans;

@@ -76,7 +76,7 @@ fn gelu_new<S: Isa>(s: S, x: S::F) -> S::F {
 }
 
 #[inline(always)]
-fn silu<S: Isa>(s: S, x: S::F) -> S::F {
+pub(super) fn silu<S: Isa>(s: S, x: S::F) -> S::F {
     s.div(x, s.add(exp(s, s.neg(x)), s.splat(1.0)))
 }
 
@@ -155,6 +155,56 @@ impl Kernel for Gate<'_> {
             ActivationFunction::Gelu => self.with(s, |gate, up| s.mul(gelu(s, gate), up)),
             ActivationFunction::Tanh => self.with(s, |gate, up| s.mul(apply(s, function, gate), up)),
             ActivationFunction::Relu => self.with(s, |gate, up| s.mul(relu(s, gate), up)),
+        }
+    }
+}
+
+/// What the output of a mixer is multiplied by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputGate {
+    /// `gate / (1 + exp(-gate))`
+    Silu,
+    /// `1 / (1 + exp(-gate))`
+    Sigmoid,
+}
+
+/// `x[r][i] *= function(gate[r][i])`
+pub fn gate_output(exec: Exec<'_>, function: OutputGate, gate: Rows<'_>, x: &mut RowsMut<'_>) {
+    let (width, stride) = (x.width, x.stride);
+    assert!(gate.width == width && gate.rows == x.rows, "a gate of each of {width} values");
+    let to = Disjoint::new(x.data);
+    exec.team.split(x.rows, 1, 4, |rows| {
+        for r in rows {
+            // SAFETY: each row is written by the one member that owns it.
+            let x = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride), width) };
+            exec.simd.run(GateOutput { function, gate: gate.row(r), x });
+        }
+    });
+}
+
+struct GateOutput<'a> {
+    function: OutputGate,
+    gate: &'a [f32],
+    x: &'a mut [f32],
+}
+
+impl Kernel for GateOutput<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let one = s.splat(1.0);
+        for at in (0..self.x.len()).step_by(LANES) {
+            let n = (self.x.len() - at).min(LANES);
+            // SAFETY: gates and values have the same length; `n` lanes remain from `at`.
+            unsafe {
+                let gate = s.load_partial(self.gate.as_ptr().add(at), n);
+                let factor = match self.function {
+                    OutputGate::Silu => silu(s, gate),
+                    OutputGate::Sigmoid => s.div(one, s.add(exp(s, s.neg(gate)), one)),
+                };
+                let x = self.x.as_mut_ptr().add(at);
+                s.store_partial(x, s.mul(s.load_partial(x, n), factor), n);
+            }
         }
     }
 }

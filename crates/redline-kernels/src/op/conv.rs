@@ -1,15 +1,17 @@
-//! A short causal convolution of every channel, between two gates (LFM2, Liquid AI 2025).
+//! Short causal convolutions of every channel: between two gates (LFM2, Liquid AI 2025), or before SiLU (as in recurrences).
 //!
-//! A row holds `b | c | x`, as many values each as there are channels. The input of the convolution is `u = b * x`. The order, for a
-//! channel with taps `w[0]` to `w[n - 1]` at position p: `acc = +0; for j in 0..n: acc = fma(w[j], u[p - n + 1 + j], acc)`, where inputs
-//! before position 0 are +0; then `acc + bias` if there is one; then `c * acc`. The inputs of earlier passes are f32, as they were. So the
-//! bits do not depend on how a sequence is divided into passes.
+//! Between gates, a row holds `b | c | x`, as many values each as there are channels. The input of the convolution is `u = b * x`. The
+//! order, for a channel with taps `w[0]` to `w[n - 1]` at position p: `acc = +0; for j in 0..n: acc = fma(w[j], u[p - n + 1 + j], acc)`,
+//! where inputs before position 0 are +0; then `acc + bias` if there is one; then `c * acc`. The inputs of earlier passes are f32, as they
+//! were. So the bits do not depend on how a sequence is divided into passes. Before SiLU, the input is the row itself, and `silu` of the
+//! sum is the output; the last inputs are in the state of the sequence.
 
 use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES};
 
-use super::kv::{PassPages, Segment};
+use super::activation::silu;
+use super::kv::{BLOCK_CHANNELS, PassPages, Segment};
 use crate::threads::Disjoint;
 use crate::{Exec, Rows, RowsMut};
 
@@ -80,6 +82,103 @@ impl PassPages<'_> {
                 exec.simd.run(Convolved { pages, layer, segment, taps, bcx, to, stride, channels });
             }
         });
+    }
+}
+
+impl PassPages<'_> {
+    /// Convolves all rows of the batch in place, and applies SiLU. `layer` counts the layers that are recurrences, whose state has the last
+    /// inputs. A row of `x` is `[channels]`.
+    ///
+    /// # Panics
+    /// If the shapes do not fit each other and those of the layer.
+    pub fn convolve_in_place(&mut self, exec: Exec<'_>, layer: usize, taps: Taps<'_>, x: &mut RowsMut<'_>) {
+        let (segments, channels) = (self.segments(), taps.channels);
+        let shape = self.state_shape(layer);
+        assert!(
+            (1..=MAX_TAPS).contains(&taps.count()) && taps.weights.len() == taps.count() * channels,
+            "at most {MAX_TAPS} taps of every channel"
+        );
+        assert!(
+            shape.channels == channels && shape.inputs + 1 == taps.count(),
+            "inputs of every earlier tap"
+        );
+        assert!(taps.bias.is_none_or(|bias| bias.len() == channels), "a bias of every channel");
+        assert!(x.width == channels, "inputs of every channel");
+        let rows = super::kv::rows_of(segments);
+        assert!(rows <= x.rows, "rows of the batch");
+        let blocks = channels.div_ceil(BLOCK_CHANNELS);
+        let least = if rows * channels < MIN_SHARED_OUTPUTS { usize::MAX } else { 1 };
+        let (to, stride) = (Disjoint::new(x.data), x.stride);
+        let pages = &*self;
+        exec.team.split(segments.len() * blocks, 1, least, |work| {
+            for item in work {
+                let (index, block) = (item / blocks, item % blocks);
+                let segment = &segments[index];
+                if segment.rows > 0 {
+                    let state = pages.state_inputs(layer, index, block);
+                    let (first_row, rows) = (segment.first_row, segment.rows);
+                    exec.simd.run(Filtered { state, taps, x: to.get(), stride, block, first_row, rows });
+                }
+            }
+        });
+    }
+}
+
+/// A block of channels of a segment, in place.
+struct Filtered<'a> {
+    /// `[inputs][BLOCK_CHANNELS]`
+    state: *mut f32,
+    taps: Taps<'a>,
+    x: *mut f32,
+    stride: usize,
+    block: usize,
+    first_row: usize,
+    rows: usize,
+}
+
+impl Kernel for Filtered<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { state, taps, x, stride, block, first_row, rows } = self;
+        let (count, width) = (taps.count(), taps.channels);
+        let earlier = count - 1;
+        let first = block * BLOCK_CHANNELS;
+        for at in (first..(first + BLOCK_CHANNELS).min(width)).step_by(LANES) {
+            let n = (width - at).min(LANES);
+            // SAFETY: channels `at..at + n` of the taps, of the bias and of a row, all of `width` channels, and all lanes of a block of
+            // inputs. This call alone reads and writes the values and inputs of these channels.
+            unsafe {
+                let zero = s.splat(0.0);
+                let mut weights = [zero; MAX_TAPS];
+                for (j, weight) in weights.iter_mut().enumerate().take(count) {
+                    *weight = s.load_partial(taps.weights.as_ptr().add(j * width + at), n);
+                }
+                let bias = taps.bias.map(|bias| s.load_partial(bias.as_ptr().add(at), n));
+                // The inputs of the rows before, the oldest first.
+                let kept = |j: usize| state.add(j * BLOCK_CHANNELS + at - first);
+                let mut inputs = [zero; MAX_TAPS];
+                for (j, input) in inputs.iter_mut().enumerate().take(earlier) {
+                    *input = s.load(kept(j));
+                }
+                for row in first_row..first_row + rows {
+                    let x = x.add(row * stride + at);
+                    inputs[earlier] = s.load_partial(x, n);
+                    let mut acc = zero;
+                    for (weight, input) in weights.iter().zip(&inputs).take(count) {
+                        acc = s.fma(*weight, *input, acc);
+                    }
+                    if let Some(bias) = bias {
+                        acc = s.add(acc, bias);
+                    }
+                    s.store_partial(x, silu(s, acc), n);
+                    inputs.copy_within(1.., 0);
+                }
+                for (j, input) in inputs.iter().enumerate().take(earlier) {
+                    s.store(kept(j), *input);
+                }
+            }
+        }
     }
 }
 

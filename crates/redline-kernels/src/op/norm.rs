@@ -1,8 +1,8 @@
-//! RMSNorm and LayerNorm.
+//! RMSNorm, LayerNorm and division by the length.
 //!
 //! Sums run in 16 lanes (lane = index mod 16, ascending), then the tree +8, +4, +2, +1; tails are padded with +0.
 //! RMSNorm: `r = 1 / sqrt(sum(x^2) / n + eps)`; `(x * r) * w`. LayerNorm: mean first, then centred squares;
-//! `fma((x - mean) * r, w, b)`. One row is one thread's work.
+//! `fma((x - mean) * r, w, b)`. By the length: `r = 1 / sqrt(sum(x^2) + eps)`; `(x * r) * factor`. One row is one thread's work.
 
 use redline_simd::{Isa, Kernel, LANES};
 
@@ -45,6 +45,58 @@ pub fn rms_norm_heads(
             }
         }
     });
+}
+
+/// Divides each head of a row by its length, in place, and multiplies it by `factor`: the `heads` heads of `width` values from value `at`
+/// on.
+pub fn unit_heads(
+    exec: Exec<'_>,
+    x: &mut RowsMut<'_>,
+    (at, heads, width): (usize, usize, usize),
+    eps: f32,
+    factor: f32,
+) {
+    let stride = x.stride;
+    assert!(at + heads * width <= x.width, "{heads} heads of {width} at {at} in {}", x.width);
+    let to = Disjoint::new(x.data);
+    exec.team.split(x.rows, 1, 8, |rows| {
+        for r in rows {
+            for head in 0..heads {
+                // SAFETY: each row is written by the one member that owns it; the head lies within the row.
+                let x = unsafe { to.get().add(r * stride + at + head * width) };
+                exec.simd.run(Unit { x, width, eps, factor });
+            }
+        }
+    });
+}
+
+struct Unit {
+    x: *mut f32,
+    width: usize,
+    eps: f32,
+    factor: f32,
+}
+
+impl Kernel for Unit {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let mut squares = s.splat(0.0);
+        for at in (0..self.width).step_by(LANES) {
+            // SAFETY: as many values remain from `at`.
+            let x = unsafe { s.load_partial(self.x.add(at), (self.width - at).min(LANES)) };
+            squares = s.fma(x, x, squares);
+        }
+        let (r, factor) = (s.splat(1.0 / (s.reduce_add(squares) + self.eps).sqrt()), s.splat(self.factor));
+        for at in (0..self.width).step_by(LANES) {
+            let n = (self.width - at).min(LANES);
+            // SAFETY: as above.
+            unsafe {
+                let x = self.x.add(at);
+                s.store_partial(x, s.mul(s.mul(s.load_partial(x, n), r), factor), n);
+            }
+        }
+    }
 }
 
 /// LayerNorm (Ba, Kiros and Hinton 2016). `weight` and `bias` have `x.width` values.

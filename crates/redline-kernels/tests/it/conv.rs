@@ -34,7 +34,7 @@ impl Case {
 
     fn pages(&self, slots: usize) -> KvPages {
         let inputs = vec![ConvInputs { channels: self.channels, rows: self.taps - 1, slots }; 2];
-        let mut pages = KvPages::new(&PageShape { keys: Vec::new(), inputs }, 100);
+        let mut pages = KvPages::new(&PageShape { inputs, ..PageShape::default() }, 100);
         for page in 0..12 {
             pages.grow().unwrap();
             pages.poison(page, 0);
@@ -167,5 +167,5 @@ fn a_page_that_was_exported_is_continued() {
 #[should_panic(expected = "2 slots for 3 inputs")]
 fn fewer_slots_than_inputs_are_refused() {
     let inputs = vec![ConvInputs { channels: 4, rows: 3, slots: 2 }];
-    KvPages::new(&PageShape { keys: Vec::new(), inputs }, 1);
+    KvPages::new(&PageShape { inputs, ..PageShape::default() }, 1);
 }

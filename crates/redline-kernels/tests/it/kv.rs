@@ -320,7 +320,7 @@ fn the_first_tokens_of_a_page_are_copied_and_no_strip_after_them() {
 #[test]
 fn all_words_of_a_page_are_copied_and_cleared() {
     let inputs = vec![ConvInputs { channels: 8, rows: 2, slots: 3 }];
-    let mut kv = KvPages::new(&PageShape { keys: vec![SHAPE], inputs }, 2);
+    let mut kv = KvPages::new(&PageShape { keys: vec![SHAPE], inputs, ..PageShape::default() }, 2);
     let (from, to) = (kv.grow().unwrap(), kv.grow().unwrap());
     let bytes: Vec<u8> = (1..=kv.page_bytes() as u32 / 4).flat_map(u32::to_le_bytes).collect();
     kv.import(from, &bytes);

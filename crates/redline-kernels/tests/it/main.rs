@@ -2,6 +2,7 @@
 
 mod attention;
 mod conv;
+mod delta;
 mod elementwise;
 mod experts;
 mod formats;

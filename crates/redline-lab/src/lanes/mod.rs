@@ -269,6 +269,7 @@ pub(crate) mod tests {
             experts: None,
             head_bytes: 100,
             kv_bytes_per_token: 8,
+            state_bytes: 0,
             activation_bytes: 400,
             activation_bytes_per_row: 4,
             activation_bytes_per_output: 10,

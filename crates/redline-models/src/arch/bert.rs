@@ -100,6 +100,7 @@ impl Sizes {
                 window: None,
                 softcap: None,
                 rotation: None,
+                gated: false,
                 qkv: LinearSpec::of(Orientation::OutIn, hidden, qkv),
                 output: linear("attention.output.dense", hidden, hidden),
                 head_norms: None,

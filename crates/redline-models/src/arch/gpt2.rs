@@ -53,6 +53,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             window: None,
             softcap: None,
             rotation: None,
+            gated: false,
             qkv: conv(format!("h.{i}.attn.c_attn"), hidden, 3 * hidden),
             output: conv(format!("h.{i}.attn.c_proj"), hidden, hidden),
             head_norms: None,

@@ -116,6 +116,7 @@ impl Sizes {
             window: None,
             softcap: None,
             rotation: Some(0),
+            gated: false,
             qkv: LinearSpec::of(Orientation::OutIn, self.hidden, parts),
             head_norms: Some((norm("q_layernorm"), norm("k_layernorm"))),
             sinks: None,

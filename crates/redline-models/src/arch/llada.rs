@@ -169,6 +169,7 @@ impl Heads {
             window: None,
             softcap: None,
             rotation: Some(0),
+            gated: false,
             qkv: LinearSpec::of(
                 Orientation::OutIn,
                 hidden,

@@ -28,6 +28,7 @@ pub mod phi3;
 pub mod qwen2;
 pub mod qwen2_moe;
 pub mod qwen3;
+pub mod qwen3_5;
 pub mod qwen3_moe;
 pub mod roberta;
 pub mod smollm3;
@@ -80,6 +81,8 @@ pub const ALL: &[Architecture] = &[
     qwen2_moe::ARCHITECTURE,
     qwen3::ARCHITECTURE,
     qwen3::CLASSIFIER,
+    qwen3_5::ARCHITECTURE,
+    qwen3_5::WITH_IMAGES,
     qwen3_moe::ARCHITECTURE,
     roberta::MODEL,
     roberta::MASKED,

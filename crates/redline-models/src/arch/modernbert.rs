@@ -67,6 +67,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
                 window: windows[i],
                 softcap: None,
                 rotation: Some(usize::from(windows[i].is_some())),
+                gated: false,
                 qkv: linear("attn.Wqkv", hidden, 3 * hidden, attention_bias),
                 output: linear("attn.Wo", hidden, hidden, attention_bias),
                 head_norms: None,

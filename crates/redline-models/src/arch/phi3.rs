@@ -25,7 +25,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let options = Options {
         windows: family::windows(config, family::sliding_window(config)?, |_| true)?,
         fused: true,
-        rotary: Rules { partial: true, ..Rules::default() },
+        rotary: Rules { partial: Some(1.0), ..Rules::default() },
         default_eps: 1e-5,
         ..Options::default()
     };

@@ -1,6 +1,6 @@
 //! Multi-head attention with grouped keys and values.
 
-use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::op::activation::{ActivationFunction, OutputGate};
 use redline_kernels::op::attention::AttentionShape;
 
 use super::{BuildStage, Described, GgufNames, LinearRole, Loaded, Map, MixerOperations};
@@ -25,7 +25,10 @@ pub struct Attention<S: BuildStage> {
     pub softcap: Option<f32>,
     /// The rotation of queries and keys, an index among those of the model; `None`: not rotated.
     pub rotation: Option<usize>,
-    /// Queries, keys and values: `[heads * head_dim | kv_heads * head_dim | kv_heads * head_dim, hidden]`.
+    /// Whether the output of each head is multiplied by the sigmoid of a gate of its own. The gate of a head comes after its query.
+    pub gated: bool,
+    /// Queries, keys and values: `[heads * head_dim | kv_heads * head_dim | kv_heads * head_dim, hidden]`; with gates, twice as many
+    /// outputs for queries.
     pub qkv: S::Linear,
     /// RMSNorm of the queries and of the keys, before rotation: over every head, or if they are as wide as all heads, over these
     /// together.
@@ -59,6 +62,7 @@ impl<S: BuildStage> Attention<S> {
             window: self.window,
             softcap: self.softcap,
             rotation: self.rotation,
+            gated: self.gated,
             qkv: to.linear(&self.qkv, qkv)?,
             head_norms: match &self.head_norms {
                 Some((query, key)) => Some((
@@ -70,6 +74,11 @@ impl<S: BuildStage> Attention<S> {
             sinks: self.sinks.as_ref().map(|sinks| to.values(sinks, "attn_sinks.weight")).transpose()?,
             output: to.linear(&self.output, LinearRole::plain(Site::Output, "attn_output"))?,
         })
+    }
+
+    /// Number of values of a row of all queries with their gates.
+    fn query_width(&self) -> usize {
+        if self.gated { 2 * self.heads * self.head_dim } else { self.heads * self.head_dim }
     }
 
     /// Number of values of a row of all queries, and of all keys.
@@ -95,7 +104,8 @@ impl Attention<Described> {
 
     /// Number of values of the arena that a row needs.
     pub fn values_per_row(&self) -> usize {
-        padded(self.qkv.outputs()) + padded(self.output.inputs) + padded(self.output.outputs())
+        let parted = if self.gated { padded(self.query_width()) } else { 0 };
+        padded(self.qkv.outputs()) + parted + padded(self.output.inputs) + padded(self.output.outputs())
     }
 
     /// Its operations.
@@ -106,13 +116,15 @@ impl Attention<Described> {
 }
 
 impl Attention<Loaded> {
-    /// Returns the queries of every row, and stores its keys and values.
+    /// Returns the queries of every row, with their gates after them, and stores its keys and values.
     pub fn store(&self, x: Act, s: &mut Step<'_>) -> Act {
         let (query, key) = self.widths();
         let qkv = s.linear(x, &self.qkv);
-        let q = qkv.columns(0, query);
-        let k = qkv.columns(query, key);
-        let v = qkv.columns(query + key, key);
+        let queries = qkv.columns(0, self.query_width());
+        let queries = if self.gated { s.part_heads(queries, self.head_dim) } else { queries };
+        let q = queries.columns(0, query);
+        let k = qkv.columns(self.query_width(), key);
+        let v = qkv.columns(self.query_width() + key, key);
         for (name, x) in [(Name::Query, q), (Name::Key, k), (Name::Value, v)] {
             s.show(name, x);
         }
@@ -128,15 +140,20 @@ impl Attention<Loaded> {
             s.grow(rotation, q);
         }
         s.store(k, v);
-        q
+        queries
     }
 
-    /// `output(softmax(q k^T) v)`, with the sinks among the logits, of queries over the stored keys and values.
-    pub fn attend(&self, q: Act, s: &mut Step<'_>) -> Act {
+    /// `output(softmax(q k^T) v)`, with the sinks among the logits and gates on the values, of queries over the stored keys and values.
+    pub fn attend(&self, queries: Act, s: &mut Step<'_>) -> Act {
         let &Self { heads, scale, window, softcap, .. } = self;
+        let (query, _) = self.widths();
+        let q = queries.columns(0, query);
         let a =
             s.attention(AttentionShape { heads, scale, window, softcap, sinks: self.sinks.as_deref() }, q);
         s.show(Name::Attention, a);
+        if self.gated {
+            s.gate_output(OutputGate::Sigmoid, queries.columns(query, query), a);
+        }
         let output = s.linear(a, &self.output);
         s.show(Name::AttentionOutput, output);
         output

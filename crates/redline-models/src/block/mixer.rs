@@ -3,6 +3,7 @@
 use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 
 use super::attention::Attention;
+use super::delta_net::DeltaNet;
 use super::short_conv::ShortConv;
 use super::{BuildStage, Described, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName;
@@ -15,6 +16,8 @@ pub enum Mixer<S: BuildStage> {
     Attention(Attention<S>),
     /// A short convolution.
     ShortConv(ShortConv<S>),
+    /// A gated delta net.
+    DeltaNet(DeltaNet<S>),
 }
 
 /// A mixer as an architecture describes it.
@@ -26,6 +29,7 @@ impl<S: BuildStage> Mixer<S> {
         Ok(match self {
             Self::Attention(attention) => Mixer::Attention(attention.map(to)?),
             Self::ShortConv(conv) => Mixer::ShortConv(conv.map(to)?),
+            Self::DeltaNet(net) => Mixer::DeltaNet(net.map(to)?),
         })
     }
 
@@ -33,7 +37,7 @@ impl<S: BuildStage> Mixer<S> {
     pub fn attention(&self) -> Option<&Attention<S>> {
         match self {
             Self::Attention(attention) => Some(attention),
-            Self::ShortConv(_) => None,
+            Self::ShortConv(_) | Self::DeltaNet(_) => None,
         }
     }
 
@@ -41,7 +45,7 @@ impl<S: BuildStage> Mixer<S> {
     pub fn attention_mut(&mut self) -> Option<&mut Attention<S>> {
         match self {
             Self::Attention(attention) => Some(attention),
-            Self::ShortConv(_) => None,
+            Self::ShortConv(_) | Self::DeltaNet(_) => None,
         }
     }
 }
@@ -52,6 +56,7 @@ impl Mixer<Described> {
         match self {
             Self::Attention(attention) => attention.activations(),
             Self::ShortConv(conv) => conv.activations(),
+            Self::DeltaNet(net) => net.activations(),
         }
     }
 
@@ -60,6 +65,7 @@ impl Mixer<Described> {
         match self {
             Self::Attention(attention) => attention.values_per_row(),
             Self::ShortConv(conv) => conv.values_per_row(),
+            Self::DeltaNet(net) => net.values_per_row(),
         }
     }
 
@@ -68,6 +74,7 @@ impl Mixer<Described> {
         match self {
             Self::Attention(attention) => attention.operations(),
             Self::ShortConv(conv) => conv.operations(),
+            Self::DeltaNet(net) => net.operations(),
         }
     }
 
@@ -82,6 +89,10 @@ impl Mixer<Described> {
                 page.inputs.push(conv.inputs());
                 page.inputs.len() - 1
             }
+            Self::DeltaNet(net) => {
+                page.states.push(net.state());
+                page.states.len() - 1
+            }
         }
     }
 }
@@ -92,6 +103,7 @@ impl Mixer<Loaded> {
         match self {
             Self::Attention(attention) => attention.store(x, s),
             Self::ShortConv(conv) => conv.convolve(x, s),
+            Self::DeltaNet(net) => net.recur(x, s),
         }
     }
 
@@ -100,6 +112,7 @@ impl Mixer<Loaded> {
         match self {
             Self::Attention(attention) => attention.attend(begun, s),
             Self::ShortConv(conv) => conv.project(begun, s),
+            Self::DeltaNet(net) => net.project(begun, s),
         }
     }
 }

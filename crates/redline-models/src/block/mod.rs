@@ -8,6 +8,7 @@
 
 pub mod attention;
 pub mod decoder;
+pub mod delta_net;
 pub mod embedding;
 pub mod experts;
 pub mod ffn;

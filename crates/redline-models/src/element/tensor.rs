@@ -55,6 +55,8 @@ pub enum Role {
     Bias,
     /// The taps of a convolution, `[channels, 1, taps]`; in memory `[taps, channels]`.
     Taps,
+    /// The logarithm of what a state decays by, `[heads]`; in memory -exp of it.
+    LogDecay,
 }
 
 impl TensorSpec {

@@ -24,6 +24,9 @@ pub use self::states::StateShape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SeqId(usize);
 
+/// Number of tokens between snapshots of a state in a prompt.
+const SNAPSHOT_TOKENS: usize = 1024;
+
 /// Stands for a page that a sequence gave back because no later row sees it.
 const OUT_OF_WINDOW: u32 = u32::MAX;
 
@@ -130,7 +133,11 @@ pub struct KvCache<P = KvPages> {
 impl KvCache {
     /// Creates an empty cache of at most `limit` pages of this shape.
     pub fn new(shape: &PageShape, limit: usize) -> Self {
-        Self::over(KvPages::new(shape, limit), limit).with_conv_inputs(shape.inputs.clone())
+        let pages = shape.state_pages();
+        let states = (pages > 0).then_some(StateShape { pages, every: SNAPSHOT_TOKENS, log: 0 });
+        Self::over(KvPages::new(shape, limit), limit)
+            .with_conv_inputs(shape.inputs.clone())
+            .with_states(states)
     }
 
     /// The storage, and each sequence's pages, for a pass.
@@ -491,6 +498,10 @@ pub(crate) struct PageTables<'a>(&'a [Sequence]);
 impl<'a> PageTables<'a> {
     pub(crate) fn of(self, id: SeqId) -> &'a [u32] {
         &self.0[id.0].pages
+    }
+
+    pub(crate) fn state_of(self, id: SeqId) -> &'a [u32] {
+        &self.0[id.0].state.pages
     }
 }
 

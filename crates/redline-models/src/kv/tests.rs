@@ -179,7 +179,7 @@ fn a_fork_that_needs_pages_that_are_gone_is_refused() {
 #[test]
 fn a_sequence_with_inputs_continues_at_its_end_and_where_a_page_ends() {
     let inputs = vec![ConvInputs { channels: 8, rows: 3, slots: 5 }];
-    let mut kv = KvCache::new(&PageShape { keys: Vec::new(), inputs }, 9);
+    let mut kv = KvCache::new(&PageShape { inputs, ..PageShape::default() }, 9);
     let id = kv.create();
     kv.reserve(id, 150).unwrap();
     kv.store(id, 150);
@@ -306,7 +306,7 @@ fn a_sequence_moves_onto_the_pages_of_one_that_begins_with_its_tokens() {
     let keys = vec![KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 }];
     let inputs = vec![ConvInputs { channels: 8, rows: 2, slots: 2 }];
     for (inputs, own) in [(Vec::new(), 0), (inputs, 1)] {
-        let mut kv = KvCache::new(&PageShape { keys: keys.clone(), inputs }, 9);
+        let mut kv = KvCache::new(&PageShape { keys: keys.clone(), inputs, ..PageShape::default() }, 9);
         let [parent, child] = [100, 130].map(|tokens| {
             let id = kv.create();
             kv.reserve(id, tokens).unwrap();

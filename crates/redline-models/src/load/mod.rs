@@ -410,8 +410,14 @@ impl<'a, B: WeightSource> Map<'a, Described, Loaded> for &Builder<'_, B> {
 
     fn values(&mut self, spec: &'a TensorSpec, _: &'static str) -> Result<Buffer<f32>, ModelError> {
         let values = self.vector(&spec.name, spec.shape.iter().product())?;
-        if spec.role != Role::Taps {
-            return Ok(values);
+        match spec.role {
+            Role::Taps => {}
+            Role::LogDecay => {
+                let mut values = values;
+                values.iter_mut().for_each(|value| *value = -libm::expf(*value));
+                return Ok(values);
+            }
+            _ => return Ok(values),
         }
         let mut turned = Buffer::zeroed(values.len())?;
         let (channels, taps) = (spec.shape[0], values.len() / spec.shape[0].max(1));

@@ -3,6 +3,8 @@
 //! That memory, the [`Arena`], is reserved before the first pass. Blocks allocate activations from it as from a stack, and each is a
 //! handle, [`Act`]. All activations of a layer are released together. No operation returns an error or allocates memory.
 
+mod recurrence;
+
 use redline_kernels::op::activation::{Gating, gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::AttentionShape;

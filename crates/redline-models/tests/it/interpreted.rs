@@ -119,6 +119,7 @@ families! {
     qwen2 "qwen2"
     qwen2moe "qwen2moe"
     qwen3 "qwen3"
+    qwen3_5 "qwen3_5"
     qwen3_class "qwen3-class"
     qwen3_embed "qwen3-embed"
     qwen3moe "qwen3moe"

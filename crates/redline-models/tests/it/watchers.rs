@@ -97,7 +97,9 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
                 | "Gemma2ForCausalLM"
                 | "Lfm2ForCausalLM"
                 | "Qwen3MoeForCausalLM" => 15,
-                "Gemma3ForCausalLM" => 17,
+                // A recurrence instead of attention, which parts queries from gates and applies these.
+                "Qwen3_5ForCausalLM" if layer != 1 => 16,
+                "Gemma3ForCausalLM" | "Qwen3_5ForCausalLM" => 17,
                 "Ministral3ForCausalLM" => 14,
                 // The second of three layers does not rotate.
                 "SmolLM3ForCausalLM" if layer == 1 => 11,

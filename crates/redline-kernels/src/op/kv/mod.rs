@@ -1,5 +1,5 @@
 //! Keys and values in pages of 64 tokens, laid out so that attention is the same tile as a linear layer. Beside them, pages hold the last
-//! inputs of layers that are convolutions (`inputs`).
+//! inputs of layers that are convolutions (`inputs`). The state of a layer that is a recurrence has pages of its own (`states`).
 //!
 //! Per page, layer and KV head: keys as strips of 16 tokens, then values as strips of 16 dimensions ([`KvFormat`] says how).
 //! Keys and values are always rounded to the cache's format before use, even within the pass that computed them, so a result
@@ -7,6 +7,7 @@
 
 mod format;
 mod inputs;
+mod states;
 
 use std::ops::Range;
 
@@ -16,6 +17,9 @@ use self::format::write_token;
 pub(crate) use self::format::{FormatVisitor, IntegerEncoding, MAX_SCALES, QueryScale};
 pub use self::format::{KvFormat, KvShape, MAX_HEAD_DIM};
 pub use self::inputs::ConvInputs;
+pub(crate) use self::states::BLOCK_CHANNELS;
+use self::states::BlockPlace;
+pub use self::states::LayerState;
 use crate::memory::{Buffer, OutOfMemory};
 use crate::{Exec, Rows};
 
@@ -30,14 +34,22 @@ pub struct PageShape {
     pub keys: Vec<KvShape>,
     /// The last inputs of convolutions, layer by layer.
     pub inputs: Vec<ConvInputs>,
+    /// The states of recurrences, layer by layer. They lie in pages of their own.
+    pub states: Vec<LayerState>,
 }
 
 impl PageShape {
+    /// Number of pages of a state; 0 without recurrences.
+    pub fn state_pages(&self) -> usize {
+        states::places(&self.states, self.words()).1
+    }
+
     fn words(&self) -> usize {
         let keys = self.keys.iter().map(|shape| shape.kv_heads.checked_mul(shape.head_words()));
         let mut words = keys.chain(self.inputs.iter().map(|shape| Some(shape.words())));
         let sum = words.try_fold(0usize, |sum, words| sum.checked_add(words?));
-        sum.expect("a page that memory can hold")
+        let block = self.states.iter().map(|state| state.largest_block()).max().unwrap_or(0);
+        sum.expect("a page that memory can hold").max(block.next_multiple_of(LANES))
     }
 
     /// Bytes of a page.
@@ -48,7 +60,7 @@ impl PageShape {
 
 impl From<&[KvShape]> for PageShape {
     fn from(keys: &[KvShape]) -> Self {
-        Self { keys: keys.to_vec(), inputs: Vec::new() }
+        Self { keys: keys.to_vec(), ..Self::default() }
     }
 }
 
@@ -77,6 +89,8 @@ pub struct KvPages {
     layers: Vec<KvLayer>,
     /// The shape of inputs of each layer that keeps some, and their first word in a page.
     inputs: Vec<(ConvInputs, usize)>,
+    /// The shape of each layer that is a recurrence, and the places of its blocks.
+    states: Vec<(LayerState, Vec<BlockPlace>)>,
     page_words: usize,
     /// Maximum number of pages.
     limit: usize,
@@ -150,6 +164,8 @@ impl Segment<'_> {
 pub struct PassPages<'a> {
     pages: &'a KvPages,
     segments: &'a [Segment<'a>],
+    /// The pages of the state of each segment's sequence; none without recurrences.
+    states: &'a [&'a [u32]],
     /// Number of the last check before those of this batch.
     before: u64,
     /// Number of the check of these pages.
@@ -191,6 +207,32 @@ impl<'a> PassPages<'a> {
         let slab = self.pages.slabs[place.slab].as_mut_ptr_shared();
         // SAFETY: the layer lies within the page, and the page within the slab.
         unsafe { slab.add(place.start + start + shape.word(position)).cast() }
+    }
+
+    /// The shape of a layer that is a recurrence, counted among those.
+    pub(crate) fn state_shape(&self, layer: usize) -> LayerState {
+        self.pages.states[layer].0
+    }
+
+    /// The address of a strip of sixteen columns of a head, `[rows][16]`, of the state of a segment's sequence. Threads may read and
+    /// write different strips at the same time.
+    pub(crate) fn state_strip(&self, layer: usize, segment: usize, head: usize, strip: usize) -> *mut f32 {
+        let shape = self.state_shape(layer);
+        self.state_block(layer, segment, head * shape.strips() + strip)
+    }
+
+    /// The address of the last inputs of a block of channels, `[inputs][BLOCK_CHANNELS]`, the oldest first.
+    pub(crate) fn state_inputs(&self, layer: usize, segment: usize, block: usize) -> *mut f32 {
+        let shape = self.state_shape(layer);
+        self.state_block(layer, segment, shape.heads * shape.strips() + block)
+    }
+
+    fn state_block(&self, layer: usize, segment: usize, block: usize) -> *mut f32 {
+        let place = self.pages.states[layer].1[block];
+        let page = self.pages.pages[self.states[segment][place.page] as usize];
+        let slab = self.pages.slabs[page.slab].as_mut_ptr_shared();
+        // SAFETY: the block lies within the page, and the page within the slab.
+        unsafe { slab.add(page.start + place.word).cast() }
     }
 
     /// Whether the input at a position is kept if a pass stores the tokens before `end`.
@@ -247,6 +289,10 @@ impl KvPages {
         Self {
             page_words,
             inputs: inputs.collect(),
+            states: {
+                let (places, _) = states::places(&shape.states, page_words);
+                shape.states.iter().copied().zip(places).collect()
+            },
             layers,
             limit,
             slabs: Vec::new(),
@@ -417,9 +463,33 @@ impl KvPages {
     /// # Panics
     /// If that does not hold, or a page does not exist.
     pub fn of_batch<'a>(&'a mut self, segments: &'a [Segment<'a>]) -> PassPages<'a> {
+        self.of_batch_with_states(segments, &[])
+    }
+
+    /// As [`KvPages::of_batch`], with the pages of the state of each segment's sequence, which its rows are added to.
+    ///
+    /// # Panics
+    /// As there; also if a page of a state is that of another one or is written as well, or if states are missing.
+    pub fn of_batch_with_states<'a>(
+        &'a mut self,
+        segments: &'a [Segment<'a>],
+        states: &'a [&'a [u32]],
+    ) -> PassPages<'a> {
         let before = self.checks;
         let own = self.check(segments);
-        PassPages { pages: self, segments, before, own, shared: false }
+        if !self.states.is_empty() {
+            assert!(states.len() == segments.len(), "{} states of {} segments", states.len(), segments.len());
+            let places = self.states.iter().flat_map(|(_, places)| places);
+            let count = places.map(|place| place.page + 1).max().unwrap_or(0);
+            for (state, _) in states.iter().zip(segments).filter(|(_, segment)| segment.rows > 0) {
+                assert!(state.len() == count, "a state of {} pages instead of {count}", state.len());
+                for &page in *state {
+                    let last = std::mem::replace(&mut self.written_in[page as usize], own);
+                    assert!(last != own, "page {page} of a state is written twice in one batch");
+                }
+            }
+        }
+        PassPages { pages: self, segments, states, before, own, shared: false }
     }
 
     /// The pages of micro-batches that run at the same time, each as in [`KvPages::of_batch`], its rows counted from its first one;
@@ -435,7 +505,7 @@ impl KvPages {
         let checked = micro_batches.into_iter().map(|segments| (segments, self.check(segments)));
         let checked: Vec<_> = checked.collect();
         let pages = &*self;
-        let of = |(segments, own)| PassPages { pages, segments, before, own, shared: true };
+        let of = |(segments, own)| PassPages { pages, segments, states: &[], before, own, shared: true };
         let all: Vec<_> = checked.into_iter().map(of).collect();
         let separate = all.iter().all(|it| it.segments.iter().all(|segment| it.may_read(segment)));
         separate.then_some(all)

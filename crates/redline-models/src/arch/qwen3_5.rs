@@ -1,0 +1,156 @@
+//! Qwen3.5 and 3.6 (Alibaba 2026), text only: gated delta nets, and in every fourth layer attention with gates on its outputs.
+
+use redline_kernels::op::conv::MAX_TAPS;
+use redline_kernels::op::delta::DeltaShape;
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, HeadNorms, Options, config_error, dimension_or, positive};
+use crate::keys;
+use crate::rotary::Rules;
+use crate::spec::{
+    DecoderSpec, DeltaNetSpec, LinearSpec, MixerSpec, NormKind, NormSpec, Orientation, Role, TensorSpec,
+};
+
+/// In `config.json`: `Qwen3_5ForCausalLM`.
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "Qwen3_5ForCausalLM", model_type: "qwen3_5_text", spec, gguf: None };
+/// In `config.json`: `Qwen3_5ForConditionalGeneration`, of which images are not read.
+pub const WITH_IMAGES: Architecture = Architecture {
+    name: "Qwen3_5ForConditionalGeneration",
+    model_type: "qwen3_5",
+    spec: of_text,
+    gguf: None,
+};
+
+/// The decoder of a model that also reads images.
+fn of_text(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    let Some(text) = config.object("text_config")? else {
+        return Err(config.refuse("text_config", "an object").into());
+    };
+    let mut decoder = spec(&text)?;
+    decoder.prefix = "model.language_model.";
+    decoder.tied = config.bool_or("tie_word_embeddings", decoder.tied)?;
+    Ok(decoder)
+}
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(
+        config,
+        &["attention_bias", "layer_types", "rope_scaling", "rope_parameters", "partial_rotary_factor"],
+    )?;
+    // In the reference these default to the values of one model.
+    let heads = ["linear_num_key_heads", "linear_num_value_heads"];
+    let dims = ["linear_key_head_dim", "linear_value_head_dim"];
+    let required = ["num_key_value_heads", "head_dim", "num_hidden_layers"];
+    family::require(config, &[&required[..], &heads, &dims].concat())?;
+    if !config.bool_or("attn_output_gate", true)? {
+        return Err(config.refuse("attn_output_gate", "`true`").into());
+    }
+    let bias = config.bool_or("attention_bias", false)?;
+    let options = Options {
+        qkv_bias: bias,
+        output_bias: bias,
+        head_norms: HeadNorms::Each,
+        norm: NormKind::RmsPlusOne,
+        rotary: Rules { partial: Some(0.25), ..Rules::default() },
+        default_eps: 1e-6,
+        ..Options::default()
+    };
+    let mut decoder = family::decoder(config, &options)?;
+    let net = Net {
+        hidden: decoder.hidden,
+        shape: shape(config, heads, dims)?,
+        taps: dimension_or(config, "linear_conv_kernel_dim", 4)?,
+        eps: config.f32_or("rms_norm_eps", 1e-6)?,
+    };
+    if net.taps > MAX_TAPS {
+        return Err(config.refuse("linear_conv_kernel_dim", format!("at most {MAX_TAPS}")).into());
+    }
+    let recurs = recurs(config, decoder.layers.len())?;
+    for (index, (layer, recurs)) in decoder.layers.iter_mut().zip(recurs).enumerate() {
+        if recurs {
+            layer.mixer = MixerSpec::DeltaNet(net.spec(index));
+        } else if let Some(attention) = layer.mixer.attention_mut() {
+            attention.gated = true;
+            attention.qkv.parts[0].outputs *= 2;
+        }
+    }
+    // The layers that predict several tokens, and those that read images.
+    decoder.ignored = &["rotary_emb.inv_freq", "mtp.", "model.visual."];
+    Ok(decoder)
+}
+
+fn shape(config: &ConfigFile, heads: [&str; 2], dims: [&str; 2]) -> Result<DeltaShape, ModelError> {
+    let shape = DeltaShape {
+        key_heads: positive(config, heads[0])?,
+        value_heads: positive(config, heads[1])?,
+        key_dim: positive(config, dims[0])?,
+        value_dim: positive(config, dims[1])?,
+    };
+    if shape.value_heads % shape.key_heads != 0 {
+        let fact = format!(
+            "`{}` {} is not a multiple of `{}` {}",
+            heads[1], shape.value_heads, heads[0], shape.key_heads
+        );
+        return Err(config_error(config, fact));
+    }
+    if shape.key_dim % 4 != 0 {
+        return Err(config.refuse(dims[0], "a multiple of 4").into());
+    }
+    Ok(shape)
+}
+
+/// What all recurrent layers have in common.
+struct Net {
+    hidden: usize,
+    shape: DeltaShape,
+    taps: usize,
+    eps: f32,
+}
+
+impl Net {
+    fn spec(&self, layer: usize) -> DeltaNetSpec {
+        let name = |part: &str| format!("layers.{layer}.linear_attn.{part}");
+        let (heads, values) = (self.shape.value_heads, self.shape.values());
+        let channels = 2 * self.shape.keys() + values;
+        let parts =
+            [("in_proj_qkv", channels), ("in_proj_z", values), ("in_proj_b", heads), ("in_proj_a", heads)];
+        let parts = parts.map(|(part, outputs)| (name(part), outputs, false));
+        DeltaNetSpec {
+            shape: self.shape,
+            taps: self.taps,
+            input: LinearSpec::of(Orientation::OutIn, self.hidden, parts),
+            weights: TensorSpec::new(name("conv1d.weight"), [channels, 1, self.taps], Role::Taps),
+            decay: TensorSpec::new(name("A_log"), [heads], Role::LogDecay),
+            decay_bias: TensorSpec::new(name("dt_bias"), [heads], Role::Bias),
+            norm: NormSpec {
+                name: name("norm"),
+                width: self.shape.value_dim,
+                eps: self.eps,
+                kind: NormKind::Rms,
+            },
+            output: LinearSpec::plain(name("out_proj"), values, self.hidden),
+        }
+    }
+}
+
+/// Whether each layer is a recurrence: as `layer_types` says, or all but every fourth.
+fn recurs(config: &ConfigFile, layers: usize) -> Result<Vec<bool>, ModelError> {
+    let types = config.strings("layer_types")?;
+    if types.is_empty() {
+        let interval = dimension_or(config, "full_attention_interval", 4)?;
+        return Ok((1..=layers).map(|layer| layer % interval != 0).collect());
+    }
+    if types.len() != layers {
+        let fact = format!("`layer_types` has {} entries for {layers} layers", types.len());
+        return Err(config_error(config, fact));
+    }
+    let recurs = |name: &String| match name.as_str() {
+        "linear_attention" => Ok(true),
+        "full_attention" => Ok(false),
+        _ => Err(config.refuse("layer_types", "`linear_attention` and `full_attention`").into()),
+    };
+    types.iter().map(recurs).collect()
+}

@@ -1,0 +1,129 @@
+//! Qwen3.5: its configuration, and sequences with states in pieces and after forks.
+
+use redline_kernels::op::kv::KvFormat;
+use redline_kernels::{Format, Simd};
+use redline_models::arch;
+use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
+use serde_json::{Value, json};
+
+use crate::reference::{Bench, bits, golden_root, open};
+
+fn config() -> Value {
+    let text = std::fs::read(golden_root().join("qwen3_5-b/config.json")).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+fn refusal(changes: &Value) -> Option<String> {
+    let mut config = config();
+    for (key, value) in changes.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    let file = ConfigFile::from_bytes("config.json", config.to_string().as_bytes()).unwrap();
+    arch::specification(&file).err().map(|error| error.to_string())
+}
+
+#[test]
+fn keys_that_change_the_result_are_honoured_or_refused() {
+    assert_eq!(refusal(&json!({})), None);
+    assert_eq!(refusal(&json!({ "linear_num_value_heads": 6 })), None);
+    for (changes, expect) in [
+        (json!({ "attn_output_gate": false }), "attn_output_gate"),
+        (json!({ "linear_num_value_heads": 4 }), "not a multiple of `linear_num_key_heads` 3"),
+        (json!({ "linear_key_head_dim": 6 }), "linear_key_head_dim"),
+        (json!({ "linear_conv_kernel_dim": 9 }), "linear_conv_kernel_dim"),
+        (json!({ "linear_value_head_dim": null }), "linear_value_head_dim"),
+        (json!({ "layer_types": ["linear_attention"] }), "1 entries for 2 layers"),
+        (json!({ "layer_types": ["conv", "full_attention"] }), "layer_types"),
+        (json!({ "sliding_window": 12 }), "sliding_window"),
+        (json!({ "num_experts": 8 }), "num_experts"),
+    ] {
+        let message = refusal(&changes).unwrap_or_else(|| panic!("{changes} is accepted"));
+        assert!(message.contains(expect), "{changes}: {message}");
+    }
+}
+
+/// Over the ends of pages, in pieces of any size; from its end, a sequence continues in several ways.
+#[test]
+fn a_long_sequence_has_the_same_bits_in_pieces_and_after_forks() {
+    let tokens: Vec<u32> = (0..127).map(|i| (i * i * 7 + i) % 131).collect();
+    for (name, format, kv) in [
+        ("qwen3_5-a", Format::F32, KvFormat::F32),
+        ("qwen3_5-a", Format::W8 { group: 128 }, KvFormat::Bf16),
+        ("qwen3_5-b", Format::Bf16, KvFormat::W8),
+        ("qwen3_5-b", Format::W4 { group: 64 }, KvFormat::Bf16),
+    ] {
+        let mut bench = Bench::new(open(&golden_root().join(name), Some(format)), kv, Simd::best(), 2);
+        let whole = bench.sequence();
+        let want = bits(&bench.pass(&[(whole, &tokens)]));
+        let width = want.len() / tokens.len();
+        for size in [1, 2, 3, 16, 63, 64, 65] {
+            let sequence = bench.sequence();
+            let mut got = Vec::new();
+            for piece in tokens.chunks(size) {
+                got.extend(bits(&bench.pass(&[(sequence, piece)])));
+            }
+            assert!(got == want, "{name} in pieces of {size}");
+        }
+        // Elsewhere than at its end, it has no state.
+        for at in 0..127 {
+            assert_eq!(bench.continuable(whole, at), 0, "{at}");
+        }
+        assert_eq!(bench.continuable(whole, 127), 127);
+        let stem = bench.sequence();
+        bench.pass(&[(stem, &tokens[..70])]);
+        for next in [tokens[70], 1, tokens[70]] {
+            let fork = bench.fork(stem, 70);
+            let got = bits(&bench.pass(&[(fork, &[next, tokens[71]])]));
+            assert_eq!(got == want[70 * width..72 * width], next == tokens[70], "{name}");
+        }
+        // Several in one pass.
+        let others = [bench.fork(stem, 70), bench.sequence(), bench.fork(stem, 70)];
+        let pass = [(others[0], &tokens[70..90]), (others[1], &tokens[..33]), (others[2], &tokens[70..127])];
+        let got = bits(&bench.pass(&pass));
+        let rows = |range: std::ops::Range<usize>| want[range.start * width..range.end * width].to_vec();
+        assert!(got == [rows(70..90), rows(0..33), rows(70..127)].concat(), "{name} in company");
+    }
+}
+
+/// A checkpoint that also reads images has other names, and its decoder the same bits.
+#[test]
+fn the_decoder_of_a_model_with_images_is_found() {
+    let dir = golden_root().join("qwen3_5-b");
+    let checkpoint = Checkpoint::open(&dir).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let mut writer = DirWriter::create(&path).unwrap();
+    let text = config();
+    let outer = json!({
+        "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": text,
+        "tie_word_embeddings": true, "vision_config": { "depth": 1 }, "image_token_id": 9
+    });
+    writer.write("config.json", outer.to_string().as_bytes()).unwrap();
+    let renamed = |name: &str| name.replacen("model.", "model.language_model.", 1);
+    let names: Vec<&str> = checkpoint.names().collect();
+    let mut tensors: Vec<TensorDeclaration> = names
+        .iter()
+        .map(|name| {
+            TensorDeclaration::new(renamed(name), Dtype::F32, checkpoint.info(name).unwrap().shape.clone())
+        })
+        .collect();
+    let others = ["model.visual.blocks.0.norm1.weight", "mtp.fc.weight"];
+    tensors.extend(others.map(|name| TensorDeclaration::new(name.to_owned(), Dtype::F32, vec![4])));
+    let written = writer.safetensors("model.safetensors", &tensors, |out| {
+        for name in &names {
+            let mut values = vec![0.0; checkpoint.info(name).unwrap().elements()];
+            checkpoint.read_f32(name, &mut values)?;
+            out.write_f32(&values)?;
+        }
+        others.iter().try_for_each(|_| out.write_f32(&[1.0; 4]))
+    });
+    written.unwrap();
+    writer.finish().unwrap();
+    let tokens: Vec<u32> = (0..40).map(|i| (i * 5 + 3) % 131).collect();
+    let logits = |path: &std::path::Path| {
+        let mut bench = Bench::new(open(path, Some(Format::F32)), KvFormat::F32, Simd::best(), 1);
+        let sequence = bench.sequence();
+        bits(&bench.pass(&[(sequence, &tokens)]))
+    };
+    assert!(logits(&path) == logits(&dir));
+}

@@ -17,7 +17,10 @@ const HINT: &str = "leave it out, and check answers for it";
 const FORMATS: &[(&str, &str)] = &[
     ("date", DATE),
     ("time", TIME),
-    ("duration", r"P(\d+W|(\d+Y)?(\d+M)?(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?)"),
+    (
+        "duration",
+        r"P(\d+W|(\d+Y(\d+M(\d+D)?)?|\d+M(\d+D)?|\d+D)(T(\d+H(\d+M(\d+S)?)?|\d+M(\d+S)?|\d+S))?|T(\d+H(\d+M(\d+S)?)?|\d+M(\d+S)?|\d+S))",
+    ),
     (
         "email",
         r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+",
@@ -71,7 +74,10 @@ impl Reader<'_> {
         }
         let least = keys.get("minLength").and_then(length).unwrap_or(0);
         let most = keys.get("maxLength").and_then(length).filter(|most| *most <= MAX_LENGTH);
-        if least > MAX_LENGTH || most.is_some_and(|most| most < least) {
+        if least > MAX_LENGTH {
+            return Err(GrammarError::new(format!("`minLength` {least} is above {MAX_LENGTH}"), HINT));
+        }
+        if most.is_some_and(|most| most < least) {
             return Err(nothing());
         }
         if least > 0 || most.is_some() {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use redline_kernels::op::activation::Gating;
 use redline_kernels::op::delta::DeltaShape;
 use redline_models::block::attention::Attention;
-use redline_models::block::delta_net::DeltaNet;
+use redline_models::block::delta_net::{DeltaNet, LENGTH_EPS};
 use redline_models::block::experts::{Experts, SharedExpert};
 use redline_models::block::ffn::Ffn;
 use redline_models::block::layer::{Layer, Norms};
@@ -123,7 +123,6 @@ fn convolve(layer: &ShortConv<Literal>, rows: &[Row]) -> Vec<Row> {
 fn recur(layer: &DeltaNet<Literal>, rows: &[Row]) -> Vec<Row> {
     let DeltaShape { key_heads, value_heads, key_dim, value_dim } = layer.shape;
     let (keys, channels) = (layer.shape.keys(), layer.channels());
-    let (query_factor, key_factor) = layer.factors();
     let (mut qkv, mut zs, mut gates) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         let mut x = layer.input.apply(row);
@@ -138,11 +137,11 @@ fn recur(layer: &DeltaNet<Literal>, rows: &[Row]) -> Vec<Row> {
         zs.push(z);
         qkv.push(x);
     }
-    let mut qkv = conv::filtered(&qkv, &layer.weights, None);
+    let mut qkv = conv::convolved_silu(&qkv, &layer.weights, None);
     for row in &mut qkv {
         for (head, x) in row[..2 * keys].chunks_mut(key_dim).enumerate() {
-            let factor = if head < key_heads { query_factor } else { key_factor };
-            x.copy_from_slice(&delta::unit(x, layer.eps(), factor));
+            let factor = if head < key_heads { layer.query_scale() } else { 1.0 };
+            x.copy_from_slice(&delta::l2_norm(x, LENGTH_EPS, factor));
         }
     }
     let heads = delta::DeltaHeads { key_heads, value_heads, key_dim, value_dim };

@@ -285,24 +285,38 @@ pub(crate) fn windows(
     slides: impl Fn(usize) -> bool,
 ) -> Result<Vec<Option<usize>>, ModelError> {
     let layers = layers(config, "num_hidden_layers")?;
-    let types = config.strings("layer_types")?;
-    if types.is_empty() {
-        return Ok((0..layers).map(|i| if slides(i) { window } else { None }).collect());
-    }
-    if types.len() != layers {
-        let fact = format!("`layer_types` has {} entries for {layers} layers", types.len());
+    let kinds = [("full_attention", false), ("sliding_attention", true)];
+    let Some(slides) = by_layer_type(config, layers, kinds)? else {
+        return Ok((0..layers).map(|i| window.filter(|_| slides(i))).collect());
+    };
+    if window.is_none() && slides.contains(&true) {
+        let fact = "`layer_types` has sliding layers, but no `sliding_window` is in use".to_owned();
         return Err(config_error(config, fact));
     }
-    let kind = |name: &String| match (name.as_str(), window) {
-        ("full_attention", _) => Ok(None),
-        ("sliding_attention", Some(window)) => Ok(Some(window)),
-        ("sliding_attention", None) => Err(config_error(
-            config,
-            "`layer_types` has sliding layers, but no `sliding_window` is in use".into(),
-        )),
-        _ => Err(config.refuse("layer_types", "`full_attention` and `sliding_attention`").into()),
+    Ok(slides.into_iter().map(|slides| window.filter(|_| slides)).collect())
+}
+
+/// What `layer_types` says of each of `count` layers, by the names that it may have; `None` without the key.
+pub(crate) fn by_layer_type<T: Copy>(
+    config: &ConfigFile,
+    count: usize,
+    kinds: [(&str, T); 2],
+) -> Result<Option<Vec<T>>, ModelError> {
+    let types = config.strings("layer_types")?;
+    if types.is_empty() {
+        return Ok(None);
+    }
+    if types.len() != count {
+        let fact = format!("`layer_types` has {} entries for {count} layers", types.len());
+        return Err(config_error(config, fact));
+    }
+    let kind = |name: &String| {
+        let [(first, _), (second, _)] = kinds;
+        let known = kinds.iter().find(|(known, _)| known == name);
+        let unknown = || config.refuse("layer_types", format!("`{first}` and `{second}`"));
+        Ok(known.ok_or_else(unknown)?.1)
     };
-    types.iter().map(kind).collect()
+    types.iter().map(kind).collect::<Result<_, ModelError>>().map(Some)
 }
 
 /// The family member with a classifier instead of its head: one output for each class, of the state of the last token that is no

@@ -25,7 +25,7 @@ pub fn convolved(
 }
 
 /// `silu(conv(x))` for rows of `channels` values, from the first of a sequence on. `weights` are as in [`convolved`].
-pub fn filtered(rows: &[impl AsRef<[f32]>], weights: &[f32], bias: Option<&[f32]>) -> Vec<Vec<f32>> {
+pub fn convolved_silu(rows: &[impl AsRef<[f32]>], weights: &[f32], bias: Option<&[f32]>) -> Vec<Vec<f32>> {
     let channels = rows.first().map_or(1, |row| row.as_ref().len());
     let taps = weights.len() / channels;
     let output = |t: usize, c: usize| {

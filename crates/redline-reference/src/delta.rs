@@ -23,7 +23,7 @@ pub fn strength_and_decay(b: f32, a: f32, decay: f32, bias: f32) -> (f32, f32) {
 }
 
 /// A vector divided by its length, times a factor.
-pub fn unit(x: &[f32], eps: f32, factor: f32) -> Vec<f32> {
+pub fn l2_norm(x: &[f32], eps: f32, factor: f32) -> Vec<f32> {
     let sum = crate::number::lanes(x.iter().copied(), |acc, x| x.mul_add(x, acc));
     let r = 1.0 / (sum + eps).sqrt();
     x.iter().map(|x| x * r * factor).collect()

@@ -30,16 +30,16 @@ pub(crate) fn score_bytes(items: usize, labels: usize) -> usize {
 pub(crate) fn embedding_bytes(request: &EmbedRequest, model: &ModelInfo) -> usize {
     let own = model.embedding_width;
     let values = request.dimensions.map_or(own, |dimensions| dimensions.min(own));
-    let of_text = |text: &Prompt| {
-        // A token is at least a byte, beside special ones and those of a task's prompt.
-        let tokens = match text {
-            _ if !request.per_token => return values,
-            Prompt::Ids(ids) => ids.len(),
-            Prompt::Text(text) | Prompt::Formatted(text) => text.len().saturating_add(64),
-        };
-        tokens.min(model.context).saturating_mul(model.hidden)
+    // A token is at least a byte, beside special ones and those of a task's prompt.
+    let tokens = |text: &Prompt| match text {
+        Prompt::Ids(ids) => ids.len(),
+        Prompt::Text(text) | Prompt::Formatted(text) => text.len().saturating_add(64),
     };
-    let bytes = |text| of_text(text).saturating_mul(36).saturating_add(256);
+    let states = |text| tokens(text).min(model.context).saturating_mul(model.hidden);
+    let bytes = |text| {
+        let values = if request.per_token { states(text) } else { values };
+        values.saturating_mul(36).saturating_add(256)
+    };
     request.texts.iter().map(bytes).fold(0, usize::saturating_add)
 }
 

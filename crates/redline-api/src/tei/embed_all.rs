@@ -1,16 +1,16 @@
 //! `/embed_all`: a vector of each token of each text, in the form of Text Embeddings Inference.
 
-use redline_engine::{EmbedRequest, EncodeOutcome, Prompt};
+use redline_engine::{EmbedRequest, EncodeOutcome, Encoded};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::error::ApiError;
-use crate::json::fields::refused;
 use crate::json::finite::Finite;
 use crate::json::input::Prompts;
 use crate::json::limits::MAX_TEXTS;
 use crate::json::shape;
-use crate::tei::truncation::{TruncationDirection, end_of};
+use crate::tei::embed::{self, EmbedBody};
+use crate::tei::truncation::TruncationDirection;
 
 /// Asks for a vector of each token.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -29,20 +29,16 @@ pub struct EmbedAllBody {
 
 /// Builds the engine's request.
 pub fn request(body: EmbedAllBody) -> Result<EmbedRequest, ApiError> {
-    if body.inputs.0.is_empty() {
-        return Err(refused("inputs", "`inputs` has 0 texts", "give at least one"));
-    }
-    Ok(EmbedRequest {
-        per_token: true,
-        prompt_name: body.prompt_name,
-        truncate: (body.truncate == Some(true)).then(|| end_of(body.truncation_direction)),
-        ..EmbedRequest::new(body.inputs.0.into_iter().map(Prompt::from).collect())
-    })
+    let EmbedAllBody { inputs, truncate, truncation_direction, prompt_name } = body;
+    let (normalize, dimensions, pooling) = (Some(false), None, None);
+    let body =
+        EmbedBody { inputs, normalize, truncate, truncation_direction, prompt_name, dimensions, pooling };
+    Ok(EmbedRequest { per_token: true, ..embed::request(body)? })
 }
 
 /// Builds the answer: for each text, the vectors of its tokens, special ones included.
 pub fn answer(outcome: EncodeOutcome) -> Vec<Vec<Vec<Finite<f32>>>> {
-    let of_text = |text: redline_engine::Encoded| {
+    let of_text = |text: Encoded| {
         let width = text.values.len() / text.prompt_tokens.max(1);
         let rows = text.values.chunks_exact(width.max(1));
         rows.map(|row| row.iter().copied().map(Finite).collect()).collect()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redline_models::block::pooled::Classifier;
-use redline_settings::{Pooling, Setting, Truncate, hint};
+use redline_settings::{Setting, Truncate, hint};
 
 use super::prompt::Limits;
 use super::receipt::{signed, states_with_receipt, texts_in_ids};
@@ -46,9 +46,9 @@ impl Engine {
             return Err(EngineError::request(fact, "leave these out, or ask for one vector per text"));
         }
         let pooling = match (pooling, rules) {
-            (_, _) if *per_token => Pooling::First,
-            (Some(pooling), _) => *pooling,
-            (None, Some(rules)) => rules.pooling,
+            (_, _) if *per_token => None,
+            (Some(pooling), _) => Some(*pooling),
+            (None, Some(rules)) => Some(rules.pooling),
             (None, None) => {
                 let fact = format!(
                     "`{}` does not say how the states of a text become its embedding: it has no `modules.json`",
@@ -91,14 +91,10 @@ impl Engine {
             texts: texts.collect::<Result<_, EngineError>>()?,
             pooling,
             padding: None,
-            finish: if *per_token {
-                Finish::States
-            } else {
-                Finish::Embedding {
-                    rules: rules.cloned(),
-                    dimensions,
-                    normalise: normalise.unwrap_or_else(|| rules.is_none_or(|rules| rules.normalise)),
-                }
+            finish: Finish::Embedding {
+                rules: rules.cloned(),
+                dimensions,
+                normalise: normalise.unwrap_or_else(|| rules.is_none_or(|rules| rules.normalise)),
             },
             sees_both_sides: !self.info.objective.is_causal(),
             cache_salt: request.cache_salt.clone(),
@@ -212,7 +208,7 @@ impl Engine {
         let timeout_s = checked_timeout(options.timeout_s)?;
         let job = EncodeJob {
             texts,
-            pooling: classifier.pooling,
+            pooling: Some(classifier.pooling),
             padding: classifier.padding,
             finish: Finish::Classes(classifier),
             sees_both_sides: !self.info.objective.is_causal(),
@@ -232,10 +228,10 @@ impl Engine {
 fn embed_in_ids(request: &EmbedRequest, job: &EncodeJob) -> ReceiptRequest {
     let (dimensions, normalise) = match &job.finish {
         Finish::Embedding { dimensions, normalise, .. } => (Some(*dimensions), Some(*normalise)),
-        Finish::Classes(_) | Finish::States => (request.dimensions, request.normalise),
+        Finish::Classes(_) => (request.dimensions, request.normalise),
     };
     ReceiptRequest::Embed(Box::new(EmbedRequest {
-        pooling: Some(job.pooling),
+        pooling: job.pooling,
         normalise,
         dimensions,
         ..EmbedRequest::new(job.texts.iter().map(|text| Prompt::Ids(signed(&text.ids))).collect())

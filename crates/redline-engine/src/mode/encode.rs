@@ -22,7 +22,8 @@ use crate::task::{Cached, Ended, Ran, RowOutput, RowPlace, Task};
 /// A checked request.
 pub(crate) struct EncodeJob {
     pub(crate) texts: Vec<EncodeText>,
-    pub(crate) pooling: Pooling,
+    /// `None`: the states of all tokens are the answer, as they are.
+    pub(crate) pooling: Option<Pooling>,
     /// The id that the last token of [`Pooling::Last`] does not have.
     pub(crate) padding: Option<u32>,
     pub(crate) finish: Finish,
@@ -58,15 +59,12 @@ pub(crate) enum Finish {
     },
     /// A number for each class.
     Classes(Arc<Classifier>),
-    /// None: the states of all tokens are the answer.
-    States,
 }
 
 impl Finish {
     fn apply(&self, exec: Exec<'_>, pooled: &[f32]) -> Vec<f32> {
         match self {
             Self::Classes(classifier) => classifier.layers.apply(exec, pooled),
-            Self::States => pooled.to_vec(),
             Self::Embedding { rules, dimensions, normalise } => {
                 let mut values = match rules {
                     Some(rules) => rules.layers.apply(exec, pooled),
@@ -128,10 +126,9 @@ impl EncodeTask {
     fn wanted(&self, text: usize) -> std::ops::Range<usize> {
         let ids = &self.job.texts[text].ids;
         match self.job.pooling {
-            _ if matches!(self.job.finish, Finish::States) => 0..ids.len(),
-            Pooling::First => 0..1,
-            Pooling::Mean => 0..ids.len(),
-            Pooling::Last => {
+            Some(Pooling::First) => 0..1,
+            Some(Pooling::Mean) | None => 0..ids.len(),
+            Some(Pooling::Last) => {
                 // As in the reference, the first token of a text that is nothing but padding.
                 let last = ids.iter().rposition(|id| Some(*id) != self.job.padding).unwrap_or(0);
                 last..last + 1
@@ -144,7 +141,7 @@ impl EncodeTask {
         let wanted = self.wanted(text).len();
         let TextState { sums, rows, values } = &mut self.texts[text];
         *rows += 1;
-        if matches!(self.job.finish, Finish::States) {
+        if self.job.pooling.is_none() {
             values.get_or_insert_default().extend_from_slice(state);
             return;
         }
@@ -263,8 +260,7 @@ fn outcome_of(
         Some(Ended::Late) => return Err(EngineError::Late { seconds: ran.seconds, tokens: None }),
         None => {}
     }
-    let per_token = matches!(job.finish, Finish::States);
-    let vectors = |text: &EncodeText| if per_token { text.ids.len() } else { 1 };
+    let vectors = |text: &EncodeText| if job.pooling.is_none() { text.ids.len() } else { 1 };
     let values_of =
         |(text, state): (&EncodeText, &TextState)| Some(state.values.as_ref()?.len() / vectors(text));
     let dimensions = job.texts.iter().zip(&texts).find_map(values_of).unwrap_or(0);

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use redline_engine::{
-    AdapterChoice, AdapterOptions, Buckets, Cancel, Engine, GenerateRequest, GenerateTicket, Label,
-    LongLabels, Options, PrefixDir, Sampling, ScoreRequest,
+    AdapterChoice, AdapterOptions, Buckets, Cancel, Engine, GenerateRequest, GenerateTicket, Options,
+    PrefixDir, Sampling,
 };
 use redline_kernels::Format;
 use redline_kernels::op::kv::KvFormat;
 
-use crate::models::{bits, generation, ids, options, scores, tiny_of};
+use crate::models::{continuations, generate, generation, ids, options, prompt, score, tiny_of};
 
 /// Two convolutions of four taps, one of them before attention.
 const CONVOLVED: &str = r#"{"architectures":["Lfm2ForCausalLM"],"hidden_size":32,"intermediate_size":48,
@@ -20,26 +20,6 @@ const CONVOLVED: &str = r#"{"architectures":["Lfm2ForCausalLM"],"hidden_size":32
 
 fn model(dir: &Path) -> Options {
     Options { poison: true, ..options(&tiny_of(CONVOLVED, dir, |_, _| ())) }
-}
-
-fn prompt(first: i64, length: i64) -> Vec<i64> {
-    (0..length).map(|i| (first + 7 * i + i * i / 9) % 290).collect()
-}
-
-/// The ids, and the number of cached tokens.
-fn generate(engine: &Engine, prompt: &[i64], new: usize) -> (Vec<u32>, usize) {
-    let outcome = engine.generate(generation(ids(prompt), new), &Cancel::new(), &mut |_| ()).unwrap();
-    (outcome.token_ids, outcome.usage.cached_tokens)
-}
-
-fn asking(first: i64) -> ScoreRequest {
-    let items = [40, 100, 1, 100].map(|length| ids(&prompt(length, length))).to_vec();
-    let labels = vec![Label::Ids(vec![1]), Label::Ids(vec![2, 3, 9]), Label::Ids(vec![40])];
-    ScoreRequest { long_labels: LongLabels::Sum, ..ScoreRequest::new(ids(&prompt(first, 90)), items, labels) }
-}
-
-fn score(engine: &Engine, first: i64) -> Vec<Vec<u32>> {
-    bits(&scores(&engine.score(asking(first)).unwrap()))
 }
 
 #[test]
@@ -118,12 +98,9 @@ fn company_and_preemption_do_not_show() {
         ..generation(ids(&prompt(first % 3, 60 + 11 * first)), 70)
     };
     let plain = Engine::load(Options { prefix_cache: None, ..base.clone() }).unwrap();
-    let all = |outcome: redline_engine::GenerateOutcome| {
-        let others = outcome.others.into_iter().map(|one| one.token_ids);
-        std::iter::once(outcome.token_ids).chain(others).collect::<Vec<_>>()
-    };
-    let expected: Vec<_> =
-        (0..6).map(|first| all(plain.generate(asked(first), &Cancel::new(), &mut |_| ()).unwrap())).collect();
+    let expected: Vec<_> = (0..6)
+        .map(|first| continuations(plain.generate(asked(first), &Cancel::new(), &mut |_| ()).unwrap()))
+        .collect();
     let info = plain.info();
     for pages in [14, 20, 400] {
         let memory = Some(info.weight_bytes + info.activation_bytes + pages * 64 * info.kv_bytes_per_token);
@@ -131,7 +108,7 @@ fn company_and_preemption_do_not_show() {
         let tickets: Vec<GenerateTicket> =
             (0..6).map(|first| engine.submit_generate(asked(first), &Cancel::new()).unwrap()).collect();
         for (ticket, expected) in tickets.into_iter().zip(&expected) {
-            assert_eq!(all(ticket.wait().unwrap()), *expected, "{pages} pages");
+            assert_eq!(continuations(ticket.wait().unwrap()), *expected, "{pages} pages");
         }
         let preempted = engine.gauges().preemptions;
         assert_eq!(preempted > 0, pages < 100, "{preempted} of {pages} pages");

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use redline_engine::{
-    Engine, EngineError, GenerateRequest, Label, ModelInfo, Objective, Options, Prompt, ScoreOutcome,
-    ScoreRequest, Source,
+    Cancel, Engine, EngineError, GenerateOutcome, GenerateRequest, Label, LongLabels, ModelInfo, Objective,
+    Options, Prompt, ScoreOutcome, ScoreRequest, Source,
 };
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{Format, Tier};
@@ -152,4 +152,33 @@ pub(crate) fn refusal<T>(result: Result<T, EngineError>) -> String {
         Ok(_) => panic!("accepted"),
         Err(e) => format!("{e}\nhint: {}", e.hint().map(|hint| hint.to_string()).unwrap_or_default()),
     }
+}
+
+/// A prompt of varied ids below 290.
+pub(crate) fn prompt(first: i64, length: i64) -> Vec<i64> {
+    (0..length).map(|i| (first + 7 * i + i * i / 9) % 290).collect()
+}
+
+/// The ids, and the number of cached tokens.
+pub(crate) fn generate(engine: &Engine, prompt: &[i64], new: usize) -> (Vec<u32>, usize) {
+    let outcome = engine.generate(generation(ids(prompt), new), &Cancel::new(), &mut |_| ()).unwrap();
+    (outcome.token_ids, outcome.usage.cached_tokens)
+}
+
+/// Items and labels of several lengths after one query.
+pub(crate) fn asking(first: i64) -> ScoreRequest {
+    let items = [40, 100, 1, 100].map(|length| ids(&prompt(length, length))).to_vec();
+    let labels = vec![Label::Ids(vec![1]), Label::Ids(vec![2, 3, 9]), Label::Ids(vec![40])];
+    ScoreRequest { long_labels: LongLabels::Sum, ..ScoreRequest::new(ids(&prompt(first, 90)), items, labels) }
+}
+
+/// The bits of the scores of [`asking`].
+pub(crate) fn score(engine: &Engine, first: i64) -> Vec<Vec<u32>> {
+    bits(&scores(&engine.score(asking(first)).unwrap()))
+}
+
+/// The ids of all continuations.
+pub(crate) fn continuations(outcome: GenerateOutcome) -> Vec<Vec<u32>> {
+    let others = outcome.others.into_iter().map(|one| one.token_ids);
+    std::iter::once(outcome.token_ids).chain(others).collect()
 }

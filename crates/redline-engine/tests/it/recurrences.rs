@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use redline_engine::{
-    Buckets, Cancel, Engine, GenerateRequest, GenerateTicket, Label, LongLabels, Options, PrefixDir,
-    Sampling, ScoreRequest,
+    Buckets, Cancel, Engine, GenerateRequest, GenerateTicket, Options, PrefixDir, Sampling,
 };
 use redline_kernels::Format;
 use redline_kernels::op::kv::KvFormat;
 
-use crate::models::{bits, generation, ids, options, scores, tiny_of};
+use crate::models::{
+    asking, bits, continuations, generate, generation, ids, options, prompt, score, scores, tiny_of,
+};
 
 /// Three recurrences, one of them before attention.
 const RECURRENT: &str = r#"{"architectures":["Qwen3_5ForCausalLM"],"hidden_size":32,"intermediate_size":48,
@@ -22,26 +23,6 @@ const RECURRENT: &str = r#"{"architectures":["Qwen3_5ForCausalLM"],"hidden_size"
 
 fn model(dir: &Path) -> Options {
     Options { poison: true, ..options(&tiny_of(RECURRENT, dir, |_, _| ())) }
-}
-
-fn prompt(first: i64, length: i64) -> Vec<i64> {
-    (0..length).map(|i| (first + 7 * i + i * i / 9) % 290).collect()
-}
-
-/// The ids, and the number of cached tokens.
-fn generate(engine: &Engine, prompt: &[i64], new: usize) -> (Vec<u32>, usize) {
-    let outcome = engine.generate(generation(ids(prompt), new), &Cancel::new(), &mut |_| ()).unwrap();
-    (outcome.token_ids, outcome.usage.cached_tokens)
-}
-
-fn asking(first: i64) -> ScoreRequest {
-    let items = [40, 100, 1, 100].map(|length| ids(&prompt(length, length))).to_vec();
-    let labels = vec![Label::Ids(vec![1]), Label::Ids(vec![2, 3, 9]), Label::Ids(vec![40])];
-    ScoreRequest { long_labels: LongLabels::Sum, ..ScoreRequest::new(ids(&prompt(first, 90)), items, labels) }
-}
-
-fn score(engine: &Engine, first: i64) -> Vec<Vec<u32>> {
-    bits(&scores(&engine.score(asking(first)).unwrap()))
 }
 
 /// A conversation goes on at its end, where its prompt ended, and at regular distances in a long prompt.
@@ -109,14 +90,9 @@ fn company_and_a_small_budget_do_not_show() {
         n: 2,
         ..generation(ids(prompt), 40)
     };
-    let answers = |outcome: redline_engine::GenerateOutcome| {
-        let mut all = vec![outcome.token_ids];
-        all.extend(outcome.others.into_iter().map(|other| other.token_ids));
-        all
-    };
     let expected: Vec<_> = prompts
         .iter()
-        .map(|prompt| answers(alone.generate(request(prompt), &Cancel::new(), &mut |_| ()).unwrap()))
+        .map(|prompt| continuations(alone.generate(request(prompt), &Cancel::new(), &mut |_| ()).unwrap()))
         .collect();
     let scored = score(&alone, 5);
     let page = 64 * info.kv_bytes_per_token;
@@ -133,7 +109,7 @@ fn company_and_a_small_budget_do_not_show() {
                 .collect();
             let other = engine.submit_score(asking(5), &Cancel::new()).unwrap();
             for (ticket, expected) in tickets.into_iter().zip(&expected) {
-                assert_eq!(&answers(ticket.wait().unwrap()), expected, "{pages} pages");
+                assert_eq!(&continuations(ticket.wait().unwrap()), expected, "{pages} pages");
             }
             assert!(bits(&scores(&other.wait().unwrap())) == scored, "{pages} pages");
         }

@@ -38,6 +38,52 @@ impl Taps<'_> {
     fn count(&self) -> usize {
         self.weights.len() / self.channels.max(1)
     }
+
+    /// Asserts that they fit `channels` channels of which `inputs` earlier inputs are kept.
+    fn check(&self, channels: usize, inputs: usize) {
+        assert!(
+            (1..=MAX_TAPS).contains(&self.count()) && self.weights.len() == self.count() * self.channels,
+            "at most {MAX_TAPS} taps of every channel"
+        );
+        assert!(channels == self.channels && inputs + 1 == self.count(), "inputs of every earlier tap");
+        assert!(self.bias.is_none_or(|bias| bias.len() == channels), "a bias of every channel");
+    }
+
+    /// The weights and biases of `n` channels from `at` on.
+    ///
+    /// # Safety
+    /// There are so many channels, and [`Taps::check`] passed.
+    #[inline(always)]
+    unsafe fn of<S: Isa>(&self, s: S, at: usize, n: usize) -> ChannelTaps<S> {
+        let mut weights = [s.splat(0.0); MAX_TAPS];
+        // SAFETY: the caller's promise: `n` channels of every tap and of the bias.
+        unsafe {
+            for (j, weight) in weights.iter_mut().enumerate().take(self.count()) {
+                *weight = s.load_partial(self.weights.as_ptr().add(j * self.channels + at), n);
+            }
+            let bias = self.bias.map(|bias| s.load_partial(bias.as_ptr().add(at), n));
+            ChannelTaps { count: self.count(), weights, bias }
+        }
+    }
+}
+
+/// The weights of some channels.
+struct ChannelTaps<S: Isa> {
+    count: usize,
+    weights: [S::F; MAX_TAPS],
+    bias: Option<S::F>,
+}
+
+impl<S: Isa> ChannelTaps<S> {
+    /// The sum over the inputs of a row and those before it, the oldest first, with the bias.
+    #[inline(always)]
+    fn sum(&self, s: S, inputs: &[S::F; MAX_TAPS]) -> S::F {
+        let mut acc = s.splat(0.0);
+        for (weight, input) in self.weights.iter().zip(inputs).take(self.count) {
+            acc = s.fma(*weight, *input, acc);
+        }
+        self.bias.map_or(acc, |bias| s.add(acc, bias))
+    }
 }
 
 impl PassPages<'_> {
@@ -56,15 +102,8 @@ impl PassPages<'_> {
     ) {
         let (segments, channels) = (self.segments(), taps.channels);
         let shape = self.read(segments).input_shape(layer);
-        assert!(
-            (1..=MAX_TAPS).contains(&taps.count()) && taps.weights.len() == taps.count() * channels,
-            "at most {MAX_TAPS} taps of every channel"
-        );
-        assert!(
-            shape.channels == channels && shape.rows + 1 == taps.count() && shape.slots >= shape.rows,
-            "inputs of every earlier tap"
-        );
-        assert!(taps.bias.is_none_or(|bias| bias.len() == channels), "a bias of every channel");
+        taps.check(shape.channels, shape.rows);
+        assert!(shape.slots >= shape.rows, "slots for the inputs");
         assert!(
             bcx.width == 3 * channels && out.width == channels && bcx.rows == out.rows,
             "gates and inputs of every channel"
@@ -91,18 +130,10 @@ impl PassPages<'_> {
     ///
     /// # Panics
     /// If the shapes do not fit each other and those of the layer.
-    pub fn convolve_in_place(&mut self, exec: Exec<'_>, layer: usize, taps: Taps<'_>, x: &mut RowsMut<'_>) {
+    pub fn convolve_silu(&mut self, exec: Exec<'_>, layer: usize, taps: Taps<'_>, x: &mut RowsMut<'_>) {
         let (segments, channels) = (self.segments(), taps.channels);
         let shape = self.state_shape(layer);
-        assert!(
-            (1..=MAX_TAPS).contains(&taps.count()) && taps.weights.len() == taps.count() * channels,
-            "at most {MAX_TAPS} taps of every channel"
-        );
-        assert!(
-            shape.channels == channels && shape.inputs + 1 == taps.count(),
-            "inputs of every earlier tap"
-        );
-        assert!(taps.bias.is_none_or(|bias| bias.len() == channels), "a bias of every channel");
+        taps.check(shape.channels, shape.inputs);
         assert!(x.width == channels, "inputs of every channel");
         let rows = super::kv::rows_of(segments);
         assert!(rows <= x.rows, "rows of the batch");
@@ -117,7 +148,7 @@ impl PassPages<'_> {
                 if segment.rows > 0 {
                     let state = pages.state_inputs(layer, index, block);
                     let (first_row, rows) = (segment.first_row, segment.rows);
-                    exec.simd.run(Filtered { state, taps, x: to.get(), stride, block, first_row, rows });
+                    exec.simd.run(ConvolvedSilu { state, taps, x: to.get(), stride, block, first_row, rows });
                 }
             }
         });
@@ -125,7 +156,7 @@ impl PassPages<'_> {
 }
 
 /// A block of channels of a segment, in place.
-struct Filtered<'a> {
+struct ConvolvedSilu<'a> {
     /// `[inputs][BLOCK_CHANNELS]`
     state: *mut f32,
     taps: Taps<'a>,
@@ -136,42 +167,29 @@ struct Filtered<'a> {
     rows: usize,
 }
 
-impl Kernel for Filtered<'_> {
+impl Kernel for ConvolvedSilu<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { state, taps, x, stride, block, first_row, rows } = self;
-        let (count, width) = (taps.count(), taps.channels);
-        let earlier = count - 1;
+        let (earlier, width) = (taps.count() - 1, taps.channels);
         let first = block * BLOCK_CHANNELS;
         for at in (first..(first + BLOCK_CHANNELS).min(width)).step_by(LANES) {
             let n = (width - at).min(LANES);
             // SAFETY: channels `at..at + n` of the taps, of the bias and of a row, all of `width` channels, and all lanes of a block of
             // inputs. This call alone reads and writes the values and inputs of these channels.
             unsafe {
-                let zero = s.splat(0.0);
-                let mut weights = [zero; MAX_TAPS];
-                for (j, weight) in weights.iter_mut().enumerate().take(count) {
-                    *weight = s.load_partial(taps.weights.as_ptr().add(j * width + at), n);
-                }
-                let bias = taps.bias.map(|bias| s.load_partial(bias.as_ptr().add(at), n));
+                let taps = taps.of(s, at, n);
                 // The inputs of the rows before, the oldest first.
                 let kept = |j: usize| state.add(j * BLOCK_CHANNELS + at - first);
-                let mut inputs = [zero; MAX_TAPS];
+                let mut inputs = [s.splat(0.0); MAX_TAPS];
                 for (j, input) in inputs.iter_mut().enumerate().take(earlier) {
                     *input = s.load(kept(j));
                 }
                 for row in first_row..first_row + rows {
                     let x = x.add(row * stride + at);
                     inputs[earlier] = s.load_partial(x, n);
-                    let mut acc = zero;
-                    for (weight, input) in weights.iter().zip(&inputs).take(count) {
-                        acc = s.fma(*weight, *input, acc);
-                    }
-                    if let Some(bias) = bias {
-                        acc = s.add(acc, bias);
-                    }
-                    s.store_partial(x, silu(s, acc), n);
+                    s.store_partial(x, silu(s, taps.sum(s, &inputs)), n);
                     inputs.copy_within(1.., 0);
                 }
                 for (j, input) in inputs.iter().enumerate().take(earlier) {
@@ -199,22 +217,17 @@ impl Kernel for Convolved<'_> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { pages, layer, segment, taps, bcx, to, stride, channels } = self;
-        let (count, width) = (taps.count(), taps.channels);
-        let (earlier, end) = (count - 1, segment.start + segment.rows);
-        let zero = s.splat(0.0);
+        let (earlier, width) = (taps.count() - 1, taps.channels);
+        let end = segment.start + segment.rows;
         for at in channels.clone().step_by(LANES) {
             let n = (channels.end - at).min(LANES);
             // SAFETY: channels `at..at + n` of the taps, of the bias, of a row, of an input and of an output, all of `width` channels. The
             // inputs of these channels are read and written by this call only, and before they are written.
             unsafe {
                 let load = |from: *const f32| s.load_partial(from.add(at), n);
-                let mut weights = [zero; MAX_TAPS];
-                for (j, weight) in weights.iter_mut().enumerate().take(count) {
-                    *weight = load(taps.weights.as_ptr().add(j * width));
-                }
-                let bias = taps.bias.map(|bias| load(bias.as_ptr()));
+                let taps = taps.of(s, at, n);
                 // The inputs of the rows before, the oldest first.
-                let mut inputs = [zero; MAX_TAPS];
+                let mut inputs = [s.splat(0.0); MAX_TAPS];
                 for (j, input) in inputs.iter_mut().enumerate().take(earlier) {
                     if let Some(position) = (segment.start + j).checked_sub(earlier) {
                         *input = load(pages.input(layer, segment, position));
@@ -224,15 +237,9 @@ impl Kernel for Convolved<'_> {
                     let row = bcx.row(segment.first_row + r).as_ptr();
                     let (b, c, x) = (load(row), load(row.add(width)), load(row.add(2 * width)));
                     inputs[earlier] = s.mul(b, x);
-                    let mut acc = zero;
-                    for (weight, input) in weights.iter().zip(&inputs).take(count) {
-                        acc = s.fma(*weight, *input, acc);
-                    }
-                    if let Some(bias) = bias {
-                        acc = s.add(acc, bias);
-                    }
+                    let sum = taps.sum(s, &inputs);
                     let y = to.get().add((segment.first_row + r) * stride + at);
-                    s.store_partial(y, s.mul(c, acc), n);
+                    s.store_partial(y, s.mul(c, sum), n);
                     let position = segment.start + r;
                     if pages.keeps_input(layer, position, end) {
                         s.store_partial(pages.input(layer, segment, position).add(at), inputs[earlier], n);

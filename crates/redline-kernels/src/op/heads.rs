@@ -5,7 +5,7 @@ use crate::{Exec, Rows, RowsMut};
 
 /// Writes the first halves of all heads of a row one after the other, then the second halves: `a0 b0 a1 b1` becomes `a0 a1 b0 b1`, where
 /// each has `width` values.
-pub fn part_heads(exec: Exec<'_>, x: Rows<'_>, width: usize, out: &mut RowsMut<'_>) {
+pub fn split_heads(exec: Exec<'_>, x: Rows<'_>, width: usize, out: &mut RowsMut<'_>) {
     assert!(
         x.width == out.width && x.rows == out.rows && x.width % (2 * width) == 0,
         "pairs of {width} values"

@@ -49,7 +49,7 @@ pub fn rms_norm_heads(
 
 /// Divides each head of a row by its length, in place, and multiplies it by `factor`: the `heads` heads of `width` values from value `at`
 /// on.
-pub fn unit_heads(
+pub fn l2_norm_heads(
     exec: Exec<'_>,
     x: &mut RowsMut<'_>,
     (at, heads, width): (usize, usize, usize),
@@ -64,20 +64,20 @@ pub fn unit_heads(
             for head in 0..heads {
                 // SAFETY: each row is written by the one member that owns it; the head lies within the row.
                 let x = unsafe { to.get().add(r * stride + at + head * width) };
-                exec.simd.run(Unit { x, width, eps, factor });
+                exec.simd.run(L2 { x, width, eps, factor });
             }
         }
     });
 }
 
-struct Unit {
+struct L2 {
     x: *mut f32,
     width: usize,
     eps: f32,
     factor: f32,
 }
 
-impl Kernel for Unit {
+impl Kernel for L2 {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {

@@ -3,12 +3,12 @@
 use redline_kernels::op::activation::{OutputGate, gate_output};
 use redline_kernels::op::conv::Taps;
 use redline_kernels::op::delta::{DeltaShape, delta_gates};
-use redline_kernels::op::heads::part_heads;
+use redline_kernels::op::heads::split_heads;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, LayerState, PageShape, Segment};
-use redline_kernels::op::norm::unit_heads;
+use redline_kernels::op::norm::l2_norm_heads;
 use redline_kernels::{Exec, Rows, RowsMut};
-use redline_reference::conv::filtered;
-use redline_reference::delta::{DeltaHeads, outputs, strength_and_decay, unit};
+use redline_reference::conv::convolved_silu;
+use redline_reference::delta::{DeltaHeads, l2_norm, outputs, strength_and_decay};
 use redline_reference::elementwise::{sigmoid, silu};
 
 use crate::values::{Random, everywhere, same};
@@ -49,7 +49,7 @@ impl Case {
         let heads = DeltaHeads { key_heads, value_heads, key_dim, value_dim };
         let rows: Vec<&[f32]> = self.qkv.chunks(self.channels()).collect();
         let gates: Vec<&[f32]> = self.gates.chunks(2 * value_heads).collect();
-        let rows = filtered(&rows, &self.weights, self.bias.as_deref());
+        let rows = convolved_silu(&rows, &self.weights, self.bias.as_deref());
         outputs(heads, &rows, &gates).concat()
     }
 
@@ -99,7 +99,7 @@ impl Case {
         let mut out = vec![f32::NAN; count * self.shape.values()];
         let taps = Taps { weights: &self.weights, bias: self.bias.as_deref(), channels: width };
         let mut pages = pages.of_batch_with_states(&segments, &states);
-        pages.convolve_in_place(exec, 1, taps, &mut RowsMut::new(&mut rows, count, width, width));
+        pages.convolve_silu(exec, 1, taps, &mut RowsMut::new(&mut rows, count, width, width));
         let values = self.shape.values();
         pages.delta_rule(
             exec,
@@ -220,11 +220,11 @@ fn strengths_decays_and_lengths_have_their_order() {
 
             let mut found = x.clone();
             let mut to = RowsMut::new(&mut found, 2, width, width);
-            unit_heads(exec, &mut to, (1, 2, heads), 1e-6, 0.25);
+            l2_norm_heads(exec, &mut to, (1, 2, heads), 1e-6, 0.25);
             for (found, x) in found.chunks(width).zip(x.chunks(width)) {
                 let head = |x: &[f32], index: usize| x[1 + index * heads..][..heads].to_vec();
                 for index in 0..2 {
-                    assert!(same(&head(found, index), &unit(&head(x, index), 1e-6, 0.25)), "{name}");
+                    assert!(same(&head(found, index), &l2_norm(&head(x, index), 1e-6, 0.25)), "{name}");
                 }
                 assert!(same(&found[..1], &x[..1]) && same(&found[width - 2..], &x[width - 2..]), "{name}");
             }
@@ -246,7 +246,7 @@ fn halves_of_heads_are_parted() {
     let x: Vec<f32> = (0..24).map(|i| i as f32).collect();
     everywhere(|exec, name| {
         let mut found = vec![f32::NAN; 24];
-        part_heads(exec, Rows::new(&x, 2, 12, 12), 3, &mut RowsMut::new(&mut found, 2, 12, 12));
+        split_heads(exec, Rows::new(&x, 2, 12, 12), 3, &mut RowsMut::new(&mut found, 2, 12, 12));
         let first = [0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11];
         let wanted: Vec<f32> =
             first.iter().map(|i| *i as f32).chain(first.iter().map(|i| (i + 12) as f32)).collect();

@@ -6,7 +6,7 @@ use redline_weights::ConfigFile;
 
 use super::Architecture;
 use crate::ModelError;
-use crate::family::{self, Heads, check_eps, config_error, dimension_or, layers, positive};
+use crate::family::{self, Heads, check_eps, dimension_or, layers, positive};
 use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
@@ -169,28 +169,20 @@ fn taps(config: &ConfigFile) -> Result<usize, ModelError> {
 
 /// Whether each layer is a convolution.
 fn convolves(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
-    let (count, types) = (layers(config, "num_hidden_layers")?, config.strings("layer_types")?);
-    if types.is_empty() {
-        // Only `null`, or no such key, reads as no boolean.
-        if matches!(config.opt_bool("full_attn_idxs"), Ok(None)) {
-            return Ok(vec![false; count]);
-        }
-        let attends = config.ids("full_attn_idxs")?;
-        if attends.iter().any(|layer| *layer as usize >= count) {
-            return Err(config.refuse("full_attn_idxs", format!("indices of {count} layers")).into());
-        }
-        return Ok((0..count).map(|layer| !attends.contains(&(layer as u32))).collect());
+    let count = layers(config, "num_hidden_layers")?;
+    let kinds = [("conv", true), ("full_attention", false)];
+    if let Some(convolves) = family::by_layer_type(config, count, kinds)? {
+        return Ok(convolves);
     }
-    if types.len() != count {
-        let fact = format!("`layer_types` has {} entries for {count} layers", types.len());
-        return Err(config_error(config, fact));
+    // Only `null`, or no such key, reads as no boolean.
+    if matches!(config.opt_bool("full_attn_idxs"), Ok(None)) {
+        return Ok(vec![false; count]);
     }
-    let convolves = |name: &String| match name.as_str() {
-        "conv" => Ok(true),
-        "full_attention" => Ok(false),
-        _ => Err(config.refuse("layer_types", "`conv` and `full_attention`").into()),
-    };
-    types.iter().map(convolves).collect()
+    let attends = config.ids("full_attn_idxs")?;
+    if attends.iter().any(|layer| *layer as usize >= count) {
+        return Err(config.refuse("full_attn_idxs", format!("indices of {count} layers")).into());
+    }
+    Ok((0..count).map(|layer| !attends.contains(&(layer as u32))).collect())
 }
 
 /// The number of KV heads of a layer that is a convolution is 0. The width of the feed-forward part is the final one.

@@ -138,19 +138,10 @@ impl Net {
 
 /// Whether each layer is a recurrence: as `layer_types` says, or all but every fourth.
 fn recurs(config: &ConfigFile, layers: usize) -> Result<Vec<bool>, ModelError> {
-    let types = config.strings("layer_types")?;
-    if types.is_empty() {
-        let interval = dimension_or(config, "full_attention_interval", 4)?;
-        return Ok((1..=layers).map(|layer| layer % interval != 0).collect());
+    let kinds = [("linear_attention", true), ("full_attention", false)];
+    if let Some(recurs) = family::by_layer_type(config, layers, kinds)? {
+        return Ok(recurs);
     }
-    if types.len() != layers {
-        let fact = format!("`layer_types` has {} entries for {layers} layers", types.len());
-        return Err(config_error(config, fact));
-    }
-    let recurs = |name: &String| match name.as_str() {
-        "linear_attention" => Ok(true),
-        "full_attention" => Ok(false),
-        _ => Err(config.refuse("layer_types", "`linear_attention` and `full_attention`").into()),
-    };
-    types.iter().map(recurs).collect()
+    let interval = dimension_or(config, "full_attention_interval", 4)?;
+    Ok((1..=layers).map(|layer| layer % interval != 0).collect())
 }

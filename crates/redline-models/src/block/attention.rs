@@ -121,7 +121,7 @@ impl Attention<Loaded> {
         let (query, key) = self.widths();
         let qkv = s.linear(x, &self.qkv);
         let queries = qkv.columns(0, self.query_width());
-        let queries = if self.gated { s.part_heads(queries, self.head_dim) } else { queries };
+        let queries = if self.gated { s.split_heads(queries, self.head_dim) } else { queries };
         let q = queries.columns(0, query);
         let k = qkv.columns(self.query_width(), key);
         let v = qkv.columns(self.query_width() + key, key);

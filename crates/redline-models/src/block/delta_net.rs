@@ -46,8 +46,8 @@ const INPUT: LinearRole = LinearRole {
     ..LinearRole::plain(Site::Input, "ssm_in")
 };
 const OUTPUT: LinearRole = LinearRole::plain(Site::Output, "ssm_out");
-/// Added to the square of a length.
-const EPS: f32 = 1e-6;
+/// Added to the square of the length of a query or key.
+pub const LENGTH_EPS: f32 = 1e-6;
 
 impl<S: BuildStage> DeltaNet<S> {
     /// The same block of another stage.
@@ -69,14 +69,9 @@ impl<S: BuildStage> DeltaNet<S> {
         2 * self.shape.keys() + self.shape.values()
     }
 
-    /// The factors on queries and keys of length 1.
-    pub fn factors(&self) -> (f32, f32) {
-        ((1.0 / (self.shape.key_dim as f64).sqrt()) as f32, 1.0)
-    }
-
-    /// What is added to the square of the length of a query or key.
-    pub fn eps(&self) -> f32 {
-        EPS
+    /// The factor on queries of length 1.
+    pub fn query_scale(&self) -> f32 {
+        (1.0 / (self.shape.key_dim as f64).sqrt()) as f32
     }
 }
 
@@ -124,11 +119,10 @@ impl DeltaNet<Loaded> {
         let qkv = projected.columns(0, channels);
         let z = projected.columns(channels, values);
         let gates = projected.columns(channels + values, 2 * value_heads);
-        s.convolve_in_place(qkv, Taps { weights: &self.weights, bias: None, channels });
+        s.convolve_silu(qkv, Taps { weights: &self.weights, bias: None, channels });
         s.show(Name::Conv, qkv);
-        let (query_factor, key_factor) = self.factors();
-        s.unit_heads(qkv.columns(0, keys), (key_heads, key_dim), EPS, query_factor);
-        s.unit_heads(qkv.columns(keys, keys), (key_heads, key_dim), EPS, key_factor);
+        s.l2_norm_heads(qkv.columns(0, keys), (key_heads, key_dim), LENGTH_EPS, self.query_scale());
+        s.l2_norm_heads(qkv.columns(keys, keys), (key_heads, key_dim), LENGTH_EPS, 1.0);
         s.delta_gates(gates, &self.decay, &self.decay_bias);
         let o = s.delta_rule(self.shape, projected, (0, channels + values));
         s.norm_heads(o, &self.norm);

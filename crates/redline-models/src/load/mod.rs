@@ -409,11 +409,10 @@ impl<'a, B: WeightSource> Map<'a, Described, Loaded> for &Builder<'_, B> {
     }
 
     fn values(&mut self, spec: &'a TensorSpec, _: &'static str) -> Result<Buffer<f32>, ModelError> {
-        let values = self.vector(&spec.name, spec.shape.iter().product())?;
+        let mut values = self.vector(&spec.name, spec.shape.iter().product())?;
         match spec.role {
             Role::Taps => {}
             Role::LogDecay => {
-                let mut values = values;
                 values.iter_mut().for_each(|value| *value = -libm::expf(*value));
                 return Ok(values);
             }

@@ -3,8 +3,8 @@
 use redline_kernels::op::activation::{OutputGate, gate_output};
 use redline_kernels::op::conv::Taps;
 use redline_kernels::op::delta::{DeltaShape, delta_gates};
-use redline_kernels::op::heads::part_heads;
-use redline_kernels::op::norm::unit_heads;
+use redline_kernels::op::heads::split_heads;
+use redline_kernels::op::norm::l2_norm_heads;
 use redline_kernels::{Rows, RowsMut};
 
 use super::{Act, Step};
@@ -12,19 +12,19 @@ use crate::profile::Operation;
 
 impl Step<'_> {
     /// Convolves rows in place before SiLU, with the last inputs in the states of their sequences.
-    pub fn convolve_in_place(&mut self, x: Act, taps: Taps<'_>) {
+    pub fn convolve_silu(&mut self, x: Act, taps: Taps<'_>) {
         let (exec, slot) = (self.exec, self.cache_slot());
         let timed = self.begin(|| Operation::of("conv", x.rows, x.width));
         let mut to = RowsMut::new(&mut self.arena.values[x.range()], x.rows, x.width, x.stride);
-        self.kv.convolve_in_place(exec, slot, taps, &mut to);
+        self.kv.convolve_silu(exec, slot, taps, &mut to);
         self.end(timed);
     }
 
     /// Divides each of `heads` heads by its length, in place, and multiplies it by `factor`.
-    pub fn unit_heads(&mut self, x: Act, (heads, width): (usize, usize), eps: f32, factor: f32) {
+    pub fn l2_norm_heads(&mut self, x: Act, (heads, width): (usize, usize), eps: f32, factor: f32) {
         let exec = self.exec;
         let timed = self.begin(|| Operation::of("norm_heads", x.rows, x.width));
-        unit_heads(exec, &mut self.write(x), (0, heads, width), eps, factor);
+        l2_norm_heads(exec, &mut self.write(x), (0, heads, width), eps, factor);
         self.end(timed);
     }
 
@@ -62,11 +62,11 @@ impl Step<'_> {
     }
 
     /// The first halves of all heads of a row, then their second halves, each `width` values wide.
-    pub fn part_heads(&mut self, x: Act, width: usize) -> Act {
+    pub fn split_heads(&mut self, x: Act, width: usize) -> Act {
         let y = self.alloc(x.rows, x.width);
-        let timed = self.begin(|| Operation::of("part_heads", x.rows, x.width));
+        let timed = self.begin(|| Operation::of("split_heads", x.rows, x.width));
         let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
-        part_heads(self.exec, from, width, &mut to);
+        split_heads(self.exec, from, width, &mut to);
         self.end(timed);
         y
     }

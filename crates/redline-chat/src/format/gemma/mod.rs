@@ -13,24 +13,29 @@ use crate::tool::Tools;
 /// Levels that a value may have.
 const MAX_DEPTH: usize = 64;
 
+/// Before a call, around a text, after a call.
+type Marks = [&'static str; 3];
+const OF_GEMMA_4: Marks = ["<|tool_call>", "<|\"|>", "<tool_call|>"];
+const OF_FUNCTION_GEMMA: Marks = ["<start_function_call>", "<escape>", "<end_function_call>"];
+
 pub(super) const GEMMA_4: Family = Family {
     name: "gemma4",
     fits: |source| source.has("<|tool_call>call:"),
-    openers: &["<|tool_call>"],
+    openers: &[OF_GEMMA_4[0]],
     starts: &[],
-    marks: &["<tool_call|>", "<|\"|>"],
-    reader: |format| Call::boxed(format, ["<|tool_call>", "<|\"|>", "<tool_call|>"]),
-    rules: |rules| rules::add(rules, ["<|tool_call>", "<|\"|>", "<tool_call|>"]),
+    marks: &[OF_GEMMA_4[1], OF_GEMMA_4[2]],
+    reader: |format| Call::boxed(format, OF_GEMMA_4),
+    rules: |rules| rules::add(rules, OF_GEMMA_4),
 };
 
 pub(super) const FUNCTION_GEMMA: Family = Family {
     name: "function-gemma",
     fits: |source| source.has("<start_function_call>"),
-    openers: &["<start_function_call>"],
+    openers: &[OF_FUNCTION_GEMMA[0]],
     starts: &[],
-    marks: &["<end_function_call>", "<escape>"],
-    reader: |format| Call::boxed(format, ["<start_function_call>", "<escape>", "<end_function_call>"]),
-    rules: |rules| rules::add(rules, ["<start_function_call>", "<escape>", "<end_function_call>"]),
+    marks: &[OF_FUNCTION_GEMMA[1], OF_FUNCTION_GEMMA[2]],
+    reader: |format| Call::boxed(format, OF_FUNCTION_GEMMA),
+    rules: |rules| rules::add(rules, OF_FUNCTION_GEMMA),
 };
 
 /// A call.
@@ -44,7 +49,7 @@ struct Call {
 }
 
 impl Call {
-    fn boxed(format: &ChatFormat, marks: [&str; 3]) -> Box<dyn CallReader> {
+    fn boxed(format: &ChatFormat, marks: Marks) -> Box<dyn CallReader> {
         let [open, quote, close] = marks.map(|mark| format.needle(mark));
         Box::new(Self { open, quote, close, is_begun: false })
     }

@@ -183,11 +183,13 @@ impl<'v> Values<'v, '_> {
 
     fn alternatives(&self, all: Vec<String>) -> Result<String, ChatFormatError> {
         if all.is_empty() {
-            let fact = "no value meets a list of alternatives without any".to_owned();
+            let fact =
+                "one of its lists (`enum`, `anyOf`, `oneOf`, `allOf`, `type`) has no value of its type"
+                    .to_owned();
             return Err(ChatFormatError {
                 fact,
                 subject: Subject::Tool(self.tool),
-                hint: "give alternatives",
+                hint: "list at least one",
             });
         }
         Ok(format!("({})", all.join(" | ")))

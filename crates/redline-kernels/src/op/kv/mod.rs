@@ -91,6 +91,8 @@ pub struct KvPages {
     inputs: Vec<(ConvInputs, usize)>,
     /// The shape of each layer that is a recurrence, and the places of its blocks.
     states: Vec<(LayerState, Vec<BlockPlace>)>,
+    /// Number of pages of a state.
+    state_pages: usize,
     page_words: usize,
     /// Maximum number of pages.
     limit: usize,
@@ -270,6 +272,7 @@ impl KvPages {
     pub fn new(shape: &PageShape, limit: usize) -> Self {
         // Panics if a sum in the layout below would overflow.
         let page_words = shape.words();
+        let (places, state_pages) = states::places(&shape.states, page_words);
         let mut next = 0;
         let mut take = |words: usize| {
             next += words;
@@ -289,10 +292,8 @@ impl KvPages {
         Self {
             page_words,
             inputs: inputs.collect(),
-            states: {
-                let (places, _) = states::places(&shape.states, page_words);
-                shape.states.iter().copied().zip(places).collect()
-            },
+            states: shape.states.iter().copied().zip(places).collect(),
+            state_pages,
             layers,
             limit,
             slabs: Vec::new(),
@@ -479,8 +480,7 @@ impl KvPages {
         let own = self.check(segments);
         if !self.states.is_empty() {
             assert!(states.len() == segments.len(), "{} states of {} segments", states.len(), segments.len());
-            let places = self.states.iter().flat_map(|(_, places)| places);
-            let count = places.map(|place| place.page + 1).max().unwrap_or(0);
+            let count = self.state_pages;
             for (state, _) in states.iter().zip(segments).filter(|(_, segment)| segment.rows > 0) {
                 assert!(state.len() == count, "a state of {} pages instead of {count}", state.len());
                 for &page in *state {

@@ -52,6 +52,17 @@ def looped(rng):
     return {"$ref": f"#/$defs/{names[0]}", "$defs": definitions}
 
 
+def chained(rng):
+    """Thousands of references that lead to each other, in any order of their names."""
+    count = rng.randrange(200, 8_000)
+    names = [f"t{i}" for i in range(count)]
+    rng.shuffle(names)
+    next_of = [{"$ref": f"#/$defs/{name}"} for name in names]
+    link = rng.choice([lambda to: to, lambda to: {"properties": {"a": to}, "required": ["a"]}, lambda to: {"type": "array", "items": to, "minItems": 1}])
+    definitions = {name: link(to) for name, to in zip(names, next_of[1:])} | {names[-1]: {"type": "null"}}
+    return {"$ref": f"#/$defs/{names[0]}", "$defs": definitions}
+
+
 def repeated(rng):
     """Counts that multiply."""
     schema = {"type": "string", "maxLength": rng.choice([10, 10_000, 10**9])}
@@ -100,7 +111,7 @@ def wrong(rng):
                        {"type": "string", "format": "\u0000"}, {"minimum": "a"}, {"$defs": 1, "$ref": "#/$defs/a"}, {"patternProperties": {"(": {}}}])
 
 
-KINDS = [deep, wide, looped, repeated, pattern, contradiction, crossed, wrong]
+KINDS = [deep, wide, looped, chained, repeated, pattern, contradiction, crossed, wrong]
 
 
 def schemas(count, seed):

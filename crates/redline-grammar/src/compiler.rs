@@ -12,6 +12,7 @@ use llguidance::{Matcher as Inner, ParserFactory};
 
 use crate::error::{GrammarError, first_lines};
 use crate::grammar::Grammar;
+use crate::levels;
 use crate::matcher::Matcher;
 use crate::vocabulary::{Vocabulary, Words};
 
@@ -103,8 +104,9 @@ impl Compiler {
             GrammarError::now("the grammar was not compiled in time", "give a simpler grammar, or more time")
         };
         compiled.recv_timeout(longest.unwrap_or(Duration::MAX)).map_err(late)??;
-        // It was kept a moment ago.
-        Ok(self.shared.find(grammar).unwrap_or_else(|| self.shared.compile(grammar))?.matcher())
+        // It was kept a moment ago. Other threads have no stack to compile it.
+        let gone = || Err(GrammarError::now("others took the place of the grammar", "try again"));
+        Ok(self.shared.find(grammar).unwrap_or_else(gone)?.matcher())
     }
 }
 
@@ -124,7 +126,10 @@ fn start(shared: &Arc<Shared>) -> Result<SyncSender<(Grammar, Receive)>, Grammar
             done(compiled.map(drop));
         }
     };
-    let started = std::thread::Builder::new().name("redline-grammar".to_owned()).spawn(work);
+    let started = std::thread::Builder::new()
+        .name("redline-grammar".to_owned())
+        .stack_size(levels::STACK_BYTES)
+        .spawn(work);
     started.map(|_| send).map_err(|error| {
         GrammarError::now(format!("no thread to compile grammars: {error}"), "try again later")
     })
@@ -166,6 +171,7 @@ impl Shared {
 
     fn compile(&self, grammar: &Grammar) -> Compiled {
         let lark = grammar.lark()?;
+        levels::check(&lark)?;
         let mut inner = Inner::new(self.factory()?.create_parser(TopLevelGrammar::from_lark(lark)));
         if let Some(error) = inner.get_error() {
             return Err(refused(&error));

@@ -11,6 +11,7 @@ mod compiler;
 mod error;
 mod gbnf;
 mod grammar;
+mod levels;
 mod matcher;
 mod schema;
 mod text;

@@ -1,10 +1,11 @@
 //! What is looked at in a JSON schema before it is compiled: its size, what no answer could meet, and keys that are left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use crate::error::GrammarError;
+use crate::levels;
 
 /// Maximum number of choices, and of values of an `enum`.
 pub(crate) const MAX_CHOICES: usize = 10_000;
@@ -51,6 +52,7 @@ const HINT: &str = "leave it out, and check answers for it";
 pub(crate) fn check(schema: &mut Value) -> Result<(), GrammarError> {
     let mut left = MAX_VALUES;
     measure(schema, 0, &mut left)?;
+    levels::check_schema(schema)?;
     if let Value::Object(keys) = schema {
         keys.remove("x-guidance");
     }
@@ -151,22 +153,29 @@ struct Productive<'a> {
 
 impl<'a> Productive<'a> {
     fn of(root: &'a Value) -> Self {
-        let mut references = BTreeMap::new();
-        collect_references(root, &mut references);
+        let inside = |value| {
+            let mut references = BTreeSet::new();
+            levels::collect(value, &mut references);
+            references
+        };
+        let references: BTreeMap<&str, bool> =
+            inside(root).into_iter().map(|reference| (reference, false)).collect();
+        let mut open: Vec<&str> = references.keys().copied().collect();
         let mut productive = Self { root, references };
-        loop {
-            let unmet =
-                productive.references.iter().filter(|(_, met)| !**met).map(|(reference, _)| *reference);
-            let is_met =
-                |reference: &&str| productive.target(reference).is_none_or(|schema| productive.value(schema));
-            let found: Vec<&str> = unmet.filter(is_met).collect();
-            if found.is_empty() {
-                return productive;
-            }
-            for reference in found {
-                productive.references.insert(reference, true);
+        // The references whose schemas contain one.
+        let mut around: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for &reference in &open {
+            for inner in productive.target(reference).map(inside).into_iter().flatten() {
+                around.entry(inner).or_default().push(reference);
             }
         }
+        while let Some(reference) = open.pop() {
+            let is_met = productive.target(reference).is_none_or(|schema| productive.value(schema));
+            if is_met && productive.references.insert(reference, true) == Some(false) {
+                open.extend(around.get(reference).into_iter().flatten());
+            }
+        }
+        productive
     }
 
     /// What a reference refers to; `None` if that is not a place in the schema, which the compiler refuses or knows.
@@ -216,20 +225,6 @@ impl<'a> Productive<'a> {
         let first = prefix.iter().take(usize::try_from(least).unwrap_or(usize::MAX));
         let others = keys.get("items").filter(|_| least > prefix.len() as u64);
         first.chain(others).all(|schema| self.value(schema))
-    }
-}
-
-/// The references anywhere in a value, all of them unmet.
-fn collect_references<'a>(value: &'a Value, references: &mut BTreeMap<&'a str, bool>) {
-    match value {
-        Value::Array(values) => values.iter().for_each(|value| collect_references(value, references)),
-        Value::Object(keys) => {
-            if let Some(reference) = keys.get("$ref").and_then(Value::as_str) {
-                references.insert(reference, false);
-            }
-            keys.values().for_each(|value| collect_references(value, references));
-        }
-        _ => {}
     }
 }
 

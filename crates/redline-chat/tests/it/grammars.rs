@@ -415,6 +415,16 @@ fn schemas_of_gemma_may_contain_themselves() {
     let call = |value: &str| format!("<|tool_call>call:f{{tree:{value}}}<tool_call|>");
     assert!(meets(&matcher, &call("{}")) && meets(&matcher, &call("{next:{next:{}}}")));
     assert!(!meets(&matcher, &call("{next:1}")));
+    let definitions: serde_json::Map<String, Value> = (0..1300)
+        .map(|i| (format!("d{i}"), json!({ "$ref": format!("#/$defs/d{}", i + 1) })))
+        .chain([("d1300".to_owned(), json!({ "type": "null" }))])
+        .collect();
+    let mut chained = tools(json!({}), true);
+    chained.0[0].parameters = Some(json!({
+        "type": "object", "properties": { "tree": { "$ref": "#/$defs/d0" } }, "required": ["tree"], "$defs": definitions
+    }));
+    let matcher = Compiler::new(Box::new(Bytes)).matcher(&demand(&chained).unwrap(), None).unwrap();
+    assert!(meets(&matcher, &call("null")) && !meets(&matcher, &call("{}")));
     let endless = json!({ "$ref": "#/$defs/node" });
     assert_eq!(demand(&tools(endless.clone(), true)).unwrap_err().subject, Subject::Tool(0));
     let any = demand(&tools(endless, false)).unwrap();

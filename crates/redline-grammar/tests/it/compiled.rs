@@ -216,3 +216,48 @@ fn the_grammars_used_least_recently_are_given_up() {
     }
     assert!(is_kept(&long("b")) && is_kept(&long("c")) && !is_kept(&long("a")));
 }
+
+/// A grammar of so many parts.
+type Chain<'a> = &'a dyn Fn(usize) -> String;
+
+/// Rules and schemas that lead to each other are compiled or refused, however many there are, and end no process.
+#[test]
+fn long_chains_are_compiled_or_refused() {
+    let lines = |count: usize, line: &dyn Fn(usize) -> String| (0..count).map(line).collect::<String>();
+    let rules = |n| format!("start: r0\n{}r{n}: \"a\"\n", lines(n, &|i| format!("r{i}: r{}\n", i + 1)));
+    let terminals = |n| format!("start: R0\n{}R{n}: \"a\"\n", lines(n, &|i| format!("R{i}: R{}\n", i + 1)));
+    let groups = |n| {
+        let (open, close) = ("(".repeat(25), ")".repeat(25));
+        format!("start: r0\n{}r{n}: \"a\"\n", lines(n, &|i| format!("r{i}: {open}\"b\" r{}{close}\n", i + 1)))
+    };
+    let gbnf = |n| {
+        format!("root ::= r0\n{}r{n} ::= \"a\"\n", lines(n, &|i| format!("r{i} ::= r{} |\n \"b\"\n", i + 1)))
+    };
+    let objects = |n| {
+        let definition = |i| {
+            let next = format!("{{\"$ref\":\"#/$defs/d{}\"}}", i + 1);
+            format!("\"d{i}\":{{\"type\":\"object\",\"properties\":{{\"a\":{next}}},\"required\":[\"a\"]}},")
+        };
+        let definitions = lines(n, &definition);
+        format!("{{\"$ref\":\"#/$defs/d0\",\"$defs\":{{{definitions}\"d{n}\":{{\"type\":\"null\"}}}}}}")
+    };
+    let embedded = |n| format!("start: %json {}\n", objects(n));
+    let chains: [(GrammarKind, Chain<'_>, [usize; 2]); 6] = [
+        (GrammarKind::Lark, &rules, [16_000, 17_000]),
+        (GrammarKind::Lark, &terminals, [3_000, 17_000]),
+        (GrammarKind::Lark, &groups, [600, 700]),
+        (GrammarKind::Gbnf, &gbnf, [5_000, 17_000]),
+        (GrammarKind::JsonSchema, &objects, [1_300, 1_400]),
+        (GrammarKind::Lark, &embedded, [1_300, 1_400]),
+    ];
+    for (kind, chain, [most, beyond]) in chains {
+        if let Err(error) = matcher(kind, &chain(most)) {
+            panic!("{kind:?}, {most}: {error}");
+        }
+        let error = matcher(kind, &chain(beyond)).err().map(|error| error.fact).unwrap();
+        assert!(
+            error.contains("rules and brackets") || error.contains("levels") || error.contains("bytes"),
+            "{kind:?}: {error}"
+        );
+    }
+}

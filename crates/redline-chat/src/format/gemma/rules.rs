@@ -44,8 +44,10 @@ pub(super) fn add(rules: &mut Rules<'_>, [open, quote, close]: [&str; 3]) -> Res
             root = json!({ "type": "object" });
         }
         let name = literal(&format!("call:{}", rules.tool(tool).name));
-        let mut values = Values { rules, tool, quote, root: &root, known: HashMap::new() };
+        let (known, undefined) = (HashMap::new(), Vec::new());
+        let mut values = Values { rules, tool, quote, root: &root, known, undefined };
         let arguments = values.arguments()?;
+        values.define_referred()?;
         Ok(format!("{name} {arguments}"))
     })?;
     rules.calls(&format!("{open} {call} {close}"), "");
@@ -61,6 +63,8 @@ struct Values<'v, 'r> {
     root: &'v Value,
     /// The rules of references, and of any value, whose reference is empty.
     known: HashMap<String, String>,
+    /// Those of them that are not defined yet, with what they lead to.
+    undefined: Vec<(String, &'v Value)>,
 }
 
 impl<'v> Values<'v, '_> {
@@ -81,24 +85,32 @@ impl<'v> Values<'v, '_> {
         })
     }
 
-    /// A rule that is defined once, as it may contain itself.
-    fn once(
-        &mut self,
-        reference: &str,
-        body: impl FnOnce(&mut Self) -> Result<String, ChatFormatError>,
-    ) -> Result<String, ChatFormatError> {
+    /// The rule of what a reference leads to, or of any value if it is empty. It is defined later: it may contain itself, and rules that
+    /// lead to each other take no stack.
+    fn referred(&mut self, reference: &str, target: &'v Value) -> String {
         if let Some(name) = self.known.get(reference) {
-            return Ok(name.clone());
+            return name.clone();
         }
         let name = self.rules.new_name("value");
         self.known.insert(reference.to_owned(), name.clone());
-        let body = body(self)?;
-        self.rules.define(&name, &body);
-        Ok(name)
+        self.undefined.push((name.clone(), target));
+        name
     }
 
-    fn any(&mut self) -> Result<String, ChatFormatError> {
-        self.once("", |values| values.of_types(&Map::new(), TYPES))
+    /// Defines the rules that were referred to, and those that these refer to.
+    fn define_referred(&mut self) -> Result<(), ChatFormatError> {
+        while let Some((name, target)) = self.undefined.pop() {
+            let body = match target {
+                Value::Bool(true) => self.of_types(&Map::new(), TYPES)?,
+                target => self.value(target)?,
+            };
+            self.rules.define(&name, &body);
+        }
+        Ok(())
+    }
+
+    fn any(&mut self) -> String {
+        self.referred("", &ANYTHING)
     }
 
     /// The arguments of a call, an object.
@@ -134,12 +146,12 @@ impl<'v> Values<'v, '_> {
             if *schema == Value::Bool(false) {
                 self.not_met(|| "the schema `false`, which no value meets, is not supported".to_owned())?;
             }
-            return self.any();
+            return Ok(self.any());
         };
         if let Some(reference) = keys.get("$ref").and_then(Value::as_str) {
             self.only(keys, &["$ref"])?;
             let target = self.target(reference)?;
-            return self.once(reference, |values| values.value(target));
+            return Ok(self.referred(reference, target));
         }
         for key in ["anyOf", "oneOf", "allOf"] {
             let Some(schemas) = keys.get(key).and_then(Value::as_array) else { continue };
@@ -175,7 +187,7 @@ impl<'v> Values<'v, '_> {
             _ if keys.contains_key("items") => vec!["array"],
             _ => {
                 self.only(keys, &[])?;
-                return self.any();
+                return Ok(self.any());
             }
         };
         self.of_types(keys, &types)

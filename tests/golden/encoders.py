@@ -76,7 +76,7 @@ class Encoder:
     matters: list[dict] = field(default_factory=list)
     subtle: list[dict] = field(default_factory=list)  # matters by more than SUBTLE: the two forms of GELU are that close
     layout: Layout | None = None  # None: a classifier
-    pooler: bool = True  # BERT and RoBERTa without a classifier: the pooler is in the file
+    pooler: bool | None = True  # BERT and RoBERTa without a classifier: the pooler is in the file; None: the class has none
     position_ids: bool = False  # the buffer that transformers stored until 4.30
     layer_types: list[str] | None = None
     padding_inside: bool = False  # in the first text are two tokens of padding
@@ -110,6 +110,20 @@ XLMR = DROPOUT | {
     "torch_dtype": "float32",
     "type_vocab_size": 1,
     "use_cache": True,
+}
+DISTILBERT = {
+    "activation": "gelu",
+    "attention_dropout": 0.1,
+    "dropout": 0.1,
+    "initializer_range": 0.02,
+    "max_position_embeddings": 80,
+    "model_type": "distilbert",
+    "n_layers": 2,
+    "pad_token_id": 0,
+    "qa_dropout": 0.1,
+    "seq_classif_dropout": 0.2,
+    "sinusoidal_pos_embds": False,
+    "tie_weights_": True,
 }
 MODERNBERT = {
     "attention_bias": False,
@@ -322,6 +336,43 @@ ENCODERS = [
         matters=[{"pad_token_id": 0}, {"hidden_act": "relu"}, {"layer_norm_eps": 1e-2}],
         layout=Layout(pooling="mean", version=2),
         padding_inside=True,
+    ),
+    Encoder(
+        name="distilbert-a",
+        style="classic",
+        covers="mean of the tokens, normalised; no types and no pooler, epsilon without a key; head size 12",
+        config=DISTILBERT
+        | {
+            "architectures": ["DistilBertModel"],
+            "dim": 36,
+            "hidden_dim": 58,
+            "n_heads": 3,
+            "transformers_version": "4.28.1",
+            "vocab_size": 167,
+        },
+        matters=[{"activation": "relu"}],
+        subtle=[{"activation": "gelu_new"}],
+        layout=Layout(pooling="mean", version=2),
+        pooler=None,
+    ),
+    Encoder(
+        name="distilbert-b",
+        style="classic",
+        covers="two labels with names, relu in the layers and before the labels; head size 14",
+        config=DISTILBERT
+        | {
+            "activation": "relu",
+            "architectures": ["DistilBertForSequenceClassification"],
+            "dim": 56,
+            "finetuning_task": "sst-2",
+            "hidden_dim": 84,
+            "id2label": {"0": "NEGATIVE", "1": "POSITIVE"},
+            "label2id": {"NEGATIVE": 0, "POSITIVE": 1},
+            "n_heads": 4,
+            "transformers_version": "4.21.0",
+            "vocab_size": 131,
+        },
+        matters=[{"activation": "gelu"}],
     ),
     Encoder(
         name="modernbert-a",
@@ -560,7 +611,7 @@ def auto_class(encoder):
 
 
 def extra_arguments(encoder):
-    return {} if encoder.pooler else {"add_pooling_layer": False}
+    return {"add_pooling_layer": False} if encoder.pooler is False else {}
 
 
 def build(encoder, config_values):
@@ -688,8 +739,9 @@ def result_key(encoder):
 
 
 def cannot_matter(encoder, tensor):
-    rotated = encoder.config["model_type"] not in ("bert", "roberta", "xlm-roberta")
-    return encoder.layout and tensor.startswith("pooler.") or tensor.endswith(".key.bias") and not rotated
+    rotated = encoder.config["model_type"] not in ("bert", "distilbert", "roberta", "xlm-roberta")
+    is_key_bias = tensor.endswith((".key.bias", ".k_lin.bias"))
+    return encoder.layout and tensor.startswith("pooler.") or is_key_bias and not rotated
 
 
 def check_tensors(model, encoder, dense, ref):
@@ -836,7 +888,7 @@ def shape_summary(config):
         "heads": heads,
         "kv_heads": getattr(config, "num_key_value_heads", heads),
         "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
-        "intermediate": config.intermediate_size,
+        "intermediate": getattr(config, "intermediate_size", None) or config.hidden_dim,
         "vocab": config.vocab_size,
         "positions": config.max_position_embeddings,
         "types": getattr(config, "type_vocab_size", 0),

@@ -73,7 +73,7 @@ pub use redline_weights::Sha256Digest;
 pub use request::{
     AdapterChoice, Algorithm, BlockCache, DiffuseRequest, EmbedRequest, GenerateRequest, Label, LabelEnd,
     LongLabels, Penalties, PerplexityRequest, Pooling, Prompt, PromptLogprobs, Queueing, ReceiptOptions,
-    Sampling, ScoreRequest, Tokenization, Truncate,
+    Sampling, ScoreRequest, Tokenization, Truncate, VectorForm,
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 pub use stages::{Stage, StageLog, StageTime};

@@ -46,6 +46,7 @@ pub struct Interpreter<'a> {
     layers: Vec<Layer<Literal>>,
     final_norm: Option<Norm>,
     head: Option<Linear>,
+    transform: Option<(Linear, Option<Norm>, Row)>,
     classifier: Vec<(Linear, Option<Norm>)>,
 }
 
@@ -69,6 +70,10 @@ impl<'a> Interpreter<'a> {
             let linear = builder.read_linear(&layer.linear, layer.activation)?;
             Ok::<_, InterpreterError>((linear, norm(&layer.norm)?))
         });
+        let transform = spec.logits.transform.as_ref().map(|(layer, bias)| {
+            let linear = builder.read_linear(&layer.linear, layer.activation)?;
+            Ok::<_, InterpreterError>((linear, norm(&layer.norm)?, loader.values(bias, spec.vocab)?))
+        });
         Ok(Self {
             spec,
             kv,
@@ -79,6 +84,7 @@ impl<'a> Interpreter<'a> {
             layers,
             final_norm: norm(&spec.final_norm)?,
             head: table(spec.head_linear())?,
+            transform: transform.transpose()?,
             classifier: classifier.collect::<Result<_, _>>()?,
         })
     }
@@ -106,8 +112,16 @@ impl<'a> Interpreter<'a> {
 
     /// The logits over the vocabulary of a state.
     pub fn logits(&self, state: &[f32]) -> Row {
-        let scaled = self.head.as_ref().unwrap_or(&self.tokens).apply(state);
-        let scaled = scaled.into_iter().map(|logit| logit * self.spec.logits.scale);
+        let mut state = state.to_vec();
+        if let Some((linear, norm, _)) = &self.transform {
+            state = linear.apply(&state);
+            state = norm.as_ref().map_or(state.clone(), |norm| norm.apply(&state));
+        }
+        let mut logits = self.head.as_ref().unwrap_or(&self.tokens).apply(&state);
+        if let Some((_, _, bias)) = &self.transform {
+            logits.iter_mut().zip(bias).for_each(|(logit, bias)| *logit += bias);
+        }
+        let scaled = logits.into_iter().map(|logit| logit * self.spec.logits.scale);
         match self.spec.logits.softcap {
             Some(cap) => scaled.map(|logit| soft_capped(logit, cap)).collect(),
             None => scaled.collect(),

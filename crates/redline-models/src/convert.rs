@@ -124,8 +124,9 @@ fn convert_directory(
     }
     DirWriter::refuse_occupied(destination)?;
     let config = ConfigFile::open(&source.join(CONFIG))?;
-    let spec = crate::arch::specification(&config)?.1;
+    let mut spec = crate::arch::specification(&config)?.1;
     let checkpoint = Checkpoint::open(source)?;
+    spec.leave_out_logits(|name| checkpoint.info(name).is_some());
     let tensors = Source::check(&spec, &checkpoint)?;
     tensors.check_tied(&spec)?;
     let (formats, outliers) = formats_of(&spec, &tensors, options);

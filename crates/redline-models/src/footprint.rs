@@ -11,7 +11,7 @@ use crate::block::experts::ExpertsMemory;
 use crate::block::{BlockElement, elements};
 use crate::formats::Formats;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, LinearSpec, NormKind, NormSpec};
+use crate::spec::{DecoderSpec, DenseLayerSpec, LinearSpec, NormKind, NormSpec};
 use crate::step::{ArenaSize, padded};
 
 /// Maximum bytes of the weights of a layer in batches that are cut into micro-batches, each of which reads them.
@@ -23,6 +23,8 @@ pub struct Footprint {
     hidden: usize,
     /// Number of values of an output row: logits, or a state.
     output: usize,
+    /// The matrix before the head, if there is one.
+    transform: Option<MatrixShape>,
     /// Whether all layers keep their keys and values in one place.
     reuses_kv_buffer: bool,
     /// Bytes of all weights.
@@ -65,20 +67,23 @@ impl Footprint {
         };
         let tokens = table(&spec.token_table());
         let head = spec.head_linear().map(|head| table(&head));
-        let pooled = spec.classifier_layers();
+        let dense: Vec<&DenseLayerSpec> = spec.dense_layers().collect();
+        let unquantised_shape = |linear: &LinearSpec, rows| {
+            let format = unquantised_format(formats.of(&linear.parts[0].weight()));
+            MatrixShape { rows, ..shape(linear, format, 0) }
+        };
         // Rows of positions that no token has are not kept.
         let kept = spec.context + usize::from(spec.padding().is_some());
         let positions = spec.position_table().map(|table| (table, kept));
         let types = spec.type_table().map(|table| (table.clone(), table.outputs()));
-        let of_pooled = pooled.iter().map(|layer| (layer.linear.clone(), layer.linear.outputs()));
-        let unquantised = positions.into_iter().chain(types).chain(of_pooled).map(|(linear, rows)| {
-            let format = unquantised_format(formats.of(&linear.parts[0].weight()));
-            MatrixShape { rows, ..shape(&linear, format, 0) }
-        });
+        let of_dense = dense.iter().map(|layer| (layer.linear.clone(), layer.linear.outputs()));
+        let unquantised = positions.into_iter().chain(types).chain(of_dense);
+        let unquantised = unquantised.map(|(linear, rows)| unquantised_shape(&linear, rows));
         let tables = [Some(tokens), head].into_iter().flatten().chain(unquantised).map(MatrixShape::bytes);
         let norms = spec.embedding_norm.iter().chain(&spec.final_norm);
-        let norms = norms.chain(pooled.iter().filter_map(|layer| layer.norm.as_ref())).map(norm_bytes);
-        let biases = pooled.iter().map(|layer| bias_bytes(&layer.linear));
+        let norms = norms.chain(dense.iter().filter_map(|layer| layer.norm.as_ref())).map(norm_bytes);
+        let biases = dense.iter().map(|layer| bias_bytes(&layer.linear));
+        let biases = biases.chain(spec.logits.transform.iter().map(|_| vector_bytes(padded(spec.vocab))));
         let mut weights = tables.chain(norms).chain(biases).fold(0, u64::saturating_add);
         for element in spec.layers.iter().flat_map(elements) {
             let bytes = match element {
@@ -99,11 +104,13 @@ impl Footprint {
         let layers = layers.collect();
         let adapters = AdapterLimits::default();
         // A row of states instead of one of logits.
-        let (hidden, encodes) = (spec.hidden, !spec.objective.predicts());
-        let output = if encodes { hidden } else { spec.vocab };
+        let hidden = spec.hidden;
+        let output = if spec.has_logits() { spec.vocab } else { hidden };
+        let transform =
+            spec.logits.transform.as_ref().map(|(layer, _)| unquantised_shape(&layer.linear, hidden));
         let (reuses_kv_buffer, head) = (spec.reuses_kv_buffer(), head.unwrap_or(tokens));
         let page = spec.pages(KvFormat::F32).0;
-        Self { hidden, output, reuses_kv_buffer, weights, head, layers, page, adapters }
+        Self { hidden, output, transform, reuses_kv_buffer, weights, head, layers, page, adapters }
     }
 
     /// The footprint with memory for adapters up to these limits in every pass.
@@ -161,6 +168,7 @@ impl Footprint {
         let mut values = rows * (hidden + padded(rank));
         let mut words = linear_words(self.head, outputs);
         words = words.max(scratch_words(MatrixShape { cols: rank, rows: self.hidden, ..self.head }, rows));
+        words = words.max(self.transform.map_or(0, |transform| scratch_words(transform, outputs)));
         let mut choices = 0;
         for layer in &self.layers {
             let experts = layer.experts.as_ref();
@@ -173,7 +181,8 @@ impl Footprint {
                 words = words.max(linear_words(*shape, rows));
             }
         }
-        let logits = outputs * (2 * hidden + padded(self.output));
+        let states = 2 + usize::from(self.transform.is_some());
+        let logits = outputs * (states * hidden + padded(self.output));
         ArenaSize { values: rows * hidden + values + logits, words, choices: rows * choices }
     }
 
@@ -185,7 +194,7 @@ impl Footprint {
 }
 
 /// Integer formats keep as bf16 what is small compared with all other weights and enters every result: learned positions, token types
-/// and layers on pooled states.
+/// and layers outside the decoder.
 pub(crate) fn unquantised_format(format: Format) -> Format {
     if format.is_integer() { Format::Bf16 } else { format }
 }

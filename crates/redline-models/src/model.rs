@@ -4,18 +4,18 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use redline_kernels::op::kv::{AttentionMask, KvFormat, PageShape};
-use redline_kernels::op::linear::Variant;
-use redline_kernels::{Format, Matrix, OutOfMemory};
+use redline_kernels::op::linear::{Epilogue, Variant};
+use redline_kernels::{Buffer, Format, Matrix, OutOfMemory};
 
 use crate::activation::{ActivationId, ActivationName};
 use crate::adapter_rows::{AdapterLimits, Adapters, HeadUpdates, loras_of};
 use crate::block::attention::Attention;
 use crate::block::decoder::Decoder;
 use crate::block::delta_net::DeltaNet;
+use crate::block::dense::{Classifier, DenseLayer};
 use crate::block::ffn::Ffn;
 use crate::block::layer::Layer;
 use crate::block::mixer::Mixer;
-use crate::block::pooled::Classifier;
 use crate::block::short_conv::ShortConv;
 use crate::block::{BlockElement, Loaded, MixerOperations, elements};
 use crate::element::linear::Linear;
@@ -24,7 +24,7 @@ use crate::element::rotation::Rotation;
 use crate::footprint::Footprint;
 use crate::kv::SeqId;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, LayerSpec, LinearSpec, LogitSpec, Objective};
+use crate::spec::{DecoderSpec, LayerSpec, LinearSpec, Objective};
 use crate::step::{Act, ArenaSize, Step};
 
 /// Some rows of the head.
@@ -65,6 +65,8 @@ pub struct Model {
     pub(crate) decoder: Arc<Decoder>,
     /// `[vocab, hidden]`; `None`: the embedding.
     pub(crate) head: Option<Arc<Matrix>>,
+    /// What states pass before the head, and the head's bias, padded with zeros to whole strips.
+    pub(crate) transform: Option<Arc<(DenseLayer, Buffer<f32>)>>,
     pub(crate) classifier: Option<Arc<Classifier>>,
     pub(crate) rotations: Vec<Rotation>,
     /// For each layer, the index of its part of a page among those of its kind.
@@ -204,6 +206,11 @@ impl Model {
         self.head.as_deref().unwrap_or(&self.decoder.embedding.tokens)
     }
 
+    /// Whether it is an encoder with the head of a model that fills masks.
+    pub fn has_mask_head(&self) -> bool {
+        self.spec.has_mask_head()
+    }
+
     /// What the model makes of a text, if it was trained to classify.
     pub fn classifier(&self) -> Option<&Arc<Classifier>> {
         self.classifier.as_ref()
@@ -278,6 +285,7 @@ impl Model {
         let mut bytes = embedding.tokens.bytes() + embedding.tables().map(Matrix::bytes).sum::<usize>();
         bytes += embedding.norm.iter().chain(&self.decoder.final_norm).map(Norm::bytes).sum::<usize>();
         bytes += self.head.as_ref().map_or(0, |head| head.bytes());
+        bytes += self.transform.as_ref().map_or(0, |of_head| of_head.0.bytes() + of_head.1.bytes());
         bytes += self.classifier.as_ref().map_or(0, |classifier| classifier.layers.bytes());
         for layer in &self.decoder.layers {
             bytes += elements(layer)
@@ -375,23 +383,24 @@ impl Model {
         s: &mut Step<'_>,
     ) -> Act {
         let x = s.gather(x, rows);
-        let h = self.normed(x, s);
+        let mut h = self.normed(x, s);
+        let bias = self.transform.as_deref().map(|(layer, bias)| {
+            h = s.dense(h, layer);
+            &bias[..]
+        });
         let logits = match labels {
-            Some(LabelRows { rows, updates }) => s.head(
-                h,
-                rows,
-                variant,
-                &updates.as_ref().map_or(Vec::new(), |updates| updates.of_rows(h.rows())),
-            ),
+            Some(LabelRows { rows, updates }) => {
+                let loras = updates.as_ref().map_or(Vec::new(), |updates| updates.of_rows(h.rows()));
+                s.head(h, rows, variant, Epilogue { loras: &loras, ..Epilogue::default() })
+            }
             None => {
                 let (adapters, mut loras) = (s.adapters_of(rows), Vec::new());
                 loras_of(&adapters, (None, Site::Head), &mut loras);
-                s.head(h, self.head(), variant, &loras)
+                s.head(h, self.head(), variant, Epilogue { loras: &loras, bias, ..Epilogue::default() })
             }
         };
-        let LogitSpec { scale, softcap } = self.spec.logits;
-        s.scale(logits, scale);
-        if let Some(cap) = softcap {
+        s.scale(logits, self.spec.logits.scale);
+        if let Some(cap) = self.spec.logits.softcap {
             s.softcap(logits, cap);
         }
         s.show(ActivationName::Logits, logits);
@@ -411,7 +420,7 @@ impl Model {
             all.extend(layer.activations().into_iter().map(|(name, width)| (id(name), width)));
         }
         all.extend(self.decoder.final_norm.as_ref().map(|_| outside(Name::FinalNorm, hidden)));
-        if self.facts.objective.predicts() {
+        if self.spec.has_logits() {
             all.push(outside(Name::Logits, self.facts.vocab));
         }
         all

@@ -72,7 +72,7 @@ pub struct ClassifierSpec {
     pub labels: Vec<String>,
 }
 
-/// One layer on pooled states: `norm(activation(x W^T + b))`.
+/// One layer outside the decoder: `norm(activation(x W^T + b))`.
 #[derive(Clone, Debug)]
 pub struct DenseLayerSpec {
     /// One projection.
@@ -83,9 +83,11 @@ pub struct DenseLayerSpec {
     pub norm: Option<NormSpec>,
 }
 
-/// What becomes of the products with the head: `softcap(scale * x)`.
-#[derive(Clone, Copy, Debug)]
+/// How logits are made of states: `softcap(scale * (transform(x) E^T + bias))`, where E is the head.
+#[derive(Clone, Debug)]
 pub struct LogitSpec {
+    /// What states pass before the head, and the name of the head's bias `[vocab]`: encoders that were trained to fill masks.
+    pub transform: Option<(DenseLayerSpec, String)>,
     /// Factor; 1 in most families.
     pub scale: f32,
     /// Logits are capped to `cap * tanh(logit / cap)`.
@@ -94,7 +96,7 @@ pub struct LogitSpec {
 
 impl Default for LogitSpec {
     fn default() -> Self {
-        Self { scale: 1.0, softcap: None }
+        Self { transform: None, scale: 1.0, softcap: None }
     }
 }
 
@@ -180,7 +182,7 @@ pub struct DecoderSpec {
     pub tied: bool,
     /// Name of the head's tensor: [`HEAD`], or another name, which then has the prefix.
     pub head: &'static str,
-    /// What becomes of the products with the head.
+    /// How logits are made of states.
     pub logits: LogitSpec,
     /// What a row of the logits predicts, and which tokens it sees.
     pub objective: Objective,
@@ -214,9 +216,12 @@ impl DecoderSpec {
         if !self.tied {
             all.push(TensorSpec::new(self.head.into(), [self.vocab, self.hidden], Role::Weight));
         }
-        for DenseLayerSpec { linear, norm, .. } in self.classifier_layers() {
+        for DenseLayerSpec { linear, norm, .. } in self.dense_layers() {
             all.extend(linear.tensors());
             all.extend(norm.iter().flat_map(NormSpec::tensors));
+        }
+        if let Some((_, bias)) = &self.logits.transform {
+            all.push(TensorSpec::new(bias.clone(), [self.vocab], Role::Bias));
         }
         all
     }
@@ -265,17 +270,32 @@ impl DecoderSpec {
         self.classifier.as_ref().map_or(&[], |classifier| &classifier.layers)
     }
 
+    /// The layers outside the decoder: those of the classifier, and that before the head.
+    pub(crate) fn dense_layers(&self) -> impl Iterator<Item = &DenseLayerSpec> {
+        self.classifier_layers().iter().chain(self.logits.transform.as_ref().map(|(layer, _)| layer))
+    }
+
+    /// Whether it is an encoder with the head of a model that fills masks.
+    pub fn has_mask_head(&self) -> bool {
+        self.logits.transform.is_some()
+    }
+
+    /// Whether logits over the vocabulary can be made of its states.
+    pub fn has_logits(&self) -> bool {
+        self.objective.predicts() || self.has_mask_head()
+    }
+
     /// Whether checkpoints hold matrices in blocks of integers with scales.
     pub fn stores_blocks(&self) -> bool {
         let parts = self.layers.iter().flat_map(LayerSpec::linears).flat_map(|(_, linear)| &linear.parts);
         parts.filter_map(|part| part.stack.as_ref()).any(|stack| stack.stored_as != StoredAs::Floats)
     }
 
-    /// Matrices that no integer format holds: tables that are added to every token, and layers on pooled states.
+    /// Matrices that no integer format holds: tables that are added to every token, and layers outside the decoder.
     pub fn unquantised(&self) -> Vec<LinearSpec> {
         let mut all: Vec<LinearSpec> =
             [self.position_table(), self.type_table()].into_iter().flatten().collect();
-        all.extend(self.classifier_layers().iter().map(|layer| layer.linear.clone()));
+        all.extend(self.dense_layers().map(|layer| layer.linear.clone()));
         all
     }
 
@@ -331,6 +351,15 @@ impl DecoderSpec {
     /// The name with this family's prefix.
     pub fn prefixed(&self, name: &str) -> String {
         Names { prefix: self.prefix, outside: self.outside, legacy: false }.full(name)
+    }
+
+    /// Leaves out what makes logits if the files do not have it: encoders that are saved without their head keep the name of a model
+    /// that fills masks. `present` says whether the files contain a name.
+    pub(crate) fn leave_out_logits(&mut self, present: impl Fn(&str) -> bool) {
+        let names = self.names(&present);
+        let is_absent =
+            |(layer, _): &mut (DenseLayerSpec, _)| !present(&names.full(&layer.linear.parts[0].weight()));
+        self.logits.transform.take_if(is_absent);
     }
 
     /// Determines whether the files use the family's prefix, and the old names of norms; `present` says whether they contain a name.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use redline_api::error::ApiError;
 use redline_engine::{
     AdapterChoice, AnyRequest, Cancel, EmbedRequest, Engine, EngineError, ModelInfo, Prompt, Queueing,
+    VectorForm,
 };
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -37,7 +38,11 @@ pub(crate) fn embedding_bytes(request: &EmbedRequest, model: &ModelInfo) -> usiz
     };
     let states = |text| tokens(text).min(model.context).saturating_mul(model.hidden);
     let bytes = |text| {
-        let values = if request.per_token { states(text) } else { values };
+        let values = match request.form {
+            VectorForm::Dense => values,
+            VectorForm::Sparse => model.vocab,
+            VectorForm::States => states(text),
+        };
         values.saturating_mul(36).saturating_add(256)
     };
     request.texts.iter().map(bytes).fold(0, usize::saturating_add)

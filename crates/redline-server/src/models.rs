@@ -34,6 +34,8 @@ pub(crate) enum Purpose {
     Write,
     /// To make vectors.
     Embed,
+    /// To make sparse vectors.
+    EmbedSparse,
     /// To rank documents.
     Rank,
     /// To tell classes apart.
@@ -234,6 +236,7 @@ impl Models {
             Purpose::Any => None,
             Purpose::Write => writes(),
             Purpose::Embed => first(|model| model.embeds),
+            Purpose::EmbedSparse => first(|model| model.embeds_sparsely),
             Purpose::Rank => first(|model| model.ranks).or_else(writes),
             Purpose::Classify if !self.slots[0].config.classes.is_empty() => None,
             Purpose::Classify => first(|model| model.classes.is_some_and(|count| count > 1)).or_else(writes),

@@ -104,6 +104,19 @@ choices! {
         Last = "last",
     }
 
+    /// What represents a text.
+    #[derive(Default)]
+    VectorForm {
+        /// One vector.
+        #[default]
+        Dense = "dense",
+        /// Weights of tokens of the vocabulary, most of which are zero.
+        Sparse = "sparse",
+        /// The state of every token, special ones included, as the last layer leaves it: not pooled, not passed through layers that a
+        /// directory of sentence-transformers adds, and not divided by its length.
+        States = "states",
+    }
+
     /// Why generation ended.
     FinishReason {
         /// An end-of-sequence token or a stop string.

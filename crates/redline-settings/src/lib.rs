@@ -12,7 +12,7 @@ mod size;
 
 pub use choice::{
     Algorithm, BlockCache, FinishReason, LabelEnd, LongLabels, Named, PlanPolicy, Pooling, Tokenization,
-    Truncate,
+    Truncate, VectorForm,
 };
 pub use hint::{FieldNames, Hint, Spelling, Word};
 pub use setting::{Command, Setting};

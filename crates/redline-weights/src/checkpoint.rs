@@ -78,7 +78,7 @@ impl Checkpoint {
     }
 
     /// Opens one file that `torch.save` wrote, like [`Self::open_file`].
-    pub(crate) fn open_pytorch(path: &Path) -> Result<Self> {
+    pub fn open_pytorch(path: &Path) -> Result<Self> {
         Self::one(path, pytorch::open)
     }
 

@@ -13,5 +13,6 @@ pub mod parse;
 pub(crate) mod parts;
 pub mod shape;
 pub mod text;
+pub mod vector;
 pub mod version;
 pub mod whole;

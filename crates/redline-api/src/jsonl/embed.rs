@@ -1,16 +1,16 @@
 //! `embed`: a vector for each text.
 
-use redline_engine::{EmbedRequest, EncodeOutcome, Encoded, Prompt};
-use redline_settings::{Pooling, Truncate};
+use redline_engine::{EmbedRequest, EncodeOutcome, Prompt};
+use redline_settings::{Pooling, Truncate, VectorForm};
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::adapters;
 use crate::cost::{self, CostMeta, Usage};
-use crate::json::finite::Finite;
 use crate::json::id::RequestId;
 use crate::json::input::Strings;
 use crate::json::named;
 use crate::json::parts::with_parts;
+use crate::json::vector::Vector;
 use crate::json::version::SchemaVersion;
 use crate::model::LoadedModel;
 use crate::options::RequestOptions;
@@ -27,6 +27,9 @@ pub struct EmbedLine {
     /// A text, or several.
     #[serde(alias = "texts")]
     pub text: Strings,
+    /// What represents a text. If absent or `null`, one vector.
+    #[serde(default, with = "named::optional")]
+    pub form: Option<VectorForm>,
     /// The name of the task whose prompt is put before every text.
     pub prompt_name: Option<String>,
     /// How the states of a text become one vector. If absent or `null`, as the model says.
@@ -57,8 +60,8 @@ pub struct Embeddings {
     pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
-    /// One vector per text, in the order of the request.
-    pub embeddings: Vec<Vec<Finite<f32>>>,
+    /// What represents each text, in the order of the request.
+    pub embeddings: Vec<Vector>,
     /// Number of tokens of each text, special ones included.
     pub prompt_tokens: Vec<usize>,
     /// Whether each text was cut to fit the maximum length.
@@ -75,6 +78,7 @@ pub struct Embeddings {
 /// Builds a request. Absent keys take their values from `defaults`, whose texts, salt and queueing are not used.
 pub fn request(line: EmbedLine, defaults: &EmbedRequest) -> EmbedRequest {
     EmbedRequest {
+        form: line.form.unwrap_or(defaults.form),
         pooling: line.pooling.or(defaults.pooling),
         normalise: line.normalize.or(defaults.normalise),
         dimensions: line.dimensions.or(defaults.dimensions),
@@ -90,23 +94,18 @@ pub fn request(line: EmbedLine, defaults: &EmbedRequest) -> EmbedRequest {
 
 /// Builds the JSON document of the answer.
 pub fn answer(model: &LoadedModel, outcome: EncodeOutcome) -> Embeddings {
-    let EncodeOutcome { texts, cost, receipt } = outcome;
+    let EncodeOutcome { form, texts, cost, receipt } = outcome;
     Embeddings {
         object: "embeddings".to_owned(),
         schema: SchemaVersion,
         model: model.name.clone(),
         prompt_tokens: texts.iter().map(|text| text.prompt_tokens).collect(),
         truncated: texts.iter().map(|text| text.truncated).collect(),
-        embeddings: texts.into_iter().map(vector).collect(),
+        embeddings: texts.into_iter().map(|text| Vector::new(form, text)).collect(),
         usage: cost::usage(cost.usage),
         meta: cost::cost(model, cost),
         receipt: receipt::attached(receipt),
     }
-}
-
-/// The vector of a text.
-pub(crate) fn vector(text: Encoded) -> Vec<Finite<f32>> {
-    text.values.into_iter().map(Finite).collect()
 }
 
 #[cfg(test)]
@@ -114,6 +113,7 @@ mod tests {
     use redline_engine::{AdapterChoice, Pooling, Queueing, Truncate};
 
     use super::*;
+    use crate::json::finite::Finite;
 
     fn answer() -> Embeddings {
         Embeddings {
@@ -121,7 +121,9 @@ mod tests {
             object: "embeddings".to_owned(),
             schema: SchemaVersion,
             model: "demo".to_owned(),
-            embeddings: vec![vec![Finite(0.5), Finite(-0.25)], vec![Finite(0.0), Finite(1.0)]],
+            embeddings: [[0.5, -0.25], [0.0, 1.0]]
+                .map(|vector| Vector::Dense(vector.map(Finite).to_vec()))
+                .to_vec(),
             prompt_tokens: vec![3, 9],
             truncated: vec![false, true],
             usage: Usage::new(12, 0, 0),
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn a_vector_that_is_no_number_is_not_printed() {
         let mut answer = answer();
-        answer.embeddings[1][0] = Finite(f32::NAN);
+        answer.embeddings[1] = Vector::Dense(vec![Finite(f32::NAN)]);
         assert!(serde_json::to_string(&answer).is_err());
     }
 
@@ -176,6 +178,7 @@ mod tests {
         let texts =
             |texts: &[&str]| texts.iter().map(|text| Prompt::Text((*text).to_owned())).collect::<Vec<_>>();
         let flags = EmbedRequest {
+            form: VectorForm::States,
             pooling: Some(Pooling::Last),
             normalise: Some(true),
             dimensions: Some(8),
@@ -190,7 +193,7 @@ mod tests {
         assert_eq!(line(r#"{"text":"a"}"#), format!("{bare:#?}"));
         let keys = EmbedRequest {
             receipt: None,
-            per_token: false,
+            form: VectorForm::Sparse,
             texts: texts(&["a", "b"]),
             pooling: Some(Pooling::First),
             normalise: Some(false),
@@ -202,7 +205,7 @@ mod tests {
             queueing: Queueing::default(),
             timeout_s: Some(3.0),
         };
-        let json = r#"{"text":["a","b"],"pooling":"cls","normalize":false,"dimensions":4,"prompt_name":"document","truncate":"right",
+        let json = r#"{"text":["a","b"],"form":"sparse","pooling":"cls","normalize":false,"dimensions":4,"prompt_name":"document","truncate":"right",
             "cache_salt":"tenant","adapter":[{"name":"tone","scale":0.5}],"timeout_s":3}"#;
         assert_eq!(line(json), format!("{keys:#?}"));
     }

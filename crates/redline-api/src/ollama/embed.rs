@@ -17,7 +17,7 @@ use crate::json::parts::{part, with_parts};
 use crate::json::shape;
 use crate::json::text::JsonText;
 
-use crate::jsonl::embed::vector;
+use crate::json::vector::dense;
 use crate::ollama::{KeepAlive, check_kept, nanoseconds};
 
 part! {
@@ -119,7 +119,7 @@ pub fn answer(model: String, outcome: EncodeOutcome) -> OllamaEmbeddings {
         total_duration: nanoseconds(outcome.cost.queue_s + outcome.cost.compute_s),
         load_duration: 0,
         prompt_eval_count: outcome.texts.iter().map(|text| text.prompt_tokens).sum(),
-        embeddings: outcome.texts.into_iter().map(vector).collect(),
+        embeddings: outcome.texts.into_iter().map(dense).collect(),
     }
 }
 
@@ -131,5 +131,5 @@ pub fn older_request(body: OllamaEmbeddingsBody) -> Result<EmbedRequest, ApiErro
 
 /// Builds the answer of the older route.
 pub fn older_answer(mut outcome: EncodeOutcome) -> OllamaEmbedding {
-    OllamaEmbedding { embedding: outcome.texts.pop().map(vector).unwrap_or_default() }
+    OllamaEmbedding { embedding: outcome.texts.pop().map(dense).unwrap_or_default() }
 }

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use redline_engine::{EmbedRequest, EncodeOutcome, Encoded, EngineError, Prompt};
-use redline_settings::{Pooling, Truncate};
+use redline_settings::{Pooling, Truncate, VectorForm};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,13 @@ use crate::cost::{self, Usage};
 use crate::error::ApiError;
 use crate::generation::plain_text;
 use crate::head::AnswerHead;
-use crate::json::fields::{count, salt, timeout};
-use crate::json::finite::Finite;
+use crate::json::fields::{count, refused, salt, timeout};
 use crate::json::input::Prompts;
 use crate::json::limits::MAX_TEXTS;
 use crate::json::named::{self, names};
 use crate::json::parts::with_parts;
 use crate::json::shape::{self, one_of, schemas};
-use crate::jsonl::embed::vector;
+use crate::json::vector::Vector;
 use crate::options::RequestOptions;
 use crate::receipt;
 use crate::receipt::document::ReceiptDocument;
@@ -32,7 +31,11 @@ pub struct EmbeddingsBody {
     /// A text, texts, the token ids of one text, or those of several.
     #[schemars(with = "shape::PromptsUpTo<MAX_TEXTS>")]
     pub input: Prompts,
-    /// How vectors are written.
+    /// What represents a text; `null`: one vector.
+    #[serde(default, with = "named::optional")]
+    #[schemars(with = "Option<named::OneOf<VectorForm>>")]
+    pub form: Option<VectorForm>,
+    /// How vectors are written; `base64` is for dense ones.
     pub encoding_format: Option<EncodingFormat>,
     /// Number of values of a vector, if it is to be less than the model's own; 0: as many as the model makes.
     pub dimensions: Option<usize>,
@@ -92,14 +95,14 @@ pub struct EmbeddingsAnswer {
     pub receipt: Option<Box<ReceiptDocument>>,
 }
 
-/// The vector of a text.
+/// What represents a text.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct EmbeddedText {
     /// Always `embedding`.
     pub object: &'static str,
     /// Its index in the request.
     pub index: usize,
-    /// The vector.
+    /// The vector, or whatever was asked for.
     pub embedding: WrittenVector,
 }
 
@@ -107,8 +110,8 @@ pub struct EmbeddedText {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum WrittenVector {
-    /// A list of numbers.
-    Float(Vec<Finite<f32>>),
+    /// Numbers.
+    Float(Vector),
     /// The bytes of the numbers in base64.
     Base64(String),
 }
@@ -121,7 +124,13 @@ schemas! {
 pub fn request(body: EmbeddingsBody) -> Result<(EmbedRequest, EncodingFormat), ApiError> {
     count("input", body.input.0.len(), 1..=MAX_TEXTS)?;
     plain_text("modality", body.modality.as_deref())?;
+    let (form, format) = (body.form.unwrap_or_default(), body.encoding_format.unwrap_or_default());
+    if form != VectorForm::Dense && format == EncodingFormat::Base64 {
+        let fact = format!("base64 is for dense vectors, and `form` is `{form}`");
+        return Err(refused("encoding_format", &fact, "leave it out, or give `float`"));
+    }
     let request = EmbedRequest {
+        form,
         pooling: body.pooling,
         normalise: body.normalize,
         dimensions: body.dimensions.filter(|&count| count > 0),
@@ -132,7 +141,7 @@ pub fn request(body: EmbeddingsBody) -> Result<(EmbedRequest, EncodingFormat), A
         receipt: receipt::options(body.options.receipt),
         ..EmbedRequest::new(body.input.0.into_iter().map(Prompt::from).collect())
     };
-    Ok((request, body.encoding_format.unwrap_or_default()))
+    Ok((request, format))
 }
 
 /// Names the field with the texts in an error of the engine about them.
@@ -147,8 +156,9 @@ pub fn named(error: EngineError, param: &'static str) -> EngineError {
 
 /// Builds the answer.
 pub fn answer(head: AnswerHead, format: EncodingFormat, outcome: EncodeOutcome) -> EmbeddingsAnswer {
+    let form = outcome.form;
     let written =
-        |(index, text)| EmbeddedText { object: "embedding", index, embedding: written(format, text) };
+        |(index, text)| EmbeddedText { object: "embedding", index, embedding: written(form, format, text) };
     EmbeddingsAnswer {
         object: "list",
         data: outcome.texts.into_iter().enumerate().map(written).collect(),
@@ -158,10 +168,10 @@ pub fn answer(head: AnswerHead, format: EncodingFormat, outcome: EncodeOutcome) 
     }
 }
 
-/// Writes the vector of a text.
-fn written(format: EncodingFormat, text: Encoded) -> WrittenVector {
+/// Writes what represents a text.
+fn written(form: VectorForm, format: EncodingFormat, text: Encoded) -> WrittenVector {
     match format {
-        EncodingFormat::Float => WrittenVector::Float(vector(text)),
+        EncodingFormat::Float => WrittenVector::Float(Vector::new(form, text)),
         EncodingFormat::Base64 => {
             let bytes: Vec<u8> = text.values.iter().flat_map(|value| value.to_le_bytes()).collect();
             WrittenVector::Base64(STANDARD.encode(bytes))
@@ -207,11 +217,15 @@ mod tests {
         let written = |vector: WrittenVector| {
             serde_json::to_string(&EmbeddedText { object: "embedding", index: 1, embedding: vector })
         };
-        let float = written(WrittenVector::Float(vec![Finite(0.5), Finite(-1.0)])).unwrap();
+        let float = |values: &[f32]| {
+            WrittenVector::Float(Vector::Dense(values.iter().copied().map(Finite).collect()))
+        };
+        let nan = written(float(&[f32::NAN]));
+        let float = written(float(&[0.5, -1.0])).unwrap();
         assert_eq!(float, r#"{"object":"embedding","index":1,"embedding":[0.5,-1.0]}"#);
         let base64 = written(WrittenVector::Base64("AAAAPw==".to_owned())).unwrap();
         assert_eq!(base64, r#"{"object":"embedding","index":1,"embedding":"AAAAPw=="}"#);
-        assert!(written(WrittenVector::Float(vec![Finite(f32::NAN)])).is_err());
+        assert!(nan.is_err());
     }
 
     #[test]
@@ -235,6 +249,8 @@ mod tests {
         let json = r#"{"input":[[1,2],[3]],"encoding_format":"base64","dimensions":4,"normalize":false,"pooling":"last",
             "prompt_name":"query","truncate":"left","cache_salt":"s","timeout_s":2,"user":"u"}"#;
         assert_eq!(told(json), (format!("{full:#?}"), EncodingFormat::Base64));
+        let sparse = EmbedRequest { form: VectorForm::Sparse, ..plain };
+        assert_eq!(told(r#"{"input":"a","form":"sparse"}"#).0, format!("{sparse:#?}"));
     }
 
     #[test]
@@ -247,16 +263,20 @@ mod tests {
         let many = vec!["\"a\""; MAX_TEXTS + 1].join(",");
         assert_eq!(param(format!(r#"{{"input":[{many}]}}"#)), "input");
         assert_eq!(param(r#"{"input":"a","timeout_s":0}"#.to_owned()), "timeout_s");
+        let base64 = r#"{"input":"a","form":"sparse","encoding_format":"base64"}"#;
+        assert_eq!(param(base64.to_owned()), "encoding_format");
         let error = EngineError::Request { fact: "f".to_owned(), hint: None, field: Some("texts") };
         assert!(matches!(named(error, "inputs"), EngineError::Request { field: Some("inputs"), .. }));
     }
 
     #[test]
     fn base64_has_the_bytes_of_the_numbers() {
-        let text = || Encoded { values: vec![0.5, -1.0], prompt_tokens: 1, truncated: false };
-        let base64 = written(EncodingFormat::Base64, text());
+        let text =
+            || Encoded { values: vec![0.5, -1.0], indices: Vec::new(), prompt_tokens: 1, truncated: false };
+        let written = |format| written(VectorForm::Dense, format, text());
+        let base64 = written(EncodingFormat::Base64);
         assert_eq!(base64, WrittenVector::Base64("AAAAPwAAgL8=".to_owned()));
-        let float = written(EncodingFormat::Float, text());
-        assert_eq!(float, WrittenVector::Float(vec![Finite(0.5), Finite(-1.0)]));
+        let dense = Vector::Dense(vec![Finite(0.5), Finite(-1.0)]);
+        assert_eq!(written(EncodingFormat::Float), WrittenVector::Float(dense));
     }
 }

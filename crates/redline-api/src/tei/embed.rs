@@ -10,8 +10,8 @@ use crate::json::fields::refused;
 use crate::json::finite::Finite;
 use crate::json::input::Prompts;
 use crate::json::limits::MAX_TEXTS;
+use crate::json::vector::dense;
 use crate::json::{named, shape};
-use crate::jsonl::embed::vector;
 use crate::tei::truncation::{TruncationDirection, end_of};
 
 /// Asks for a vector of each text.
@@ -55,7 +55,7 @@ pub fn request(body: EmbedBody) -> Result<EmbedRequest, ApiError> {
 
 /// Builds the answer.
 pub fn answer(outcome: EncodeOutcome) -> Vec<Vec<Finite<f32>>> {
-    outcome.texts.into_iter().map(vector).collect()
+    outcome.texts.into_iter().map(dense).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `/embed_all`: a vector of each token of each text, in the form of Text Embeddings Inference.
 
-use redline_engine::{EmbedRequest, EncodeOutcome, Encoded};
+use redline_engine::{EmbedRequest, EncodeOutcome, VectorForm};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -9,6 +9,7 @@ use crate::json::finite::Finite;
 use crate::json::input::Prompts;
 use crate::json::limits::MAX_TEXTS;
 use crate::json::shape;
+use crate::json::vector::states;
 use crate::tei::embed::{self, EmbedBody};
 use crate::tei::truncation::TruncationDirection;
 
@@ -33,15 +34,10 @@ pub fn request(body: EmbedAllBody) -> Result<EmbedRequest, ApiError> {
     let (normalize, dimensions, pooling) = (Some(false), None, None);
     let body =
         EmbedBody { inputs, normalize, truncate, truncation_direction, prompt_name, dimensions, pooling };
-    Ok(EmbedRequest { per_token: true, ..embed::request(body)? })
+    Ok(EmbedRequest { form: VectorForm::States, ..embed::request(body)? })
 }
 
 /// Builds the answer: for each text, the vectors of its tokens, special ones included.
-pub fn answer(outcome: EncodeOutcome) -> Vec<Vec<Vec<Finite<f32>>>> {
-    let of_text = |text: Encoded| {
-        let width = text.values.len() / text.prompt_tokens.max(1);
-        let rows = text.values.chunks_exact(width.max(1));
-        rows.map(|row| row.iter().copied().map(Finite).collect()).collect()
-    };
-    outcome.texts.into_iter().map(of_text).collect()
+pub fn answer(outcome: &EncodeOutcome) -> Vec<Vec<Vec<Finite<f32>>>> {
+    outcome.texts.iter().map(states).collect()
 }

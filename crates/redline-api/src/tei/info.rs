@@ -79,6 +79,8 @@ pub enum TeiPooling {
     Mean,
     /// The state of the last token.
     LastToken,
+    /// None: a text becomes weights of tokens of the vocabulary.
+    Splade,
 }
 
 /// The classes of a model.
@@ -97,6 +99,9 @@ mod tests {
     #[test]
     fn poolings_have_the_names_of_tei() {
         let pooling = |of: TeiPooling| serde_json::to_string(&of).unwrap();
-        assert_eq!([TeiPooling::Cls, TeiPooling::LastToken].map(pooling), [r#""cls""#, r#""last_token""#]);
+        assert_eq!(
+            [TeiPooling::Cls, TeiPooling::LastToken, TeiPooling::Splade].map(pooling),
+            [r#""cls""#, r#""last_token""#, r#""splade""#]
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod embed;
 pub mod embed_all;
+pub mod embed_sparse;
 pub mod info;
 pub mod predict;
 pub mod similarity;

@@ -1,12 +1,15 @@
-//! `redline embed`: one vector for each text.
+//! `redline embed`: one vector for each text, or weights of tokens.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use redline_api::jsonl::embed::{self, EmbedLine};
 use redline_api::model::LoadedModel;
-use redline_engine::{Cancel, EmbedRequest, EncodeOutcome, Encoded, EngineError, Pooling, Prompt, Truncate};
+use redline_engine::{
+    Cancel, EmbedRequest, EncodeOutcome, Encoded, EngineError, Pooling, Prompt, Truncate, VectorForm,
+};
 
 use super::receipt::ReceiptFlags;
 use super::{Context, cost, judge};
@@ -22,6 +25,8 @@ use crate::{display, output, table, value};
 const TEXT_WIDTH: usize = 40;
 /// Number of values of a vector that are shown.
 const VALUES: usize = 4;
+/// Number of weights of tokens that are shown.
+const WEIGHTS: usize = 8;
 
 /// Flags of `embed`.
 #[derive(Debug, Args)]
@@ -43,6 +48,9 @@ pub(super) struct EmbedArgs {
     jsonl: Option<PathBuf>,
     #[command(flatten)]
     target: TargetFlags,
+    /// Weigh tokens of the vocabulary, most of them with zero, instead of making one vector (SPLADE, bge-m3)
+    #[arg(long, conflicts_with_all = ["pooling", "normalize", "dimensions"])]
+    sparse: bool,
     /// How the states of a text become one vector: that of the first token (cls), the mean of all, or that of the last token; default:
     /// as the model's `modules.json` says
     #[arg(long, value_parser = value::choice::<Pooling>(), value_name = "HOW")]
@@ -84,9 +92,10 @@ pub(super) struct EmbedArgs {
 /// The help text about models and lines.
 const HELP: &str = "A model of sentence-transformers says itself how its states become a vector (`modules.json`); with any other model, \
      give --pooling. Without --json and --csv, the first values of each vector are shown, and how similar the text is to the first \
-     one (the cosine of the angle between their vectors).\n\n\
-     Keys of a line of --jsonl: id (any value; the answer repeats it), text or texts, prompt_name, pooling, normalize, dimensions, \
-     truncate, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object \
+     one: the cosine of the angle between their vectors. With --sparse, the tokens with the largest weights are shown, and the sum \
+     of the products of the weights of the tokens that a text has in common with the first one.\n\n\
+     Keys of a line of --jsonl: id (any value; the answer repeats it), text or texts, form (dense, sparse, or states: the state of \
+     each token), prompt_name, pooling, normalize, dimensions, truncate, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object \
      with layers). An absent key takes \
      the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
@@ -115,9 +124,12 @@ pub(super) fn run(args: &EmbedArgs, context: &Context) -> Result<ExitCode, Failu
     if args.json {
         output::line(&output::json(&embed::answer(&loaded, outcome))?)?;
     } else if args.csv {
-        output::piece(&judge::csv(&values(&texts, &outcome))?)?;
+        let rows = if args.sparse { weights(&texts, &outcome) } else { values(&texts, &outcome) };
+        output::piece(&judge::csv(&rows)?)?;
     } else {
-        output::piece(&render(&texts, &outcome))?;
+        let shown =
+            if args.sparse { render_sparse(&texts, &outcome, &loaded) } else { render(&texts, &outcome) };
+        output::piece(&shown)?;
         if !args.quiet {
             let prompts = outcome.texts.iter().map(|text| Some((text.prompt_tokens, text.truncated)));
             message::say(cost::summary(&loaded, &outcome.cost, (texts.len(), "text"), prompts));
@@ -136,6 +148,7 @@ fn load(args: &EmbedArgs, model: &ModelName, context: &Context) -> Result<Loaded
 /// The request that the flags make of texts.
 fn request(args: &EmbedArgs, texts: Vec<String>) -> EmbedRequest {
     EmbedRequest {
+        form: if args.sparse { VectorForm::Sparse } else { VectorForm::Dense },
         pooling: args.pooling,
         normalise: args.normalize,
         dimensions: args.dimensions,
@@ -199,6 +212,48 @@ fn render(texts: &[String], outcome: &EncodeOutcome) -> String {
     table::align(&rows, columns)
 }
 
+/// The rows of the comma-separated values of sparse vectors: a text, a token, its id, and its weight.
+fn weights(texts: &[String], outcome: &EncodeOutcome) -> Vec<Vec<String>> {
+    let header = ["text", "index", "weight"].map(str::to_owned).to_vec();
+    let rows = texts.iter().zip(&outcome.texts).flat_map(|(text, Encoded { indices, values, .. })| {
+        let weights = indices.iter().zip(values);
+        weights.map(|(index, weight)| vec![text.clone(), index.to_string(), weight.to_string()])
+    });
+    std::iter::once(header).chain(rows).collect()
+}
+
+/// One line per text: its tokens, its similarity to the first text, the number of its weights, and the largest ones.
+fn render_sparse(texts: &[String], outcome: &EncodeOutcome, loaded: &LoadedModel) -> String {
+    let header = ["text", "tokens", "similarity", "weights", "largest"].map(str::to_owned).to_vec();
+    let token = |index: u32| {
+        let text = loaded.engine.tokenizer().and_then(|tokenizer| tokenizer.token(index));
+        text.unwrap_or_else(|| format!("#{index}"))
+    };
+    let mut rows = vec![header];
+    for (text, encoded) in texts.iter().zip(&outcome.texts) {
+        let mut weights: Vec<(u32, f32)> =
+            encoded.indices.iter().copied().zip(encoded.values.iter().copied()).collect();
+        weights.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let largest =
+            weights.iter().take(WEIGHTS).map(|(index, weight)| format!("{} {weight:.3}", token(*index)));
+        rows.push(vec![
+            display::shortened(text, TEXT_WIDTH),
+            encoded.prompt_tokens.to_string(),
+            format!("{:.4}", common(&outcome.texts[0], encoded)),
+            weights.len().to_string(),
+            largest.collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table::align(&rows, 4)
+}
+
+/// The sum of the products of the weights of the tokens that two sparse vectors have in common.
+fn common(a: &Encoded, b: &Encoded) -> f64 {
+    let weights: BTreeMap<u32, f32> = a.indices.iter().copied().zip(a.values.iter().copied()).collect();
+    let products = b.indices.iter().zip(&b.values);
+    products.map(|(index, y)| weights.get(index).map_or(0.0, |x| f64::from(*x) * f64::from(*y))).sum()
+}
+
 /// The cosine of the angle between two vectors; 0 if one of them is zero.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
@@ -214,10 +269,19 @@ mod tests {
 
     #[test]
     fn every_flag_of_the_command_reaches_the_request() {
+        let of = |line: &str| {
+            let command = EmbedArgs::augment_args(clap::Command::new("embed").no_binary_name(true));
+            let matches = command.try_get_matches_from(line.split_whitespace()).unwrap();
+            let args = EmbedArgs::from_arg_matches(&matches).unwrap();
+            format!("{:#?}", request(&args, vec!["t".to_owned()]))
+        };
+        let sparse = of("--sparse");
+        let expected = EmbedRequest {
+            form: VectorForm::Sparse,
+            ..EmbedRequest::new(vec![Prompt::Text("t".to_owned())])
+        };
+        assert_eq!(sparse, format!("{expected:#?}"));
         let line = "--pooling cls --normalize false --dimensions 8 --prompt-name query --truncate left --timeout 2.5";
-        let command = EmbedArgs::augment_args(clap::Command::new("embed").no_binary_name(true));
-        let matches = command.try_get_matches_from(line.split_whitespace()).unwrap();
-        let args = EmbedArgs::from_arg_matches(&matches).unwrap();
         let expected = EmbedRequest {
             pooling: Some(Pooling::First),
             normalise: Some(false),
@@ -227,7 +291,20 @@ mod tests {
             timeout_s: Some(2.5),
             ..EmbedRequest::new(vec![Prompt::Text("t".to_owned())])
         };
-        assert_eq!(format!("{:#?}", request(&args, vec!["t".to_owned()])), format!("{expected:#?}"));
+        assert_eq!(of(line), format!("{expected:#?}"));
+    }
+
+    #[test]
+    fn tokens_of_both_texts_count() {
+        let text = |indices: &[u32], values: &[f32]| Encoded {
+            values: values.to_vec(),
+            indices: indices.to_vec(),
+            prompt_tokens: 1,
+            truncated: false,
+        };
+        let (a, b) = (text(&[2, 5, 9], &[1.0, 2.0, 4.0]), text(&[1, 5, 9], &[8.0, 3.0, 0.5]));
+        assert_eq!((common(&a, &b), common(&b, &a)), (8.0, 8.0));
+        assert_eq!(common(&a, &text(&[], &[])), 0.0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Outcomes of requests: plain types with full f32 precision, nothing rounded.
 
 pub use redline_settings::FinishReason;
+use redline_settings::VectorForm;
 
 use crate::receipt::Receipt;
 use crate::request::{Algorithm, Label};
@@ -166,8 +167,11 @@ pub struct ClassifyOutcome {
 /// What an encoder makes of one text.
 #[derive(Clone, Debug)]
 pub struct Encoded {
-    /// The embedding, or a number for each class. If the states of tokens were asked for, these, one after the other.
+    /// The embedding, or a number for each class. If the states of tokens were asked for, these, one after the other; of a sparse
+    /// vector, the values that are not zero.
     pub values: Vec<f32>,
+    /// Of a sparse vector, the tokens of the vocabulary that its values are the weights of, ascending; otherwise empty.
+    pub indices: Vec<u32>,
     /// Number of tokens, special ones included.
     pub prompt_tokens: usize,
     /// Whether the text was cut.
@@ -177,6 +181,8 @@ pub struct Encoded {
 /// Answer to `embed`.
 #[derive(Clone, Debug)]
 pub struct EncodeOutcome {
+    /// What represents a text.
+    pub form: VectorForm,
     /// In the order of the texts.
     pub texts: Vec<Encoded>,
     /// Resources used.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use redline_models::block::pooled::Classifier;
-use redline_settings::{Setting, Truncate, hint};
+use redline_models::block::dense::Classifier;
+use redline_models::sentence::SparseRules;
+use redline_settings::{Setting, Truncate, VectorForm, hint};
 
 use super::prompt::Limits;
 use super::receipt::{signed, states_with_receipt, texts_in_ids};
@@ -12,9 +13,12 @@ use crate::answer::outcome::EncodeOutcome;
 use crate::answer::ticket::{Answer, EmbedTicket, Ticket};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::mode::encode::{EncodeJob, EncodeTask, EncodeText, Finish};
+use crate::mode::encode::{EncodeJob, EncodeTask, EncodeText, Finish, Reading};
 use crate::receipt::ReceiptRequest;
 use crate::request::{EmbedRequest, JudgeOptions, Prompt};
+
+/// The token for the unknown in the vocabulary of models that weigh a text's own tokens.
+const UNKNOWN: &str = "<unk>";
 
 impl Engine {
     /// Makes a vector of each text.
@@ -38,38 +42,12 @@ impl Engine {
 
     fn embed_job(&self, request: &EmbedRequest) -> Result<EncodeJob, EngineError> {
         let rules = self.sentence.as_ref();
-        let EmbedRequest { per_token, pooling, normalise, dimensions, receipt, .. } = request;
-        if *per_token
-            && (pooling.is_some() || *normalise == Some(true) || dimensions.is_some() || receipt.is_some())
-        {
-            let fact = "the states of tokens have no pooling, length, number of dimensions or receipt";
-            return Err(EngineError::request(fact, "leave these out, or ask for one vector per text"));
-        }
-        let pooling = match (pooling, rules) {
-            (_, _) if *per_token => None,
-            (Some(pooling), _) => Some(*pooling),
-            (None, Some(rules)) => Some(rules.pooling),
-            (None, None) => {
-                let fact = format!(
-                    "`{}` does not say how the states of a text become its embedding: it has no `modules.json`",
-                    self.info.name
-                );
-                let hint =
-                    hint!["give ", Setting::Pooling.to("mean"), " (bge: `cls`, Qwen3-Embedding: `last`)"];
-                return Err(EngineError::request(fact, hint));
-            }
-        };
         if self.info.classes.is_some() {
             let fact = format!("`{}` was trained to classify, not to embed", self.info.architecture);
             return Err(EngineError::request(fact, "take an embedding model such as bge-small-en-v1.5"));
         }
         self.check_encodes()?;
-        let own = self.info.embedding_width;
-        let dimensions = dimensions.unwrap_or(own);
-        if !(1..=own).contains(&dimensions) {
-            let fact = format!("{dimensions} dimensions, but an embedding of this model has {own}");
-            return Err(EngineError::field("dimensions", fact, format!("give from 1 to {own}")));
-        }
+        let reading = self.embed_reading(request)?;
         let prompt = self.task_prompt(request.prompt_name.as_deref())?;
         let limits = self.encode_limits();
         let lower_case = rules.is_some_and(|rules| rules.lower_case);
@@ -89,18 +67,78 @@ impl Engine {
         });
         Ok(EncodeJob {
             texts: texts.collect::<Result<_, EngineError>>()?,
-            pooling,
-            padding: None,
-            finish: Finish::Embedding {
-                rules: rules.cloned(),
-                dimensions,
-                normalise: normalise.unwrap_or_else(|| rules.is_none_or(|rules| rules.normalise)),
-            },
+            reading,
             sees_both_sides: !self.info.objective.is_causal(),
             cache_salt: request.cache_salt.clone(),
             noun: "text",
             kernel_path: self.info.kernel_path.clone(),
         })
+    }
+
+    /// How the rows of texts are read for an answer of the form that is asked for.
+    fn embed_reading(&self, request: &EmbedRequest) -> Result<Reading, EngineError> {
+        let EmbedRequest { form, pooling, normalise, dimensions, receipt, .. } = request;
+        let is_dense = *form == VectorForm::Dense;
+        if !is_dense
+            && (pooling.is_some() || *normalise == Some(true) || dimensions.is_some() || receipt.is_some())
+        {
+            let fact = "only dense vectors have a pooling, a length, a number of dimensions or a receipt";
+            return Err(EngineError::request(fact, "leave these out, or ask for dense vectors"));
+        }
+        match form {
+            VectorForm::States => Ok(Reading::States),
+            VectorForm::Sparse => self.sparse_reading(),
+            VectorForm::Dense => self.dense_reading(request),
+        }
+    }
+
+    fn sparse_reading(&self) -> Result<Reading, EngineError> {
+        match self.sentence.as_ref().and_then(|rules| rules.sparse.as_ref()) {
+            Some(SparseRules::Logits(pooling)) => Ok(Reading::Logits(*pooling)),
+            Some(SparseRules::Tokens { layers, weightless }) => {
+                let unknown = self.tokenizer.as_ref().and_then(|tokenizer| tokenizer.id(UNKNOWN));
+                let weightless = weightless.iter().copied().chain(unknown).collect();
+                Ok(Reading::Tokens { layers: layers.clone(), weightless })
+            }
+            None => {
+                let fact = format!(
+                    "`{}` makes no sparse vectors: it has neither the head of a model that fills masks nor a layer that weighs tokens",
+                    self.info.name
+                );
+                Err(EngineError::request(fact, "take a model such as splade-v3 or bge-m3"))
+            }
+        }
+    }
+
+    fn dense_reading(&self, request: &EmbedRequest) -> Result<Reading, EngineError> {
+        let EmbedRequest { pooling, normalise, dimensions, .. } = request;
+        let own_rules = self.sentence.as_ref().and_then(|rules| rules.dense.as_ref());
+        let pooling = match (pooling, own_rules) {
+            (Some(pooling), _) => *pooling,
+            (None, Some(dense)) => dense.pooling,
+            (None, None) => {
+                let what = match &self.sentence {
+                    Some(_) => "it makes sparse vectors",
+                    None => "it has no `modules.json`",
+                };
+                let fact = format!(
+                    "`{}` does not say how the states of a text become its embedding: {what}",
+                    self.info.name
+                );
+                let hint =
+                    hint!["give ", Setting::Pooling.to("mean"), " (bge: `cls`, Qwen3-Embedding: `last`)"];
+                return Err(EngineError::request(fact, hint));
+            }
+        };
+        let own = self.info.embedding_width;
+        let dimensions = dimensions.unwrap_or(own);
+        if !(1..=own).contains(&dimensions) {
+            let fact = format!("{dimensions} dimensions, but an embedding of this model has {own}");
+            return Err(EngineError::field("dimensions", fact, format!("give from 1 to {own}")));
+        }
+        let normalise = normalise.unwrap_or_else(|| own_rules.is_none_or(|dense| dense.normalise));
+        let finish = Finish::Embedding { rules: self.sentence.clone(), dimensions, normalise };
+        Ok(Reading::Pooled { pooling, padding: None, finish })
     }
 
     /// The text that is put before every text of a task.
@@ -208,9 +246,11 @@ impl Engine {
         let timeout_s = checked_timeout(options.timeout_s)?;
         let job = EncodeJob {
             texts,
-            pooling: Some(classifier.pooling),
-            padding: classifier.padding,
-            finish: Finish::Classes(classifier),
+            reading: Reading::Pooled {
+                pooling: classifier.pooling,
+                padding: classifier.padding,
+                finish: Finish::Classes(classifier),
+            },
             sees_both_sides: !self.info.objective.is_causal(),
             cache_salt: options.cache_salt,
             noun,
@@ -226,12 +266,14 @@ impl Engine {
 
 /// A request to embed in terms of token ids.
 fn embed_in_ids(request: &EmbedRequest, job: &EncodeJob) -> ReceiptRequest {
-    let (dimensions, normalise) = match &job.finish {
-        Finish::Embedding { dimensions, normalise, .. } => (Some(*dimensions), Some(*normalise)),
-        Finish::Classes(_) => (request.dimensions, request.normalise),
+    let (pooling, dimensions, normalise) = match &job.reading {
+        Reading::Pooled { pooling, finish: Finish::Embedding { dimensions, normalise, .. }, .. } => {
+            (Some(*pooling), Some(*dimensions), Some(*normalise))
+        }
+        _ => (request.pooling, request.dimensions, request.normalise),
     };
     ReceiptRequest::Embed(Box::new(EmbedRequest {
-        pooling: job.pooling,
+        pooling,
         normalise,
         dimensions,
         ..EmbedRequest::new(job.texts.iter().map(|text| Prompt::Ids(signed(&text.ids))).collect())

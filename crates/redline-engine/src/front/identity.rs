@@ -82,7 +82,7 @@ impl Origin {
                 let weights = text(&loader, kv_format)?;
                 let texts = match files.gguf() {
                     Some(gguf) => {
-                        let pooling = sentence::of_gguf(gguf)?.map(|rules| rules.pooling);
+                        let pooling = sentence::of_gguf(gguf)?.and_then(|rules| Some(rules.dense?.pooling));
                         Sha256Digest::of_texts([format!("{:?} {pooling:?}", vocabulary(gguf)?)])
                     }
                     None => Sha256Digest::of_text_files(path)?,

@@ -27,7 +27,7 @@ use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Simd, Tier, usable_cpus, with_team};
 use redline_models::activation::ActivationId;
 use redline_models::adapter::AdapterBuilder;
-use redline_models::block::pooled::Classifier;
+use redline_models::block::dense::Classifier;
 use redline_models::model::{ExpertCounts, OperationCounts};
 use redline_models::sentence::{self, SentenceRules};
 use redline_models::spec::{DecoderSpec, Mask, Objective, Output};
@@ -85,6 +85,8 @@ pub struct ModelInfo {
     pub embedding_width: usize,
     /// How the states of a text become its embedding, if the model says so (`modules.json`).
     pub embedding_pooling: Option<Pooling>,
+    /// Whether it makes sparse vectors.
+    pub sparse: bool,
     /// Number of token types, if the model tells the texts of a pair apart by them.
     pub token_types: Option<usize>,
     /// Number of parameters, a tied head counted once.
@@ -230,7 +232,7 @@ impl Parts {
                 let name = path.file_name().map_or(place.clone(), |name| name.display().to_string());
                 let (tokenizer, model) = (tokenizer?, model?);
                 let sentence = match files.gguf() {
-                    None => sentence::read(exec, path, model.facts().hidden)?,
+                    None => sentence::read(exec, path, (model.facts().hidden, model.has_mask_head()))?,
                     Some(gguf) => sentence::of_gguf(gguf)?,
                 };
                 let rerank_preset = match &vocabulary {
@@ -344,14 +346,16 @@ fn info(
     } else {
         usize::MAX
     };
+    let dense = sentence.and_then(|rules| rules.dense.as_ref());
     ModelInfo {
         name,
         architecture: facts.architecture.into(),
         objective: facts.objective,
         mask_id,
         classes: model.classifier().map(|classifier| classifier.labels.clone()),
-        embedding_width: sentence.map_or(facts.hidden, |rules| rules.layers.outputs(facts.hidden)),
-        embedding_pooling: sentence.map(|rules| rules.pooling),
+        embedding_width: dense.map_or(facts.hidden, |dense| dense.layers.outputs(facts.hidden)),
+        embedding_pooling: dense.map(|dense| dense.pooling),
+        sparse: sentence.is_some_and(|rules| rules.sparse.is_some()),
         token_types: model.token_types(),
         parameters: facts.parameters,
         weight_bytes: model.weight_bytes(),

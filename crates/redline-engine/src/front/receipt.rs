@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redline_kernels::op::kv::KvFormat;
-use redline_models::block::pooled::Classifier;
+use redline_models::block::dense::Classifier;
 use redline_weights::Checksum;
 
 use super::Engine;

@@ -27,6 +27,8 @@ pub struct ModelSummary {
     pub classes: Option<usize>,
     /// Whether it says how the states of a text become an embedding.
     pub embeds: bool,
+    /// Whether it makes sparse vectors.
+    pub embeds_sparsely: bool,
     /// Whether it was trained to rank.
     pub ranks: bool,
     /// Bytes of memory that it needs at least: for weights and adapters, for activations, and for keys and values of two pages, or of the
@@ -46,6 +48,7 @@ impl Engine {
             context: info.context,
             classes,
             embeds: info.embedding_pooling.is_some(),
+            embeds_sparsely: info.sparse,
             ranks: self.rerank_preset.is_some() || classes == Some(1),
             least_memory: info.weight_bytes + info.activation_bytes,
         }
@@ -61,11 +64,11 @@ impl Engine {
                 let (embeds, preset) = match files.gguf() {
                     Some(gguf) => {
                         let preset = vocabulary(gguf)?.as_ref().and_then(preset::of_gguf);
-                        (sentence::of_gguf(gguf)?.is_some(), preset)
+                        ([sentence::of_gguf(gguf)?.is_some(), false], preset)
                     }
                     None => {
                         let preset = preset::of_directory(path, loader.architecture())?;
-                        (sentence::is_in(path)?, preset)
+                        (sentence::forms(path, loader.spec())?, preset)
                     }
                 };
                 Ok(of(&loader, options, embeds, preset.is_some()))
@@ -74,13 +77,18 @@ impl Engine {
                 let config = ConfigFile::from_bytes("config.json", embedded.config)?;
                 let checkpoint = Checkpoint::from_bytes("model.safetensors", (embedded.weights)())?;
                 let loader = Loader::new(&config, Weights::Checkpoint(&checkpoint), load)?;
-                Ok(of(&loader, options, false, false))
+                Ok(of(&loader, options, [false; 2], false))
             }
         }
     }
 }
 
-fn of(loader: &Loader<'_>, options: &Options, embeds: bool, has_preset: bool) -> ModelSummary {
+fn of(
+    loader: &Loader<'_>,
+    options: &Options,
+    [embeds, embeds_sparsely]: [bool; 2],
+    has_preset: bool,
+) -> ModelSummary {
     let context = options.max_context.unwrap_or(usize::MAX).min(loader.context());
     let classes = loader.spec().classifier.as_ref().map(|classifier| classifier.labels.len());
     ModelSummary {
@@ -90,6 +98,7 @@ fn of(loader: &Loader<'_>, options: &Options, embeds: bool, has_preset: bool) ->
         context,
         classes,
         embeds,
+        embeds_sparsely,
         ranks: has_preset || classes == Some(1),
         least_memory: least_memory(loader, options, options.max_context.map(|_| context)),
     }

@@ -1,17 +1,16 @@
 //! Requests to embed texts.
 
-use redline_settings::{Pooling, Truncate};
+use redline_settings::{Pooling, Truncate, VectorForm};
 
 use super::{AdapterChoice, Prompt, Queueing, ReceiptOptions};
 
-/// `embed`: one vector for each text, or one for each of its tokens.
+/// `embed`: what represents each text.
 #[derive(Clone, Debug)]
 pub struct EmbedRequest {
     /// The texts, answered in this order. May be empty.
     pub texts: Vec<Prompt>,
-    /// Whether the answer is the state of every token, special ones included, as the last layer leaves it: not pooled, not passed through
-    /// layers that a directory of sentence-transformers adds, and not divided by its length.
-    pub per_token: bool,
+    /// What represents a text. Pooling, length, number of dimensions and receipts are for [`VectorForm::Dense`] only.
+    pub form: VectorForm,
     /// How the states of a text become one vector; `None`: as the model's `modules.json` says.
     pub pooling: Option<Pooling>,
     /// Whether vectors are divided by their length, to length 1; `None`: as the model says, or if it says nothing, yes.
@@ -41,7 +40,7 @@ impl EmbedRequest {
     pub fn new(texts: Vec<Prompt>) -> Self {
         Self {
             texts,
-            per_token: false,
+            form: VectorForm::Dense,
             pooling: None,
             normalise: None,
             dimensions: None,

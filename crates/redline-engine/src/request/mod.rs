@@ -12,7 +12,9 @@ pub use classify::ClassifyRequest;
 pub use diffuse::DiffuseRequest;
 pub use embed::EmbedRequest;
 pub use judge::JudgeOptions;
-pub use redline_settings::{Algorithm, BlockCache, LabelEnd, LongLabels, Pooling, Tokenization, Truncate};
+pub use redline_settings::{
+    Algorithm, BlockCache, LabelEnd, LongLabels, Pooling, Tokenization, Truncate, VectorForm,
+};
 pub use rerank::RerankRequest;
 
 /// Text, or token ids used unchanged. Ids are signed so that a negative one can be refused by value.

@@ -36,6 +36,7 @@ mod refusals;
 mod sampling;
 mod score_plans;
 mod scoring;
+mod sparse;
 mod tickets;
 mod tight;
 mod together;

@@ -262,6 +262,7 @@ pub(crate) mod tests {
             classes: None,
             embedding_width: 8,
             embedding_pooling: None,
+            sparse: false,
             token_types: None,
             parameters: 600,
             weight_bytes: 2000,

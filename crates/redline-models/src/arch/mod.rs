@@ -8,6 +8,7 @@ use crate::gguf::dialect::GgufDialect;
 use crate::spec::DecoderSpec;
 
 pub mod bert;
+pub mod distilbert;
 pub mod dream;
 pub mod gemma2;
 pub mod gemma3;
@@ -52,6 +53,9 @@ pub const ALL: &[Architecture] = &[
     bert::MODEL,
     bert::MASKED,
     bert::CLASSIFIER,
+    distilbert::MODEL,
+    distilbert::MASKED,
+    distilbert::CLASSIFIER,
     dream::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma2::CLASSIFIER,

@@ -4,7 +4,7 @@ use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_settings::Pooling;
 use redline_weights::ConfigFile;
 
-use super::Architecture;
+use super::{Architecture, bert};
 use crate::ModelError;
 use crate::family::{self, check_eps, check_head_dim, config_error, layers, positive};
 use crate::gguf::dialect::GgufDialect;
@@ -20,8 +20,9 @@ use crate::spec::{
 /// In `config.json`: `ModernBertModel`.
 pub const MODEL: Architecture =
     Architecture { name: "ModernBertModel", model_type: "modernbert", spec, gguf: Some(GGUF) };
-/// In `config.json`: `ModernBertForMaskedLM`, whose head is not used.
-pub const MASKED: Architecture = Architecture { name: "ModernBertForMaskedLM", gguf: None, ..MODEL };
+/// In `config.json`: `ModernBertForMaskedLM`, an encoder too, whose head makes sparse vectors.
+pub const MASKED: Architecture =
+    Architecture { name: "ModernBertForMaskedLM", spec: masked, gguf: None, ..MODEL };
 /// In `config.json`: `ModernBertForSequenceClassification`.
 pub const CLASSIFIER: Architecture = Architecture {
     name: "ModernBertForSequenceClassification",
@@ -36,7 +37,7 @@ const KEYS: &[&str] = &["attention_bias", "mlp_bias", "layer_types", "rope_param
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, KEYS)?;
-    let activation = activation(config, "hidden_activation")?;
+    let activation = bert::activation(config, "hidden_activation")?;
     let hidden = positive(config, "hidden_size")?;
     let inner = positive(config, "intermediate_size")?;
     let heads = positive(config, "num_attention_heads")?;
@@ -108,6 +109,22 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     })
 }
 
+/// The encoder with what makes logits.
+fn masked(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    let mut spec = spec(config)?;
+    if !config.bool_or("decoder_bias", true)? {
+        return Err(config.refuse("decoder_bias", "`true`").into());
+    }
+    let names = ["head.dense", "head.norm", "decoder.bias"];
+    bert::add_logits(config, &mut spec, names, bert::activation(config, "classifier_activation")?)?;
+    if let Some((layer, _)) = &mut spec.logits.transform {
+        layer.linear.parts[0].bias = config.bool_or("classifier_bias", false)?;
+    }
+    spec.outside = &["head.", "decoder."];
+    spec.ignored = &["decoder.weight"];
+    Ok(spec)
+}
+
 /// A layer with GELU and a norm, then one output for each class.
 fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let mut spec = spec(config)?;
@@ -122,7 +139,7 @@ fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     };
     let dense = DenseLayerSpec {
         linear: linear("head.dense", hidden, config.bool_or("classifier_bias", false)?),
-        activation: activation(config, "classifier_activation")?,
+        activation: bert::activation(config, "classifier_activation")?,
         norm: Some(norm(config, hidden)?("head.norm")),
     };
     let output = DenseLayerSpec {
@@ -174,16 +191,6 @@ fn norm(config: &ConfigFile, width: usize) -> Result<impl Fn(&str) -> NormSpec +
     let eps = check_eps(config, "norm_eps", config.f32_or("norm_eps", 1e-5)?)?;
     let kind = if config.bool_or("norm_bias", false)? { NormKind::Layer } else { NormKind::LayerUnbiased };
     Ok(move |name: &str| NormSpec { name: name.to_owned(), width, eps, kind })
-}
-
-fn activation(config: &ConfigFile, key: &str) -> Result<ActivationFunction, ModelError> {
-    match config.opt_str(key)? {
-        None | Some("gelu") => Ok(ActivationFunction::Gelu),
-        Some("gelu_new" | "gelu_pytorch_tanh") => Ok(ActivationFunction::GeluNew),
-        Some("relu") => Ok(ActivationFunction::Relu),
-        Some("silu" | "swish") => Ok(ActivationFunction::Silu),
-        Some(_) => Err(config.refuse(key, "`gelu`, `gelu_new`, `relu` or `silu`").into()),
-    }
 }
 
 /// The windows of the layers: keys up to half of `local_attention` away are seen, but in every nth layer all.

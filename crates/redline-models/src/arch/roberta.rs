@@ -1,5 +1,6 @@
 //! RoBERTa (Liu et al. 2019): BERT whose positions begin after the padding token's id.
 
+use redline_kernels::op::activation::ActivationFunction;
 use redline_weights::ConfigFile;
 
 use super::{Architecture, bert};
@@ -12,8 +13,9 @@ use crate::spec::DecoderSpec;
 /// In `config.json`: `RobertaModel`.
 pub const MODEL: Architecture =
     Architecture { name: "RobertaModel", model_type: "roberta", spec, gguf: Some(GGUF) };
-/// In `config.json`: `RobertaForMaskedLM`, whose head is not used.
-pub const MASKED: Architecture = Architecture { name: "RobertaForMaskedLM", gguf: None, ..MODEL };
+/// In `config.json`: `RobertaForMaskedLM`, an encoder too, whose head makes sparse vectors.
+pub const MASKED: Architecture =
+    Architecture { name: "RobertaForMaskedLM", spec: masked, gguf: None, ..MODEL };
 /// In `config.json`: `RobertaForSequenceClassification`.
 pub const CLASSIFIER: Architecture = Architecture {
     name: "RobertaForSequenceClassification",
@@ -49,9 +51,20 @@ pub(super) fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     bert::encoder(config, "roberta.", unused)
 }
 
+/// The encoder with what makes logits.
+pub(super) fn masked(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    let mut spec = spec(config)?;
+    let names = ["lm_head.dense", "lm_head.layer_norm", "lm_head.bias"];
+    bert::add_logits(config, &mut spec, names, ActivationFunction::Gelu)?;
+    spec.outside = &["lm_head."];
+    spec.ignored = &[bert::POOLER[0], bert::POOLER[1], bert::POSITION_IDS, "lm_head.decoder."];
+    Ok(spec)
+}
+
 /// The encoder with two layers on the state of the first token.
 pub(super) fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let mut spec = spec(config)?;
-    bert::classify(config, &mut spec, ["classifier.dense", "classifier.out_proj"])?;
+    let names = ["classifier.dense", "classifier.out_proj"];
+    bert::classify(config, &mut spec, names, ActivationFunction::Tanh)?;
     Ok(spec)
 }

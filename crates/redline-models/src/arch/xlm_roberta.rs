@@ -10,8 +10,9 @@ pub const MODEL: Architecture = Architecture {
     spec: roberta::spec,
     gguf: Some(GGUF),
 };
-/// In `config.json`: `XLMRobertaForMaskedLM`, whose head is not used.
-pub const MASKED: Architecture = Architecture { name: "XLMRobertaForMaskedLM", gguf: None, ..MODEL };
+/// In `config.json`: `XLMRobertaForMaskedLM`, an encoder too, whose head makes sparse vectors.
+pub const MASKED: Architecture =
+    Architecture { name: "XLMRobertaForMaskedLM", spec: roberta::masked, gguf: None, ..MODEL };
 /// In `config.json`: `XLMRobertaForSequenceClassification`.
 pub const CLASSIFIER: Architecture = Architecture {
     name: "XLMRobertaForSequenceClassification",

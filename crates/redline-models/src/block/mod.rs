@@ -9,13 +9,13 @@
 pub mod attention;
 pub mod decoder;
 pub mod delta_net;
+pub mod dense;
 pub mod embedding;
 pub mod experts;
 pub mod ffn;
 pub mod layer;
 pub mod mixer;
 pub mod mlp;
-pub mod pooled;
 pub mod short_conv;
 
 use std::convert::Infallible;

@@ -15,9 +15,9 @@ use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 use crate::ModelError;
 use crate::activation::ActivationName as Name;
 use crate::block::decoder::Decoder;
+use crate::block::dense::{Classifier, DenseLayer, DenseLayers};
 use crate::block::embedding::Embedding;
 use crate::block::layer::Layer;
-use crate::block::pooled::{Classifier, DenseLayer, PooledLayers};
 use crate::block::{Described, LinearRole, Loaded, Map};
 use crate::element::linear::Linear;
 use crate::element::norm::Norm;
@@ -60,6 +60,17 @@ pub enum Weights<'a> {
     Infq(&'a Infq),
 }
 
+impl Weights<'_> {
+    /// Whether there is a tensor of this name.
+    fn contains(&self, name: &str) -> bool {
+        match self {
+            Self::Checkpoint(checkpoint) => checkpoint.info(name).is_some(),
+            Self::Gguf(gguf) => gguf.tensor(name).is_some(),
+            Self::Infq(infq) => infq.weight(name).is_some(),
+        }
+    }
+}
+
 /// Loads the model that `config` describes.
 pub fn load(
     exec: Exec<'_>,
@@ -91,7 +102,8 @@ enum Checked<'a> {
 impl<'a> Loader<'a> {
     /// Checks names, shapes and formats of all tensors of the model that `config` describes.
     pub fn new(config: &ConfigFile, weights: Weights<'a>, options: LoadOptions) -> Result<Self, ModelError> {
-        let (architecture, spec) = crate::arch::specification(config)?;
+        let (architecture, mut spec) = crate::arch::specification(config)?;
+        spec.leave_out_logits(|name| weights.contains(name));
         let unpacked = |source: Source<'a>| {
             let formats = options
                 .format
@@ -223,7 +235,7 @@ fn model(
     parts: LoadedWeights,
     footprint: Footprint,
 ) -> Model {
-    let LoadedWeights { decoder, head, classifier } = parts;
+    let LoadedWeights { decoder, head, transform, classifier } = parts;
     let rotations = spec.rotations().iter().map(Rotation::new).collect();
     let parameters = spec.parameters();
     let facts = Facts {
@@ -243,6 +255,7 @@ fn model(
         spec,
         decoder,
         head,
+        transform: transform.map(Arc::new),
         classifier: classifier.map(Arc::new),
         rotations,
         cache_slots,
@@ -254,6 +267,7 @@ fn model(
 struct LoadedWeights {
     decoder: Decoder,
     head: Option<Matrix>,
+    transform: Option<(DenseLayer, Buffer<f32>)>,
     classifier: Option<Classifier>,
 }
 
@@ -320,8 +334,8 @@ impl<B: WeightSource> Builder<'_, B> {
             norm: self.opt_norm(spec.embedding_norm.as_ref(), Name::Embedding)?,
         };
         let final_norm = self.opt_norm(spec.final_norm.as_ref(), Name::FinalNorm)?;
-        let classifier = self.classifier()?;
-        Ok(LoadedWeights { decoder: Decoder { embedding, layers, final_norm }, head, classifier })
+        let (transform, classifier) = (self.transform()?, self.classifier()?);
+        Ok(LoadedWeights { decoder: Decoder { embedding, layers, final_norm }, head, transform, classifier })
     }
 
     /// A table that no integer format holds.
@@ -332,20 +346,31 @@ impl<B: WeightSource> Builder<'_, B> {
         table.map(matrix).transpose()
     }
 
-    /// The layers on pooled states, in f32.
+    /// The layer before the head, and the head's bias, padded with zeros to whole strips.
+    fn transform(&self) -> Result<Option<(DenseLayer, Buffer<f32>)>, ModelError> {
+        let Some((layer, bias)) = &self.spec.logits.transform else { return Ok(None) };
+        let mut values = Buffer::zeroed(padded(self.spec.vocab))?;
+        self.from.values(bias, &mut values[..self.spec.vocab])?;
+        Ok(Some((self.dense_layer(layer)?, values)))
+    }
+
+    /// The layers on pooled states.
     fn classifier(&self) -> Result<Option<Classifier>, ModelError> {
         let Some(ClassifierSpec { pooling, padding, labels, .. }) = &self.spec.classifier else {
             return Ok(None);
         };
-        let layers = self.spec.classifier_layers().iter().map(|layer| {
-            let DenseLayerSpec { linear, activation, norm } = layer;
-            let format = unquantised_format(self.formats.of(&linear.parts[0].weight()));
-            let (weights, bias) = (self.from.matrix(linear, format)?, self.bias(linear)?);
-            let norm = self.opt_norm(norm.as_ref(), Name::FinalNorm)?;
-            Ok(DenseLayer { weights, bias, activation: *activation, norm })
-        });
-        let layers = PooledLayers::new(layers.collect::<Result<_, ModelError>>()?);
+        let layers = self.spec.classifier_layers().iter().map(|layer| self.dense_layer(layer));
+        let layers = DenseLayers::new(layers.collect::<Result<_, _>>()?);
         Ok(Some(Classifier { pooling: *pooling, padding: *padding, labels: labels.clone(), layers }))
+    }
+
+    /// A layer outside the decoder, which no integer format holds.
+    fn dense_layer(&self, spec: &DenseLayerSpec) -> Result<DenseLayer, ModelError> {
+        let DenseLayerSpec { linear, activation, norm } = spec;
+        let format = unquantised_format(self.formats.of(&linear.parts[0].weight()));
+        let (weights, bias) = (self.from.matrix(linear, format)?, self.bias(linear)?);
+        let norm = self.opt_norm(norm.as_ref(), Name::FinalNorm)?;
+        Ok(DenseLayer { weights, bias, activation: *activation, norm })
     }
 
     /// A matrix of one tensor.

@@ -24,6 +24,7 @@ use redline_kernels::{Buffer, Exec, Matrix, OutOfMemory, Rows, RowsMut};
 
 use crate::activation::{Activation, ActivationId, ActivationName};
 use crate::adapter_rows::{AdapterRows, AdapterUse, EmbeddingUpdate, loras_of, of_wanted};
+use crate::block::dense::DenseLayer;
 use crate::element::linear::Linear;
 use crate::element::norm::Norm;
 use crate::element::rotation::Rotation;
@@ -410,11 +411,19 @@ impl<'a> Step<'a> {
         x: Act,
         matrix: &Matrix,
         variant: Option<Variant>,
-        loras: &[LoraRows<'_>],
+        epilogue: Epilogue<'_>,
     ) -> Act {
         let y = self.alloc(x.rows, matrix.rows());
-        self.run_linear((x, y), matrix, Site::Head, Epilogue { loras, ..Epilogue::default() }, variant);
+        self.run_linear((x, y), matrix, Site::Head, epilogue, variant);
         y
+    }
+
+    /// The outputs of a layer outside the decoder.
+    pub(crate) fn dense(&mut self, x: Act, layer: &DenseLayer) -> Act {
+        let DenseLayer { weights, bias, activation, norm } = layer;
+        let epilogue = Epilogue { bias: bias.as_deref(), activation: *activation, ..Epilogue::default() };
+        let y = self.head(x, weights, None, epilogue);
+        norm.as_ref().map_or(y, |norm| self.norm_in_place(y, norm))
     }
 
     /// The adapters of some of the rows that the last layer left, in the order given.
@@ -434,7 +443,7 @@ impl<'a> Step<'a> {
                     let mut t = self.write(t);
                     (0..rows.len()).for_each(|r| t.row(r).iter_mut().for_each(|t| *t *= scale));
                 }
-                let update = self.head(t, up, None, &[]);
+                let update = self.head(t, up, None, Epilogue::default());
                 let (from, mut to) = Self::input_and_output(self.arena.values, update, x);
                 add(self.exec, &mut to, from, 1.0);
                 for (r, gains) in (0..rows.len()).filter_map(|r| Some((r, gains.as_ref()?))) {

@@ -27,7 +27,7 @@ fn goldens() -> Vec<PathBuf> {
         .filter(|path| path.is_dir() && !path.ends_with("qwen3-embed-a"))
         .collect();
     dirs.sort();
-    assert!(dirs.len() >= 11, "two of each family, found {dirs:?}");
+    assert!(dirs.len() >= 13, "two of each family, found {dirs:?}");
     dirs
 }
 
@@ -254,9 +254,9 @@ fn norms_may_have_their_names_of_tensorflow() {
     assert_eq!(states(&converted), states(&golden));
 }
 
-/// sentence-transformers loads such checkpoints without their head too. The names are those that transformers writes.
+/// Its states are those of the encoder. Many such checkpoints were saved without their head. The names are those that transformers writes.
 #[test]
-fn a_checkpoint_that_fills_masks_is_the_encoder_without_its_head() {
+fn a_checkpoint_that_fills_masks_is_the_encoder_with_or_without_its_head() {
     let transform = |start: &str, norm: &str| {
         ["dense.weight", "dense.bias", &format!("{norm}.weight"), &format!("{norm}.bias")]
             .map(|name| format!("{start}{name}"))
@@ -275,13 +275,35 @@ fn a_checkpoint_that_fills_masks_is_the_encoder_without_its_head() {
         transform("lm_head.", "layer_norm").into_iter().chain(more).collect()
     };
     let modernbert = ["head.dense.weight", "head.norm.weight", "decoder.weight", "decoder.bias"];
+    let distilbert = [
+        "vocab_transform.weight",
+        "vocab_transform.bias",
+        "vocab_layer_norm.weight",
+        "vocab_layer_norm.bias",
+        "vocab_projector.weight",
+        "vocab_projector.bias",
+    ];
     for (golden, architecture, prefix, head) in [
         ("bert-a", "BertForMaskedLM", "bert.", bert.collect::<Vec<_>>()),
         ("roberta-b", "RobertaForMaskedLM", "roberta.", roberta()),
         ("xlmr-a", "XLMRobertaForMaskedLM", "roberta.", roberta()),
         ("modernbert-a", "ModernBertForMaskedLM", "model.", modernbert.map(str::to_owned).to_vec()),
+        ("distilbert-a", "DistilBertForMaskedLM", "distilbert.", distilbert.map(str::to_owned).to_vec()),
     ] {
         let (golden, work) = (golden_root().join("encoders").join(golden), tempfile::tempdir().unwrap());
+        let (hidden, vocab) = {
+            let model = open(&golden, None);
+            (model.facts().hidden, model.facts().vocab)
+        };
+        let shape = |name: &str| match name {
+            // The head is the embedding: what is stored a second time is not read.
+            _ if name.ends_with("decoder.weight") || name == "vocab_projector.weight" => vec![3],
+            "vocab_transform.weight" => vec![hidden, hidden],
+            "vocab_projector.bias" | "lm_head.bias" | "cls.predictions.bias" => vec![vocab],
+            _ if name.ends_with("decoder.bias") => vec![vocab],
+            _ if name.ends_with("dense.weight") => vec![hidden, hidden],
+            _ => vec![hidden],
+        };
         let write = |name: &str, head: &[String]| {
             let to = work.path().join(name);
             rewrite(&golden, &to, |config, tensors| {
@@ -290,11 +312,12 @@ fn a_checkpoint_that_fills_masks_is_the_encoder_without_its_head() {
                 for tensor in tensors.iter_mut() {
                     tensor.name.insert_str(0, prefix);
                 }
-                tensors.extend(head.iter().map(|name| Tensor::ones(name, &[3])));
+                tensors.extend(head.iter().map(|name| Tensor::ones(name, &shape(name))));
             });
             to
         };
-        let filler = write("filler", &head);
+        let [filler, without] = [write("filler", &head), write("without", &[])];
+        assert!(open(&filler, None).has_mask_head() && !open(&without, None).has_mask_head());
         let (_, texts) = reference(&golden, open(&golden, None).facts().hidden);
         let states = |dir: &Path| {
             let mut bench = Bench::new(open(dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
@@ -302,7 +325,9 @@ fn a_checkpoint_that_fills_masks_is_the_encoder_without_its_head() {
             let sequence = bench.sequence();
             bits(&bench.states(&[(sequence, &texts[0].ids, texts[0].second)], None))
         };
-        assert_eq!(states(&filler), states(&golden), "{architecture}");
+        for dir in [&filler, &without] {
+            assert_eq!(states(dir), states(&golden), "{architecture}");
+        }
         let other = ModelFiles::open(&write("other", &["other.weight".to_owned()])).unwrap();
         let error = Loader::new(other.config(), other.weights(), LoadOptions::default()).err().unwrap();
         assert!(error.to_string().contains("`other.weight`"), "{error}");
@@ -365,6 +390,18 @@ fn keys_that_would_change_the_result_are_refused_by_name() {
         ("bert-b", json!({"id2label": null, "num_labels": 0}), &["num_labels", "from 1"]),
         ("xlmr-a", json!({"pad_token_id": [1, 2]}), &["pad_token_id", "several"]),
         ("xlmr-a", json!({"max_position_embeddings": 2}), &["max_position_embeddings", "more than 2"]),
+        ("distilbert-a", json!({"n_heads": 7}), &["`dim` 36", "`n_heads` 7"]),
+        ("distilbert-a", json!({"activation": "relu6"}), &["`activation`", "gelu"]),
+        (
+            "distilbert-a",
+            json!({"architectures": ["DistilBertForMaskedLM"], "tie_word_embeddings": false}),
+            &["tie_word_embeddings", "true"],
+        ),
+        (
+            "modernbert-a",
+            json!({"architectures": ["ModernBertForMaskedLM"], "decoder_bias": false}),
+            &["decoder_bias", "true"],
+        ),
         ("modernbert-a", json!({"hidden_activation": "relu6"}), &["hidden_activation", "gelu"]),
         (
             "modernbert-a",
@@ -411,7 +448,7 @@ fn the_path_of_a_module_may_end_in_a_slash() {
     std::fs::write(slashed.join("modules.json"), modules.replace("1_Pooling", "1_Pooling/")).unwrap();
     let options = ConvertOptions { format: Format::F32, outliers: 0.0 };
     on_team(|exec| convert(exec, &slashed, &converted, options, &mut |_| Ok(()))).unwrap();
-    let rules = |dir: &Path| format!("{:?}", on_team(|exec| sentence::read(exec, dir, 48)).unwrap());
+    let rules = |dir: &Path| format!("{:?}", on_team(|exec| sentence::read(exec, dir, (48, false))).unwrap());
     assert_eq!([rules(&slashed), rules(&converted)], [rules(&golden), rules(&golden)]);
 }
 
@@ -448,7 +485,7 @@ fn modules_that_would_change_the_embedding_are_refused_by_name() {
         let mut value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         change(&mut value);
         std::fs::write(&path, value.to_string()).unwrap();
-        let read = on_team(|exec| sentence::read(exec, folder.path(), 48));
+        let read = on_team(|exec| sentence::read(exec, folder.path(), (48, false)));
         match names {
             [] => assert!(read.unwrap().is_some()),
             names => {
@@ -518,7 +555,8 @@ fn a_converted_encoder_is_the_same() {
         let options = ConvertOptions { format, outliers: 0.0 };
         on_team(|exec| convert(exec, &golden, &to, options, &mut |_| Ok(()))).unwrap();
         let width = open(&golden, None).facts().hidden;
-        let rules = |dir: &Path| format!("{:?}", on_team(|exec| sentence::read(exec, dir, width)).unwrap());
+        let rules =
+            |dir: &Path| format!("{:?}", on_team(|exec| sentence::read(exec, dir, (width, false))).unwrap());
         assert_eq!(rules(&to), rules(&golden), "{name}");
         let [mut ours, mut theirs] =
             [&golden, &to].map(|dir| Bench::new(open(dir, Some(format)), kv(format), Simd::best(), 2));
@@ -554,5 +592,5 @@ fn a_converted_encoder_is_the_same() {
 fn a_directory_without_modules_has_no_rules() {
     let golden = golden_root().join("encoders/xlmr-b");
     assert!(ModelFiles::open(&golden).is_ok());
-    assert!(on_team(|exec| sentence::read(exec, &golden, 48)).unwrap().is_none());
+    assert!(on_team(|exec| sentence::read(exec, &golden, (48, false))).unwrap().is_none());
 }

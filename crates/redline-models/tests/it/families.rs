@@ -148,8 +148,8 @@ fn absent_keys_mean_what_they_mean_in_the_reference() {
     assert!(gemma3.layers[0].attention().unwrap().softcap.is_none() && gemma3.logits.softcap.is_none());
 
     // A family without multipliers has none.
-    let LogitSpec { scale, softcap } = spec("olmo2-b", &json!({})).logits;
-    assert_eq!((scale, softcap), (1.0, None));
+    let LogitSpec { scale, softcap, transform } = spec("olmo2-b", &json!({})).logits;
+    assert_eq!((scale, softcap, transform.is_none()), (1.0, None, true));
 }
 
 /// LongRoPE: the model's context decides which factors apply, and the attention factor.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
-use redline_models::block::pooled::Classifier;
+use redline_models::block::dense::Classifier;
 use redline_models::{ConvertOptions, LoadOptions, Model, ModelFiles, arch, convert_gguf, load, sentence};
 use redline_settings::Pooling;
 use redline_weights::Gguf;
@@ -203,9 +203,9 @@ fn a_gguf_file_says_how_its_states_are_pooled() {
             bits_of(&bench.states(&[(sequence, &[7, 1, 90, 0, 1, 4], None)], None))
         };
         assert_eq!(states(&to), states(gguf.origin()), "{name}");
-        let converted = on_team(|exec| sentence::read(exec, &to, 48)).unwrap();
+        let converted = on_team(|exec| sentence::read(exec, &to, (48, false))).unwrap();
         assert_eq!(format!("{converted:?}"), format!("{rules:?}"), "{name}");
-        rules.map(|rules| rules.pooling)
+        rules.map(|rules| rules.dense.unwrap().pooling)
     };
     assert_eq!(pooling("bert-a"), Some(Pooling::Mean));
     assert_eq!(pooling("xlmr-a"), Some(Pooling::First));

@@ -1,4 +1,4 @@
-//! `POST /embed`, `/embed_all`.
+//! `POST /embed`, `/embed_all`, `/embed_sparse`.
 
 use axum::http::StatusCode;
 use redline_api::json::finite::Finite;
@@ -7,6 +7,7 @@ use redline_api::openai::embeddings;
 use redline_api::tei::embed;
 use redline_api::tei::embed::EmbedBody;
 use redline_api::tei::embed_all::{self, EmbedAllBody};
+use redline_api::tei::embed_sparse::{self, TokenWeight};
 use redline_engine::{EmbedRequest, EncodeOutcome};
 
 use crate::admission::{Need, embedding_bytes, run_one};
@@ -25,6 +26,10 @@ pub(super) const ROUTES: &[Route] = &[
         error_format: ErrorFormat::Tei,
         ..Route::post("/embed_all", answer_all, OPERATION_OF_ALL).of_purpose(Purpose::Embed)
     },
+    Route {
+        error_format: ErrorFormat::Tei,
+        ..Route::post("/embed_sparse", answer_sparse, OPERATION_OF_SPARSE).of_purpose(Purpose::EmbedSparse)
+    },
 ];
 
 const OPERATION: Operation = Operation {
@@ -38,6 +43,13 @@ const OPERATION_OF_ALL: Operation = Operation {
     summary: "Makes a vector of each token of each text, in the form of Text Embeddings Inference.",
     request_bodies: &[schema_of::<EmbedAllBody>],
     response: ResponseBody::Json(&[schema_of::<Vec<Vec<Vec<Finite<f32>>>>>]),
+    further_statuses: &[],
+};
+
+const OPERATION_OF_SPARSE: Operation = Operation {
+    summary: "Weighs tokens of the vocabulary for each text, in the form of Text Embeddings Inference.",
+    request_bodies: &[schema_of::<EmbedAllBody>],
+    response: ResponseBody::Json(&[schema_of::<Vec<Vec<TokenWeight>>>]),
     further_statuses: &[],
 };
 
@@ -55,7 +67,16 @@ fn answer_all(call: Call) -> Handled {
         let body: EmbedAllBody = call.parse().await?;
         check_size(body.inputs.0.len())?;
         let request = embed_all::request(body).map_err(|error| Fault::of(error, "inputs"))?;
-        run(call, request, |outcome| Answer::json(&embed_all::answer(outcome))).await
+        run(call, request, |outcome| Answer::json(&embed_all::answer(&outcome))).await
+    })
+}
+
+fn answer_sparse(call: Call) -> Handled {
+    Box::pin(async move {
+        let body: EmbedAllBody = call.parse().await?;
+        check_size(body.inputs.0.len())?;
+        let request = embed_sparse::request(body).map_err(|error| Fault::of(error, "inputs"))?;
+        run(call, request, |outcome| Answer::json(&embed_sparse::answer(outcome))).await
     })
 }
 

@@ -66,6 +66,7 @@ fn model_type(of_server: &[String], model: &ModelInfo) -> TeiModelType {
                 Pooling::Last => TeiPooling::LastToken,
             },
         }),
+        (None, None) if model.sparse => TeiModelType::Embedding(TeiEmbedding { pooling: TeiPooling::Splade }),
         (None, None) => TeiModelType::Reranker(classes(&["relevance".to_owned()])),
     }
 }

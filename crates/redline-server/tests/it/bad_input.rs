@@ -33,8 +33,17 @@ pub(crate) const BODIES: &[(&str, &str)] = &[
 ];
 
 /// Routes whose errors have the form of Text Embeddings Inference.
-pub(crate) const OF_TEI: &[&str] =
-    &["/predict", "/embed", "/embed_all", "/", "/generate", "/generate_stream", "/similarity", "/decode"];
+pub(crate) const OF_TEI: &[&str] = &[
+    "/predict",
+    "/embed",
+    "/embed_all",
+    "/embed_sparse",
+    "/",
+    "/generate",
+    "/generate_stream",
+    "/similarity",
+    "/decode",
+];
 /// Routes with tests of their own: those that need a model with gaps, or that change the server.
 const OTHERS: &[&str] = &["/infill", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"];
 

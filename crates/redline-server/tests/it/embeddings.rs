@@ -1,12 +1,14 @@
 //! `/v1/embeddings` and `/embed` give what the engine gives, and `/info` says what encoders are for.
 
+use std::path::Path;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use redline_engine::{EmbedRequest, Pooling, Prompt, RerankRequest, Truncate};
 use serde_json::{Value, json};
 
 use crate::encoder::{encoder, reading_encoder};
-use crate::server::{Running, error, json as document, masked, model, start, start_with};
+use crate::server::{Running, error, json as document, loaded_from, masked, model, start, start_with};
 
 /// A server with an encoder that has no tokenizer.
 fn embedding(name: &str) -> Running {
@@ -198,6 +200,34 @@ fn states_of_tokens_are_what_is_pooled() {
     let last = server
         .ok("/embed", &json!({ "inputs": [5, 6, 7], "pooling": "last", "normalize": false }).to_string());
     assert_eq!(states[0][2], last[0]);
+}
+
+/// Three ways to ask for the same weights.
+#[test]
+fn sparse_vectors_are_weights_of_tokens() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/vectors/distilbert-splade-a");
+    let server = start_with(loaded_from(&dir, |_| ()), |_| ());
+    let texts = ["The old king wrote this book.", "Rain falls on the fields."];
+    let body = json!({ "inputs": texts });
+    let weights = server.ok("/embed_sparse", &body.to_string());
+    let by_openai = server.ok("/v1/embeddings", &json!({ "input": texts, "form": "sparse" }).to_string());
+    for (text, weights) in weights.as_array().unwrap().iter().enumerate() {
+        let field = |name: &str| weights.as_array().unwrap().iter().map(|it| it[name].clone()).collect();
+        let (indices, values): (Vec<Value>, Vec<Value>) = (field("index"), field("value"));
+        assert!(indices.len() > 20 && indices.is_sorted_by_key(Value::as_u64));
+        assert!(values.iter().all(|value| value.as_f64().unwrap() > 0.0));
+        let embedding = &by_openai["data"][text]["embedding"];
+        assert_eq!(embedding, &json!({ "indices": indices, "values": values }));
+    }
+    let info: Value = serde_json::from_slice(&server.client.get("/info").unwrap().body).unwrap();
+    assert_eq!(info["model_type"], json!({ "embedding": { "pooling": "splade" } }));
+    // It makes no dense vectors, and others make no sparse ones.
+    let dense = server.client.post("/embed", &body.to_string()).unwrap();
+    assert_eq!(dense.status, 422, "{}", dense.text());
+    assert!(dense.text().contains("sparse vectors"), "{}", dense.text());
+    let none = start().client.post("/embed_sparse", &body.to_string()).unwrap();
+    assert_eq!(none.status, 422, "{}", none.text());
+    assert!(none.text().contains("makes no sparse vectors"), "{}", none.text());
 }
 
 #[test]

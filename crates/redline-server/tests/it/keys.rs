@@ -8,8 +8,17 @@ use crate::server::{error, json, model, start_with};
 const PUBLIC: &[&str] = &["/health", "/ready", "/", "/page/{*file}"];
 
 /// The routes whose errors have the form of Text Embeddings Inference and Text Generation Inference.
-const TEI: &[&str] =
-    &["/", "/decode", "/embed", "/embed_all", "/generate", "/generate_stream", "/predict", "/similarity"];
+const TEI: &[&str] = &[
+    "/",
+    "/decode",
+    "/embed",
+    "/embed_all",
+    "/embed_sparse",
+    "/generate",
+    "/generate_stream",
+    "/predict",
+    "/similarity",
+];
 
 #[test]
 fn every_route_needs_a_key_unless_it_is_listed_as_public() {

@@ -1,7 +1,7 @@
 //! The OpenAPI document describes the routes, what they take and what they answer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use jsonschema::Validator;
@@ -13,7 +13,7 @@ use redline_server::{ApiKey, RouteInfo, ServerConfig, openapi, routes};
 use serde_json::{Map, Value, json};
 
 use crate::bad_input::{BODIES, OF_TEI};
-use crate::server::{Running, chat, error, masked, model_with, start, start_with};
+use crate::server::{Running, chat, error, loaded_from, masked, model_with, start, start_with};
 
 /// The guide, whose `curl` lines are examples.
 const GUIDE: &str = include_str!("../../../../docs/serving.md");
@@ -256,6 +256,8 @@ fn server_with(template: &str) -> Running {
 fn the_lines_of_the_guide_and_their_answers_are_described() {
     // A template that knows tools.
     let server = server_with("qwen-3.jinja");
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/vectors");
+    let sparse = start_with(loaded_from(&vectors.join("distilbert-splade-a"), |_| ()), |_| ());
     let mut paths = BTreeSet::new();
     for line in GUIDE.lines().filter(|line| line.starts_with("curl ")) {
         let Some((_, rest)) = line.split_once("http://127.0.0.1:8000") else { continue };
@@ -263,6 +265,7 @@ fn the_lines_of_the_guide_and_their_answers_are_described() {
             Some((path, body)) => ("post", path, body.trim_end_matches('\'')),
             None => ("get", rest, ""),
         };
+        let server = if path == "/embed_sparse" { &sparse } else { &server };
         let answer = server.client.request(&method.to_uppercase(), path, body.as_bytes()).unwrap();
         // The demo model has no tokens for gaps.
         let expect = if path == "/infill" { 400 } else { 200 };
@@ -742,6 +745,7 @@ const INVALID: &[(&str, &[&str])] = &[
         ],
     ),
     ("/embed_all", &[r#"{"inputs":[]}"#, r#"{"inputs":7}"#, r#"{"inputs":"a","normalize":true}"#, "{}"]),
+    ("/embed_sparse", &[r#"{"inputs":[]}"#, r#"{"inputs":7}"#, r#"{"inputs":"a","normalize":true}"#, "{}"]),
     ("/predict", &[r#"{"inputs":["a","b","c"]}"#, r#"{"inputs":[[]]}"#, r#"{"inputs":[]}"#]),
     ("/tokenize", &[r#"{"prompt":7}"#, r#"{"prompt":"a","text":"b"}"#, "{}"]),
     ("/detokenize", &[r#"{"tokens":["a"]}"#, r#"{"tokens":[-1]}"#]),

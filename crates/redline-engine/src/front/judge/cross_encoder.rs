@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redline_models::block::pooled::Classifier;
+use redline_models::block::dense::Classifier;
 use redline_settings::{Setting, hint};
 
 use super::encoded;
@@ -107,7 +107,7 @@ pub(super) fn submit(
     let (top_n, threshold) = (request.top_n.unwrap_or(usize::MAX), request.threshold.unwrap_or(0.0));
     Ticket::begin(cancel, |reply, cancels| {
         let answer = move |outcome: Result<EncodeOutcome, EngineError>| {
-            let outcome = outcome.map(|EncodeOutcome { texts, cost, receipt }| {
+            let outcome = outcome.map(|EncodeOutcome { texts, cost, receipt, form: _ }| {
                 let ranked = indices.iter().zip(texts).map(|(&index, text)| {
                     let log_odds = match text.values[..] {
                         [yes, no] => yes - no,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redline_models::block::pooled::Classifier;
+use redline_models::block::dense::Classifier;
 use redline_settings::Setting;
 
 use super::choice::chosen;
@@ -72,7 +72,7 @@ pub(super) fn submit(
     let classes = classifier.labels.iter().cloned().map(Label::Text).collect();
     Ticket::begin(cancel, |reply, cancels| {
         let answer = move |outcome: Result<EncodeOutcome, EngineError>| {
-            let outcome = outcome.map(|EncodeOutcome { texts, cost, receipt }| {
+            let outcome = outcome.map(|EncodeOutcome { texts, cost, receipt, form: _ }| {
                 let sound = indices.into_iter().zip(texts);
                 let sound = sound.map(|(index, text)| (index, Ok(classified(text, threshold))));
                 let failed = failed.into_iter().map(|error| (error.index, Err(error)));
@@ -135,7 +135,12 @@ mod tests {
 
     #[test]
     fn probabilities_are_a_softmax() {
-        let text = |values: &[f32]| Encoded { values: values.to_vec(), prompt_tokens: 3, truncated: true };
+        let text = |values: &[f32]| Encoded {
+            values: values.to_vec(),
+            indices: Vec::new(),
+            prompt_tokens: 3,
+            truncated: true,
+        };
         let found = classified(text(&[0.0, f32::ln(3.0)]), 0.5);
         assert_eq!((found.best, found.prompt_tokens, found.truncated), (Some(1), 3, true));
         assert!(

@@ -1,15 +1,10 @@
-//! Encoding: the states of a text become one vector, and that an embedding or a number for each class.
+//! Encoding: what a model makes of whole texts.
 //!
-//! A text of an encoder runs in one pass, as a canvas; one of a decoder runs like a prompt. Means are summed in f64, positions
-//! ascending, so they do not depend on the pieces in which rows are read.
+//! A text of an encoder runs in one pass, as a canvas; one of a decoder runs like a prompt.
+
+mod reading;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-
-use redline_kernels::Exec;
-use redline_models::block::pooled::Classifier;
-use redline_models::sentence::SentenceRules;
-use redline_settings::Pooling;
 
 use crate::answer::outcome::{EncodeOutcome, Encoded, PrefixCacheCounts, RequestCost, TokenCounts};
 use crate::answer::ticket::Answer;
@@ -19,14 +14,13 @@ use crate::task::logits::Logits;
 use crate::task::sequence::{Done, Next, Opening, Origin};
 use crate::task::{Cached, Ended, Ran, RowOutput, RowPlace, Task};
 
+use reading::TextState;
+pub(crate) use reading::{Finish, Reading};
+
 /// A checked request.
 pub(crate) struct EncodeJob {
     pub(crate) texts: Vec<EncodeText>,
-    /// `None`: the states of all tokens are the answer, as they are.
-    pub(crate) pooling: Option<Pooling>,
-    /// The id that the last token of [`Pooling::Last`] does not have.
-    pub(crate) padding: Option<u32>,
-    pub(crate) finish: Finish,
+    pub(crate) reading: Reading,
     /// Whether rows see later rows.
     pub(crate) sees_both_sides: bool,
     pub(crate) cache_salt: String,
@@ -44,54 +38,6 @@ pub(crate) struct EncodeText {
     /// The position of the first token that is of the second type.
     pub(crate) second_text: Option<usize>,
     pub(crate) truncated: bool,
-}
-
-/// What becomes of a pooled vector.
-pub(crate) enum Finish {
-    /// An embedding.
-    Embedding {
-        /// The model's own rules, of which the layers apply.
-        rules: Option<Arc<SentenceRules>>,
-        /// Number of values that are kept.
-        dimensions: usize,
-        /// Whether it is divided by its length.
-        normalise: bool,
-    },
-    /// A number for each class.
-    Classes(Arc<Classifier>),
-}
-
-impl Finish {
-    fn apply(&self, exec: Exec<'_>, pooled: &[f32]) -> Vec<f32> {
-        match self {
-            Self::Classes(classifier) => classifier.layers.apply(exec, pooled),
-            Self::Embedding { rules, dimensions, normalise } => {
-                let mut values = match rules {
-                    Some(rules) => rules.layers.apply(exec, pooled),
-                    None => pooled.to_vec(),
-                };
-                values.truncate(*dimensions);
-                if *normalise { normalised(&values) } else { values }
-            }
-        }
-    }
-}
-
-/// A vector divided by its length, which is taken to be at least 1e-12, as in PyTorch.
-fn normalised(values: &[f32]) -> Vec<f32> {
-    let squares: f64 = values.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
-    let length = squares.sqrt().max(1e-12);
-    values.iter().map(|x| (f64::from(*x) / length) as f32).collect()
-}
-
-/// What is known of a text so far.
-#[derive(Default)]
-struct TextState {
-    /// Sum of the states that were read.
-    sums: Vec<f64>,
-    /// Number of states that were read.
-    rows: usize,
-    values: Option<Vec<f32>>,
 }
 
 /// A running request.
@@ -122,40 +68,9 @@ impl EncodeTask {
         }
     }
 
-    /// Positions whose states are read.
+    /// Positions whose rows are read.
     fn wanted(&self, text: usize) -> std::ops::Range<usize> {
-        let ids = &self.job.texts[text].ids;
-        match self.job.pooling {
-            Some(Pooling::First) => 0..1,
-            Some(Pooling::Mean) | None => 0..ids.len(),
-            Some(Pooling::Last) => {
-                // As in the reference, the first token of a text that is nothing but padding.
-                let last = ids.iter().rposition(|id| Some(*id) != self.job.padding).unwrap_or(0);
-                last..last + 1
-            }
-        }
-    }
-
-    /// Takes the state of the next wanted position of a text.
-    fn add(&mut self, exec: Exec<'_>, text: usize, state: &[f32]) {
-        let wanted = self.wanted(text).len();
-        let TextState { sums, rows, values } = &mut self.texts[text];
-        *rows += 1;
-        if self.job.pooling.is_none() {
-            values.get_or_insert_default().extend_from_slice(state);
-            return;
-        }
-        if wanted == 1 {
-            *values = Some(self.job.finish.apply(exec, state));
-            return;
-        }
-        sums.resize(state.len(), 0.0);
-        sums.iter_mut().zip(state).for_each(|(sum, x)| *sum += f64::from(*x));
-        if *rows == wanted {
-            let mean: Vec<f32> = sums.iter().map(|sum| (sum / wanted as f64) as f32).collect();
-            *values = Some(self.job.finish.apply(exec, &mean));
-            *sums = Vec::new();
-        }
+        self.job.reading.wanted(&self.job.texts[text].ids)
     }
 }
 
@@ -173,7 +88,7 @@ impl Task for EncodeTask {
     }
 
     fn output(&self) -> RowOutput<()> {
-        RowOutput::State
+        self.job.reading.output()
     }
 
     fn prompts(&self, most: usize) -> Vec<Vec<u32>> {
@@ -208,12 +123,18 @@ impl Task for EncodeTask {
     }
 
     fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
-        for (r, place) in places.iter().enumerate() {
-            let text = self.opened[place.index as usize];
+        let mut begin = 0;
+        for places in places.chunk_by(|a, b| a.index == b.index) {
+            let text = self.opened[places[0].index as usize];
+            let wanted = self.wanted(text);
             // A prompt is read from its first wanted row to its end.
-            if self.wanted(text).contains(&place.position) {
-                self.add(logits.exec, text, logits.rows.row(r));
-            }
+            let first = places.partition_point(|place| place.position < wanted.start);
+            let end = places.partition_point(|place| place.position < wanted.end);
+            let positions: Vec<usize> = places[first..end].iter().map(|place| place.position).collect();
+            let EncodeJob { reading, texts, .. } = &self.job;
+            let rows = logits.some(begin + first..begin + end);
+            reading.add(&mut self.texts[text], &texts[text].ids, &positions, rows);
+            begin += places.len();
         }
     }
 
@@ -260,18 +181,15 @@ fn outcome_of(
         Some(Ended::Late) => return Err(EngineError::Late { seconds: ran.seconds, tokens: None }),
         None => {}
     }
-    let vectors = |text: &EncodeText| if job.pooling.is_none() { text.ids.len() } else { 1 };
-    let values_of =
-        |(text, state): (&EncodeText, &TextState)| Some(state.values.as_ref()?.len() / vectors(text));
-    let dimensions = job.texts.iter().zip(&texts).find_map(values_of).unwrap_or(0);
     let noun = job.noun;
     let mut encoded = Vec::with_capacity(texts.len());
     for (text, state) in job.texts.iter().zip(texts) {
-        let values = state.values.unwrap_or_default();
-        if values.len() != dimensions * vectors(text) || values.iter().any(|value| !value.is_finite()) {
+        let (values, indices) = state.finished();
+        let values = values.filter(|values| values.iter().all(|value| value.is_finite()));
+        let Some(values) = values else {
             return Err(EngineError::NonFinite(format!("{noun} {}", text.index)));
-        }
-        encoded.push(Encoded { values, prompt_tokens: text.ids.len(), truncated: text.truncated });
+        };
+        encoded.push(Encoded { values, indices, prompt_tokens: text.ids.len(), truncated: text.truncated });
     }
     let cached_tokens = prefix_cache.map_or(0, |counts| counts.cached_tokens);
     let usage = TokenCounts { prompt_tokens: progress.prompt_tokens, completion_tokens: 0, cached_tokens };
@@ -286,18 +204,5 @@ fn outcome_of(
         peak_memory_bytes: ran.peak_memory_bytes,
         kernel_path: job.kernel_path,
     };
-    Ok(EncodeOutcome { texts: encoded, cost, receipt: None })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_vector_is_divided_by_its_length() {
-        assert_eq!(normalised(&[3.0, 0.0, -4.0]), [0.6, 0.0, -0.8]);
-        // The squares exceed an f32.
-        assert_eq!(normalised(&[1e30, 0.0]), [1.0, 0.0]);
-        assert_eq!(normalised(&[0.0; 2]), [0.0; 2]);
-    }
+    Ok(EncodeOutcome { form: job.reading.form(), texts: encoded, cost, receipt: None })
 }

@@ -1,4 +1,5 @@
-//! Layers on one vector for a whole text: heads of classifiers, and the dense layers of embedding models.
+//! Layers outside the decoder: heads of classifiers, the dense layers of embedding models, and what states pass before the head of a
+//! model that fills masks.
 
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
@@ -18,7 +19,7 @@ pub struct Classifier {
     /// Names of the classes, in the order of the outputs.
     pub labels: Vec<String>,
     /// The layers.
-    pub layers: PooledLayers,
+    pub layers: DenseLayers,
 }
 
 /// `norm(activation(x W^T + b))`.
@@ -36,12 +37,25 @@ pub struct DenseLayer {
 
 /// Layers, one after the other; may be none.
 #[derive(Debug, Default)]
-pub struct PooledLayers(Vec<DenseLayer>);
+pub struct DenseLayers(Vec<DenseLayer>);
 
-impl PooledLayers {
+impl DenseLayer {
+    /// Resident bytes.
+    pub fn bytes(&self) -> usize {
+        let Self { weights, bias, norm, .. } = self;
+        weights.bytes() + bias.as_ref().map_or(0, Buffer::bytes) + norm.as_ref().map_or(0, Norm::bytes)
+    }
+}
+
+impl DenseLayers {
     /// Layers of which each takes the outputs of the one before it.
     pub fn new(layers: Vec<DenseLayer>) -> Self {
         Self(layers)
+    }
+
+    /// Adds a layer, which takes the outputs of the last one.
+    pub fn push(&mut self, layer: DenseLayer) {
+        self.0.push(layer);
     }
 
     /// Number of values that they make of `inputs` values.
@@ -51,31 +65,34 @@ impl PooledLayers {
 
     /// Resident bytes.
     pub fn bytes(&self) -> usize {
-        let bytes = |layer: &DenseLayer| {
-            let DenseLayer { weights, bias, norm, .. } = layer;
-            weights.bytes() + bias.as_ref().map_or(0, Buffer::bytes) + norm.as_ref().map_or(0, Norm::bytes)
-        };
-        self.0.iter().map(bytes).sum()
+        self.0.iter().map(DenseLayer::bytes).sum()
     }
 
     /// The outputs for one vector.
     pub fn apply(&self, exec: Exec<'_>, x: &[f32]) -> Vec<f32> {
-        let mut x = x.to_vec();
+        self.apply_rows(exec, Rows::new(x, 1, x.len(), x.len())).concat()
+    }
+
+    /// The outputs for each row. They have the same bits however many rows there are.
+    pub fn apply_rows(&self, exec: Exec<'_>, x: Rows<'_>) -> Vec<Vec<f32>> {
+        let rows = x.rows();
+        let mut x: Vec<f32> = (0..rows).flat_map(|r| x.row(r)).copied().collect();
         for DenseLayer { weights, bias, activation, norm } in &self.0 {
             let (inputs, outputs) = (weights.cols(), weights.rows());
-            let mut y = vec![0f32; padded(outputs)];
-            let stride = y.len();
-            let variant = Variant::estimate(exec.simd, weights, 1);
+            let stride = padded(outputs);
+            let mut y = vec![0f32; rows * stride];
+            let variant = Variant::estimate(exec.simd, weights, rows);
             let epilogue = Epilogue { bias: bias.as_deref(), activation: *activation, ..Epilogue::default() };
-            let mut scratch = vec![0u32; scratch_words(weights.shape(), 1)];
-            let (from, mut to) = (Rows::new(&x, 1, inputs, inputs), RowsMut::new(&mut y, 1, outputs, stride));
+            let mut scratch = vec![0u32; scratch_words(weights.shape(), rows)];
+            let from = Rows::new(&x, rows, inputs, x.len() / rows.max(1));
+            let mut to = RowsMut::new(&mut y, rows, outputs, stride);
             linear(exec, weights, from, &mut to, epilogue, variant, &mut scratch);
             if let Some(norm) = norm {
                 norm.apply_in_place(exec, &mut to);
             }
-            y.truncate(outputs);
             x = y;
         }
-        x
+        let (width, stride) = (self.outputs(x.len() / rows.max(1)), x.len() / rows.max(1));
+        x.chunks_exact(stride.max(1)).map(|row| row[..width].to_vec()).collect()
     }
 }

@@ -1,4 +1,4 @@
-"""Write vectors/: tiny random models of sparse vectors with reference outputs from sentence-transformers (f32).
+"""Write vectors/: tiny random models of sparse vectors and of late interaction with outputs of sentence-transformers (f32).
 
     python vectors.py             rewrite vectors/ in this folder
     python vectors.py --check     build in a temporary folder and compare with what lies here
@@ -8,10 +8,14 @@ Every model is a directory as its library saves it, plus `reference.safetensors`
     ids         i64 [N, L]        token ids, filled up with the padding id
     lengths     i64 [N]           tokens of each sequence
     types       i64 [N, L]        token types: all 0
-    weights     f32 [N, V]        the weight of each token of the vocabulary
+    weights     f32 [N, V]        models of sparse vectors: the weight of each token of the vocabulary
 
 Models with a tokenizer also have `texts.json`: texts with their token ids and weights that are not zero, as the library encodes them.
-`bge-a` has the files of bge-m3, which is no model of that library: its layer is applied as FlagEmbedding does.
+`bge-a` has the files of bge-m3, which is no model of that library: its layers are applied as FlagEmbedding does. Its reference also has
+`vectors`, f32 [N, L, D], those of all tokens but the first one.
+
+The models of late interaction have `texts.json` only: queries and documents with their vectors, row by row, and the similarity of each
+query (row) to each document (column). `colbert-pylate-a` has the configuration that PyLate up to version 3 writes.
 
 vectors/manifest.json: by model what it covers, and the least effect of a tensor of its head.
 """
@@ -24,9 +28,10 @@ import make  # first: it tells the Hugging Face libraries that there is no netwo
 import torch
 from make import VISIBLE, require, significant, size, write_json
 from safetensors.torch import load_file, save_file
-from sentence_transformers import SparseEncoder
+from sentence_transformers import MultiVectorEncoder, SparseEncoder
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 from sentence_transformers.sparse_encoder.modules import SpladePooling
-from sentence_transformers.base.modules import Transformer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerFast
 
@@ -90,6 +95,33 @@ SPLADE = [
         pooling=None,
     ),
 ]
+LATE = [
+    dict(
+        name="colbert-a",
+        covers="queries of 12 tokens, whose masks are not seen; two tokens without vectors in documents; head size 12",
+        config=encoders.BERT | dict(hidden_size=48, intermediate_size=76, num_attention_heads=4, num_hidden_layers=2, vocab_size=131),
+        expansion={"strategy": "fixed", "attend": False, "length": 12},
+        skipped=[",", "."],
+        prompts={"query": "[Q] ", "document": "[D] "},
+    ),
+    dict(
+        name="colbert-b",
+        covers="queries of at least 9 tokens, filled up with a given token that is seen; the mean; windows of 10; head size 10",
+        config={key: value for key, value in encoders.MODERNBERT_B.items() if not key.endswith("2id") and key != "id2label"}
+        | dict(num_hidden_layers=2, layer_types=[encoders.FULL, encoders.SLIDING]),
+        expansion={"strategy": "min", "attend": True, "length": 9, "token": "[PAD]"},
+        skipped=[],
+        prompts={"query": "", "document": "a "},
+        similarity="meanmaxsim",
+    ),
+    dict(
+        name="colbert-pylate-a",
+        covers="PyLate: markers as tokens, no masks in between, all punctuation without vectors in documents; head size 12",
+        config=encoders.DISTILBERT | dict(dim=48, hidden_dim=76, n_heads=4, vocab_size=131),
+        pylate=True,
+    ),
+]
+QUERIES = ["Who wrote this book?", "rain", "The old king and the new queen of the river house runs to the sea."]
 BGE = dict(
     name="bge-a",
     covers="weights of a text's own tokens; a dense vector too; head size 12",
@@ -231,6 +263,87 @@ def own_weights(network, layer, inputs):
     return torch.stack(rows)
 
 
+@torch.no_grad()
+def own_vectors(network, layer, inputs):
+    """As in FlagEmbedding: those of all tokens but the first one."""
+    rows = []
+    for ids in each(inputs):
+        vectors = torch.nn.functional.normalize(layer(network(input_ids=ids).last_hidden_state[0, 1:]), dim=-1)
+        rows.append(torch.nn.functional.pad(vectors, (0, 0, 0, max(LENGTHS) - len(vectors))))
+    return torch.stack(rows)
+
+
+def make_late(model, out):
+    generator = torch.Generator().manual_seed(2)
+    network = build(AutoModel, model)
+    encoders.fill(network, generator)
+    directory = out / model["name"]
+    fresh(directory)
+    network.save_pretrained(directory)
+    tokenizer(network.config.vocab_size).save_pretrained(directory)
+    is_pylate = model.get("pylate", False)
+    limits = {} if is_pylate else dict(document_length=14, query_expansion=model["expansion"])
+    hidden = network.config.hidden_size
+    transformer = Transformer(str(directory), **limits)
+    dense = Dense(hidden, 16, bias=False, activation_function=torch.nn.Identity(), module_input_name="token_embeddings")
+    with torch.no_grad():
+        dense.linear.weight.copy_(encoders.uniform(dense.linear.weight.shape, 0.0, 0.3, generator))
+    modules = [transformer, dense, MultiVectorMask(skiplist_words=model.get("skipped", [])), Normalize("token_embeddings")]
+    similarity = dict(similarity_fn_name=model.get("similarity"))
+    library = MultiVectorEncoder(modules=modules, prompts=model.get("prompts"), device="cpu", **similarity).eval()
+    fresh(directory)
+    library.save(str(directory), create_model_card=False)
+    if is_pylate:
+        as_pylate(directory)
+    again = MultiVectorEncoder(str(directory), device="cpu").eval()
+    encoded = {"query": [], "document": []}
+    for task, texts in (("query", QUERIES), ("document", TEXTS)):
+        encode = again.encode_query if task == "query" else again.encode_document
+        for text in texts:
+            encoded[task].append(torch.as_tensor(encode([text])[0]).float())
+    entry = {
+        task: [{"text": text, "vectors": rounded_rows(rows)} for text, rows in zip(texts, encoded[task])]
+        for task, texts in (("query", QUERIES), ("document", TEXTS))
+    }
+    scores = [[float(again.similarity([query], [document])[0, 0]) for document in encoded["document"]] for query in encoded["query"]]
+    entry["similarity"] = [[round(score, 6) for score in row] for row in scores]
+    (directory / "texts.json").write_text(json.dumps(entry) + "\n", encoding="utf-8")
+    require(size(directory) <= MAX_DIRECTORY_BYTES, f"{directory.name}: {size(directory)} bytes")
+    print(f"{directory.name:20} {size(directory):7} bytes")
+    return {"covers": model["covers"], "sentence_transformers": __import__("sentence_transformers").__version__}
+
+
+def rounded_rows(rows):
+    return [[round(float(value), 6) for value in row] for row in rows]
+
+
+def as_pylate(directory):
+    """Rewrite the files of a model to the form of PyLate 3."""
+    for module in ("2_MultiVectorMask", "3_Normalize"):
+        shutil.rmtree(directory / module)
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Dense", "type": "pylate.models.Dense.Dense"},
+    ]
+    write_json(directory / "modules.json", modules)
+    dense = json.loads((directory / "1_Dense/config.json").read_text(encoding="utf-8"))
+    dense = {key: value for key, value in dense.items() if not key.startswith("module_")}
+    write_json(directory / "1_Dense/config.json", dense)
+    write_json(directory / "sentence_bert_config.json", {"max_seq_length": 63, "do_lower_case": False})
+    config = {
+        "model_type": "ColBERT",
+        "prompts": {},
+        "default_prompt_name": None,
+        "similarity_fn_name": "cosine",
+        "query_prefix": "[Q] ",
+        "document_prefix": "[D] ",
+        "query_length": 11,
+        "document_length": 14,
+        "attend_to_expansion_tokens": False,
+    }
+    write_json(directory / "config_sentence_transformers.json", config)
+
+
 def make_bge(model, out):
     generator = torch.Generator().manual_seed(1)
     network = build(AutoModel, model | {"config": model["config"]})
@@ -238,19 +351,23 @@ def make_bge(model, out):
     layer = torch.nn.Linear(network.config.hidden_size, 1)
     with torch.no_grad():
         layer.weight.copy_(encoders.uniform(layer.weight.shape, 0.0, 0.3, generator).half())
-        layer.bias.copy_(torch.tensor([0.125]))
+        layer.bias.copy_(torch.tensor([0.75]))
     inputs = encoders.make_inputs(network.config, generator)
     inputs["ids"][:, 0] = network.config.bos_token_id
     inputs["ids"][0, 7:9] = inputs["ids"][0, 30:32]  # tokens that occur twice
     for row, length in enumerate(LENGTHS):
         inputs["ids"][row, length - 1] = network.config.eos_token_id
-    ref = inputs | {"weights": own_weights(network, layer, inputs)}
+    colbert = torch.nn.Linear(network.config.hidden_size, 20)
+    with torch.no_grad():
+        colbert.weight.copy_(encoders.uniform(colbert.weight.shape, 0.0, 0.3, generator).half())
+        colbert.bias.copy_(encoders.uniform(colbert.bias.shape, 0.0, 0.3, generator).half())
+    ref = inputs | {"weights": own_weights(network, layer, inputs), "vectors": own_vectors(network, colbert, inputs)}
     directory = out / model["name"]
     fresh(directory)
     network.save_pretrained(directory)
     write_json(directory / "config.json", dict(sorted((model["config"] | {"architectures": ["XLMRobertaModel"]}).items())))
-    half = {name: tensor.half() for name, tensor in layer.state_dict().items()}
-    torch.save(half, directory / "sparse_linear.pt")
+    for layers, file in ((layer, "sparse_linear.pt"), (colbert, "colbert_linear.pt")):
+        torch.save({name: tensor.half() for name, tensor in layers.state_dict().items()}, directory / file)
     encoders.save_layout(directory, encoders.Layout(pooling="cls"), network.config.hidden_size, [])
     least = effects(layer, lambda: own_weights(network, layer, inputs), ref["weights"], ["weight", "bias"])
     return written(directory, {"covers": model["covers"], "least_effect_of_a_tensor": least}, ref)
@@ -261,6 +378,7 @@ def make_all(out):
     folder.mkdir(exist_ok=True)
     manifest = {model["name"]: make_splade(model, folder) for model in SPLADE}
     manifest[BGE["name"]] = make_bge(BGE, folder)
+    manifest |= {model["name"]: make_late(model, folder) for model in LATE}
     write_json(folder / "manifest.json", manifest)
 
 

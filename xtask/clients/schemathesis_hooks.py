@@ -19,6 +19,9 @@ RIGHT_REFUSALS = [
     r"exceeds? the (context|maximum of)",
     r"does not say how the states of a text become its embedding|\d+ dimensions, but an embedding of this model has|there is no prompt `",
     r"token ids? outside 0\.\.|is no token; there are",
+    r"makes no sparse vectors|makes no vectors of single tokens|only dense vectors have a pooling|base64 is for dense vectors",
+    # How large an answer is depends on the sizes of the model, and all answers together have a limit.
+    r"the answer may take \d+ bytes of memory, and all answers together have",
     r"is the name of the model; give the adapter another",
     r"a label must be one token|a label has at most \d+ tokens",
     r"query and item have 0 tokens together",
@@ -45,7 +48,7 @@ RIGHT_REFUSALS = [
     # Over how many tokens repetitions are counted, and whether a text is JSON, or a schema one that says anything.
     r"repetitions are counted over all tokens|not valid JSON|no schema is given|a schema is given for the type|a JSON schema is an object",
     # Which texts are grammars and regular expressions, and at most one of many fields, whatever they are.
-    r"docs/generation.md says what grammars may have|both say what the text has to be|does not have exactly one grammar",
+    r"no finite answer meets the schema|docs/generation.md says what grammars may have|both say what the text has to be|does not have exactly one grammar",
     # What a block or a stream has depends on other fields, and a system message on whether the model has a chat template.
     r"is missing; give it|a receipt is part of a whole answer|is not formatted by a chat template",
     # A path names a directory of the server.

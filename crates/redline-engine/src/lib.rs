@@ -40,7 +40,11 @@ pub use answer::ticket::{
 };
 pub use cancel::Cancel;
 pub use error::EngineError;
-pub use front::{AnyRequest, CommonFields, Engine, Hold, MAX_DEVICES, ModelInfo, ModelSummary, RerankPreset};
+pub use front::multi_vector::max_sim;
+pub use front::{
+    AnyRequest, CommonFields, Engine, Hold, MAX_DEVICES, ModelInfo, ModelSummary, MultiVectorInfo,
+    RerankPreset,
+};
 pub use gauges::{
     AdapterGauges, EngineGauges, Histogram, HistogramCounts, PageGauges, PassKind, PassTotals, Pulse,
     PulseState, RequestEnd, RequestGauges,

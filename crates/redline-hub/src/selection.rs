@@ -31,6 +31,9 @@ const COMPANIONS: &[&str] = &[
     MODULES,
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
+    // The layers of bge-m3 for sparse vectors and for vectors of tokens.
+    "sparse_linear.pt",
+    "colbert_linear.pt",
     "infq.json",
     DIGESTS,
     "SHA256SUMS.minisig",

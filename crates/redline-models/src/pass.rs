@@ -306,7 +306,7 @@ fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize], has_window: bool) ->
         for run in runs {
             let rows = run.len();
             let start = match segment.attention {
-                AttentionMask::Bidirectional(keys) if !has_window => keys - rows,
+                AttentionMask::Bidirectional(_) if !has_window => 0,
                 _ => segment.start + run[0] - segment.first_row,
             };
             all.push(Segment { start, first_row, rows, ..*segment });

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 
 use redline_api::error::ApiError;
 use redline_engine::{
-    AdapterChoice, AnyRequest, Cancel, EmbedRequest, Engine, EngineError, ModelInfo, Prompt, Queueing,
-    VectorForm,
+    AdapterChoice, AnyRequest, Cancel, EmbedRequest, Engine, EngineError, Prompt, Queueing, VectorForm,
 };
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -28,13 +27,17 @@ pub(crate) fn score_bytes(items: usize, labels: usize) -> usize {
 
 /// Bytes that an answer with embeddings may take: for each value its number, in the outcome and in JSON, whose text may grow to twice
 /// its length while it is written.
-pub(crate) fn embedding_bytes(request: &EmbedRequest, model: &ModelInfo) -> usize {
+pub(crate) fn embedding_bytes(request: &EmbedRequest, engine: &Engine) -> usize {
+    let model = engine.info();
     let own = model.embedding_width;
     let values = request.dimensions.map_or(own, |dimensions| dimensions.min(own));
-    // A token is at least a byte, beside special ones and those of a task's prompt.
+    // A token is at least a byte, beside special ones and the marker of a query or document, a few letters.
+    let special =
+        engine.tokenizer().map_or(0, |tokenizer| tokenizer.prefix_ids().len() + tokenizer.suffix_ids().len());
+    let prompt = engine.task_prompt(request.prompt_name.as_deref()).map_or(0, str::len);
     let tokens = |text: &Prompt| match text {
         Prompt::Ids(ids) => ids.len(),
-        Prompt::Text(text) | Prompt::Formatted(text) => text.len().saturating_add(64),
+        Prompt::Text(text) | Prompt::Formatted(text) => text.len().saturating_add(prompt + special + 16),
     };
     let states = |text| tokens(text).min(model.context).saturating_mul(model.hidden);
     let bytes = |text| {
@@ -42,6 +45,9 @@ pub(crate) fn embedding_bytes(request: &EmbedRequest, model: &ModelInfo) -> usiz
             VectorForm::Dense => values,
             VectorForm::Sparse => model.vocab,
             VectorForm::States => states(text),
+            VectorForm::MultiVector => model.multi_vector.map_or(0, |vectors| {
+                tokens(text).max(vectors.query_tokens).min(model.context).saturating_mul(vectors.width)
+            }),
         };
         values.saturating_mul(36).saturating_add(256)
     };

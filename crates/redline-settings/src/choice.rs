@@ -112,6 +112,8 @@ choices! {
         Dense = "dense",
         /// Weights of tokens of the vocabulary, most of which are zero.
         Sparse = "sparse",
+        /// A vector for each token, for late interaction. Queries and documents are told apart by the name of their prompt.
+        MultiVector = "multi_vector",
         /// The state of every token, special ones included, as the last layer leaves it: not pooled, not passed through layers that a
         /// directory of sentence-transformers adds, and not divided by its length.
         States = "states",

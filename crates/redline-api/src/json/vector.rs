@@ -14,8 +14,8 @@ pub enum Vector {
     Dense(Vec<Finite<f32>>),
     /// Weights of tokens of the vocabulary.
     Sparse(SparseVector),
-    /// The state of each token.
-    States(Vec<Vec<Finite<f32>>>),
+    /// Vectors of tokens.
+    Several(Vec<Vec<Finite<f32>>>),
 }
 
 /// Weights of tokens of the vocabulary: those that are not zero.
@@ -34,7 +34,7 @@ impl Vector {
             VectorForm::Sparse => {
                 Self::Sparse(SparseVector { indices: text.indices.clone(), values: dense(text) })
             }
-            VectorForm::States => Self::States(states(&text)),
+            VectorForm::MultiVector | VectorForm::States => Self::Several(several(&text)),
         }
     }
 }
@@ -44,11 +44,9 @@ pub(crate) fn dense(text: Encoded) -> Vec<Finite<f32>> {
     text.values.into_iter().map(Finite).collect()
 }
 
-/// The states of the tokens of a text, special ones included.
-pub(crate) fn states(text: &Encoded) -> Vec<Vec<Finite<f32>>> {
-    let width = text.values.len() / text.prompt_tokens.max(1);
-    let rows = text.values.chunks_exact(width.max(1));
-    rows.map(|row| row.iter().copied().map(Finite).collect()).collect()
+/// The vectors of the tokens of a text.
+pub(crate) fn several(text: &Encoded) -> Vec<Vec<Finite<f32>>> {
+    text.each_vector().map(|vector| vector.iter().copied().map(Finite).collect()).collect()
 }
 
 #[cfg(test)]
@@ -60,14 +58,17 @@ mod tests {
         let text = || Encoded {
             values: vec![0.5, -1.0, 2.0, 3.0],
             indices: vec![2, 7, 8, 90],
-            prompt_tokens: 2,
+            vectors: 2,
+            prompt_tokens: 3,
             truncated: false,
         };
         let json = |form| serde_json::to_string(&Vector::new(form, text())).unwrap();
         assert_eq!(json(VectorForm::Dense), "[0.5,-1.0,2.0,3.0]");
         let sparse = r#"{"indices":[2,7,8,90],"values":[0.5,-1.0,2.0,3.0]}"#;
         assert_eq!(json(VectorForm::Sparse), sparse);
-        assert_eq!(json(VectorForm::States), "[[0.5,-1.0],[2.0,3.0]]");
+        for form in [VectorForm::MultiVector, VectorForm::States] {
+            assert_eq!(json(form), "[[0.5,-1.0],[2.0,3.0]]");
+        }
         for form in VectorForm::ALL {
             let vector = Vector::new(*form, text());
             assert_eq!(serde_json::from_str::<Vector>(&json(*form)).unwrap(), vector);

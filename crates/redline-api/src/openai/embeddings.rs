@@ -271,8 +271,13 @@ mod tests {
 
     #[test]
     fn base64_has_the_bytes_of_the_numbers() {
-        let text =
-            || Encoded { values: vec![0.5, -1.0], indices: Vec::new(), prompt_tokens: 1, truncated: false };
+        let text = || Encoded {
+            values: vec![0.5, -1.0],
+            indices: Vec::new(),
+            vectors: 1,
+            prompt_tokens: 1,
+            truncated: false,
+        };
         let written = |format| written(VectorForm::Dense, format, text());
         let base64 = written(EncodingFormat::Base64);
         assert_eq!(base64, WrittenVector::Base64("AAAAPwAAgL8=".to_owned()));

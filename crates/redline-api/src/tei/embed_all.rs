@@ -9,7 +9,7 @@ use crate::json::finite::Finite;
 use crate::json::input::Prompts;
 use crate::json::limits::MAX_TEXTS;
 use crate::json::shape;
-use crate::json::vector::states;
+use crate::json::vector::several;
 use crate::tei::embed::{self, EmbedBody};
 use crate::tei::truncation::TruncationDirection;
 
@@ -39,5 +39,5 @@ pub fn request(body: EmbedAllBody) -> Result<EmbedRequest, ApiError> {
 
 /// Builds the answer: for each text, the vectors of its tokens, special ones included.
 pub fn answer(outcome: &EncodeOutcome) -> Vec<Vec<Vec<Finite<f32>>>> {
-    outcome.texts.iter().map(states).collect()
+    outcome.texts.iter().map(several).collect()
 }

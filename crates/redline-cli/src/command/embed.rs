@@ -8,7 +8,7 @@ use clap::Args;
 use redline_api::jsonl::embed::{self, EmbedLine};
 use redline_api::model::LoadedModel;
 use redline_engine::{
-    Cancel, EmbedRequest, EncodeOutcome, Encoded, EngineError, Pooling, Prompt, Truncate, VectorForm,
+    Cancel, EmbedRequest, EncodeOutcome, Encoded, EngineError, Pooling, Prompt, Truncate, VectorForm, max_sim,
 };
 
 use super::receipt::ReceiptFlags;
@@ -51,6 +51,10 @@ pub(super) struct EmbedArgs {
     /// Weigh tokens of the vocabulary, most of them with zero, instead of making one vector (SPLADE, bge-m3)
     #[arg(long, conflicts_with_all = ["pooling", "normalize", "dimensions"])]
     sparse: bool,
+    /// Make a vector for each token, for late interaction (ColBERT, bge-m3); `--prompt-name query` reads texts as queries, and `document`
+    /// as documents
+    #[arg(long, conflicts_with_all = ["sparse", "pooling", "normalize", "dimensions"])]
+    multi_vector: bool,
     /// How the states of a text become one vector: that of the first token (cls), the mean of all, or that of the last token; default:
     /// as the model's `modules.json` says
     #[arg(long, value_parser = value::choice::<Pooling>(), value_name = "HOW")]
@@ -93,9 +97,10 @@ pub(super) struct EmbedArgs {
 const HELP: &str = "A model of sentence-transformers says itself how its states become a vector (`modules.json`); with any other model, \
      give --pooling. Without --json and --csv, the first values of each vector are shown, and how similar the text is to the first \
      one: the cosine of the angle between their vectors. With --sparse, the tokens with the largest weights are shown, and the sum \
-     of the products of the weights of the tokens that a text has in common with the first one.\n\n\
-     Keys of a line of --jsonl: id (any value; the answer repeats it), text or texts, form (dense, sparse, or states: the state of \
-     each token), prompt_name, pooling, normalize, dimensions, truncate, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object \
+     of the products of the weights of the tokens that a text has in common with the first one. With --multi-vector, it is the sum \
+     over the first text's vectors of the largest product with any vector of the text.\n\n\
+     Keys of a line of --jsonl: id (any value; the answer repeats it), text or texts, form (dense, sparse, multi_vector, or states: the \
+     state of each token), prompt_name, pooling, normalize, dimensions, truncate, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s, receipt (true, or an object \
      with layers). An absent key takes \
      the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
@@ -124,11 +129,18 @@ pub(super) fn run(args: &EmbedArgs, context: &Context) -> Result<ExitCode, Failu
     if args.json {
         output::line(&output::json(&embed::answer(&loaded, outcome))?)?;
     } else if args.csv {
-        let rows = if args.sparse { weights(&texts, &outcome) } else { values(&texts, &outcome) };
+        let rows = match outcome.form {
+            VectorForm::Sparse => weights(&texts, &outcome),
+            VectorForm::MultiVector => token_vectors(&texts, &outcome),
+            _ => values(&texts, &outcome),
+        };
         output::piece(&judge::csv(&rows)?)?;
     } else {
-        let shown =
-            if args.sparse { render_sparse(&texts, &outcome, &loaded) } else { render(&texts, &outcome) };
+        let shown = match outcome.form {
+            VectorForm::Sparse => render_sparse(&texts, &outcome, &loaded),
+            VectorForm::MultiVector => render_token_vectors(&texts, &outcome),
+            _ => render(&texts, &outcome),
+        };
         output::piece(&shown)?;
         if !args.quiet {
             let prompts = outcome.texts.iter().map(|text| Some((text.prompt_tokens, text.truncated)));
@@ -148,7 +160,11 @@ fn load(args: &EmbedArgs, model: &ModelName, context: &Context) -> Result<Loaded
 /// The request that the flags make of texts.
 fn request(args: &EmbedArgs, texts: Vec<String>) -> EmbedRequest {
     EmbedRequest {
-        form: if args.sparse { VectorForm::Sparse } else { VectorForm::Dense },
+        form: match (args.sparse, args.multi_vector) {
+            (true, _) => VectorForm::Sparse,
+            (_, true) => VectorForm::MultiVector,
+            _ => VectorForm::Dense,
+        },
         pooling: args.pooling,
         normalise: args.normalize,
         dimensions: args.dimensions,
@@ -222,6 +238,38 @@ fn weights(texts: &[String], outcome: &EncodeOutcome) -> Vec<Vec<String>> {
     std::iter::once(header).chain(rows).collect()
 }
 
+/// The rows of the comma-separated values of vectors of tokens: a text, the number of the vector, and the vector.
+fn token_vectors(texts: &[String], outcome: &EncodeOutcome) -> Vec<Vec<String>> {
+    let width = outcome.texts.iter().find_map(|text| text.each_vector().next()).map_or(0, <[f32]>::len);
+    let header = ["text", "vector"].map(str::to_owned).into_iter().chain((0..width).map(|i| i.to_string()));
+    let rows = texts.iter().zip(&outcome.texts).flat_map(|(text, encoded)| {
+        encoded.each_vector().enumerate().map(|(at, vector)| {
+            let place = [text.clone(), at.to_string()];
+            place.into_iter().chain(vector.iter().map(f32::to_string)).collect()
+        })
+    });
+    std::iter::once(header.collect()).chain(rows).collect()
+}
+
+/// One line per text: its tokens, its vectors, its similarity to the first text, and the first values of its first vector.
+fn render_token_vectors(texts: &[String], outcome: &EncodeOutcome) -> String {
+    let header = ["text", "tokens", "vectors", "similarity", "first vector"].map(str::to_owned).to_vec();
+    let mut rows = vec![header];
+    for (text, encoded) in texts.iter().zip(&outcome.texts) {
+        let first = encoded.each_vector().next().unwrap_or_default();
+        let shown: Vec<String> = first.iter().take(VALUES).map(|value| format!("{value:.5}")).collect();
+        let more = if first.len() > VALUES { " ..." } else { "" };
+        rows.push(vec![
+            display::shortened(text, TEXT_WIDTH),
+            encoded.prompt_tokens.to_string(),
+            encoded.vectors.to_string(),
+            format!("{:.4}", max_sim(&outcome.texts[0], encoded)),
+            format!("{}{more}", shown.join(" ")),
+        ]);
+    }
+    table::align(&rows, 4)
+}
+
 /// One line per text: its tokens, its similarity to the first text, the number of its weights, and the largest ones.
 fn render_sparse(texts: &[String], outcome: &EncodeOutcome, loaded: &LoadedModel) -> String {
     let header = ["text", "tokens", "similarity", "weights", "largest"].map(str::to_owned).to_vec();
@@ -275,12 +323,10 @@ mod tests {
             let args = EmbedArgs::from_arg_matches(&matches).unwrap();
             format!("{:#?}", request(&args, vec!["t".to_owned()]))
         };
-        let sparse = of("--sparse");
-        let expected = EmbedRequest {
-            form: VectorForm::Sparse,
-            ..EmbedRequest::new(vec![Prompt::Text("t".to_owned())])
-        };
-        assert_eq!(sparse, format!("{expected:#?}"));
+        for (flag, form) in [("--sparse", VectorForm::Sparse), ("--multi-vector", VectorForm::MultiVector)] {
+            let expected = EmbedRequest { form, ..EmbedRequest::new(vec![Prompt::Text("t".to_owned())]) };
+            assert_eq!(of(flag), format!("{expected:#?}"));
+        }
         let line = "--pooling cls --normalize false --dimensions 8 --prompt-name query --truncate left --timeout 2.5";
         let expected = EmbedRequest {
             pooling: Some(Pooling::First),
@@ -299,6 +345,7 @@ mod tests {
         let text = |indices: &[u32], values: &[f32]| Encoded {
             values: values.to_vec(),
             indices: indices.to_vec(),
+            vectors: 1,
             prompt_tokens: 1,
             truncated: false,
         };

@@ -86,3 +86,34 @@ fn a_gguf_file_of_a_reranker_scores_as_its_directory() {
     let other = [&arguments[..], &["--template", "{query} {document}"]].concat();
     assert_ne!(results(&file, &other), ours);
 }
+
+/// The directories of a library, and what conversions keep of them; as a table, as comma-separated values, and as JSON.
+#[test]
+fn sparse_vectors_and_vectors_of_tokens_are_printed() {
+    let work = tempfile::tempdir().unwrap();
+    for (name, flag, header) in [
+        ("distilbert-splade-a", "--sparse", "text,index,weight"),
+        ("colbert-a", "--multi-vector", "text,vector,0,1,2"),
+    ] {
+        let dir = Path::new(GOLDEN).join("vectors").join(name).to_str().unwrap().to_owned();
+        let run = |model: &str, more: &[&str]| {
+            let texts = ["--text", "The old king.", "--text", "Rain falls.", "--quiet", "--format", "bf16"];
+            redline(&[&["embed", "--model", model, flag], &texts[..], more].concat()).ok().out
+        };
+        let table = run(&dir, &[]);
+        assert_eq!(table.lines().count(), 3, "{table}");
+        assert!(table.lines().nth(1).unwrap().starts_with("\"The old king.\""), "{table}");
+        let csv = run(&dir, &["--csv"]);
+        assert!(csv.starts_with(header), "{csv}");
+        let json: Value = serde_json::from_str(&run(&dir, &["--json"])).unwrap();
+        // A line for each weight, or for each vector.
+        let of = |text: usize| &json["embeddings"][text];
+        let count = |text: usize| of(text)["indices"].as_array().or(of(text).as_array()).unwrap().len();
+        assert_eq!(csv.lines().count(), 1 + count(0) + count(1), "{csv}");
+        let converted = work.path().join(name);
+        let to = converted.to_str().unwrap();
+        redline(&["convert", &dir, to, "--format", "bf16"]).ok();
+        let again: Value = serde_json::from_str(&run(to, &["--json"])).unwrap();
+        assert_eq!(again["embeddings"], json["embeddings"], "{name}");
+    }
+}

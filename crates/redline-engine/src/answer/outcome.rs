@@ -172,10 +172,20 @@ pub struct Encoded {
     pub values: Vec<f32>,
     /// Of a sparse vector, the tokens of the vocabulary that its values are the weights of, ascending; otherwise empty.
     pub indices: Vec<u32>,
+    /// Number of vectors that the values are, one after the other; 1 but for those of tokens.
+    pub vectors: usize,
     /// Number of tokens, special ones included.
     pub prompt_tokens: usize,
     /// Whether the text was cut.
     pub truncated: bool,
+}
+
+impl Encoded {
+    /// The vectors.
+    pub fn each_vector(&self) -> impl ExactSizeIterator<Item = &[f32]> {
+        let width = self.values.len() / self.vectors.max(1);
+        self.values.chunks_exact(width.max(1))
+    }
 }
 
 /// Answer to `embed`.

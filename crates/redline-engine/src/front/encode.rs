@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redline_models::block::dense::Classifier;
-use redline_models::sentence::SparseRules;
+use redline_models::sentence::{SentenceRules, SparseRules};
 use redline_settings::{Setting, Truncate, VectorForm, hint};
 
 use super::prompt::Limits;
@@ -48,12 +48,16 @@ impl Engine {
         }
         self.check_encodes()?;
         let reading = self.embed_reading(request)?;
-        let prompt = self.task_prompt(request.prompt_name.as_deref())?;
+        let is_multi_vector = request.form == VectorForm::MultiVector;
+        let prompt = if is_multi_vector { "" } else { self.task_prompt(request.prompt_name.as_deref())? };
         let limits = self.encode_limits();
         let lower_case = rules.is_some_and(|rules| rules.lower_case);
         let texts = request.texts.iter().enumerate().map(|(index, text)| {
             let place = ("text", index);
             match text {
+                _ if request.form == VectorForm::MultiVector => {
+                    self.token_vector_text(place, text, request.prompt_name.as_deref(), request.truncate)
+                }
                 Prompt::Ids(ids) => {
                     let ids = limits.ids_of("texts", format_args!("text {index}"), ids)?;
                     self.fitted(place, ids, (0, 0), request.truncate)
@@ -88,6 +92,7 @@ impl Engine {
         match form {
             VectorForm::States => Ok(Reading::States),
             VectorForm::Sparse => self.sparse_reading(),
+            VectorForm::MultiVector => self.token_vector_rules().map(Reading::TokenVectors),
             VectorForm::Dense => self.dense_reading(request),
         }
     }
@@ -117,7 +122,8 @@ impl Engine {
             (Some(pooling), _) => *pooling,
             (None, Some(dense)) => dense.pooling,
             (None, None) => {
-                let what = match &self.sentence {
+                let what = match self.sentence.as_deref() {
+                    Some(SentenceRules { multi_vector: Some(_), .. }) => "it makes a vector for each token",
                     Some(_) => "it makes sparse vectors",
                     None => "it has no `modules.json`",
                 };
@@ -220,11 +226,11 @@ impl Engine {
     ) -> Result<EncodeText, EngineError> {
         let (ids, truncated) = fitting(&self.encode_limits(), (noun, index), ids, around, truncate)?;
         self.check_fits((noun, index), ids.len())?;
-        Ok(EncodeText { index, ids, second_text: None, truncated })
+        Ok(EncodeText { index, ids, second_text: None, keys: None, with_vectors: Vec::new(), truncated })
     }
 
     /// Refuses a text that would never fit the memory budget.
-    fn check_fits(&self, (noun, index): (&str, usize), tokens: usize) -> Result<(), EngineError> {
+    pub(super) fn check_fits(&self, (noun, index): (&str, usize), tokens: usize) -> Result<(), EngineError> {
         let what = format_args!("{noun} {index}");
         if self.info.objective.is_causal() {
             self.check_room(what, &[tokens], 1)
@@ -243,14 +249,28 @@ impl Engine {
         options: JudgeOptions,
         answer: Answer<EncodeOutcome>,
     ) -> Result<(), EngineError> {
+        let reading = Reading::Pooled {
+            pooling: classifier.pooling,
+            padding: classifier.padding,
+            finish: Finish::Classes(classifier),
+        };
+        self.run_texts(texts, reading, noun, cancels, options, answer)
+    }
+
+    /// Starts to run texts that are judged.
+    pub(super) fn run_texts(
+        &self,
+        texts: Vec<EncodeText>,
+        reading: Reading,
+        noun: &'static str,
+        cancels: Vec<Cancel>,
+        options: JudgeOptions,
+        answer: Answer<EncodeOutcome>,
+    ) -> Result<(), EngineError> {
         let timeout_s = checked_timeout(options.timeout_s)?;
         let job = EncodeJob {
             texts,
-            reading: Reading::Pooled {
-                pooling: classifier.pooling,
-                padding: classifier.padding,
-                finish: Finish::Classes(classifier),
-            },
+            reading,
             sees_both_sides: !self.info.objective.is_causal(),
             cache_salt: options.cache_salt,
             noun,
@@ -281,7 +301,7 @@ fn embed_in_ids(request: &EmbedRequest, job: &EncodeJob) -> ReceiptRequest {
 }
 
 /// A text that fits the context, and whether it was cut. The first and the last ids, as many as `around` says, are never cut.
-fn fitting(
+pub(super) fn fitting(
     limits: &Limits<'_>,
     (noun, index): (&str, usize),
     mut ids: Vec<u32>,

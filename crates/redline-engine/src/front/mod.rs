@@ -10,6 +10,7 @@ mod grammar;
 mod hold;
 mod identity;
 mod judge;
+pub(crate) mod multi_vector;
 mod observe;
 mod perplexity;
 pub(crate) mod prompt;
@@ -68,6 +69,17 @@ const MAX_THREADS: usize = 1024;
 /// Maximum number of logical devices.
 pub const MAX_DEVICES: usize = 8;
 
+/// The vectors of tokens that a model of late interaction makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MultiVectorInfo {
+    /// Number of values of a vector.
+    pub width: usize,
+    /// Number of tokens that queries are filled up to; 0: they are not.
+    pub query_tokens: usize,
+    /// Whether the similarity of a document is divided by the number of the query's vectors.
+    pub mean: bool,
+}
+
 /// Facts about the loaded model and how it runs.
 #[derive(Clone, Debug)]
 pub struct ModelInfo {
@@ -87,6 +99,8 @@ pub struct ModelInfo {
     pub embedding_pooling: Option<Pooling>,
     /// Whether it makes sparse vectors.
     pub sparse: bool,
+    /// The vectors of tokens, if it makes such.
+    pub multi_vector: Option<MultiVectorInfo>,
     /// Number of token types, if the model tells the texts of a pair apart by them.
     pub token_types: Option<usize>,
     /// Number of parameters, a tied head counted once.
@@ -356,6 +370,11 @@ fn info(
         embedding_width: dense.map_or(facts.hidden, |dense| dense.layers.outputs(facts.hidden)),
         embedding_pooling: dense.map(|dense| dense.pooling),
         sparse: sentence.is_some_and(|rules| rules.sparse.is_some()),
+        multi_vector: sentence.and_then(|rules| rules.multi_vector.as_ref()).map(|rules| MultiVectorInfo {
+            width: rules.layers.outputs(facts.hidden),
+            query_tokens: rules.expansion.as_ref().map_or(0, |expansion| expansion.length),
+            mean: rules.mean,
+        }),
         token_types: model.token_types(),
         parameters: facts.parameters,
         weight_bytes: model.weight_bytes(),

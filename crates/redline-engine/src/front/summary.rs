@@ -2,7 +2,10 @@
 
 use redline_kernels::Format;
 use redline_models::spec::Objective;
-use redline_models::{LoadOptions, Loader, ModelFiles, Weights, sentence};
+use redline_models::{
+    LoadOptions, Loader, ModelFiles, Weights,
+    sentence::{self, Forms},
+};
 use redline_weights::{Checkpoint, ConfigFile};
 
 use super::Engine;
@@ -49,7 +52,7 @@ impl Engine {
             classes,
             embeds: info.embedding_pooling.is_some(),
             embeds_sparsely: info.sparse,
-            ranks: self.rerank_preset.is_some() || classes == Some(1),
+            ranks: self.rerank_preset.is_some() || classes == Some(1) || info.multi_vector.is_some(),
             least_memory: info.weight_bytes + info.activation_bytes,
         }
     }
@@ -61,34 +64,30 @@ impl Engine {
             Source::Path(path) => {
                 let files = ModelFiles::open(path)?;
                 let loader = Loader::new(files.config(), files.weights(), load)?;
-                let (embeds, preset) = match files.gguf() {
+                let (forms, preset) = match files.gguf() {
                     Some(gguf) => {
                         let preset = vocabulary(gguf)?.as_ref().and_then(preset::of_gguf);
-                        ([sentence::of_gguf(gguf)?.is_some(), false], preset)
+                        let dense = sentence::of_gguf(gguf)?.is_some();
+                        (Forms { dense, ..Forms::default() }, preset)
                     }
                     None => {
                         let preset = preset::of_directory(path, loader.architecture())?;
                         (sentence::forms(path, loader.spec())?, preset)
                     }
                 };
-                Ok(of(&loader, options, embeds, preset.is_some()))
+                Ok(of(&loader, options, forms, preset.is_some()))
             }
             Source::Embedded(embedded) => {
                 let config = ConfigFile::from_bytes("config.json", embedded.config)?;
                 let checkpoint = Checkpoint::from_bytes("model.safetensors", (embedded.weights)())?;
                 let loader = Loader::new(&config, Weights::Checkpoint(&checkpoint), load)?;
-                Ok(of(&loader, options, [false; 2], false))
+                Ok(of(&loader, options, Forms::default(), false))
             }
         }
     }
 }
 
-fn of(
-    loader: &Loader<'_>,
-    options: &Options,
-    [embeds, embeds_sparsely]: [bool; 2],
-    has_preset: bool,
-) -> ModelSummary {
+fn of(loader: &Loader<'_>, options: &Options, forms: Forms, has_preset: bool) -> ModelSummary {
     let context = options.max_context.unwrap_or(usize::MAX).min(loader.context());
     let classes = loader.spec().classifier.as_ref().map(|classifier| classifier.labels.len());
     ModelSummary {
@@ -97,9 +96,9 @@ fn of(
         objective: loader.objective(),
         context,
         classes,
-        embeds,
-        embeds_sparsely,
-        ranks: has_preset || classes == Some(1),
+        embeds: forms.dense,
+        embeds_sparsely: forms.sparse,
+        ranks: has_preset || classes == Some(1) || forms.multi_vector,
         least_memory: least_memory(loader, options, options.max_context.map(|_| context)),
     }
 }

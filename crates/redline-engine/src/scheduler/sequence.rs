@@ -86,6 +86,8 @@ pub(super) struct Canvas {
     patch: Option<(usize, Vec<u32>)>,
     /// Positions of the rows whose logits are wanted, within the patch if there is one.
     wanted: Arc<[usize]>,
+    /// See [`Opening::keys`].
+    keys: Option<usize>,
 }
 
 /// An open sequence.
@@ -114,8 +116,9 @@ pub(super) struct Sequence {
 
 impl Sequence {
     pub(super) fn new(opening: Opening) -> Self {
-        let Opening { tokens, wanted, rank: _, parent, shares, afresh, canvas, second_text } = opening;
-        let canvas = canvas.map(|wanted| Canvas { is_current: false, patch: None, wanted: wanted.into() });
+        let Opening { tokens, wanted, rank: _, parent, shares, afresh, canvas, keys, second_text } = opening;
+        let canvas =
+            canvas.map(|wanted| Canvas { is_current: false, patch: None, wanted: wanted.into(), keys });
         Self {
             tokens,
             drafts: 0,
@@ -151,7 +154,7 @@ impl Sequence {
             let piece = Piece { key, start, tokens: end - start, attention: AttentionMask::Causal, reads };
             return (start < end).then_some(piece);
         };
-        let attention = AttentionMask::Bidirectional(end);
+        let attention = AttentionMask::Bidirectional(canvas.keys.unwrap_or(end));
         let reads = Reads::Of(canvas.wanted.clone());
         match (start < end, &canvas.patch) {
             (true, None) => Some(Piece { key, start, tokens: end, attention, reads }),

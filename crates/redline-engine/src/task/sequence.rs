@@ -17,6 +17,8 @@ pub(crate) struct Opening {
     pub(crate) afresh: bool,
     /// For a canvas: the rows whose logits are wanted, ascending; `wanted` is then unused. A canvas shares nothing.
     pub(crate) canvas: Option<Vec<usize>>,
+    /// For a canvas: the number of its first tokens, which all rows see, if they see no others.
+    pub(crate) keys: Option<usize>,
     /// For a pair of texts: the position of the first token that is of the second type.
     pub(crate) second_text: Option<usize>,
 }

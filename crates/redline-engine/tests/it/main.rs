@@ -23,6 +23,7 @@ mod masked_adapters;
 mod memory;
 mod mixture;
 mod models;
+mod multi_vector;
 mod not_finite;
 mod peak_memory;
 mod perplexity;

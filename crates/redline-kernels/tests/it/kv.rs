@@ -196,14 +196,21 @@ fn heads_that_a_format_does_not_hold_are_refused() {
 }
 
 #[test]
-#[should_panic(expected = "rows up to 3 see 2 keys")]
-fn rows_that_do_not_see_themselves_are_refused() {
-    let canvas = Segment { attention: AttentionMask::Bidirectional(2), ..segment(&[0], 0, 0, 3) };
+#[should_panic(expected = "rows see a key")]
+fn rows_that_see_nothing_are_refused() {
+    let canvas = Segment { attention: AttentionMask::Bidirectional(0), ..segment(&[0], 0, 0, 3) };
     pages(1).of_batch(&[canvas]);
 }
 
 #[test]
-#[should_panic(expected = "pages for every key")]
+#[should_panic(expected = "pages for every row and key")]
+fn rows_beyond_the_pages_are_refused() {
+    let keys = AttentionMask::Bidirectional(1);
+    pages(2).of_batch(&[Segment { attention: keys, ..segment(&[0], 0, 0, PAGE_TOKENS + 1) }]);
+}
+
+#[test]
+#[should_panic(expected = "pages for every row and key")]
 fn keys_beyond_the_pages_are_refused() {
     let keys = AttentionMask::Bidirectional(PAGE_TOKENS + 1);
     pages(2).of_batch(&[Segment { attention: keys, ..segment(&[0], 0, 0, 3) }]);

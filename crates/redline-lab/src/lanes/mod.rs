@@ -263,6 +263,7 @@ pub(crate) mod tests {
             embedding_width: 8,
             embedding_pooling: None,
             sparse: false,
+            multi_vector: None,
             token_types: None,
             parameters: 600,
             weight_bytes: 2000,

@@ -1,12 +1,10 @@
-//! Layers outside the decoder: heads of classifiers, the dense layers of embedding models, and what states pass before the head of a
-//! model that fills masks.
+//! Layers on single states or pooled ones: heads of classifiers, and the dense layers of embedding models.
 
-use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
-use redline_kernels::{Buffer, Exec, Matrix, Rows, RowsMut};
+use redline_kernels::{Exec, Rows, RowsMut};
 use redline_settings::Pooling;
 
-use crate::element::norm::Norm;
+use crate::element::dense::DenseLayer;
 use crate::step::padded;
 
 /// What a model without a head makes of a text: a number for each class.
@@ -22,30 +20,9 @@ pub struct Classifier {
     pub layers: DenseLayers,
 }
 
-/// `norm(activation(x W^T + b))`.
-#[derive(Debug)]
-pub struct DenseLayer {
-    /// `[outputs, inputs]`, in a format of floating-point numbers.
-    pub weights: Matrix,
-    /// Padded with zeros to whole strips.
-    pub bias: Option<Buffer<f32>>,
-    /// Applied to the outputs.
-    pub activation: ActivationFunction,
-    /// Applied last.
-    pub norm: Option<Norm>,
-}
-
 /// Layers, one after the other; may be none.
 #[derive(Debug, Default)]
 pub struct DenseLayers(Vec<DenseLayer>);
-
-impl DenseLayer {
-    /// Resident bytes.
-    pub fn bytes(&self) -> usize {
-        let Self { weights, bias, norm, .. } = self;
-        weights.bytes() + bias.as_ref().map_or(0, Buffer::bytes) + norm.as_ref().map_or(0, Norm::bytes)
-    }
-}
 
 impl DenseLayers {
     /// Layers of which each takes the outputs of the one before it.

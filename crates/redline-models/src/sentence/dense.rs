@@ -8,7 +8,8 @@ use redline_settings::Pooling;
 use redline_weights::{Checkpoint, ConfigFile};
 
 use crate::ModelError;
-use crate::block::dense::{DenseLayer, DenseLayers};
+use crate::block::dense::DenseLayers;
+use crate::element::dense::DenseLayer;
 use crate::family;
 use crate::step::padded;
 
@@ -61,22 +62,26 @@ fn pooling(config: &Path) -> Result<Pooling, ModelError> {
     Ok(pooling.unwrap_or(Pooling::Mean))
 }
 
-/// A dense layer of `width` inputs; `width` becomes its number of outputs.
+/// A dense layer of `width` inputs; `width` becomes its number of outputs. `input` names what it reads and writes, if its configuration
+/// says so.
 pub(super) fn read_layer(
     exec: Exec<'_>,
     [config, weights]: [&Path; 2],
+    input: Option<&str>,
     width: &mut usize,
 ) -> Result<DenseLayer, ModelError> {
     let config = ConfigFile::open(config)?;
     if config.usize("in_features")? != *width {
         return Err(config.refuse("in_features", format!("`{width}`, as many as there are")).into());
     }
-    for key in ["use_residual", "module_input_name", "module_output_name"] {
-        let is_default =
-            config.opt_str(key).is_ok_and(|name| matches!(name, None | Some("sentence_embedding")));
-        if !is_default && config.opt_bool(key).ok() != Some(Some(false)) {
-            return Err(config.refuse(key, "no such key").into());
+    for key in ["module_input_name", "module_output_name"] {
+        let Some(input) = input else { continue };
+        if config.opt_str(key)?.unwrap_or("sentence_embedding") != input {
+            return Err(config.refuse(key, format!("`{input}`")).into());
         }
+    }
+    if config.bool_or("use_residual", false)? {
+        return Err(config.refuse("use_residual", "`false`").into());
     }
     let outputs = family::positive(&config, "out_features")?;
     let activation = match config.opt_str("activation_function")?.and_then(|name| name.rsplit('.').next()) {

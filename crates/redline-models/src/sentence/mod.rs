@@ -3,6 +3,7 @@
 mod cross_encoder;
 mod dense;
 mod gguf;
+mod multi_vector;
 mod sparse;
 
 use std::collections::BTreeMap;
@@ -13,11 +14,13 @@ use redline_weights::ConfigFile;
 
 use crate::ModelError;
 use crate::spec::DecoderSpec;
+use multi_vector::Library;
 
 pub use cross_encoder::{LogitScore, logit_score};
 pub use dense::DenseRules;
 pub(crate) use gguf::files_of_gguf;
 pub use gguf::of_gguf;
+pub use multi_vector::{DOCUMENT, MultiVectorRules, QUERY, QueryExpansion};
 pub use sparse::{LogitPooling, SparseRules};
 
 /// What an embedding model makes of a text.
@@ -27,6 +30,8 @@ pub struct SentenceRules {
     pub dense: Option<DenseRules>,
     /// How a text becomes weights of tokens of the vocabulary, if it does.
     pub sparse: Option<SparseRules>,
+    /// How a text becomes a vector for each of its tokens, if it does.
+    pub multi_vector: Option<MultiVectorRules>,
     /// Texts that are put before a text, by the name of a task (`query`, `document`).
     pub prompts: BTreeMap<String, String>,
     /// The task of a text whose task is not named.
@@ -41,6 +46,8 @@ pub struct SentenceRules {
 pub const MODULES: &str = "modules.json";
 /// The library's own configuration.
 const LIBRARY: &str = "config_sentence_transformers.json";
+/// The configuration of the first module.
+const LIMITS: &str = "sentence_bert_config.json";
 /// Files of a module, in a folder of its own.
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
@@ -73,10 +80,9 @@ pub(crate) fn files(dir: &Path) -> Result<Vec<(PathBuf, String)>, ModelError> {
     if !dir.join(MODULES).is_file() {
         return Ok(all);
     }
-    let at_the_root = dir.join(sparse::TOKEN_WEIGHTS);
-    if at_the_root.is_file() {
-        all.push((at_the_root, sparse::TOKEN_WEIGHTS.to_owned()));
-    }
+    let at_the_root =
+        [sparse::TOKEN_WEIGHTS, multi_vector::TOKEN_VECTORS].map(|name| (dir.join(name), name.to_owned()));
+    all.extend(at_the_root.into_iter().filter(|(path, _)| path.is_file()));
     for module in ConfigFile::open_list(&dir.join(MODULES))? {
         let folder = folder(&module)?;
         for name in [CONFIG, WEIGHTS] {
@@ -89,16 +95,32 @@ pub(crate) fn files(dir: &Path) -> Result<Vec<(PathBuf, String)>, ModelError> {
     Ok(all)
 }
 
-/// Whether the model in a directory makes dense vectors of texts without being told how, and whether it makes sparse ones.
-pub fn forms(dir: &Path, spec: &DecoderSpec) -> Result<[bool; 2], ModelError> {
+/// The forms of vectors that a model makes of texts without being told how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forms {
+    /// One vector.
+    pub dense: bool,
+    /// Weights of tokens.
+    pub sparse: bool,
+    /// A vector for each token.
+    pub multi_vector: bool,
+}
+
+/// The forms of vectors that the model in a directory makes.
+pub fn forms(dir: &Path, spec: &DecoderSpec) -> Result<Forms, ModelError> {
     let has_head = spec.has_mask_head();
     if !is_in(dir)? {
-        return Ok([false, has_head]);
+        return Ok(Forms { sparse: has_head, ..Forms::default() });
     }
     let is_pooling = |module: &ConfigFile| Ok(module.str("type")?.rsplit('.').next() == Some("Pooling"));
     let modules = ConfigFile::open_list(&dir.join(MODULES))?;
     let pools = modules.iter().map(is_pooling).collect::<Result<Vec<bool>, ModelError>>()?;
-    Ok([pools.contains(&true), has_head || dir.join(sparse::TOKEN_WEIGHTS).is_file()])
+    let is_multi_vector = Library::of(library(dir)?.as_ref())?.is_some();
+    Ok(Forms {
+        dense: pools.contains(&true),
+        sparse: has_head || dir.join(sparse::TOKEN_WEIGHTS).is_file(),
+        multi_vector: is_multi_vector || dir.join(multi_vector::TOKEN_VECTORS).is_file(),
+    })
 }
 
 /// Whether a model directory has rules.
@@ -119,6 +141,21 @@ pub fn read(
     }
     let modules = ConfigFile::open_list(&dir.join(MODULES))?;
     let mut rules = SentenceRules::default();
+    (rules.max_tokens, rules.lower_case) = read_limits(dir)?;
+    (rules.prompts, rules.default_prompt) = read_prompts(dir)?;
+    let library = library(dir)?;
+    if let (Some(kind), Some(config)) = (Library::of(library.as_ref())?, &library) {
+        let of_tokens = multi_vector::read(exec, dir, (kind, config), &modules, hidden)?;
+        for (task, marker) in &of_tokens.markers {
+            // The prompt of a task may begin with its marker.
+            if let Some(rest) = rules.prompts.get(task).and_then(|prompt| prompt.strip_prefix(marker)) {
+                rules.prompts.insert(task.clone(), rest.to_owned());
+            }
+        }
+        rules.multi_vector = Some(of_tokens);
+        rules.sparse = of_head;
+        return Ok(Some(rules));
+    }
     let mut width = hidden;
     for (index, module) in modules.iter().enumerate() {
         let kind = module.str("type")?;
@@ -127,7 +164,9 @@ pub fn read(
             (Some("Transformer" | "MLMTransformer"), _) if index == 0 => {}
             (Some("Pooling"), dense) if index == 1 => *dense = Some(dense::read_pooling(&file(CONFIG)?)?),
             (Some("Dense"), Some(dense)) if !dense.normalise => {
-                dense.layers.push(dense::read_layer(exec, [&file(CONFIG)?, &file(WEIGHTS)?], &mut width)?);
+                let files = [&*file(CONFIG)?, &*file(WEIGHTS)?];
+                let input = Some("sentence_embedding");
+                dense.layers.push(dense::read_layer(exec, files, input, &mut width)?);
             }
             (Some("Normalize"), Some(dense)) => dense.normalise = true,
             (Some("SpladePooling"), _) if index == 1 => {
@@ -150,14 +189,19 @@ pub fn read(
         return Err(ModelError::Config { fact, file: dir.join(MODULES).display().to_string() });
     }
     rules.sparse = sparse::read_token_weights(exec, dir, hidden)?.or(rules.sparse).or(of_head);
-    (rules.max_tokens, rules.lower_case) = read_limits(dir)?;
-    (rules.prompts, rules.default_prompt) = read_prompts(dir)?;
+    rules.multi_vector = multi_vector::read_token_vectors(exec, dir, hidden)?;
     Ok(Some(rules))
+}
+
+/// The library's own configuration, if there is one.
+fn library(dir: &Path) -> Result<Option<ConfigFile>, ModelError> {
+    let path = dir.join(LIBRARY);
+    Ok(if path.is_file() { Some(ConfigFile::open(&path)?) } else { None })
 }
 
 /// Maximum number of tokens, and whether texts are changed to lower case.
 fn read_limits(dir: &Path) -> Result<(Option<usize>, bool), ModelError> {
-    let path = dir.join("sentence_bert_config.json");
+    let path = dir.join(LIMITS);
     if !path.is_file() {
         return Ok((None, false));
     }

@@ -10,7 +10,8 @@ use redline_weights::{Checkpoint, ConfigFile};
 use super::CONFIG;
 use super::dense::linear;
 use crate::ModelError;
-use crate::block::dense::{DenseLayer, DenseLayers};
+use crate::block::dense::DenseLayers;
+use crate::element::dense::DenseLayer;
 
 /// Beside the modules of bge-m3: the layer that weighs a text's own tokens.
 pub(super) const TOKEN_WEIGHTS: &str = "sparse_linear.pt";

@@ -24,7 +24,7 @@ use redline_kernels::{Buffer, Exec, Matrix, OutOfMemory, Rows, RowsMut};
 
 use crate::activation::{Activation, ActivationId, ActivationName};
 use crate::adapter_rows::{AdapterRows, AdapterUse, EmbeddingUpdate, loras_of, of_wanted};
-use crate::block::dense::DenseLayer;
+use crate::element::dense::DenseLayer;
 use crate::element::linear::Linear;
 use crate::element::norm::Norm;
 use crate::element::rotation::Rotation;

@@ -93,7 +93,7 @@ async fn run(
     request: EmbedRequest,
     build: impl FnOnce(EncodeOutcome) -> Result<Answer, Fault> + Send + 'static,
 ) -> Result<Answer, Fault> {
-    let answer_bytes = embedding_bytes(&request, call.app.model.engine.info());
+    let answer_bytes = embedding_bytes(&request, &call.app.model.engine);
     let need = Need { param: "inputs", prompts: 1, answer_bytes };
     run_one(&call, need, request, Vec::new(), |error| embeddings::named(error, "inputs"), build).await
 }

@@ -24,7 +24,7 @@ fn answer(call: Call) -> Handled {
         let (head, adapters) =
             call.head_with_adapters("embeddings", body.model.as_deref(), body.options.adapter.as_ref())?;
         let (request, format) = embeddings::request(body).map_err(|error| Fault::of(error, "input"))?;
-        let answer_bytes = embedding_bytes(&request, call.app.model.engine.info());
+        let answer_bytes = embedding_bytes(&request, &call.app.model.engine);
         let need = Need { param: "input", prompts: 1, answer_bytes };
         let build = move |outcome| {
             let answer = embeddings::answer(head, format, outcome);

@@ -186,7 +186,7 @@ async fn vectors<A: Serialize>(
     param: &'static str,
     answer: impl FnOnce(EncodeOutcome) -> A + Send + 'static,
 ) -> Result<Answer, Fault> {
-    let answer_bytes = embedding_bytes(&request, call.app.model.engine.info());
+    let answer_bytes = embedding_bytes(&request, &call.app.model.engine);
     let need = Need { param, prompts: 1, answer_bytes };
     let named = move |error| redline_api::openai::embeddings::named(error, param);
     run_one(call, need, request, adapters, named, |outcome| Answer::json(&answer(outcome))).await

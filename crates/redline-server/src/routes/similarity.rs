@@ -28,7 +28,7 @@ fn answer(call: Call) -> Handled {
     Box::pin(async move {
         let body: SimilarityBody = call.parse().await?;
         let request = similarity::request(body).map_err(|error| Fault::of(error, "inputs"))?;
-        let answer_bytes = embedding_bytes(&request, call.app.model.engine.info());
+        let answer_bytes = embedding_bytes(&request, &call.app.model.engine);
         let need = Need { param: "inputs", prompts: 1, answer_bytes };
         let build = |outcome| Answer::json(&similarity::answer(&outcome));
         run_one(&call, need, request, Vec::new(), |error| embeddings::named(error, "inputs"), build).await

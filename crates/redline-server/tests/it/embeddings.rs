@@ -230,6 +230,37 @@ fn sparse_vectors_are_weights_of_tokens() {
     assert!(none.text().contains("makes no sparse vectors"), "{}", none.text());
 }
 
+/// Vectors of tokens, and the documents ranked by them.
+#[test]
+fn late_interaction_is_served() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/vectors/colbert-a");
+    let server = start_with(loaded_from(&dir, |_| ()), |_| ());
+    let embed = |task: &str, text: &str| -> Vec<Vec<f32>> {
+        let body = json!({ "input": text, "form": "multi_vector", "prompt_name": task });
+        let answer = server.ok("/v1/embeddings", &body.to_string());
+        answer["data"][0]["embedding"].as_array().unwrap().iter().map(row).collect()
+    };
+    let (query, documents) = ("rain", ["Rain falls.", "the old king", "sea"]);
+    let queries = embed("query", query);
+    assert_eq!((queries.len(), queries[0].len()), (12, 16));
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    let similarity = |document: &[Vec<f32>]| -> f32 {
+        let most = |query: &Vec<f32>| document.iter().map(|one| product(query, one)).fold(f32::MIN, f32::max);
+        queries.iter().map(most).sum()
+    };
+    let body = json!({ "query": query, "documents": documents });
+    let ranked = server.ok("/v1/rerank", &body.to_string());
+    let results = ranked["results"].as_array().unwrap();
+    let of = |result: &Value| {
+        (result["index"].as_u64().unwrap() as usize, result["relevance_score"].as_f64().unwrap())
+    };
+    assert!(results.len() == 3 && results.is_sorted_by(|a, b| of(a).1 >= of(b).1), "{ranked}");
+    for (index, score) in results.iter().map(of) {
+        let want = similarity(&embed("document", documents[index]));
+        assert!((score - f64::from(want)).abs() < 1e-5, "{index}: {score} {want}");
+    }
+}
+
 #[test]
 fn what_is_no_request_is_refused_by_name() {
     let server = reading("bert-a");

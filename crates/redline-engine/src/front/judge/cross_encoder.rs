@@ -34,6 +34,14 @@ fn check(engine: &Engine, request: &RerankRequest, classifier: &Classifier) -> R
     if request.options.template.is_some() && !engine.info.objective.is_causal() {
         return refuse("template");
     }
+    check_words(request, &refuse)
+}
+
+/// Refuses what only models that write words can use.
+pub(super) fn check_words(
+    request: &RerankRequest,
+    refuse: &dyn Fn(&str) -> Result<(), EngineError>,
+) -> Result<(), EngineError> {
     if request.options.calibrate.is_some() {
         return refuse(Setting::Calibrate.name());
     }

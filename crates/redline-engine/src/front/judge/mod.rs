@@ -10,6 +10,7 @@ mod cross_encoder;
 mod cut;
 mod encoded;
 mod labels;
+mod late_interaction;
 mod order;
 mod own_classes;
 pub(super) mod preset;

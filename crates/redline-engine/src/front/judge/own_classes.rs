@@ -138,6 +138,7 @@ mod tests {
         let text = |values: &[f32]| Encoded {
             values: values.to_vec(),
             indices: Vec::new(),
+            vectors: 1,
             prompt_tokens: 3,
             truncated: true,
         };

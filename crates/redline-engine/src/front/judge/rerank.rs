@@ -5,7 +5,7 @@ use redline_settings::{Setting, hint};
 use super::order::in_order;
 use super::preset::RerankPreset;
 use super::template::{Frame, Shared};
-use super::{Judged, Judgement, check_threshold, cross_encoder, label_after, some_label};
+use super::{Judged, Judgement, check_threshold, cross_encoder, label_after, late_interaction, some_label};
 use crate::answer::outcome::{Ranked, RerankOutcome};
 use crate::answer::ticket::RerankTicket;
 use crate::cancel::Cancel;
@@ -29,11 +29,17 @@ impl RerankRequest {
         [&self.yes, &self.no].map(|label| label_after(self.options.template.as_deref(), label)).into()
     }
 
-    pub(super) fn frame(&self) -> Result<Frame, EngineError> {
+    /// Refuses a request for no documents.
+    pub(super) fn check_count(&self) -> Result<(), EngineError> {
         if self.top_n == Some(0) {
             let hint = hint!["give ", Setting::TopN, " at least 1, or leave it out for all"];
             return Err(EngineError::request("0 documents were asked for", hint));
         }
+        Ok(())
+    }
+
+    pub(super) fn frame(&self) -> Result<Frame, EngineError> {
+        self.check_count()?;
         some_label("the label for yes", &self.yes)?;
         some_label("the label for no", &self.no)?;
         let labels = self.labels();
@@ -107,6 +113,9 @@ impl Engine {
         }
         if let Some(classifier) = self.classifier.clone() {
             return cross_encoder::submit(self, request, classifier, cancel);
+        }
+        if self.info.multi_vector.is_some() {
+            return late_interaction::submit(self, request, cancel);
         }
         let (top_n, threshold) = (request.top_n.unwrap_or(usize::MAX), request.threshold.unwrap_or(0.0));
         request.judgement()?.submit(self, cancel, move |judged| ranked(judged, top_n, threshold))

@@ -37,6 +37,10 @@ pub(crate) struct EncodeText {
     pub(crate) ids: Vec<u32>,
     /// The position of the first token that is of the second type.
     pub(crate) second_text: Option<usize>,
+    /// The number of its first tokens, which all see, if they see no others.
+    pub(crate) keys: Option<usize>,
+    /// The positions whose states become vectors, ascending, where those of single tokens do.
+    pub(crate) with_vectors: Vec<usize>,
     pub(crate) truncated: bool,
 }
 
@@ -108,11 +112,12 @@ impl Task for EncodeTask {
         let index = self.waiting.pop_front()?;
         self.opened.push(index);
         let wanted = self.wanted(index);
-        let EncodeText { ids, second_text, .. } = &self.job.texts[index];
+        let EncodeText { ids, second_text, keys, .. } = &self.job.texts[index];
         let opening = Opening {
             tokens: ids.clone(),
             rank: index as u32,
             second_text: *second_text,
+            keys: *keys,
             ..Opening::default()
         };
         Some(if self.job.sees_both_sides {
@@ -133,7 +138,7 @@ impl Task for EncodeTask {
             let positions: Vec<usize> = places[first..end].iter().map(|place| place.position).collect();
             let EncodeJob { reading, texts, .. } = &self.job;
             let rows = logits.some(begin + first..begin + end);
-            reading.add(&mut self.texts[text], &texts[text].ids, &positions, rows);
+            reading.add(&mut self.texts[text], &texts[text], &positions, rows);
             begin += places.len();
         }
     }
@@ -189,7 +194,9 @@ fn outcome_of(
         let Some(values) = values else {
             return Err(EngineError::NonFinite(format!("{noun} {}", text.index)));
         };
-        encoded.push(Encoded { values, indices, prompt_tokens: text.ids.len(), truncated: text.truncated });
+        let EncodeText { ids, with_vectors, truncated, .. } = text;
+        let (vectors, truncated) = (job.reading.vectors(ids.len(), with_vectors.len()), *truncated);
+        encoded.push(Encoded { values, indices, vectors, prompt_tokens: ids.len(), truncated });
     }
     let cached_tokens = prefix_cache.map_or(0, |counts| counts.cached_tokens);
     let usage = TokenCounts { prompt_tokens: progress.prompt_tokens, completion_tokens: 0, cached_tokens };

@@ -11,6 +11,7 @@ use redline_models::block::dense::{Classifier, DenseLayers};
 use redline_models::sentence::{LogitPooling, SentenceRules};
 use redline_settings::{Pooling, VectorForm};
 
+use super::EncodeText;
 use crate::task::RowOutput;
 use crate::task::logits::Logits;
 
@@ -28,6 +29,8 @@ pub(crate) enum Reading {
     },
     /// The states of all its tokens, as they are.
     States,
+    /// The states of some of its tokens become vectors.
+    TokenVectors(Arc<SentenceRules>),
     /// The logits of all its tokens become weights of tokens of the vocabulary.
     Logits(LogitPooling),
     /// The states of its tokens become weights of these tokens.
@@ -115,7 +118,17 @@ impl Reading {
         match self {
             Self::Pooled { .. } => VectorForm::Dense,
             Self::States => VectorForm::States,
+            Self::TokenVectors(_) => VectorForm::MultiVector,
             Self::Logits(_) | Self::Tokens { .. } => VectorForm::Sparse,
+        }
+    }
+
+    /// Number of vectors of a text of so many tokens, of which so many get one.
+    pub(super) fn vectors(&self, tokens: usize, with_vectors: usize) -> usize {
+        match self {
+            Self::States => tokens,
+            Self::TokenVectors(_) => with_vectors,
+            Self::Pooled { .. } | Self::Logits(_) | Self::Tokens { .. } => 1,
         }
     }
 
@@ -136,13 +149,21 @@ impl Reading {
     pub(super) fn output(&self) -> RowOutput<()> {
         match self {
             Self::Logits(_) => RowOutput::Vocabulary,
-            Self::Pooled { .. } | Self::States | Self::Tokens { .. } => RowOutput::State,
+            Self::Pooled { .. } | Self::States | Self::TokenVectors(_) | Self::Tokens { .. } => {
+                RowOutput::State
+            }
         }
     }
 
     /// Takes the next rows of a text, which have these positions.
-    pub(super) fn add(&self, state: &mut TextState, ids: &[u32], positions: &[usize], rows: Logits<'_>) {
-        let wanted = self.wanted(ids).len();
+    pub(super) fn add(
+        &self,
+        state: &mut TextState,
+        text: &EncodeText,
+        positions: &[usize],
+        rows: Logits<'_>,
+    ) {
+        let wanted = self.wanted(&text.ids).len();
         state.rows += positions.len();
         let is_whole = state.rows == wanted;
         let each = || (0..positions.len()).map(|r| rows.rows.row(r));
@@ -167,6 +188,16 @@ impl Reading {
                 let values = state.values.get_or_insert_default();
                 each().for_each(|row| values.extend_from_slice(row));
             }
+            Self::TokenVectors(rules) => {
+                let values = state.values.get_or_insert_default();
+                let Some(rules) = &rules.multi_vector else { return };
+                for (position, vector) in positions.iter().zip(rules.layers.apply_rows(rows.exec, rows.rows))
+                {
+                    if text.with_vectors.binary_search(position).is_ok() {
+                        values.extend(if rules.normalise { normalised(&vector) } else { vector });
+                    }
+                }
+            }
             Self::Logits(pooling) => {
                 pooling.add(state, rows);
                 if is_whole {
@@ -176,7 +207,7 @@ impl Reading {
             Self::Tokens { layers, weightless } => {
                 let outputs = layers.apply_rows(rows.exec, rows.rows);
                 for (position, output) in positions.iter().zip(outputs) {
-                    let weight = state.weights.entry(ids[*position]).or_default();
+                    let weight = state.weights.entry(text.ids[*position]).or_default();
                     *weight = larger(*weight, output[0]);
                 }
                 if is_whole {

@@ -130,15 +130,15 @@ fn copy_ranges(
 pub enum AttentionMask {
     /// The keys before it and its own.
     Causal,
-    /// The first n keys of the sequence, including later ones; n covers at least all rows of the batch. Positions matter only to
-    /// layers with a window.
+    /// The first n keys of the sequence, including later ones. Rows that follow these see them too, and are seen by none. Positions matter
+    /// only to layers with a window, in which every row must see a key.
     Bidirectional(usize),
 }
 
 /// Consecutive rows of a batch that belong to one sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
-    /// The sequence's pages; enough for [`Segment::keys`] tokens.
+    /// The sequence's pages; enough for its rows and for [`Segment::keys`] tokens.
     pub pages: &'a [u32],
     /// Position of the first row in the sequence.
     pub start: usize,
@@ -596,7 +596,7 @@ pub(crate) fn assert_segments(segments: &[Segment<'_>]) {
         assert!(next_row <= segment.first_row, "segments follow each other without overlap");
         next_row = segment.first_row.checked_add(segment.rows).expect("rows of the batch");
         let end = segment.start.checked_add(segment.rows).expect("positions of a sequence");
-        assert!(end <= segment.keys(), "rows up to {end} see {} keys", segment.keys());
-        assert!(segment.keys() <= segment.pages.len() * PAGE_TOKENS, "pages for every key");
+        assert!(segment.keys() > 0, "rows see a key");
+        assert!(end.max(segment.keys()) <= segment.pages.len() * PAGE_TOKENS, "pages for every row and key");
     }
 }

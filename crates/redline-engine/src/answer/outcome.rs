@@ -206,9 +206,10 @@ pub struct EncodeOutcome {
 pub struct Ranked {
     /// The document's index in the request.
     pub index: usize,
-    /// The probability of yes against no: a softmax over the two. Of a cross-encoder, the logistic function of its output.
+    /// The probability of yes against no: a softmax over the two. Of a cross-encoder, the logistic function of its output; of late
+    /// interaction, the similarity, which may be any number.
     pub relevance: f32,
-    /// The logarithm of the ratio of yes to no. Of a cross-encoder, its output.
+    /// The logarithm of the ratio of yes to no. Of a cross-encoder, its output; of late interaction, the relevance again.
     pub log_odds: f32,
     /// Number of tokens in its prompt.
     pub prompt_tokens: usize,

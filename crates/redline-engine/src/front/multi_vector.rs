@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redline_models::sentence::{DOCUMENT, MultiVectorRules, QUERY, SentenceRules};
-use redline_settings::Truncate;
+use redline_settings::{Setting, Truncate, hint};
 use redline_tokenizer::Tokenizer;
 
 use super::Engine;
@@ -70,6 +70,14 @@ impl Engine {
                 );
                 EngineError::request(fact, "take the tokenizer that the model was trained with")
             })?;
+            let most = self.encode_limits().context;
+            if expansion.length > most {
+                let fact = format!(
+                    "the model fills queries up to {} tokens, more than the maximum of {most}",
+                    expansion.length
+                );
+                return Err(EngineError::request(fact, hint!["give it a larger ", Setting::MaxContext]));
+            }
             keys = (!expansion.is_seen && ids.len() < expansion.length).then_some(ids.len());
             ids.resize(ids.len().max(expansion.length), token);
             self.check_keys(keys, ids.len())?;

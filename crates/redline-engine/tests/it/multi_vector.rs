@@ -184,6 +184,11 @@ fn what_late_interaction_does_not_know_is_refused() {
     assert!(rerank(&|request| request.options.receipt = Some(receipt.clone())).contains("no receipts"));
     let message = refusal(demo().embed(of(vec![text("a")], "query")));
     assert!(message.contains("`demo` makes no vectors of single tokens"), "{message}");
+    // Queries are filled up to 12 tokens.
+    let small = Engine::load(Options { max_context: Some(11), ..options(&golden_dir("colbert-a")) }).unwrap();
+    let message = refusal(small.embed(of(vec![text("rain")], "query")));
+    assert!(message.contains("up to 12 tokens, more than the maximum of 11"), "{message}");
+    assert!(small.embed(of(vec![text("rain")], "document")).is_ok());
     // An item may fail alone.
     let mut request = RerankRequest::new("rain".to_owned(), vec!["sea".to_owned(), long]);
     request.options.item_errors = true;

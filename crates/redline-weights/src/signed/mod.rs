@@ -3,13 +3,13 @@
 //! The list, `SHA256SUMS`, is the output of `sha256sum` for the files of the directory. Its signature, `SHA256SUMS.minisig`, is made
 //! by `minisign -S`. Both can be made and checked without Redline. A directory is accepted only as a whole: every file in it is
 //! listed, and every listed file exists with its digest, so weights, configuration, tokenizer and chat template belong together.
-//! Files in the two folders of further chat templates belong to it, too, with the folder before their name; other folders inside the
-//! directory are never read, so they are ignored. Files are read again after the check, so anyone who can write to
+//! Files in the two folders of further chat templates and in those of the modules of an embedding model (`modules.json`) belong to it, too,
+//! with the folder before their name; other folders inside the directory are never read, so they are ignored. Files are read again after the check, so anyone who can write to
 //! the directory while a model is loaded must be trusted.
 
 mod fault;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::{fs, io};
 
@@ -17,12 +17,15 @@ use minisign_verify::{PublicKey, Signature};
 
 pub use self::fault::SignatureFault;
 use self::fault::{LIST, SIGNATURE};
+use crate::config::ConfigFile;
 use crate::digest::Sha256Digest;
 use crate::error::{Result, WeightsError};
 use crate::file::{exists, is_plain_name, read_file};
 
 /// Folders inside a model directory from which chat templates are read.
 const TEMPLATE_FOLDERS: [&str; 2] = ["additional_chat_templates", "chat_templates"];
+/// The list of the modules of an embedding model, whose files lie in folders.
+const MODULES: &str = "modules.json";
 /// Maximum bytes of a list; enough for thousands of files.
 const MAX_LIST: u64 = 1 << 20;
 /// Maximum bytes of a signature, whose comments are free text.
@@ -103,7 +106,7 @@ fn parse(list: &[u8]) -> Result<BTreeMap<String, String>, SignatureFault> {
     Ok(listed)
 }
 
-/// Parses a lower-case digest and the name of a file in the directory or in a template folder. The character before the name is `*`
+/// Parses a lower-case digest and the name of a file in the directory or in a folder of it. The character before the name is `*`
 /// for binary mode, which is the same on Unix.
 fn entry(line: &[u8]) -> Option<(String, String)> {
     let (digest, name) = std::str::from_utf8(line).ok()?.split_once(' ')?;
@@ -112,23 +115,25 @@ fn entry(line: &[u8]) -> Option<(String, String)> {
     (hexadecimal && is_signed_name(name)).then(|| (digest.to_ascii_lowercase(), name.to_owned()))
 }
 
-/// Whether a list of digests may have this name: a file in the model directory or in a template folder.
+/// Whether a list of digests may have this name: a file in the model directory or in a folder of it.
 pub fn is_signed_name(name: &str) -> bool {
-    is_plain_name(name) || is_template(name)
+    let is_in_folder = |(folder, file): (&str, &str)| is_plain_name(folder) && is_plain_name(file);
+    is_plain_name(name) || name.split_once('/').is_some_and(is_in_folder)
 }
 
-/// Whether a name is that of a file in a template folder.
-fn is_template(name: &str) -> bool {
-    name.split_once('/')
-        .is_some_and(|(folder, file)| TEMPLATE_FOLDERS.contains(&folder) && is_plain_name(file))
-}
-
-/// The names of the files in a directory and in its template folders.
+/// The names of the files in a directory and in its folders that are read.
 fn all_files(dir: &Path) -> Result<Vec<String>> {
     let mut names = files(dir)?;
-    for folder in TEMPLATE_FOLDERS {
-        if dir.join(folder).is_dir() {
-            names.extend(files(&dir.join(folder))?.into_iter().map(|name| format!("{folder}/{name}")));
+    let mut folders: BTreeSet<String> = TEMPLATE_FOLDERS.map(str::to_owned).into();
+    if exists(&dir.join(MODULES))? {
+        for module in ConfigFile::open_list(&dir.join(MODULES))? {
+            let path = Path::new(module.opt_str("path")?.unwrap_or_default());
+            folders.extend(path.iter().next().map(|folder| folder.to_string_lossy().into_owned()));
+        }
+    }
+    for folder in folders {
+        if dir.join(&folder).is_dir() {
+            names.extend(files(&dir.join(&folder))?.into_iter().map(|name| format!("{folder}/{name}")));
         }
     }
     Ok(names)
@@ -155,6 +160,31 @@ fn files(dir: &Path) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
+    /// A file that nobody listed is found wherever it is read.
+    #[test]
+    fn files_of_modules_belong_to_the_model() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, contents: &str| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, contents).unwrap();
+        };
+        write("config.json", "{}");
+        write("1_Pooling/config.json", "{}");
+        write("2_Dense/model.safetensors", "");
+        write("onnx/model.onnx", "");
+        assert_eq!(all_files(dir.path()).unwrap(), ["config.json"]);
+        write(
+            "modules.json",
+            r#"[{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Dense/"}, {"path": "3_Normalize"}]"#,
+        );
+        let all = ["config.json", "modules.json", "1_Pooling/config.json", "2_Dense/model.safetensors"];
+        assert_eq!(all_files(dir.path()).unwrap(), all);
+        assert!(all.iter().all(|name| is_signed_name(name)));
+        write("modules.json", "{");
+        assert!(all_files(dir.path()).is_err());
+    }
+
     #[test]
     fn lists_are_those_of_sha256sum() {
         let digest = "0123456789abcdef".repeat(4);
@@ -172,7 +202,6 @@ mod tests {
             format!("{digest} a"),
             format!("{digest}  "),
             format!("{digest}  ../a"),
-            format!("{digest}  a/b"),
             format!("{digest}  {folder}/"),
             format!("{digest}  {folder}/../a"),
             format!("{digest}  {folder}/a/b"),

@@ -97,6 +97,7 @@ macro_rules! families {
 
 families! {
     bert "bert"
+    distilbert "distilbert"
     dream "dream"
     gemma2 "gemma2"
     gemma2_class "gemma2-class"

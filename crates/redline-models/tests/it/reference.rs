@@ -28,8 +28,14 @@ pub(crate) fn golden_root() -> PathBuf {
 const MASKED: &[&str] = &["DreamModel", "LLaDAModelLM"];
 
 /// Architectures of encoders.
-const ENCODERS: &[&str] =
-    &["BertModel", "RobertaModel", "XLMRobertaModel", "ModernBertModel", "Gemma3TextModel"];
+const ENCODERS: &[&str] = &[
+    "BertModel",
+    "DistilBertModel",
+    "RobertaModel",
+    "XLMRobertaModel",
+    "ModernBertModel",
+    "Gemma3TextModel",
+];
 
 /// Whether an architecture is an encoder.
 fn encodes(name: &str) -> bool {

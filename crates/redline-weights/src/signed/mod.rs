@@ -3,9 +3,9 @@
 //! The list, `SHA256SUMS`, is the output of `sha256sum` for the files of the directory. Its signature, `SHA256SUMS.minisig`, is made
 //! by `minisign -S`. Both can be made and checked without Redline. A directory is accepted only as a whole: every file in it is
 //! listed, and every listed file exists with its digest, so weights, configuration, tokenizer and chat template belong together.
-//! Files in the two folders of further chat templates and in those of the modules of an embedding model (`modules.json`) belong to it, too,
-//! with the folder before their name; other folders inside the directory are never read, so they are ignored. Files are read again after the check, so anyone who can write to
-//! the directory while a model is loaded must be trusted.
+//! Files in the two folders of further chat templates and in those of the modules of an embedding model (`modules.json`) belong to it,
+//! too, with the folder before their name; other folders inside the directory are never read, so they are ignored. Files are read again
+//! after the check, so anyone who can write to the directory while a model is loaded must be trusted.
 
 mod fault;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redline_models::sentence::{DOCUMENT, MultiVectorRules, QUERY, SentenceRules};
+use redline_models::sentence::{DOCUMENT, MultiVectorRules, QUERY};
 use redline_settings::{Setting, Truncate, hint};
 use redline_tokenizer::Tokenizer;
 
@@ -16,9 +16,9 @@ use crate::request::Prompt;
 
 impl Engine {
     /// The rules of a model that makes a vector for each token; refuses any other.
-    pub(super) fn token_vector_rules(&self) -> Result<Arc<SentenceRules>, EngineError> {
-        let rules = self.sentence.as_ref().filter(|rules| rules.multi_vector.is_some());
-        rules.cloned().ok_or_else(|| {
+    pub(super) fn token_vector_rules(&self) -> Result<Arc<MultiVectorRules>, EngineError> {
+        let rules = self.sentence.as_ref().and_then(|rules| rules.multi_vector.clone());
+        rules.ok_or_else(|| {
             let fact = format!("`{}` makes no vectors of single tokens for late interaction", self.info.name);
             EngineError::request(fact, "take a model such as GTE-ModernColBERT or bge-m3")
         })
@@ -32,9 +32,9 @@ impl Engine {
         task: Option<&str>,
         truncate: Option<Truncate>,
     ) -> Result<EncodeText, EngineError> {
-        let sentence = self.token_vector_rules()?;
-        let Some(rules) = &sentence.multi_vector else { return Err(EngineError::Stopped) };
-        let task = task.or(sentence.default_prompt.as_deref());
+        let rules = &*self.token_vector_rules()?;
+        let sentence = self.sentence.as_deref();
+        let task = task.or(sentence.and_then(|rules| rules.default_prompt.as_deref()));
         let limits = self.encode_limits();
         let limits = Limits { context: limits.context.min(most_tokens(rules, task)), ..limits };
         let (noun, index) = place;
@@ -44,16 +44,18 @@ impl Engine {
                 fitting(&limits, place, ids, (0, 0), truncate)?
             }
             Prompt::Text(text) | Prompt::Formatted(text) => {
-                let prompt = match task {
+                let own = task.and_then(|task| sentence?.prompts.get(task));
+                let prompt = match (own, task) {
                     // Every such model knows these two.
-                    Some(QUERY | DOCUMENT) if !sentence.prompts.contains_key(task.unwrap_or_default()) => "",
-                    task => self.task_prompt(task)?,
+                    (None, Some(QUERY | DOCUMENT)) => "",
+                    _ => self.task_prompt(task)?,
                 };
                 let tokenizer = limits.tokenizer()?;
                 let marker = task.and_then(|task| rules.markers.get(task));
                 let (marker, before) = marker.map_or((None, ""), |marker| marker_of(tokenizer, marker));
                 let text = format!("{before}{prompt}{text}");
-                let text = if sentence.lower_case { text.to_lowercase() } else { text };
+                let text =
+                    if sentence.is_some_and(|rules| rules.lower_case) { text.to_lowercase() } else { text };
                 let mut ids = tokenizer.encode(&text, true)?;
                 let (front, back) = limits.special_ends(&ids);
                 ids.splice(front..front, marker);

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use redline_weights::ConfigFile;
 
-use super::{CONFIG, LIBRARY, MODULES, file_of, folder, read_prompts};
+use super::{CONFIG, MODULES, file_of, folder, library, read_prompts};
 use crate::ModelError;
 
 /// Whether the modules judge pairs of texts, and embed none.
 pub(super) fn is_in(dir: &Path) -> Result<bool, ModelError> {
-    let path = dir.join(LIBRARY);
-    Ok(path.is_file() && ConfigFile::open(&path)?.opt_str("model_type")? == Some("CrossEncoder"))
+    let kind = library(dir)?
+        .map(|config| Ok::<_, ModelError>(config.opt_str("model_type")? == Some("CrossEncoder")));
+    Ok(kind.transpose()?.unwrap_or(false))
 }
 
 /// What a cross-encoder compares: the logits of two tokens.

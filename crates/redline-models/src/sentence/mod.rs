@@ -8,6 +8,7 @@ mod sparse;
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use redline_kernels::Exec;
 use redline_weights::ConfigFile;
@@ -31,7 +32,7 @@ pub struct SentenceRules {
     /// How a text becomes weights of tokens of the vocabulary, if it does.
     pub sparse: Option<SparseRules>,
     /// How a text becomes a vector for each of its tokens, if it does.
-    pub multi_vector: Option<MultiVectorRules>,
+    pub multi_vector: Option<Arc<MultiVectorRules>>,
     /// Texts that are put before a text, by the name of a task (`query`, `document`).
     pub prompts: BTreeMap<String, String>,
     /// The task of a text whose task is not named.
@@ -152,7 +153,7 @@ pub fn read(
                 rules.prompts.insert(task.clone(), rest.to_owned());
             }
         }
-        rules.multi_vector = Some(of_tokens);
+        rules.multi_vector = Some(Arc::new(of_tokens));
         rules.sparse = of_head;
         return Ok(Some(rules));
     }
@@ -189,7 +190,7 @@ pub fn read(
         return Err(ModelError::Config { fact, file: dir.join(MODULES).display().to_string() });
     }
     rules.sparse = sparse::read_token_weights(exec, dir, hidden)?.or(rules.sparse).or(of_head);
-    rules.multi_vector = multi_vector::read_token_vectors(exec, dir, hidden)?;
+    rules.multi_vector = multi_vector::read_token_vectors(exec, dir, hidden)?.map(Arc::new);
     Ok(Some(rules))
 }
 
@@ -215,11 +216,7 @@ fn read_limits(dir: &Path) -> Result<(Option<usize>, bool), ModelError> {
 
 /// The prompts by their names, and the name of the default one.
 fn read_prompts(dir: &Path) -> Result<(BTreeMap<String, String>, Option<String>), ModelError> {
-    let path = dir.join(LIBRARY);
-    if !path.is_file() {
-        return Ok((BTreeMap::new(), None));
-    }
-    let config = ConfigFile::open(&path)?;
+    let Some(config) = library(dir)? else { return Ok((BTreeMap::new(), None)) };
     let mut prompts = BTreeMap::new();
     if let Some(all) = config.object("prompts")? {
         for name in all.keys() {

@@ -6,9 +6,9 @@ use redline_models::block::dense::Classifier;
 use redline_settings::{Setting, hint};
 
 use super::encoded;
-use super::order::in_order;
+use super::order::{in_order, without_labels};
 use super::template::Frame;
-use crate::answer::outcome::{EncodeOutcome, Encoded, Ranked, RerankOutcome};
+use crate::answer::outcome::{EncodeOutcome, Encoded, Ranked};
 use crate::answer::ticket::{RerankTicket, Ticket};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -125,14 +125,7 @@ pub(super) fn submit(
                     let Encoded { prompt_tokens, truncated, .. } = text;
                     Ranked { index, relevance, log_odds, prompt_tokens, truncated }
                 });
-                RerankOutcome {
-                    results: in_order(ranked.collect(), failed, top_n, threshold),
-                    label_token_ids: Vec::new(),
-                    end_token_ids: Vec::new(),
-                    prefix_label: None,
-                    cost,
-                    receipt,
-                }
+                without_labels(in_order(ranked.collect(), failed, top_n, threshold), cost, receipt)
             });
             reply.finish(outcome);
         };

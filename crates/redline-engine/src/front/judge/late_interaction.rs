@@ -3,9 +3,9 @@
 use redline_models::sentence::{DOCUMENT, QUERY};
 use redline_settings::hint;
 
-use super::order::in_order;
+use super::order::{in_order, without_labels};
 use super::{cross_encoder, encoded};
-use crate::answer::outcome::{EncodeOutcome, Encoded, Ranked, RerankOutcome};
+use crate::answer::outcome::{EncodeOutcome, Encoded, Ranked};
 use crate::answer::ticket::{RerankTicket, Ticket};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -56,7 +56,7 @@ pub(super) fn submit(
     let texts = std::iter::once(query).chain(documents).collect();
     let (top_n, threshold) =
         (request.top_n.unwrap_or(usize::MAX), request.threshold.unwrap_or(f32::NEG_INFINITY));
-    let is_mean = rules.multi_vector.as_ref().is_some_and(|rules| rules.mean);
+    let is_mean = rules.mean;
     Ticket::begin(cancel, |reply, cancels| {
         let answer = move |outcome: Result<EncodeOutcome, EngineError>| {
             let outcome = outcome.map(|EncodeOutcome { mut texts, cost, receipt, form: _ }| {
@@ -69,14 +69,7 @@ pub(super) fn submit(
                         Ranked { index, relevance, log_odds: relevance, prompt_tokens, truncated }
                     })
                 });
-                RerankOutcome {
-                    results: in_order(ranked.collect(), failed, top_n, threshold),
-                    label_token_ids: Vec::new(),
-                    end_token_ids: Vec::new(),
-                    prefix_label: None,
-                    cost,
-                    receipt,
-                }
+                without_labels(in_order(ranked.collect(), failed, top_n, threshold), cost, receipt)
             });
             reply.finish(outcome);
         };

@@ -1,6 +1,7 @@
 //! The order of ranked documents.
 
-use crate::answer::outcome::{ItemError, Ranked};
+use crate::answer::outcome::{ItemError, Ranked, RequestCost, RerankOutcome};
+use crate::receipt::Receipt;
 
 /// The most relevant documents first, then those that failed.
 pub(super) fn in_order(
@@ -17,6 +18,16 @@ pub(super) fn in_order(
     ranked.sort_by(order);
     ranked.truncate(top_n);
     ranked.into_iter().map(Ok).chain(failed).collect()
+}
+
+/// The outcome of a model that compares no labels.
+pub(super) fn without_labels(
+    results: Vec<Result<Ranked, ItemError>>,
+    cost: RequestCost,
+    receipt: Option<Box<Receipt>>,
+) -> RerankOutcome {
+    let (label_token_ids, end_token_ids, prefix_label) = (Vec::new(), Vec::new(), None);
+    RerankOutcome { results, label_token_ids, end_token_ids, prefix_label, cost, receipt }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use redline_kernels::Exec;
 use redline_models::block::dense::{Classifier, DenseLayers};
-use redline_models::sentence::{LogitPooling, SentenceRules};
+use redline_models::sentence::{LogitPooling, MultiVectorRules, SentenceRules};
 use redline_settings::{Pooling, VectorForm};
 
 use super::EncodeText;
@@ -30,7 +30,7 @@ pub(crate) enum Reading {
     /// The states of all its tokens, as they are.
     States,
     /// The states of some of its tokens become vectors.
-    TokenVectors(Arc<SentenceRules>),
+    TokenVectors(Arc<MultiVectorRules>),
     /// The logits of all its tokens become weights of tokens of the vocabulary.
     Logits(LogitPooling),
     /// The states of its tokens become weights of these tokens.
@@ -190,7 +190,6 @@ impl Reading {
             }
             Self::TokenVectors(rules) => {
                 let values = state.values.get_or_insert_default();
-                let Some(rules) = &rules.multi_vector else { return };
                 for (position, vector) in positions.iter().zip(rules.layers.apply_rows(rows.exec, rows.rows))
                 {
                     if text.with_vectors.binary_search(position).is_ok() {
@@ -199,9 +198,9 @@ impl Reading {
                 }
             }
             Self::Logits(pooling) => {
-                pooling.add(state, rows);
+                pool(*pooling, state, rows);
                 if is_whole {
-                    pooling.finish(state);
+                    weigh(*pooling, state);
                 }
             }
             Self::Tokens { layers, weightless } => {
@@ -219,50 +218,43 @@ impl Reading {
     }
 }
 
-/// How logits are pooled.
-trait Pool {
-    fn weight(&self, logit: f32) -> f64;
-    fn add(&self, state: &mut TextState, rows: Logits<'_>);
-    fn finish(&self, state: &mut TextState);
+/// What a logit weighs: `ln(1 + max(0, x))`, in f64.
+fn weight(pooling: LogitPooling, logit: f32) -> f64 {
+    // Not `max`, which drops what is no number.
+    let relu = if logit < 0.0 { 0.0 } else { f64::from(logit) };
+    let weight = libm::log1p(relu);
+    if pooling.twice { libm::log1p(weight) } else { weight }
 }
 
-impl Pool for LogitPooling {
-    /// `ln(1 + max(0, x))`, in f64.
-    fn weight(&self, logit: f32) -> f64 {
-        // Not `max`, which drops what is no number.
-        let relu = if logit < 0.0 { 0.0 } else { f64::from(logit) };
-        let weight = libm::log1p(relu);
-        if self.twice { libm::log1p(weight) } else { weight }
-    }
-
-    fn add(&self, state: &mut TextState, rows: Logits<'_>) {
-        let width = rows.rows.width();
-        if self.sum {
-            state.sums.resize(width, 0.0);
-            rows.divide(state.sums.chunks_mut(SHARE).enumerate(), |_, logits, (share, sums)| {
-                each_row(logits, share, |row| {
-                    sums.iter_mut().zip(row).for_each(|(sum, logit)| *sum += self.weight(*logit));
-                });
+/// Takes the logits of some tokens of a text.
+fn pool(pooling: LogitPooling, state: &mut TextState, rows: Logits<'_>) {
+    let width = rows.rows.width();
+    if pooling.sum {
+        state.sums.resize(width, 0.0);
+        rows.divide(state.sums.chunks_mut(SHARE).enumerate(), |_, logits, (share, sums)| {
+            each_row(logits, share, |row| {
+                sums.iter_mut().zip(row).for_each(|(sum, logit)| *sum += weight(pooling, *logit));
             });
-        } else {
-            state.largest.resize(width, f32::NEG_INFINITY);
-            rows.divide(state.largest.chunks_mut(SHARE).enumerate(), |_, logits, (share, largest)| {
-                each_row(logits, share, |row| {
-                    largest.iter_mut().zip(row).for_each(|(most, logit)| *most = larger(*most, *logit));
-                });
+        });
+    } else {
+        state.largest.resize(width, f32::NEG_INFINITY);
+        rows.divide(state.largest.chunks_mut(SHARE).enumerate(), |_, logits, (share, largest)| {
+            each_row(logits, share, |row| {
+                largest.iter_mut().zip(row).for_each(|(most, logit)| *most = larger(*most, *logit));
             });
-        }
+        });
     }
+}
 
-    fn finish(&self, state: &mut TextState) {
-        let weights: Vec<f32> = if self.sum {
-            state.sums.iter().map(|sum| *sum as f32).collect()
-        } else {
-            // The function rises, so the largest logit has the largest weight.
-            state.largest.iter().map(|logit| self.weight(*logit) as f32).collect()
-        };
-        state.set_weights(weights.into_iter().enumerate().map(|(id, weight)| (id as u32, weight)));
-    }
+/// Ends with the weights of all tokens of the vocabulary, once the logits of all tokens of the text are pooled.
+fn weigh(pooling: LogitPooling, state: &mut TextState) {
+    let weights: Vec<f32> = if pooling.sum {
+        state.sums.iter().map(|sum| *sum as f32).collect()
+    } else {
+        // The function rises, so the largest logit has the largest weight.
+        state.largest.iter().map(|logit| weight(pooling, *logit) as f32).collect()
+    };
+    state.set_weights((0..).zip(weights));
 }
 
 /// Calls `take` with the part of each row that belongs to a share of the vocabulary.
@@ -293,9 +285,9 @@ mod tests {
         assert_eq!(larger(2.0, 1.0), 2.0);
         assert!(larger(1.0, f32::NAN).is_nan() && larger(f32::NAN, 1.0).is_nan());
         let pooling = LogitPooling::default();
-        assert_eq!((pooling.weight(-3.0), pooling.weight(f32::NEG_INFINITY)), (0.0, 0.0));
-        assert!(pooling.weight(f32::NAN).is_nan());
+        assert_eq!((weight(pooling, -3.0), weight(pooling, f32::NEG_INFINITY)), (0.0, 0.0));
+        assert!(weight(pooling, f32::NAN).is_nan());
         let twice = LogitPooling { twice: true, ..pooling };
-        assert_eq!(twice.weight(2.0), libm::log1p(pooling.weight(2.0)));
+        assert_eq!(weight(twice, 2.0), libm::log1p(weight(pooling, 2.0)));
     }
 }

@@ -48,7 +48,7 @@ READ_TOLERANCE = 1e-5  # weights read from a file are aligned otherwise, which c
 PADDED_TOLERANCE = 1e-4
 CHECK_TOLERANCE = 1e-3
 MAX_DIRECTORY_BYTES = 500_000
-MAX_TOTAL_BYTES = 4_500_000
+MAX_TOTAL_BYTES = 7_000_000
 FULL, SLIDING = "full_attention", "sliding_attention"
 MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "mean_sqrt_len_tokens": "mean_sqrt_len_tokens"}
 LATER_MODES = {"weightedmean": "weightedmean_tokens", "lasttoken": "lasttoken"}
@@ -81,6 +81,8 @@ class Encoder:
     layer_types: list[str] | None = None
     padding_inside: bool = False  # in the first text are two tokens of padding
     padded_end: bool = False  # the first text ends with padding that belongs to it
+    lengths: list[int] = field(default_factory=lambda: LENGTHS)
+    published: dict | None = None  # config.json as models are published whose code comes with them, which transformers' class does not read
 
 
 DROPOUT = {"attention_probs_dropout_prob": 0.1, "classifier_dropout": None, "hidden_dropout_prob": 0.1}
@@ -111,6 +113,21 @@ XLMR = DROPOUT | {
     "type_vocab_size": 1,
     "use_cache": True,
 }
+MPNET = DROPOUT | {
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "hidden_act": "gelu",
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-05,
+    "max_position_embeddings": 302,
+    "model_type": "mpnet",
+    "pad_token_id": 1,
+    "relative_attention_num_buckets": 32,
+    "torch_dtype": "float32",
+    "transformers_version": "4.8.2",
+}
+NOMIC = dict(model_type="nomic_bert", num_hidden_layers=2, max_position_embeddings=80, pad_token_id=0)
+GTE = dict(model_type="gte", num_hidden_layers=2, max_position_embeddings=80, pad_token_id=1)
 DISTILBERT = {
     "activation": "gelu",
     "attention_dropout": 0.1,
@@ -201,6 +218,9 @@ MODERNBERT_B = dict(
     label2id={"contradiction": 0, "entailment": 1, "neutral": 2},
 )
 
+
+# theta * factor as the base, and all frequencies divided by factor^(2 / head size).
+NTK_FACTOR, NTK_THETA, NTK_HEAD = 8.0, 2000.0, 10
 
 ENCODERS = [
     Encoder(
@@ -373,6 +393,238 @@ ENCODERS = [
             "vocab_size": 131,
         },
         matters=[{"activation": "gelu"}],
+    ),
+    Encoder(
+        name="electra-a",
+        style="classic",
+        covers="mean of the tokens, normalised; embeddings narrower than the states, two types; head size 12",
+        config=BERT
+        | {
+            "architectures": ["ElectraForPreTraining"],
+            "embedding_size": 28,
+            "hidden_size": 60,
+            "intermediate_size": 90,
+            "layer_norm_eps": 1e-12,
+            "model_type": "electra",
+            "num_attention_heads": 5,
+            "num_hidden_layers": 2,
+            "vocab_size": 167,
+        },
+        matters=[{"hidden_act": "relu"}, {"layer_norm_eps": 1e-2}],
+        layout=Layout(pooling="mean", version=2),
+        pooler=None,
+    ),
+    Encoder(
+        name="electra-b",
+        style="classic",
+        covers="one label without a name, embeddings as wide as the states, epsilon 1e-6; head size 14",
+        config=BERT
+        | {
+            "architectures": ["ElectraForSequenceClassification"],
+            "embedding_size": 56,
+            "hidden_size": 56,
+            "id2label": {"0": "LABEL_0"},
+            "intermediate_size": 84,
+            "label2id": {"LABEL_0": 0},
+            "layer_norm_eps": 1e-06,
+            "model_type": "electra",
+            "num_attention_heads": 4,
+            "num_hidden_layers": 2,
+            "vocab_size": 131,
+        },
+        matters=[{"hidden_act": "relu"}, {"layer_norm_eps": 1e-2}],
+    ),
+    Encoder(
+        name="mpnet-a",
+        style="classic",
+        covers="mean of the tokens, normalised; numbers by distance, positions from 2 without those of padding; head size 12",
+        config=MPNET
+        | {
+            "architectures": ["MPNetForMaskedLM"],
+            "hidden_size": 36,
+            "intermediate_size": 60,
+            "num_attention_heads": 3,
+            "num_hidden_layers": 2,
+            "vocab_size": 131,
+        },
+        matters=[{"layer_norm_eps": 1e-2}, {"hidden_act": "relu"}],
+        layout=Layout(pooling="mean", version=2, max_seq_length=300),
+        padding_inside=True,
+        lengths=[293, 17, 1, 150],
+    ),
+    Encoder(
+        name="mpnet-b",
+        style="classic",
+        covers="three labels with names, epsilon without a key; head size 20",
+        config={key: value for key, value in MPNET.items() if key != "layer_norm_eps"}
+        | {
+            "architectures": ["MPNetForSequenceClassification"],
+            "hidden_size": 60,
+            "id2label": {"0": "contradiction", "1": "entailment", "2": "neutral"},
+            "intermediate_size": 72,
+            "label2id": {"contradiction": 0, "entailment": 1, "neutral": 2},
+            "num_attention_heads": 3,
+            "num_hidden_layers": 2,
+            "vocab_size": 131,
+        },
+        matters=[{"layer_norm_eps": 1e-2}],
+    ),
+    Encoder(
+        name="nomic-a",
+        style="transformers-5",
+        covers="mean of the tokens, normalised; config.json as published, gates, two types, no biases; head size 12",
+        config=NOMIC | dict(hidden_size=48, intermediate_size=76, num_attention_heads=4, vocab_size=167),
+        matters=[{"rope_parameters": rope(10000.0)}, {"layer_norm_eps": 1e-2}, {"hidden_act": "gelu"}],
+        layout=Layout(pooling="mean", prompts={"query": "search_query: ", "document": "search_document: "}),
+        pooler=None,
+        published={
+            "activation_function": "swiglu",
+            "architectures": ["NomicBertModel"],
+            "attn_pdrop": 0.0,
+            "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling_hf_nomic_bert.NomicBertModel"},
+            "causal": False,
+            "dense_seq_output": True,
+            "embd_pdrop": 0.0,
+            "fused_bias_fc": True,
+            "fused_dropout_add_ln": True,
+            "initializer_range": 0.02,
+            "layer_norm_epsilon": 1e-12,
+            "max_trained_positions": 40,
+            "mlp_fc1_bias": False,
+            "mlp_fc2_bias": False,
+            "model_type": "nomic_bert",
+            "n_embd": 48,
+            "n_head": 4,
+            "n_inner": 76,
+            "n_layer": 2,
+            "n_positions": 80,
+            "pad_vocab_size_multiple": 64,
+            "parallel_block": False,
+            "parallel_block_tied_norm": False,
+            "prenorm": False,
+            "qkv_proj_bias": False,
+            "reorder_and_upcast_attn": False,
+            "resid_pdrop": 0.0,
+            "rotary_emb_base": 1000,
+            "rotary_emb_fraction": 1.0,
+            "rotary_emb_interleaved": False,
+            "rotary_emb_scale_base": None,
+            "rotary_scaling_factor": None,
+            "scale_attn_by_inverse_layer_idx": False,
+            "scale_attn_weights": True,
+            "torch_dtype": "float32",
+            "type_vocab_size": 2,
+            "use_cache": True,
+            "use_flash_attn": True,
+            "use_rms_norm": False,
+            "use_xentropy": True,
+            "vocab_size": 167,
+        },
+    ),
+    Encoder(
+        name="nomic-b",
+        style="transformers-5",
+        covers="the first token as it is, config.json of transformers, GELU, one type, theta 10000, epsilon 1e-3; head size 14",
+        config=NOMIC
+        | dict(
+            hidden_size=56,
+            intermediate_size=60,
+            num_attention_heads=4,
+            vocab_size=131,
+            type_vocab_size=1,
+            hidden_act="gelu",
+            layer_norm_eps=1e-3,
+            rope_parameters=rope(10000.0),
+        ),
+        matters=[{"rope_parameters": rope(1000.0)}, {"layer_norm_eps": 1e-5}, {"hidden_act": "silu"}],
+        layout=Layout(pooling="cls", normalize=False),
+        pooler=None,
+    ),
+    Encoder(
+        name="gte-a",
+        style="transformers-5",
+        covers="the first token, normalised; config.json as published, no types, rotations scaled by a factor; head size 10",
+        config=GTE
+        | dict(
+            hidden_size=50,
+            intermediate_size=70,
+            num_attention_heads=5,
+            vocab_size=131,
+            type_vocab_size=0,
+            rope_parameters={
+                "rope_type": "linear",
+                "rope_theta": NTK_THETA * NTK_FACTOR,
+                "factor": NTK_FACTOR ** (2 / NTK_HEAD),
+            },
+        ),
+        matters=[
+            {"rope_parameters": rope(NTK_THETA * NTK_FACTOR)},
+            {"rope_parameters": rope(NTK_THETA)},
+            {"layer_norm_eps": 1e-2},
+            {"hidden_act": "silu"},
+        ],
+        layout=Layout(pooling="cls"),
+        pooler=None,
+        published={
+            "architectures": ["NewModel"],
+            "attention_probs_dropout_prob": 0.0,
+            "auto_map": {"AutoModel": "Alibaba-NLP/new-impl--modeling.NewModel"},
+            "classifier_dropout": None,
+            "hidden_act": "gelu",
+            "hidden_dropout_prob": 0.1,
+            "hidden_size": 50,
+            "initializer_range": 0.02,
+            "intermediate_size": 70,
+            "layer_norm_eps": 1e-12,
+            "layer_norm_type": "layer_norm",
+            "logn_attention_clip1": False,
+            "logn_attention_scale": False,
+            "max_position_embeddings": 80,
+            "model_type": "new",
+            "num_attention_heads": 5,
+            "num_hidden_layers": 2,
+            "pack_qkv": True,
+            "pad_token_id": 1,
+            "position_embedding_type": "rope",
+            "rope_scaling": {"factor": NTK_FACTOR, "type": "ntk"},
+            "rope_theta": NTK_THETA,
+            "torch_dtype": "float16",
+            "type_vocab_size": 0,
+            "unpad_inputs": False,
+            "use_memory_efficient_attention": False,
+            "vocab_size": 131,
+        },
+    ),
+    Encoder(
+        name="gte-b",
+        style="transformers-5",
+        covers="one label without a name, config.json of transformers, one type; head size 12",
+        config=GTE
+        | dict(
+            hidden_size=48,
+            intermediate_size=84,
+            num_attention_heads=4,
+            vocab_size=167,
+            id2label={0: "LABEL_0"},
+            label2id={"LABEL_0": 0},
+        ),
+        matters=[{"rope_parameters": rope(10000.0)}, {"layer_norm_eps": 1e-2}, {"hidden_act": "silu"}],
+    ),
+    Encoder(
+        name="jina3-a",
+        style="transformers-5",
+        covers="mean of the tokens, normalised; XLM-R with rotations, one type, an unused pooler in the file; head size 12",
+        config=dict(
+            model_type="jina_embeddings_v3",
+            hidden_size=48,
+            intermediate_size=84,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=80,
+            vocab_size=131,
+        ),
+        matters=[{"rope_parameters": rope(10000.0)}, {"layer_norm_eps": 1e-2}, {"hidden_act": "silu"}],
+        layout=Layout(pooling="mean"),
     ),
     Encoder(
         name="modernbert-a",
@@ -648,7 +900,7 @@ def fill(model, generator):
             elif module.endswith(("embeddings", "embed_tokens")):
                 centre, spread = 0.0, 0.4 / (model.config.hidden_size**0.25 if gemma else 1)
             else:
-                gain = {"query": 0.8, "key": 0.8, "q_proj": 0.6, "k_proj": 0.6, "Wqkv": 0.9}.get(module, 1.2)
+                gain = {"query": 0.8, "key": 0.8, "q": 0.8, "k": 0.8, "q_proj": 0.6, "k_proj": 0.6, "Wqkv": 0.9}.get(module, 1.2)
                 centre, spread = 0.0, gain * (3 / parameter.shape[1]) ** 0.5
             parameter.copy_(uniform(parameter.shape, centre, spread, generator))
 
@@ -662,22 +914,22 @@ def make_dense(encoder, width, generator):
     return weights
 
 
-def make_inputs(config, generator, padding_inside=False, padded_end=False):
-    longest, padding = max(LENGTHS), config.pad_token_id
+def make_inputs(config, generator, padding_inside=False, padded_end=False, lengths=LENGTHS):
+    longest, padding = max(lengths), config.pad_token_id
     choice = torch.tensor([token for token in range(config.vocab_size) if token != padding])
-    ids = choice[torch.randint(len(choice), (len(LENGTHS), longest), generator=generator)]
+    ids = choice[torch.randint(len(choice), (len(lengths), longest), generator=generator)]
     ids[0, :2] = choice[[-1, 0]]  # both ends of the embedding table
     types = torch.zeros_like(ids)
     if getattr(config, "type_vocab_size", 1) > 1:
         for row, start in ((0, 23), (3, 9)):
-            types[row, start : LENGTHS[row]] = 1
-    for row, length in enumerate(LENGTHS):
+            types[row, start : lengths[row]] = 1
+    for row, length in enumerate(lengths):
         ids[row, length:] = padding
     if padding_inside:
         ids[0, [5, 11]] = padding
     if padded_end:
-        ids[0, LENGTHS[0] - 2 : LENGTHS[0]] = padding
-    return {"ids": ids, "lengths": torch.tensor(LENGTHS), "types": types}
+        ids[0, lengths[0] - 2 : lengths[0]] = padding
+    return {"ids": ids, "lengths": torch.tensor(lengths), "types": types}
 
 
 # --------------------------------------------------------------------------------------------------------- forward
@@ -707,23 +959,25 @@ def outputs(model, encoder, dense, inputs, layout=None):
     """Hidden states and embeddings or logits, each sequence alone."""
     layout = layout or encoder.layout
     states, results = [], []
-    for row, length in enumerate(LENGTHS):
+    lengths = inputs["lengths"].tolist()
+    for row, length in enumerate(lengths):
         arguments = arguments_of(model, inputs, [row], length)
         hidden = model.base_model(**arguments).last_hidden_state[0]
         results.append(embedding(hidden, layout, dense) if layout else model(**arguments).logits[0])
-        states.append(torch.nn.functional.pad(hidden, (0, 0, 0, max(LENGTHS) - length)))
+        states.append(torch.nn.functional.pad(hidden, (0, 0, 0, max(lengths) - length)))
     return {"hidden": torch.stack(states), "embeddings" if layout else "logits": torch.stack(results)}
 
 
 @torch.no_grad()
 def padded_outputs(model, encoder, dense, inputs):
     """The same from one padded batch with a mask."""
-    mask = (torch.arange(max(LENGTHS)) < inputs["lengths"][:, None]).long()
-    arguments = arguments_of(model, inputs, slice(None), max(LENGTHS)) | {"attention_mask": mask}
+    lengths = inputs["lengths"].tolist()
+    mask = (torch.arange(max(lengths)) < inputs["lengths"][:, None]).long()
+    arguments = arguments_of(model, inputs, slice(None), max(lengths)) | {"attention_mask": mask}
     hidden = model.base_model(**arguments).last_hidden_state * mask[..., None]
     if not encoder.layout:
         return {"hidden": hidden, "logits": model(**arguments).logits}
-    rows = [embedding(states[:length], encoder.layout, dense) for states, length in zip(hidden, LENGTHS)]
+    rows = [embedding(states[:length], encoder.layout, dense) for states, length in zip(hidden, lengths)]
     return {"hidden": hidden, "embeddings": torch.stack(rows)}
 
 
@@ -739,8 +993,8 @@ def result_key(encoder):
 
 
 def cannot_matter(encoder, tensor):
-    rotated = encoder.config["model_type"] not in ("bert", "distilbert", "roberta", "xlm-roberta")
-    is_key_bias = tensor.endswith((".key.bias", ".k_lin.bias"))
+    rotated = encoder.config["model_type"] not in ("bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+    is_key_bias = tensor.endswith((".key.bias", ".k_lin.bias", ".attn.k.bias"))
     return encoder.layout and tensor.startswith("pooler.") or is_key_bias and not rotated
 
 
@@ -902,7 +1156,7 @@ def make_encoder(encoder, out):
         generator = torch.Generator().manual_seed(seed)
         fill(model, generator)
         dense = make_dense(encoder, model.config.hidden_size, generator)
-        inputs = make_inputs(model.config, generator, encoder.padding_inside, encoder.padded_end)
+        inputs = make_inputs(model.config, generator, encoder.padding_inside, encoder.padded_end, encoder.lengths)
         ref = inputs | outputs(model, encoder, dense, inputs)
         if margin(ref) >= MIN_MARGIN and bf16_nmse(model, encoder, dense, ref) <= MAX_BF16_NMSE:
             break
@@ -917,6 +1171,8 @@ def make_encoder(encoder, out):
     require(padded < PADDED_TOLERANCE, f"{encoder.name}: a padded batch differs by {padded}")
     tensor_effect = check_tensors(loaded, encoder, dense, ref)
     config_effects = check_config(loaded, encoder, dense, ref)
+    if encoder.published:
+        write_json(directory / "config.json", encoder.published)
     save_file({name: tensor.contiguous() for name, tensor in ref.items()}, directory / "reference.safetensors")
     require(size(directory) <= MAX_DIRECTORY_BYTES, f"{encoder.name}: {size(directory)} bytes")
     entry = {

@@ -59,6 +59,16 @@ ENCODERS = {
     "bert-b": {},  # without the pooler, which is refused
     "modernbert-a": {},
     "modernbert-c": {"id2label": {"0": "other", "1": "same"}},
+    # The converter knows the published numbers of positions only, and takes the second. It reads sizes by the names of transformers.
+    "nomic-a": {
+        "n_positions": 8192,
+        "max_trained_positions": 2048,
+        "hidden_size": 48,
+        "intermediate_size": 76,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "head_dim": 12,
+    },
     "roberta-a": {},
     "roberta-b": {},
     "xlmr-a": {},
@@ -86,7 +96,7 @@ def prepared(source, folder, name=None, changes=()):
     (target / "config.json").write_text(json.dumps(config))
     # The converter of Gemma 3 leaves out rows of the embedding beyond the vocabulary.
     vocabulary = {str(i): i for i in range(config.get("vocab_size", 0))}
-    tokenizer = {"model": {"vocab": vocabulary}, "added_tokens": []}
+    tokenizer = {"model": {"type": "WordPiece", "vocab": vocabulary}, "added_tokens": []}
     (target / "tokenizer.json").write_text(json.dumps(tokenizer))
     return target
 

@@ -89,7 +89,12 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
         let sink = layer.sinks.as_ref().map(|sinks| sinks[head]);
         let kv_head = head / (heads / kv_heads);
         let seen = seen(position, rows.len(), layer.window, text.mask);
-        let attention = attention::AttentionHead { format: text.kv, scale, softcap, sink };
+        let bias = text.distances.map(|table| {
+            let bias = |key: usize| table[bucket(position, key) * heads + head];
+            (0..rows.len()).map(bias).collect::<Row>()
+        });
+        let bias = bias.as_deref();
+        let attention = attention::AttentionHead { format: text.kv, scale, softcap, bias, sink };
         attention.row(q, &keys[kv_head], &values[kv_head], seen)
     };
     let outputs = queries.iter().enumerate().map(|(position, q)| {
@@ -101,6 +106,15 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
         layer.output.apply(&output)
     });
     outputs.collect()
+}
+
+/// The range of the distance of a key from its query: each of the first eight on either side, then eight that end where a distance
+/// reaches `8 * 16^(n / 8)`.
+fn bucket(query: usize, key: usize) -> usize {
+    let distance = query.abs_diff(key);
+    let reached = (1..8).filter(|n| distance as f64 >= 8.0 * 16f64.powf(f64::from(*n) / 8.0)).count();
+    let side = if key > query { 16 } else { 0 };
+    side + if distance < 8 { distance } else { 8 + reached }
 }
 
 /// The keys that a row sees.

@@ -9,7 +9,7 @@ mod element;
 
 use redline_kernels::Format;
 use redline_models::block::layer::Layer;
-use redline_models::spec::{DecoderSpec, LinearSpec, Mask, PositionSpec, RotarySpec};
+use redline_models::spec::{DecoderSpec, DistanceSpec, LinearSpec, Mask, PositionSpec, RotarySpec};
 use redline_models::{Loader, ModelError};
 use redline_reference::attention::KvStorage;
 use redline_reference::elementwise::soft_capped;
@@ -43,6 +43,9 @@ pub struct Interpreter<'a> {
     types: Option<Linear>,
     positions: Option<Linear>,
     embedding_norm: Option<Norm>,
+    projection: Option<Linear>,
+    /// `[buckets, heads]`
+    distances: Option<Row>,
     layers: Vec<Layer<Literal>>,
     final_norm: Option<Norm>,
     head: Option<Linear>,
@@ -56,6 +59,7 @@ struct Text<'a> {
     mask: Mask,
     kv: KvStorage,
     rotations: &'a [RotarySpec],
+    distances: Option<&'a [f32]>,
 }
 
 impl<'a> Interpreter<'a> {
@@ -81,6 +85,16 @@ impl<'a> Interpreter<'a> {
             types: table(spec.type_table())?,
             positions: table(spec.position_table())?,
             embedding_norm: norm(&spec.embedding_norm)?,
+            projection: match &spec.projection {
+                Some(layer) => Some(builder.read_linear(&layer.linear, layer.activation)?),
+                None => None,
+            },
+            distances: match &spec.distances {
+                Some(table) => {
+                    Some(loader.values(&table.tensor().name, DistanceSpec::BUCKETS * table.heads)?)
+                }
+                None => None,
+            },
             layers,
             final_norm: norm(&spec.final_norm)?,
             head: table(spec.head_linear())?,
@@ -102,7 +116,8 @@ impl<'a> Interpreter<'a> {
         mut watch: impl FnMut(usize, &[Row]),
     ) -> Vec<Row> {
         let mut rows = self.embedded(tokens, second);
-        let text = Text { mask: self.spec.objective.mask, kv: self.kv, rotations: self.spec.rotations() };
+        let (mask, rotations) = (self.spec.objective.mask, self.spec.rotations());
+        let text = Text { mask, kv: self.kv, rotations, distances: self.distances.as_deref() };
         for (index, layer) in self.layers.iter().enumerate() {
             rows = block::layer(layer, &rows, text);
             watch(index, &rows);
@@ -152,7 +167,8 @@ impl<'a> Interpreter<'a> {
                 next += usize::from(!is_padding);
                 add(&mut row, &table.weights(place), 1.0);
             }
-            self.embedding_norm.as_ref().map_or(row.clone(), |norm| norm.apply(&row))
+            row = self.embedding_norm.as_ref().map_or(row.clone(), |norm| norm.apply(&row));
+            self.projection.as_ref().map_or(row.clone(), |layer| layer.apply(&row))
         };
         tokens.iter().enumerate().map(row).collect()
     }

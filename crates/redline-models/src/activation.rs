@@ -7,6 +7,8 @@ use redline_kernels::Rows;
 /// The kind of an activation. `docs/parity.md` says where each stands in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActivationName {
+    /// `[tokens, width]`: the embedding before its projection, where a family has one.
+    EmbeddingNorm,
     /// `[tokens, hidden]`: tokens, with learned positions where a family has them.
     Embedding,
     /// `[tokens, hidden]`: the norm before attention or another mixer.
@@ -71,6 +73,7 @@ pub enum ActivationName {
 impl ActivationName {
     /// All names, in the order of a pass.
     pub const ALL: &[ActivationName] = &[
+        Self::EmbeddingNorm,
         Self::Embedding,
         Self::AttentionNorm,
         Self::Query,
@@ -105,6 +108,7 @@ impl ActivationName {
     /// The name in reference dumps.
     pub fn name(self) -> &'static str {
         match self {
+            Self::EmbeddingNorm => "embedding_norm",
             Self::Embedding => "embedding",
             Self::AttentionNorm => "attention_norm",
             Self::Query => "query",

@@ -227,19 +227,13 @@ fn decoder_with(
         vocab: positive(config, "vocab_size")?,
         context: positive(config, "max_position_embeddings")?,
         embedding: "embed_tokens".into(),
-        embedding_scale: 1.0,
-        token_types: None,
-        embedding_norm: None,
         positions: PositionSpec::Rotary(rotations(config, heads.dim)?),
         layers: (0..layers(config, "num_hidden_layers")?).map(layer).collect(),
         final_norm: Some(norm("norm".into())),
         tied: config.bool_or("tie_word_embeddings", options.default_tied)?,
-        head: HEAD,
-        logits: LogitSpec::default(),
-        objective: Objective::NEXT,
-        classifier: None,
         outside: &[HEAD],
         ignored: &["rotary_emb.inv_freq"],
+        ..DecoderSpec::default()
     })
 }
 
@@ -253,27 +247,18 @@ fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Opt
         let norm = |part, width| NormSpec { name: name(part), width, eps, kind };
         Some((norm("q_norm", q), norm("k_norm", k)))
     };
+    let parts = parts.iter().map(|&(part, outputs)| (name(part), outputs, options.qkv_bias));
+    let qkv = LinearSpec::of(Orientation::OutIn, hidden, parts);
+    let output = LinearSpec::of(Orientation::OutIn, query, [(name("o_proj"), hidden, options.output_bias)]);
     AttentionSpec {
-        heads: heads.query,
-        kv_heads: heads.kv,
-        head_dim: heads.dim,
-        scale: 1.0 / (heads.dim as f32).sqrt(),
         window: options.windows.get(layer).copied().flatten(),
-        softcap: None,
         rotation: Some(0),
-        gated: false,
-        qkv: LinearSpec::of(
-            Orientation::OutIn,
-            hidden,
-            parts.iter().map(|&(part, outputs)| (name(part), outputs, options.qkv_bias)),
-        ),
-        output: LinearSpec::of(Orientation::OutIn, query, [(name("o_proj"), hidden, options.output_bias)]),
         head_norms: match options.head_norms {
             HeadNorms::None => None,
             HeadNorms::Each => head_norms(heads.dim, heads.dim),
             HeadNorms::Whole => head_norms(query, kv),
         },
-        sinks: None,
+        ..AttentionSpec::new(heads.query, heads.kv, heads.dim, qkv, output)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use redline_kernels::Format;
 use redline_kernels::matrix::MatrixShape;
-use redline_kernels::op::attention;
+use redline_kernels::op::attention::{self, DistanceBias};
 use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 
@@ -23,6 +23,8 @@ pub struct Footprint {
     hidden: usize,
     /// Number of values of an output row: logits, or a state.
     output: usize,
+    /// The matrix after the embeddings, if there is one.
+    projection: Option<MatrixShape>,
     /// The matrix before the head, if there is one.
     transform: Option<MatrixShape>,
     /// Whether all layers keep their keys and values in one place.
@@ -84,7 +86,8 @@ impl Footprint {
         let norms = norms.chain(dense.iter().filter_map(|layer| layer.norm.as_ref())).map(norm_bytes);
         let biases = dense.iter().map(|layer| bias_bytes(&layer.linear));
         let biases = biases.chain(spec.logits.transform.iter().map(|_| vector_bytes(padded(spec.vocab))));
-        let mut weights = tables.chain(norms).chain(biases).fold(0, u64::saturating_add);
+        let distances = spec.distances.iter().map(|it| DistanceBias::bytes_of(it.heads, spec.context) as u64);
+        let mut weights = tables.chain(norms).chain(biases).chain(distances).fold(0, u64::saturating_add);
         for element in spec.layers.iter().flat_map(elements) {
             let bytes = match element {
                 BlockElement::Linear(linear, _) => shapes(linear)
@@ -108,9 +111,21 @@ impl Footprint {
         let output = if spec.has_logits() { spec.vocab } else { hidden };
         let transform =
             spec.logits.transform.as_ref().map(|(layer, _)| unquantised_shape(&layer.linear, hidden));
+        let projection = spec.projection.as_ref().map(|layer| unquantised_shape(&layer.linear, hidden));
         let (reuses_kv_buffer, head) = (spec.reuses_kv_buffer(), head.unwrap_or(tokens));
         let page = spec.pages(KvFormat::F32).0;
-        Self { hidden, output, transform, reuses_kv_buffer, weights, head, layers, page, adapters }
+        Self {
+            hidden,
+            output,
+            projection,
+            transform,
+            reuses_kv_buffer,
+            weights,
+            head,
+            layers,
+            page,
+            adapters,
+        }
     }
 
     /// The footprint with memory for adapters up to these limits in every pass.
@@ -164,10 +179,12 @@ impl Footprint {
         let linear_words = |shape, rows| {
             scratch_words(shape, rows) + lora_scratch_words(shape, rows, MAX_PARTS * padded(rank), uses)
         };
-        // The embedding, and an adapter's update of it.
-        let mut values = rows * (hidden + padded(rank));
+        // The embedding, and an adapter's update of it, which is as wide.
+        let embedding = self.projection.map_or(self.hidden, |projection| projection.cols);
+        let mut values = rows * (padded(embedding) + padded(rank));
         let mut words = linear_words(self.head, outputs);
-        words = words.max(scratch_words(MatrixShape { cols: rank, rows: self.hidden, ..self.head }, rows));
+        words = words.max(scratch_words(MatrixShape { cols: rank, rows: embedding, ..self.head }, rows));
+        words = words.max(self.projection.map_or(0, |projection| scratch_words(projection, rows)));
         words = words.max(self.transform.map_or(0, |transform| scratch_words(transform, outputs)));
         let mut choices = 0;
         for layer in &self.layers {
@@ -183,7 +200,9 @@ impl Footprint {
         }
         let states = 2 + usize::from(self.transform.is_some());
         let logits = outputs * (states * hidden + padded(self.output));
-        ArenaSize { values: rows * hidden + values + logits, words, choices: rows * choices }
+        // The residual stream; before it lies the embedding that was projected to it.
+        let projected = self.projection.map_or(0, |projection| padded(projection.cols));
+        ArenaSize { values: rows * (hidden + projected) + values + logits, words, choices: rows * choices }
     }
 
     /// What a page holds, with keys and values in a given format.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use redline_kernels::op::attention::DistanceBias;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, PageShape};
 use redline_kernels::op::linear::{Epilogue, Variant};
 use redline_kernels::{Buffer, Format, Matrix, OutOfMemory};
@@ -70,6 +71,8 @@ pub struct Model {
     pub(crate) transform: Option<Arc<(DenseLayer, Buffer<f32>)>>,
     pub(crate) classifier: Option<Arc<Classifier>>,
     pub(crate) rotations: Vec<Rotation>,
+    /// What is added to the logits of attention.
+    pub(crate) distances: Option<DistanceBias>,
     /// For each layer, the index of its part of a page among those of its kind.
     pub(crate) cache_slots: Vec<usize>,
     pub(crate) footprint: Footprint,
@@ -288,6 +291,8 @@ impl Model {
         bytes += self.head.as_ref().map_or(0, |head| head.bytes());
         bytes += self.transform.as_ref().map_or(0, |of_head| of_head.0.bytes() + of_head.1.bytes());
         bytes += self.classifier.as_ref().map_or(0, |classifier| classifier.layers.bytes());
+        bytes += embedding.projection.as_ref().map_or(0, DenseLayer::bytes);
+        bytes += self.distances.as_ref().map_or(0, DistanceBias::bytes);
         for layer in &self.decoder.layers {
             bytes += elements(layer)
                 .into_iter()
@@ -415,7 +420,10 @@ impl Model {
         use ActivationName as Name;
         let hidden = self.facts.hidden;
         let outside = |name, width| (ActivationId { layer: None, name }, width);
-        let mut all = vec![outside(Name::Embedding, hidden)];
+        let projected = self.spec.projection.as_ref().map(|layer| layer.linear.inputs);
+        let mut all: Vec<_> =
+            projected.map(|width| outside(Name::EmbeddingNorm, width)).into_iter().collect();
+        all.push(outside(Name::Embedding, hidden));
         for (index, layer) in self.spec.layers.iter().enumerate() {
             let id = |name| ActivationId { layer: Some(index), name };
             all.extend(layer.activations().into_iter().map(|(name, width)| (id(name), width)));

@@ -19,7 +19,7 @@ use crate::kv::{KvCache, PageTables};
 use crate::model::{Batch, BatchPart, Model};
 use crate::plan::Plan;
 use crate::row_digests::RowDigests;
-use crate::step::{Act, Arena, ArenaPart, Step, StepInput, Wanted, Watchers, padded};
+use crate::step::{Act, Arena, ArenaPart, Step, StepInput, StepModel, Wanted, Watchers, padded};
 
 /// Minimum number of rows of a micro-batch, on average.
 const MIN_ROWS: usize = 48;
@@ -49,7 +49,7 @@ impl<'a> MicroBatch<'a> {
         tables: PageTables<'a>,
         first_row: usize,
         wanted: &[usize],
-        has_window: bool,
+        depends_on_positions: bool,
     ) -> Self {
         let mut segments = Vec::with_capacity(parts.len());
         let mut adapters = Vec::new();
@@ -67,7 +67,7 @@ impl<'a> MicroBatch<'a> {
         let own =
             wanted.partition_point(|row| *row < rows.start)..wanted.partition_point(|row| *row < rows.end);
         let wanted: Vec<usize> = wanted[own].iter().map(|row| row - first_row).collect();
-        let wanted_segments = narrowed(&segments, &wanted, has_window);
+        let wanted_segments = narrowed(&segments, &wanted, depends_on_positions);
         let wanted_adapters = of_wanted(&adapters, &wanted);
         Self { rows, segments, adapters, wanted, wanted_segments, wanted_adapters }
     }
@@ -121,11 +121,11 @@ impl Model {
         }
         let model = &*self;
         let last = model.spec.layers.last().and_then(|layer| layer.attention());
-        let has_window = last.is_some_and(|attention| attention.window.is_some());
+        let depends = model.distances.is_some() || last.is_some_and(|attention| attention.window.is_some());
         let places = model.spec.padding().map(|padding| batch.places(padding));
         let places = places.as_deref().unwrap_or(&batch.positions);
         let (pages, tables) = kv.split();
-        let of = |parts, first_row| MicroBatch::new(parts, tables, first_row, wanted, has_window);
+        let of = |parts, first_row| MicroBatch::new(parts, tables, first_row, wanted, depends);
 
         let mut first_row = 0;
         let can_cut = !watchers.watch_whole() && model.can_cut(exec.team);
@@ -147,7 +147,7 @@ impl Model {
         let states: Vec<&[u32]> = batch.parts().iter().map(|part| tables.state_of(part.sequence)).collect();
         let pages = pages.of_batch_with_states(&whole.segments, &states);
         let input = whole.input(batch, places, pages, plan, watchers);
-        let mut step = Step::new(exec, arena.whole(), (&model.rotations, &model.cache_slots), input);
+        let mut step = Step::new(exec, arena.whole(), model.of_steps(), input);
         let x = if was_cut {
             step.results_of_micro_batches(model.facts.hidden)
         } else {
@@ -158,6 +158,11 @@ impl Model {
             kv.store_with_drafts(part.sequence, part.start + part.tokens, part.drafts);
         }
         out
+    }
+
+    fn of_steps(&self) -> StepModel<'_> {
+        let Self { rotations, distances, cache_slots, .. } = self;
+        StepModel { rotations, distances: distances.as_ref(), cache_slots }
     }
 
     /// Whether batches may be cut at all. Logical devices divide every operation.
@@ -224,7 +229,7 @@ impl Model {
                 let watchers = Watchers { digests: own.as_ref(), ..Watchers::default() };
                 let input = it.input(batch, places, pages, None, watchers);
                 let exec = Exec { simd, team: &team };
-                let mut step = Step::new(exec, arena.reborrow(), (&self.rotations, &self.cache_slots), input);
+                let mut step = Step::new(exec, arena.reborrow(), self.of_steps(), input);
                 let x = self.decoder.forward(&mut step);
                 let x = step.read(x);
                 for (row, to) in results.chunks_exact_mut(stride).enumerate() {
@@ -289,8 +294,9 @@ fn in_ranges(rows: &[usize], count: usize) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Segments for the rows `wanted` (ascending) only, with row numbers counted among them, for a layer with or without a window.
-fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize], has_window: bool) -> Vec<Segment<'a>> {
+/// Segments for the rows `wanted` (ascending) only, with row numbers counted among them, for a layer in which what a row sees depends on
+/// its position or not: with a window, or numbers for distances, it does.
+fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize], depends: bool) -> Vec<Segment<'a>> {
     let mut all: Vec<Segment<'a>> = Vec::new();
     let mut rest = wanted;
     let mut first_row = 0;
@@ -299,14 +305,13 @@ fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize], has_window: bool) ->
         let (own, later) = rest.split_at(count);
         rest = later;
         let runs: Vec<&[usize]> = match segment.attention {
-            // What these rows see does not depend on their positions.
-            AttentionMask::Bidirectional(_) if !has_window => own.chunks(own.len().max(1)).collect(),
+            AttentionMask::Bidirectional(_) if !depends => own.chunks(own.len().max(1)).collect(),
             _ => own.chunk_by(|a, b| a + 1 == *b).collect(),
         };
         for run in runs {
             let rows = run.len();
             let start = match segment.attention {
-                AttentionMask::Bidirectional(_) if !has_window => 0,
+                AttentionMask::Bidirectional(_) if !depends => 0,
                 _ => segment.start + run[0] - segment.first_row,
             };
             all.push(Segment { start, first_row, rows, ..*segment });

@@ -120,7 +120,7 @@ mod tests {
     /// Elements of a part of a tensor whose elements are their own indices, from `first` on.
     fn read(shape: &[usize], axis: usize, first: usize, count: usize) -> Vec<usize> {
         // The second of two experts, and the second of two projections.
-        let slice = Some(Slice { stacked: (1, 2), alternating: (1, 2), axis });
+        let slice = Some(Slice { stacked: (1, 2), is_joined: false, alternating: (1, 2), axis });
         let place = Place { shape: shape.to_vec(), slice, ..Place::default() };
         let whole: usize = place.file_shape().iter().product();
         let mut out = vec![0.0; count];

@@ -14,11 +14,13 @@ pub(crate) struct Rules {
     pub(crate) default_theta: f64,
     /// `partial_rotary_factor` if the key is absent; `None`: it is not honoured.
     pub(crate) partial: Option<f64>,
+    /// Whether the scaling may be `ntk`.
+    pub(crate) ntk: bool,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { theta_key: "rope_theta", default_theta: 10_000.0, partial: None }
+        Self { theta_key: "rope_theta", default_theta: 10_000.0, partial: None, ntk: false }
     }
 }
 
@@ -26,7 +28,7 @@ impl Default for Rules {
 /// says.
 ///
 /// Reads `rope_theta` and `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5); types `default`, `linear`,
-/// `llama3`, `yarn` and `longrope`, others are refused by name.
+/// `llama3`, `yarn` and `longrope`, in some families `ntk`; others are refused by name.
 pub(crate) fn rotation(config: &ConfigFile, head_dim: usize, rules: Rules) -> Result<RotarySpec, ModelError> {
     let parameters = parameters(config)?;
     let (place, key) = match &parameters {
@@ -115,6 +117,17 @@ fn scaled(
             let llama3 = Llama3::read(scaling)?;
             for frequency in frequencies {
                 *frequency = llama3.scale(*frequency);
+            }
+        }
+        // Of GTE's code: the base grows by the factor, and all rotations get slower.
+        Some("ntk") if rules.ntk => {
+            let factor = factor(scaling)?;
+            if scaling.opt_f64("mixed_b")?.is_some() {
+                return Err(scaling.refuse("mixed_b", "`null`").into());
+            }
+            for (i, frequency) in frequencies.iter_mut().enumerate() {
+                *frequency = libm::pow(theta * factor, -((2 * i) as f64) / dim as f64)
+                    / libm::pow(factor, 2.0 / dim as f64);
             }
         }
         Some("yarn") => rotation.factor = yarn(config, scaling, theta, frequencies)?,

@@ -50,6 +50,42 @@ impl PositionTableSpec {
     }
 }
 
+/// A learned number for each head and range of distances of a key from its query, `[BUCKETS, heads]`, added to logits: distances below 8
+/// have one each, then ranges up to 128 grow by a constant factor, for keys on each side (Raffel et al. 2020; MPNet).
+#[derive(Clone, Debug)]
+pub struct DistanceSpec {
+    /// Name up to `.weight`.
+    pub name: String,
+    /// Number of query heads.
+    pub heads: usize,
+}
+
+impl DistanceSpec {
+    /// Number of ranges of distances.
+    pub const BUCKETS: usize = 32;
+    /// Ranges of keys on one side.
+    const SIDE: usize = Self::BUCKETS / 2;
+    /// The distance from which on all keys are in the last range.
+    const FAR: f64 = 128.0;
+
+    /// The tensor.
+    pub fn tensor(&self) -> TensorSpec {
+        TensorSpec::new(format!("{}.weight", self.name), [Self::BUCKETS, self.heads], Role::Bias)
+    }
+
+    /// The row of the range of a key that comes `distance` tokens after its query.
+    pub fn bucket(distance: isize) -> usize {
+        let (side, distance) = (if distance > 0 { Self::SIDE } else { 0 }, distance.unsigned_abs());
+        const EXACT: usize = DistanceSpec::SIDE / 2;
+        side + if distance < EXACT {
+            distance
+        } else {
+            let ratio = libm::log(distance as f64 / EXACT as f64) / libm::log(Self::FAR / EXACT as f64);
+            (EXACT + (ratio * (Self::SIDE - EXACT) as f64) as usize).min(Self::SIDE - 1)
+        }
+    }
+}
+
 /// A learned embedding of which text of a pair a token belongs to, `[types, hidden]`, added to the token embedding (BERT).
 #[derive(Clone, Debug)]
 pub struct TokenTypesSpec {
@@ -172,8 +208,12 @@ pub struct DecoderSpec {
     pub token_types: Option<TokenTypesSpec>,
     /// Of the sum of all embeddings.
     pub embedding_norm: Option<NormSpec>,
+    /// From the width of the embeddings to that of the residual stream, if they differ (ELECTRA).
+    pub projection: Option<DenseLayerSpec>,
     /// Positions.
     pub positions: PositionSpec,
+    /// What is added to the logits of attention in every layer, by how far keys are from their query.
+    pub distances: Option<DistanceSpec>,
     /// The layers.
     pub layers: Vec<LayerSpec>,
     /// After the last layer.
@@ -194,6 +234,34 @@ pub struct DecoderSpec {
     pub ignored: &'static [&'static str],
 }
 
+/// What most models have: no layers or sizes yet, and nothing that only some families have. The head is the embedding.
+impl Default for DecoderSpec {
+    fn default() -> Self {
+        Self {
+            prefix: "",
+            hidden: 0,
+            vocab: 0,
+            context: 0,
+            embedding: String::new(),
+            embedding_scale: 1.0,
+            token_types: None,
+            embedding_norm: None,
+            projection: None,
+            positions: PositionSpec::Rotary(Vec::new()),
+            distances: None,
+            layers: Vec::new(),
+            final_norm: None,
+            tied: true,
+            head: HEAD,
+            logits: LogitSpec::default(),
+            objective: Objective::NEXT,
+            classifier: None,
+            outside: &[],
+            ignored: &[],
+        }
+    }
+}
+
 /// The usual name of the head's tensor, never prefixed.
 pub const HEAD: &str = "lm_head.weight";
 
@@ -205,6 +273,7 @@ impl DecoderSpec {
             all.extend(table.tensors());
         }
         all.extend(self.embedding_norm.iter().flat_map(NormSpec::tensors));
+        all.extend(self.distances.as_ref().map(DistanceSpec::tensor));
         for element in self.layers.iter().flat_map(elements) {
             match element {
                 BlockElement::Linear(linear, _) => all.extend(linear.tensors()),
@@ -236,16 +305,21 @@ impl DecoderSpec {
         self.ignored.iter().any(|part| name.ends_with(part) || part.ends_with('.') && name.starts_with(part))
     }
 
-    /// The token embedding as a layer: `[vocab, hidden]`.
-    pub fn token_table(&self) -> LinearSpec {
-        LinearSpec::plain(self.embedding.clone(), self.hidden, self.vocab)
+    /// Width of the embeddings: that of the residual stream, unless a projection follows them.
+    pub fn embedding_width(&self) -> usize {
+        self.projection.as_ref().map_or(self.hidden, |layer| layer.linear.inputs)
     }
 
-    /// The learned positions as a layer: `[unused + context, hidden]`.
+    /// The token embedding as a layer: `[vocab, width]`.
+    pub fn token_table(&self) -> LinearSpec {
+        LinearSpec::plain(self.embedding.clone(), self.embedding_width(), self.vocab)
+    }
+
+    /// The learned positions as a layer: `[unused + context, width]`.
     pub fn position_table(&self) -> Option<LinearSpec> {
         match &self.positions {
             PositionSpec::Learned(PositionTableSpec { name, unused, .. }) => {
-                Some(LinearSpec::plain(name.clone(), self.hidden, unused + self.context))
+                Some(LinearSpec::plain(name.clone(), self.embedding_width(), unused + self.context))
             }
             PositionSpec::Rotary(_) => None,
         }
@@ -259,10 +333,12 @@ impl DecoderSpec {
         }
     }
 
-    /// The embedding of token types as a layer: `[types, hidden]`.
+    /// The embedding of token types as a layer: `[types, width]`.
     pub fn type_table(&self) -> Option<LinearSpec> {
         let table = self.token_types.as_ref();
-        table.map(|TokenTypesSpec { name, types }| LinearSpec::plain(name.clone(), self.hidden, *types))
+        table.map(|TokenTypesSpec { name, types }| {
+            LinearSpec::plain(name.clone(), self.embedding_width(), *types)
+        })
     }
 
     /// The layers of the classifier.
@@ -270,9 +346,10 @@ impl DecoderSpec {
         self.classifier.as_ref().map_or(&[], |classifier| &classifier.layers)
     }
 
-    /// The layers outside the decoder: those of the classifier, and that before the head.
+    /// The layers outside the decoder: that after the embeddings, those of the classifier, and that before the head.
     pub(crate) fn dense_layers(&self) -> impl Iterator<Item = &DenseLayerSpec> {
-        self.classifier_layers().iter().chain(self.logits.transform.as_ref().map(|(layer, _)| layer))
+        let before_head = self.logits.transform.as_ref().map(|(layer, _)| layer);
+        self.projection.iter().chain(self.classifier_layers()).chain(before_head)
     }
 
     /// Whether it is an encoder with the head of a model that fills masks.

@@ -86,18 +86,20 @@ impl KvStorage {
 
 /// What the attention of a head depends on besides queries, keys and values.
 #[derive(Clone, Copy, Debug)]
-pub struct AttentionHead {
+pub struct AttentionHead<'a> {
     /// How keys and values are stored.
     pub format: KvStorage,
     /// Factor on queries.
     pub scale: f32,
     /// Logits are capped to `cap * tanh(logit / cap)`.
     pub softcap: Option<f32>,
+    /// Numbers that are added to the logits of the keys for this query, after their cap.
+    pub bias: Option<&'a [f32]>,
     /// A logit that takes part in the softmax but has no value.
     pub sink: Option<f32>,
 }
 
-impl AttentionHead {
+impl AttentionHead<'_> {
     /// The output for a query that sees the keys `seen`, of which there is at least one.
     pub fn row(&self, q: &[f32], keys: &[Stored], values: &[Stored], seen: Range<usize>) -> Vec<f32> {
         let q: Vec<f32> = q.iter().map(|x| x * self.scale).collect();
@@ -109,7 +111,10 @@ impl AttentionHead {
             if keys_of_span.is_empty() {
                 continue;
             }
-            let logits = keys[keys_of_span.clone()].iter().map(|key| self.logit(&q, key));
+            let logits = keys_of_span.clone().map(|at| {
+                let logit = self.logit(&q, &keys[at]);
+                self.bias.map_or(logit, |bias| logit + bias[at])
+            });
             let logits: Vec<f32> = logits.collect();
             let m = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let p: Vec<f32> = logits.iter().map(|s| exp(s - m)).collect();

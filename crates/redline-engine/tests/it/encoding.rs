@@ -55,8 +55,19 @@ fn bits(outcome: &EncodeOutcome) -> Vec<Vec<u32>> {
     outcome.texts.iter().map(|text| text.values.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
-const EMBEDDERS: [&str; 6] =
-    ["bert-a", "xlmr-a", "distilbert-a", "modernbert-a", "qwen3-embed-a", "gemma3-embed-a"];
+const EMBEDDERS: [&str; 11] = [
+    "bert-a",
+    "xlmr-a",
+    "distilbert-a",
+    "electra-a",
+    "mpnet-a",
+    "nomic-a",
+    "gte-a",
+    "jina3-a",
+    "modernbert-a",
+    "qwen3-embed-a",
+    "gemma3-embed-a",
+];
 
 #[test]
 fn embeddings_match_the_reference() {

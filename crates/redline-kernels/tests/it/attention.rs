@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use redline_kernels::op::attention::{AttentionShape, SPAN, attention, scratch_words, thread_bytes};
+use redline_kernels::op::attention::{
+    AttentionShape, DistanceBias, SPAN, attention, scratch_words, thread_bytes,
+};
 use redline_kernels::op::kv::{
     AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, PageShape, Segment,
 };
@@ -20,7 +22,32 @@ struct Case {
     tokens: usize,
     window: Option<usize>,
     softcap: Option<f32>,
+    bias: Option<&'static DistanceBias>,
     sinks: Option<&'static [f32]>,
+}
+
+/// A head that sees all keys, and no numbers but the products.
+const PLAIN: Case = Case {
+    format: KvFormat::F32,
+    heads: 1,
+    kv_heads: 1,
+    head_dim: 16,
+    tokens: 1,
+    window: None,
+    softcap: None,
+    bias: None,
+    sinks: None,
+};
+
+/// What a head adds to the logit of a key that comes so many tokens after the query; far ones outweigh the products.
+fn added(head: usize, distance: isize) -> f32 {
+    let far = (distance as f32 / 40.0).powi(2);
+    (distance as f32 * 0.37 + head as f32).sin() * 1.5 - far * (1.0 + head as f32 / 3.0)
+}
+
+/// The numbers of heads for texts of up to `context` tokens.
+fn biases(heads: usize, context: usize) -> &'static DistanceBias {
+    Box::leak(Box::new(DistanceBias::new(heads, context, added).unwrap()))
 }
 
 struct Data {
@@ -49,8 +76,8 @@ impl Case {
     }
 
     fn shape(&self) -> AttentionShape<'static> {
-        let Self { heads, window, softcap, sinks, .. } = *self;
-        AttentionShape { heads, scale: 0.3, window, softcap, sinks }
+        let Self { heads, window, softcap, bias, sinks, .. } = *self;
+        AttentionShape { heads, scale: 0.3, window, softcap, bias, sinks }
     }
 
     fn kv_shape(&self) -> KvShape {
@@ -74,7 +101,11 @@ impl Case {
         let (d, kv_head) = (self.head_dim, head / (self.heads / self.kv_heads));
         let q = &data.q[(position * self.heads + head) * d..][..d];
         let sink = self.sinks.map(|sinks| sinks[head]);
-        let attention = AttentionHead { format: self.format(), scale: 0.3, softcap: self.softcap, sink };
+        let bias: Vec<f32> =
+            (0..self.tokens).map(|key| added(head, key as isize - position as isize)).collect();
+        let bias = self.bias.map(|_| &bias[..]);
+        let (format, softcap) = (self.format(), self.softcap);
+        let attention = AttentionHead { format, scale: 0.3, softcap, bias, sink };
         attention.row(q, &data.stored[0][kv_head], &data.stored[1][kv_head], seen)
     }
 
@@ -122,7 +153,7 @@ fn cases() -> Vec<Case> {
             (2, 1, 255, 70, None),
             (3, 1, 256, 300, Some(90)),
         ] {
-            all.push(Case { format, heads, kv_heads, head_dim, tokens, window, softcap: None, sinks: None });
+            all.push(Case { format, heads, kv_heads, head_dim, tokens, window, ..PLAIN });
         }
     }
     // Powers of two that are not above, for the format that holds nothing else.
@@ -133,27 +164,22 @@ fn cases() -> Vec<Case> {
         (8, 2, 32, 270, Some(70)),
         (3, 1, 128, 270, None),
     ] {
-        all.push(Case {
-            format: KvFormat::W4,
-            heads,
-            kv_heads,
-            head_dim,
-            tokens,
-            window,
-            softcap: None,
-            sinks: None,
-        });
+        all.push(Case { format: KvFormat::W4, heads, kv_heads, head_dim, tokens, window, ..PLAIN });
     }
     // A cap that changes most logits.
     let (heads, kv_heads, head_dim, tokens, window) = (4, 2, 32, 290, Some(270));
     for &format in KvFormat::ALL {
-        all.push(Case { format, heads, kv_heads, head_dim, tokens, window, softcap: Some(0.5), sinks: None });
+        all.push(Case { format, heads, kv_heads, head_dim, tokens, window, softcap: Some(0.5), ..PLAIN });
         let wide =
-            Case { format, heads, kv_heads, head_dim, tokens, window: None, softcap: Some(0.5), sinks: None };
+            Case { format, heads, kv_heads, head_dim, tokens, window: None, softcap: Some(0.5), ..PLAIN };
         all.push(wide);
         // Sinks below, among and above the logits, where those are capped and where they are not.
         for (window, softcap) in [(None, None), (Some(100), None), (None, Some(0.5))] {
             all.push(Case { window, softcap, sinks: Some(&SINKS), ..wide });
+        }
+        // Tables of just the text, and of more.
+        for (window, softcap, context) in [(None, None, tokens), (Some(100), Some(2.0), tokens + 33)] {
+            all.push(Case { window, softcap, bias: Some(biases(heads, context)), ..wide });
         }
     }
     all.retain(|case| case.format.holds(case.head_dim));
@@ -250,7 +276,7 @@ fn sequences_that_share_pages_do_not_show() {
             }
             let sinks = (heads == 4).then_some(&SINKS[..]);
             let tokens = 5 * 64 + 30;
-            let case = Case { format, heads, kv_heads, head_dim, tokens, window, softcap: None, sinks };
+            let case = Case { format, heads, kv_heads, head_dim, tokens, window, sinks, ..PLAIN };
             let data = case.data(7);
             for threads in [1, 2] {
                 let team = Team::new(threads).unwrap();
@@ -270,7 +296,7 @@ fn a_sink_takes_a_share_of_the_softmax() {
     let (heads, head_dim, tokens) = (4, 16, 300);
     let sinks = Some(&SINKS[..]);
     let format = KvFormat::F32;
-    let case = Case { format, heads, kv_heads: 2, head_dim, tokens, window: Some(280), softcap: None, sinks };
+    let case = Case { format, heads, kv_heads: 2, head_dim, tokens, window: Some(280), sinks, ..PLAIN };
     let data = case.data(5);
     let got = case.run(exec, &data, tokens);
     let at = |x: &[f32], token: usize, heads: usize, head: usize| -> Vec<f64> {
@@ -368,8 +394,9 @@ fn the_spans_of_few_rows_are_merged_in_order() {
                 head_dim,
                 tokens: 14 * SPAN + 1,
                 window,
-                softcap: None,
+                bias: Some(biases(3, 14 * SPAN + 1)),
                 sinks: Some(&SINKS[..3]),
+                ..PLAIN
             };
             let data = case.data(11);
             let ends = [(case.tokens, 2), (5 * SPAN + 1, 1)];
@@ -430,16 +457,7 @@ fn the_spans_of_few_rows_are_merged_in_order() {
 
 #[test]
 fn a_later_nan_does_not_reach_earlier_rows() {
-    let case = Case {
-        format: KvFormat::F32,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 16,
-        tokens: 40,
-        window: None,
-        softcap: None,
-        sinks: None,
-    };
+    let case = Case { format: KvFormat::F32, heads: 4, kv_heads: 2, head_dim: 16, tokens: 40, ..PLAIN };
     let mut data = case.data(1);
     let team = Team::new(1).unwrap();
     let exec = Exec { simd: Simd::best(), team: &team };

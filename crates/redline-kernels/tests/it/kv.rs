@@ -78,8 +78,14 @@ fn a_micro_batch_may_not_attend_to_the_pages_of_another() {
     let batches = [[segment(&[0], 0, 0, 3)], [segment(&[1], 0, 0, 3)]];
     let width = shape.kv_heads * shape.head_dim;
     let (q, mut out) = (vec![0.0; 3 * width], vec![0.0; 3 * width]);
-    let attention =
-        AttentionShape { heads: shape.kv_heads, scale: 1.0, window: None, softcap: None, sinks: None };
+    let attention = AttentionShape {
+        heads: shape.kv_heads,
+        scale: 1.0,
+        window: None,
+        softcap: None,
+        bias: None,
+        sinks: None,
+    };
     let found = kv.of_micro_batches(batches.iter().map(|it| &it[..])).expect("separate pages");
     on_one_thread(|exec| {
         let mut to = RowsMut::new(&mut out, 3, width, width);
@@ -146,8 +152,14 @@ impl Layer {
 
     fn attend(&self, exec: Exec<'_>, kv: &KvPages, layer: usize, table: &[u32]) -> Vec<f32> {
         let width = self.heads * self.shape.head_dim;
-        let shape =
-            AttentionShape { heads: self.heads, scale: 0.3, window: None, softcap: None, sinks: None };
+        let shape = AttentionShape {
+            heads: self.heads,
+            scale: 0.3,
+            window: None,
+            softcap: None,
+            bias: None,
+            sinks: None,
+        };
         let mut out = vec![f32::NAN; TOKENS * width];
         let q = Rows::new(&self.q, TOKENS, width, width);
         let mut to = RowsMut::new(&mut out, TOKENS, width, width);

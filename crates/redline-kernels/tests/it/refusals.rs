@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redline_kernels::op::activation::{ActivationFunction, Gating, gate};
 use redline_kernels::op::add::add;
-use redline_kernels::op::attention::{AttentionShape, attention};
+use redline_kernels::op::attention::{AttentionShape, DistanceBias, attention};
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted};
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PageShape, Segment};
@@ -184,6 +184,28 @@ fn operations_on_rows_take_rows_of_one_shape() {
 }
 
 #[test]
+fn biases_are_those_of_all_heads_and_keys() {
+    let run = |heads: usize, context: usize| {
+        let shape = KvShape { format: KvFormat::F32, kv_heads: 2, head_dim: 8 };
+        let mut pages = KvPages::new(&PageShape::from(&[shape][..]), 1);
+        let (table, bias) = ([pages.grow().unwrap()], DistanceBias::new(heads, context, |_, _| 1.0).unwrap());
+        let mask = AttentionMask::Bidirectional(3);
+        let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 3, attention: mask };
+        let (window, softcap, bias, sinks) = (None, None, Some(&bias), None);
+        let shape = AttentionShape { heads: 4, scale: 1.0, window, softcap, bias, sinks };
+        let (q, mut out) = (vec![0.0; 96], vec![f32::NAN; 96]);
+        on_one_thread(|exec| {
+            let mut to = rows_mut(&mut out, 32);
+            attention(exec, shape, &pages, 0, &[segment], rows(&q, 32), &mut to, &mut []);
+        });
+        assert!(out.iter().all(|&x| x == 0.0));
+    };
+    run(4, 3);
+    refused("biases of 2 heads for 4", || run(2, 3));
+    refused("3 keys, but biases of 2", || run(4, 2));
+}
+
+#[test]
 fn attention_takes_heads_and_windows_that_exist() {
     let with_sinks = |heads: usize, kv: (usize, usize), window: Option<usize>, attention_mask, sinks| {
         let (kv_heads, head_dim) = kv;
@@ -192,7 +214,7 @@ fn attention_takes_heads_and_windows_that_exist() {
         let table = [pages.grow().unwrap()];
         let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 1, attention: attention_mask };
         let q = vec![0.0; heads * head_dim];
-        let shape = AttentionShape { heads, scale: 1.0, window, softcap: None, sinks };
+        let shape = AttentionShape { heads, scale: 1.0, window, softcap: None, bias: None, sinks };
         let mut out = vec![f32::NAN; q.len()];
         on_one_thread(|exec| {
             let mut to = rows_mut(&mut out, heads * head_dim);

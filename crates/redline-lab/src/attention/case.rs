@@ -47,7 +47,7 @@ impl Case {
     /// Logits are divided by the root of the dimension.
     pub(super) fn attention(&self) -> AttentionShape<'static> {
         let scale = 1.0 / (self.head_dim as f32).sqrt();
-        AttentionShape { heads: self.heads(), scale, window: None, softcap: None, sinks: None }
+        AttentionShape { heads: self.heads(), scale, window: None, softcap: None, bias: None, sinks: None }
     }
 
     /// Rows `first..first + rows` of a sequence's query rows, as a segment of a batch that has them from row `at` on.

@@ -1,6 +1,6 @@
 //! BERT (Devlin et al. 2018): an encoder with norms after every addition, learned positions and token types.
 
-use redline_kernels::op::activation::ActivationFunction;
+use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_settings::Pooling;
 use redline_weights::ConfigFile;
 
@@ -11,10 +11,11 @@ use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::labels;
+use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, HEAD, LayerSpec, LinearSpec,
-    LogitSpec, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
-    PositionTableSpec, TokenTypesSpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, LayerSpec, LinearSpec, MixerSpec,
+    MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, PositionTableSpec,
+    TokenTypesSpec,
 };
 
 /// In `config.json`: `BertModel`.
@@ -56,7 +57,7 @@ pub(super) fn add_logits(
     }
     let Some(of_embedding) = &spec.embedding_norm else { return Ok(()) };
     let layer = DenseLayerSpec {
-        linear: LinearSpec::of(Orientation::OutIn, spec.hidden, [(dense.to_owned(), spec.hidden, true)]),
+        linear: biased(dense.to_owned(), spec.hidden, spec.hidden),
         activation,
         norm: Some(NormSpec { name: norm.to_owned(), ..of_embedding.clone() }),
     };
@@ -96,127 +97,185 @@ const UNUSED: &[&str] =
 /// A buffer in old checkpoints.
 pub(super) const POSITION_IDS: &str = "embeddings.position_ids";
 
-/// The sizes of an encoder, and what its layers have in common.
+/// The sizes of an encoder with norms after every addition, and what its layers have in common.
 pub(super) struct Shape {
-    /// The keys of the width of states and of the number of heads.
-    pub(super) keys: [&'static str; 2],
     pub(super) hidden: usize,
+    /// Width of the embeddings; with another one than `hidden`, a projection follows them.
+    pub(super) embedding: usize,
     pub(super) inner: usize,
     pub(super) heads: usize,
     pub(super) layers: usize,
-    /// Rows of the table of positions. The first `unused` ones are not those of tokens; the last of these is that of the padding token,
-    /// whose id it is.
+    /// Number of positions that the configuration says.
     pub(super) positions: usize,
-    pub(super) unused: usize,
     /// Number of token types; 0: none.
     pub(super) types: usize,
     pub(super) eps: f32,
     pub(super) activation: ActivationFunction,
+    /// Whether the activation is that of a gate.
+    pub(super) gated: bool,
+    /// Name of the norm of the embeddings.
+    pub(super) embedding_norm: &'static str,
 }
 
-/// Names of the parts of a layer, up to `.weight`.
-pub(super) struct LayerNames {
+/// The names of the keys of a configuration.
+pub(super) struct ShapeKeys {
+    pub(super) hidden: &'static str,
+    pub(super) inner: &'static str,
+    pub(super) heads: &'static str,
+    pub(super) layers: &'static str,
+    pub(super) positions: &'static str,
+    pub(super) eps: &'static str,
+    /// The epsilon if its key is absent.
+    pub(super) default_eps: f32,
+    pub(super) activation: &'static str,
+}
+
+/// The usual ones.
+pub(super) const KEYS: ShapeKeys = ShapeKeys {
+    hidden: "hidden_size",
+    inner: "intermediate_size",
+    heads: "num_attention_heads",
+    layers: "num_hidden_layers",
+    positions: "max_position_embeddings",
+    eps: "layer_norm_eps",
+    default_eps: 1e-12,
+    activation: "hidden_act",
+};
+
+/// The linear layers of a layer, and the names of its norms.
+pub(super) struct LayerParts {
     /// Queries, keys and values.
-    pub(super) qkv: [String; 3],
-    pub(super) attention_output: String,
+    pub(super) qkv: LinearSpec,
+    pub(super) attention_output: LinearSpec,
     pub(super) attention_norm: String,
-    pub(super) up: String,
-    pub(super) down: String,
+    pub(super) up: LinearSpec,
+    pub(super) down: LinearSpec,
     pub(super) norm: String,
 }
 
 /// Those of BERT.
-fn layer_names(layer: usize) -> LayerNames {
+pub(super) fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
+    let &Shape { hidden, inner, .. } = shape;
     let name = |part: &str| format!("encoder.layer.{layer}.{part}");
-    LayerNames {
-        qkv: ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}"))),
-        attention_output: name("attention.output.dense"),
+    let qkv = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
+    LayerParts {
+        qkv: LinearSpec::of(Orientation::OutIn, hidden, qkv.map(|name| (name, hidden, true))),
+        attention_output: biased(name("attention.output.dense"), hidden, hidden),
         attention_norm: name("attention.output.LayerNorm"),
-        up: name("intermediate.dense"),
-        down: name("output.dense"),
+        up: biased(name("intermediate.dense"), hidden, inner),
+        down: biased(name("output.dense"), inner, hidden),
         norm: name("output.LayerNorm"),
     }
 }
 
+/// One projection with a bias.
+pub(super) fn biased(name: String, inputs: usize, outputs: usize) -> LinearSpec {
+    LinearSpec::of(Orientation::OutIn, inputs, [(name, outputs, true)])
+}
+
 impl Shape {
-    fn norm(&self, name: String) -> NormSpec {
-        NormSpec { name, width: self.hidden, eps: self.eps, kind: NormKind::Layer }
+    /// Reads the sizes. There are no token types yet, no gate, and the embeddings are as wide as the states.
+    pub(super) fn read(config: &ConfigFile, keys: &ShapeKeys) -> Result<Self, ModelError> {
+        let (hidden, heads) = (positive(config, keys.hidden)?, positive(config, keys.heads)?);
+        if hidden % heads != 0 {
+            let fact = format!("`{}` {hidden} is not a multiple of `{}` {heads}", keys.hidden, keys.heads);
+            return Err(config_error(config, fact));
+        }
+        check_head_dim(config, hidden / heads)?;
+        Ok(Self {
+            hidden,
+            embedding: hidden,
+            inner: positive(config, keys.inner)?,
+            heads,
+            layers: layers(config, keys.layers)?,
+            positions: positive(config, keys.positions)?,
+            types: 0,
+            eps: check_eps(config, keys.eps, config.f32_or(keys.eps, keys.default_eps)?)?,
+            activation: activation(config, keys.activation)?,
+            gated: false,
+            embedding_norm: "embeddings.LayerNorm",
+        })
     }
 
-    fn layer(&self, names: LayerNames) -> LayerSpec {
-        let &Self { hidden, inner, heads, activation, .. } = self;
-        let sum = |name: String| NormsSpec { sum: Some(self.norm(name)), ..NormsSpec::default() };
-        let linear =
-            |name, inputs, outputs| LinearSpec::of(Orientation::OutIn, inputs, [(name, outputs, true)]);
+    fn norm(&self, name: String, width: usize) -> NormSpec {
+        NormSpec { name, width, eps: self.eps, kind: NormKind::Layer }
+    }
+
+    fn layer(&self, parts: LayerParts, rotation: Option<usize>) -> LayerSpec {
+        let &Self { hidden, heads, activation, gated, .. } = self;
+        let sum = |name: String| NormsSpec { sum: Some(self.norm(name, hidden)), ..NormsSpec::default() };
+        let LayerParts { qkv, attention_output, attention_norm, up, down, norm } = parts;
         LayerSpec {
             mixer: MixerSpec::Attention(AttentionSpec {
-                heads,
-                kv_heads: heads,
-                head_dim: hidden / heads,
-                scale: 1.0 / ((hidden / heads) as f32).sqrt(),
-                window: None,
-                softcap: None,
-                rotation: None,
-                gated: false,
-                qkv: LinearSpec::of(Orientation::OutIn, hidden, names.qkv.map(|name| (name, hidden, true))),
-                output: linear(names.attention_output, hidden, hidden),
-                head_norms: None,
-                sinks: None,
+                rotation,
+                ..AttentionSpec::new(heads, heads, hidden / heads, qkv, attention_output)
             }),
-            mixer_norms: sum(names.attention_norm),
+            mixer_norms: sum(attention_norm),
             mlp: FfnSpec::Dense(MlpSpec {
-                activation,
-                gate: None,
-                up: linear(names.up, hidden, inner),
-                down: linear(names.down, inner, hidden),
+                activation: if gated { ActivationFunction::None } else { activation },
+                gate: gated.then_some(Gating::Function(activation)),
+                up,
+                down,
             }),
-            mlp_norms: sum(names.norm),
+            mlp_norms: sum(norm),
             residual_scale: 1.0,
         }
     }
 
-    /// The encoder without a head.
+    /// The encoder without a head, whose positions are a table. Its first `unused` rows are not those of tokens; the last of them is that
+    /// of the padding token, whose id it is.
     pub(super) fn encoder(
         &self,
         config: &ConfigFile,
-        prefix: &'static str,
-        names: impl Fn(usize) -> LayerNames,
+        unused: usize,
+        parts: impl Fn(&Self, usize) -> LayerParts,
     ) -> Result<DecoderSpec, ModelError> {
-        let &Self { hidden, heads, positions, unused, types, .. } = self;
-        let [hidden_key, heads_key] = self.keys;
-        if hidden % heads != 0 {
-            let fact = format!("`{hidden_key}` {hidden} is not a multiple of `{heads_key}` {heads}");
-            return Err(config_error(config, fact));
-        }
-        check_head_dim(config, hidden / heads)?;
-        if positions <= unused {
+        let Some(context) = self.positions.checked_sub(unused).filter(|context| *context > 0) else {
             let supported = format!("more than {unused}, the positions that no token has");
             return Err(config.refuse("max_position_embeddings", supported).into());
+        };
+        let table = PositionTableSpec { name: "embeddings.position_embeddings".into(), unused };
+        let spec = self.spec(config, None, parts)?;
+        Ok(DecoderSpec { context, positions: PositionSpec::Learned(table), ..spec })
+    }
+
+    /// The encoder without a head, whose queries and keys are rotated.
+    pub(super) fn rotated(
+        &self,
+        config: &ConfigFile,
+        rules: Rules,
+        parts: impl Fn(&Self, usize) -> LayerParts,
+    ) -> Result<DecoderSpec, ModelError> {
+        let head_dim = self.hidden / self.heads;
+        if !head_dim.is_multiple_of(2) {
+            let fact = format!("a head of {head_dim} values is odd and cannot be rotated");
+            return Err(config_error(config, fact));
         }
-        let types =
-            (types > 0).then(|| TokenTypesSpec { name: "embeddings.token_type_embeddings".into(), types });
+        let rotation = rotary::rotation(config, head_dim, rules)?;
+        let spec = self.spec(config, Some(0), parts)?;
+        Ok(DecoderSpec { positions: PositionSpec::Rotary(vec![rotation]), ..spec })
+    }
+
+    fn spec(
+        &self,
+        config: &ConfigFile,
+        rotation: Option<usize>,
+        parts: impl Fn(&Self, usize) -> LayerParts,
+    ) -> Result<DecoderSpec, ModelError> {
+        let &Self { hidden, embedding, types, .. } = self;
+        let table = |types| TokenTypesSpec { name: "embeddings.token_type_embeddings".into(), types };
         Ok(DecoderSpec {
-            prefix,
             hidden,
             vocab: positive(config, "vocab_size")?,
-            context: positions - unused,
+            context: self.positions,
             embedding: "embeddings.word_embeddings".into(),
-            embedding_scale: 1.0,
-            token_types: types,
-            embedding_norm: Some(self.norm("embeddings.LayerNorm".into())),
-            positions: PositionSpec::Learned(PositionTableSpec {
-                name: "embeddings.position_embeddings".into(),
-                unused,
-            }),
-            layers: (0..self.layers).map(|i| self.layer(names(i))).collect(),
-            final_norm: None,
-            tied: true,
-            head: HEAD,
-            logits: LogitSpec::default(),
+            token_types: (types > 0).then(|| table(types)),
+            embedding_norm: Some(self.norm(self.embedding_norm.into(), embedding)),
+            layers: (0..self.layers).map(|i| self.layer(parts(self, i), rotation)).collect(),
             objective: Objective::STATES,
-            classifier: None,
             outside: &["classifier."],
             ignored: UNUSED,
+            ..DecoderSpec::default()
         })
     }
 }
@@ -228,23 +287,18 @@ pub(super) fn encoder(
     unused: usize,
 ) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &[])?;
-    if !matches!(config.opt_str("position_embedding_type")?, None | Some("absolute")) {
-        return Err(config.refuse("position_embedding_type", "`absolute`").into());
+    require_absolute(config)?;
+    let types = family::dimension_or(config, "type_vocab_size", 2)?;
+    let shape = Shape { types, ..Shape::read(config, &KEYS)? };
+    Ok(DecoderSpec { prefix, ..shape.encoder(config, unused, layer_parts)? })
+}
+
+/// Refuses positions that are not rows of a table.
+pub(super) fn require_absolute(config: &ConfigFile) -> Result<(), ModelError> {
+    match config.opt_str("position_embedding_type")? {
+        None | Some("absolute") => Ok(()),
+        Some(_) => Err(config.refuse("position_embedding_type", "`absolute`").into()),
     }
-    let keys = ["hidden_size", "num_attention_heads"];
-    let shape = Shape {
-        keys,
-        hidden: positive(config, keys[0])?,
-        inner: positive(config, "intermediate_size")?,
-        heads: positive(config, keys[1])?,
-        layers: layers(config, "num_hidden_layers")?,
-        positions: positive(config, "max_position_embeddings")?,
-        unused,
-        types: family::dimension_or(config, "type_vocab_size", 2)?,
-        eps: check_eps(config, "layer_norm_eps", config.f32_or("layer_norm_eps", 1e-12)?)?,
-        activation: activation(config, "hidden_act")?,
-    };
-    shape.encoder(config, prefix, layer_names)
 }
 
 /// The function that a key names.
@@ -267,7 +321,7 @@ pub(super) fn classify(
 ) -> Result<(), ModelError> {
     let labels = labels::read(config)?;
     let layer = |name: &str, outputs, activation| DenseLayerSpec {
-        linear: LinearSpec::of(Orientation::OutIn, spec.hidden, [(name.to_owned(), outputs, true)]),
+        linear: biased(name.to_owned(), spec.hidden, outputs),
         activation,
         norm: None,
     };

@@ -4,11 +4,10 @@ use redline_kernels::op::activation::ActivationFunction;
 use redline_weights::ConfigFile;
 
 use super::Architecture;
-use super::bert::{self, LayerNames, Shape};
+use super::bert::{self, LayerParts, Shape, ShapeKeys};
 use crate::ModelError;
-use crate::family::{layers, positive};
 use crate::keys;
-use crate::spec::DecoderSpec;
+use crate::spec::{DecoderSpec, LinearSpec, Orientation};
 
 /// In `config.json`: `DistilBertModel`.
 pub const MODEL: Architecture =
@@ -19,17 +18,28 @@ pub const MASKED: Architecture = Architecture { name: "DistilBertForMaskedLM", s
 pub const CLASSIFIER: Architecture =
     Architecture { name: "DistilBertForSequenceClassification", spec: classifier, ..MODEL };
 
+const KEYS: ShapeKeys = ShapeKeys {
+    hidden: "dim",
+    inner: "hidden_dim",
+    heads: "n_heads",
+    layers: "n_layers",
+    activation: "activation",
+    ..bert::KEYS
+};
+
 /// The class has this epsilon, and no key for it.
 const EPS: f32 = 1e-12;
 
-fn layer_names(layer: usize) -> LayerNames {
+fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
+    let &Shape { hidden, inner, .. } = shape;
     let name = |part: &str| format!("transformer.layer.{layer}.{part}");
-    LayerNames {
-        qkv: ["q", "k", "v"].map(|part| name(&format!("attention.{part}_lin"))),
-        attention_output: name("attention.out_lin"),
+    let qkv = ["q", "k", "v"].map(|part| name(&format!("attention.{part}_lin")));
+    LayerParts {
+        qkv: LinearSpec::of(Orientation::OutIn, hidden, qkv.map(|name| (name, hidden, true))),
+        attention_output: bert::biased(name("attention.out_lin"), hidden, hidden),
         attention_norm: name("sa_layer_norm"),
-        up: name("ffn.lin1"),
-        down: name("ffn.lin2"),
+        up: bert::biased(name("ffn.lin1"), hidden, inner),
+        down: bert::biased(name("ffn.lin2"), inner, hidden),
         norm: name("output_layer_norm"),
     }
 }
@@ -38,22 +48,12 @@ fn layer_names(layer: usize) -> LayerNames {
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     // Sinusoidal positions (`sinusoidal_pos_embds`) are stored as learned ones are.
     keys::refuse_unknown(config, &[])?;
-    let keys = ["dim", "n_heads"];
-    let shape = Shape {
-        keys,
-        hidden: positive(config, keys[0])?,
-        inner: positive(config, "hidden_dim")?,
-        heads: positive(config, keys[1])?,
-        layers: layers(config, "n_layers")?,
-        positions: positive(config, "max_position_embeddings")?,
-        unused: 0,
-        types: 0,
-        eps: EPS,
-        activation: bert::activation(config, "activation")?,
-    };
-    let mut spec = shape.encoder(config, "distilbert.", layer_names)?;
-    spec.ignored = &[bert::POSITION_IDS, "vocab_transform.", "vocab_layer_norm.", "vocab_projector."];
-    Ok(spec)
+    let shape = Shape { eps: EPS, ..Shape::read(config, &KEYS)? };
+    Ok(DecoderSpec {
+        prefix: "distilbert.",
+        ignored: &[bert::POSITION_IDS, "vocab_transform.", "vocab_layer_norm.", "vocab_projector."],
+        ..shape.encoder(config, 0, layer_parts)?
+    })
 }
 
 /// The encoder with what makes logits.

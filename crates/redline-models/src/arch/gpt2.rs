@@ -10,8 +10,8 @@ use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MixerSpec, MlpSpec,
-    NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, PositionTableSpec,
+    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, MixerSpec, MlpSpec, NormKind, NormSpec,
+    NormsSpec, Orientation, PositionSpec, PositionTableSpec,
 };
 
 /// In `config.json`: `GPT2LMHeadModel`.
@@ -45,19 +45,10 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         if scale_by_layer { root / (layer + 1) as f32 } else { root }
     };
     let layer = |i: usize| LayerSpec {
-        mixer: MixerSpec::Attention(AttentionSpec {
-            heads,
-            kv_heads: heads,
-            head_dim: hidden / heads,
-            scale: scale(i),
-            window: None,
-            softcap: None,
-            rotation: None,
-            gated: false,
-            qkv: conv(format!("h.{i}.attn.c_attn"), hidden, 3 * hidden),
-            output: conv(format!("h.{i}.attn.c_proj"), hidden, hidden),
-            head_norms: None,
-            sinks: None,
+        mixer: MixerSpec::Attention({
+            let qkv = conv(format!("h.{i}.attn.c_attn"), hidden, 3 * hidden);
+            let output = conv(format!("h.{i}.attn.c_proj"), hidden, hidden);
+            AttentionSpec { scale: scale(i), ..AttentionSpec::new(heads, heads, hidden / heads, qkv, output) }
         }),
         mixer_norms: before(format!("h.{i}.ln_1")),
         mlp: FfnSpec::Dense(MlpSpec {
@@ -78,19 +69,13 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             if config.opt_usize("n_positions")?.is_some() { "n_positions" } else { "n_ctx" },
         )?,
         embedding: "wte".into(),
-        embedding_scale: 1.0,
-        token_types: None,
-        embedding_norm: None,
         positions: PositionSpec::Learned(PositionTableSpec { name: "wpe".into(), unused: 0 }),
         layers: (0..layers(config, "n_layer")?).map(layer).collect(),
         final_norm: Some(norm("ln_f".into())),
         tied: config.bool_or("tie_word_embeddings", true)?,
-        head: HEAD,
-        logits: LogitSpec::default(),
-        objective: Objective::NEXT,
-        classifier: None,
         outside: &[HEAD],
         ignored: &[".attn.bias", ".attn.masked_bias"],
+        ..DecoderSpec::default()
     })
 }
 

@@ -115,6 +115,7 @@ impl Stacked {
                 weight: format!("{module}.{tensor}"),
                 bias: format!("{module}.{tensor}_bias"),
                 expert: (id, count),
+                is_joined: false,
                 alternating,
                 stored_as,
             }),

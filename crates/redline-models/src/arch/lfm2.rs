@@ -12,8 +12,8 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, LogitSpec, MixerSpec, MlpSpec,
-    NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, Role, ShortConvSpec, TensorSpec,
+    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, MixerSpec, MlpSpec, NormKind, NormSpec,
+    NormsSpec, Orientation, PositionSpec, Role, ShortConvSpec, TensorSpec,
 };
 
 /// In `config.json`: `Lfm2ForCausalLM`.
@@ -55,21 +55,15 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         vocab: positive(config, "vocab_size")?,
         context: positive(config, "max_position_embeddings")?,
         embedding: "embed_tokens".into(),
-        embedding_scale: 1.0,
-        token_types: None,
-        embedding_norm: None,
         positions: PositionSpec::Rotary(vec![rotary::rotation(config, heads.dim, rules)?]),
         layers: convolves.iter().enumerate().map(layer).collect(),
         // Its name notwithstanding, it is not a norm of the embedding.
         final_norm: Some(sizes.norm("embedding_norm".into(), hidden)),
         // The first configurations have this key instead.
         tied: config.bool_or("tie_embedding", tied)?,
-        head: HEAD,
-        logits: LogitSpec::default(),
-        objective: Objective::NEXT,
-        classifier: None,
         outside: &[HEAD],
         ignored: &["rotary_emb.inv_freq"],
+        ..DecoderSpec::default()
     })
 }
 
@@ -108,19 +102,12 @@ impl Sizes {
         let parts = [("q_proj", query), ("k_proj", kv), ("v_proj", kv)];
         let parts = parts.map(|(part, heads)| (name(part), heads * dim, false));
         let norm = |part| self.norm(name(part), dim);
+        let qkv = LinearSpec::of(Orientation::OutIn, self.hidden, parts);
+        let output = LinearSpec::plain(name("out_proj"), query * dim, self.hidden);
         AttentionSpec {
-            heads: query,
-            kv_heads: kv,
-            head_dim: dim,
-            scale: 1.0 / (dim as f32).sqrt(),
-            window: None,
-            softcap: None,
             rotation: Some(0),
-            gated: false,
-            qkv: LinearSpec::of(Orientation::OutIn, self.hidden, parts),
             head_norms: Some((norm("q_layernorm"), norm("k_layernorm"))),
-            sinks: None,
-            output: LinearSpec::plain(name("out_proj"), query * dim, self.hidden),
+            ..AttentionSpec::new(query, kv, dim, qkv, output)
         }
     }
 

@@ -12,8 +12,8 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, FfnSpec, LayerSpec, LinearSpec, LogitSpec, MixerSpec, MlpSpec, NormKind,
-    NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+    AttentionSpec, DecoderSpec, FfnSpec, LayerSpec, LinearSpec, MixerSpec, MlpSpec, NormKind, NormSpec,
+    NormsSpec, Objective, Orientation, PositionSpec,
 };
 
 /// In `config.json`: `LLaDAModelLM`.
@@ -71,19 +71,13 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         vocab: dimension_or(config, "embedding_size", positive(config, "vocab_size")?)?,
         context: positive(config, "max_sequence_length")?,
         embedding: "wte".into(),
-        embedding_scale: 1.0,
-        token_types: None,
-        embedding_norm: None,
         positions: PositionSpec::Rotary(vec![rotary::rotation(config, attention.dim, Rules::default())?]),
         layers: (0..layers(config, "n_layers")?).map(layer).collect(),
         final_norm: Some(norm("ln_f".into())),
         tied: config.bool_or("weight_tying", false)?,
         head: "ff_out.weight",
-        logits: LogitSpec::default(),
         objective: Objective::MASKED,
-        classifier: None,
-        outside: &[],
-        ignored: &[],
+        ..DecoderSpec::default()
     })
 }
 
@@ -161,23 +155,9 @@ impl Heads {
     fn spec(&self, hidden: usize, name: impl Fn(&str) -> String) -> AttentionSpec {
         let (query, kv) = (self.query * self.dim, self.kv * self.dim);
         let parts = [("q_proj", query), ("k_proj", kv), ("v_proj", kv)];
-        AttentionSpec {
-            heads: self.query,
-            kv_heads: self.kv,
-            head_dim: self.dim,
-            scale: 1.0 / (self.dim as f32).sqrt(),
-            window: None,
-            softcap: None,
-            rotation: Some(0),
-            gated: false,
-            qkv: LinearSpec::of(
-                Orientation::OutIn,
-                hidden,
-                parts.map(|(part, outputs)| (name(part), outputs, self.bias)),
-            ),
-            output: LinearSpec::plain(name("attn_out"), query, hidden),
-            head_norms: None,
-            sinks: None,
-        }
+        let parts = parts.map(|(part, outputs)| (name(part), outputs, self.bias));
+        let qkv = LinearSpec::of(Orientation::OutIn, hidden, parts);
+        let output = LinearSpec::plain(name("attn_out"), query, hidden);
+        AttentionSpec { rotation: Some(0), ..AttentionSpec::new(self.query, self.kv, self.dim, qkv, output) }
     }
 }

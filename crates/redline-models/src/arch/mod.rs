@@ -10,12 +10,15 @@ use crate::spec::DecoderSpec;
 pub mod bert;
 pub mod distilbert;
 pub mod dream;
+pub mod electra;
 pub mod gemma2;
 pub mod gemma3;
 pub mod gpt2;
 pub mod gpt_oss;
 pub mod granite;
 pub mod granite_hybrid;
+pub mod gte;
+pub mod jina_embeddings_v3;
 pub mod lfm2;
 pub mod llada;
 pub mod llama;
@@ -23,6 +26,8 @@ pub mod ministral3;
 pub mod mistral;
 pub mod mixtral;
 pub mod modernbert;
+pub mod mpnet;
+pub mod nomic_bert;
 pub mod olmo2;
 pub mod olmo3;
 pub mod phi3;
@@ -57,6 +62,9 @@ pub const ALL: &[Architecture] = &[
     distilbert::MASKED,
     distilbert::CLASSIFIER,
     dream::ARCHITECTURE,
+    electra::MODEL,
+    electra::PRETRAINED,
+    electra::CLASSIFIER,
     gemma2::ARCHITECTURE,
     gemma2::CLASSIFIER,
     gemma3::ARCHITECTURE,
@@ -66,6 +74,14 @@ pub const ALL: &[Architecture] = &[
     gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
     granite_hybrid::ARCHITECTURE,
+    gte::MODEL,
+    gte::MASKED,
+    gte::CLASSIFIER,
+    gte::NEW_MODEL,
+    gte::NEW_TOKENS,
+    gte::NEW_MASKED,
+    gte::NEW_CLASSIFIER,
+    jina_embeddings_v3::MODEL,
     lfm2::ARCHITECTURE,
     llada::ARCHITECTURE,
     llama::ARCHITECTURE,
@@ -77,6 +93,10 @@ pub const ALL: &[Architecture] = &[
     modernbert::MODEL,
     modernbert::MASKED,
     modernbert::CLASSIFIER,
+    mpnet::MODEL,
+    mpnet::MASKED,
+    mpnet::CLASSIFIER,
+    nomic_bert::MODEL,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,
     phi3::ARCHITECTURE,

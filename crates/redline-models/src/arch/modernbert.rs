@@ -13,8 +13,8 @@ use crate::keys;
 use crate::labels;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, HEAD, LayerSpec, LinearSpec,
-    LogitSpec, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+    AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, LayerSpec, LinearSpec, MixerSpec,
+    MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
 };
 
 /// In `config.json`: `ModernBertModel`.
@@ -59,20 +59,13 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             LinearSpec::of(Orientation::OutIn, inputs, [(format!("layers.{i}.{part}"), outputs, bias)])
         };
         let before = |name: &str| NormsSpec::before(norm(&format!("layers.{i}.{name}")));
+        let qkv = linear("attn.Wqkv", hidden, 3 * hidden, attention_bias);
+        let output = linear("attn.Wo", hidden, hidden, attention_bias);
         LayerSpec {
             mixer: MixerSpec::Attention(AttentionSpec {
-                heads,
-                kv_heads: heads,
-                head_dim,
-                scale: 1.0 / (head_dim as f32).sqrt(),
                 window: windows[i],
-                softcap: None,
                 rotation: Some(usize::from(windows[i].is_some())),
-                gated: false,
-                qkv: linear("attn.Wqkv", hidden, 3 * hidden, attention_bias),
-                output: linear("attn.Wo", hidden, hidden, attention_bias),
-                head_norms: None,
-                sinks: None,
+                ..AttentionSpec::new(heads, heads, head_dim, qkv, output)
             }),
             // The norm of the embedding is that of the first layer.
             mixer_norms: if i == 0 { NormsSpec::default() } else { before("attn_norm") },
@@ -92,20 +85,15 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         vocab: positive(config, "vocab_size")?,
         context: positive(config, "max_position_embeddings")?,
         embedding: "embeddings.tok_embeddings".into(),
-        embedding_scale: 1.0,
-        token_types: None,
         embedding_norm: Some(norm("embeddings.norm")),
         positions: PositionSpec::Rotary(rotations),
         layers: (0..layers(config, "num_hidden_layers")?).map(layer).collect(),
         final_norm: Some(norm("final_norm")),
-        tied: true,
-        head: HEAD,
-        logits: LogitSpec::default(),
         objective: Objective::STATES,
-        classifier: None,
         outside: &["head.", "classifier."],
         // The head of a model that fills masks.
         ignored: &["head.", "decoder."],
+        ..DecoderSpec::default()
     })
 }
 

@@ -53,7 +53,11 @@ pub(super) fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 
 /// The encoder with what makes logits.
 pub(super) fn masked(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
-    let mut spec = spec(config)?;
+    with_head(config, spec(config)?)
+}
+
+/// Adds what makes logits.
+pub(super) fn with_head(config: &ConfigFile, mut spec: DecoderSpec) -> Result<DecoderSpec, ModelError> {
     let names = ["lm_head.dense", "lm_head.layer_norm", "lm_head.bias"];
     bert::add_logits(config, &mut spec, names, ActivationFunction::Gelu)?;
     spec.outside = &["lm_head."];
@@ -63,7 +67,11 @@ pub(super) fn masked(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 
 /// The encoder with two layers on the state of the first token.
 pub(super) fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
-    let mut spec = spec(config)?;
+    with_classes(config, spec(config)?)
+}
+
+/// Adds two layers on the state of the first token.
+pub(super) fn with_classes(config: &ConfigFile, mut spec: DecoderSpec) -> Result<DecoderSpec, ModelError> {
     let names = ["classifier.dense", "classifier.out_proj"];
     bert::classify(config, &mut spec, names, ActivationFunction::Tanh)?;
     Ok(spec)

@@ -5,6 +5,7 @@ use redline_kernels::op::attention::AttentionShape;
 
 use super::{BuildStage, Described, GgufNames, LinearRole, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName as Name;
+use crate::element::linear::LinearSpec;
 use crate::plan::Site;
 use crate::step::{Act, Step, padded};
 
@@ -88,6 +89,25 @@ impl<S: BuildStage> Attention<S> {
 }
 
 impl Attention<Described> {
+    /// Attention with nothing that only some families have: no window, cap, rotation, gates, norms of heads or sinks; logits are divided by
+    /// the root of a head's width.
+    pub fn new(heads: usize, kv_heads: usize, head_dim: usize, qkv: LinearSpec, output: LinearSpec) -> Self {
+        Self {
+            heads,
+            kv_heads,
+            head_dim,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            window: None,
+            softcap: None,
+            rotation: None,
+            gated: false,
+            qkv,
+            head_norms: None,
+            sinks: None,
+            output,
+        }
+    }
+
     /// Its activations with the widths of their rows, in the order of the forward pass.
     pub fn activations(&self) -> Vec<(Name, usize)> {
         let (query, key) = self.widths();
@@ -148,8 +168,8 @@ impl Attention<Loaded> {
         let &Self { heads, scale, window, softcap, .. } = self;
         let (query, _) = self.widths();
         let q = queries.columns(0, query);
-        let a =
-            s.attention(AttentionShape { heads, scale, window, softcap, sinks: self.sinks.as_deref() }, q);
+        let (bias, sinks) = (s.distances(), self.sinks.as_deref());
+        let a = s.attention(AttentionShape { heads, scale, window, softcap, bias, sinks }, q);
         s.show(Name::Attention, a);
         if self.gated {
             s.gate_output(OutputGate::Sigmoid, queries.columns(query, query), a);

@@ -3,22 +3,26 @@
 use redline_kernels::Matrix;
 
 use crate::activation::ActivationName as Name;
+use crate::element::dense::DenseLayer;
 use crate::element::norm::Norm;
 use crate::step::{Act, Step};
 
-/// `norm(scale * tokens[token] (+ types[type]) (+ positions[position]))`.
+/// `projection(norm(scale * tokens[token] (+ types[type]) (+ positions[position])))`; all tables have the same width, which without a
+/// projection is `hidden`.
 #[derive(Debug)]
 pub struct Embedding {
-    /// `[vocab, hidden]`; also the head if it is tied.
+    /// `[vocab, width]`; also the head if it is tied.
     pub tokens: Matrix,
     /// Factor on the embedding of tokens, with the updates of adapters.
     pub scale: f32,
-    /// `[types, hidden]`
+    /// `[types, width]`
     pub types: Option<Matrix>,
-    /// `[context, hidden]`, and a row for the padding token, if others do not count it.
+    /// `[context, width]`, and a row for the padding token, if others do not count it.
     pub positions: Option<Matrix>,
     /// Of the sum.
     pub norm: Option<Norm>,
+    /// `[hidden, width]`, if they differ.
+    pub projection: Option<DenseLayer>,
 }
 
 impl Embedding {
@@ -35,13 +39,14 @@ impl Embedding {
                 s.release(mark);
             }
         }
-        match &self.norm {
-            Some(norm) => s.norm_in_place(x, norm),
-            None => {
-                s.show(Name::Embedding, x);
-                x
-            }
+        if let Some(norm) = &self.norm {
+            s.norm_in_place(x, norm);
         }
+        let embedding = self.projection.as_ref().map_or(x, |layer| s.dense(x, layer));
+        if self.norm.is_none() || self.projection.is_some() {
+            s.show(Name::Embedding, embedding);
+        }
+        embedding
     }
 
     /// The tables beside that of the tokens.

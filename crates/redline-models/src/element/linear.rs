@@ -39,15 +39,17 @@ pub struct PartSpec {
     pub stack: Option<StackSpec>,
 }
 
-/// Tensors of a checkpoint that stack the projections of all experts.
+/// Tensors of a checkpoint that stack the projections of all experts, or join several projections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackSpec {
     /// Name of the tensor of weights: `[experts, outputs, inputs]`, or `[experts, inputs, outputs]`.
     pub weight: String,
     /// Name of the tensor of biases: `[experts, outputs]`.
     pub bias: String,
-    /// The expert, and the number of experts.
+    /// The expert, and the number of experts; or the index of this projection, and the number of those that are joined.
     pub expert: (usize, usize),
+    /// Whether the rows of several projections follow each other: `[parts * outputs, inputs]`.
+    pub is_joined: bool,
     /// The outputs of several projections alternate: the index of this one, and their number.
     pub alternating: (usize, usize),
     /// How the weights are stored.
@@ -68,6 +70,27 @@ impl LinearSpec {
     ) -> Self {
         let part = |(name, outputs, bias)| PartSpec { name, outputs, bias, stack: None };
         Self { inputs, orientation, parts: parts.into_iter().map(part).collect() }
+    }
+
+    /// Projections of equal `(inputs, outputs)` without biases that one tensor of a checkpoint holds: `{tensor}.weight`, in which that of
+    /// each name has an index.
+    pub fn joined<const PARTS: usize>(
+        (inputs, outputs): (usize, usize),
+        tensor: &str,
+        parts: [(String, usize); PARTS],
+    ) -> Self {
+        let part = |(name, index)| {
+            let stack = StackSpec {
+                weight: format!("{tensor}.weight"),
+                bias: format!("{tensor}.bias"),
+                expert: (index, PARTS),
+                is_joined: true,
+                alternating: (0, 1),
+                stored_as: StoredAs::Floats,
+            };
+            PartSpec { name, outputs, bias: false, stack: Some(stack) }
+        };
+        Self { inputs, orientation: Orientation::OutIn, parts: parts.into_iter().map(part).collect() }
     }
 
     /// Total number of outputs.
@@ -120,7 +143,8 @@ impl PartSpec {
 
 impl StackSpec {
     fn stored(&self, name: &str, axis: usize, stored_as: StoredAs) -> StoredSpec {
-        let slice = Slice { stacked: self.expert, alternating: self.alternating, axis };
+        let (stacked, is_joined) = (self.expert, self.is_joined);
+        let slice = Slice { stacked, is_joined, alternating: self.alternating, axis };
         StoredSpec { name: name.to_owned(), slice, stored_as }
     }
 }

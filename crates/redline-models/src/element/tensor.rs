@@ -38,6 +38,8 @@ pub enum StoredAs {
 pub struct Slice {
     /// The index of the part, and the number of those that are stacked in the first dimension.
     pub stacked: (usize, usize),
+    /// Whether the rows of the parts follow each other, instead of each part being one of a dimension of its own.
+    pub is_joined: bool,
     /// The outputs of several parts alternate: the index of this one, and their number.
     pub alternating: (usize, usize),
     /// The dimension of the outputs, without the first one.
@@ -73,7 +75,10 @@ impl Slice {
         if let Some(outputs) = shape.get_mut(self.axis) {
             *outputs *= self.alternating.1;
         }
-        shape.insert(0, self.stacked.1);
+        match shape.first_mut().filter(|_| self.is_joined) {
+            Some(rows) => *rows *= self.stacked.1,
+            None => shape.insert(0, self.stacked.1),
+        }
         shape
     }
 }

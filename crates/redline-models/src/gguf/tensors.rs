@@ -206,7 +206,12 @@ impl Places {
                         let place = |end: &str| Place {
                             name: block(&format!("{name}.{end}")),
                             pairs: pairs.filter(|_| at + 1 < names.len()),
-                            slice: stacked.map(|stacked| Slice { stacked, alternating: (0, 1), axis: 0 }),
+                            slice: stacked.map(|stacked| Slice {
+                                stacked,
+                                is_joined: false,
+                                alternating: (0, 1),
+                                axis: 0,
+                            }),
                             ..Place::default()
                         };
                         self.0.insert(part.weight(), place("weight"));

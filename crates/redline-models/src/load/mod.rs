@@ -8,6 +8,7 @@ pub(crate) mod unpacked;
 
 use std::sync::Arc;
 
+use redline_kernels::op::attention::DistanceBias;
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Buffer, Exec, Format, Matrix};
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
@@ -28,8 +29,8 @@ use crate::formats::Formats;
 use crate::model::{Facts, Model};
 use crate::packing::STRIP;
 use crate::spec::{
-    ClassifierSpec, DecoderSpec, DenseLayerSpec, LinearSpec, NormKind, NormSpec, Objective, PartSpec,
-    PositionSpec, PositionTableSpec, Role, TensorSpec,
+    ClassifierSpec, DecoderSpec, DenseLayerSpec, DistanceSpec, LinearSpec, NormKind, NormSpec, Objective,
+    PartSpec, PositionSpec, PositionTableSpec, Role, TensorSpec,
 };
 use crate::step::padded;
 use crate::tensors::{Source, Tensors as _, outlier_count};
@@ -236,7 +237,7 @@ fn model(
     parts: LoadedWeights,
     footprint: Footprint,
 ) -> Model {
-    let LoadedWeights { decoder, head, transform, classifier } = parts;
+    let LoadedWeights { decoder, head, transform, classifier, distances } = parts;
     let rotations = spec.rotations().iter().map(Rotation::new).collect();
     let parameters = spec.parameters();
     let facts = Facts {
@@ -259,6 +260,7 @@ fn model(
         transform: transform.map(Arc::new),
         classifier: classifier.map(Arc::new),
         rotations,
+        distances,
         cache_slots,
         footprint,
     }
@@ -270,6 +272,7 @@ struct LoadedWeights {
     head: Option<Matrix>,
     transform: Option<(DenseLayer, Buffer<f32>)>,
     classifier: Option<Classifier>,
+    distances: Option<DistanceBias>,
 }
 
 /// Source of a model's matrices and vectors.
@@ -310,7 +313,7 @@ impl<B: WeightSource> Builder<'_, B> {
     }
 
     fn assemble(&self, pieces: Vec<Piece>) -> Result<LoadedWeights, ModelError> {
-        let (mut tokens, mut head) = (Matrix::zeroed(Format::F32, 0, self.spec.hidden)?, None);
+        let (mut tokens, mut head) = (Matrix::zeroed(Format::F32, 0, self.spec.embedding_width())?, None);
         let mut layers = Vec::with_capacity(self.spec.layers.len());
         for piece in pieces {
             match piece {
@@ -327,16 +330,19 @@ impl<B: WeightSource> Builder<'_, B> {
             }
             (positions, _) => positions,
         };
+        let norm_name = if spec.projection.is_some() { Name::EmbeddingNorm } else { Name::Embedding };
         let embedding = Embedding {
             tokens,
             scale: spec.embedding_scale,
             types: self.unquantised(spec.type_table())?,
             positions,
-            norm: self.opt_norm(spec.embedding_norm.as_ref(), Name::Embedding)?,
+            norm: self.opt_norm(spec.embedding_norm.as_ref(), norm_name)?,
+            projection: spec.projection.as_ref().map(|layer| self.dense_layer(layer)).transpose()?,
         };
         let final_norm = self.opt_norm(spec.final_norm.as_ref(), Name::FinalNorm)?;
         let (transform, classifier) = (self.transform()?, self.classifier()?);
-        Ok(LoadedWeights { decoder: Decoder { embedding, layers, final_norm }, head, transform, classifier })
+        let (distances, decoder) = (self.distances()?, Decoder { embedding, layers, final_norm });
+        Ok(LoadedWeights { decoder, head, transform, classifier, distances })
     }
 
     /// A table that no integer format holds.
@@ -345,6 +351,16 @@ impl<B: WeightSource> Builder<'_, B> {
             self.from.matrix(&table, unquantised_format(self.formats.of(&table.parts[0].weight())))
         };
         table.map(matrix).transpose()
+    }
+
+    /// The numbers that are added to logits.
+    fn distances(&self) -> Result<Option<DistanceBias>, ModelError> {
+        let Some(spec) = &self.spec.distances else { return Ok(None) };
+        let mut table = vec![0.0; DistanceSpec::BUCKETS * spec.heads];
+        self.from.values(&spec.tensor().name, &mut table)?;
+        Ok(Some(DistanceBias::new(spec.heads, self.spec.context, |head, distance| {
+            table[DistanceSpec::bucket(distance) * spec.heads + head]
+        })?))
     }
 
     /// The layer before the head, and the head's bias, padded with zeros to whole strips.

@@ -3,11 +3,12 @@
 //! That memory, the [`Arena`], is reserved before the first pass. Blocks allocate activations from it as from a stack, and each is a
 //! handle, [`Act`]. All activations of a layer are released together. No operation returns an error or allocates memory.
 
+mod model;
 mod recurrence;
 
 use redline_kernels::op::activation::{Gating, gate};
 use redline_kernels::op::add::add;
-use redline_kernels::op::attention::AttentionShape;
+use redline_kernels::op::attention::{AttentionShape, DistanceBias};
 use redline_kernels::op::conv::Taps;
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted, choose, gate as gate_rows, gather};
@@ -27,11 +28,12 @@ use crate::adapter_rows::{AdapterRows, AdapterUse, EmbeddingUpdate, loras_of, of
 use crate::element::dense::DenseLayer;
 use crate::element::linear::Linear;
 use crate::element::norm::Norm;
-use crate::element::rotation::Rotation;
 use crate::plan::{Plan, Site};
 use crate::profile::{Operation, Profile, SpanStart};
 use crate::row_digests::RowDigests;
 use crate::trace::{Observation, Observations};
+
+pub(crate) use model::StepModel;
 
 /// Activations: `[rows, width]` in the arena, rows `stride` values apart.
 #[derive(Clone, Copy, Debug)]
@@ -222,9 +224,7 @@ pub struct Step<'a> {
     /// Updates of the current layer.
     loras: Vec<LoraRows<'a>>,
     kv: PassPages<'a>,
-    rotations: &'a [Rotation],
-    /// For each layer, the index of its part of a page among those of its kind.
-    cache_slots: &'a [usize],
+    model: StepModel<'a>,
     plan: Option<&'a Plan>,
     /// The current layer.
     layer: Option<usize>,
@@ -272,7 +272,7 @@ impl<'a> Step<'a> {
     pub(crate) fn new(
         exec: Exec<'a>,
         arena: ArenaPart<'a>,
-        (rotations, cache_slots): (&'a [Rotation], &'a [usize]),
+        model: StepModel<'a>,
         input: StepInput<'a>,
     ) -> Self {
         let StepInput { tokens, positions, places, types, wanted, adapters, kv, plan, watchers } = input;
@@ -290,8 +290,7 @@ impl<'a> Step<'a> {
             adapters,
             loras: Vec::with_capacity(adapters.iter().map(|part| part.uses.len()).sum()),
             kv,
-            rotations,
-            cache_slots,
+            model,
             plan,
             layer: None,
             watchers,
@@ -658,7 +657,7 @@ impl<'a> Step<'a> {
 
     /// Rotates `heads` heads in place, by a rotation of the model.
     pub fn rope(&mut self, rotation: usize, x: Act, heads: usize) {
-        let (exec, positions, table) = (self.exec, self.positions, &self.rotations[rotation].table);
+        let (exec, positions, table) = (self.exec, self.positions, &self.model.rotations[rotation].table);
         assert_eq!(x.width, heads * table.head_dim(), "heads as wide as those of the rotation");
         let timed = self.begin(|| Operation::of("rope", x.rows, x.width));
         rope(exec, table, positions, &mut self.write(x), 0, heads);
@@ -668,7 +667,7 @@ impl<'a> Step<'a> {
     /// Multiplies queries by what a rotation lets them grow, in place.
     pub fn grow(&mut self, rotation: usize, q: Act) {
         let (exec, positions) = (self.exec, self.positions);
-        if let Some(growth) = self.rotations[rotation].growth {
+        if let Some(growth) = self.model.rotations[rotation].growth {
             let timed = self.begin(|| Operation::of("scale", q.rows, q.width));
             scale(exec, &mut self.write(q), |r| growth.factor(positions[r]));
             self.end(timed);
@@ -677,7 +676,7 @@ impl<'a> Step<'a> {
 
     /// The index of the current layer's part of a page among those of its kind.
     fn cache_slot(&self) -> usize {
-        self.layer.map_or(0, |layer| self.cache_slots[layer])
+        self.layer.map_or(0, |layer| self.model.cache_slots[layer])
     }
 
     /// Convolves rows of gates and inputs, and stores the inputs of the current layer that later rows need.
@@ -698,6 +697,11 @@ impl<'a> Step<'a> {
         let rows = |x: Act| Rows::new(&values[x.range()], x.rows, x.width, x.stride);
         self.kv.store(self.exec, self.cache_slot(), rows(k), rows(v));
         self.end(timed);
+    }
+
+    /// What the model adds to the logits of attention.
+    pub fn distances(&self) -> Option<&'a DistanceBias> {
+        self.model.distances
     }
 
     /// Attention of the queries over the stored keys and values of the current layer.

@@ -21,6 +21,7 @@ fn told(name: &str) -> Vec<(&'static str, Value)> {
         "gemma3-b" => vec![("sliding_window_pattern", json!(6))],
         "gpt-oss-a" | "gpt-oss-b" => vec![("swiglu_limit", json!(7.0))],
         "mistral-a" => vec![("sliding_window", Value::Null)],
+        "nomic-a" => vec![("n_positions", json!(2048))],
         "roberta-a" => vec![("hidden_act", json!("gelu"))],
         "smollm3-a" => vec![
             ("layer_types", Value::Null),
@@ -91,8 +92,17 @@ fn every_architecture_of_llama_cpp_has_a_file() {
 
 /// Every GGUF file of an encoder, with the directory of its checkpoint.
 fn encoders() -> Vec<(PathBuf, PathBuf)> {
-    let names =
-        ["bert-a", "bert-b", "modernbert-a", "modernbert-c", "roberta-a", "roberta-b", "xlmr-a", "xlmr-b"];
+    let names = [
+        "bert-a",
+        "bert-b",
+        "modernbert-a",
+        "modernbert-c",
+        "nomic-a",
+        "roberta-a",
+        "roberta-b",
+        "xlmr-a",
+        "xlmr-b",
+    ];
     let of = |name| {
         let file = golden_root().join(format!("gguf/encoders/{name}.gguf"));
         (file, golden_root().join("encoders").join(name))
@@ -151,7 +161,7 @@ fn a_gguf_file_of_an_encoder_gives_what_its_checkpoint_gives() {
             let (ours, theirs) = (encoded(&file, &text, second), encoded(&same, &text, second));
             assert_eq!(ours, theirs, "{}", file.display());
         }
-        let (file, dir) = (open(&file, None), open(&dir, None));
+        let (file, dir) = (open(&file, None), open(&same, None));
         assert_eq!(file.facts().architecture, dir.facts().architecture);
         assert_eq!(file.facts().context, dir.facts().context);
         let pooling = |model: &Model| model.classifier().map(|classifier| classifier.pooling);
@@ -208,6 +218,7 @@ fn a_gguf_file_says_how_its_states_are_pooled() {
         rules.map(|rules| rules.dense.unwrap().pooling)
     };
     assert_eq!(pooling("bert-a"), Some(Pooling::Mean));
+    assert_eq!(pooling("nomic-a"), Some(Pooling::Mean));
     assert_eq!(pooling("xlmr-a"), Some(Pooling::First));
     assert_eq!(pooling("roberta-b"), Some(Pooling::Mean));
     assert_eq!(pooling("xlmr-b"), None);

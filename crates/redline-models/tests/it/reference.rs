@@ -27,20 +27,11 @@ pub(crate) fn golden_root() -> PathBuf {
 /// Architectures that fill masks.
 const MASKED: &[&str] = &["DreamModel", "LLaDAModelLM"];
 
-/// Architectures of encoders.
-const ENCODERS: &[&str] = &[
-    "BertModel",
-    "DistilBertModel",
-    "RobertaModel",
-    "XLMRobertaModel",
-    "ModernBertModel",
-    "Gemma3TextModel",
-];
-
-/// Whether an architecture is an encoder.
+/// Whether an architecture is an encoder, by its name; decoders are `ForCausalLM`, or have `LM` in another place.
 fn encodes(name: &str) -> bool {
-    let ends = ["ForSequenceClassification", "ForMaskedLM"];
-    ENCODERS.contains(&name) || ends.iter().any(|end| name.ends_with(end))
+    let ends =
+        ["Model", "ForSequenceClassification", "ForMaskedLM", "ForPreTraining", "ForTokenClassification"];
+    !name.contains("LMHead") && ends.iter().any(|end| name.ends_with(end))
 }
 
 /// Every golden checkpoint of an autoregressive model.

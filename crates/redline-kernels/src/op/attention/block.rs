@@ -169,11 +169,24 @@ impl<'a> Block<'a> {
         first..end
     }
 
+    /// The head of row `r` of a tile, and the row's index in the segment.
+    fn head(&self, tile: &Tile<'_>, r: usize) -> (usize, usize) {
+        let (index, group) = (tile.first + r, self.job.group);
+        (self.kv_head * group + index % group, index / group)
+    }
+
     /// Row and first column in the batch of row `r`'s head.
     fn place(&self, tile: &Tile<'_>, r: usize) -> (usize, usize) {
-        let index = tile.first + r;
-        let head = self.kv_head * self.job.group + index % self.job.group;
-        (tile.segment.first_row + index / self.job.group, head * self.shape().head_dim)
+        let (head, row) = self.head(tile, r);
+        (tile.segment.first_row + row, head * self.shape().head_dim)
+    }
+
+    /// What is made of the products of row `r` of a tile with the keys of the span that begins at `start`.
+    #[inline(always)]
+    pub(super) fn logits(&self, tile: &Tile<'_>, r: usize, start: usize) -> Logits<'_> {
+        let (head, row) = self.head(tile, r);
+        let bias = self.job.shape.bias.map(|bias| bias.of(head, tile.segment.start + row, start));
+        Logits { cap: self.job.shape.softcap, bias }
     }
 
     /// Writes the scaled query of row `r` of a tile, rotated if the format rotates, to the first `head_dim` values of `scaled`.
@@ -305,9 +318,7 @@ impl<'a> Block<'a> {
     /// Merges the sink of row `r` of tile `t`, if there is one, into the sum. Returns the factors `(a, b)` of the values.
     #[inline(always)]
     fn merge_sink<S: Isa>(&self, s: S, t: usize, r: usize, state: &mut State) -> Option<(S::F, S::F)> {
-        let sinks = self.job.shape.sinks?;
-        let group = self.job.group;
-        let sink = sinks[self.kv_head * group + (self.tile(t).first + r) % group];
+        let sink = self.job.shape.sinks?[self.head(&self.tile(t), r).0];
         let top = if state.max < sink { sink } else { state.max };
         let [a, b] = [exp(s, s.splat(state.max - top)), exp(s, s.splat(sink - top))];
         let sum = 1f32.mul_add(first(s, b), state.sum * first(s, a));
@@ -352,7 +363,16 @@ fn first<S: Isa>(s: S, v: S::F) -> f32 {
     s.to_array(v)[0]
 }
 
-/// Turns the logits of keys `keys`, after their soft cap, into `p = exp(s - m)`, in place; returns `(m, l)`. Other places of the
+/// What is made of the products of a query with the keys of a span before the softmax.
+#[derive(Clone, Copy)]
+pub(super) struct Logits<'a> {
+    /// They are capped,
+    cap: Option<f32>,
+    /// then these are added: the numbers of the keys from the first one of the span on.
+    bias: Option<&'a [f32]>,
+}
+
+/// Turns the products of keys `keys` into logits, and these into `p = exp(s - m)`, in place; returns `(m, l)`. Other places of the
 /// blocks of sixteen that contain `keys` become +0.
 ///
 /// # Safety
@@ -360,12 +380,12 @@ fn first<S: Isa>(s: S, v: S::F) -> f32 {
 #[inline(always)]
 pub(super) unsafe fn softmax<S: Isa>(
     s: S,
-    cap: Option<f32>,
+    made: Logits<'_>,
     logits: *mut f32,
     keys: Range<usize>,
 ) -> (f32, f32) {
     // SAFETY: by contract.
-    unsafe { softmax_with(s, cap, logits, keys, |_, p| p) }
+    unsafe { softmax_with(s, made, logits, keys, |_, p| p) }
 }
 
 /// As [`softmax`], but stores `weigh(key, p)` of the sixteen keys from `key` on. The sum is that of `p`.
@@ -375,7 +395,7 @@ pub(super) unsafe fn softmax<S: Isa>(
 #[inline(always)]
 pub(super) unsafe fn softmax_with<S: Isa>(
     s: S,
-    cap: Option<f32>,
+    made: Logits<'_>,
     logits: *mut f32,
     keys: Range<usize>,
     mut weigh: impl FnMut(usize, S::F) -> S::F,
@@ -383,10 +403,15 @@ pub(super) unsafe fn softmax_with<S: Isa>(
     let (begin, end) = (keys.start / LANES * LANES, keys.end.next_multiple_of(LANES));
     // SAFETY: all addresses lie in the blocks that contain `keys`.
     unsafe {
-        if let Some(cap) = cap {
+        if let Some(cap) = made.cap {
             let cap = s.splat(cap);
             for at in (begin..end).step_by(LANES) {
                 s.store(logits.add(at), soft_capped(s, s.load(logits.add(at)), cap));
+            }
+        }
+        if let Some(bias) = made.bias {
+            for at in (begin..end).step_by(LANES) {
+                s.store(logits.add(at), s.add(s.load(logits.add(at)), s.load(bias[at..][..LANES].as_ptr())));
             }
         }
         for key in (begin..keys.start).chain(keys.end..end) {

@@ -59,7 +59,8 @@ impl<S: Isa, K: Mac, V: Mac> Products<S> for Floats<K, V> {
                         s.store(o.add(at), s.splat(0.0));
                     }
                     let logits = self.logits.as_mut_ptr().cast::<f32>().add(row * SPAN);
-                    softmax(s, block.job.shape.softcap, logits, seen[t].keys[r].0..seen[t].keys[r].1)
+                    let (from, to) = seen[t].keys[r];
+                    softmax(s, block.logits(&block.tile(t), r, start), logits, from..to)
                 };
             }
         }

@@ -52,6 +52,8 @@ struct Read<'a> {
     block: &'a Block<'a>,
     /// The tile's number in the block.
     tile: usize,
+    /// The first key of the span.
+    start: usize,
     seen: &'a Seen,
     /// The words of each page, if the tile sees any of its keys.
     pages: [Option<&'a [u32]>; PAGES],
@@ -70,7 +72,7 @@ impl<'a> Read<'a> {
         let pages = std::array::from_fn(|page| seen.slots(page).and_then(|_| words(page)));
         // Other tiles of the block read mostly the same pages.
         let next = std::array::from_fn(|page| words(PAGES + page).filter(|_| tile == 0));
-        Self { block, tile, seen, pages, next }
+        Self { block, tile, start, seen, pages, next }
     }
 
     /// Prefetches `words` words of page `page` of the next span.
@@ -217,13 +219,13 @@ impl<F: IntegerEncoding> Integers<F> {
             return ((0.0, 0.0), scales);
         }
         let keys = from / LANES * LANES..to.next_multiple_of(LANES);
-        let cap = read.block.job.shape.softcap;
+        let made = read.block.logits(&read.block.tile(read.tile), r, read.start);
         // SAFETY: logits were computed for all blocks of sixteen keys of which the row sees any.
         unsafe {
             let logits = self.logits.as_mut_ptr().cast::<f32>().add(r * SPAN);
             let mut largest = s.splat_word(0);
             if groups == 1 {
-                let top = softmax_with(s, cap, logits, from..to, |at, p| {
+                let top = softmax_with(s, made, logits, from..to, |at, p| {
                     let w = weight::<S, F>(s, read, 0, at, p);
                     largest = s.max_magnitude(largest, w);
                     w
@@ -231,7 +233,7 @@ impl<F: IntegerEncoding> Integers<F> {
                 scales[0] = self.pack(s, read, (r, rows), 0, keys, (logits, largest));
                 return (top, scales);
             }
-            let top = softmax(s, cap, logits, from..to);
+            let top = softmax(s, made, logits, from..to);
             let mut weighted = [0f32; SPAN];
             for group in 0..groups {
                 largest = s.splat_word(0);

@@ -1,18 +1,19 @@
 //! Grouped-query attention over paged keys and values, causal or bidirectional ([`super::kv::AttentionMask`]).
 //!
 //! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format, except f16; formats of integers
-//! have products of their own); logits
-//! `acc = fma(k, q, acc)`, dimension ascending, then a soft cap if the layer has one ([`super::softcap`]); spans of 256 keys
-//! counted from position 0. In a span: maximum; `p = exp(s - m)`; `l` in 16 lanes (key mod 16), then the tree; `o[d] = fma(p, v,
-//! o[d])`, key ascending, over the keys that this row sees and no others. Spans are merged ascending, the first is copied:
-//! `M' = max(M, m); a = exp(M - M'); b = exp(m - M');
-//! L = fma(l, b, L * a); O = fma(o, b, O * a)`; at the end `O / L`. A span without a visible key is skipped. The sink of a head, if
-//! the layer has sinks, is merged last, in the same way: as a span with m = the sink, l = 1 and o = 0. It is neither scaled nor capped.
+//! have products of their own). Logits: `acc = fma(k, q, acc)`, dimension ascending, then a soft cap if the layer has one
+//! ([`super::softcap`]), then `+` the number of the key's distance if the layer has those ([`DistanceBias`]). Spans have 256 keys, counted
+//! from position 0. In a span: maximum; `p = exp(s - m)`; `l` in 16 lanes (key mod 16), then the tree; `o[d] = fma(p, v, o[d])`, key
+//! ascending, over the keys that this row sees and no others. Spans are merged ascending, the first is copied:
+//! `M' = max(M, m); a = exp(M - M'); b = exp(m - M'); L = fma(l, b, L * a); O = fma(o, b, O * a)`; at the end `O / L`. A span without a
+//! visible key is skipped. The sink of a head, if the layer has sinks, is merged last, in the same way: as a span with m = the sink,
+//! l = 1 and o = 0. It is neither scaled nor capped.
 //!
 //! Query heads that share a KV head share each load of keys and values. So do neighbouring tokens, and tokens of different
 //! sequences with common pages: a block processes several tiles of rows with one page before the next. If there are too few
 //! blocks for all threads, the spans of each are divided among them (`split.rs`).
 
+mod bias;
 mod block;
 mod floats;
 mod integers;
@@ -23,6 +24,7 @@ use std::marker::PhantomData;
 
 use redline_simd::{Isa, Kernel, Simd};
 
+pub use self::bias::DistanceBias;
 use self::block::{BLOCK_TILES, Block, Part, Tile, Values};
 use self::floats::Floats;
 use self::integers::{IntegerRows, Integers};
@@ -54,6 +56,8 @@ pub struct AttentionShape<'a> {
     pub window: Option<usize>,
     /// Logits are capped to `cap * tanh(logit / cap)`.
     pub softcap: Option<f32>,
+    /// Added to the logits, which have been capped.
+    pub bias: Option<&'a DistanceBias>,
     /// One learned logit for each query head, `[heads]`, that takes part in the softmax of its rows but has no value (Xiao et al. 2023).
     pub sinks: Option<&'a [f32]>,
 }
@@ -80,6 +84,12 @@ pub fn attention(
         "a sink for each of {} heads",
         shape.heads
     );
+    if let Some(bias) = shape.bias {
+        let keys = segments.iter().map(|segment| segment.keys().max(segment.start + segment.rows));
+        let keys = keys.max().unwrap_or(0);
+        assert!(bias.heads() == shape.heads, "biases of {} heads for {}", bias.heads(), shape.heads);
+        assert!(keys <= bias.context(), "{keys} keys, but biases of {}", bias.context());
+    }
     assert_segments(segments);
     assert!(rows_of(segments) <= q.rows, "rows of the batch");
     let (stride, to) = (out.stride, Disjoint::new(out.data));

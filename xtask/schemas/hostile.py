@@ -5,9 +5,9 @@ the streams: their gaps between tokens are compared beside 100 requests with a p
 """
 
 import json
+import multiprocessing
 import random
 import statistics
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 SCHEMAS = 1_000
 BESIDE = 100
 STREAMS = 2
-TOKENS = 64
-ROUNDS = 3
+TOKENS = 600
+ROUNDS = 4
 # A server that answers later than that is blocked.
 PATIENCE = 60
 
@@ -119,10 +119,14 @@ def schemas(count, seed):
     return [KINDS[i % len(KINDS)](rng) for i in range(count)]
 
 
-def ask(url, schema, tokens=16):
-    """The status, and why it is none that may be."""
+def body_of(schema, tokens=16):
     body = {"prompt": "In the", "max_tokens": tokens, "timeout_s": 20, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}
-    request = urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    return json.dumps(body).encode()
+
+
+def ask(url, body):
+    """The status, and why it is none that may be."""
+    request = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             choice = json.load(answer)["choices"][0]
@@ -147,7 +151,7 @@ def all_answered(server):
     """Sends every schema, and prints how long it took."""
     before, begun, counts, failed = memory(server.process.pid), time.monotonic(), {}, 0
     with ThreadPoolExecutor(8) as pool:
-        for status, wrong_answer in pool.map(lambda schema: ask(server.url, schema), schemas(SCHEMAS, 1)):
+        for status, wrong_answer in pool.map(lambda schema: ask(server.url, body_of(schema)), schemas(SCHEMAS, 1)):
             counts[status] = counts.get(status, 0) + 1
             if wrong_answer is not None:
                 failed += 1
@@ -170,25 +174,29 @@ def gaps(url, seed):
 
 def streamed(url, schemas_beside):
     """The gaps of streams that run side by side, with these schemas compiled meanwhile."""
-    ended = threading.Event()
-
-    def beside():
-        with ThreadPoolExecutor(4) as pool:
-            for schema in schemas_beside:
-                if ended.is_set():
-                    return
-                pool.submit(ask, url, schema, 1)
-                # 100 of them are spread over the streams.
-                time.sleep(0.05)
-
-    other = threading.Thread(target=beside)
+    begins, ended = multiprocessing.Event(), multiprocessing.Event()
+    # Another process sends them, ready as they are: their size must not hold up the threads that read the streams.
+    bodies = [body_of(schema, 1) for schema in schemas_beside]
+    other = multiprocessing.Process(target=send_beside, args=(url, bodies, begins, ended))
+    other.start()
     with ThreadPoolExecutor(STREAMS) as pool:
         streams = [pool.submit(gaps, url, seed) for seed in range(STREAMS)]
-        other.start()
+        begins.set()
         found = [gap for stream in streams for gap in stream.result()]
     ended.set()
     other.join()
     return found
+
+
+def send_beside(url, bodies, begins, ended):
+    begins.wait()
+    with ThreadPoolExecutor(4) as pool:
+        for body in bodies:
+            if ended.is_set():
+                return
+            pool.submit(ask, url, body)
+            # 100 of them are spread over the streams.
+            time.sleep(0.05)
 
 
 def beside_streams(server):

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use redline_grammar::{Compiler, Grammar, GrammarKind, Words};
+use redline_grammar::{Compiler, Grammar, GrammarKind, Words, json_value};
 use serde_json::Value;
 
 /// The token that ends a text.
@@ -55,7 +55,11 @@ fn main() {
             let grammar = if of_library {
                 Grammar::new(GrammarKind::Lark, format!("start: %json {schema}\n"))
             } else {
-                Grammar::new(GrammarKind::JsonSchema, schema.to_string())
+                // As it is, although objects are closed otherwise.
+                match json_value(schema).ok().filter(|_| schema.is_object()) {
+                    Some(value) => Grammar::new(GrammarKind::Lark, format!("start: {value}\n")),
+                    None => Grammar::new(GrammarKind::JsonSchema, schema.to_string()),
+                }
             };
             let compiled = compiler.matcher(&grammar, None);
             for test in group["tests"].as_array().into_iter().flatten() {

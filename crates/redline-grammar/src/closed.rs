@@ -3,25 +3,25 @@
 use serde_json::{Map, Value};
 
 use crate::error::GrammarError;
-use crate::schema::{TOGETHER, visit};
+use crate::schema::{Pointer, TOGETHER, visit};
 
 /// Closes the objects of a schema: one whose schema has `properties`, and says nothing about further ones, gets
 /// `additionalProperties: false`. The values of the new schema are values of the old one. JSON Schema would let a model add any keys, as
 /// small ones do; other servers close objects, too. `None` if there is nothing to close, or if several schemas describe one object.
 pub fn closed(schema: &Value) -> Option<Value> {
     let mut closed = schema.clone();
-    visit(&mut closed, "#", &mut stands_alone).ok()?;
+    visit(&mut closed, Pointer::Root, &mut stands_alone).ok()?;
     let mut changes = false;
-    let mut close = |keys: &mut Map<String, Value>, _: &str| {
+    let mut close = |keys: &mut Map<String, Value>, _: Pointer<'_>| {
         changes |= close(keys);
         Ok(())
     };
-    visit(&mut closed, "#", &mut close).ok()?;
+    visit(&mut closed, Pointer::Root, &mut close).ok()?;
     changes.then_some(closed)
 }
 
 /// Whether a schema describes its object alone: an error if it does not.
-fn stands_alone(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarError> {
+fn stands_alone(keys: &mut Map<String, Value>, pointer: Pointer<'_>) -> Result<(), GrammarError> {
     let has = |names: &[&str]| names.iter().any(|key| keys.contains_key(*key));
     let shares = has(&["properties", "required", "minProperties", "additionalProperties"]) && has(TOGETHER);
     if shares || keys.contains_key("allOf") {

@@ -146,14 +146,22 @@ impl Shared {
         Some(compiled)
     }
 
-    /// Keeps a grammar, and gives up those that were used least recently.
+    /// Keeps a grammar, and gives up those that were used least recently. They end after the lock: this thread gives way to others, which
+    /// must not wait for it.
     fn keep(&self, grammar: Grammar, compiled: Compiled) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((grammar, compiled));
-        let mut bytes: usize = kept.iter().map(|(grammar, _)| grammar.source.len()).sum();
-        while kept.len() > KEPT || (bytes > KEPT_BYTES && kept.len() > 1) {
-            bytes -= kept.pop_front().map_or(0, |(first, _)| first.source.len());
+        let (mut bytes, mut given_up) = (0, 0);
+        for (index, (grammar, _)) in kept.iter().enumerate().rev() {
+            bytes += grammar.source.len();
+            if kept.len() - index > KEPT || (bytes > KEPT_BYTES && index + 1 < kept.len()) {
+                given_up = index + 1;
+                break;
+            }
         }
+        let given_up: Vec<(Grammar, Compiled)> = kept.drain(..given_up).collect();
+        drop(kept);
+        drop(given_up);
     }
 
     fn factory(&self) -> Result<&ParserFactory, GrammarError> {

@@ -22,9 +22,9 @@ const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,8}";
 /// What a grammar is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GrammarKind {
-    /// A JSON schema; the answer is a value that it allows.
+    /// A JSON schema, whose objects are [closed]; the answer is a value that it allows.
     JsonSchema,
-    /// A JSON schema; the answer is a value that it allows, without white space between its parts.
+    /// The same, without white space between the parts of the answer.
     CompactJsonSchema,
     /// A regular expression in the syntax of the crate `regex`, which the whole answer matches.
     Regex,
@@ -73,14 +73,10 @@ impl Grammar {
         Self { kind, source: source.into() }
     }
 
-    /// The grammar of a JSON schema, with white space between the parts of JSON unless it is `compact`. Objects are [closed]. What is too
-    /// large, or no JSON, is refused when it is compiled.
+    /// The grammar of a JSON schema, with white space between the parts of JSON unless it is `compact`. What is too large, or no JSON, is
+    /// refused when it is compiled.
     pub fn of_schema(schema: String, compact: bool) -> Self {
-        let kind = if compact { GrammarKind::CompactJsonSchema } else { GrammarKind::JsonSchema };
-        let is_read = schema.len() <= MAX_BYTES;
-        let value: Option<Value> = is_read.then(|| serde_json::from_str(&schema).ok()).flatten();
-        let closed = value.as_ref().and_then(closed);
-        Self::new(kind, closed.map_or(schema, |closed| closed.to_string()))
+        Self::new(if compact { GrammarKind::CompactJsonSchema } else { GrammarKind::JsonSchema }, schema)
     }
 
     /// The grammar of any JSON object.
@@ -116,6 +112,9 @@ impl Grammar {
 fn of_schema(source: &str, has_space: bool) -> Result<String, GrammarError> {
     let mut schema: Value = serde_json::from_str(source)
         .map_err(|error| GrammarError::new(format!("not valid JSON: {error}"), "give a JSON schema"))?;
+    if let Some(closed) = closed(&schema) {
+        schema = closed;
+    }
     schema::check(&mut schema)?;
     if schema == Value::Bool(true) {
         schema = json!({});

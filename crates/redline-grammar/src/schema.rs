@@ -1,6 +1,7 @@
 //! What is looked at in a JSON schema before it is compiled: its size, what no answer could meet, and keys that are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde_json::{Map, Value};
 
@@ -56,7 +57,7 @@ pub(crate) fn check(schema: &mut Value) -> Result<(), GrammarError> {
     if let Value::Object(keys) = schema {
         keys.remove("x-guidance");
     }
-    visit(schema, "#", &mut clean)?;
+    visit(schema, Pointer::Root, &mut clean)?;
     let productive = Productive::of(schema);
     if !productive.value(schema) {
         let fact = "no finite answer meets the schema: something that is required requires itself".to_owned();
@@ -84,7 +85,7 @@ fn measure(value: &Value, depth: usize, left: &mut usize) -> Result<(), GrammarE
 }
 
 /// Refuses keys that are not met, and leaves out formats that are annotations.
-fn clean(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarError> {
+fn clean(keys: &mut Map<String, Value>, pointer: Pointer<'_>) -> Result<(), GrammarError> {
     if keys.get("uniqueItems") == Some(&Value::Bool(false)) {
         keys.remove("uniqueItems");
     }
@@ -113,36 +114,54 @@ fn clean(keys: &mut Map<String, Value>, pointer: &str) -> Result<(), GrammarErro
     Ok(())
 }
 
-/// Looks at an object that is a schema, whose place is given as a pointer.
-pub(crate) type Visitor<'v> = dyn FnMut(&mut Map<String, Value>, &str) -> Result<(), GrammarError> + 'v;
+/// The place of a value in a schema; as text, a JSON pointer.
+#[derive(Clone, Copy)]
+pub(crate) enum Pointer<'a> {
+    Root,
+    Key(&'a Pointer<'a>, &'a str),
+    Index(&'a Pointer<'a>, usize),
+}
 
-/// Calls `of` for each object that is a schema, with its place as a pointer.
-pub(crate) fn visit(schema: &mut Value, pointer: &str, of: &mut Visitor<'_>) -> Result<(), GrammarError> {
+impl fmt::Display for Pointer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => f.write_str("#"),
+            Self::Key(of, key) => write!(f, "{of}/{}", key.replace('~', "~0").replace('/', "~1")),
+            Self::Index(of, index) => write!(f, "{of}/{index}"),
+        }
+    }
+}
+
+/// Looks at an object that is a schema, whose place is given.
+pub(crate) type Visitor<'v> =
+    dyn FnMut(&mut Map<String, Value>, Pointer<'_>) -> Result<(), GrammarError> + 'v;
+
+/// Calls `of` for each object that is a schema, with its place.
+pub(crate) fn visit(
+    schema: &mut Value,
+    place: Pointer<'_>,
+    of: &mut Visitor<'_>,
+) -> Result<(), GrammarError> {
     let Value::Object(keys) = schema else { return Ok(()) };
-    of(keys, pointer)?;
+    of(keys, place)?;
     for (key, value) in keys {
-        let pointer = format!("{pointer}/{}", escaped(key));
+        let place = Pointer::Key(&place, key);
         match value {
             Value::Array(values) if SCHEMAS.contains(&key.as_str()) => {
                 for (index, value) in values.iter_mut().enumerate() {
-                    visit(value, &format!("{pointer}/{index}"), of)?;
+                    visit(value, Pointer::Index(&place, index), of)?;
                 }
             }
             Value::Object(named) if NAMED_SCHEMAS.contains(&key.as_str()) => {
                 for (name, value) in named {
-                    visit(value, &format!("{pointer}/{}", escaped(name)), of)?;
+                    visit(value, Pointer::Key(&place, name), of)?;
                 }
             }
-            _ if SCHEMA.contains(&key.as_str()) => visit(value, &pointer, of)?,
+            _ if SCHEMA.contains(&key.as_str()) => visit(value, place, of)?,
             _ => {}
         }
     }
     Ok(())
-}
-
-/// A key as a part of a JSON pointer.
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }
 
 /// The references of a schema that some finite value meets: the least set for which that is consistent.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redline_api::error::ApiError;
 use redline_api::jsonl::generate::GenerateLine;
 use redline_api::jsonl::model::ChatModel;
-use redline_engine::{Cancel, Grammar, GrammarKind};
+use redline_engine::{Cancel, Grammar, GrammarKind, closed_schema};
 
 use super::{Done, Kind, RowRequest, TextKey, parse, submit};
 use crate::cell::{Cell, Holds};
@@ -45,7 +45,11 @@ impl Kind for Generate {
             Ok(Some((
                 _,
                 Grammar { kind: GrammarKind::JsonSchema | GrammarKind::CompactJsonSchema, source },
-            ))) => Fields::of_schema(&serde_json::from_str(&source).unwrap_or(Json::Null)),
+            ))) => {
+                let closed = serde_json::from_str(&source).ok().and_then(|schema| closed_schema(&schema));
+                let schema = closed.map_or(source, |closed| closed.to_string());
+                Fields::of_schema(&serde_json::from_str(&schema).unwrap_or(Json::Null))
+            }
             _ => Fields::default(),
         }
     }

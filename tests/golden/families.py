@@ -318,6 +318,28 @@ GPT_OSS_B = COMMON | {
     "transformers_version": "4.55.0.dev0",
 }
 
+QWEN3_5_MOE = dict(
+    hidden_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=16,
+    vocab_size=131,
+    max_position_embeddings=128,
+    rms_norm_eps=1e-3,
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=8,
+    linear_value_head_dim=12,
+    num_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=20,
+    shared_expert_intermediate_size=28,
+    layer_types=["linear_attention", FULL],
+    tie_word_embeddings=False,
+    rope_parameters={"rope_type": "default", "rope_theta": 50000.0, "partial_rotary_factor": 0.5},
+)
+
 FAMILIES = [
     Checkpoint(
         name="smollm3-a",
@@ -992,6 +1014,39 @@ FAMILIES = [
             "tie_word_embeddings": True,
         },
         matters=[{"rms_norm_eps": 1e-1}],
+        layer_types=["linear_attention", FULL],
+    ),
+    Checkpoint(
+        name="qwen3_5moe-a",
+        style="transformers-5",
+        covers="gated delta nets and experts with a shared one, two of four; heads of 16, 2:1, and of 8 and 12",
+        config=QWEN3_5_MOE | dict(model_type="qwen3_5_moe_text"),
+        matters=[{"rms_norm_eps": 1e-1}, {"num_experts_per_tok": 1}],
+        layer_types=["linear_attention", FULL],
+    ),
+    Checkpoint(
+        name="qwen3_5moe-b",
+        style="transformers-5",
+        covers="all experts of a layer in two tensors, two of five, as many heads of values as of keys; heads of 16, 2:1, and of 8 and 20",
+        config=QWEN3_5_MOE | dict(model_type="qwen3_5_moe_text", linear_num_value_heads=2, linear_value_head_dim=20, num_experts=5),
+        matters=[{"rms_norm_eps": 1e-1}, {"num_experts_per_tok": 3}],
+        layer_types=["linear_attention", FULL],
+        stacked_experts=True,
+    ),
+    Checkpoint(
+        name="qwen3next-a",
+        style="transformers-5",
+        covers="projections grouped by the heads of keys, the weights of experts divided by their sum, a dense layer; heads of 16, 2:1",
+        config=QWEN3_5_MOE | dict(model_type="qwen3_next", intermediate_size=44, mlp_only_layers=[1]),
+        matters=[{"rms_norm_eps": 1e-1}, {"norm_topk_prob": False}],
+        layer_types=["linear_attention", FULL],
+    ),
+    Checkpoint(
+        name="qwen3next-b",
+        style="transformers-5",
+        covers="as many heads of values as of keys, weights of experts as they are; heads of 16, 2:1",
+        config=QWEN3_5_MOE | dict(model_type="qwen3_next", intermediate_size=44, linear_num_value_heads=2, norm_topk_prob=False),
+        matters=[{"rms_norm_eps": 1e-1}, {"norm_topk_prob": True}],
         layer_types=["linear_attention", FULL],
     ),
 ]

@@ -31,6 +31,7 @@ import argparse
 import copy
 import itertools
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -396,7 +397,7 @@ def is_norm_weight(name):
 
 def neutral(model, name):
     """The value of a parameter that does nothing: 0, or 1 for a norm weight, which some families store as the difference to 1."""
-    differs = model.config.model_type.startswith(("gemma", "qwen3_5")) and not name.endswith("linear_attn.norm.weight")
+    differs = model.config.model_type.startswith(("gemma", "qwen3_5", "qwen3_next")) and not name.endswith("linear_attn.norm.weight")
     return 1.0 if is_norm_weight(name) and not differs else 0.0
 
 
@@ -412,7 +413,7 @@ def fill(model, seed):
             if is_norm_weight(name):
                 centre, spread = neutral(model, name), 0.2
                 # As for q_proj and k_proj below.
-                soft = model.config.model_type.startswith(("olmo", "gemma", "qwen3_5"))
+                soft = model.config.model_type.startswith(("olmo", "gemma", "qwen3_5", "qwen3_next"))
                 if soft and name.split(".")[-2] in ("q_norm", "k_norm"):
                     centre -= 0.4
             elif name.endswith((".bias", "_proj_bias", "dt_bias")):
@@ -442,6 +443,10 @@ def fill(model, seed):
                 # The norm after a recurrence makes rounding errors of small outputs large.
                 if name.endswith("linear_attn.out_proj.weight"):
                     gain *= 0.1
+                # Beside recurrences, whose rounding errors experts would make large.
+                recurs = model.config.model_type.startswith(("qwen3_5_moe", "qwen3_next"))
+                if recurs and name.endswith(("down_proj", "down_proj.weight")):
+                    gain *= 0.4
                 # Decided routing.
                 if name.endswith(("mlp.gate.weight", "mlp.router.weight")):
                     gain *= 2
@@ -681,6 +686,15 @@ def save(model, checkpoint, directory):
         for name in [name for name in tensors if is_expert_weight(name)]:
             tensors[f"{name}_blocks"], tensors[f"{name}_scales"] = in_blocks(tensors.pop(name))
         save_file(tensors, weights, {"format": "pt"})
+    if checkpoint.stacked_experts:
+        tensors = load_file(weights)
+        of_expert = re.compile(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
+        parts = {match.groups(): tensors.pop(name) for name in list(tensors) if (match := of_expert.fullmatch(name))}
+        for module in {module for module, _, _ in parts}:
+            each = [[parts[module, str(i), part] for part in ("gate", "up", "down")] for i in range(model.config.num_experts)]
+            tensors[f"{module}.gate_up_proj"] = torch.stack([torch.cat(expert[:2]) for expert in each])
+            tensors[f"{module}.down_proj"] = torch.stack([expert[2] for expert in each])
+        save_file(tensors, weights, {"format": "pt"})
     if checkpoint.duplicate_head:
         tensors = load_file(weights)
         require("lm_head.weight" not in tensors, f"{checkpoint.name}: already has a head")
@@ -701,7 +715,7 @@ def shape_summary(config):
         "heads": heads,
         "kv_heads": heads if gpt2 else config.num_key_value_heads,
         "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
-        "intermediate": (config.n_inner or 4 * config.n_embd) if gpt2 else config.intermediate_size,
+        "intermediate": (config.n_inner or 4 * config.n_embd) if gpt2 else getattr(config, "intermediate_size", None) or config.moe_intermediate_size,
         "vocab": config.vocab_size,
         "positions": config.max_position_embeddings,
         "tied": config.tie_word_embeddings,

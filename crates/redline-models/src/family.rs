@@ -38,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) rotary: Rules,
     /// Number of keys that a query of each layer sees; empty: no limit in any layer.
     pub(crate) windows: Vec<Option<usize>>,
+    /// The key of the width of the feed-forward parts; `None`: `intermediate_size`.
+    pub(crate) inner_key: Option<&'static str>,
     /// `rms_norm_eps` if the key is absent.
     pub(crate) default_eps: f32,
 }
@@ -195,7 +197,7 @@ fn decoder_with(
 ) -> Result<DecoderSpec, ModelError> {
     let activation = options.gate.read(config)?;
     let hidden = positive(config, "hidden_size")?;
-    let inner = positive(config, "intermediate_size")?;
+    let inner = positive(config, options.inner_key.unwrap_or("intermediate_size"))?;
     let heads = Heads::read(config, hidden)?;
     let eps = config.f32_or("rms_norm_eps", options.default_eps)?;
     let eps = check_eps(config, "rms_norm_eps", eps)?;

@@ -40,10 +40,16 @@ impl Place {
     pub(crate) fn row(&self, row: usize) -> usize {
         assert!(self.left_out == 0, "`{}` has rows that the file leaves out", self.name);
         let row = self.pairs.map_or(row, |head_dim| paired_row(row, head_dim));
-        let rows = self.shape.first().copied().unwrap_or(1);
-        self.slice.map_or(row, |Slice { stacked: (index, _), alternating: (lane, step), .. }| {
-            index * rows * step + lane + row * step
-        })
+        let (lane, step) = self.slice.map_or((0, 1), |slice| slice.alternating);
+        self.first_row() + lane + row * step
+    }
+
+    /// The number of rows of the tensor in the file before the first one of this part and of those that alternate with it.
+    fn first_row(&self) -> usize {
+        let Some(Slice { stacked, rows, alternating: (_, step), .. }) = self.slice else { return 0 };
+        let own = self.shape.first().copied().unwrap_or(1) * step;
+        let (first, all) = rows.unwrap_or((0, own));
+        stacked.map_or(0, |(index, _)| index * all) + first
     }
 
     /// The distance in the file between rows that follow each other.
@@ -65,15 +71,17 @@ impl Place {
     ) -> Result<(), E> {
         let elements: usize = self.shape.iter().product();
         let columns = self.columns().max(1);
-        let ((index, _), (lane, step)) =
-            self.slice.map_or(((0, 1), (0, 1)), |slice| (slice.stacked, slice.alternating));
+        let (lane, step) = self.slice.map_or((0, 1), |slice| slice.alternating);
+        // Values of a row, of which a vector has as many as it has elements.
+        let of_row = elements / self.shape.first().copied().unwrap_or(1).max(1);
+        let before = self.first_row() * of_row;
         if step == 1 && self.keeps_order() {
             let left_out = self.left_out * columns;
             let (zeros, stored) = out.split_at_mut(left_out.saturating_sub(first).min(out.len()));
             zeros.fill(0.0);
             return match stored {
                 [] => Ok(()),
-                stored => read(index * elements + first + zeros.len() - left_out, stored),
+                stored => read(before + first + zeros.len() - left_out, stored),
             };
         }
         assert!(self.left_out == 0, "`{}` has rows that the file leaves out", self.name);
@@ -89,7 +97,7 @@ impl Place {
                 read(self.row(row) * columns + skipped, to)?;
             } else {
                 wide.resize((part - 1) * step + 1, 0.0);
-                read(index * elements * step + (row * columns + skipped) * step + lane, &mut wide)?;
+                read(before + (row * columns + skipped) * step + lane, &mut wide)?;
                 to.iter_mut().zip(wide.iter().step_by(step)).for_each(|(to, from)| *to = *from);
             }
             done += part;
@@ -120,7 +128,7 @@ mod tests {
     /// Elements of a part of a tensor whose elements are their own indices, from `first` on.
     fn read(shape: &[usize], axis: usize, first: usize, count: usize) -> Vec<usize> {
         // The second of two experts, and the second of two projections.
-        let slice = Some(Slice { stacked: (1, 2), is_joined: false, alternating: (1, 2), axis });
+        let slice = Some(Slice { stacked: Some((1, 2)), rows: None, alternating: (1, 2), axis });
         let place = Place { shape: shape.to_vec(), slice, ..Place::default() };
         let whole: usize = place.file_shape().iter().product();
         let mut out = vec![0.0; count];
@@ -149,6 +157,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_rows_of_a_part_follow_those_of_others() {
+        let read = |stacked, shape: &[usize]| {
+            let slice = Some(Slice { stacked, rows: Some((3, 5)), alternating: (0, 1), axis: 0 });
+            let place = Place { shape: shape.to_vec(), slice, ..Place::default() };
+            let mut out = vec![0.0; shape.iter().product()];
+            let taken = place.read(0, &mut out, |at, to| {
+                to.iter_mut().zip(at..).for_each(|(to, at)| *to = at as f32);
+                Ok::<_, ()>(())
+            });
+            taken.unwrap();
+            (place.file_shape(), place.row(1), out.into_iter().map(|x| x as usize).collect::<Vec<_>>())
+        };
+        assert_eq!(read(None, &[2, 3]), (vec![5, 3], 4, vec![9, 10, 11, 12, 13, 14]));
+        assert_eq!(read(Some((1, 4)), &[2, 3]), (vec![4, 5, 3], 9, vec![24, 25, 26, 27, 28, 29]));
+        assert_eq!(read(None, &[2]).2, [3, 4]);
     }
 
     #[test]

@@ -432,11 +432,22 @@ impl DecoderSpec {
 
     /// Leaves out what makes logits if the files do not have it: encoders that are saved without their head keep the name of a model
     /// that fills masks. `present` says whether the files contain a name.
-    pub(crate) fn leave_out_logits(&mut self, present: impl Fn(&str) -> bool) {
+    fn leave_out_logits(&mut self, present: impl Fn(&str) -> bool) {
         let names = self.names(&present);
         let is_absent =
             |(layer, _): &mut (DenseLayerSpec, _)| !present(&names.full(&layer.linear.parts[0].weight()));
         self.logits.transform.take_if(is_absent);
+    }
+
+    /// Adapts the specification to the forms that a family's files have beside each other; `present` says whether they contain a name.
+    pub(crate) fn adapt(&mut self, present: impl Fn(&str) -> bool) {
+        self.leave_out_logits(&present);
+        let names = self.names(&present);
+        for layer in &mut self.layers {
+            if let FfnSpec::Experts(experts) = &mut layer.mlp {
+                experts.stack(|name| present(&names.full(name)));
+            }
+        }
     }
 
     /// Determines whether the files use the family's prefix, and the old names of norms; `present` says whether they contain a name.

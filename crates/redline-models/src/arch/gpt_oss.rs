@@ -114,8 +114,8 @@ impl Stacked {
             stack: Some(StackSpec {
                 weight: format!("{module}.{tensor}"),
                 bias: format!("{module}.{tensor}_bias"),
-                expert: (id, count),
-                is_joined: false,
+                expert: Some((id, count)),
+                rows: None,
                 alternating,
                 stored_as,
             }),

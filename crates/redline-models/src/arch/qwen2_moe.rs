@@ -40,7 +40,13 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         default_eps: 1e-6,
         ..Options::default()
     };
-    let mut spec = decoder(config, &options, &["num_experts"])?;
+    let mut spec = decoder(config, &options, &["num_experts"], false)?;
+    add_shared(config, &mut spec)?;
+    Ok(spec)
+}
+
+/// Adds an expert that every row goes to besides.
+pub(super) fn add_shared(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
     let (hidden, inner) = (spec.hidden, family::positive(config, "shared_expert_intermediate_size")?);
     for (i, layer) in spec.layers.iter_mut().enumerate() {
         if let FfnSpec::Experts(experts) = &mut layer.mlp {
@@ -50,21 +56,23 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             });
         }
     }
-    Ok(spec)
+    Ok(())
 }
 
 /// The decoder of a member of the family, with mixtures of experts in the layers that have them. One of the keys `experts` is their
-/// number.
+/// number; `normalise`: whether their weights are divided by their sum if no key says it.
 pub(super) fn decoder(
     config: &ConfigFile,
     options: &Options,
     experts: &[&str],
+    normalise: bool,
 ) -> Result<DecoderSpec, ModelError> {
     // In the reference these default to the values of one model.
     family::require(config, &["num_experts_per_tok", "moe_intermediate_size"])?;
     let mut spec = family::decoder(config, options)?;
     let inner = family::positive(config, "moe_intermediate_size")?;
-    let (counts, normalise) = (experts::counts(config, experts)?, config.bool_or("norm_topk_prob", false)?);
+    let (counts, normalise) =
+        (experts::counts(config, experts)?, config.bool_or("norm_topk_prob", normalise)?);
     let sparse = experts::sparse_layers(config)?;
     for (i, layer) in spec.layers.iter_mut().enumerate().filter(|(i, _)| sparse[*i]) {
         layer.mlp =

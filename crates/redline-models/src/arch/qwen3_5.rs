@@ -1,31 +1,70 @@
-//! Qwen3.5 and 3.6 (Alibaba 2026), text only: gated delta nets, and in every fourth layer attention with gates on its outputs.
+//! Qwen3-Next, Qwen3.5 and 3.6 (Alibaba 2025, 2026), text only: gated delta nets, and in every fourth layer attention with gates on its
+//! outputs; dense, or with mixtures of experts.
 
 use redline_kernels::op::conv::MAX_TAPS;
 use redline_kernels::op::delta::DeltaShape;
 use redline_weights::ConfigFile;
 
-use super::Architecture;
+use super::{Architecture, qwen2_moe};
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options, config_error, dimension_or, positive};
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::{
-    DecoderSpec, DeltaNetSpec, LinearSpec, MixerSpec, NormKind, NormSpec, Orientation, Role, TensorSpec,
+    DecoderSpec, DeltaNetSpec, LinearSpec, MixerSpec, NormKind, NormSpec, Orientation, PartSpec, Role,
+    TensorSpec,
 };
 
 /// In `config.json`: `Qwen3_5ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
-    Architecture { name: "Qwen3_5ForCausalLM", model_type: "qwen3_5_text", spec, gguf: None };
+    Architecture { name: "Qwen3_5ForCausalLM", model_type: "qwen3_5_text", spec: dense, gguf: None };
 /// In `config.json`: `Qwen3_5ForConditionalGeneration`, of which images are not read.
 pub const WITH_IMAGES: Architecture = Architecture {
     name: "Qwen3_5ForConditionalGeneration",
     model_type: "qwen3_5",
-    spec: of_text,
+    spec: |config| of_text(config, dense),
     gguf: None,
 };
+/// In `config.json`: `Qwen3_5MoeForCausalLM`.
+pub const EXPERTS: Architecture =
+    Architecture { name: "Qwen3_5MoeForCausalLM", model_type: "qwen3_5_moe_text", spec: moe, gguf: None };
+/// In `config.json`: `Qwen3_5MoeForConditionalGeneration`, of which images are not read.
+pub const EXPERTS_WITH_IMAGES: Architecture = Architecture {
+    name: "Qwen3_5MoeForConditionalGeneration",
+    model_type: "qwen3_5_moe",
+    spec: |config| of_text(config, moe),
+    gguf: None,
+};
+/// In `config.json`: `Qwen3NextForCausalLM`.
+pub const NEXT: Architecture =
+    Architecture { name: "Qwen3NextForCausalLM", model_type: "qwen3_next", spec: next, gguf: None };
+
+/// The members of the family.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Member {
+    Dense,
+    Moe,
+    /// With experts, and the projections of a recurrence grouped by the heads of its keys.
+    Next,
+}
+
+fn dense(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    spec(config, Member::Dense)
+}
+
+fn moe(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    spec(config, Member::Moe)
+}
+
+fn next(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    spec(config, Member::Next)
+}
 
 /// The decoder of a model that also reads images.
-fn of_text(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+fn of_text(
+    config: &ConfigFile,
+    spec: fn(&ConfigFile) -> Result<DecoderSpec, ModelError>,
+) -> Result<DecoderSpec, ModelError> {
     let Some(text) = config.object("text_config")? else {
         return Err(config.refuse("text_config", "an object").into());
     };
@@ -35,11 +74,19 @@ fn of_text(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     Ok(decoder)
 }
 
-fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
-    keys::refuse_unknown(
-        config,
-        &["attention_bias", "layer_types", "rope_scaling", "rope_parameters", "partial_rotary_factor"],
-    )?;
+fn spec(config: &ConfigFile, member: Member) -> Result<DecoderSpec, ModelError> {
+    const KEYS: [&str; 8] = [
+        "attention_bias",
+        "layer_types",
+        "rope_scaling",
+        "rope_parameters",
+        "partial_rotary_factor",
+        // Those of experts.
+        "num_experts",
+        "moe_intermediate_size",
+        "shared_expert_intermediate_size",
+    ];
+    keys::refuse_unknown(config, if member == Member::Dense { &KEYS[..5] } else { &KEYS })?;
     // In the reference these default to the values of one model.
     let heads = ["linear_num_key_heads", "linear_num_value_heads"];
     let dims = ["linear_key_head_dim", "linear_value_head_dim"];
@@ -56,10 +103,19 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         norm: NormKind::RmsPlusOne,
         rotary: Rules { partial: Some(0.25), ..Rules::default() },
         default_eps: 1e-6,
+        // Every layer of Qwen3.5 has experts, and no key says how wide another one were.
+        inner_key: (member == Member::Moe).then_some("moe_intermediate_size"),
         ..Options::default()
     };
-    let mut decoder = family::decoder(config, &options)?;
+    let mut decoder = if member == Member::Dense {
+        family::decoder(config, &options)?
+    } else {
+        let mut decoder = qwen2_moe::decoder(config, &options, &["num_experts"], true)?;
+        qwen2_moe::add_shared(config, &mut decoder)?;
+        decoder
+    };
     let net = Net {
+        is_grouped: member == Member::Next,
         hidden: decoder.hidden,
         shape: shape(config, heads, dims)?,
         taps: dimension_or(config, "linear_conv_kernel_dim", 4)?,
@@ -104,6 +160,8 @@ fn shape(config: &ConfigFile, heads: [&str; 2], dims: [&str; 2]) -> Result<Delta
 
 /// What all recurrent layers have in common.
 struct Net {
+    /// Whether the rows of the projections are grouped by the heads of keys.
+    is_grouped: bool,
     hidden: usize,
     shape: DeltaShape,
     taps: usize,
@@ -115,13 +173,22 @@ impl Net {
         let name = |part: &str| format!("layers.{layer}.linear_attn.{part}");
         let (heads, values) = (self.shape.value_heads, self.shape.values());
         let channels = 2 * self.shape.keys() + values;
-        let parts =
-            [("in_proj_qkv", channels), ("in_proj_z", values), ("in_proj_b", heads), ("in_proj_a", heads)];
-        let parts = parts.map(|(part, outputs)| (name(part), outputs, false));
+        let input = if self.is_grouped {
+            self.grouped(&name)
+        } else {
+            let parts = [
+                ("in_proj_qkv", channels),
+                ("in_proj_z", values),
+                ("in_proj_b", heads),
+                ("in_proj_a", heads),
+            ];
+            let parts = parts.map(|(part, outputs)| (name(part), outputs, false));
+            LinearSpec::of(Orientation::OutIn, self.hidden, parts)
+        };
         DeltaNetSpec {
             shape: self.shape,
             taps: self.taps,
-            input: LinearSpec::of(Orientation::OutIn, self.hidden, parts),
+            input,
             weights: TensorSpec::new(name("conv1d.weight"), [channels, 1, self.taps], Role::Taps),
             decay: TensorSpec::new(name("A_log"), [heads], Role::LogDecay),
             decay_bias: TensorSpec::new(name("dt_bias"), [heads], Role::Bias),
@@ -133,6 +200,34 @@ impl Net {
             },
             output: LinearSpec::plain(name("out_proj"), values, self.hidden),
         }
+    }
+}
+
+impl Net {
+    /// The projections of Qwen3-Next: for each head of keys its query, key, values and gates of the output in one tensor, its b and a in
+    /// another one. Each becomes a part of its own.
+    fn grouped(&self, name: &dyn Fn(&str) -> String) -> LinearSpec {
+        let DeltaShape { key_heads, value_heads, key_dim, value_dim } = self.shape;
+        let ratio = value_heads / key_heads;
+        let values = ratio * value_dim;
+        let tensors = [
+            ("in_proj_qkvz", &[("q", key_dim), ("k", key_dim), ("v", values), ("z", values)][..]),
+            ("in_proj_ba", &[("b", ratio), ("a", ratio)]),
+        ];
+        let mut parts = Vec::with_capacity(6 * key_heads);
+        for (tensor, group) in tensors {
+            let tensor = name(tensor);
+            let of_group: usize = group.iter().map(|(_, rows)| rows).sum();
+            let mut before = 0;
+            for (part, rows) in group {
+                parts.extend((0..key_heads).map(|head| {
+                    let rows_of = (head * of_group + before, key_heads * of_group);
+                    PartSpec::of_rows(format!("{tensor}.{part}.{head}"), &tensor, *rows, rows_of)
+                }));
+                before += rows;
+            }
+        }
+        LinearSpec { inputs: self.hidden, orientation: Orientation::OutIn, parts }
     }
 }
 

@@ -36,7 +36,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         ..Options::default()
     };
     // The second is what transformers 5 writes.
-    decoder(config, &options, &["num_experts", "num_local_experts"])
+    decoder(config, &options, &["num_experts", "num_local_experts"], false)
 }
 
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {

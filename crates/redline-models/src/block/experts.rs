@@ -6,7 +6,8 @@ use redline_kernels::op::linear::{can_group, grouped_scratch_words};
 use super::mlp::{GgufMlp, Mlp};
 use super::{BuildStage, Described, LinearRole, Loaded, Map};
 use crate::activation::ActivationName as Name;
-use crate::element::linear::LinearSpec;
+use crate::element::linear::{LinearSpec, StackSpec};
+use crate::element::tensor::StoredAs;
 use crate::plan::Site;
 use crate::step::{Act, MAX_ROWS, Step, padded};
 
@@ -78,6 +79,35 @@ impl<S: BuildStage> Experts<S> {
 }
 
 impl Experts<Described> {
+    /// Says that all experts lie in two tensors, `{module}.experts.gate_up_proj`, `[experts, 2 * inner, hidden]`, and `down_proj`, if
+    /// `present` knows the first: checkpoints of newer families have them in either form.
+    pub(crate) fn stack(&mut self, present: impl Fn(&str) -> bool) {
+        let count = self.experts.len();
+        let router = &self.router.parts[0].name;
+        let Some(module) = router.strip_suffix(".gate").map(|module| format!("{module}.experts")) else {
+            return;
+        };
+        if !present(&format!("{module}.gate_up_proj")) {
+            return;
+        }
+        for (id, expert) in self.experts.iter_mut().enumerate() {
+            for (linear, tensor) in [(&mut expert.up, "gate_up_proj"), (&mut expert.down, "down_proj")] {
+                let (all, mut first) = (linear.outputs(), 0);
+                for part in linear.parts.iter_mut().filter(|part| part.stack.is_none()) {
+                    part.stack = Some(StackSpec {
+                        weight: format!("{module}.{tensor}"),
+                        bias: format!("{module}.{tensor}_bias"),
+                        expert: Some((id, count)),
+                        rows: Some((first, all)),
+                        alternating: (0, 1),
+                        stored_as: StoredAs::Floats,
+                    });
+                    first += part.outputs;
+                }
+            }
+        }
+    }
+
     /// Its activations with the widths of their rows, in the order of the forward pass.
     pub fn activations(&self) -> Vec<(Name, usize)> {
         vec![(Name::Router, self.router.outputs()), (Name::MlpOutput, self.router.inputs)]

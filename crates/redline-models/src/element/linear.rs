@@ -42,14 +42,14 @@ pub struct PartSpec {
 /// Tensors of a checkpoint that stack the projections of all experts, or join several projections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackSpec {
-    /// Name of the tensor of weights: `[experts, outputs, inputs]`, or `[experts, inputs, outputs]`.
+    /// Name of the tensor of weights: `[experts, outputs, inputs]`, or `[experts, inputs, outputs]`; without experts, the others.
     pub weight: String,
     /// Name of the tensor of biases: `[experts, outputs]`.
     pub bias: String,
-    /// The expert, and the number of experts; or the index of this projection, and the number of those that are joined.
-    pub expert: (usize, usize),
-    /// Whether the rows of several projections follow each other: `[parts * outputs, inputs]`.
-    pub is_joined: bool,
+    /// The expert, and the number of experts.
+    pub expert: Option<(usize, usize)>,
+    /// The first output of this projection, and the number of outputs of all that follow each other.
+    pub rows: Option<(usize, usize)>,
     /// The outputs of several projections alternate: the index of this one, and their number.
     pub alternating: (usize, usize),
     /// How the weights are stored.
@@ -79,17 +79,8 @@ impl LinearSpec {
         tensor: &str,
         parts: [(String, usize); PARTS],
     ) -> Self {
-        let part = |(name, index)| {
-            let stack = StackSpec {
-                weight: format!("{tensor}.weight"),
-                bias: format!("{tensor}.bias"),
-                expert: (index, PARTS),
-                is_joined: true,
-                alternating: (0, 1),
-                stored_as: StoredAs::Floats,
-            };
-            PartSpec { name, outputs, bias: false, stack: Some(stack) }
-        };
+        let part =
+            |(name, index)| PartSpec::of_rows(name, tensor, outputs, (index * outputs, PARTS * outputs));
         Self { inputs, orientation: Orientation::OutIn, parts: parts.into_iter().map(part).collect() }
     }
 
@@ -130,6 +121,19 @@ impl LinearSpec {
 }
 
 impl PartSpec {
+    /// A projection without bias whose weights are some rows of a tensor: the first one, and the number of all.
+    pub fn of_rows(name: String, tensor: &str, outputs: usize, rows: (usize, usize)) -> Self {
+        let stack = StackSpec {
+            weight: format!("{tensor}.weight"),
+            bias: format!("{tensor}.bias"),
+            expert: None,
+            rows: Some(rows),
+            alternating: (0, 1),
+            stored_as: StoredAs::Floats,
+        };
+        Self { name, outputs, bias: false, stack: Some(stack) }
+    }
+
     /// Name of the weight's tensor.
     pub fn weight(&self) -> String {
         format!("{}.weight", self.name)
@@ -143,8 +147,8 @@ impl PartSpec {
 
 impl StackSpec {
     fn stored(&self, name: &str, axis: usize, stored_as: StoredAs) -> StoredSpec {
-        let (stacked, is_joined) = (self.expert, self.is_joined);
-        let slice = Slice { stacked, is_joined, alternating: self.alternating, axis };
+        let Self { expert: stacked, rows, alternating, .. } = *self;
+        let slice = Slice { stacked, rows, alternating, axis };
         StoredSpec { name: name.to_owned(), slice, stored_as }
     }
 }

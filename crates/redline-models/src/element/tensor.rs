@@ -36,13 +36,13 @@ pub enum StoredAs {
 /// The part of a tensor in a file that is a tensor of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The index of the part, and the number of those that are stacked in the first dimension.
-    pub stacked: (usize, usize),
-    /// Whether the rows of the parts follow each other, instead of each part being one of a dimension of its own.
-    pub is_joined: bool,
+    /// The index of the part, and the number of those that are stacked in a first dimension of their own.
+    pub stacked: Option<(usize, usize)>,
+    /// The first row of the part, and the number of rows of all parts that follow each other.
+    pub rows: Option<(usize, usize)>,
     /// The outputs of several parts alternate: the index of this one, and their number.
     pub alternating: (usize, usize),
-    /// The dimension of the outputs, without the first one.
+    /// The dimension of the outputs, without that of the stack.
     pub axis: usize,
 }
 
@@ -75,9 +75,11 @@ impl Slice {
         if let Some(outputs) = shape.get_mut(self.axis) {
             *outputs *= self.alternating.1;
         }
-        match shape.first_mut().filter(|_| self.is_joined) {
-            Some(rows) => *rows *= self.stacked.1,
-            None => shape.insert(0, self.stacked.1),
+        if let (Some(rows), Some((_, all))) = (shape.first_mut(), self.rows) {
+            *rows = all;
+        }
+        if let Some((_, count)) = self.stacked {
+            shape.insert(0, count);
         }
         shape
     }

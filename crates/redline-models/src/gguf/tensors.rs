@@ -207,8 +207,8 @@ impl Places {
                             name: block(&format!("{name}.{end}")),
                             pairs: pairs.filter(|_| at + 1 < names.len()),
                             slice: stacked.map(|stacked| Slice {
-                                stacked,
-                                is_joined: false,
+                                stacked: Some(stacked),
+                                rows: None,
                                 alternating: (0, 1),
                                 axis: 0,
                             }),

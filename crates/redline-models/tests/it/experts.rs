@@ -240,11 +240,12 @@ fn weights(checkpoint: &Checkpoint, inputs: usize, part: &PartSpec) -> (Vec<f32>
     let width = part.outputs * step;
     let whole = values(checkpoint, &stack.weight);
     let column = |output: usize| {
-        let at = stack.expert.0 * inputs * width + lane + output * step;
+        let at = stack.expert.unwrap().0 * inputs * width + lane + output * step;
         whole[at..].iter().step_by(width).take(inputs).copied().collect::<Vec<f32>>()
     };
     let bias = values(checkpoint, &stack.bias);
-    let bias = bias[stack.expert.0 * width + lane..].iter().step_by(step).take(part.outputs).copied();
+    let bias =
+        bias[stack.expert.unwrap().0 * width + lane..].iter().step_by(step).take(part.outputs).copied();
     ((0..part.outputs).flat_map(column).collect(), bias.collect())
 }
 

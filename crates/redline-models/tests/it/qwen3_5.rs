@@ -1,4 +1,4 @@
-//! Qwen3.5: its configuration, and sequences with states in pieces and after forks.
+//! Qwen3.5 and Qwen3-Next: their configuration, and sequences with states in pieces and after forks.
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
@@ -51,6 +51,8 @@ fn a_long_sequence_has_the_same_bits_in_pieces_and_after_forks() {
         ("qwen3_5-a", Format::W8 { group: 128 }, KvFormat::Bf16),
         ("qwen3_5-b", Format::Bf16, KvFormat::W8),
         ("qwen3_5-b", Format::W4 { group: 64 }, KvFormat::Bf16),
+        ("qwen3_5moe-b", Format::W8 { group: 128 }, KvFormat::Bf16),
+        ("qwen3next-a", Format::F32, KvFormat::F32),
     ] {
         let mut bench = Bench::new(open(&golden_root().join(name), Some(format)), kv, Simd::best(), 2);
         let whole = bench.sequence();
@@ -88,15 +90,23 @@ fn a_long_sequence_has_the_same_bits_in_pieces_and_after_forks() {
 /// A checkpoint that also reads images has other names, and its decoder the same bits.
 #[test]
 fn the_decoder_of_a_model_with_images_is_found() {
-    let dir = golden_root().join("qwen3_5-b");
-    let checkpoint = Checkpoint::open(&dir).unwrap();
+    for (name, architecture, model_type) in [
+        ("qwen3_5-b", "Qwen3_5ForConditionalGeneration", "qwen3_5"),
+        ("qwen3_5moe-b", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe"),
+    ] {
+        check_with_images(&golden_root().join(name), architecture, model_type);
+    }
+}
+
+fn check_with_images(dir: &std::path::Path, architecture: &str, model_type: &str) {
+    let checkpoint = Checkpoint::open(dir).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
     let mut writer = DirWriter::create(&path).unwrap();
-    let text = config();
+    let text: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
     let outer = json!({
-        "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": text,
-        "tie_word_embeddings": true, "vision_config": { "depth": 1 }, "image_token_id": 9
+        "architectures": [architecture], "model_type": model_type, "text_config": text,
+        "tie_word_embeddings": text["tie_word_embeddings"], "vision_config": { "depth": 1 }, "image_token_id": 9
     });
     writer.write("config.json", outer.to_string().as_bytes()).unwrap();
     let renamed = |name: &str| name.replacen("model.", "model.language_model.", 1);
@@ -125,5 +135,5 @@ fn the_decoder_of_a_model_with_images_is_found() {
         let sequence = bench.sequence();
         bits(&bench.pass(&[(sequence, &tokens)]))
     };
-    assert!(logits(&path) == logits(&dir));
+    assert!(logits(&path) == logits(dir), "{architecture}");
 }

@@ -98,8 +98,11 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
                 | "Lfm2ForCausalLM"
                 | "Qwen3MoeForCausalLM" => 15,
                 // A recurrence instead of attention, which parts queries from gates and applies these.
-                "Qwen3_5ForCausalLM" if layer != 1 => 16,
-                "Gemma3ForCausalLM" | "Qwen3_5ForCausalLM" => 17,
+                "Qwen3_5ForCausalLM" | "Qwen3_5MoeForCausalLM" | "Qwen3NextForCausalLM" if layer != 1 => 16,
+                "Gemma3ForCausalLM"
+                | "Qwen3_5ForCausalLM"
+                | "Qwen3_5MoeForCausalLM"
+                | "Qwen3NextForCausalLM" => 17,
                 "Ministral3ForCausalLM" => 14,
                 // The second of three layers does not rotate.
                 "SmolLM3ForCausalLM" if layer == 1 => 11,
@@ -116,7 +119,9 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
                 |name| operations.iter().filter(|o| o.operation.is_some_and(|o| o.name == name)).count();
             let of_layer = match (named("experts"), architecture) {
                 (0, _) => of_layer,
-                (_, "Qwen2MoeForCausalLM") => of_layer + 5 + 5 * named("gather"),
+                (_, "Qwen2MoeForCausalLM" | "Qwen3_5MoeForCausalLM" | "Qwen3NextForCausalLM") => {
+                    of_layer + 5 + 5 * named("gather")
+                }
                 _ => of_layer - 1 + 5 * named("gather"),
             };
             assert_eq!((layers.len(), operations.len()), (1, of_layer), "{architecture}");

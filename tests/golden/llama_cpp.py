@@ -50,9 +50,14 @@ NAMES = [
     "qwen2-a",
     "qwen2moe-a",
     "qwen3-a",
+    "qwen3_5-a",
+    "qwen3_5-b",
+    "qwen3_5moe-a",
     "qwen3moe-a",
     "smollm3-a",
 ]
+# With a layer that predicts further tokens, as the published files of the family have it.
+WITH_FURTHER_LAYERS = ["qwen3_5-b"]
 # Encoders, with other values of their configurations where the converter needs them.
 ENCODERS = {
     "bert-a": {},
@@ -84,6 +89,20 @@ RERANKER, YES, NO = "qwen3-a", 7, 3
 READING_RERANKER = "Qwen3-Reranker-tiny"
 
 
+def add_further_layer(file, attention):
+    """Adds a layer that predicts further tokens, with the tensors of a layer with attention, to a checkpoint of Qwen3.5."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(file)
+    start = f"model.layers.{attention}."
+    layer = {f"mtp.layers.0.{name.removeprefix(start)}": values.clone() for name, values in tensors.items() if name.startswith(start)}
+    norm = tensors["model.norm.weight"]
+    layer |= {f"mtp.{name}.weight": norm.clone() for name in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")}
+    layer["mtp.fc.weight"] = torch.ones(len(norm), 2 * len(norm))
+    save_file(tensors | layer, file, {"format": "pt"})
+
+
 def prepared(source, folder, name=None, changes=()):
     """A copy of a checkpoint with what the converter asks for and the model does not need."""
     target = pathlib.Path(folder) / (name or source.name)
@@ -93,6 +112,9 @@ def prepared(source, folder, name=None, changes=()):
     if "n_positions" in config:
         config["n_ctx"] = config["n_positions"]
     config |= dict(changes)
+    if source.name in WITH_FURTHER_LAYERS:
+        config["mtp_num_hidden_layers"] = 1
+        add_further_layer(target / "model.safetensors", config["num_hidden_layers"] - 1)
     (target / "config.json").write_text(json.dumps(config))
     # The converter of Gemma 3 leaves out rows of the embedding beyond the vocabulary.
     vocabulary = {str(i): i for i in range(config.get("vocab_size", 0))}
@@ -169,7 +191,7 @@ def random_reranker(folder):
     (folder / "generation_config.json").unlink(missing_ok=True)
 
 
-def all_attention(model_class):
+def as_transformers_5(model_class):
     """Tells the converter of Granite 4 that all layers are `attention`, which transformers 5 calls `full_attention`."""
     if hasattr(model_class, "get_attn_layers"):
         model_class.get_attn_layers = lambda self: list(range(self.block_count))
@@ -263,7 +285,7 @@ def main():
     import gguf
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
 
-    def convert(source, target, file_type, set_vocabulary=None, prepare=lambda model_class: None):
+    def convert(source, target, file_type, set_vocabulary=None, prepare=lambda model_class: None, no_mtp=False):
         config = ModelBase.load_hparams(source, False)
         model_class = get_model_class(get_model_architecture(config, ModelType.TEXT))
         # Eager, because the converter's lazy tensors do not support every version of torch.
@@ -272,6 +294,7 @@ def main():
             for each in all_classes(ModelBase) if set_vocabulary else []:
                 changes.enter_context(mock.patch.object(each, "set_vocab", set_vocabulary, create=True))
             prepare(model_class)
+            model_class.no_mtp = no_mtp
             model_class(source, file_type, target, model_name=target.stem, eager=True).write()
 
     if "--quantized" in sys.argv:
@@ -280,7 +303,8 @@ def main():
     for name in sys.argv[2:] or NAMES:
         with tempfile.TemporaryDirectory() as folder:
             source = prepared(HERE / name, folder)
-            convert(source, HERE / "gguf" / f"{name}.gguf", "MOSTLY_BF16", lambda self: None, all_attention)
+            no_further = name not in WITH_FURTHER_LAYERS
+            convert(source, HERE / "gguf" / f"{name}.gguf", "MOSTLY_BF16", lambda self: None, as_transformers_5, no_mtp=no_further)
     if sys.argv[2:]:
         return
     encoders = HERE / "gguf" / "encoders"

@@ -135,7 +135,7 @@ fn convolve(layer: &ShortConv<Literal>, rows: &[Row]) -> Vec<Row> {
 
 /// `output(norm(o) * silu(z))`, where `o` is what the delta rule makes of the rows.
 fn recur(layer: &DeltaNet<Literal>, rows: &[Row]) -> Vec<Row> {
-    let DeltaShape { key_heads, value_heads, key_dim, value_dim } = layer.shape;
+    let DeltaShape { key_heads, value_heads, key_dim, value_dim, is_interleaved } = layer.shape;
     let (keys, channels) = (layer.shape.keys(), layer.channels());
     let (mut qkv, mut zs, mut gates) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
@@ -158,7 +158,7 @@ fn recur(layer: &DeltaNet<Literal>, rows: &[Row]) -> Vec<Row> {
             x.copy_from_slice(&delta::l2_norm(x, LENGTH_EPS, factor));
         }
     }
-    let heads = delta::DeltaHeads { key_heads, value_heads, key_dim, value_dim };
+    let heads = delta::DeltaHeads { key_heads, value_heads, key_dim, value_dim, is_interleaved };
     let outputs = delta::outputs(heads, &qkv, &gates);
     let outputs = outputs.iter().zip(zs).map(|(o, z)| {
         let normed = layer.norm.apply_to_parts(o);

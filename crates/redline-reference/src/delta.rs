@@ -13,6 +13,8 @@ pub struct DeltaHeads {
     pub key_dim: usize,
     /// Values of a value.
     pub value_dim: usize,
+    /// Whether neighbouring value heads have different heads of keys.
+    pub is_interleaved: bool,
 }
 
 /// Strength and decay of a head.
@@ -32,18 +34,19 @@ pub fn l2_norm(x: &[f32], eps: f32, factor: f32) -> Vec<f32> {
 /// The outputs of all rows of a sequence. A row is queries, keys and values of all heads; `gates` are the strengths of all heads of a row,
 /// then their decays.
 pub fn outputs(heads: DeltaHeads, rows: &[impl AsRef<[f32]>], gates: &[impl AsRef<[f32]>]) -> Vec<Vec<f32>> {
-    let DeltaHeads { key_heads, value_heads, key_dim, value_dim } = heads;
+    let DeltaHeads { key_heads, value_heads, key_dim, value_dim, is_interleaved } = heads;
     let (keys, ratio) = (key_heads * key_dim, value_heads / key_heads);
     let mut out = vec![vec![0f32; value_heads * value_dim]; rows.len()];
     for head in 0..value_heads {
+        let key_head = if is_interleaved { head % key_heads } else { head / ratio };
         for j in 0..value_dim {
             // A column of the matrix.
             let mut column = vec![0f32; key_dim];
             for (t, (row, gates)) in rows.iter().zip(gates).enumerate() {
                 let (row, gates) = (row.as_ref(), gates.as_ref());
                 let (beta, decay) = (gates[head], gates[value_heads + head]);
-                let q = &row[head / ratio * key_dim..][..key_dim];
-                let k = &row[keys + head / ratio * key_dim..][..key_dim];
+                let q = &row[key_head * key_dim..][..key_dim];
+                let k = &row[keys + key_head * key_dim..][..key_dim];
                 let v = row[2 * keys + head * value_dim + j];
                 let u = (-decay).mul_add(in_chains(&column, k), v) * beta;
                 for (s, k) in column.iter_mut().zip(k) {

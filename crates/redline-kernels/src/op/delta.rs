@@ -24,7 +24,7 @@ const MIN_SHARED: usize = 1 << 16;
 /// The heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaShape {
-    /// Heads of queries and keys; value heads `h * n` to `h * n + n - 1` have those of head h.
+    /// Heads of queries and keys.
     pub key_heads: usize,
     /// Heads of values, each with a matrix; a multiple of `key_heads`.
     pub value_heads: usize,
@@ -32,12 +32,19 @@ pub struct DeltaShape {
     pub key_dim: usize,
     /// Number of values of a value.
     pub value_dim: usize,
+    /// Of n value heads for each head of keys, whether h, `h + key_heads`, ... have those of head h, instead of `h * n` to `h * n + n - 1`.
+    pub is_interleaved: bool,
 }
 
 impl DeltaShape {
     /// Number of values of all queries of a row, and of all keys.
     pub fn keys(self) -> usize {
         self.key_heads * self.key_dim
+    }
+
+    /// The head of the query and the key of a value head.
+    pub fn key_head(self, head: usize) -> usize {
+        if self.is_interleaved { head % self.key_heads } else { head / (self.value_heads / self.key_heads) }
     }
 
     /// Number of values of all values of a row.
@@ -112,7 +119,7 @@ impl PassPages<'_> {
     ) {
         let segments = self.segments();
         let state = self.state_shape(layer);
-        let DeltaShape { key_heads, value_heads, key_dim, value_dim } = shape;
+        let DeltaShape { key_heads, value_heads, key_dim, value_dim, .. } = shape;
         assert!(
             key_heads > 0 && value_heads % key_heads == 0 && key_dim % CHAINS == 0,
             "{value_heads} heads of values for {key_heads} of keys of {key_dim}"
@@ -180,8 +187,8 @@ impl Kernel for Strip<'_> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self { state, shape, head, strip, first, rows, qkv, gates, to, stride } = self;
-        let DeltaShape { key_heads, value_heads, key_dim, value_dim } = shape;
-        let key_head = head / (value_heads / key_heads);
+        let DeltaShape { value_heads, key_dim, value_dim, .. } = shape;
+        let key_head = shape.key_head(head);
         let (query, key) = (key_head * key_dim, shape.keys() + key_head * key_dim);
         let column = head * value_dim + strip * LANES;
         let n = (value_dim - strip * LANES).min(LANES);

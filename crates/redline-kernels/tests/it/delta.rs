@@ -28,7 +28,7 @@ struct Case {
 impl Case {
     fn new(sizes: [usize; 5], has_bias: bool, tokens: usize) -> Self {
         let [key_heads, value_heads, key_dim, value_dim, taps] = sizes;
-        let shape = DeltaShape { key_heads, value_heads, key_dim, value_dim };
+        let shape = DeltaShape { key_heads, value_heads, key_dim, value_dim, is_interleaved: false };
         let channels = 2 * shape.keys() + shape.values();
         let mut random = Random((channels * taps + tokens) as u64);
         let weights = random.values(taps * channels);
@@ -45,8 +45,8 @@ impl Case {
 
     /// The canonical order, one value at a time.
     fn expected(&self) -> Vec<f32> {
-        let DeltaShape { key_heads, value_heads, key_dim, value_dim } = self.shape;
-        let heads = DeltaHeads { key_heads, value_heads, key_dim, value_dim };
+        let DeltaShape { key_heads, value_heads, key_dim, value_dim, is_interleaved } = self.shape;
+        let heads = DeltaHeads { key_heads, value_heads, key_dim, value_dim, is_interleaved };
         let rows: Vec<&[f32]> = self.qkv.chunks(self.channels()).collect();
         let gates: Vec<&[f32]> = self.gates.chunks(2 * value_heads).collect();
         let rows = convolved_silu(&rows, &self.weights, self.bias.as_deref());
@@ -138,8 +138,11 @@ fn pieces_have_the_bits_of_the_whole() {
         ([2, 2, 12, 10, 2], false, 40),
         ([1, 3, 8, 40, 1], true, 30),
         ([2, 4, 64, 128, 4], false, 20),
+        // Neighbouring value heads have different heads of keys.
+        ([2, 6, 16, 16, 4], false, 33),
     ] {
-        let case = Case::new(sizes, has_bias, tokens);
+        let mut case = Case::new(sizes, has_bias, tokens);
+        case.shape.is_interleaved = tokens == 33;
         let expected = case.expected();
         everywhere(|exec, name| {
             for piece in [1, 2, 3, 7, tokens] {

@@ -3,11 +3,14 @@
 
 use redline_kernels::op::conv::MAX_TAPS;
 use redline_kernels::op::delta::DeltaShape;
-use redline_weights::ConfigFile;
+use redline_weights::{ConfigFile, ConfigObject};
 
 use super::{Architecture, qwen2_moe};
 use crate::ModelError;
 use crate::family::{self, HeadNorms, Options, config_error, dimension_or, positive};
+use crate::gguf::adapted;
+use crate::gguf::dialect::GgufDialect;
+use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::{
@@ -17,7 +20,7 @@ use crate::spec::{
 
 /// In `config.json`: `Qwen3_5ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
-    Architecture { name: "Qwen3_5ForCausalLM", model_type: "qwen3_5_text", spec: dense, gguf: None };
+    Architecture { name: "Qwen3_5ForCausalLM", model_type: "qwen3_5_text", spec: dense, gguf: Some(GGUF) };
 /// In `config.json`: `Qwen3_5ForConditionalGeneration`, of which images are not read.
 pub const WITH_IMAGES: Architecture = Architecture {
     name: "Qwen3_5ForConditionalGeneration",
@@ -26,8 +29,12 @@ pub const WITH_IMAGES: Architecture = Architecture {
     gguf: None,
 };
 /// In `config.json`: `Qwen3_5MoeForCausalLM`.
-pub const EXPERTS: Architecture =
-    Architecture { name: "Qwen3_5MoeForCausalLM", model_type: "qwen3_5_moe_text", spec: moe, gguf: None };
+pub const EXPERTS: Architecture = Architecture {
+    name: "Qwen3_5MoeForCausalLM",
+    model_type: "qwen3_5_moe_text",
+    spec: moe,
+    gguf: Some(GGUF_OF_EXPERTS),
+};
 /// In `config.json`: `Qwen3_5MoeForConditionalGeneration`, of which images are not read.
 pub const EXPERTS_WITH_IMAGES: Architecture = Architecture {
     name: "Qwen3_5MoeForConditionalGeneration",
@@ -38,6 +45,10 @@ pub const EXPERTS_WITH_IMAGES: Architecture = Architecture {
 /// In `config.json`: `Qwen3NextForCausalLM`.
 pub const NEXT: Architecture =
     Architecture { name: "Qwen3NextForCausalLM", model_type: "qwen3_next", spec: next, gguf: None };
+
+const GGUF: GgufDialect = GgufDialect { mlp_norm: "post_attention_norm", ..GgufDialect::new("qwen35", gguf) };
+const GGUF_OF_EXPERTS: GgufDialect =
+    GgufDialect { architecture: "qwen35moe", config: gguf_of_experts, ..GGUF };
 
 /// The members of the family.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -144,6 +155,10 @@ fn shape(config: &ConfigFile, heads: [&str; 2], dims: [&str; 2]) -> Result<Delta
         value_heads: positive(config, heads[1])?,
         key_dim: positive(config, dims[0])?,
         value_dim: positive(config, dims[1])?,
+        is_interleaved: match config.object(adapted::KEY)? {
+            Some(gguf) => gguf.bool_or(adapted::INTERLEAVED, false)?,
+            None => false,
+        },
     };
     if shape.value_heads % shape.key_heads != 0 {
         let fact = format!(
@@ -207,7 +222,7 @@ impl Net {
     /// The projections of Qwen3-Next: for each head of keys its query, key, values and gates of the output in one tensor, its b and a in
     /// another one. Each becomes a part of its own.
     fn grouped(&self, name: &dyn Fn(&str) -> String) -> LinearSpec {
-        let DeltaShape { key_heads, value_heads, key_dim, value_dim } = self.shape;
+        let DeltaShape { key_heads, value_heads, key_dim, value_dim, .. } = self.shape;
         let ratio = value_heads / key_heads;
         let values = ratio * value_dim;
         let tensors = [
@@ -239,4 +254,58 @@ fn recurs(config: &ConfigFile, layers: usize) -> Result<Vec<bool>, ModelError> {
     }
     let interval = dimension_or(config, "full_attention_interval", 4)?;
     Ok((1..=layers).map(|layer| layer % interval != 0).collect())
+}
+
+fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    let inner = keys.count("feed_forward_length")?;
+    keys.config().set("intermediate_size", inner);
+    set_family(keys)
+}
+
+fn gguf_of_experts(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    qwen2_moe::set_experts(keys, true)?;
+    let shared = keys.count("expert_shared_feed_forward_length")?;
+    keys.config().set("shared_expert_intermediate_size", shared);
+    keys.leave_out(&["feed_forward_length"]);
+    set_family(keys)
+}
+
+/// The layers at the end that predict further tokens are not read. Value heads are in another order than in checkpoints, and so are the
+/// sums of the layer after them: with several for each head of keys, a file has other bits.
+fn set_family(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    keys.set_common_but_width()?;
+    let further = keys.opt_count("nextn_predict_layers")?.unwrap_or(0);
+    let Some(layers) = keys.count("block_count")?.checked_sub(further).filter(|layers| *layers > 0) else {
+        return Err(keys.refuse("nextn_predict_layers", "fewer than `block_count`"));
+    };
+    let recurs = keys.recurs(layers as usize)?;
+    let (values, heads) = (keys.count("ssm.inner_size")?, keys.count("ssm.time_step_rank")?);
+    if heads == 0 || values % heads != 0 {
+        return Err(keys.refuse("ssm.inner_size", format!("a multiple of `ssm.time_step_rank`, {heads}")));
+    }
+    for (key, size) in [
+        ("num_hidden_layers", layers),
+        ("linear_conv_kernel_dim", keys.count("ssm.conv_kernel")?),
+        ("linear_num_key_heads", keys.count("ssm.group_count")?),
+        ("linear_key_head_dim", keys.count("ssm.state_size")?),
+        ("linear_num_value_heads", heads),
+        ("linear_value_head_dim", values / heads),
+    ] {
+        keys.config().set(key, size);
+    }
+    // Without images, all sections of a position are the same.
+    keys.leave_out(&["rope.dimension_sections"]);
+    let head_dim = keys.head_dim()?;
+    if keys.opt_count("rope.dimension_count")?.is_none_or(|rotated| rotated == head_dim) {
+        keys.config().set("partial_rotary_factor", 1.0);
+    }
+    let attention = recurs.iter().position(|recurs| !recurs).unwrap_or(0);
+    keys.set_presence("attention_bias", &format!("blk.{attention}.attn_q.bias"));
+    let name = |recurs: &bool| if *recurs { "linear_attention" } else { "full_attention" };
+    let mut gguf = ConfigObject::default();
+    gguf.set(adapted::INTERLEAVED, true);
+    let config = keys.config();
+    config.set("layer_types", recurs.iter().map(name).collect::<Vec<_>>());
+    config.set(adapted::KEY, gguf);
+    Ok(())
 }

@@ -59,6 +59,8 @@ pub enum Role {
     Taps,
     /// The logarithm of what a state decays by, `[heads]`; in memory -exp of it.
     LogDecay,
+    /// What a state decays by, `[heads]`, negative.
+    Decay,
 }
 
 impl TensorSpec {

@@ -9,14 +9,16 @@ use crate::ModelError;
 use crate::activation::ActivationName;
 use crate::block::{Described, LinearRole, Map};
 use crate::spec::{
-    DecoderSpec, LinearSpec, NormKind, NormSpec, Orientation, PartSpec, PositionSpec, TensorSpec,
+    DecoderSpec, LinearSpec, NormKind, NormSpec, Orientation, PartSpec, PositionSpec, Role, TensorSpec,
 };
 
-/// The object. If it is present, the tensors are those of a GGUF file: the scale of a norm is stored as a whole, and outputs come
-/// first in every linear layer.
+/// The object. If it is present, the tensors are those of a GGUF file: the scale of a norm and the decay of a recurrence are stored as
+/// a whole, and outputs come first in every linear layer.
 pub(crate) const KEY: &str = "gguf";
 /// In the object: a list of numbers by which the inverse frequencies are divided.
 pub(super) const FACTORS: &str = "rope_factors";
+/// In the object: whether neighbouring value heads of recurrences have different heads of keys.
+pub(crate) const INTERLEAVED: &str = "interleaved_value_heads";
 
 /// Adapts a specification to a configuration that was made from GGUF metadata; leaves any other as it is.
 pub(crate) fn adapt(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
@@ -46,7 +48,8 @@ impl<'a> Map<'a, Described, Described> for Stored {
     }
 
     fn values(&mut self, values: &'a TensorSpec, _: &str) -> Result<TensorSpec, Infallible> {
-        Ok(values.clone())
+        let role = if values.role == Role::LogDecay { Role::Decay } else { values.role };
+        Ok(TensorSpec { role, ..values.clone() })
     }
 }
 

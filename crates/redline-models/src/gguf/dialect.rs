@@ -58,11 +58,17 @@ impl Keys<'_> {
 
     /// Sets the keys that Llama's family has: sizes, the epsilon of the norms, the rotation, and whether the head is the embedding.
     pub(crate) fn set_common(&mut self) -> Result<(), ModelError> {
+        let inner = self.count("feed_forward_length")?;
+        self.config().set("intermediate_size", inner);
+        self.set_common_but_width()
+    }
+
+    /// The same, but for the width of the feed-forward parts.
+    pub(crate) fn set_common_but_width(&mut self) -> Result<(), ModelError> {
         let sizes = [
             ("max_position_embeddings", self.count("context_length")?),
             ("hidden_size", self.count("embedding_length")?),
             ("num_hidden_layers", self.count("block_count")?),
-            ("intermediate_size", self.count("feed_forward_length")?),
             ("num_attention_heads", self.count("attention.head_count")?),
             ("head_dim", self.head_dim()?),
         ];

@@ -145,6 +145,23 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// Whether each layer is a recurrence: a list, or a number n, which stands for all but every nth layer.
+    pub(crate) fn recurs(&self, layers: usize) -> Result<Vec<bool>, ModelError> {
+        const NAME: &str = "attention.recurrent_layers";
+        let interval = self.opt_count("full_attention_interval")?.unwrap_or(4);
+        let key = self.key(NAME);
+        match self.metadata().get(&key) {
+            None if interval > 0 => {
+                Ok((1..=layers).map(|layer| !layer.is_multiple_of(interval as usize)).collect())
+            }
+            None => Err(self.refuse("full_attention_interval", "a number of at least 1")),
+            Some(GgufValue::Array(GgufArray::Bool(listed))) if listed.len() >= layers => {
+                Ok(listed[..layers].to_vec())
+            }
+            Some(_) => Err(self.refuse(NAME, format!("a list of booleans for {layers} layers"))),
+        }
+    }
+
     /// Sets `layer_types` to what [`Keys::slides`] returns.
     pub(crate) fn set_layer_types(&mut self, slides: &[bool]) {
         let name = |slides: &bool| if *slides { "sliding_attention" } else { "full_attention" };

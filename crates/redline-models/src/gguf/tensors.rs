@@ -58,7 +58,15 @@ impl<'a> GgufTensors<'a> {
                 return Err(WeightsError::Gguf { file, fault }.into());
             }
         }
-        ModelError::refuse_unexpected(gguf.names().filter(|name| !known.contains(*name)), gguf.origin())?;
+        // Layers after the others predict further tokens; nothing reads them.
+        let further = gguf.metadata().opt_u32(&format!("{}.nextn_predict_layers", dialect.architecture))?;
+        let further = spec.layers.len()..spec.layers.len() + further.unwrap_or(0) as usize;
+        let is_read = |name: &str| {
+            let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
+            layer.is_none_or(|layer| !further.contains(&layer))
+        };
+        let unexpected = gguf.names().filter(|name| !known.contains(*name) && is_read(name));
+        ModelError::refuse_unexpected(unexpected, gguf.origin())?;
         Ok(found)
     }
 

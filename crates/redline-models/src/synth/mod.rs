@@ -260,6 +260,7 @@ fn fill(tensor: &Tensor, seed: u64, first: usize, values: &mut [f32]) {
         Role::Bias => (0.0, 0.02),
         Role::Taps => (0.0, 0.5),
         Role::LogDecay => (0.0, 0.7),
+        Role::Decay => (-1.0, 0.5),
     };
     let step = 0x9e37_79b9_7f4a_7c15_u64;
     let mut state = mix(seed ^ name_digest(&tensor.name)).wrapping_add(step.wrapping_mul(first as u64));

@@ -151,15 +151,13 @@ impl Shared {
     fn keep(&self, grammar: Grammar, compiled: Compiled) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((grammar, compiled));
-        let (mut bytes, mut given_up) = (0, 0);
-        for (index, (grammar, _)) in kept.iter().enumerate().rev() {
-            bytes += grammar.source.len();
-            if kept.len() - index > KEPT || (bytes > KEPT_BYTES && index + 1 < kept.len()) {
-                given_up = index + 1;
-                break;
-            }
+        let mut bytes: usize = kept.iter().map(|(grammar, _)| grammar.source.len()).sum();
+        let mut given_up = Vec::new();
+        while kept.len() > KEPT || (bytes > KEPT_BYTES && kept.len() > 1) {
+            let first = kept.pop_front();
+            bytes -= first.as_ref().map_or(0, |(first, _)| first.source.len());
+            given_up.extend(first);
         }
-        let given_up: Vec<(Grammar, Compiled)> = kept.drain(..given_up).collect();
         drop(kept);
         drop(given_up);
     }

@@ -126,7 +126,7 @@ fn convert_directory(
     let config = ConfigFile::open(&source.join(CONFIG))?;
     let mut spec = crate::arch::specification(&config)?.1;
     let checkpoint = Checkpoint::open(source)?;
-    spec.adapt(|name| checkpoint.info(name).is_some());
+    spec.match_files(|name| checkpoint.info(name).is_some());
     let tensors = Source::check(&spec, &checkpoint)?;
     tensors.check_tied(&spec)?;
     let (formats, outliers) = formats_of(&spec, &tensors, options);

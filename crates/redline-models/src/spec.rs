@@ -439,8 +439,8 @@ impl DecoderSpec {
         self.logits.transform.take_if(is_absent);
     }
 
-    /// Adapts the specification to the forms that a family's files have beside each other; `present` says whether they contain a name.
-    pub(crate) fn adapt(&mut self, present: impl Fn(&str) -> bool) {
+    /// Chooses among the forms that checkpoints of a family may have the one of these files; `present` says whether they contain a name.
+    pub(crate) fn match_files(&mut self, present: impl Fn(&str) -> bool) {
         self.leave_out_logits(&present);
         let names = self.names(&present);
         for layer in &mut self.layers {

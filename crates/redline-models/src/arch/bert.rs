@@ -159,13 +159,18 @@ pub(super) fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
     let name = |part: &str| format!("encoder.layer.{layer}.{part}");
     let qkv = ["query", "key", "value"].map(|part| name(&format!("attention.self.{part}")));
     LayerParts {
-        qkv: LinearSpec::of(Orientation::OutIn, hidden, qkv.map(|name| (name, hidden, true))),
+        qkv: apart(hidden, qkv),
         attention_output: biased(name("attention.output.dense"), hidden, hidden),
         attention_norm: name("attention.output.LayerNorm"),
         up: biased(name("intermediate.dense"), hidden, inner),
         down: biased(name("output.dense"), inner, hidden),
         norm: name("output.LayerNorm"),
     }
+}
+
+/// Queries, keys and values in tensors of their own, with biases.
+pub(super) fn apart(hidden: usize, names: [String; 3]) -> LinearSpec {
+    LinearSpec::of(Orientation::OutIn, hidden, names.map(|name| (name, hidden, true)))
 }
 
 /// One projection with a bias.

@@ -7,7 +7,7 @@ use super::Architecture;
 use super::bert::{self, LayerParts, Shape, ShapeKeys};
 use crate::ModelError;
 use crate::keys;
-use crate::spec::{DecoderSpec, LinearSpec, Orientation};
+use crate::spec::DecoderSpec;
 
 /// In `config.json`: `DistilBertModel`.
 pub const MODEL: Architecture =
@@ -35,7 +35,7 @@ fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
     let name = |part: &str| format!("transformer.layer.{layer}.{part}");
     let qkv = ["q", "k", "v"].map(|part| name(&format!("attention.{part}_lin")));
     LayerParts {
-        qkv: LinearSpec::of(Orientation::OutIn, hidden, qkv.map(|name| (name, hidden, true))),
+        qkv: bert::apart(hidden, qkv),
         attention_output: bert::biased(name("attention.out_lin"), hidden, hidden),
         attention_norm: name("sa_layer_norm"),
         up: bert::biased(name("ffn.lin1"), hidden, inner),

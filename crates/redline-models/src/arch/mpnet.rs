@@ -6,7 +6,7 @@ use super::bert::{self, LayerParts, Shape};
 use super::{Architecture, roberta};
 use crate::ModelError;
 use crate::keys;
-use crate::spec::{DecoderSpec, DistanceSpec, LinearSpec, Orientation};
+use crate::spec::{DecoderSpec, DistanceSpec};
 
 /// In `config.json`: `MPNetModel`.
 pub const MODEL: Architecture = Architecture { name: "MPNetModel", model_type: "mpnet", spec, gguf: None };
@@ -24,7 +24,7 @@ fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
     let name = |part: &str| format!("encoder.layer.{layer}.attention.{part}");
     let qkv = ["q", "k", "v"].map(|part| name(&format!("attn.{part}")));
     LayerParts {
-        qkv: LinearSpec::of(Orientation::OutIn, hidden, qkv.map(|name| (name, hidden, true))),
+        qkv: bert::apart(hidden, qkv),
         attention_output: bert::biased(name("attn.o"), hidden, hidden),
         attention_norm: name("LayerNorm"),
         ..bert::layer_parts(shape, layer)

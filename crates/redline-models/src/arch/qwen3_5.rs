@@ -3,7 +3,7 @@
 
 use redline_kernels::op::conv::MAX_TAPS;
 use redline_kernels::op::delta::DeltaShape;
-use redline_weights::{ConfigFile, ConfigObject};
+use redline_weights::ConfigFile;
 
 use super::{Architecture, qwen2_moe};
 use crate::ModelError;
@@ -123,6 +123,21 @@ fn spec(config: &ConfigFile, member: Member) -> Result<DecoderSpec, ModelError> 
     } else {
         let mut decoder = qwen2_moe::decoder(config, &options, &["num_experts"], true)?;
         qwen2_moe::add_shared(config, &mut decoder)?;
+        // The reference of Qwen3.5 does not have these keys of Qwen3-Next.
+        let is_dense = decoder.layers.iter().position(|layer| layer.mlp.experts().is_none());
+        if let Some(layer) = is_dense.filter(|_| member == Member::Moe) {
+            let key = if config.usize_or("decoder_sparse_step", 1)? == 1 {
+                "mlp_only_layers"
+            } else {
+                "decoder_sparse_step"
+            };
+            return Err(config
+                .refuse(key, format!("experts in all layers, but layer {layer} has none"))
+                .into());
+        }
+        if member == Member::Moe && !config.bool_or("norm_topk_prob", true)? {
+            return Err(config.refuse("norm_topk_prob", "`true` (for this architecture)").into());
+        }
         decoder
     };
     let net = Net {
@@ -257,9 +272,8 @@ fn recurs(config: &ConfigFile, layers: usize) -> Result<Vec<bool>, ModelError> {
 }
 
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
-    let inner = keys.count("feed_forward_length")?;
-    keys.config().set("intermediate_size", inner);
-    set_family(keys)
+    keys.set_common()?;
+    set_recurrences(keys)
 }
 
 fn gguf_of_experts(keys: &mut Keys<'_>) -> Result<(), ModelError> {
@@ -267,13 +281,13 @@ fn gguf_of_experts(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     let shared = keys.count("expert_shared_feed_forward_length")?;
     keys.config().set("shared_expert_intermediate_size", shared);
     keys.leave_out(&["feed_forward_length"]);
-    set_family(keys)
+    keys.set_common_but_width()?;
+    set_recurrences(keys)
 }
 
 /// The layers at the end that predict further tokens are not read. Value heads are in another order than in checkpoints, and so are the
 /// sums of the layer after them: with several for each head of keys, a file has other bits.
-fn set_family(keys: &mut Keys<'_>) -> Result<(), ModelError> {
-    keys.set_common_but_width()?;
+fn set_recurrences(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     let further = keys.opt_count("nextn_predict_layers")?.unwrap_or(0);
     let Some(layers) = keys.count("block_count")?.checked_sub(further).filter(|layers| *layers > 0) else {
         return Err(keys.refuse("nextn_predict_layers", "fewer than `block_count`"));
@@ -302,9 +316,10 @@ fn set_family(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     let attention = recurs.iter().position(|recurs| !recurs).unwrap_or(0);
     keys.set_presence("attention_bias", &format!("blk.{attention}.attn_q.bias"));
     let name = |recurs: &bool| if *recurs { "linear_attention" } else { "full_attention" };
-    let mut gguf = ConfigObject::default();
-    gguf.set(adapted::INTERLEAVED, true);
     let config = keys.config();
+    // It may have factors of the rotation already.
+    let mut gguf = config.take_object(adapted::KEY).unwrap_or_default();
+    gguf.set(adapted::INTERLEAVED, true);
     config.set("layer_types", recurs.iter().map(name).collect::<Vec<_>>());
     config.set(adapted::KEY, gguf);
     Ok(())

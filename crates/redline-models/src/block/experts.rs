@@ -7,7 +7,6 @@ use super::mlp::{GgufMlp, Mlp};
 use super::{BuildStage, Described, LinearRole, Loaded, Map};
 use crate::activation::ActivationName as Name;
 use crate::element::linear::{LinearSpec, StackSpec};
-use crate::element::tensor::StoredAs;
 use crate::plan::Site;
 use crate::step::{Act, MAX_ROWS, Step, padded};
 
@@ -94,14 +93,9 @@ impl Experts<Described> {
             for (linear, tensor) in [(&mut expert.up, "gate_up_proj"), (&mut expert.down, "down_proj")] {
                 let (all, mut first) = (linear.outputs(), 0);
                 for part in linear.parts.iter_mut().filter(|part| part.stack.is_none()) {
-                    part.stack = Some(StackSpec {
-                        weight: format!("{module}.{tensor}"),
-                        bias: format!("{module}.{tensor}_bias"),
-                        expert: Some((id, count)),
-                        rows: Some((first, all)),
-                        alternating: (0, 1),
-                        stored_as: StoredAs::Floats,
-                    });
+                    let (weight, bias) = (format!("{module}.{tensor}"), format!("{module}.{tensor}_bias"));
+                    let stack = StackSpec::of_rows(weight, bias, (first, all));
+                    part.stack = Some(StackSpec { expert: Some((id, count)), ..stack });
                     first += part.outputs;
                 }
             }

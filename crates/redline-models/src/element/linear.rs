@@ -123,14 +123,7 @@ impl LinearSpec {
 impl PartSpec {
     /// A projection without bias whose weights are some rows of a tensor: the first one, and the number of all.
     pub fn of_rows(name: String, tensor: &str, outputs: usize, rows: (usize, usize)) -> Self {
-        let stack = StackSpec {
-            weight: format!("{tensor}.weight"),
-            bias: format!("{tensor}.bias"),
-            expert: None,
-            rows: Some(rows),
-            alternating: (0, 1),
-            stored_as: StoredAs::Floats,
-        };
+        let stack = StackSpec::of_rows(format!("{tensor}.weight"), format!("{tensor}.bias"), rows);
         Self { name, outputs, bias: false, stack: Some(stack) }
     }
 
@@ -146,6 +139,12 @@ impl PartSpec {
 }
 
 impl StackSpec {
+    /// Floats in some rows of these tensors: the first one, and the number of all.
+    pub fn of_rows(weight: String, bias: String, rows: (usize, usize)) -> Self {
+        let (alternating, stored_as) = ((0, 1), StoredAs::Floats);
+        Self { weight, bias, expert: None, rows: Some(rows), alternating, stored_as }
+    }
+
     fn stored(&self, name: &str, axis: usize, stored_as: StoredAs) -> StoredSpec {
         let Self { expert: stacked, rows, alternating, .. } = *self;
         let slice = Slice { stacked, rows, alternating, axis };

@@ -105,7 +105,7 @@ impl<'a> Loader<'a> {
     /// Checks names, shapes and formats of all tensors of the model that `config` describes.
     pub fn new(config: &ConfigFile, weights: Weights<'a>, options: LoadOptions) -> Result<Self, ModelError> {
         let (architecture, mut spec) = crate::arch::specification(config)?;
-        spec.adapt(|name| weights.contains(name));
+        spec.match_files(|name| weights.contains(name));
         let unpacked = |source: Source<'a>| {
             let formats = options
                 .format

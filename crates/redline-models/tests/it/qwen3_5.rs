@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use crate::reference::{Bench, bits, golden_root, open};
 
-fn config() -> Value {
-    let text = std::fs::read(golden_root().join("qwen3_5-b/config.json")).unwrap();
-    serde_json::from_slice(&text).unwrap()
+fn refusal(changes: &Value) -> Option<String> {
+    refusal_of("qwen3_5-b", changes)
 }
 
-fn refusal(changes: &Value) -> Option<String> {
-    let mut config = config();
+fn refusal_of(golden: &str, changes: &Value) -> Option<String> {
+    let text = std::fs::read(golden_root().join(golden).join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&text).unwrap();
     for (key, value) in changes.as_object().unwrap() {
         config[key] = value.clone();
     }
@@ -40,6 +40,21 @@ fn keys_that_change_the_result_are_honoured_or_refused() {
         let message = refusal(&changes).unwrap_or_else(|| panic!("{changes} is accepted"));
         assert!(message.contains(expect), "{changes}: {message}");
     }
+}
+
+#[test]
+fn keys_of_qwen3_next_that_others_do_not_have_are_refused() {
+    for (changes, key) in [
+        (json!({ "mlp_only_layers": [1] }), "mlp_only_layers"),
+        (json!({ "decoder_sparse_step": 2 }), "decoder_sparse_step"),
+        (json!({ "norm_topk_prob": false }), "norm_topk_prob"),
+    ] {
+        let message = refusal_of("qwen3_5moe-a", &changes).unwrap_or_else(|| panic!("{changes} is accepted"));
+        assert!(message.contains(key), "{changes}: {message}");
+        assert_eq!(refusal_of("qwen3next-b", &changes), None, "{changes}");
+    }
+    let neutral = json!({ "mlp_only_layers": [], "decoder_sparse_step": 1, "norm_topk_prob": true });
+    assert_eq!(refusal_of("qwen3_5moe-a", &neutral), None);
 }
 
 /// Over the ends of pages, in pieces of any size; from its end, a sequence continues in several ways.

@@ -183,10 +183,10 @@ impl<'a> Block<'a> {
 
     /// What is made of the products of row `r` of a tile with the keys of the span that begins at `start`.
     #[inline(always)]
-    pub(super) fn logits(&self, tile: &Tile<'_>, r: usize, start: usize) -> Logits<'_> {
+    pub(super) fn logit_terms(&self, tile: &Tile<'_>, r: usize, start: usize) -> LogitTerms<'_> {
         let (head, row) = self.head(tile, r);
         let bias = self.job.shape.bias.map(|bias| bias.of(head, tile.segment.start + row, start));
-        Logits { cap: self.job.shape.softcap, bias }
+        LogitTerms { cap: self.job.shape.softcap, bias }
     }
 
     /// Writes the scaled query of row `r` of a tile, rotated if the format rotates, to the first `head_dim` values of `scaled`.
@@ -365,7 +365,7 @@ fn first<S: Isa>(s: S, v: S::F) -> f32 {
 
 /// What is made of the products of a query with the keys of a span before the softmax.
 #[derive(Clone, Copy)]
-pub(super) struct Logits<'a> {
+pub(super) struct LogitTerms<'a> {
     /// They are capped,
     cap: Option<f32>,
     /// then these are added: the numbers of the keys from the first one of the span on.
@@ -380,12 +380,12 @@ pub(super) struct Logits<'a> {
 #[inline(always)]
 pub(super) unsafe fn softmax<S: Isa>(
     s: S,
-    made: Logits<'_>,
+    terms: LogitTerms<'_>,
     logits: *mut f32,
     keys: Range<usize>,
 ) -> (f32, f32) {
     // SAFETY: by contract.
-    unsafe { softmax_with(s, made, logits, keys, |_, p| p) }
+    unsafe { softmax_with(s, terms, logits, keys, |_, p| p) }
 }
 
 /// As [`softmax`], but stores `weigh(key, p)` of the sixteen keys from `key` on. The sum is that of `p`.
@@ -395,7 +395,7 @@ pub(super) unsafe fn softmax<S: Isa>(
 #[inline(always)]
 pub(super) unsafe fn softmax_with<S: Isa>(
     s: S,
-    made: Logits<'_>,
+    terms: LogitTerms<'_>,
     logits: *mut f32,
     keys: Range<usize>,
     mut weigh: impl FnMut(usize, S::F) -> S::F,
@@ -403,13 +403,13 @@ pub(super) unsafe fn softmax_with<S: Isa>(
     let (begin, end) = (keys.start / LANES * LANES, keys.end.next_multiple_of(LANES));
     // SAFETY: all addresses lie in the blocks that contain `keys`.
     unsafe {
-        if let Some(cap) = made.cap {
+        if let Some(cap) = terms.cap {
             let cap = s.splat(cap);
             for at in (begin..end).step_by(LANES) {
                 s.store(logits.add(at), soft_capped(s, s.load(logits.add(at)), cap));
             }
         }
-        if let Some(bias) = made.bias {
+        if let Some(bias) = terms.bias {
             for at in (begin..end).step_by(LANES) {
                 s.store(logits.add(at), s.add(s.load(logits.add(at)), s.load(bias[at..][..LANES].as_ptr())));
             }

@@ -60,7 +60,7 @@ impl<S: Isa, K: Mac, V: Mac> Products<S> for Floats<K, V> {
                     }
                     let logits = self.logits.as_mut_ptr().cast::<f32>().add(row * SPAN);
                     let (from, to) = seen[t].keys[r];
-                    softmax(s, block.logits(&block.tile(t), r, start), logits, from..to)
+                    softmax(s, block.logit_terms(&block.tile(t), r, start), logits, from..to)
                 };
             }
         }

@@ -219,13 +219,13 @@ impl<F: IntegerEncoding> Integers<F> {
             return ((0.0, 0.0), scales);
         }
         let keys = from / LANES * LANES..to.next_multiple_of(LANES);
-        let made = read.block.logits(&read.block.tile(read.tile), r, read.start);
+        let terms = read.block.logit_terms(&read.block.tile(read.tile), r, read.start);
         // SAFETY: logits were computed for all blocks of sixteen keys of which the row sees any.
         unsafe {
             let logits = self.logits.as_mut_ptr().cast::<f32>().add(r * SPAN);
             let mut largest = s.splat_word(0);
             if groups == 1 {
-                let top = softmax_with(s, made, logits, from..to, |at, p| {
+                let top = softmax_with(s, terms, logits, from..to, |at, p| {
                     let w = weight::<S, F>(s, read, 0, at, p);
                     largest = s.max_magnitude(largest, w);
                     w
@@ -233,7 +233,7 @@ impl<F: IntegerEncoding> Integers<F> {
                 scales[0] = self.pack(s, read, (r, rows), 0, keys, (logits, largest));
                 return (top, scales);
             }
-            let top = softmax(s, made, logits, from..to);
+            let top = softmax(s, terms, logits, from..to);
             let mut weighted = [0f32; SPAN];
             for group in 0..groups {
                 largest = s.splat_word(0);

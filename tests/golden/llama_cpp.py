@@ -26,15 +26,21 @@ from unittest import mock
 HERE = pathlib.Path(__file__).resolve().parent
 # One checkpoint of each family that has a name in llama.cpp, and those in which a key matters that the first lacks.
 NAMES = [
+    "cohere-a",
+    "cohere2-a",
     "dream-a",
+    "ernie4_5-b",
+    "exaone4-a",
     "gemma2-a",
     "gemma3-a",
     "gemma3-b",
+    "glm4-a",
     "gpt-oss-a",
     "gpt-oss-b",
     "gpt2-a",
     "granite-a",
     "granite4-b",
+    "hunyuan-a",
     "lfm2-b",
     "llada-a",
     "llama-a",
@@ -54,6 +60,7 @@ NAMES = [
     "qwen3_5-b",
     "qwen3_5moe-a",
     "qwen3moe-a",
+    "seed-oss-a",
     "smollm3-a",
 ]
 # With a layer that predicts further tokens, as the published files of the family have it.

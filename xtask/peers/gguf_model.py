@@ -9,6 +9,7 @@ import json
 import math
 import re
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import gguf
@@ -18,6 +19,7 @@ import torch
 from safetensors import safe_open
 
 import rope
+import shapes
 
 FORMATS = {
     "F32": llama_cpp.LLAMA_FTYPE_ALL_F32,
@@ -51,18 +53,54 @@ LLAMA = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+LFM2 = {
+    "embed_tokens": "token_embd",
+    "embedding_norm": "token_embd_norm",
+    "operator_norm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.out_proj": "attn_output",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.conv": "shortconv.conv",
+    "conv.out_proj": "shortconv.out_proj",
+    "ffn_norm": "ffn_norm",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w2": "ffn_down",
+    "feed_forward.w3": "ffn_up",
+}
+QWEN3_5 = LLAMA | {
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "post_attention_norm",
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+}
+# Names without `.weight` or `.bias`.
+QWEN3_5_WHOLE = {"linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.A_log": "ssm_a"}
 NAME = re.compile(r"(?:transformer\.|model\.)?(?:(?:h|layers)\.(\d+)\.)?(.+)\.(weight|bias)")
+WHOLE = re.compile(r"model\.layers\.(\d+)\.(.+)")
 # Causal masks that old checkpoints carry as tensors.
 MASK = re.compile(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)")
 
 
-def renamed(name, names):
+def renamed(name, family):
     """The GGUF name of a tensor."""
+    whole = WHOLE.fullmatch(name)
+    if whole and whole[2] in family.whole:
+        return f"blk.{whole[1]}.{family.whole[whole[2]]}"
     match = NAME.fullmatch(name)
-    if not match or match[2] not in names:
+    if not match or match[2] not in family.names:
         raise ValueError(f"`{name}` is no tensor of this architecture")
     block = f"blk.{match[1]}." if match[1] else ""
-    return f"{block}{names[match[2]]}.{match[3]}"
+    return f"{block}{family.names[match[2]]}.{match[3]}"
 
 
 def interleaved(weight, heads):
@@ -80,14 +118,18 @@ def describe_gpt2(writer, config):
     writer.add_layer_norm_eps(config["layer_norm_epsilon"])
 
 
-def describe_llama(writer, config):
-    heads, head_dim = config["num_attention_heads"], rope.head_dim(config)
+def describe_common(writer, config):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
+    writer.add_head_count(config["num_attention_heads"])
+
+
+def describe_llama(writer, config):
+    describe_common(writer, config)
+    head_dim = rope.head_dim(config)
     writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(config.get("num_key_value_heads") or heads)
+    writer.add_head_count_kv(config.get("num_key_value_heads") or config["num_attention_heads"])
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
@@ -95,36 +137,119 @@ def describe_llama(writer, config):
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
 
 
+def describe_lfm2(writer, config):
+    describe_common(writer, config)
+    layers, attending, heads = range(config["num_hidden_layers"]), config["full_attn_idxs"], config["num_key_value_heads"]
+    writer.add_feed_forward_length(shapes.lfm2_inner(config))
+    writer.add_head_count_kv([heads if layer in attending else 0 for layer in layers])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["norm_eps"])
+    writer.add_shortconv_l_cache(config["conv_L_cache"])
+
+
+def describe_qwen3_5(writer, config):
+    describe_common(writer, config)
+    head_dim, rotation = config["head_dim"], config["rope_parameters"]
+    layers = range(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(int(head_dim * rotation["partial_rotary_factor"]))
+    writer.add_rope_dimension_sections([11, 11, 10, 0])
+    writer.add_rope_freq_base(rotation["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(config["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
+    writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
+    writer.add_full_attention_interval(config["full_attention_interval"])
+    recurs = [not shapes.qwen3_5_attends(config, layer) for layer in layers]
+    writer.add_array(f"{writer.arch}.attention.recurrent_layers", recurs)
+
+
+def changed_gpt2(config):
+    """Conv1D holds [in, out]; llama.cpp wants [out, in]."""
+    return lambda target, array: array.T if target.startswith("blk.") and array.ndim == 2 else array
+
+
+def changed_llama(config):
+    heads = {"attn_q": config["num_attention_heads"]}
+    heads["attn_k"] = config.get("num_key_value_heads") or config["num_attention_heads"]
+
+    def changed(target, array):
+        count = heads.get(target.split(".")[-2])
+        return interleaved(array, count) if count else array
+
+    return changed
+
+
+def changed_lfm2(config):
+    return lambda target, array: array.squeeze(1) if target.endswith("shortconv.conv.weight") else array
+
+
+def changed_qwen3_5(config):
+    """Norms are stored less one, decays as their logarithms. As many heads of values as of keys: their order is that of
+    llama.cpp, too."""
+    if config["linear_num_key_heads"] != config["linear_num_value_heads"]:
+        raise ValueError("as many heads of values as of keys can be compared")
+
+    def changed(target, array):
+        if target.endswith("ssm_a"):
+            return -numpy.exp(array)
+        if target.endswith("ssm_conv1d.weight"):
+            return array.squeeze(1)
+        return array + 1 if target.endswith("norm.weight") and not target.endswith("ssm_norm.weight") else array
+
+    return changed
+
+
+@dataclass(frozen=True)
+class Family:
+    """Its name in llama.cpp, the names of its tensors, its header, and how llama.cpp holds values differently."""
+
+    architecture: str
+    names: dict
+    describe: callable
+    changed: callable
+    whole: dict = field(default_factory=dict)
+
+
+FAMILIES = {
+    "gpt2": Family("gpt2", GPT2, describe_gpt2, changed_gpt2),
+    "llama": Family("llama", LLAMA, describe_llama, changed_llama),
+    "lfm2": Family("lfm2", LFM2, describe_lfm2, changed_lfm2),
+    "qwen3_5_text": Family("qwen35", QWEN3_5, describe_qwen3_5, changed_qwen3_5, QWEN3_5_WHOLE),
+}
+
+
 def tensors(directory, config):
-    """GGUF name, shape and a function that reads the values in f32, of every tensor."""
-    gpt2 = config["model_type"] == "gpt2"
-    names, tied = (GPT2, True) if gpt2 else (LLAMA, False)
-    tied = config.get("tie_word_embeddings", tied)
-    heads = {} if gpt2 else {"attn_q": config["num_attention_heads"]}
-    if not gpt2:
-        heads["attn_k"] = config.get("num_key_value_heads") or config["num_attention_heads"]
-        divisors = rope.divisors(config)
-        if divisors:
-            yield "rope_freqs.weight", (len(divisors),), lambda: numpy.array(divisors, dtype=numpy.float32)
+    """GGUF name and a function that reads the values in f32, of every tensor."""
+    family = FAMILIES[config["model_type"]]
+    tied = config.get("tie_word_embeddings", config["model_type"] in {"gpt2", "lfm2"})
+    changed = family.changed(config)
+    divisors = rope.divisors(config) if config["model_type"] == "llama" else None
+    if divisors:
+        yield "rope_freqs.weight", lambda: numpy.array(divisors, dtype=numpy.float32)
     for path in sorted(Path(directory).glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():
                 if MASK.fullmatch(name):
                     continue
-                target = renamed(name, names)
+                target = renamed(name, family)
                 if tied and target == "output.weight":
                     continue
-                shape = tuple(file.get_slice(name).get_shape())
-                # Conv1D holds [in, out]; llama.cpp wants [out, in].
-                turned = gpt2 and target.startswith("blk.") and len(shape) == 2
-                count = heads.get(target.split(".")[-2])
 
-                def values(file=file, name=name, turned=turned, count=count):
-                    array = file.get_tensor(name).to(torch.float32).numpy()
-                    array = interleaved(array, count) if count else array
-                    return numpy.ascontiguousarray(array.T if turned else array)
+                def values(file=file, name=name, target=target):
+                    return numpy.ascontiguousarray(changed(target, file.get_tensor(name).to(torch.float32).numpy()))
 
-                yield target, shape[::-1] if turned else shape, values
+                yield target, values
+
+
+def is_matrix(name, shape):
+    """Whether llama.cpp multiplies by it, so that it may be quantised."""
+    return len(shape) == 2 and "conv1d" not in name and "shortconv.conv." not in name
 
 
 def bf16(values):
@@ -135,14 +260,15 @@ def bf16(values):
 def convert(directory, path):
     """One tensor in memory at a time: matrices in BF16, the others in F32."""
     config = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))
-    writer = gguf.GGUFWriter(str(path), config["model_type"])
-    {"gpt2": describe_gpt2, "llama": describe_llama}[config["model_type"]](writer, config)
+    family = FAMILIES[config["model_type"]]
+    writer = gguf.GGUFWriter(str(path), family.architecture)
+    family.describe(writer, config)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("none")
-    for name, shape, _ in tensors(directory, config):
-        matrix = len(shape) == 2
+    for name, values in tensors(directory, config):
+        shape = values().shape
         count = math.prod(shape)
-        if matrix:
+        if is_matrix(name, shape):
             kind = gguf.GGMLQuantizationType.BF16
             writer.add_tensor_info(name, (*shape[:-1], 2 * shape[-1]), numpy.dtype(numpy.uint8), 2 * count, kind)
         else:
@@ -150,8 +276,9 @@ def convert(directory, path):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for _, shape, values in tensors(directory, config):
-        writer.write_tensor_data(bf16(values()) if len(shape) == 2 else values())
+    for name, values in tensors(directory, config):
+        array = values()
+        writer.write_tensor_data(bf16(array) if is_matrix(name, array.shape) else array)
     writer.close()
 
 

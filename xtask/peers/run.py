@@ -27,7 +27,7 @@ from redline import Redline
 from unavailable import Unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
-SHAPES = ["llama-3.2-1b", "tinyllama-1.1b", "gpt2"]
+SHAPES = ["llama-3.2-1b", "tinyllama-1.1b", "gpt2", "qwen3.5-0.8b", "lfm2-1.2b"]
 # The load average, own loading included, above which a warning is due.
 BUSY = 1.5
 
@@ -36,7 +36,7 @@ def arguments():
     engines = ", ".join(dict.fromkeys(arm.engine for arm in arms.ARMS))
     parser = argparse.ArgumentParser(prog="cargo xtask peers", description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--shape", choices=SHAPES, default=SHAPES[0], help="default: %(default)s")
-    parser.add_argument("--model", type=Path, help="a Hugging Face directory instead of a shape: gpt2 or llama")
+    parser.add_argument("--model", type=Path, help="a Hugging Face directory of such an architecture instead of a shape")
     parser.add_argument("--threads", default="1,2", help="thread counts, each a run of its own; default: %(default)s")
     parser.add_argument("--engines", help=f"of {engines}; ENGINE:FORMAT for one format; default: all")
     parser.add_argument("--jobs", help=f"of {', '.join(job.name for job in JOBS)}; default: all")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder: `linear` weights are read for every token, `head` weights where logits are wanted."""
+    """A decoder: `linear` weights are read for every token, `head` weights where logits are wanted. `attending` layers
+    keep keys and values; others keep a `state` of so many numbers for each sequence, all layers together."""
 
     architecture: str
-    layers: int
+    attending: int
     hidden: int
     heads: int
     kv_heads: int
@@ -21,6 +22,7 @@ class Shape:
     dtype: str
     linear: int
     other: int
+    state: int = 0
 
     @property
     def head(self):
@@ -35,23 +37,24 @@ class Shape:
         return (self.linear + self.head) * bits_per_weight / 8
 
     def kv_bytes(self, context, element):
-        """Bytes of keys and values that one token attends to."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * context * element
+        """Bytes of keys and values that one token attends to, and of states, which are read and written in f32."""
+        return 2 * self.attending * self.kv_heads * self.head_dim * context * element + 8 * self.state
 
     def operations(self, length, past=0):
-        """Of `length` tokens after `past` others, with logits for the last."""
-        per_key = 4 * self.layers * self.heads * self.head_dim
+        """Of `length` tokens after `past` others, with logits for the last. A token multiplies every number of a state
+        three times: decay, what is remembered of its key, and what its query reads."""
+        per_key = 4 * self.attending * self.heads * self.head_dim
         keys = length * past + length * (length + 1) / 2
-        return 2 * self.linear * length + per_key * keys + 2 * self.head
+        return (2 * self.linear + 6 * self.state) * length + per_key * keys + 2 * self.head
 
 
 def read(directory):
     """The shape of a Hugging Face directory."""
     config = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))
-    readers = {"gpt2": _gpt2, "llama": _llama}
+    readers = {"gpt2": _gpt2, "llama": _llama, "lfm2": _lfm2, "qwen3_5_text": _qwen3_5}
     kind = config.get("model_type")
     if kind not in readers:
-        known = " and ".join(readers)
+        known = ", ".join(readers)
         raise ValueError(f"`model_type` is `{kind}` in {directory}/config.json\n\nhint: {known} can be compared")
     return readers[kind](config)
 
@@ -66,7 +69,7 @@ def _gpt2(config):
     biases_and_norms = 9 * hidden + intermediate
     return Shape(
         architecture="gpt2",
-        layers=layers,
+        attending=layers,
         hidden=hidden,
         heads=config["n_head"],
         kv_heads=config["n_head"],
@@ -88,7 +91,7 @@ def _llama(config):
     attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
     return Shape(
         architecture="llama",
-        layers=layers,
+        attending=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
@@ -99,4 +102,70 @@ def _llama(config):
         dtype=_dtype(config),
         linear=layers * (attention + 3 * hidden * intermediate),
         other=layers * 2 * hidden + hidden,
+    )
+
+
+def lfm2_inner(config):
+    """Width of the feed-forward part: two thirds of what the key says, rounded up."""
+    inner = config["block_ff_dim"]
+    if config["block_auto_adjust_ff_dim"]:
+        inner = int(config["block_ffn_dim_multiplier"] * (2 * inner // 3))
+        multiple = config["block_multiple_of"]
+        inner = multiple * -(-inner // multiple)
+    return inner
+
+
+def _lfm2(config):
+    layers, hidden, heads = config["num_hidden_layers"], config["hidden_size"], config["num_attention_heads"]
+    attending, kv_heads, head_dim = len(config["full_attn_idxs"]), config["num_key_value_heads"], hidden // heads
+    convolving, taps = layers - attending, config["conv_L_cache"]
+    attention = 2 * hidden * hidden + 2 * hidden * kv_heads * head_dim
+    inner = lfm2_inner(config)
+    return Shape(
+        architecture="lfm2",
+        attending=attending,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate=inner,
+        vocab=config["vocab_size"],
+        tied=config["tie_embedding"],
+        dtype=_dtype(config),
+        linear=attending * attention + convolving * 4 * hidden * hidden + layers * 3 * hidden * inner,
+        other=(2 * layers + 1) * hidden + attending * 2 * head_dim + convolving * hidden * taps,
+        state=convolving * hidden * (taps - 1),
+    )
+
+
+def qwen3_5_attends(config, layer):
+    """Whether a layer has attention, and no recurrence."""
+    return (layer + 1) % config["full_attention_interval"] == 0
+
+
+def _qwen3_5(config):
+    layers, hidden, heads = config["num_hidden_layers"], config["hidden_size"], config["num_attention_heads"]
+    kv_heads, head_dim, inner = config["num_key_value_heads"], config["head_dim"], config["intermediate_size"]
+    attending = sum(qwen3_5_attends(config, layer) for layer in range(layers))
+    recurring, taps = layers - attending, config["linear_conv_kernel_dim"]
+    key_dim, value_dim = config["linear_key_head_dim"], config["linear_value_head_dim"]
+    keys, values = key_dim * config["linear_num_key_heads"], value_dim * config["linear_num_value_heads"]
+    value_heads = config["linear_num_value_heads"]
+    attention = hidden * head_dim * (3 * heads + 2 * kv_heads)
+    recurrence = hidden * (2 * keys + 3 * values + 2 * value_heads)
+    of_recurrence = (2 * keys + values) * taps + 2 * value_heads + value_dim
+    return Shape(
+        architecture="qwen3_5",
+        attending=attending,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        intermediate=inner,
+        vocab=config["vocab_size"],
+        tied=config["tie_word_embeddings"],
+        dtype=_dtype(config),
+        linear=attending * attention + recurring * recurrence + layers * 3 * hidden * inner,
+        other=(2 * layers + 1) * hidden + attending * 2 * head_dim + recurring * of_recurrence,
+        state=recurring * value_heads * key_dim * value_dim,
     )

@@ -49,6 +49,38 @@ TINYLLAMA = LLAMA_1B | {
     "rope_scaling": None,
     "tie_word_embeddings": False,
 }
+LFM2_1B = {
+    "model_type": "lfm2",
+    "vocab_size": 65536,
+    "hidden_size": 2048,
+    "block_ff_dim": 12288,
+    "block_auto_adjust_ff_dim": True,
+    "block_ffn_dim_multiplier": 1.0,
+    "block_multiple_of": 256,
+    "num_hidden_layers": 16,
+    "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "conv_L_cache": 3,
+    "tie_embedding": True,
+}
+QWEN3_5 = {
+    "model_type": "qwen3_5_text",
+    "vocab_size": 248320,
+    "hidden_size": 1024,
+    "intermediate_size": 3584,
+    "num_hidden_layers": 24,
+    "full_attention_interval": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "linear_conv_kernel_dim": 4,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 16,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "tie_word_embeddings": True,
+}
 
 
 def shape(config):
@@ -75,6 +107,8 @@ class Shapes(unittest.TestCase):
         self.assertEqual(shape(GPT2).parameters, 124_439_808)
         self.assertEqual(shape(LLAMA_1B).parameters, 1_235_814_400)
         self.assertEqual(shape(TINYLLAMA).parameters, 1_100_048_384)
+        self.assertEqual(shape(LFM2_1B).parameters, 1_170_340_608)
+        self.assertEqual(shape(QWEN3_5).parameters, 752_393_024)
 
     def test_bytes_and_operations_of_a_token(self):
         one = shape(LLAMA_1B)
@@ -83,6 +117,12 @@ class Shapes(unittest.TestCase):
         self.assertAlmostEqual(one.operations(512) / 512 / 1e9, 1.98, delta=0.01)
         self.assertEqual(one.kv_bytes(1, 2), 2 * 16 * 8 * 64 * 2)
         self.assertEqual(one.operations(1, 9) - one.operations(1, 8), 4 * 16 * 32 * 64)
+
+    def test_layers_without_keys_and_values_keep_states(self):
+        one = shape(QWEN3_5)
+        self.assertEqual(one.state, 18 * 16 * 128 * 128)
+        self.assertEqual(one.kv_bytes(1, 2) - one.kv_bytes(0, 2), 2 * 6 * 2 * 256 * 2)
+        self.assertEqual(shape(LFM2_1B).kv_bytes(1, 2) - shape(LFM2_1B).kv_bytes(0, 2), 2 * 6 * 8 * 64 * 2)
 
     def test_another_architecture_is_named(self):
         with self.assertRaisesRegex(ValueError, "`model_type` is `mamba`"):

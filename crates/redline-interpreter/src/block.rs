@@ -12,7 +12,7 @@ use redline_models::block::layer::{Layer, Norms};
 use redline_models::block::mixer::Mixer;
 use redline_models::block::mlp::Mlp;
 use redline_models::block::short_conv::ShortConv;
-use redline_models::spec::{Mask, RotarySpec};
+use redline_models::spec::{Mask, Residual, RotarySpec, RotatedPairs};
 use redline_reference::elementwise::{clamped_swiglu, rotate, sigmoid, silu};
 use redline_reference::{attention, conv, delta, experts};
 
@@ -27,10 +27,11 @@ pub(crate) fn layer(layer: &Layer<Literal>, rows: &[Row], text: Text<'_>) -> Vec
         Mixer::ShortConv(conv) => convolve(conv, &inputs),
         Mixer::DeltaNet(net) => recur(net, &inputs),
     };
-    let rows = rows.iter().zip(mixed).map(|(row, mixed)| {
-        let row = summed(&layer.mixer_norms, row, &mixed, layer.residual_scale);
-        let output = feed_forward(&layer.mlp, &normed(layer.mlp_norms.before.as_ref(), &row));
-        summed(&layer.mlp_norms, &row, &output, layer.residual_scale)
+    let Residual { scale, is_parallel } = layer.residual;
+    let rows = rows.iter().zip(inputs.iter().zip(mixed)).map(|(row, (input, mixed))| {
+        let row = summed(&layer.mixer_norms, row, &mixed, scale);
+        let input = if is_parallel { input } else { &normed(layer.mlp_norms.before.as_ref(), &row) };
+        summed(&layer.mlp_norms, &row, &feed_forward(&layer.mlp, input), scale)
     });
     rows.collect()
 }
@@ -64,12 +65,17 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
             q = of_queries.concat();
         }
         let v = k.split_off(kv_heads * head_dim);
-        if let Some((of_queries, of_keys)) = &layer.head_norms {
-            (q, k) = (of_queries.apply_to_parts(&q), of_keys.apply_to_parts(&k));
+        let norm = |q: &mut Row, k: &mut Row| {
+            if let Some((of_queries, of_keys)) = &layer.head_norms {
+                (*q, *k) = (of_queries.apply_to_parts(q), of_keys.apply_to_parts(k));
+            }
+        };
+        if !layer.norms_rotated {
+            norm(&mut q, &mut k);
         }
-        if let Some(RotarySpec { inverse_frequencies, factor, query_growth, .. }) = rotation {
+        if let Some(RotarySpec { inverse_frequencies, pairs, factor, query_growth, .. }) = rotation {
             for head in q.chunks_mut(head_dim).chain(k.chunks_mut(head_dim)) {
-                rotate(head, position, inverse_frequencies, *factor);
+                rotate(head, position, inverse_frequencies, *factor, *pairs == RotatedPairs::Neighbours);
             }
             if let Some(growth) = query_growth {
                 let periods = (f64::from(position) / growth.context).floor();
@@ -78,6 +84,9 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
                     *q *= factor;
                 }
             }
+        }
+        if layer.norms_rotated {
+            norm(&mut q, &mut k);
         }
         for (head, (k, v)) in k.chunks(head_dim).zip(v.chunks(head_dim)).enumerate() {
             keys[head].push(text.kv.store(k));

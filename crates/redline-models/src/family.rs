@@ -12,7 +12,7 @@ use crate::rotary::{self, Rules};
 use crate::spec::{
     AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, HEAD, LayerSpec, LinearSpec,
     LogitSpec, Mask, MixerSpec, MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
-    RotarySpec,
+    Residual, RotarySpec,
 };
 
 /// Options in which members of the family differ.
@@ -30,8 +30,10 @@ pub(crate) struct Options {
     pub(crate) norm: NormKind,
     /// The activation of the gate.
     pub(crate) gate: Gate,
-    /// Whether queries, keys and values are one tensor, and so are gate and up.
-    pub(crate) fused: bool,
+    /// Whether queries, keys and values are one tensor.
+    pub(crate) fused_qkv: bool,
+    /// Whether gate and up are one tensor.
+    pub(crate) fused_gate: bool,
     /// Whether the head is the embedding if `tie_word_embeddings` is absent.
     pub(crate) default_tied: bool,
     /// What the keys of the rotation may say.
@@ -40,7 +42,9 @@ pub(crate) struct Options {
     pub(crate) windows: Vec<Option<usize>>,
     /// The key of the width of the feed-forward parts; `None`: `intermediate_size`.
     pub(crate) inner_key: Option<&'static str>,
-    /// `rms_norm_eps` if the key is absent.
+    /// The key of the epsilon of the norms; `None`: `rms_norm_eps`.
+    pub(crate) eps_key: Option<&'static str>,
+    /// Its value if the key is absent.
     pub(crate) default_eps: f32,
 }
 
@@ -199,8 +203,8 @@ fn decoder_with(
     let hidden = positive(config, "hidden_size")?;
     let inner = positive(config, options.inner_key.unwrap_or("intermediate_size"))?;
     let heads = Heads::read(config, hidden)?;
-    let eps = config.f32_or("rms_norm_eps", options.default_eps)?;
-    let eps = check_eps(config, "rms_norm_eps", eps)?;
+    let eps_key = options.eps_key.unwrap_or("rms_norm_eps");
+    let eps = check_eps(config, eps_key, config.f32_or(eps_key, options.default_eps)?)?;
     let kind = options.norm;
     let norm = |name: String| NormSpec { name, width: hidden, eps, kind };
     let before = |name: String| NormsSpec::before(norm(name));
@@ -210,7 +214,7 @@ fn decoder_with(
         LinearSpec::of(Orientation::OutIn, inputs, parts)
     };
     let apart = [("gate_proj", inner), ("up_proj", inner)];
-    let up = if options.fused { &[("gate_up_proj", 2 * inner)][..] } else { &apart };
+    let up = if options.fused_gate { &[("gate_up_proj", 2 * inner)][..] } else { &apart };
     let layer = |i: usize| LayerSpec {
         mixer: MixerSpec::Attention(attention(i, hidden, &heads, eps, options)),
         mixer_norms: before(format!("layers.{i}.input_layernorm")),
@@ -221,7 +225,7 @@ fn decoder_with(
             down: mlp(i, inner, &[("down_proj", hidden)]),
         }),
         mlp_norms: before(format!("layers.{i}.post_attention_layernorm")),
-        residual_scale: 1.0,
+        residual: Residual::default(),
     };
     Ok(DecoderSpec {
         prefix: "model.",
@@ -243,7 +247,7 @@ fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Opt
     let name = |part: &str| format!("layers.{layer}.self_attn.{part}");
     let (query, kv) = (heads.query * heads.dim, heads.kv * heads.dim);
     let apart = [("q_proj", query), ("k_proj", kv), ("v_proj", kv)];
-    let parts = if options.fused { &[("qkv_proj", query + 2 * kv)][..] } else { &apart };
+    let parts = if options.fused_qkv { &[("qkv_proj", query + 2 * kv)][..] } else { &apart };
     let kind = options.norm;
     let head_norms = |q, k| {
         let norm = |part, width| NormSpec { name: name(part), width, eps, kind };

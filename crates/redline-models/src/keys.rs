@@ -41,6 +41,7 @@ const SENSITIVE: &[(&str, Neutral)] = &[
     ("clip_qkv", Absent),
     ("qk_layernorm", False),
     ("use_qk_norm", False),
+    ("use_bias", False),
     ("no_rope_layers", Absent),
     ("no_rope_layer_interval", Absent),
     ("num_local_experts", Number(0.0)),

@@ -3,7 +3,7 @@
 use redline_weights::ConfigFile;
 
 use crate::ModelError;
-use crate::spec::RotarySpec;
+use crate::spec::{RotarySpec, RotatedPairs};
 
 /// What a family allows beyond the common keys.
 #[derive(Clone, Copy, Debug)]
@@ -16,11 +16,22 @@ pub(crate) struct Rules {
     pub(crate) partial: Option<f64>,
     /// Whether the scaling may be `ntk`.
     pub(crate) ntk: bool,
+    /// Whether the scaling may be `dynamic` with a fixed `alpha`.
+    pub(crate) alpha: bool,
+    /// Which dimensions turn together.
+    pub(crate) pairs: RotatedPairs,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { theta_key: "rope_theta", default_theta: 10_000.0, partial: None, ntk: false }
+        Self {
+            theta_key: "rope_theta",
+            default_theta: 10_000.0,
+            partial: None,
+            ntk: false,
+            alpha: false,
+            pairs: RotatedPairs::Halves,
+        }
     }
 }
 
@@ -28,7 +39,7 @@ impl Default for Rules {
 /// says.
 ///
 /// Reads `rope_theta` and `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5); types `default`, `linear`,
-/// `llama3`, `yarn` and `longrope`, in some families `ntk`; others are refused by name.
+/// `llama3`, `yarn` and `longrope`, in some families `ntk` or `dynamic`; others are refused by name.
 pub(crate) fn rotation(config: &ConfigFile, head_dim: usize, rules: Rules) -> Result<RotarySpec, ModelError> {
     let parameters = parameters(config)?;
     let (place, key) = match &parameters {
@@ -100,8 +111,16 @@ fn scaled(
     rules: Rules,
 ) -> Result<RotarySpec, ModelError> {
     let dim = rotary_dim(config, scaling, head_dim, rules)?;
-    let plain = (0..dim / 2).map(|i| libm::pow(theta, -((2 * i) as f64) / dim as f64)).collect();
-    let mut rotation = RotarySpec { head_dim, inverse_frequencies: plain, factor: 1.0, query_growth: None };
+    let of_base = |base| -> Vec<f64> {
+        (0..dim / 2).map(|i| libm::pow(base, -((2 * i) as f64) / dim as f64)).collect()
+    };
+    let mut rotation = RotarySpec {
+        head_dim,
+        inverse_frequencies: of_base(theta),
+        pairs: rules.pairs,
+        factor: 1.0,
+        query_growth: None,
+    };
     let Some(scaling) = scaling else { return Ok(rotation) };
     let key = if scaling.opt_str("rope_type")?.is_some() { "rope_type" } else { "type" };
     let frequencies = &mut rotation.inverse_frequencies;
@@ -125,10 +144,18 @@ fn scaled(
             if scaling.opt_f64("mixed_b")?.is_some() {
                 return Err(scaling.refuse("mixed_b", "`null`").into());
             }
-            for (i, frequency) in frequencies.iter_mut().enumerate() {
-                *frequency = libm::pow(theta * factor, -((2 * i) as f64) / dim as f64)
-                    / libm::pow(factor, 2.0 / dim as f64);
+            *frequencies = of_base(theta * factor);
+            for frequency in frequencies {
+                *frequency /= libm::pow(factor, 2.0 / dim as f64);
             }
+        }
+        // Its name notwithstanding, `alpha` makes it the same for every length: a larger base.
+        Some("dynamic") if rules.alpha => {
+            let alpha = scaling.f64("alpha")?;
+            if !(alpha > 0.0 && alpha.is_finite()) {
+                return Err(scaling.refuse("alpha", "a positive number").into());
+            }
+            *frequencies = of_base(theta * libm::pow(alpha, dim as f64 / (dim as f64 - 2.0)));
         }
         Some("yarn") => rotation.factor = yarn(config, scaling, theta, frequencies)?,
         // `su` is the name in the first published configurations.

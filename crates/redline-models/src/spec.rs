@@ -10,14 +10,14 @@ pub use crate::block::attention::AttentionSpec;
 pub use crate::block::delta_net::DeltaNetSpec;
 pub use crate::block::experts::{ExpertsSpec, SharedExpertSpec};
 pub use crate::block::ffn::FfnSpec;
-pub use crate::block::layer::{LayerSpec, NormsSpec};
+pub use crate::block::layer::{LayerSpec, NormsSpec, Residual};
 pub use crate::block::mixer::MixerSpec;
 pub use crate::block::mlp::MlpSpec;
 pub use crate::block::short_conv::ShortConvSpec;
 use crate::block::{BlockElement, elements};
 pub use crate::element::linear::{LinearSpec, Orientation, PartSpec, StackSpec};
 pub use crate::element::norm::{NormKind, NormSpec};
-pub use crate::element::rotation::{QueryGrowth, RotarySpec};
+pub use crate::element::rotation::{QueryGrowth, RotarySpec, RotatedPairs};
 pub use crate::element::tensor::{Role, Slice, StoredAs, StoredSpec, TensorSpec};
 
 /// How positions enter the model.

@@ -78,14 +78,21 @@ pub fn layer_norm(x: &[f32], weight: &[f32], bias: &[f32], eps: f32) -> Vec<f32>
     x.iter().zip(weight.iter().zip(bias)).map(|(x, (w, b))| ((x - mean) * r).mul_add(*w, *b)).collect()
 }
 
-/// Rotates a head in place: the pairs of dimensions i and `i + inverse_frequencies.len()`.
-pub fn rotate(head: &mut [f32], position: u32, inverse_frequencies: &[f64], factor: f64) {
+/// Rotates a head in place: the pairs of dimensions i and `i + inverse_frequencies.len()`, or of neighbours 2i and 2i + 1.
+pub fn rotate(
+    head: &mut [f32],
+    position: u32,
+    inverse_frequencies: &[f64],
+    factor: f64,
+    are_neighbours: bool,
+) {
     let half = inverse_frequencies.len();
     for (i, frequency) in inverse_frequencies.iter().enumerate() {
         let angle = f64::from(position) * frequency;
         let (sin, cos) = ((libm::sin(angle) * factor) as f32, (libm::cos(angle) * factor) as f32);
-        let (x0, x1) = (head[i], head[i + half]);
-        head[i] = x0.mul_add(cos, -(x1 * sin));
-        head[i + half] = x1.mul_add(cos, x0 * sin);
+        let (first, second) = if are_neighbours { (2 * i, 2 * i + 1) } else { (i, i + half) };
+        let (x0, x1) = (head[first], head[second]);
+        head[first] = x0.mul_add(cos, -(x1 * sin));
+        head[second] = x1.mul_add(cos, x0 * sin);
     }
 }

@@ -5,7 +5,7 @@ use redline_kernels::op::add::add;
 use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::op::norm::{layer_norm, layer_norm_in_place, rms_norm, rms_norm_heads};
-use redline_kernels::op::rope::{RopeTable, rope};
+use redline_kernels::op::rope::{RopeTable, RotatedPairs, rope};
 use redline_kernels::op::scale::scale;
 use redline_kernels::op::softcap::softcap;
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
@@ -326,7 +326,7 @@ fn rope_follows_its_order_everywhere() {
         let mut want = x.clone();
         for (r, row) in want.chunks_mut(4 * half).enumerate() {
             for head in row.chunks_mut(2 * half) {
-                reference::rotate(head, positions[r], &frequencies, 1.0);
+                reference::rotate(head, positions[r], &frequencies, 1.0, false);
             }
         }
         everywhere(|exec, name| {
@@ -394,12 +394,20 @@ fn soft_caps_follow_their_order_everywhere() {
     assert!(y[0].is_nan() && y[1..] == [2.0, -2.0], "{y:?}");
 }
 
-/// A rotation of the first dimensions of each head, with a factor, leaves the other dimensions as they are.
+/// A rotation of the first dimensions of each head, with a factor, leaves the other dimensions as they are, whichever turn together.
 #[test]
 fn a_partial_rotation_covers_the_first_dimensions() {
-    let (half, head_dim, factor) = (6, 20, 1.189);
+    for (half, head_dim) in [(6, 20), (5, 13), (8, 16), (16, 32), (19, 40)] {
+        for pairs in [RotatedPairs::Halves, RotatedPairs::Neighbours] {
+            partial_rotation(half, head_dim, pairs);
+        }
+    }
+}
+
+fn partial_rotation(half: usize, head_dim: usize, pairs: RotatedPairs) {
+    let factor = 1.189;
     let frequencies: Vec<f64> = (0..half).map(|i| 1000f64.powf(-(i as f64) / half as f64)).collect();
-    let mut table = RopeTable::partial(frequencies.clone(), head_dim, factor);
+    let mut table = RopeTable::partial(frequencies.clone(), head_dim, factor, pairs);
     table.reserve(3000).unwrap();
     table.compute(3000);
     let positions: Vec<u32> = (0..20).map(|i| i * 149).collect();
@@ -408,14 +416,14 @@ fn a_partial_rotation_covers_the_first_dimensions() {
     for (r, row) in want.chunks_mut(3 * head_dim).enumerate() {
         // The first of the three heads lies before the column at which the rotation begins.
         for head in row.chunks_mut(head_dim).skip(1) {
-            reference::rotate(head, positions[r], &frequencies, factor);
+            reference::rotate(head, positions[r], &frequencies, factor, pairs == RotatedPairs::Neighbours);
         }
     }
     everywhere(|exec, name| {
         let mut y = x.clone();
         let width = 3 * head_dim;
         rope(exec, &table, &positions, &mut RowsMut::new(&mut y, 20, width, width), head_dim, 2);
-        assert!(same(&y, &want), "{name}");
+        assert!(same(&y, &want), "{half} of {head_dim}, {pairs:?} on {name}");
     });
 }
 

@@ -15,7 +15,7 @@ use crate::rotary::{self, Rules};
 use crate::spec::{
     AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, LayerSpec, LinearSpec, MixerSpec,
     MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, PositionTableSpec,
-    TokenTypesSpec,
+    Residual, TokenTypesSpec,
 };
 
 /// In `config.json`: `BertModel`.
@@ -223,7 +223,7 @@ impl Shape {
                 down,
             }),
             mlp_norms: sum(norm),
-            residual_scale: 1.0,
+            residual: Residual::default(),
         }
     }
 

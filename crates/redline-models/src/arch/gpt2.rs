@@ -11,7 +11,7 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::spec::{
     AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, MixerSpec, MlpSpec, NormKind, NormSpec,
-    NormsSpec, Orientation, PositionSpec, PositionTableSpec,
+    NormsSpec, Orientation, PositionSpec, PositionTableSpec, Residual,
 };
 
 /// In `config.json`: `GPT2LMHeadModel`.
@@ -58,7 +58,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             down: conv(format!("h.{i}.mlp.c_proj"), inner, hidden),
         }),
         mlp_norms: before(format!("h.{i}.ln_2")),
-        residual_scale: 1.0,
+        residual: Residual::default(),
     };
     Ok(DecoderSpec {
         prefix: "transformer.",

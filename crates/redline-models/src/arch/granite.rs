@@ -49,7 +49,7 @@ pub(super) fn decoder(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let (attention, residual) =
         (factor(config, "attention_multiplier")?, factor(config, "residual_multiplier")?);
     spec.attentions_mut().for_each(|it| it.scale = attention);
-    spec.layers.iter_mut().for_each(|layer| layer.residual_scale = residual);
+    spec.layers.iter_mut().for_each(|layer| layer.residual.scale = residual);
     Ok(spec)
 }
 

@@ -13,7 +13,7 @@ use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
     AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, MixerSpec, MlpSpec, NormKind, NormSpec,
-    NormsSpec, Orientation, PositionSpec, Role, ShortConvSpec, TensorSpec,
+    NormsSpec, Orientation, PositionSpec, Residual, Role, ShortConvSpec, TensorSpec,
 };
 
 /// In `config.json`: `Lfm2ForCausalLM`.
@@ -46,7 +46,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         mixer_norms: NormsSpec::before(sizes.norm(format!("layers.{i}.operator_norm"), hidden)),
         mlp: FfnSpec::Dense(sizes.mlp(i)),
         mlp_norms: NormsSpec::before(sizes.norm(format!("layers.{i}.ffn_norm"), hidden)),
-        residual_scale: 1.0,
+        residual: Residual::default(),
     };
     let tied = config.bool_or("tie_word_embeddings", true)?;
     Ok(DecoderSpec {

@@ -13,7 +13,7 @@ use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
     AttentionSpec, DecoderSpec, FfnSpec, LayerSpec, LinearSpec, MixerSpec, MlpSpec, NormKind, NormSpec,
-    NormsSpec, Objective, Orientation, PositionSpec,
+    NormsSpec, Objective, Orientation, PositionSpec, Residual,
 };
 
 /// In `config.json`: `LLaDAModelLM`.
@@ -61,7 +61,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
                 down: LinearSpec::plain(name("ff_out"), inner, hidden),
             }),
             mlp_norms: before(name("ff_norm")),
-            residual_scale: 1.0,
+            residual: Residual::default(),
         }
     };
     Ok(DecoderSpec {

@@ -8,16 +8,21 @@ use crate::gguf::dialect::GgufDialect;
 use crate::spec::DecoderSpec;
 
 pub mod bert;
+pub mod cohere;
 pub mod distilbert;
 pub mod dream;
 pub mod electra;
+pub mod ernie4_5;
+pub mod exaone4;
 pub mod gemma2;
 pub mod gemma3;
+pub mod glm;
 pub mod gpt2;
 pub mod gpt_oss;
 pub mod granite;
 pub mod granite_hybrid;
 pub mod gte;
+pub mod hunyuan;
 pub mod jina_embeddings_v3;
 pub mod lfm2;
 pub mod llada;
@@ -37,6 +42,7 @@ pub mod qwen3;
 pub mod qwen3_5;
 pub mod qwen3_moe;
 pub mod roberta;
+pub mod seed_oss;
 pub mod smollm3;
 pub mod xlm_roberta;
 
@@ -58,6 +64,8 @@ pub const ALL: &[Architecture] = &[
     bert::MODEL,
     bert::MASKED,
     bert::CLASSIFIER,
+    cohere::ARCHITECTURE,
+    cohere::COHERE2,
     distilbert::MODEL,
     distilbert::MASKED,
     distilbert::CLASSIFIER,
@@ -65,11 +73,15 @@ pub const ALL: &[Architecture] = &[
     electra::MODEL,
     electra::PRETRAINED,
     electra::CLASSIFIER,
+    ernie4_5::ARCHITECTURE,
+    exaone4::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma2::CLASSIFIER,
     gemma3::ARCHITECTURE,
     gemma3::CLASSIFIER,
     gemma3::ENCODER,
+    glm::ARCHITECTURE,
+    glm::GLM4,
     gpt2::ARCHITECTURE,
     gpt_oss::ARCHITECTURE,
     granite::ARCHITECTURE,
@@ -81,6 +93,7 @@ pub const ALL: &[Architecture] = &[
     gte::NEW_TOKENS,
     gte::NEW_MASKED,
     gte::NEW_CLASSIFIER,
+    hunyuan::ARCHITECTURE,
     jina_embeddings_v3::MODEL,
     lfm2::ARCHITECTURE,
     llada::ARCHITECTURE,
@@ -114,6 +127,7 @@ pub const ALL: &[Architecture] = &[
     roberta::MODEL,
     roberta::MASKED,
     roberta::CLASSIFIER,
+    seed_oss::ARCHITECTURE,
     smollm3::ARCHITECTURE,
     xlm_roberta::MODEL,
     xlm_roberta::MASKED,

@@ -14,7 +14,7 @@ use crate::labels;
 use crate::rotary::{self, Rules};
 use crate::spec::{
     AttentionSpec, ClassifierSpec, DecoderSpec, DenseLayerSpec, FfnSpec, LayerSpec, LinearSpec, MixerSpec,
-    MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec,
+    MlpSpec, NormKind, NormSpec, NormsSpec, Objective, Orientation, PositionSpec, Residual,
 };
 
 /// In `config.json`: `ModernBertModel`.
@@ -76,7 +76,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
                 down: linear("mlp.Wo", inner, hidden, mlp_bias),
             }),
             mlp_norms: before("mlp_norm"),
-            residual_scale: 1.0,
+            residual: Residual::default(),
         }
     };
     Ok(DecoderSpec {

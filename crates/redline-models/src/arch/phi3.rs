@@ -24,7 +24,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &honoured)?;
     let options = Options {
         windows: family::windows(config, family::sliding_window(config)?, |_| true)?,
-        fused: true,
+        fused_qkv: true,
+        fused_gate: true,
         rotary: Rules { partial: Some(1.0), ..Rules::default() },
         default_eps: 1e-5,
         ..Options::default()

@@ -31,9 +31,10 @@ pub struct Attention<S: BuildStage> {
     /// Queries, keys and values: `[heads * head_dim | kv_heads * head_dim | kv_heads * head_dim, hidden]`; with gates, twice as many
     /// outputs for queries.
     pub qkv: S::Linear,
-    /// RMSNorm of the queries and of the keys, before rotation: over every head, or if they are as wide as all heads, over these
-    /// together.
+    /// Norms of the queries and of the keys: over every head, or if they are as wide as all heads, over these together.
     pub head_norms: Option<(S::Norm, S::Norm)>,
+    /// Whether they come after the rotation, not before it.
+    pub norms_rotated: bool,
     /// `[heads]`: one logit for each query head that takes part in its softmax but has no value.
     pub sinks: Option<S::Values>,
     /// Back to the hidden width: `[hidden, heads * head_dim]`.
@@ -72,6 +73,7 @@ impl<S: BuildStage> Attention<S> {
                 )),
                 None => None,
             },
+            norms_rotated: self.norms_rotated,
             sinks: self.sinks.as_ref().map(|sinks| to.values(sinks, "attn_sinks.weight")).transpose()?,
             output: to.linear(&self.output, LinearRole::plain(Site::Output, "attn_output"))?,
         })
@@ -103,6 +105,7 @@ impl Attention<Described> {
             gated: false,
             qkv,
             head_norms: None,
+            norms_rotated: false,
             sinks: None,
             output,
         }
@@ -112,11 +115,12 @@ impl Attention<Described> {
     pub fn activations(&self) -> Vec<(Name, usize)> {
         let (query, key) = self.widths();
         let mut all = vec![(Name::Query, query), (Name::Key, key), (Name::Value, key)];
-        if self.head_norms.is_some() {
-            all.extend([(Name::QueryNorm, query), (Name::KeyNorm, key)]);
-        }
-        if self.rotation.is_some() {
-            all.extend([(Name::QueryRope, query), (Name::KeyRope, key)]);
+        let normed = self.head_norms.iter().flat_map(|_| [(Name::QueryNorm, query), (Name::KeyNorm, key)]);
+        let rotated = self.rotation.iter().flat_map(|_| [(Name::QueryRope, query), (Name::KeyRope, key)]);
+        if self.norms_rotated {
+            all.extend(rotated.chain(normed));
+        } else {
+            all.extend(normed.chain(rotated));
         }
         all.extend([(Name::Attention, query), (Name::AttentionOutput, self.output.outputs())]);
         all
@@ -148,9 +152,8 @@ impl Attention<Loaded> {
         for (name, x) in [(Name::Query, q), (Name::Key, k), (Name::Value, v)] {
             s.show(name, x);
         }
-        if let Some((q_norm, k_norm)) = &self.head_norms {
-            s.norm_heads(q, q_norm);
-            s.norm_heads(k, k_norm);
+        if !self.norms_rotated {
+            self.norm_heads(q, k, s);
         }
         if let Some(rotation) = self.rotation {
             s.rope(rotation, q, self.heads);
@@ -159,8 +162,18 @@ impl Attention<Loaded> {
             s.show(Name::KeyRope, k);
             s.grow(rotation, q);
         }
+        if self.norms_rotated {
+            self.norm_heads(q, k, s);
+        }
         s.store(k, v);
         queries
+    }
+
+    fn norm_heads(&self, q: Act, k: Act, s: &mut Step<'_>) {
+        if let Some((q_norm, k_norm)) = &self.head_norms {
+            s.norm_heads(q, q_norm);
+            s.norm_heads(k, k_norm);
+        }
     }
 
     /// `output(softmax(q k^T) v)`, with the sinks among the logits and gates on the values, of queries over the stored keys and values.

@@ -10,7 +10,7 @@ use crate::element::norm::NormSpec;
 use crate::plan::Site;
 use crate::step::{Act, Step};
 
-/// One layer: `x + residual_scale * mixer(x)`, then `x + residual_scale * mlp(x)`, each between its norms.
+/// One layer: `x + scale * mixer(x)`, then `x + scale * mlp(x)`, each between its norms.
 #[derive(Debug)]
 pub struct Layer<S: BuildStage> {
     /// The part in which a row reads earlier rows.
@@ -21,8 +21,24 @@ pub struct Layer<S: BuildStage> {
     pub mlp: Ffn<S>,
     /// Its norms.
     pub mlp_norms: Norms<S>,
-    /// Factor on what is added to the residual stream; 1 in most families.
-    pub residual_scale: f32,
+    /// How their outputs are added to the residual stream.
+    pub residual: Residual,
+}
+
+/// How the outputs of the parts of a layer are added to the residual stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Residual {
+    /// Factor on what is added; 1 in most families.
+    pub scale: f32,
+    /// Whether the feed-forward part reads what the mixer reads, with its norm, and not the stream after the mixer: `(x + mixer(h)) +
+    /// mlp(h)` with `h = norm(x)` (GPT-J, Cohere). The feed-forward part then has no norm before it.
+    pub is_parallel: bool,
+}
+
+impl Default for Residual {
+    fn default() -> Self {
+        Self { scale: 1.0, is_parallel: false }
+    }
 }
 
 /// A layer as an architecture describes it.
@@ -103,7 +119,7 @@ impl<S: BuildStage> Layer<S> {
     pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Layer<T>, M::Error> {
         let (mixer, mixer_norms) = self.mixer_norms.map(&MIXER, to, |to| self.mixer.map(to))?;
         let (mlp, mlp_norms) = self.mlp_norms.map(&MLP, to, |to| self.mlp.map(to))?;
-        Ok(Layer { mixer, mixer_norms, mlp, mlp_norms, residual_scale: self.residual_scale })
+        Ok(Layer { mixer, mixer_norms, mlp, mlp_norms, residual: self.residual })
     }
 
     /// The linear layers with their sites, in the order of the forward pass. Those of all experts have the same sites.
@@ -198,16 +214,24 @@ impl Layer<Loaded> {
     /// `x + mixer(x)`, then `x + mlp(x)`, each with its norms. The last layer continues only with the wanted rows, because
     /// later rows need of the others only what the mixer has stored.
     pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {
+        let Residual { scale, is_parallel } = self.residual;
         let h = self.mixer_norms.before_block(x, s);
         let begun = self.mixer.begin(h, s);
-        let (x, begun) = if last { s.narrow(x, begun) } else { (x, begun) };
+        let [x, h, begun] = match (last, is_parallel) {
+            (false, _) => [x, h, begun],
+            (true, true) => s.narrow([x, h, begun]),
+            (true, false) => {
+                let [x, begun] = s.narrow([x, begun]);
+                [x, x, begun]
+            }
+        };
         if x.rows() == 0 {
             return x;
         }
         let a = self.mixer.finish(begun, s);
-        let x = self.mixer_norms.add(x, a, self.residual_scale, &MIXER, s);
-        let h = self.mlp_norms.before_block(x, s);
+        let x = self.mixer_norms.add(x, a, scale, &MIXER, s);
+        let h = if is_parallel { h } else { self.mlp_norms.before_block(x, s) };
         let m = self.mlp.forward(h, s);
-        self.mlp_norms.add(x, m, self.residual_scale, &MLP, s)
+        self.mlp_norms.add(x, m, scale, &MLP, s)
     }
 }

@@ -1,6 +1,7 @@
 //! A rotation of queries and keys.
 
 use redline_kernels::op::rope::RopeTable;
+pub use redline_kernels::op::rope::RotatedPairs;
 
 /// A rotation of queries and keys.
 #[derive(Clone, Debug)]
@@ -9,6 +10,8 @@ pub struct RotarySpec {
     pub head_dim: usize,
     /// One inverse frequency per pair of dimensions, of the first dimensions of a head; the others are not rotated.
     pub inverse_frequencies: Vec<f64>,
+    /// Which dimensions turn together.
+    pub pairs: RotatedPairs,
     /// Factor on cosines and sines (the attention factor of YaRN).
     pub factor: f64,
     /// Growth of queries with their position.
@@ -43,8 +46,8 @@ pub struct Rotation {
 impl Rotation {
     /// Creates a rotation without positions.
     pub(crate) fn new(spec: &RotarySpec) -> Self {
-        let RotarySpec { head_dim, inverse_frequencies, factor, query_growth } = spec;
-        let table = RopeTable::partial(inverse_frequencies.clone(), *head_dim, *factor);
+        let RotarySpec { head_dim, inverse_frequencies, pairs, factor, query_growth } = spec;
+        let table = RopeTable::partial(inverse_frequencies.clone(), *head_dim, *factor, *pairs);
         Self { table, growth: *query_growth }
     }
 }

@@ -22,9 +22,7 @@ impl Keys<'_> {
         let theta = self.number_or("rope.freq_base", DEFAULT_THETA)?;
         self.config().set("rope_theta", f64::from(theta));
         let head_dim = self.head_dim()?;
-        if let Some(rotated) = self.opt_count("rope.dimension_count")?
-            && rotated != head_dim
-        {
+        if let Some(rotated) = self.opt_count("rope.dimension_count")? {
             if rotated > head_dim {
                 let supported = format!("at most {head_dim}, the values of a head");
                 return Err(self.refuse("rope.dimension_count", supported));

@@ -754,14 +754,16 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Moves the wanted rows of the residual stream and of the queries to the front, in place. Later operations run on these only.
-    pub fn narrow(&mut self, x: Act, q: Act) -> (Act, Act) {
+    /// Moves the wanted rows of activations, such as the residual stream and the queries, to the front, in place. Later operations run on
+    /// these only. No two of them share memory.
+    pub fn narrow<const N: usize>(&mut self, acts: [Act; N]) -> [Act; N] {
         let Wanted { rows, segments, adapters } = self.wanted;
-        if rows.len() == x.rows {
-            return (x, q);
+        if acts.iter().all(|act| act.rows == rows.len()) {
+            return acts;
         }
-        let timed = self.begin(|| Operation::of("gather", rows.len(), x.width + q.width));
-        for act in [x, q] {
+        let width = acts.iter().map(|act| act.width).sum();
+        let timed = self.begin(|| Operation::of("gather", rows.len(), width));
+        for act in acts {
             for (i, &row) in rows.iter().enumerate() {
                 let from = act.start + row * act.stride;
                 self.arena.values.copy_within(from..from + act.width, act.start + i * act.stride);
@@ -770,7 +772,7 @@ impl<'a> Step<'a> {
         self.end(timed);
         self.segments = segments;
         self.adapters = adapters;
-        (Act { rows: rows.len(), ..x }, Act { rows: rows.len(), ..q })
+        acts.map(|act| Act { rows: rows.len(), ..act })
     }
 
     /// The residual stream of the wanted rows, `[wanted rows, width]`, that micro-batches have left at the start of the arena.

@@ -5,7 +5,7 @@ use std::path::Path;
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Matrix, Simd};
 use redline_models::model::OperationCounts;
-use redline_models::spec::{DecoderSpec, Role};
+use redline_models::spec::{DecoderSpec, LayerSpec, NormKind, Role};
 use redline_models::{LoadOptions, Loader, Weights, arch, load};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 
@@ -170,6 +170,11 @@ fn bytes(spec: &DecoderSpec) -> std::ops::RangeInclusive<u64> {
     let tensors = spec.tensors();
     let vectors = tensors.iter().filter(|tensor| tensor.role != Role::Weight);
     let vectors: usize = vectors.map(|tensor| 4 * tensor.shape.iter().product::<usize>()).sum();
+    // LayerNorm without bias has zeros.
+    let norms = spec.layers.iter().flat_map(LayerSpec::norms).chain(&spec.final_norm);
+    let zeros: usize =
+        norms.filter(|norm| norm.kind == NormKind::LayerUnbiased).map(|norm| 4 * norm.width).sum();
+    let vectors = vectors + zeros;
     let padding = 60 * linears.iter().filter(|linear| linear.has_bias()).count();
     (matrices + vectors) as u64..=(matrices + vectors + padding) as u64
 }

@@ -95,6 +95,8 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
                 | "Olmo2ForCausalLM"
                 | "Olmo3ForCausalLM"
                 | "Gemma2ForCausalLM"
+                | "HunYuanDenseV1ForCausalLM"
+                | "Glm4ForCausalLM"
                 | "Lfm2ForCausalLM"
                 | "Qwen3MoeForCausalLM" => 15,
                 // A recurrence instead of attention, which parts queries from gates and applies these.
@@ -106,6 +108,23 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
                 "Ministral3ForCausalLM" => 14,
                 // The second of three layers does not rotate.
                 "SmolLM3ForCausalLM" if layer == 1 => 11,
+                // The fourth of the layers of one checkpoint does not.
+                "Exaone4ForCausalLM" => {
+                    if layer == 3 {
+                        13
+                    } else {
+                        15
+                    }
+                }
+                // One norm for both parts.
+                "CohereForCausalLM" => 12,
+                "Cohere2ForCausalLM" => {
+                    if dir.ends_with("cohere2-a") && layer == 3 || dir.ends_with("cohere2-b") && layer == 1 {
+                        10
+                    } else {
+                        12
+                    }
+                }
                 // One of the two checkpoints does not.
                 "GraniteMoeHybridForCausalLM" if dir.ends_with("granite4-a") => 11,
                 _ => 13,

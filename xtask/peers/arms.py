@@ -17,6 +17,11 @@ class Arm:
         return f"{self.engine}:{self.format}"
 
     @property
+    def reads_gguf(self):
+        """Whether it reads a file that llama.cpp wrote."""
+        return self.engine == "llama.cpp" or self.format.startswith("Q")
+
+    @property
     def kv_bytes(self):
         """Bytes of a number in the KV cache."""
         return 4 if self.bits == 32 else 2
@@ -29,6 +34,8 @@ ARMS = [
     Arm(REDLINE, "bf16", 16, "bf16_peak"),
     Arm(REDLINE, "w8", 8, "int8_peak"),
     Arm(REDLINE, "w4", 4, "int8_peak"),
+    Arm(REDLINE, "Q8_0", 8, "int8_peak"),
+    Arm(REDLINE, "Q4_K_M", 4, "int8_peak"),
     Arm("llama.cpp", "F32", 32, "f32_peak"),
     Arm("llama.cpp", "BF16", 16, "bf16_peak"),
     Arm("llama.cpp", "Q8_0", 8, "int8_peak"),

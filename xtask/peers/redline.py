@@ -51,7 +51,9 @@ def doctor(binary):
 class Redline:
     def __init__(self, binary, arm, model, threads):
         self.arm, self._binary = arm, binary
-        self._machine = ["--model", model, "--format", arm.format, "--threads", threads]
+        # A file of llama.cpp keeps its types.
+        kept = [] if arm.reads_gguf else ["--format", arm.format]
+        self._machine = ["--model", model, *kept, "--threads", threads]
         self.version = version(binary)
         self.kv_format = "f32" if arm.bits == 32 else "bf16"
         self.extras = {}

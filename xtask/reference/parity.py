@@ -35,6 +35,7 @@ SCHEMA = "redline.parity/1"
 SUPPORTED = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3"),
     *("gemma2", "gemma3_text", "ministral3", "olmo2", "olmo3", "phi3", "smollm3"),
+    *("cohere", "cohere2", "ernie4_5", "exaone4", "glm", "glm4", "hunyuan_v1_dense", "seed_oss"),
     *("gpt_oss", "lfm2", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
 # Steps one at a time on a cache, against one pass over everything: rounding only.
@@ -123,6 +124,10 @@ def norms(layer):
     named = dict(layer.named_children())
     if "pre_feedforward_layernorm" in named:
         names = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+    elif "post_self_attn_layernorm" in named:
+        names = ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm")
+    elif "post_attention_layernorm" not in named and "operator_norm" not in named:
+        names = ("input_layernorm", None, None, None)
     elif "post_feedforward_layernorm" in named:
         names = (None, "post_attention_layernorm", None, "post_feedforward_layernorm")
     elif "operator_norm" in named:
@@ -142,10 +147,12 @@ def hook_projections(attention, config, recorder, prefix):
         return
     for part, name in parts:
         getattr(attention, f"{part}_proj").register_forward_hook(recorder.output(f"{prefix}.{name}"))
-        norm = getattr(attention, f"{part}_norm", None) or getattr(attention, f"{part}_layernorm", None)
+        norms = (getattr(attention, norm, None) for norm in (f"{part}_norm", f"{part}_layernorm", f"{name}_layernorm"))
+        norm = next((norm for norm in norms if norm is not None), None)
         if norm is not None:
-            # Gemma 3 moves the heads to the front before their norm.
-            hook = heads_last if config.model_type == "gemma3_text" else Recorder.output
+            # These move the heads to the front before their norm.
+            first = config.model_type in ("exaone4", "gemma3_text", "hunyuan_v1_dense")
+            hook = heads_last if first else Recorder.output
             norm.register_forward_hook(hook(recorder, f"{prefix}.{name}_norm"))
 
 
@@ -185,6 +192,16 @@ def hook_attention(attention, config, recorder, prefix):
     output.register_forward_hook(recorder.output(f"{prefix}.attention_output"))
 
 
+def hook_parallel(layer, recorder, prefix):
+    """Hooks of the residual stream after attention, which is no tensor where both parts are added at once."""
+    inputs = []
+    layer.register_forward_pre_hook(lambda _module, args: inputs.append(args[0]))
+    take = recorder.take
+    layer.self_attn.register_forward_hook(
+        lambda _module, _inputs, output: take(f"{prefix}.residual_mid", inputs.pop() + output[0])
+    )
+
+
 def hook_llama(model, recorder):
     """Hooks of Llama and those built like it: all families but GPT-2."""
     body = model.model
@@ -201,12 +218,22 @@ def hook_llama(model, recorder):
             hook_conv(layer.conv, recorder, prefix)
         else:
             hook_attention(layer.self_attn, model.config, recorder, prefix)
-        middle = layer_norms[2] or mlp
-        middle.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)
+        if model.config.model_type.startswith("cohere"):
+            hook_parallel(layer, recorder, prefix)
+        else:
+            middle = layer_norms[2] or mlp
+            middle.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)
         hook_mlp(mlp, model.config, recorder, prefix)
         layer.register_forward_hook(recorder.output(f"{prefix}.residual"))
     norm = body.embedding_norm if hasattr(body, "embedding_norm") else body.norm
     norm.register_forward_hook(recorder.output("final_norm"))
+
+
+def rotates(attention, config):
+    """Whether a layer rotates its queries and keys."""
+    if config.model_type in ("exaone4", "cohere2") and config.sliding_window is not None:
+        return config.layer_types[attention.layer_idx] == "sliding_attention"
+    return getattr(attention, "use_rope", True)
 
 
 @contextmanager
@@ -217,9 +244,9 @@ def rotations(model, recorder):
         return
     source = sys.modules[type(model.model.layers[0]).__module__]
     plain = source.apply_rotary_pos_emb
-    # SmolLM3 does not rotate in every layer, and not all layers of LFM2 are attention.
+    # Some families do not rotate in every layer, and not all layers of LFM2 are attention.
     attention = {index: layer.self_attn for index, layer in enumerate(model.model.layers) if hasattr(layer, "self_attn")}
-    layers = [index for index, layer in attention.items() if getattr(layer, "use_rope", True)]
+    layers = [index for index, layer in attention.items() if rotates(layer, model.config)]
     calls = 0
 
     def rotate(query, key, *rest, **keywords):

@@ -1,7 +1,8 @@
 //! Rotary position embedding (Su et al. 2021), of dimensions half a head apart or side by side.
 //!
 //! Tables are computed in f64 with a pure-Rust sine and cosine, times the factor of the rotation, and rounded to f32 once; `fma(x0, c,
-//! -(x1 * s))`, `fma(x1, c, x0 * s)` for the two dimensions of a pair. A rotation may cover only the first dimensions of a head: the others are left as they are.
+//! -(x1 * s))`, `fma(x1, c, x0 * s)` for the two dimensions of a pair. A rotation may cover only the first dimensions of a head: the others
+//! are left as they are.
 
 use std::ops::Range;
 
@@ -35,8 +36,8 @@ pub struct RopeTable {
     factor: f64,
     /// Which dimensions turn together.
     pairs: RotatedPairs,
-    /// `[positions][2][rotary_dim / 2]`: cosines, then sines; of neighbours `[positions][2][rotary_dim]`, each value twice, the first of the
-    /// two sines negated. Buffers are never moved, so growth copies nothing.
+    /// `[positions][2][rotary_dim / 2]`: cosines, then sines; of neighbours `[positions][2][rotary_dim]`, each value twice, the first of
+    /// the two sines negated. Buffers are never moved, so growth copies nothing.
     buffers: Vec<Buffer<f32>>,
     /// Number of positions that have values.
     computed: usize,

@@ -37,7 +37,9 @@ impl NormSpec {
     /// Its tensors.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         let of = |end: &str, role| TensorSpec::new(format!("{}.{end}", self.name), [self.width], role);
-        let mut all = vec![of("weight", Role::Scale)];
+        // Only the difference from one is stored.
+        let weight = if self.kind == NormKind::RmsPlusOne { Role::Bias } else { Role::Scale };
+        let mut all = vec![of("weight", weight)];
         if self.kind == NormKind::Layer {
             all.push(of("bias", Role::Bias));
         }

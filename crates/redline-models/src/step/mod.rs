@@ -754,8 +754,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Moves the wanted rows of activations, such as the residual stream and the queries, to the front, in place. Later operations run on
-    /// these only. No two of them share memory.
+    /// Moves the wanted rows of activations, of which no two share memory, to the front, in place. Later operations run on these only.
     pub fn narrow<const N: usize>(&mut self, acts: [Act; N]) -> [Act; N] {
         let Wanted { rows, segments, adapters } = self.wanted;
         if acts.iter().all(|act| act.rows == rows.len()) {

@@ -3,7 +3,7 @@
 The reference is PyTorch through transformers in f32. Arms with 32 bits must choose its ids, token for token, up to the
 first close call. Formats with fewer bits may choose differently; the first id after each prompt must be among the
 reference's best, of which there are so few that a broken arm would hit them once in 500 prompts. Four bits move the flat
-logits of random weights so far that half of the prompts may miss: a broken arm would pass once in 10^9 runs.
+logits of random weights so far that one prompt in four may miss: a broken arm would pass once in 10^14 runs.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def judge(arm, answers, reference):
         wrong = sum(ids[0] not in answer["top"] for ids, answer in pairs)
     else:
         wrong = sum(_differs(ids, answer) for ids, answer in pairs)
-    allowed = len(pairs) // 2 if arm.bits < 8 else 0
+    allowed = len(pairs) // 4 if arm.bits < 8 else 0
     complete = all(len(ids) == len(answer["ids"][0]) for ids, answer in pairs)
     return Verdict(complete and wrong <= allowed, fact + (f", {wrong} are wrong" if wrong else ""))
 

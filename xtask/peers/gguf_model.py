@@ -20,6 +20,7 @@ from safetensors import safe_open
 
 import rope
 import shapes
+from gguf_served import Vocabulary
 
 FORMATS = {
     "F32": llama_cpp.LLAMA_FTYPE_ALL_F32,
@@ -264,7 +265,13 @@ def convert(directory, path):
     writer = gguf.GGUFWriter(str(path), family.architecture)
     family.describe(writer, config)
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("none")
+    try:
+        vocabulary = Vocabulary(Path(directory) / "tokenizer.json")
+    except (OSError, ValueError):
+        # llama.cpp needs none to run ids; Redline does not read such a file.
+        writer.add_tokenizer_model("none")
+    else:
+        vocabulary.write(writer, config["eos_token_id"])
     for name, values in tensors(directory, config):
         shape = values().shape
         count = math.prod(shape)

@@ -53,9 +53,7 @@ class Models:
     def path(self, arm):
         """What the arm loads."""
         if arm.reads_gguf:
-            path = self._gguf(arm.format.removesuffix("-norepack"))
-            # Redline reads no file without a vocabulary.
-            return self._served(path) if arm.engine == arms.REDLINE else path
+            return self._gguf(arm.format.removesuffix("-norepack"))
         if arm.engine == "ctranslate2":
             # Stored in bf16, which holds the values exactly, and widened when it is loaded.
             return self.folder / f"ctranslate2-{'bfloat16' if arm.bits == 32 else arm.format}"
@@ -72,10 +70,6 @@ class Models:
         weights = sum(file.stat().st_size for file in files if file.suffix in {".gguf", ".bin", ".safetensors"})
         return 8 * weights / self.shape.parameters
 
-    @staticmethod
-    def _served(path):
-        return path.with_name(f"{path.stem}-served.gguf")
-
     def _gguf(self, name):
         return self.folder / f"{name}.gguf"
 
@@ -91,10 +85,7 @@ class Models:
         if path.exists():
             return
         if arm.reads_gguf:
-            plain = self._gguf(arm.format.removesuffix("-norepack"))
-            self._write_gguf(plain)
-            if plain != path:
-                self.served_gguf(plain)
+            self._write_gguf(path)
         elif arm.engine == "ctranslate2":
             stored = path.name.removeprefix("ctranslate2-")
             self._make(path, lambda out: _run("ct2_model.py", self.base, out, stored))
@@ -110,7 +101,7 @@ class Models:
 
     def served_gguf(self, source):
         """A GGUF file with a vocabulary, for servers."""
-        path = self._served(source)
+        path = source.with_name(f"{source.stem}-served.gguf")
         self._make(path, lambda out: _run("gguf_served.py", source, self.base / "tokenizer.json", out))
         return path
 

@@ -42,6 +42,11 @@ def arguments():
     parser.add_argument("--jobs", help=f"of {', '.join(job.name for job in JOBS)}; default: all")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of A B C, C B A; default: %(default)s")
     parser.add_argument("--samples", type=int, default=2, help="per job and turn; default: %(default)s")
+    parser.add_argument(
+        "--unjudged",
+        action="store_true",
+        help="time formats of four bits whatever they choose: random weights of recurrent models leave them no signal",
+    )
     parser.add_argument("--quick", action="store_true", help="one round, one sample: shows only that it works")
     parser.add_argument("--redline", type=Path, default=ROOT / "target/release/redline", help="the binary")
     parser.add_argument("--work", type=Path, default=ROOT / "target/peers", help="models; default: target/peers")
@@ -101,7 +106,7 @@ class Run:
             verdict = check.judge(arm, answers, reference)
             self.versions[arm.engine], self.agreement[arm] = engine.version, verdict.fact
             say(f"checking: {arm.name}: {verdict.fact}")
-            if not verdict.agrees:
+            if not verdict.agrees and not (self._options.unjudged and arm.bits < 8):
                 self._drop(arm, RuntimeError(verdict.fact))
                 different |= arm.bits == 32
         return not different

@@ -1,6 +1,6 @@
 """`redline serve` beside the servers of llama.cpp, on random weights of a real shape.
 
-    cargo xtask peers serving --llama-server PATH [--parts questions,jobs,load,overhead,restart]
+    cargo xtask peers serving --llama-server PATH [--parts questions,jobs,load,overhead,restart,turns]
 
 All servers run at once, have the same weights and the same vocabulary, and answer in turns: A B C in one round, C B A in the next. Every
 request has a text of its own, so no cache helps but that of the request itself. The exit code is 1 if a bound is missed. Parts:
@@ -11,6 +11,7 @@ request has a text of its own, so no cache helps but that of the request itself.
 - overhead: what HTTP adds to the time of the engine, one request at a time; and 32 streams at once: the share of the processor time that
   threads of the server take which do not compute, and of the time in which none of the engine's passes ran. Redline only.
 - restart: the first token of a known prefix after a restart with `--prefix-cache-dir`. Redline only.
+- turns: the first token of each turn of a chat over a long prefix, beside llama.cpp, each server alone.
 """
 
 import argparse
@@ -33,16 +34,17 @@ import serving_load
 import serving_overhead
 import serving_report
 import serving_restart
+import serving_turns
 from prepare import Models
 from servers import LlamaPython, LlamaServer, RedlineServer, Running
 from unavailable import Unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
-SHAPES = ["llama-3.2-1b", "tinyllama-1.1b"]
-PARTS = ["questions", "jobs", "load", "overhead", "restart"]
+SHAPES = ["llama-3.2-1b", "tinyllama-1.1b", "qwen3.5-0.8b", "lfm2-1.2b"]
+PARTS = ["questions", "jobs", "load", "overhead", "restart", "turns"]
 SERVERS = ["redline", "llama-server", "llama-cpp-python"]
 # The servers that a part asks.
-NEEDS = {part: SERVERS[:1] for part in PARTS} | {"jobs": SERVERS[:2], "load": SERVERS}
+NEEDS = {part: SERVERS[:1] for part in PARTS} | {"jobs": SERVERS[:2], "load": SERVERS, "turns": SERVERS[:2]}
 # Probabilities of a score from weights of 8 bits in two formats differ by less.
 CLOSE = 0.1
 
@@ -126,6 +128,16 @@ class Comparison:
     def run(self):
         """Starts the servers and does the parts."""
         options = self._options
+        if set(options.parts) - {"restart", "turns"}:
+            self._run_together()
+        if "restart" in options.parts:
+            self.results["restart"] = serving_restart.restart(options, self._paths["redline"], self._models.shape, say)
+        if "turns" in options.parts:
+            self.results["turns"] = serving_turns.turns(options, self._paths, self._models.shape, say)
+
+    def _run_together(self):
+        """The parts in which all servers run at once."""
+        options = self._options
         with contextlib.ExitStack() as stack:
             running = [stack.enter_context(server) for server in self.servers()]
             by_name = {server.name: server for server in running}
@@ -148,8 +160,6 @@ class Comparison:
                 rows = self.results["load"] = []
                 for row in serving_load.load(options, [*running, *options.url], say):
                     rows.append(row)
-        if "restart" in options.parts:
-            self.results["restart"] = serving_restart.restart(options, self._paths["redline"], self._models.shape, say)
 
     def _tokens_per_word(self, server):
         answer, _ = http_client.post(server.url, "/tokenize", {"prompt": served_jobs.words(400, "scale")})

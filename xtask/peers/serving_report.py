@@ -9,6 +9,8 @@ import served_jobs
 # divided by that of an unknown one.
 QUESTIONS, JOBS, LOAD_BY = 1.3, 2.0, {1: 1.3, 8: 2.0, 32: 2.0}
 OVERHEAD_S, OVERHEAD_SHARE, RESTART = 1e-3, 0.03, 0.1
+# A turn that computes so many times its new tokens computes again what was known; it is to take so many times Redline's time.
+AGAIN, RECOMPUTED = 8, 10
 # A load is not comparable if requests failed or answers were short, or if more than this share of the prompts came from a cache.
 NOT_WHOLE, CACHED = ["errors", "short"], 0.02
 INCOMPARABLE = "not comparable: answers failed, were short or came from a cache"
@@ -26,6 +28,7 @@ class Report:
             "load": self._load,
             "overhead": self._overhead,
             "restart": self._restart,
+            "turns": self._turns,
         }
         self.text = "\n\n".join("\n".join(write(results[name])) for name, write in parts.items() if name in results)
 
@@ -127,6 +130,23 @@ class Report:
         equal = "answers equal" if found["equal"] else "answers NOT equal"
         verdict = f"{ratio:.3f} ({least:.3f}-{greatest:.3f}), {self._verdict(ratio, RESTART)}"
         yield from ["", f"{verdict}; {equal}; cached tokens {found['cached_tokens']}"]
+
+
+    def _turns(self, found):
+        new, found = found["new"], {name: rows for name, rows in found.items() if name != "new"}
+        yield from ["First token of each turn of a chat", "", "| turn | server | seconds (median) | tokens computed | x |", "|---|---|---|---|---|"]
+        for turn in range(len(found["redline"]["seconds"][0])):
+            by_server = {}
+            for server, rows in found.items():
+                seconds, computed = ([row[turn] for row in rows[key]] for key in ("seconds", "computed"))
+                by_server[server] = statistics.median(seconds), max(computed)
+            ours = by_server["redline"][0]
+            for server, (seconds, computed) in by_server.items():
+                times = "" if server == "redline" else f"{seconds / ours:.2f}"
+                yield f"| {turn + 1} | {server} | {seconds:.3f} | {computed} | {times} |"
+                # A peer that computes what it knew is to take ten times as long, one that does not at least as long.
+                if times and turn:
+                    self.missed |= seconds < ours * (RECOMPUTED if computed > AGAIN * new else 1)
 
 
 def ratio_of(numerator, denominator):

@@ -17,5 +17,6 @@ class Checkpoint:
     shards: int = 1
     legacy_gpt2: bool = False  # names without `transformer.`, causal-mask buffers included
     four_bits: bool = False  # the experts of gpt-oss as blocks of four-bit floats
+    unread_keys: tuple[int, ...] = ()  # layers that take the keys and values of others, and have weights for them in the file
     duplicate_head: bool = False  # tied, yet lm_head.weight is in the file as well
     stacked_experts: bool = False  # those of a layer in two tensors instead of each in its own

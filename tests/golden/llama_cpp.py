@@ -34,6 +34,8 @@ NAMES = [
     "gemma2-a",
     "gemma3-a",
     "gemma3-b",
+    "gemma4-a",
+    "gemma4-b",
     "glm4-a",
     "gpt-oss-a",
     "gpt-oss-b",

@@ -397,7 +397,7 @@ def is_norm_weight(name):
 
 def neutral(model, name):
     """The value of a parameter that does nothing: 0, or 1 for a norm weight, which some families store as the difference to 1."""
-    differs = model.config.model_type.startswith(("gemma", "qwen3_5", "qwen3_next")) and not name.endswith("linear_attn.norm.weight")
+    differs = model.config.model_type.startswith(("gemma2", "gemma3", "qwen3_5", "qwen3_next")) and not name.endswith("linear_attn.norm.weight")
     return 1.0 if is_norm_weight(name) and not differs else 0.0
 
 
@@ -409,13 +409,17 @@ def fill(model, seed):
     generator = torch.Generator().manual_seed(seed)
     gpt2 = model.config.model_type == "gpt2"
     with torch.no_grad():
+        for name, buffer in sorted(model.named_buffers()):
+            if name.endswith("layer_scalar"):
+                buffer.copy_(0.8 + 0.4 * torch.rand(buffer.shape, generator=generator))
         for name, parameter in sorted(model.named_parameters()):
             if is_norm_weight(name):
                 centre, spread = neutral(model, name), 0.2
                 # As for q_proj and k_proj below.
                 soft = model.config.model_type.startswith(("olmo", "gemma", "qwen3_5", "qwen3_next"))
                 if soft and name.split(".")[-2] in ("q_norm", "k_norm"):
-                    centre -= 0.4
+                    # Nothing divides the logits of Gemma 4.
+                    centre -= 0.7 if model.config.model_type.startswith("gemma4") else 0.4
             elif name.endswith((".bias", "_proj_bias", "dt_bias")):
                 centre, spread = 0.0, 0.4
             elif name.endswith("A_log"):
@@ -654,6 +658,12 @@ def read_back(directory, checkpoint, model):
 # ----------------------------------------------------------------------------------------------------------- files
 
 
+def of_first_layer(config):
+    """The configuration of the first layer, where layers differ."""
+    of_layers = getattr(config, "per_layer_config", None)
+    return of_layers[0] if of_layers else config
+
+
 def write_json(path, value):
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 
@@ -695,6 +705,13 @@ def save(model, checkpoint, directory):
             tensors[f"{module}.gate_up_proj"] = torch.stack([torch.cat(expert[:2]) for expert in each])
             tensors[f"{module}.down_proj"] = torch.stack([expert[2] for expert in each])
         save_file(tensors, weights, {"format": "pt"})
+    if checkpoint.unread_keys:
+        tensors = load_file(weights)
+        for layer in checkpoint.unread_keys:
+            for part in ("k_proj", "v_proj", "k_norm"):
+                own = tensors[f"model.layers.{layer % 2}.self_attn.{part}.weight"]
+                tensors[f"model.layers.{layer}.self_attn.{part}.weight"] = own + 1
+        save_file(tensors, weights, {"format": "pt"})
     if checkpoint.duplicate_head:
         tensors = load_file(weights)
         require("lm_head.weight" not in tensors, f"{checkpoint.name}: already has a head")
@@ -706,15 +723,20 @@ def size(directory):
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
+def scalars(model):
+    """Number of factors at the end of layers, which are no parameters in transformers."""
+    return sum(name.endswith("layer_scalar") for name, _ in model.named_buffers())
+
+
 def shape_summary(config):
-    heads = config.num_attention_heads
+    heads, first = config.num_attention_heads, of_first_layer(config)
     gpt2 = config.model_type == "gpt2"
     return {
         "layers": config.num_hidden_layers,
         "hidden": config.hidden_size,
         "heads": heads,
-        "kv_heads": heads if gpt2 else config.num_key_value_heads,
-        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
+        "kv_heads": heads if gpt2 else first.num_key_value_heads,
+        "head_dim": getattr(first, "head_dim", None) or config.hidden_size // heads,
         "intermediate": (config.n_inner or 4 * config.n_embd) if gpt2 else getattr(config, "intermediate_size", None) or config.moe_intermediate_size,
         "vocab": config.vocab_size,
         "positions": config.max_position_embeddings,
@@ -752,7 +774,7 @@ def make(checkpoint, out):
         "covers": checkpoint.covers,
         "seed": seed,
         "shape": shape_summary(loaded.config),
-        "parameters": sum(parameter.numel() for parameter in loaded.parameters()),
+        "parameters": sum(parameter.numel() for parameter in loaded.parameters()) + scalars(loaded),
         "prompt_tokens": len(ref["prompt"]),
         "greedy_tokens": len(ref["greedy"]),
         "distinct_greedy_ids": len(set(ref["greedy"].tolist())),

@@ -4,26 +4,33 @@ use std::ops::Range;
 
 use redline_kernels::op::activation::Gating;
 use redline_kernels::op::delta::DeltaShape;
-use redline_models::block::attention::Attention;
+use redline_models::block::attention::{Attention, KeyValues};
 use redline_models::block::delta_net::{DeltaNet, LENGTH_EPS};
 use redline_models::block::experts::{Experts, SharedExpert};
 use redline_models::block::ffn::Ffn;
 use redline_models::block::layer::{Layer, Norms};
+use redline_models::block::layer_end::LayerInputGate;
 use redline_models::block::mixer::Mixer;
 use redline_models::block::mlp::Mlp;
 use redline_models::block::short_conv::ShortConv;
 use redline_models::spec::{Mask, Residual, RotarySpec, RotatedPairs};
-use redline_reference::elementwise::{clamped_swiglu, rotate, sigmoid, silu};
+use redline_reference::elementwise::{clamped_swiglu, gelu_new, rotate, sigmoid, silu};
 use redline_reference::{attention, conv, delta, experts};
 
 use crate::element::{Literal, Norm, activated};
 use crate::{Row, Text, add};
 
 /// One layer.
-pub(crate) fn layer(layer: &Layer<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> {
+pub(crate) fn layer(
+    layer: &Layer<Literal>,
+    rows: &[Row],
+    own_inputs: &[&[f32]],
+    kept: &mut Vec<KeysAndValues>,
+    text: Text<'_>,
+) -> Vec<Row> {
     let inputs: Vec<Row> = rows.iter().map(|row| normed(layer.mixer_norms.before.as_ref(), row)).collect();
     let mixed = match &layer.mixer {
-        Mixer::Attention(attention) => attend(attention, &inputs, text),
+        Mixer::Attention(attention) => attend(attention, &inputs, kept, text),
         Mixer::ShortConv(conv) => convolve(conv, &inputs),
         Mixer::DeltaNet(net) => recur(net, &inputs),
     };
@@ -33,8 +40,24 @@ pub(crate) fn layer(layer: &Layer<Literal>, rows: &[Row], text: Text<'_>) -> Vec
         let input = if is_parallel { input } else { &normed(layer.mlp_norms.before.as_ref(), &row) };
         summed(&layer.mlp_norms, &row, &feed_forward(&layer.mlp, input), scale)
     });
-    rows.collect()
+    let rows: Vec<Row> = rows.collect();
+    let Some(end) = &layer.end else { return rows };
+    let ended = rows.into_iter().enumerate().map(|(i, mut row)| {
+        if let Some(LayerInputGate { gate, output, norm }) = &end.input {
+            let gates = gate.apply(&row);
+            let gated: Row = gates.iter().zip(own_inputs[i]).map(|(gate, x)| x * gelu_new(*gate)).collect();
+            add(&mut row, &norm.apply(&output.apply(&gated)), 1.0);
+        }
+        for x in &mut row {
+            *x *= end.scale[0];
+        }
+        row
+    });
+    ended.collect()
 }
+
+/// The keys and the values of a layer, of each head and token.
+pub(crate) type KeysAndValues = [Vec<Vec<attention::Stored>>; 2];
 
 fn normed(norm: Option<&Norm>, row: &Row) -> Row {
     norm.map_or(row.clone(), |norm| norm.apply(row))
@@ -48,7 +71,12 @@ fn summed(norms: &Norms<Literal>, x: &Row, output: &Row, scale: f32) -> Row {
 }
 
 /// `output(softmax(q k^T) v)`
-fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> {
+fn attend(
+    layer: &Attention<Literal>,
+    rows: &[Row],
+    kept: &mut Vec<KeysAndValues>,
+    text: Text<'_>,
+) -> Vec<Row> {
     let &Attention { heads, kv_heads, head_dim, scale, softcap, .. } = layer;
     let rotation = layer.rotation.map(|rotation| &text.rotations[rotation]);
     // Keys and values of each head and token.
@@ -64,10 +92,14 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
             gates.push(of_gates.concat());
             q = of_queries.concat();
         }
-        let v = k.split_off(kv_heads * head_dim);
+        let mut v = match layer.source {
+            KeyValues::Projected => k.split_off(kv_heads * head_dim),
+            KeyValues::OneProjection => k.clone(),
+            KeyValues::OfLayer(_) => Row::new(),
+        };
         let norm = |q: &mut Row, k: &mut Row| {
-            if let Some((of_queries, of_keys)) = &layer.head_norms {
-                (*q, *k) = (of_queries.apply_to_parts(q), of_keys.apply_to_parts(k));
+            for (norm, x) in [(&layer.query_norm, q), (&layer.key_norm, k)] {
+                *x = norm.as_ref().map_or(x.clone(), |norm| norm.apply_to_parts(x));
             }
         };
         if !layer.norms_rotated {
@@ -88,12 +120,21 @@ fn attend(layer: &Attention<Literal>, rows: &[Row], text: Text<'_>) -> Vec<Row> 
         if layer.norms_rotated {
             norm(&mut q, &mut k);
         }
+        v = layer.value_norm.as_ref().map_or(v.clone(), |norm| norm.apply_to_parts(&v));
         for (head, (k, v)) in k.chunks(head_dim).zip(v.chunks(head_dim)).enumerate() {
             keys[head].push(text.kv.store(k));
             values[head].push(text.kv.store(v));
         }
         queries.push(q);
     }
+    let index = match layer.source {
+        KeyValues::OfLayer(index) => index,
+        KeyValues::Projected | KeyValues::OneProjection => {
+            kept.push([keys, values]);
+            kept.len() - 1
+        }
+    };
+    let [keys, values] = &kept[index];
     let of_head = |position: usize, (head, q): (usize, &[f32])| {
         let sink = layer.sinks.as_ref().map(|sinks| sinks[head]);
         let kv_head = head / (heads / kv_heads);

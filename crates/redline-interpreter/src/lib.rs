@@ -9,7 +9,9 @@ mod element;
 
 use redline_kernels::Format;
 use redline_models::block::layer::Layer;
-use redline_models::spec::{DecoderSpec, DistanceSpec, LinearSpec, Mask, PositionSpec, RotarySpec};
+use redline_models::spec::{
+    DecoderSpec, DistanceSpec, LayerInputsSpec, LinearSpec, Mask, PositionSpec, RotarySpec,
+};
 use redline_models::{Loader, ModelError};
 use redline_reference::attention::KvStorage;
 use redline_reference::elementwise::soft_capped;
@@ -44,6 +46,8 @@ pub struct Interpreter<'a> {
     positions: Option<Linear>,
     embedding_norm: Option<Norm>,
     projection: Option<Linear>,
+    /// The table, the projection and the norm of inputs that layers have for themselves.
+    layer_inputs: Option<(Linear, Linear, Norm)>,
     /// `[buckets, heads]`
     distances: Option<Row>,
     layers: Vec<Layer<Literal>>,
@@ -89,6 +93,14 @@ impl<'a> Interpreter<'a> {
                 Some(layer) => Some(builder.read_linear(&layer.linear, layer.activation)?),
                 None => None,
             },
+            layer_inputs: match &spec.layer_inputs {
+                Some(LayerInputsSpec { table, projection, norm, .. }) => Some((
+                    builder.table(table)?,
+                    builder.read_linear(&projection.linear, projection.activation)?,
+                    builder.read_norm(norm)?,
+                )),
+                None => None,
+            },
             distances: match &spec.distances {
                 Some(table) => {
                     Some(loader.values(&table.tensor().name, DistanceSpec::BUCKETS * table.heads)?)
@@ -118,8 +130,16 @@ impl<'a> Interpreter<'a> {
         let mut rows = self.embedded(tokens, second);
         let (mask, rotations) = (self.spec.objective.mask, self.spec.rotations());
         let text = Text { mask, kv: self.kv, rotations, distances: self.distances.as_deref() };
+        let inputs: Vec<Row> =
+            tokens.iter().zip(&rows).map(|(token, row)| self.inputs(*token, row)).collect();
+        let mut kept = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {
-            rows = block::layer(layer, &rows, text);
+            let own = |row| -> &[f32] {
+                let row: &Row = row;
+                &row[index * row.len() / self.layers.len()..][..row.len() / self.layers.len()]
+            };
+            let own: Vec<&[f32]> = inputs.iter().map(own).collect();
+            rows = block::layer(layer, &rows, &own, &mut kept, text);
             watch(index, &rows);
         }
         rows.iter().map(|row| self.final_norm.as_ref().map_or(row.clone(), |norm| norm.apply(row))).collect()
@@ -149,6 +169,16 @@ impl<'a> Interpreter<'a> {
             let y = linear.apply(&x);
             norm.as_ref().map_or(y.clone(), |norm| norm.apply(&y))
         })
+    }
+
+    /// The inputs that all layers have for themselves, of a token with this embedding.
+    fn inputs(&self, token: u32, embedded: &[f32]) -> Row {
+        let Some((table, projection, norm)) = &self.layer_inputs else { return Row::new() };
+        let Some(spec) = &self.spec.layer_inputs else { return Row::new() };
+        let projected: Row = projection.apply(embedded).iter().map(|x| x * spec.projection_scale).collect();
+        let mut inputs = norm.apply_to_parts(&projected);
+        add(&mut inputs, &table.weights(token as usize), spec.table_scale);
+        inputs.iter().map(|x| x * std::f32::consts::FRAC_1_SQRT_2).collect()
     }
 
     /// The sum of all embeddings of each token.

@@ -11,6 +11,9 @@ pub enum ActivationName {
     EmbeddingNorm,
     /// `[tokens, hidden]`: tokens, with learned positions where a family has them.
     Embedding,
+    /// `[tokens, layers * width]`: inputs that layers have for themselves, in families that have them: the norm of what is made of the
+    /// embedding, before the token's own are added.
+    LayerInputs,
     /// `[tokens, hidden]`: the norm before attention or another mixer.
     AttentionNorm,
     /// `[tokens, heads * head_dim]`: as projected, bias included.
@@ -23,6 +26,8 @@ pub enum ActivationName {
     QueryNorm,
     /// The key after the norm of its heads.
     KeyNorm,
+    /// The value after the norm of its heads.
+    ValueNorm,
     /// The query after rotation.
     QueryRope,
     /// The key after rotation.
@@ -60,8 +65,13 @@ pub enum ActivationName {
     MlpOutput,
     /// `[tokens, hidden]`: its norm, in families that have one.
     MlpOutputNorm,
-    /// `[tokens, hidden]`: the residual stream with the feed-forward part, before its norm, in families that have one.
+    /// `[tokens, hidden]`: the residual stream with the feed-forward part, before its norm or the end of the layer, in families that have
+    /// one.
     MlpSum,
+    /// `[tokens, width]`: the input that the layer has for itself, times its gate.
+    LayerInput,
+    /// `[tokens, hidden]`: the norm of what becomes of it.
+    LayerInputNorm,
     /// `[tokens, hidden]`: the residual stream after the layer.
     Residual,
     /// `[rows, hidden]`: the last norm.
@@ -75,12 +85,14 @@ impl ActivationName {
     pub const ALL: &[ActivationName] = &[
         Self::EmbeddingNorm,
         Self::Embedding,
+        Self::LayerInputs,
         Self::AttentionNorm,
         Self::Query,
         Self::Key,
         Self::Value,
         Self::QueryNorm,
         Self::KeyNorm,
+        Self::ValueNorm,
         Self::QueryRope,
         Self::KeyRope,
         Self::Attention,
@@ -100,6 +112,8 @@ impl ActivationName {
         Self::MlpOutput,
         Self::MlpOutputNorm,
         Self::MlpSum,
+        Self::LayerInput,
+        Self::LayerInputNorm,
         Self::Residual,
         Self::FinalNorm,
         Self::Logits,
@@ -110,12 +124,14 @@ impl ActivationName {
         match self {
             Self::EmbeddingNorm => "embedding_norm",
             Self::Embedding => "embedding",
+            Self::LayerInputs => "layer_inputs",
             Self::AttentionNorm => "attention_norm",
             Self::Query => "query",
             Self::Key => "key",
             Self::Value => "value",
             Self::QueryNorm => "query_norm",
             Self::KeyNorm => "key_norm",
+            Self::ValueNorm => "value_norm",
             Self::QueryRope => "query_rope",
             Self::KeyRope => "key_rope",
             Self::Attention => "attention",
@@ -135,6 +151,8 @@ impl ActivationName {
             Self::MlpOutput => "mlp_output",
             Self::MlpOutputNorm => "mlp_output_norm",
             Self::MlpSum => "mlp_sum",
+            Self::LayerInput => "layer_input",
+            Self::LayerInputNorm => "layer_input_norm",
             Self::Residual => "residual",
             Self::FinalNorm => "final_norm",
             Self::Logits => "logits",

@@ -185,8 +185,9 @@ pub(crate) fn decoder_with_two_rotations(
     options: &Options,
     local_theta: Option<(&str, f64)>,
 ) -> Result<DecoderSpec, ModelError> {
-    let rotations =
-        |config: &ConfigFile, dim| rotary::rotations_by_layer_type(config, dim, options.rotary, local_theta);
+    let rotations = |config: &ConfigFile, dim| {
+        rotary::rotations_by_layer_type(config, [dim; 2], options.rotary, local_theta)
+    };
     let mut spec = decoder_with(config, options, rotations)?;
     for attention in spec.attentions_mut() {
         attention.rotation = Some(usize::from(attention.window.is_some()));
@@ -194,7 +195,8 @@ pub(crate) fn decoder_with_two_rotations(
     Ok(spec)
 }
 
-fn decoder_with(
+/// The decoder of a family member; `rotations` makes those of heads of a width.
+pub(crate) fn decoder_with(
     config: &ConfigFile,
     options: &Options,
     rotations: impl Fn(&ConfigFile, usize) -> Result<Vec<RotarySpec>, ModelError>,
@@ -226,6 +228,7 @@ fn decoder_with(
         }),
         mlp_norms: before(format!("layers.{i}.post_attention_layernorm")),
         residual: Residual::default(),
+        end: None,
     };
     Ok(DecoderSpec {
         prefix: "model.",
@@ -250,8 +253,13 @@ fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Opt
     let parts = if options.fused_qkv { &[("qkv_proj", query + 2 * kv)][..] } else { &apart };
     let kind = options.norm;
     let head_norms = |q, k| {
-        let norm = |part, width| NormSpec { name: name(part), width, eps, kind };
-        Some((norm("q_norm", q), norm("k_norm", k)))
+        let norm = |part, width| Some(NormSpec { name: name(part), width, eps, kind });
+        (norm("q_norm", q), norm("k_norm", k))
+    };
+    let (query_norm, key_norm) = match options.head_norms {
+        HeadNorms::None => (None, None),
+        HeadNorms::Each => head_norms(heads.dim, heads.dim),
+        HeadNorms::Whole => head_norms(query, kv),
     };
     let parts = parts.iter().map(|&(part, outputs)| (name(part), outputs, options.qkv_bias));
     let qkv = LinearSpec::of(Orientation::OutIn, hidden, parts);
@@ -259,11 +267,8 @@ fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Opt
     AttentionSpec {
         window: options.windows.get(layer).copied().flatten(),
         rotation: Some(0),
-        head_norms: match options.head_norms {
-            HeadNorms::None => None,
-            HeadNorms::Each => head_norms(heads.dim, heads.dim),
-            HeadNorms::Whole => head_norms(query, kv),
-        },
+        query_norm,
+        key_norm,
         ..AttentionSpec::new(heads.query, heads.kv, heads.dim, qkv, output)
     }
 }

@@ -27,6 +27,8 @@ pub struct Footprint {
     projection: Option<MatrixShape>,
     /// The matrix before the head, if there is one.
     transform: Option<MatrixShape>,
+    /// The matrix that makes inputs of layers of the embedding, if there is one.
+    inputs: Option<MatrixShape>,
     /// Whether all layers keep their keys and values in one place.
     reuses_kv_buffer: bool,
     /// Bytes of all weights.
@@ -81,8 +83,12 @@ impl Footprint {
         let of_dense = dense.iter().map(|layer| (layer.linear.clone(), layer.linear.outputs()));
         let unquantised = positions.into_iter().chain(types).chain(of_dense);
         let unquantised = unquantised.map(|(linear, rows)| unquantised_shape(&linear, rows));
-        let tables = [Some(tokens), head].into_iter().flatten().chain(unquantised).map(MatrixShape::bytes);
+        let of_layers = spec.layer_inputs.as_ref();
+        let inputs = of_layers.map(|inputs| table(&inputs.table));
+        let tables = [Some(tokens), head, inputs].into_iter().flatten();
+        let tables = tables.chain(unquantised).map(MatrixShape::bytes);
         let norms = spec.embedding_norm.iter().chain(&spec.final_norm);
+        let norms = norms.chain(of_layers.map(|inputs| &inputs.norm));
         let norms = norms.chain(dense.iter().filter_map(|layer| layer.norm.as_ref())).map(norm_bytes);
         let biases = dense.iter().map(|layer| bias_bytes(&layer.linear));
         let biases = biases.chain(spec.logits.transform.iter().map(|_| vector_bytes(padded(spec.vocab))));
@@ -112,6 +118,8 @@ impl Footprint {
         let transform =
             spec.logits.transform.as_ref().map(|(layer, _)| unquantised_shape(&layer.linear, hidden));
         let projection = spec.projection.as_ref().map(|layer| unquantised_shape(&layer.linear, hidden));
+        let inputs = of_layers.map(|it| &it.projection.linear);
+        let inputs = inputs.map(|linear| unquantised_shape(linear, linear.outputs()));
         let (reuses_kv_buffer, head) = (spec.reuses_kv_buffer(), head.unwrap_or(tokens));
         let page = spec.pages(KvFormat::F32).0;
         Self {
@@ -119,6 +127,7 @@ impl Footprint {
             output,
             projection,
             transform,
+            inputs,
             reuses_kv_buffer,
             weights,
             head,
@@ -184,7 +193,12 @@ impl Footprint {
         let mut values = rows * (padded(embedding) + padded(rank));
         let mut words = linear_words(self.head, outputs);
         words = words.max(scratch_words(MatrixShape { cols: rank, rows: embedding, ..self.head }, rows));
-        words = words.max(self.projection.map_or(0, |projection| scratch_words(projection, rows)));
+        for before_layers in self.projection.iter().chain(&self.inputs) {
+            words = words.max(scratch_words(*before_layers, rows));
+        }
+        // While they are made, twice as many.
+        let inputs = rows * self.inputs.map_or(0, |inputs| padded(inputs.rows));
+        values = values.max(inputs);
         words = words.max(self.transform.map_or(0, |transform| scratch_words(transform, outputs)));
         let mut choices = 0;
         for layer in &self.layers {
@@ -202,7 +216,11 @@ impl Footprint {
         let logits = outputs * (states * hidden + padded(self.output));
         // The residual stream; before it lies the embedding that was projected to it.
         let projected = self.projection.map_or(0, |projection| padded(projection.cols));
-        ArenaSize { values: rows * (hidden + projected) + values + logits, words, choices: rows * choices }
+        ArenaSize {
+            values: rows * (hidden + projected) + inputs + values + logits,
+            words,
+            choices: rows * choices,
+        }
     }
 
     /// What a page holds, with keys and values in a given format.
@@ -229,7 +247,7 @@ fn bias_bytes(linear: &LinearSpec) -> u64 {
 
 fn norm_bytes(norm: &NormSpec) -> u64 {
     let vectors = match norm.kind {
-        NormKind::Rms | NormKind::RmsPlusOne => 1,
+        NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted => 1,
         NormKind::Layer | NormKind::LayerUnbiased => 2,
     };
     vectors * vector_bytes(norm.width)

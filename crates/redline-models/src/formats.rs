@@ -1,6 +1,6 @@
 //! The formats of a model's matrices: one for all, or those in which a file stores them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 
 use redline_kernels::Format;
@@ -15,18 +15,28 @@ pub(crate) struct Formats {
     common: Format,
     /// Formats of other matrices by the names of their tensors.
     others: HashMap<String, Format>,
-    /// The tensors that one format for all does not apply to if it is an integer format.
-    exact: HashSet<String>,
+    /// The tensors that one integer format for all does not apply to, and the format that they have.
+    exact: HashMap<String, Format>,
     /// All that occur, the most common first.
     all: Vec<Format>,
 }
 
 impl Formats {
-    /// The same format for all. But integer formats leave routers as bf16, because a small error there chooses other experts.
+    /// The same format for all. But integer formats leave routers as bf16, because a small error there chooses other experts, and so
+    /// the small matrices around the inputs that layers have for themselves. The table of these inputs has eight bits at least.
     pub(crate) fn one(spec: &DecoderSpec, format: Format) -> Self {
-        let linears = spec.layers.iter().flat_map(LayerSpec::linears);
-        let routers = linears.filter(|(site, _)| *site == Site::Router);
-        let exact = routers.flat_map(|(_, linear)| &linear.parts).map(PartSpec::weight).collect();
+        const EXACT: [Site; 3] = [Site::Router, Site::InputGate, Site::InputOutput];
+        let mut exact = HashMap::new();
+        if format.is_integer() {
+            let linears = spec.layers.iter().flat_map(LayerSpec::linears);
+            let kept = linears.filter(|(site, _)| EXACT.contains(site));
+            exact
+                .extend(kept.flat_map(|(_, linear)| &linear.parts).map(|part| (part.weight(), Format::Bf16)));
+            if let (Format::W4 { .. }, Some(inputs)) = (format, &spec.layer_inputs) {
+                exact
+                    .extend(inputs.table.parts.iter().map(|part| (part.weight(), Format::W8 { group: 128 })));
+            }
+        }
         Self { common: format, others: HashMap::new(), exact, all: vec![format] }
     }
 
@@ -51,7 +61,7 @@ impl Formats {
         let all: Vec<Format> = shares.into_iter().map(|(format, _)| format).collect();
         let common = all.first().copied().unwrap_or(Format::F32);
         each.retain(|_, format| *format != common);
-        Self { common, others: each, exact: HashSet::new(), all }
+        Self { common, others: each, exact: HashMap::new(), all }
     }
 
     /// The format of the most weights.
@@ -66,10 +76,7 @@ impl Formats {
 
     /// The format of a tensor.
     pub(crate) fn of(&self, weight: &str) -> Format {
-        if self.common.is_integer() && self.exact.contains(weight) {
-            return Format::Bf16;
-        }
-        self.others.get(weight).copied().unwrap_or(self.common)
+        self.exact.get(weight).or_else(|| self.others.get(weight)).copied().unwrap_or(self.common)
     }
 
     /// The projections of a linear layer, each run of those that follow each other and have one format as a layer of its own.

@@ -293,6 +293,9 @@ impl Model {
         bytes += self.classifier.as_ref().map_or(0, |classifier| classifier.layers.bytes());
         bytes += embedding.projection.as_ref().map_or(0, DenseLayer::bytes);
         bytes += self.distances.as_ref().map_or(0, DistanceBias::bytes);
+        if let Some(inputs) = &self.decoder.layer_inputs {
+            bytes += inputs.table.bytes() + inputs.projection.bytes() + inputs.norm.bytes();
+        }
         for layer in &self.decoder.layers {
             bytes += elements(layer)
                 .into_iter()
@@ -312,6 +315,7 @@ impl Model {
         let embedding = &self.decoder.embedding;
         let is_head = self.head.is_none() && self.facts.objective.predicts();
         let tables = embedding.tables().map(Matrix::bytes).sum::<usize>()
+            + self.decoder.layer_inputs.as_ref().map_or(0, |inputs| inputs.table.bytes())
             + if is_head { 0 } else { embedding.tokens.bytes() };
         let unused: usize = self.decoder.layers.iter().map(|layer| layer.mlp.unused(Linear::bytes)).sum();
         self.weight_bytes() - (tables + unused) as u64
@@ -333,17 +337,23 @@ impl Model {
         experts.map(|experts| experts.experts.len()).max().unwrap_or(0)
     }
 
-    /// Floating-point operations of a pass. The last layer's work after its keys and values is counted per row of logits,
-    /// because it is done for those rows only.
+    /// Floating-point operations of a pass. The work of the last layer with keys and values of its own after these, and that of
+    /// layers after it, is counted per row of logits, because it is done for those rows only.
     pub fn operations(&self) -> OperationCounts {
         let (mut weights, mut keys, mut last) = (0usize, 0usize, 0usize);
-        for layer in &self.spec.layers {
+        for (index, layer) in self.spec.layers.iter().enumerate() {
             let all = layer.linears().map(|(_, linear)| linear.size()).sum::<usize>();
             let MixerOperations { of_every_row, per_key } = layer.mixer.operations();
+            let used = all - layer.mlp.unused(LinearSpec::size);
+            if index > self.decoder.narrowed_at {
+                last += used;
+                continue;
+            }
             weights += last + of_every_row;
-            last = all - layer.mlp.unused(LinearSpec::size) - of_every_row;
+            last = used - of_every_row;
             keys += per_key;
         }
+        weights += self.spec.layer_inputs.as_ref().map_or(0, |inputs| inputs.projection.linear.size());
         let predicts = self.facts.objective.predicts();
         let head = if predicts { self.facts.vocab * self.facts.hidden } else { 0 };
         OperationCounts {
@@ -424,6 +434,8 @@ impl Model {
         let mut all: Vec<_> =
             projected.map(|width| outside(Name::EmbeddingNorm, width)).into_iter().collect();
         all.push(outside(Name::Embedding, hidden));
+        let inputs = self.spec.layer_inputs.as_ref().map(|inputs| inputs.table.inputs);
+        all.extend(inputs.map(|width| outside(Name::LayerInputs, width)));
         for (index, layer) in self.spec.layers.iter().enumerate() {
             let id = |name| ActivationId { layer: Some(index), name };
             all.extend(layer.activations().into_iter().map(|(name, width)| (id(name), width)));

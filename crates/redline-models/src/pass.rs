@@ -38,14 +38,17 @@ struct MicroBatch<'a> {
     segments: Vec<Segment<'a>>,
     adapters: Vec<AdapterRows<'a>>,
     wanted: Vec<usize>,
+    wanted_positions: Vec<u32>,
     wanted_segments: Vec<Segment<'a>>,
     wanted_adapters: Vec<AdapterRows<'a>>,
 }
 
 impl<'a> MicroBatch<'a> {
-    /// The sequences `parts` of a batch, from row `first_row` on. `wanted` are rows of the batch, of which it takes its own.
+    /// The sequences `parts` of a batch, from row `first_row` on. `wanted` are rows of the batch, of which it takes its own, and
+    /// `positions` those of all rows.
     fn new(
         parts: &'a [BatchPart],
+        positions: &[u32],
         tables: PageTables<'a>,
         first_row: usize,
         wanted: &[usize],
@@ -66,10 +69,11 @@ impl<'a> MicroBatch<'a> {
         let rows = first_row..first_row + end;
         let own =
             wanted.partition_point(|row| *row < rows.start)..wanted.partition_point(|row| *row < rows.end);
+        let wanted_positions = wanted[own.clone()].iter().map(|row| positions[*row]).collect();
         let wanted: Vec<usize> = wanted[own].iter().map(|row| row - first_row).collect();
         let wanted_segments = narrowed(&segments, &wanted, depends_on_positions);
         let wanted_adapters = of_wanted(&adapters, &wanted);
-        Self { rows, segments, adapters, wanted, wanted_segments, wanted_adapters }
+        Self { rows, segments, adapters, wanted, wanted_positions, wanted_segments, wanted_adapters }
     }
 
     /// The input of its pass.
@@ -89,6 +93,7 @@ impl<'a> MicroBatch<'a> {
             types: &batch.types[rows],
             wanted: Wanted {
                 rows: &self.wanted,
+                positions: &self.wanted_positions,
                 segments: &self.wanted_segments,
                 adapters: &self.wanted_adapters,
             },
@@ -125,7 +130,8 @@ impl Model {
         let places = model.spec.padding().map(|padding| batch.places(padding));
         let places = places.as_deref().unwrap_or(&batch.positions);
         let (pages, tables) = kv.split();
-        let of = |parts, first_row| MicroBatch::new(parts, tables, first_row, wanted, depends);
+        let of =
+            |parts, first_row| MicroBatch::new(parts, &batch.positions, tables, first_row, wanted, depends);
 
         let mut first_row = 0;
         let can_cut = !watchers.watch_whole() && model.can_cut(exec.team);

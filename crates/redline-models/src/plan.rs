@@ -17,6 +17,10 @@ pub enum Site {
     Up,
     /// The second linear layer of the feed-forward part.
     Down,
+    /// The gate of an input that the layer has for itself.
+    InputGate,
+    /// The output of such an input.
+    InputOutput,
     /// Weights of experts, in a mixture of experts.
     Router,
     /// The head over the vocabulary.
@@ -37,6 +41,8 @@ impl Site {
             Self::Output => "output",
             Self::Up => "up",
             Self::Down => "down",
+            Self::InputGate => "input_gate",
+            Self::InputOutput => "input_output",
             Self::Router => "router",
             Self::Head => "head",
         }

@@ -56,10 +56,11 @@ pub(crate) fn rotation(config: &ConfigFile, head_dim: usize, rules: Rules) -> Re
 
 /// The rotations of layers with full attention and of those with a window. `rope_parameters` of transformers 5 has an object for each
 /// of them. Otherwise `rope_theta` and `rope_scaling` are those of full attention, and layers with a window have no scaling;
-/// `local_theta` is the key of their theta and its default, `None`: they have the same.
+/// `local_theta` is the key of their theta and its default, `None`: they have the same. The heads of the two kinds
+/// may have different widths.
 pub(crate) fn rotations_by_layer_type(
     config: &ConfigFile,
-    head_dim: usize,
+    [full_dim, sliding_dim]: [usize; 2],
     rules: Rules,
     local_theta: Option<(&str, f64)>,
 ) -> Result<Vec<RotarySpec>, ModelError> {
@@ -76,11 +77,11 @@ pub(crate) fn rotations_by_layer_type(
         Some(_) => full,
         None => config.object("rope_scaling")?,
     };
-    let of = |scaling: Option<ConfigFile>, default| {
+    let of = |scaling: Option<ConfigFile>, default, head_dim| {
         let theta = scaling.as_ref().map_or(Ok(default), |scaling| theta(scaling, "rope_theta", default))?;
         scaled(config, scaling.as_ref(), theta, head_dim, rules)
     };
-    Ok(vec![of(scaling, global)?, of(sliding, local)?])
+    Ok(vec![of(scaling, global, full_dim)?, of(sliding, local, sliding_dim)?])
 }
 
 /// `rope_parameters`, unless there is `rope_scaling` besides.
@@ -110,7 +111,8 @@ fn scaled(
     head_dim: usize,
     rules: Rules,
 ) -> Result<RotarySpec, ModelError> {
-    let dim = rotary_dim(config, scaling, head_dim, rules)?;
+    let dim =
+        if is_proportional(scaling)? { head_dim } else { rotary_dim(config, scaling, head_dim, rules)? };
     let of_base = |base| -> Vec<f64> {
         (0..dim / 2).map(|i| libm::pow(base, -((2 * i) as f64) / dim as f64)).collect()
     };
@@ -150,6 +152,15 @@ fn scaled(
             }
         }
         // Its name notwithstanding, `alpha` makes it the same for every length: a larger base.
+        // The share of a head that is rotated does not change the frequencies; the others are zero, and so pairs are half a head apart.
+        Some("proportional") if rules.partial.is_some() => {
+            let share = scaling.f64_or("partial_rotary_factor", 1.0)?;
+            let rotated = (share * head_dim as f64) as usize / 2;
+            if scaling.f64_or("factor", 1.0)? != 1.0 {
+                return Err(scaling.refuse("factor", "`1.0`").into());
+            }
+            frequencies.iter_mut().skip(rotated).for_each(|frequency| *frequency = 0.0);
+        }
         Some("dynamic") if rules.alpha => {
             let alpha = scaling.f64("alpha")?;
             if !(alpha > 0.0 && alpha.is_finite()) {
@@ -166,6 +177,11 @@ fn scaled(
         }
     }
     Ok(rotation)
+}
+
+/// Whether the frequencies are those of a rotation of whole heads, whatever share of them is rotated (Gemma 4).
+fn is_proportional(scaling: Option<&ConfigFile>) -> Result<bool, ModelError> {
+    Ok(scaling.map_or(Ok(None), |scaling| scaling.opt_str("rope_type"))? == Some("proportional"))
 }
 
 /// Number of dimensions of a head that are rotated: the share `partial_rotary_factor`.

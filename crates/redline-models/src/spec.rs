@@ -6,11 +6,12 @@ use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::kv::{KvFormat, PageShape};
 use redline_settings::Pooling;
 
-pub use crate::block::attention::AttentionSpec;
+pub use crate::block::attention::{AttentionSpec, KeyValues};
 pub use crate::block::delta_net::DeltaNetSpec;
 pub use crate::block::experts::{ExpertsSpec, SharedExpertSpec};
 pub use crate::block::ffn::FfnSpec;
 pub use crate::block::layer::{LayerSpec, NormsSpec, Residual};
+pub use crate::block::layer_end::{LayerEndSpec, LayerInputGateSpec};
 pub use crate::block::mixer::MixerSpec;
 pub use crate::block::mlp::MlpSpec;
 pub use crate::block::short_conv::ShortConvSpec;
@@ -84,6 +85,21 @@ impl DistanceSpec {
             (EXACT + (ratio * (Self::SIDE - EXACT) as f64) as usize).min(Self::SIDE - 1)
         }
     }
+}
+
+/// Inputs that every layer has for itself: `(norm(factor * projection(embedding)) + factor * table[token]) / sqrt(2)` (Gemma 4).
+#[derive(Clone, Debug)]
+pub struct LayerInputsSpec {
+    /// `[vocab, layers * width]`
+    pub table: LinearSpec,
+    /// Factor on it.
+    pub table_scale: f32,
+    /// Of the embedding, with its factor: `[layers * width, hidden]`.
+    pub projection: DenseLayerSpec,
+    /// Factor on it.
+    pub projection_scale: f32,
+    /// Of the projected input of each layer.
+    pub norm: NormSpec,
 }
 
 /// A learned embedding of which text of a pair a token belongs to, `[types, hidden]`, added to the token embedding (BERT).
@@ -210,6 +226,8 @@ pub struct DecoderSpec {
     pub embedding_norm: Option<NormSpec>,
     /// From the width of the embeddings to that of the residual stream, if they differ (ELECTRA).
     pub projection: Option<DenseLayerSpec>,
+    /// Inputs that layers have for themselves.
+    pub layer_inputs: Option<LayerInputsSpec>,
     /// Positions.
     pub positions: PositionSpec,
     /// What is added to the logits of attention in every layer, by how far keys are from their query.
@@ -232,6 +250,8 @@ pub struct DecoderSpec {
     pub outside: &'static [&'static str],
     /// Unused tensors in checkpoints: suffixes of names; an entry that ends in a dot is a prefix.
     pub ignored: &'static [&'static str],
+    /// Names, without the prefix, of tensors of layers that some checkpoints hold and nothing uses.
+    pub unread: Vec<String>,
 }
 
 /// What most models have: no layers or sizes yet, and nothing that only some families have. The head is the embedding.
@@ -247,6 +267,7 @@ impl Default for DecoderSpec {
             token_types: None,
             embedding_norm: None,
             projection: None,
+            layer_inputs: None,
             positions: PositionSpec::Rotary(Vec::new()),
             distances: None,
             layers: Vec::new(),
@@ -258,6 +279,7 @@ impl Default for DecoderSpec {
             classifier: None,
             outside: &[],
             ignored: &[],
+            unread: Vec::new(),
         }
     }
 }
@@ -274,6 +296,10 @@ impl DecoderSpec {
         }
         all.extend(self.embedding_norm.iter().flat_map(NormSpec::tensors));
         all.extend(self.distances.as_ref().map(DistanceSpec::tensor));
+        if let Some(inputs) = &self.layer_inputs {
+            all.extend(inputs.table.tensors());
+            all.extend(inputs.norm.tensors());
+        }
         for element in self.layers.iter().flat_map(elements) {
             match element {
                 BlockElement::Linear(linear, _) => all.extend(linear.tensors()),
@@ -303,6 +329,7 @@ impl DecoderSpec {
     /// Whether a tensor of a checkpoint is unused.
     pub(crate) fn ignores(&self, name: &str) -> bool {
         self.ignored.iter().any(|part| name.ends_with(part) || part.ends_with('.') && name.starts_with(part))
+            || self.unread.iter().any(|unread| name.ends_with(unread.as_str()))
     }
 
     /// Width of the embeddings: that of the residual stream, unless a projection follows them.
@@ -346,10 +373,11 @@ impl DecoderSpec {
         self.classifier.as_ref().map_or(&[], |classifier| &classifier.layers)
     }
 
-    /// The layers outside the decoder: that after the embeddings, those of the classifier, and that before the head.
+    /// The layers outside the decoder: those after the embeddings, those of the classifier, and that before the head.
     pub(crate) fn dense_layers(&self) -> impl Iterator<Item = &DenseLayerSpec> {
         let before_head = self.logits.transform.as_ref().map(|(layer, _)| layer);
-        self.projection.iter().chain(self.classifier_layers()).chain(before_head)
+        let of_inputs = self.layer_inputs.as_ref().map(|inputs| &inputs.projection);
+        self.projection.iter().chain(of_inputs).chain(self.classifier_layers()).chain(before_head)
     }
 
     /// Whether it is an encoder with the head of a model that fills masks.
@@ -396,6 +424,13 @@ impl DecoderSpec {
         (page, of_layers)
     }
 
+    /// The last layer that stores what later rows need. After its mixer has, only the wanted rows go on: later layers read what it and
+    /// those before it stored.
+    pub(crate) fn narrowed_at(&self) -> usize {
+        let stores = self.layers.iter().rposition(|layer| layer.mixer.stores());
+        stores.unwrap_or(0)
+    }
+
     /// The layers that are attention, to change.
     pub fn attentions_mut(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {
         self.layers.iter_mut().filter_map(|layer| layer.mixer.attention_mut())
@@ -418,6 +453,7 @@ impl DecoderSpec {
     /// All matrices but [`DecoderSpec::unquantised`] ones: the token embedding, the layers, the head.
     pub fn linears(&self) -> Vec<LinearSpec> {
         let mut all = vec![self.token_table()];
+        all.extend(self.layer_inputs.as_ref().map(|inputs| inputs.table.clone()));
         for layer in &self.layers {
             all.extend(layer.linears().map(|(_, linear)| linear.clone()));
         }

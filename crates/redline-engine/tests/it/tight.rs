@@ -67,7 +67,7 @@ fn together(engine: &Engine) -> [Result<Vec<Vec<u32>>, String>; 2] {
 
 #[test]
 fn prompts_that_are_held_for_their_labels_come_to_their_end_under_every_budget() {
-    for name in ["qwen3-a", "llama-b", "lfm2-b"] {
+    for name in ["qwen3-a", "llama-b", "lfm2-b", "gemma4-a"] {
         let ample = engine(name, None).unwrap();
         let info = ample.info().clone();
         let expected = together(&ample).map(Result::unwrap);

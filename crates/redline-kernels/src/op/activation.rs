@@ -159,13 +159,15 @@ impl Kernel for Gate<'_> {
     }
 }
 
-/// What the output of a mixer is multiplied by.
+/// What the values of a row are multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputGate {
     /// `gate / (1 + exp(-gate))`
     Silu,
     /// `1 / (1 + exp(-gate))`
     Sigmoid,
+    /// [`ActivationFunction::GeluNew`]
+    GeluNew,
 }
 
 /// `x[r][i] *= function(gate[r][i])`
@@ -201,6 +203,7 @@ impl Kernel for GateOutput<'_> {
                 let factor = match self.function {
                     OutputGate::Silu => silu(s, gate),
                     OutputGate::Sigmoid => s.div(one, s.add(exp(s, s.neg(gate)), one)),
+                    OutputGate::GeluNew => gelu_new(s, gate),
                 };
                 let x = self.x.as_mut_ptr().add(at);
                 s.store_partial(x, s.mul(s.load_partial(x, n), factor), n);

@@ -152,6 +152,8 @@ fn cases() -> Vec<Case> {
             (2, 1, 8, 520, Some(1)),
             (2, 1, 255, 70, None),
             (3, 1, 256, 300, Some(90)),
+            (2, 1, 512, 300, None),
+            (3, 1, 392, 70, Some(30)),
         ] {
             all.push(Case { format, heads, kv_heads, head_dim, tokens, window, ..PLAIN });
         }
@@ -269,6 +271,7 @@ fn sequences_that_share_pages_do_not_show() {
             (3, 1, 17, Some(100)),
             (6, 1, 255, None),
             (1, 1, 256, Some(40)),
+            (2, 1, 512, Some(40)),
             (4, 2, 64, Some(100)),
         ] {
             if !format.holds(head_dim) {

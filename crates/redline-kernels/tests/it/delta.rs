@@ -9,7 +9,7 @@ use redline_kernels::op::norm::l2_norm_heads;
 use redline_kernels::{Exec, Rows, RowsMut};
 use redline_reference::conv::convolved_silu;
 use redline_reference::delta::{DeltaHeads, l2_norm, outputs, strength_and_decay};
-use redline_reference::elementwise::{sigmoid, silu};
+use redline_reference::elementwise::{gelu_new, sigmoid, silu};
 
 use crate::values::{Random, everywhere, same};
 
@@ -232,8 +232,11 @@ fn strengths_decays_and_lengths_have_their_order() {
                 assert!(same(&found[..1], &x[..1]) && same(&found[width - 2..], &x[width - 2..]), "{name}");
             }
 
-            for (function, of) in [(OutputGate::Silu, silu as fn(f32) -> f32), (OutputGate::Sigmoid, sigmoid)]
-            {
+            for (function, of) in [
+                (OutputGate::Silu, silu as fn(f32) -> f32),
+                (OutputGate::Sigmoid, sigmoid),
+                (OutputGate::GeluNew, gelu_new),
+            ] {
                 let mut found = x.clone();
                 let gates = Rows::new(&gate, 2, width, width);
                 gate_output(exec, function, gates, &mut RowsMut::new(&mut found, 2, width, width));

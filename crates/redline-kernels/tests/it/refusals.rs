@@ -226,7 +226,7 @@ fn attention_takes_heads_and_windows_that_exist() {
     run(4, (2, 256), Some(1), AttentionMask::Causal);
     run(4, (2, 8), None, AttentionMask::Bidirectional(1));
     run(2, (2, 8), Some(4), AttentionMask::Bidirectional(1));
-    refused("a head of 257 values", || run(1, (1, 257), None, AttentionMask::Causal));
+    refused("a head of 513 values", || run(1, (1, 513), None, AttentionMask::Causal));
     refused("3 heads of 8", || run(3, (2, 8), None, AttentionMask::Causal));
     refused("a row sees itself", || run(2, (2, 8), Some(0), AttentionMask::Causal));
     with_sinks(4, (2, 8), None, AttentionMask::Causal, Some(&[0.0; 4]));

@@ -224,6 +224,7 @@ impl Shape {
             }),
             mlp_norms: sum(norm),
             residual: Residual::default(),
+            end: None,
         }
     }
 

@@ -117,6 +117,12 @@ pub(super) fn finish(
     for attention in spec.attentions_mut() {
         (attention.scale, attention.softcap) = (1.0 / scalar.sqrt(), attention_cap);
     }
+    norm_around(spec);
+    Ok(())
+}
+
+/// Puts norms before and after attention and the feed-forward part.
+pub(super) fn norm_around(spec: &mut DecoderSpec) {
     for (i, layer) in spec.layers.iter_mut().enumerate() {
         let norm = |name| {
             let like = |norm: &NormSpec| NormSpec { name: format!("layers.{i}.{name}"), ..norm.clone() };
@@ -126,5 +132,4 @@ pub(super) fn finish(
         layer.mixer_norms = around("input_layernorm", "post_attention_layernorm");
         layer.mlp_norms = around("pre_feedforward_layernorm", "post_feedforward_layernorm");
     }
-    Ok(())
 }

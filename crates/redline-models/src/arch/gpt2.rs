@@ -59,6 +59,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         }),
         mlp_norms: before(format!("h.{i}.ln_2")),
         residual: Residual::default(),
+        end: None,
     };
     Ok(DecoderSpec {
         prefix: "transformer.",

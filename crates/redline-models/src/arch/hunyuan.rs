@@ -39,9 +39,10 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let mut spec = family::decoder(config, &options)?;
     for (i, attention) in spec.attentions_mut().enumerate() {
         attention.norms_rotated = true;
-        if let Some((of_queries, of_keys)) = &mut attention.head_norms {
-            of_queries.name = format!("layers.{i}.self_attn.query_layernorm");
-            of_keys.name = format!("layers.{i}.self_attn.key_layernorm");
+        for (norm, of) in [(&mut attention.query_norm, "query"), (&mut attention.key_norm, "key")] {
+            if let Some(norm) = norm {
+                norm.name = format!("layers.{i}.self_attn.{of}_layernorm");
+            }
         }
     }
     Ok(spec)

@@ -47,6 +47,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         mlp: FfnSpec::Dense(sizes.mlp(i)),
         mlp_norms: NormsSpec::before(sizes.norm(format!("layers.{i}.ffn_norm"), hidden)),
         residual: Residual::default(),
+        end: None,
     };
     let tied = config.bool_or("tie_word_embeddings", true)?;
     Ok(DecoderSpec {
@@ -106,7 +107,8 @@ impl Sizes {
         let output = LinearSpec::plain(name("out_proj"), query * dim, self.hidden);
         AttentionSpec {
             rotation: Some(0),
-            head_norms: Some((norm("q_layernorm"), norm("k_layernorm"))),
+            query_norm: Some(norm("q_layernorm")),
+            key_norm: Some(norm("k_layernorm")),
             ..AttentionSpec::new(query, kv, dim, qkv, output)
         }
     }

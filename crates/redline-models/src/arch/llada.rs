@@ -62,6 +62,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             }),
             mlp_norms: before(name("ff_norm")),
             residual: Residual::default(),
+            end: None,
         }
     };
     Ok(DecoderSpec {

@@ -16,6 +16,7 @@ pub mod ernie4_5;
 pub mod exaone4;
 pub mod gemma2;
 pub mod gemma3;
+pub mod gemma4;
 pub mod glm;
 pub mod gpt2;
 pub mod gpt_oss;
@@ -80,6 +81,8 @@ pub const ALL: &[Architecture] = &[
     gemma3::ARCHITECTURE,
     gemma3::CLASSIFIER,
     gemma3::ENCODER,
+    gemma4::ARCHITECTURE,
+    gemma4::WITH_IMAGES,
     glm::ARCHITECTURE,
     glm::GLM4,
     gpt2::ARCHITECTURE,

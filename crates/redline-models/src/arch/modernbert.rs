@@ -49,7 +49,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     check_head_dim(config, head_dim)?;
     let rules = Rules { default_theta: 160_000.0, theta_key: "global_rope_theta", ..Rules::default() };
     let local = Some(("local_rope_theta", 10_000.0));
-    let rotations = rotary::rotations_by_layer_type(config, head_dim, rules, local)?;
+    let rotations = rotary::rotations_by_layer_type(config, [head_dim; 2], rules, local)?;
     let windows = windows(config)?;
     let (attention_bias, mlp_bias) =
         (config.bool_or("attention_bias", false)?, config.bool_or("mlp_bias", false)?);
@@ -77,6 +77,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             }),
             mlp_norms: before("mlp_norm"),
             residual: Residual::default(),
+            end: None,
         }
     };
     Ok(DecoderSpec {

@@ -6,6 +6,7 @@ use redline_kernels::op::attention::AttentionShape;
 use super::{BuildStage, Described, GgufNames, LinearRole, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName as Name;
 use crate::element::linear::LinearSpec;
+use crate::element::norm::{Norm, NormSpec};
 use crate::plan::Site;
 use crate::step::{Act, Step, padded};
 
@@ -28,17 +29,34 @@ pub struct Attention<S: BuildStage> {
     pub rotation: Option<usize>,
     /// Whether the output of each head is multiplied by the sigmoid of a gate of its own. The gate of a head comes after its query.
     pub gated: bool,
-    /// Queries, keys and values: `[heads * head_dim | kv_heads * head_dim | kv_heads * head_dim, hidden]`; with gates, twice as many
-    /// outputs for queries.
+    /// Where its keys and values come from.
+    pub source: KeyValues,
+    /// Queries, keys and values, of which the last two may be missing: `[heads * head_dim | kv_heads * head_dim | kv_heads * head_dim,
+    /// hidden]`; with gates, twice as many outputs for queries.
     pub qkv: S::Linear,
-    /// Norms of the queries and of the keys: over every head, or if they are as wide as all heads, over these together.
-    pub head_norms: Option<(S::Norm, S::Norm)>,
-    /// Whether they come after the rotation, not before it.
+    /// Norm of the queries: over every head, or if it is as wide as all heads, over these together.
+    pub query_norm: Option<S::Norm>,
+    /// The same of the keys.
+    pub key_norm: Option<S::Norm>,
+    /// Whether both come after the rotation, not before it.
     pub norms_rotated: bool,
+    /// Norm of the values, over every head.
+    pub value_norm: Option<S::Norm>,
     /// `[heads]`: one logit for each query head that takes part in its softmax but has no value.
     pub sinks: Option<S::Values>,
     /// Back to the hidden width: `[hidden, heads * head_dim]`.
     pub output: S::Linear,
+}
+
+/// Where the keys and values of a layer come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyValues {
+    /// A projection of each.
+    Projected,
+    /// One projection: values are what it makes, before the norm and the rotation of keys.
+    OneProjection,
+    /// They are those of an earlier layer, with this index among the layers that have their own.
+    OfLayer(usize),
 }
 
 /// Attention as an architecture describes it.
@@ -51,10 +69,17 @@ const QKV: GgufNames =
 impl<S: BuildStage> Attention<S> {
     /// The same block of another stage.
     pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Attention<T>, M::Error> {
+        let gguf = match self.source {
+            KeyValues::Projected | KeyValues::OneProjection => QKV,
+            KeyValues::OfLayer(_) => GgufNames { whole: QKV.parts[0], ..QKV },
+        };
         let qkv = LinearRole {
             site: Site::Qkv,
             activation: ActivationFunction::None,
-            gguf: GgufNames { rotated: Some(self.head_dim), ..QKV },
+            gguf: GgufNames { rotated: Some(self.head_dim), ..gguf },
+        };
+        let norm = |norm: &'a Option<S::Norm>, (name, gguf), to: &mut M| {
+            norm.as_ref().map(|norm| to.norm(norm, name, gguf)).transpose()
         };
         Ok(Attention {
             heads: self.heads,
@@ -65,15 +90,12 @@ impl<S: BuildStage> Attention<S> {
             softcap: self.softcap,
             rotation: self.rotation,
             gated: self.gated,
+            source: self.source,
             qkv: to.linear(&self.qkv, qkv)?,
-            head_norms: match &self.head_norms {
-                Some((query, key)) => Some((
-                    to.norm(query, Name::QueryNorm, "attn_q_norm")?,
-                    to.norm(key, Name::KeyNorm, "attn_k_norm")?,
-                )),
-                None => None,
-            },
+            query_norm: norm(&self.query_norm, (Name::QueryNorm, "attn_q_norm"), to)?,
+            key_norm: norm(&self.key_norm, (Name::KeyNorm, "attn_k_norm"), to)?,
             norms_rotated: self.norms_rotated,
+            value_norm: norm(&self.value_norm, (Name::ValueNorm, "attn_v_norm"), to)?,
             sinks: self.sinks.as_ref().map(|sinks| to.values(sinks, "attn_sinks.weight")).transpose()?,
             output: to.linear(&self.output, LinearRole::plain(Site::Output, "attn_output"))?,
         })
@@ -103,9 +125,12 @@ impl Attention<Described> {
             softcap: None,
             rotation: None,
             gated: false,
+            source: KeyValues::Projected,
             qkv,
-            head_norms: None,
+            query_norm: None,
+            key_norm: None,
             norms_rotated: false,
+            value_norm: None,
             sinks: None,
             output,
         }
@@ -114,14 +139,23 @@ impl Attention<Described> {
     /// Its activations with the widths of their rows, in the order of the forward pass.
     pub fn activations(&self) -> Vec<(Name, usize)> {
         let (query, key) = self.widths();
-        let mut all = vec![(Name::Query, query), (Name::Key, key), (Name::Value, key)];
-        let normed = self.head_norms.iter().flat_map(|_| [(Name::QueryNorm, query), (Name::KeyNorm, key)]);
-        let rotated = self.rotation.iter().flat_map(|_| [(Name::QueryRope, query), (Name::KeyRope, key)]);
+        let has_keys = !matches!(self.source, KeyValues::OfLayer(_));
+        let mut all = vec![(Name::Query, query)];
+        if has_keys {
+            all.extend([(Name::Key, key), (Name::Value, key)]);
+        }
+        let norm = |norm: &Option<NormSpec>, name, width| norm.as_ref().map(|_| (name, width));
+        let normed =
+            [norm(&self.query_norm, Name::QueryNorm, query), norm(&self.key_norm, Name::KeyNorm, key)];
+        let rotated = self.rotation.map(|_| (Name::QueryRope, query)).into_iter();
+        let rotated = rotated.chain(self.rotation.filter(|_| has_keys).map(|_| (Name::KeyRope, key)));
+        let normed = normed.into_iter().flatten();
         if self.norms_rotated {
             all.extend(rotated.chain(normed));
         } else {
             all.extend(normed.chain(rotated));
         }
+        all.extend(norm(&self.value_norm, Name::ValueNorm, key));
         all.extend([(Name::Attention, query), (Name::AttentionOutput, self.output.outputs())]);
         all
     }
@@ -129,7 +163,9 @@ impl Attention<Described> {
     /// Number of values of the arena that a row needs.
     pub fn values_per_row(&self) -> usize {
         let parted = if self.gated { padded(self.query_width()) } else { 0 };
-        padded(self.qkv.outputs()) + parted + padded(self.output.inputs) + padded(self.output.outputs())
+        let copied = if self.source == KeyValues::OneProjection { padded(self.widths().1) } else { 0 };
+        let output = padded(self.output.inputs) + padded(self.output.outputs());
+        padded(self.qkv.outputs()) + parted + copied + output
     }
 
     /// Its operations.
@@ -147,33 +183,46 @@ impl Attention<Loaded> {
         let queries = qkv.columns(0, self.query_width());
         let queries = if self.gated { s.split_heads(queries, self.head_dim) } else { queries };
         let q = queries.columns(0, query);
-        let k = qkv.columns(self.query_width(), key);
-        let v = qkv.columns(self.query_width() + key, key);
-        for (name, x) in [(Name::Query, q), (Name::Key, k), (Name::Value, v)] {
-            s.show(name, x);
+        let part = |index| qkv.columns(self.query_width() + index * key, key);
+        let (k, v) = match self.source {
+            KeyValues::Projected => (Some(part(0)), Some(part(1))),
+            KeyValues::OneProjection => (Some(part(0)), Some(s.copy(part(0)))),
+            KeyValues::OfLayer(_) => (None, None),
+        };
+        for (name, x) in [(Name::Query, Some(q)), (Name::Key, k), (Name::Value, v)] {
+            if let Some(x) = x {
+                s.show(name, x);
+            }
         }
+        let norm = |s: &mut Step<'_>, x: Option<Act>, norm: &Option<Norm>| {
+            if let (Some(x), Some(norm)) = (x, norm) {
+                s.norm_heads(x, norm);
+            }
+        };
+        let norm_heads = |s: &mut Step<'_>| {
+            norm(s, Some(q), &self.query_norm);
+            norm(s, k, &self.key_norm);
+        };
         if !self.norms_rotated {
-            self.norm_heads(q, k, s);
+            norm_heads(s);
         }
         if let Some(rotation) = self.rotation {
             s.rope(rotation, q, self.heads);
-            s.rope(rotation, k, self.kv_heads);
             s.show(Name::QueryRope, q);
-            s.show(Name::KeyRope, k);
+            if let Some(k) = k {
+                s.rope(rotation, k, self.kv_heads);
+                s.show(Name::KeyRope, k);
+            }
             s.grow(rotation, q);
         }
         if self.norms_rotated {
-            self.norm_heads(q, k, s);
+            norm_heads(s);
         }
-        s.store(k, v);
+        norm(s, v, &self.value_norm);
+        if let (Some(k), Some(v)) = (k, v) {
+            s.store(k, v);
+        }
         queries
-    }
-
-    fn norm_heads(&self, q: Act, k: Act, s: &mut Step<'_>) {
-        if let Some((q_norm, k_norm)) = &self.head_norms {
-            s.norm_heads(q, q_norm);
-            s.norm_heads(k, k_norm);
-        }
     }
 
     /// `output(softmax(q k^T) v)`, with the sinks among the logits and gates on the values, of queries over the stored keys and values.

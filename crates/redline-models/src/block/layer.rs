@@ -2,6 +2,7 @@
 
 use super::attention::Attention;
 use super::ffn::Ffn;
+use super::layer_end::LayerEnd;
 use super::mixer::Mixer;
 use super::mlp::Mlp;
 use super::{BlockElement, BuildStage, Described, Loaded, Map, elements};
@@ -23,6 +24,8 @@ pub struct Layer<S: BuildStage> {
     pub mlp_norms: Norms<S>,
     /// How their outputs are added to the residual stream.
     pub residual: Residual,
+    /// What follows, in families that have it.
+    pub end: Option<LayerEnd<S>>,
 }
 
 /// How the outputs of the parts of a layer are added to the residual stream.
@@ -79,12 +82,16 @@ const MIXER: NormNames = NormNames {
     unnormed: Name::AttentionSum,
     sum: (Name::ResidualMid, "attn_output_norm"),
 };
+/// Those of a feed-forward part that ends the layer.
 const MLP: NormNames = NormNames {
     before: (Name::MlpNorm, "ffn_norm"),
     after: (Name::MlpOutputNorm, "post_ffw_norm"),
     unnormed: Name::MlpSum,
     sum: (Name::Residual, "layer_output_norm"),
 };
+
+/// Those of one that something follows.
+const INNER_MLP: NormNames = NormNames { sum: (Name::MlpSum, MLP.sum.1), ..MLP };
 
 impl<S: BuildStage> Norms<S> {
     /// A norm of the input only.
@@ -119,7 +126,8 @@ impl<S: BuildStage> Layer<S> {
     pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Layer<T>, M::Error> {
         let (mixer, mixer_norms) = self.mixer_norms.map(&MIXER, to, |to| self.mixer.map(to))?;
         let (mlp, mlp_norms) = self.mlp_norms.map(&MLP, to, |to| self.mlp.map(to))?;
-        Ok(Layer { mixer, mixer_norms, mlp, mlp_norms, residual: self.residual })
+        let end = self.end.as_ref().map(|end| end.map(to)).transpose()?;
+        Ok(Layer { mixer, mixer_norms, mlp, mlp_norms, residual: self.residual, end })
     }
 
     /// The linear layers with their sites, in the order of the forward pass. Those of all experts have the same sites.
@@ -159,6 +167,10 @@ impl<S: BuildStage> Layer<S> {
         })
     }
 
+    fn around_mlp(&self) -> NormNames {
+        if self.end.is_some() { INNER_MLP } else { MLP }
+    }
+
     /// Attention, if the layer has it.
     pub fn attention(&self) -> Option<&Attention<S>> {
         self.mixer.attention()
@@ -172,7 +184,7 @@ impl Layer<Described> {
         let mut all = Vec::new();
         for (norms, around, block) in [
             (&self.mixer_norms, MIXER, self.mixer.activations()),
-            (&self.mlp_norms, MLP, self.mlp.activations()),
+            (&self.mlp_norms, self.around_mlp(), self.mlp.activations()),
         ] {
             let norm = |norm: &Option<NormSpec>, name| norm.as_ref().map(|_| (name, hidden));
             all.extend(norm(&norms.before, around.before.0));
@@ -181,13 +193,18 @@ impl Layer<Described> {
             all.extend(norm(&norms.sum, around.unnormed));
             all.push((around.sum.0, hidden));
         }
+        if let Some(end) = &self.end {
+            all.extend(end.activations());
+            all.push((Name::Residual, hidden));
+        }
         all
     }
 
     /// Number of values of the arena that a row needs outside a mixture of experts.
     pub(crate) fn values_per_row(&self, hidden: usize) -> usize {
         let norms = (self.mixer_norms.results() + self.mlp_norms.results()) * hidden;
-        norms + self.mixer.values_per_row() + self.mlp.dense().map_or(0, Mlp::values_per_row)
+        let end = self.end.as_ref().map_or(0, LayerEnd::values_per_row);
+        norms + self.mixer.values_per_row() + self.mlp.dense().map_or(0, Mlp::values_per_row) + end
     }
 }
 
@@ -211,8 +228,8 @@ impl Norms<Loaded> {
 }
 
 impl Layer<Loaded> {
-    /// `x + mixer(x)`, then `x + mlp(x)`, each with its norms. The last layer continues only with the wanted rows, because
-    /// later rows need of the others only what the mixer has stored.
+    /// `x + mixer(x)`, then `x + mlp(x)`, each with its norms. The last layer whose mixer stores anything continues only with the wanted
+    /// rows, because later rows need of the others only what it has stored.
     pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {
         let Residual { scale, is_parallel } = self.residual;
         let h = self.mixer_norms.before_block(x, s);
@@ -232,6 +249,7 @@ impl Layer<Loaded> {
         let x = self.mixer_norms.add(x, a, scale, &MIXER, s);
         let h = if is_parallel { h } else { self.mlp_norms.before_block(x, s) };
         let m = self.mlp.forward(h, s);
-        self.mlp_norms.add(x, m, scale, &MLP, s)
+        let x = self.mlp_norms.add(x, m, scale, &self.around_mlp(), s);
+        self.end.as_ref().map_or(x, |end| end.forward(x, s))
     }
 }

@@ -2,7 +2,7 @@
 
 use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 
-use super::attention::Attention;
+use super::attention::{Attention, KeyValues};
 use super::delta_net::DeltaNet;
 use super::short_conv::ShortConv;
 use super::{BuildStage, Described, Loaded, Map, MixerOperations};
@@ -31,6 +31,11 @@ impl<S: BuildStage> Mixer<S> {
             Self::ShortConv(conv) => Mixer::ShortConv(conv.map(to)?),
             Self::DeltaNet(net) => Mixer::DeltaNet(net.map(to)?),
         })
+    }
+
+    /// Whether it stores anything for later rows.
+    pub(crate) fn stores(&self) -> bool {
+        !matches!(self, Self::Attention(Attention { source: KeyValues::OfLayer(_), .. }))
     }
 
     /// Attention, if it is that.
@@ -81,6 +86,7 @@ impl Mixer<Described> {
     /// Adds what sequences keep to the shape of their pages. Returns its index among those of its kind.
     pub(crate) fn add_to(&self, page: &mut PageShape, format: KvFormat) -> usize {
         match self {
+            &Self::Attention(Attention { source: KeyValues::OfLayer(index), .. }) => index,
             &Self::Attention(Attention { kv_heads, head_dim, .. }) => {
                 page.keys.push(KvShape { format, kv_heads, head_dim });
                 page.keys.len() - 1

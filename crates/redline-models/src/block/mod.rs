@@ -14,6 +14,8 @@ pub mod embedding;
 pub mod experts;
 pub mod ffn;
 pub mod layer;
+pub mod layer_end;
+pub mod layer_inputs;
 pub mod mixer;
 pub mod mlp;
 pub mod short_conv;

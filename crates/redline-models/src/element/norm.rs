@@ -14,6 +14,8 @@ pub enum NormKind {
     Rms,
     /// RMSNorm whose scale is 1 more than the weight that the checkpoint holds (Gemma).
     RmsPlusOne,
+    /// RMSNorm without a weight.
+    RmsUnweighted,
     /// LayerNorm, with bias.
     Layer,
     /// LayerNorm without bias.
@@ -36,6 +38,9 @@ pub struct NormSpec {
 impl NormSpec {
     /// Its tensors.
     pub fn tensors(&self) -> Vec<TensorSpec> {
+        if self.kind == NormKind::RmsUnweighted {
+            return Vec::new();
+        }
         let of = |end: &str, role| TensorSpec::new(format!("{}.{end}", self.name), [self.width], role);
         // Only the difference from one is stored.
         let weight = if self.kind == NormKind::RmsPlusOne { Role::Bias } else { Role::Scale };
@@ -52,7 +57,7 @@ impl NormSpec {
 pub struct Norm {
     /// The activation that it computes.
     pub name: ActivationName,
-    /// `[width]`
+    /// `[width]`; ones if it has none.
     pub weight: Buffer<f32>,
     /// `[width]`, LayerNorm only; zeros if it has none.
     pub bias: Option<Buffer<f32>>,

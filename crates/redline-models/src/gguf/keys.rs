@@ -251,12 +251,12 @@ impl<'a> Keys<'a> {
     }
 
     /// Whether the file has a tensor of this name.
-    pub(super) fn has(&self, tensor: &str) -> bool {
+    pub(crate) fn has(&self, tensor: &str) -> bool {
         self.gguf.tensor(tensor).is_some()
     }
 
     /// The values of a tensor of at most `most` values, if the file has it.
-    pub(super) fn values(&self, tensor: &str, most: usize) -> Result<Option<Vec<f32>>, ModelError> {
+    pub(crate) fn values(&self, tensor: &str, most: usize) -> Result<Option<Vec<f32>>, ModelError> {
         let Some(found) = self.gguf.tensor(tensor) else { return Ok(None) };
         if found.elements() > most {
             let fact = format!("`{tensor}` has {} values; at most {most} are supported", found.elements());

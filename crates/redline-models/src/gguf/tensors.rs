@@ -15,7 +15,8 @@ use crate::block::{self, BlockElement, elements};
 use crate::place::Place;
 use crate::quantised::QuantisedTensors;
 use crate::spec::{
-    DecoderSpec, DenseLayerSpec, LayerSpec, NormSpec, PartSpec, PositionSpec, PositionTableSpec, Slice,
+    DecoderSpec, DenseLayerSpec, KeyValues, LayerSpec, NormSpec, PartSpec, PositionSpec, PositionTableSpec,
+    Slice,
 };
 
 /// Tensors that the configuration was made from.
@@ -61,9 +62,16 @@ impl<'a> GgufTensors<'a> {
         // Layers after the others predict further tokens; nothing reads them.
         let further = gguf.metadata().opt_u32(&format!("{}.nextn_predict_layers", dialect.architecture))?;
         let further = spec.layers.len()..spec.layers.len() + further.unwrap_or(0) as usize;
+        // Some hold keys and values of layers that take those of others.
+        let takes = |layer: usize| {
+            let attention = spec.layers.get(layer).and_then(LayerSpec::attention);
+            attention.is_some_and(|it| matches!(it.source, KeyValues::OfLayer(_)))
+        };
         let is_read = |name: &str| {
-            let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
-            layer.is_none_or(|layer| !further.contains(&layer))
+            let in_layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+            let Some((layer, part)) = in_layer else { return true };
+            let of_keys = part.starts_with("attn_k") || part.starts_with("attn_v");
+            layer.parse().map_or(true, |layer| !(further.contains(&layer) || of_keys && takes(layer)))
         };
         let unexpected = gguf.names().filter(|name| !known.contains(*name) && is_read(name));
         ModelError::refuse_unexpected(unexpected, gguf.origin())?;
@@ -156,6 +164,11 @@ fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
     }
     if let Some(norm) = &spec.embedding_norm {
         places.add_norm(norm, "token_embd_norm");
+    }
+    if let Some(inputs) = &spec.layer_inputs {
+        places.add_part(&inputs.table.parts[0], "per_layer_token_embd");
+        places.add_part(&inputs.projection.linear.parts[0], "per_layer_model_proj");
+        places.add_norm(&inputs.norm, "per_layer_proj_norm");
     }
     for (i, layer) in spec.layers.iter().enumerate() {
         places.add_layer(i, layer, dialect);

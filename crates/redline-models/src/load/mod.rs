@@ -19,6 +19,7 @@ use crate::block::decoder::Decoder;
 use crate::block::dense::{Classifier, DenseLayers};
 use crate::block::embedding::Embedding;
 use crate::block::layer::Layer;
+use crate::block::layer_inputs::LayerInputs;
 use crate::block::{Described, LinearRole, Loaded, Map};
 use crate::element::dense::DenseLayer;
 use crate::element::linear::Linear;
@@ -29,8 +30,8 @@ use crate::formats::Formats;
 use crate::model::{Facts, Model};
 use crate::packing::STRIP;
 use crate::spec::{
-    ClassifierSpec, DecoderSpec, DenseLayerSpec, DistanceSpec, LinearSpec, NormKind, NormSpec, Objective,
-    PartSpec, PositionSpec, PositionTableSpec, Role, TensorSpec,
+    ClassifierSpec, DecoderSpec, DenseLayerSpec, DistanceSpec, LayerInputsSpec, LinearSpec, NormKind,
+    NormSpec, Objective, PartSpec, PositionSpec, PositionTableSpec, Role, TensorSpec,
 };
 use crate::step::padded;
 use crate::tensors::{Source, Tensors as _, outlier_count};
@@ -331,6 +332,7 @@ impl<B: WeightSource> Builder<'_, B> {
             (positions, _) => positions,
         };
         let norm_name = if spec.projection.is_some() { Name::EmbeddingNorm } else { Name::Embedding };
+        let layer_inputs = spec.layer_inputs.as_ref().map(|it| self.layer_inputs(it)).transpose()?;
         let embedding = Embedding {
             tokens,
             scale: spec.embedding_scale,
@@ -341,7 +343,10 @@ impl<B: WeightSource> Builder<'_, B> {
         };
         let final_norm = self.opt_norm(spec.final_norm.as_ref(), Name::FinalNorm)?;
         let (transform, classifier) = (self.transform()?, self.classifier()?);
-        let (distances, decoder) = (self.distances()?, Decoder { embedding, layers, final_norm });
+        let (distances, decoder) = (
+            self.distances()?,
+            Decoder { embedding, layer_inputs, layers, narrowed_at: spec.narrowed_at(), final_norm },
+        );
         Ok(LoadedWeights { decoder, head, transform, classifier, distances })
     }
 
@@ -351,6 +356,17 @@ impl<B: WeightSource> Builder<'_, B> {
             self.from.matrix(&table, unquantised_format(self.formats.of(&table.parts[0].weight())))
         };
         table.map(matrix).transpose()
+    }
+
+    /// What makes the inputs that layers have for themselves.
+    fn layer_inputs(&self, spec: &LayerInputsSpec) -> Result<LayerInputs, ModelError> {
+        Ok(LayerInputs {
+            table: self.table(&spec.table)?,
+            table_scale: spec.table_scale,
+            projection: self.dense_layer(&spec.projection)?,
+            projection_scale: spec.projection_scale,
+            norm: self.read_norm(&spec.norm, Name::LayerInputs)?,
+        })
     }
 
     /// The numbers that are added to logits.
@@ -418,9 +434,14 @@ impl<B: WeightSource> Builder<'_, B> {
     }
 
     fn read_norm(&self, spec: &NormSpec, name: Name) -> Result<Norm, ModelError> {
-        let mut weight = self.vector(&format!("{}.weight", spec.name), spec.width)?;
+        let mut weight = Buffer::zeroed(spec.width)?;
+        if spec.kind == NormKind::RmsUnweighted {
+            weight.fill(1.0);
+        } else {
+            self.from.values(&format!("{}.weight", spec.name), &mut weight)?;
+        }
         let bias = match spec.kind {
-            NormKind::Rms => None,
+            NormKind::Rms | NormKind::RmsUnweighted => None,
             NormKind::RmsPlusOne => {
                 weight.iter_mut().for_each(|weight| *weight += 1.0);
                 None

@@ -3,8 +3,10 @@
 //! That memory, the [`Arena`], is reserved before the first pass. Blocks allocate activations from it as from a stack, and each is a
 //! handle, [`Act`]. All activations of a layer are released together. No operation returns an error or allocates memory.
 
+mod layer_inputs;
 mod model;
 mod recurrence;
+mod rows;
 
 use redline_kernels::op::activation::{Gating, gate};
 use redline_kernels::op::add::add;
@@ -33,6 +35,7 @@ use crate::profile::{Operation, Profile, SpanStart};
 use crate::row_digests::RowDigests;
 use crate::trace::{Observation, Observations};
 
+use layer_inputs::LayerInputRows;
 pub(crate) use model::StepModel;
 
 /// Activations: `[rows, width]` in the arena, rows `stride` values apart.
@@ -228,6 +231,7 @@ pub struct Step<'a> {
     plan: Option<&'a Plan>,
     /// The current layer.
     layer: Option<usize>,
+    layer_inputs: Option<LayerInputRows>,
     watchers: Watchers<'a>,
 }
 
@@ -240,6 +244,8 @@ pub(crate) struct Timed(Option<SpanStart>);
 pub struct Wanted<'a> {
     /// Their indices in the batch, ascending.
     pub rows: &'a [usize],
+    /// Their positions in their sequences.
+    pub positions: &'a [u32],
     /// Their segments, in the same order. `first_row` of a segment is an index of `rows`.
     pub segments: &'a [Segment<'a>],
     /// Their adapters.
@@ -293,6 +299,7 @@ impl<'a> Step<'a> {
             model,
             plan,
             layer: None,
+            layer_inputs: None,
             watchers,
         }
     }
@@ -754,47 +761,9 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Moves the wanted rows of activations, of which no two share memory, to the front, in place. Later operations run on these only.
-    pub fn narrow<const N: usize>(&mut self, acts: [Act; N]) -> [Act; N] {
-        let Wanted { rows, segments, adapters } = self.wanted;
-        if acts.iter().all(|act| act.rows == rows.len()) {
-            return acts;
-        }
-        let width = acts.iter().map(|act| act.width).sum();
-        let timed = self.begin(|| Operation::of("gather", rows.len(), width));
-        for act in acts {
-            for (i, &row) in rows.iter().enumerate() {
-                let from = act.start + row * act.stride;
-                self.arena.values.copy_within(from..from + act.width, act.start + i * act.stride);
-            }
-        }
-        self.end(timed);
-        self.segments = segments;
-        self.adapters = adapters;
-        acts.map(|act| Act { rows: rows.len(), ..act })
-    }
-
     /// The residual stream of the wanted rows, `[wanted rows, width]`, that micro-batches have left at the start of the arena.
     pub(crate) fn results_of_micro_batches(&mut self, width: usize) -> Act {
         (self.segments, self.adapters) = (self.wanted.segments, self.wanted.adapters);
         self.alloc(self.wanted.rows.len(), width)
-    }
-
-    /// The given rows of `x`, in that order: a view of `x` if they are consecutive, otherwise a copy.
-    pub fn gather(&mut self, x: Act, rows: &[usize]) -> Act {
-        if let Some(first) =
-            rows.first().filter(|first| rows.iter().copied().eq(**first..**first + rows.len()))
-        {
-            assert!(first + rows.len() <= x.rows, "rows {first} to {} of {}", first + rows.len(), x.rows);
-            return Act { start: x.start + first * x.stride, rows: rows.len(), ..x };
-        }
-        let y = self.alloc(rows.len(), x.width);
-        let timed = self.begin(|| Operation::of("gather", rows.len(), x.width));
-        let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
-        for (i, &r) in rows.iter().enumerate() {
-            to.row(i).copy_from_slice(from.row(r));
-        }
-        self.end(timed);
-        y
     }
 }

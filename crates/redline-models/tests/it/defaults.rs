@@ -45,7 +45,7 @@ fn a_llama_without_its_optional_keys() {
         let mlp = spec.layers[1].mlp.dense().unwrap();
         assert!(!mlp.up.has_bias() && !mlp.down.has_bias());
         assert!(spec.layers[0].norms().chain(&spec.final_norm).all(|norm| norm.eps == 1e-6));
-        assert!(!spec.tied && attention.head_norms.is_none());
+        assert!(!spec.tied && attention.query_norm.is_none());
         assert_eq!(theta(&spec), 10_000.0);
     }
 }

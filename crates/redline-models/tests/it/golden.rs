@@ -165,16 +165,17 @@ fn spec(dir: &Path) -> DecoderSpec {
 /// The least number of bytes for the weights of a checkpoint in f32, and the most: biases may be padded to sixteen values.
 fn bytes(spec: &DecoderSpec) -> std::ops::RangeInclusive<u64> {
     let matrix = |rows: usize, cols: usize| Matrix::zeroed(Format::F32, rows, cols).unwrap().bytes();
-    let linears: Vec<_> = spec.linears().into_iter().chain(spec.position_table()).collect();
+    let linears: Vec<_> = spec.linears().into_iter().chain(spec.unquantised()).collect();
     let matrices: usize = linears.iter().map(|linear| matrix(linear.outputs(), linear.inputs)).sum();
     let tensors = spec.tensors();
     let vectors = tensors.iter().filter(|tensor| tensor.role != Role::Weight);
     let vectors: usize = vectors.map(|tensor| 4 * tensor.shape.iter().product::<usize>()).sum();
-    // LayerNorm without bias has zeros.
+    // LayerNorm without bias has zeros, RMSNorm without weight ones.
     let norms = spec.layers.iter().flat_map(LayerSpec::norms).chain(&spec.final_norm);
-    let zeros: usize =
-        norms.filter(|norm| norm.kind == NormKind::LayerUnbiased).map(|norm| 4 * norm.width).sum();
-    let vectors = vectors + zeros;
+    let constant = [NormKind::LayerUnbiased, NormKind::RmsUnweighted];
+    let constants: usize =
+        norms.filter(|norm| constant.contains(&norm.kind)).map(|norm| 4 * norm.width).sum();
+    let vectors = vectors + constants;
     let padding = 60 * linears.iter().filter(|linear| linear.has_bias()).count();
     (matrices + vectors) as u64..=(matrices + vectors + padding) as u64
 }

@@ -108,6 +108,7 @@ families! {
     gemma2_class "gemma2-class"
     gemma3 "gemma3"
     gemma3_embed "gemma3-embed"
+    gemma4 "gemma4"
     glm "glm"
     glm4 "glm4"
     gpt2 "gpt2"

@@ -1,6 +1,7 @@
 //! The bits are the same for any tier, threads, chunks, batch or cache.
 
 use redline_kernels::{Format, Simd};
+use redline_models::adapter::Adapters;
 
 use crate::reference::{Bench, bits, goldens, kv, open, reference};
 
@@ -39,6 +40,30 @@ fn chunks_and_single_tokens_give_the_same_bits() {
                 }
                 assert!(got == want, "{} {} in pieces of {size}", dir.display(), format);
             }
+        }
+    }
+}
+
+/// Rows that nobody wants are left out as early as a model allows.
+#[test]
+fn some_rows_have_the_bits_of_all() {
+    for dir in goldens() {
+        let prompt = reference(&dir).prompt;
+        for &format in Format::ALL {
+            let mut bench = Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), 2);
+            let whole = bench.sequence();
+            let want = bench.pass(&[(whole, &prompt)]);
+            let (first, second) = (bench.sequence(), bench.sequence());
+            let parts = [(first, &prompt[..20], Adapters::default()), (second, &prompt, Adapters::default())];
+            let rows = [3, 19, 20, 20 + 17, 20 + 18, 20 + prompt.len() - 1];
+            let got = bench.wanted_pass(&parts, &rows);
+            let expected = rows.map(|row| want[row.checked_sub(20).unwrap_or(row)].clone());
+            assert!(bits(&got) == bits(&expected), "{} {format}", dir.display());
+            // A piece of which no row is wanted, and the rest.
+            let third = bench.sequence();
+            assert!(bench.wanted_pass(&[(third, &prompt[..25], Adapters::default())], &[]).is_empty());
+            let got = bench.wanted_pass(&[(third, &prompt[25..], Adapters::default())], &[2]);
+            assert!(bits(&got) == bits(&want[27..28]), "{} {format}", dir.display());
         }
     }
 }

@@ -134,7 +134,7 @@ fn every_key_that_changes_the_result_is_refused_unless_it_is_neutral() {
 fn shapes_that_contradict_each_other() {
     refused(LLAMA, r#"{"num_key_value_heads":3}"#, &["num_attention_heads", "4", "3"]);
     refused(LLAMA, r#"{"hidden_size":63}"#, &["hidden_size", "63", "head_dim"]);
-    refused(LLAMA, r#"{"head_dim":512}"#, &["512", "256"]);
+    refused(LLAMA, r#"{"head_dim":1024}"#, &["1024", "512"]);
     refused(LLAMA, r#"{"head_dim":7}"#, &["7"]);
     refused(LLAMA, r#"{"num_hidden_layers":0}"#, &["num_hidden_layers"]);
     refused(LLAMA, r#"{"num_hidden_layers":1000000000000}"#, &["num_hidden_layers", "1000000000000"]);
@@ -142,8 +142,8 @@ fn shapes_that_contradict_each_other() {
     refused(GPT2, r#"{"n_inner":1152921504606846976}"#, &["n_inner"]);
     refused(GPT2, r#"{"n_inner":0}"#, &["n_inner", "a value from 1 to"]);
     refused(LLAMA, r#"{"head_dim":0}"#, &["a head of 0 values"]);
-    assert!(refusal(LLAMA, r#"{"head_dim":256}"#).starts_with("accepted"));
-    refused(LLAMA, r#"{"head_dim":258}"#, &["a head of 258 values", "1 to 256"]);
+    assert!(refusal(LLAMA, r#"{"head_dim":512}"#).starts_with("accepted"));
+    refused(LLAMA, r#"{"head_dim":514}"#, &["a head of 514 values", "1 to 512"]);
     refused(GPT2, r#"{"n_head":5}"#, &["n_embd", "48", "5"]);
 }
 

@@ -18,7 +18,7 @@ use crate::Arithmetic;
 use crate::op::hadamard::MAX_VALUES;
 
 /// Maximum dimension of a head.
-pub const MAX_HEAD_DIM: usize = 256;
+pub const MAX_HEAD_DIM: usize = 512;
 
 /// Makes [`KvFormat`] of the list of formats.
 macro_rules! formats {

@@ -84,7 +84,21 @@ QWEN3_5 = LLAMA | {
     "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
 }
+GEMMA4 = LLAMA | {
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+    "per_layer_input_gate": "inp_gate",
+    "per_layer_projection": "proj",
+    "post_per_layer_input_norm": "post_norm",
+    "embed_tokens_per_layer": "per_layer_token_embd",
+    "per_layer_model_projection": "per_layer_model_proj",
+    "per_layer_projection_norm": "per_layer_proj_norm",
+}
 # Names without `.weight` or `.bias`.
+GEMMA4_WHOLE = {"layer_scalar": "layer_output_scale.weight"}
 QWEN3_5_WHOLE = {"linear_attn.dt_bias": "ssm_dt.bias", "linear_attn.A_log": "ssm_a"}
 NAME = re.compile(r"(?:transformer\.|model\.)?(?:(?:h|layers)\.(\d+)\.)?(.+)\.(weight|bias)")
 WHOLE = re.compile(r"model\.layers\.(\d+)\.(.+)")
@@ -170,6 +184,30 @@ def describe_qwen3_5(writer, config):
     writer.add_array(f"{writer.arch}.attention.recurrent_layers", recurs)
 
 
+def describe_gemma4(writer, config):
+    describe_common(writer, config)
+    layers, rotations = config["num_hidden_layers"], config["rope_parameters"]
+    full, sliding, shared = config["global_head_dim"], config["head_dim"], config["num_kv_shared_layers"]
+    wide = 2 if config["use_double_wide_mlp"] else 1
+    inner = config["intermediate_size"]
+    writer.add_feed_forward_length([inner if layer < layers - shared else wide * inner for layer in range(layers)])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(full)
+    writer.add_value_length(full)
+    writer.add_key_length_swa(sliding)
+    writer.add_value_length_swa(sliding)
+    writer.add_rope_dimension_count(full)
+    writer.add_rope_dimension_count_swa(sliding)
+    writer.add_rope_freq_base(rotations["full_attention"]["rope_theta"])
+    writer.add_rope_freq_base_swa(rotations["sliding_attention"]["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_sliding_window_pattern([shapes.gemma4_slides(config, layer) for layer in range(layers)])
+    writer.add_shared_kv_layers(shared)
+    writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
+
+
 def changed_gpt2(config):
     """Conv1D holds [in, out]; llama.cpp wants [out, in]."""
     return lambda target, array: array.T if target.startswith("blk.") and array.ndim == 2 else array
@@ -206,6 +244,10 @@ def changed_qwen3_5(config):
     return changed
 
 
+def changed_gemma4(config):
+    return lambda target, array: array
+
+
 @dataclass(frozen=True)
 class Family:
     """Its name in llama.cpp, the names of its tensors, its header, and how llama.cpp holds values differently."""
@@ -220,6 +262,7 @@ class Family:
 FAMILIES = {
     "gpt2": Family("gpt2", GPT2, describe_gpt2, changed_gpt2),
     "llama": Family("llama", LLAMA, describe_llama, changed_llama),
+    "gemma4_text": Family("gemma4", GEMMA4, describe_gemma4, changed_gemma4, GEMMA4_WHOLE),
     "lfm2": Family("lfm2", LFM2, describe_lfm2, changed_lfm2),
     "qwen3_5_text": Family("qwen35", QWEN3_5, describe_qwen3_5, changed_qwen3_5, QWEN3_5_WHOLE),
 }
@@ -230,7 +273,7 @@ def tensors(directory, config):
     family = FAMILIES[config["model_type"]]
     tied = config.get("tie_word_embeddings", config["model_type"] in {"gpt2", "lfm2"})
     changed = family.changed(config)
-    divisors = rope.divisors(config) if config["model_type"] == "llama" else None
+    divisors = rope.divisors(config) if config["model_type"] in {"llama", "gemma4_text"} else None
     if divisors:
         yield "rope_freqs.weight", lambda: numpy.array(divisors, dtype=numpy.float32)
     for path in sorted(Path(directory).glob("*.safetensors")):

@@ -8,7 +8,12 @@ def head_dim(config):
 
 
 def divisors(config):
-    """What `rope_scaling` divides the rotation frequency of each pair of dimensions by; None without scaling."""
+    """What `rope_scaling` divides the rotation frequency of each pair of dimensions by; None without scaling. Of Gemma 4, whose
+    rotation leaves out pairs of wide heads, such large numbers that nothing turns."""
+    if config["model_type"] == "gemma4_text":
+        pairs = config["global_head_dim"] // 2
+        rotated = int(pairs * config["rope_parameters"]["full_attention"]["partial_rotary_factor"])
+        return [1.0] * rotated + [1e30] * (pairs - rotated)
     scaling = config.get("rope_scaling")
     if not scaling:
         return None

@@ -27,7 +27,7 @@ from redline import Redline
 from unavailable import Unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
-SHAPES = ["llama-3.2-1b", "tinyllama-1.1b", "gpt2", "qwen3.5-0.8b", "lfm2-1.2b"]
+SHAPES = ["llama-3.2-1b", "tinyllama-1.1b", "gpt2", "qwen3.5-0.8b", "lfm2-1.2b", "gemma-4-e2b"]
 # The load average, own loading included, above which a warning is due.
 BUSY = 1.5
 

@@ -51,7 +51,7 @@ class Shape:
 def read(directory):
     """The shape of a Hugging Face directory."""
     config = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))
-    readers = {"gpt2": _gpt2, "llama": _llama, "lfm2": _lfm2, "qwen3_5_text": _qwen3_5}
+    readers = {"gpt2": _gpt2, "llama": _llama, "lfm2": _lfm2, "qwen3_5_text": _qwen3_5, "gemma4_text": _gemma4}
     kind = config.get("model_type")
     if kind not in readers:
         known = ", ".join(readers)
@@ -168,4 +168,37 @@ def _qwen3_5(config):
         linear=attending * attention + recurring * recurrence + layers * 3 * hidden * inner,
         other=(2 * layers + 1) * hidden + attending * 2 * head_dim + recurring * of_recurrence,
         state=recurring * value_heads * key_dim * value_dim,
+    )
+
+
+def gemma4_slides(config, layer):
+    """Whether a layer has a window."""
+    return (layer + 1) % 6 != 0 and layer + 1 < config["num_hidden_layers"]
+
+
+def _gemma4(config):
+    """Keys and values count as those of layers with a window, which are most. Layers without keys and values of their own are needed
+    for the last row of a prompt only, but count for all rows: a share of the limit above one is no error."""
+    layers, hidden, heads = config["num_hidden_layers"], config["hidden_size"], config["num_attention_heads"]
+    own, inner, width = layers - config["num_kv_shared_layers"], config["intermediate_size"], config["hidden_size_per_layer_input"]
+    kv_heads, linear, other = config["num_key_value_heads"], 0, hidden + width
+    for layer in range(layers):
+        dim = config["head_dim"] if gemma4_slides(config, layer) else config["global_head_dim"]
+        wide = 2 if layer >= own and config["use_double_wide_mlp"] else 1
+        keys = 2 * kv_heads if layer < own else 0
+        linear += hidden * dim * (2 * heads + keys) + 3 * hidden * inner * wide + 2 * hidden * width
+        other += 5 * hidden + 1 + dim * (2 if layer < own else 1)
+    return Shape(
+        architecture="gemma4",
+        attending=own,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=config["head_dim"],
+        intermediate=inner,
+        vocab=config["vocab_size"],
+        tied=config["tie_word_embeddings"],
+        dtype=_dtype(config),
+        linear=linear + layers * width * hidden,
+        other=other + config["vocab_size"] * layers * width,
     )

@@ -83,6 +83,23 @@ QWEN3_5 = {
 }
 
 
+GEMMA4_E2B = {
+    "model_type": "gemma4_text",
+    "vocab_size": 262144,
+    "hidden_size": 1536,
+    "hidden_size_per_layer_input": 256,
+    "intermediate_size": 6144,
+    "use_double_wide_mlp": True,
+    "num_hidden_layers": 35,
+    "num_kv_shared_layers": 20,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "tie_word_embeddings": True,
+}
+
+
 def shape(config):
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -109,6 +126,7 @@ class Shapes(unittest.TestCase):
         self.assertEqual(shape(TINYLLAMA).parameters, 1_100_048_384)
         self.assertEqual(shape(LFM2_1B).parameters, 1_170_340_608)
         self.assertEqual(shape(QWEN3_5).parameters, 752_393_024)
+        self.assertEqual(shape(GEMMA4_E2B).parameters, 4_621_490_979)
 
     def test_bytes_and_operations_of_a_token(self):
         one = shape(LLAMA_1B)

@@ -35,7 +35,7 @@ SCHEMA = "redline.parity/1"
 SUPPORTED = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3"),
     *("gemma2", "gemma3_text", "ministral3", "olmo2", "olmo3", "phi3", "smollm3"),
-    *("cohere", "cohere2", "ernie4_5", "exaone4", "glm", "glm4", "hunyuan_v1_dense", "seed_oss"),
+    *("cohere", "cohere2", "ernie4_5", "exaone4", "gemma4_text", "glm", "glm4", "hunyuan_v1_dense", "seed_oss"),
     *("gpt_oss", "lfm2", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
 # Steps one at a time on a cache, against one pass over everything: rounding only.
@@ -146,7 +146,13 @@ def hook_projections(attention, config, recorder, prefix):
         attention.qkv_proj.register_forward_hook(split(recorder, [f"{prefix}.{name}" for _, name in parts], widths))
         return
     for part, name in parts:
-        getattr(attention, f"{part}_proj").register_forward_hook(recorder.output(f"{prefix}.{name}"))
+        projection = getattr(attention, f"{part}_proj", None)
+        if projection is None:
+            # Keys and values of another layer; or values are keys before their norm.
+            if not hasattr(attention, "k_proj"):
+                continue
+            projection = attention.k_proj
+        projection.register_forward_hook(recorder.output(f"{prefix}.{name}"))
         norms = (getattr(attention, norm, None) for norm in (f"{part}_norm", f"{part}_layernorm", f"{name}_layernorm"))
         norm = next((norm for norm in norms if norm is not None), None)
         if norm is not None:
@@ -192,6 +198,13 @@ def hook_attention(attention, config, recorder, prefix):
     output.register_forward_hook(recorder.output(f"{prefix}.attention_output"))
 
 
+def hook_layer_input(layer, recorder, prefix):
+    """Hooks of a per-layer input."""
+    layer.per_layer_input_gate.register_forward_pre_hook(recorder.input(f"{prefix}.mlp_sum"), with_kwargs=True)
+    layer.per_layer_projection.register_forward_pre_hook(recorder.input(f"{prefix}.layer_input"), with_kwargs=True)
+    layer.post_per_layer_input_norm.register_forward_hook(recorder.output(f"{prefix}.layer_input_norm"))
+
+
 def hook_parallel(layer, recorder, prefix):
     """Hooks of the residual stream after attention, which is no tensor where both parts are added at once."""
     inputs = []
@@ -206,6 +219,8 @@ def hook_llama(model, recorder):
     """Hooks of Llama and those built like it: all families but GPT-2."""
     body = model.model
     body.embed_tokens.register_forward_hook(recorder.output("embedding"))
+    if hasattr(body, "per_layer_projection_norm"):
+        body.per_layer_projection_norm.register_forward_hook(recorder.output("layer_inputs"))
     for index, layer in enumerate(body.layers):
         prefix = f"layers.{index}"
         mlp = layer.feed_forward if hasattr(layer, "feed_forward") else layer.mlp
@@ -218,6 +233,8 @@ def hook_llama(model, recorder):
             hook_conv(layer.conv, recorder, prefix)
         else:
             hook_attention(layer.self_attn, model.config, recorder, prefix)
+        if hasattr(layer, "per_layer_input_gate"):
+            hook_layer_input(layer, recorder, prefix)
         if model.config.model_type.startswith("cohere"):
             hook_parallel(layer, recorder, prefix)
         else:
@@ -236,6 +253,26 @@ def rotates(attention, config):
     return getattr(attention, "use_rope", True)
 
 
+def one_by_one(model, recorder, plain):
+    """Gemma 4 rotates queries and keys in two calls, [1, tokens, heads, head_dim] each; some layers have no keys of their own."""
+    names = [
+        f"layers.{index}.{name}_rope"
+        for index, layer in enumerate(model.model.layers)
+        for name in ("query", "key")
+        if name == "query" or hasattr(layer.self_attn, "k_proj")
+    ]
+    calls = 0
+
+    def rotate(x, *rest, **keywords):
+        nonlocal calls
+        x = plain(x, *rest, **keywords)
+        recorder.take(names[calls % len(names)], x)
+        calls += 1
+        return x
+
+    return rotate
+
+
 @contextmanager
 def rotations(model, recorder):
     """Queries and keys after rotation, which is a function of the model's source file and no module."""
@@ -244,6 +281,13 @@ def rotations(model, recorder):
         return
     source = sys.modules[type(model.model.layers[0]).__module__]
     plain = source.apply_rotary_pos_emb
+    if model.config.model_type == "gemma4_text":
+        source.apply_rotary_pos_emb = one_by_one(model, recorder, plain)
+        try:
+            yield
+        finally:
+            source.apply_rotary_pos_emb = plain
+        return
     # Some families do not rotate in every layer, and not all layers of LFM2 are attention.
     attention = {index: layer.self_attn for index, layer in enumerate(model.model.layers) if hasattr(layer, "self_attn")}
     layers = [index for index, layer in attention.items() if rotates(layer, model.config)]
@@ -325,6 +369,9 @@ def load(directory, is_masked):
 def describe(model, architecture, directory, steps):
     config = model.config
     heads = config.num_attention_heads
+    # Layers may differ.
+    of_layers = getattr(config, "per_layer_config", None)
+    first = of_layers[0] if of_layers else config
     return {
         "schema": SCHEMA,
         "model": {
@@ -333,8 +380,8 @@ def describe(model, architecture, directory, steps):
             "layers": config.num_hidden_layers,
             "hidden": config.hidden_size,
             "heads": heads,
-            "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
-            "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
+            "kv_heads": getattr(first, "num_key_value_heads", None) or heads,
+            "head_dim": getattr(first, "head_dim", None) or config.hidden_size // heads,
             "vocab": config.vocab_size,
         },
         "dtype": "f32",

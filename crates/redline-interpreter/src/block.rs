@@ -9,7 +9,7 @@ use redline_models::block::delta_net::{DeltaNet, LENGTH_EPS};
 use redline_models::block::experts::{Experts, SharedExpert};
 use redline_models::block::ffn::Ffn;
 use redline_models::block::layer::{Layer, Norms};
-use redline_models::block::layer_end::LayerInputGate;
+use redline_models::block::layer_end::PerLayerInputGate;
 use redline_models::block::mixer::Mixer;
 use redline_models::block::mlp::Mlp;
 use redline_models::block::short_conv::ShortConv;
@@ -43,7 +43,7 @@ pub(crate) fn layer(
     let rows: Vec<Row> = rows.collect();
     let Some(end) = &layer.end else { return rows };
     let ended = rows.into_iter().enumerate().map(|(i, mut row)| {
-        if let Some(LayerInputGate { gate, output, norm }) = &end.input {
+        if let Some(PerLayerInputGate { gate, output, norm }) = &end.input {
             let gates = gate.apply(&row);
             let gated: Row = gates.iter().zip(own_inputs[i]).map(|(gate, x)| x * gelu_new(*gate)).collect();
             add(&mut row, &norm.apply(&output.apply(&gated)), 1.0);
@@ -102,7 +102,7 @@ fn attend(
                 *x = norm.as_ref().map_or(x.clone(), |norm| norm.apply_to_parts(x));
             }
         };
-        if !layer.norms_rotated {
+        if !layer.norms_after_rotation {
             norm(&mut q, &mut k);
         }
         if let Some(RotarySpec { inverse_frequencies, pairs, factor, query_growth, .. }) = rotation {
@@ -117,7 +117,7 @@ fn attend(
                 }
             }
         }
-        if layer.norms_rotated {
+        if layer.norms_after_rotation {
             norm(&mut q, &mut k);
         }
         v = layer.value_norm.as_ref().map_or(v.clone(), |norm| norm.apply_to_parts(&v));

@@ -46,7 +46,7 @@ pub struct Interpreter<'a> {
     positions: Option<Linear>,
     embedding_norm: Option<Norm>,
     projection: Option<Linear>,
-    /// The table, the projection and the norm of inputs that layers have for themselves.
+    /// The table, the projection and the norm of per-layer inputs.
     layer_inputs: Option<(Linear, Linear, Norm)>,
     /// `[buckets, heads]`
     distances: Option<Row>,
@@ -171,7 +171,7 @@ impl<'a> Interpreter<'a> {
         })
     }
 
-    /// The inputs that all layers have for themselves, of a token with this embedding.
+    /// The per-layer inputs of all layers, of a token with this embedding.
     fn inputs(&self, token: u32, embedded: &[f32]) -> Row {
         let Some((table, projection, norm)) = &self.layer_inputs else { return Row::new() };
         let Some(spec) = &self.spec.layer_inputs else { return Row::new() };

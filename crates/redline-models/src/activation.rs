@@ -11,7 +11,7 @@ pub enum ActivationName {
     EmbeddingNorm,
     /// `[tokens, hidden]`: tokens, with learned positions where a family has them.
     Embedding,
-    /// `[tokens, layers * width]`: inputs that layers have for themselves, in families that have them: the norm of what is made of the
+    /// `[tokens, layers * width]`: per-layer inputs, in families that have them: the norm of what is made of the
     /// embedding, before the token's own are added.
     LayerInputs,
     /// `[tokens, hidden]`: the norm before attention or another mixer.
@@ -68,7 +68,7 @@ pub enum ActivationName {
     /// `[tokens, hidden]`: the residual stream with the feed-forward part, before its norm or the end of the layer, in families that have
     /// one.
     MlpSum,
-    /// `[tokens, width]`: the input that the layer has for itself, times its gate.
+    /// `[tokens, width]`: the layer's per-layer input, times its gate.
     LayerInput,
     /// `[tokens, hidden]`: the norm of what becomes of it.
     LayerInputNorm,

@@ -16,28 +16,28 @@ pub(crate) struct Formats {
     /// Formats of other matrices by the names of their tensors.
     others: HashMap<String, Format>,
     /// The tensors that one integer format for all does not apply to, and the format that they have.
-    exact: HashMap<String, Format>,
+    exceptions: HashMap<String, Format>,
     /// All that occur, the most common first.
     all: Vec<Format>,
 }
 
 impl Formats {
     /// The same format for all. But integer formats leave routers as bf16, because a small error there chooses other experts, and so
-    /// the small matrices around the inputs that layers have for themselves. The table of these inputs has eight bits at least.
+    /// the small matrices around the per-layer inputs. The table of these inputs has eight bits at least.
     pub(crate) fn one(spec: &DecoderSpec, format: Format) -> Self {
-        const EXACT: [Site; 3] = [Site::Router, Site::InputGate, Site::InputOutput];
-        let mut exact = HashMap::new();
+        const EXCEPTIONS: [Site; 3] = [Site::Router, Site::PerLayerGate, Site::PerLayerProjection];
+        let mut exceptions = HashMap::new();
         if format.is_integer() {
             let linears = spec.layers.iter().flat_map(LayerSpec::linears);
-            let kept = linears.filter(|(site, _)| EXACT.contains(site));
-            exact
+            let kept = linears.filter(|(site, _)| EXCEPTIONS.contains(site));
+            exceptions
                 .extend(kept.flat_map(|(_, linear)| &linear.parts).map(|part| (part.weight(), Format::Bf16)));
             if let (Format::W4 { .. }, Some(inputs)) = (format, &spec.layer_inputs) {
-                exact
+                exceptions
                     .extend(inputs.table.parts.iter().map(|part| (part.weight(), Format::W8 { group: 128 })));
             }
         }
-        Self { common: format, others: HashMap::new(), exact, all: vec![format] }
+        Self { common: format, others: HashMap::new(), exceptions, all: vec![format] }
     }
 
     /// The format of each matrix of a specification; `of` returns that of a tensor.
@@ -61,7 +61,7 @@ impl Formats {
         let all: Vec<Format> = shares.into_iter().map(|(format, _)| format).collect();
         let common = all.first().copied().unwrap_or(Format::F32);
         each.retain(|_, format| *format != common);
-        Self { common, others: each, exact: HashMap::new(), all }
+        Self { common, others: each, exceptions: HashMap::new(), all }
     }
 
     /// The format of the most weights.
@@ -69,14 +69,14 @@ impl Formats {
         self.common
     }
 
-    /// The format of all matrices but routers, if they have one.
+    /// The format of all matrices but the exceptions from an integer format, if they have one.
     pub(crate) fn only(&self) -> Option<Format> {
         self.others.is_empty().then_some(self.common)
     }
 
     /// The format of a tensor.
     pub(crate) fn of(&self, weight: &str) -> Format {
-        self.exact.get(weight).or_else(|| self.others.get(weight)).copied().unwrap_or(self.common)
+        self.exceptions.get(weight).or_else(|| self.others.get(weight)).copied().unwrap_or(self.common)
     }
 
     /// The projections of a linear layer, each run of those that follow each other and have one format as a layer of its own.

@@ -347,6 +347,7 @@ impl Model {
             let used = all - layer.mlp.unused(LinearSpec::size);
             if index > self.decoder.narrowed_at {
                 last += used;
+                keys += per_key;
                 continue;
             }
             weights += last + of_every_row;

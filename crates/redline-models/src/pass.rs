@@ -125,8 +125,9 @@ impl Model {
             }
         }
         let model = &*self;
-        let last = model.spec.layers.last().and_then(|layer| layer.attention());
-        let depends = model.distances.is_some() || last.is_some_and(|attention| attention.window.is_some());
+        let narrowed = &model.spec.layers[model.decoder.narrowed_at..];
+        let mut attentions = narrowed.iter().filter_map(|layer| layer.attention());
+        let depends = model.distances.is_some() || attentions.any(|attention| attention.window.is_some());
         let places = model.spec.padding().map(|padding| batch.places(padding));
         let places = places.as_deref().unwrap_or(&batch.positions);
         let (pages, tables) = kv.split();

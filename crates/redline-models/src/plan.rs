@@ -17,10 +17,10 @@ pub enum Site {
     Up,
     /// The second linear layer of the feed-forward part.
     Down,
-    /// The gate of an input that the layer has for itself.
-    InputGate,
+    /// The gate of a per-layer input.
+    PerLayerGate,
     /// The output of such an input.
-    InputOutput,
+    PerLayerProjection,
     /// Weights of experts, in a mixture of experts.
     Router,
     /// The head over the vocabulary.
@@ -29,7 +29,15 @@ pub enum Site {
 
 impl Site {
     /// The sites that plans and adapters cover in every layer.
-    pub const OF_LAYER: &[Site] = &[Self::Qkv, Self::Input, Self::Output, Self::Up, Self::Down];
+    pub const OF_LAYER: &[Site] = &[
+        Self::Qkv,
+        Self::Input,
+        Self::Output,
+        Self::Up,
+        Self::Down,
+        Self::PerLayerGate,
+        Self::PerLayerProjection,
+    ];
     /// The head.
     pub const OF_HEAD: &[Site] = &[Self::Head];
 
@@ -41,8 +49,8 @@ impl Site {
             Self::Output => "output",
             Self::Up => "up",
             Self::Down => "down",
-            Self::InputGate => "input_gate",
-            Self::InputOutput => "input_output",
+            Self::PerLayerGate => "per_layer_gate",
+            Self::PerLayerProjection => "per_layer_projection",
             Self::Router => "router",
             Self::Head => "head",
         }

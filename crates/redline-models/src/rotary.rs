@@ -18,6 +18,8 @@ pub(crate) struct Rules {
     pub(crate) ntk: bool,
     /// Whether the scaling may be `dynamic` with a fixed `alpha`.
     pub(crate) alpha: bool,
+    /// Whether it may be `proportional`: only the first pairs of whole heads turn.
+    pub(crate) proportional: bool,
     /// Which dimensions turn together.
     pub(crate) pairs: RotatedPairs,
 }
@@ -30,6 +32,7 @@ impl Default for Rules {
             partial: None,
             ntk: false,
             alpha: false,
+            proportional: false,
             pairs: RotatedPairs::Halves,
         }
     }
@@ -39,7 +42,7 @@ impl Default for Rules {
 /// says.
 ///
 /// Reads `rope_theta` and `rope_scaling` (transformers 4) or `rope_parameters` (transformers 5); types `default`, `linear`,
-/// `llama3`, `yarn` and `longrope`, in some families `ntk` or `dynamic`; others are refused by name.
+/// `llama3`, `yarn` and `longrope`, in some families `ntk`, `dynamic` or `proportional`; others are refused by name.
 pub(crate) fn rotation(config: &ConfigFile, head_dim: usize, rules: Rules) -> Result<RotarySpec, ModelError> {
     let parameters = parameters(config)?;
     let (place, key) = match &parameters {
@@ -151,16 +154,20 @@ fn scaled(
                 *frequency /= libm::pow(factor, 2.0 / dim as f64);
             }
         }
-        // Its name notwithstanding, `alpha` makes it the same for every length: a larger base.
         // The share of a head that is rotated does not change the frequencies; the others are zero, and so pairs are half a head apart.
-        Some("proportional") if rules.partial.is_some() => {
-            let share = scaling.f64_or("partial_rotary_factor", 1.0)?;
+        Some("proportional") if rules.proportional => {
+            const SHARE: &str = "partial_rotary_factor";
+            let share = scaling.f64_or(SHARE, 1.0)?;
+            if !(0.0..=1.0).contains(&share) {
+                return Err(scaling.refuse(SHARE, "a share from 0 to 1").into());
+            }
             let rotated = (share * head_dim as f64) as usize / 2;
             if scaling.f64_or("factor", 1.0)? != 1.0 {
                 return Err(scaling.refuse("factor", "`1.0`").into());
             }
             frequencies.iter_mut().skip(rotated).for_each(|frequency| *frequency = 0.0);
         }
+        // Its name notwithstanding, `alpha` makes it the same for every length: a larger base.
         Some("dynamic") if rules.alpha => {
             let alpha = scaling.f64("alpha")?;
             if !(alpha > 0.0 && alpha.is_finite()) {

@@ -11,7 +11,7 @@ pub use crate::block::delta_net::DeltaNetSpec;
 pub use crate::block::experts::{ExpertsSpec, SharedExpertSpec};
 pub use crate::block::ffn::FfnSpec;
 pub use crate::block::layer::{LayerSpec, NormsSpec, Residual};
-pub use crate::block::layer_end::{LayerEndSpec, LayerInputGateSpec};
+pub use crate::block::layer_end::{LayerEndSpec, PerLayerInputGateSpec};
 pub use crate::block::mixer::MixerSpec;
 pub use crate::block::mlp::MlpSpec;
 pub use crate::block::short_conv::ShortConvSpec;
@@ -87,7 +87,7 @@ impl DistanceSpec {
     }
 }
 
-/// Inputs that every layer has for itself: `(norm(factor * projection(embedding)) + factor * table[token]) / sqrt(2)` (Gemma 4).
+/// Per-layer inputs: `(norm(factor * projection(embedding)) + factor * table[token]) / sqrt(2)` (Gemma 4).
 #[derive(Clone, Debug)]
 pub struct LayerInputsSpec {
     /// `[vocab, layers * width]`
@@ -226,7 +226,7 @@ pub struct DecoderSpec {
     pub embedding_norm: Option<NormSpec>,
     /// From the width of the embeddings to that of the residual stream, if they differ (ELECTRA).
     pub projection: Option<DenseLayerSpec>,
-    /// Inputs that layers have for themselves.
+    /// Per-layer inputs.
     pub layer_inputs: Option<LayerInputsSpec>,
     /// Positions.
     pub positions: PositionSpec,

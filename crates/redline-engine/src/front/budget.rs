@@ -91,7 +91,7 @@ fn check_heads(shapes: &[KvShape]) -> Result<(), EngineError> {
         return Ok(());
     };
     let fact = format!(
-        "keys and values in `{}` need a `head_dim` that is a power of two, and this model's is {head_dim}",
+        "keys and values in `{}` need a `head_dim` that is a power of two up to 256, and this model's is {head_dim}",
         format.name()
     );
     Err(EngineError::request(

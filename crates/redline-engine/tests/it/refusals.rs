@@ -104,7 +104,7 @@ fn options_that_cannot_be_met() {
     let message = load(Options { kv_format: Some(KvFormat::W4), ..options(&golden_dir()) });
     assert!(
         message.contains(
-            "keys and values in `w4` need a `head_dim` that is a power of two, and this model's is 20"
+            "keys and values in `w4` need a `head_dim` that is a power of two up to 256, and this model's is 20"
         ) && message.contains("`kv_format` = w8"),
         "{message}"
     );

@@ -21,7 +21,7 @@ pub enum RotatedPairs {
     /// Dimension i and the one half of the rotated dimensions after it: most Hugging Face checkpoints.
     #[default]
     Halves,
-    /// Dimensions 2i and 2i + 1: RoFormer, GPT-J, GLM, Cohere.
+    /// Dimensions 2i and 2i + 1, interleaved: RoFormer, GPT-J, GLM, Cohere.
     Neighbours,
 }
 

@@ -144,6 +144,18 @@ pub(super) fn modules_of<'a>(
     for fixed in [spec.position_table(), spec.type_table()].into_iter().flatten() {
         all.push((None, table(&fixed.parts[0].name, fixed.outputs(), ModuleKind::Fixed)));
     }
+    if let Some(inputs) = &spec.layer_inputs {
+        for linear in [&inputs.table, &inputs.projection.linear] {
+            let path = full(&linear.parts[0].name);
+            let base = BaseModule {
+                path,
+                kind: ModuleKind::Fixed,
+                inputs: linear.inputs,
+                outputs: linear.outputs(),
+            };
+            all.push((None, base));
+        }
+    }
     all
 }
 

@@ -27,7 +27,10 @@ const KEYS: &[&str] = &["attention_bias", "rope_scaling", "rope_parameters", "lo
 
 fn cohere(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, KEYS)?;
-    spec(config, Vec::new())
+    let mut spec = spec(config, Vec::new())?;
+    // `max_position_embeddings` of Command R is less than what it was trained on, which this key says.
+    spec.context = family::dimension_or(config, "model_max_length", spec.context)?;
+    Ok(spec)
 }
 
 fn cohere2(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {

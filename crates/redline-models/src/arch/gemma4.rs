@@ -1,5 +1,5 @@
 //! Gemma 4 (Gemma Team 2026), text only, dense: as Gemma 3, with wider heads in layers without a window, norms of values, keys and values
-//! that the last layers take from earlier ones, inputs that every layer has for itself, and a factor at the end of each.
+//! that the last layers take from earlier ones, per-layer inputs, and a factor at the end of each.
 
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::kv::MAX_HEAD_DIM;
@@ -7,14 +7,14 @@ use redline_weights::{ConfigFile, ConfigObject};
 
 use super::{Architecture, gemma2};
 use crate::ModelError;
-use crate::family::{self, Gate, HeadNorms, Heads, Options, check_head_dim, config_error, positive};
+use crate::family::{self, HeadNorms, Heads, Options, check_head_dim, config_error, positive};
 use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, DenseLayerSpec, FfnSpec, KeyValues, LayerEndSpec, LayerInputGateSpec,
-    LayerInputsSpec, LinearSpec, NormKind, NormSpec, Orientation, Role, TensorSpec,
+    AttentionSpec, DecoderSpec, DenseLayerSpec, FfnSpec, KeyValues, LayerEndSpec, LayerInputsSpec,
+    LinearSpec, NormKind, NormSpec, Orientation, PerLayerInputGateSpec, Role, TensorSpec,
 };
 
 /// In `config.json`: `Gemma4ForCausalLM`.
@@ -55,7 +55,14 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     ];
     keys::refuse_unknown(config, KEYS)?;
     // In the reference these default to the values of one model.
-    family::require(config, &["num_key_value_heads", "head_dim", "sliding_window", "rope_parameters"])?;
+    family::require(config, &["num_key_value_heads", "head_dim", "sliding_window"])?;
+    let rotations = config.object("rope_parameters")?;
+    for kind in ["full_attention", "sliding_attention"] {
+        if rotations.as_ref().map_or(Ok(None), |rotations| rotations.object(kind))?.is_none() {
+            let supported = "objects `full_attention` and `sliding_attention`";
+            return Err(config.refuse("rope_parameters", supported).into());
+        }
+    }
     if config.bool_or("enable_moe_block", false)? {
         return Err(config.refuse("enable_moe_block", "`false`").into());
     }
@@ -66,18 +73,14 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let slides = |layer: usize| !(layer + 1).is_multiple_of(6);
     let mut windows = family::windows(config, family::sliding_window(config)?, slides)?;
     // As in the reference, whatever the key says.
-    windows.iter_mut().last().map(Option::take);
-    let bias = config.bool_or("attention_bias", false)?;
+    if let Some(last) = windows.last_mut() {
+        *last = None;
+    }
     let options = Options {
-        qkv_bias: bias,
-        output_bias: bias,
-        gate: Gate::Gelu,
+        norm: NormKind::Rms,
         head_norms: HeadNorms::Each,
-        default_tied: true,
-        rotary: Rules { partial: Some(1.0), ..Rules::default() },
-        windows,
-        default_eps: 1e-6,
-        ..Options::default()
+        rotary: Rules { proportional: true, ..Rules::default() },
+        ..gemma2::options(config, windows)?
     };
     let one_projection = config.bool_or("attention_k_eq_v", false)?;
     let heads = full_heads(config, &options.windows, one_projection)?;
@@ -92,7 +95,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         return Err(config.refuse("final_logit_softcapping", "a positive number or `null`").into());
     }
     spec.ignored = OTHERS;
-    attend(&mut spec, &heads, one_projection, bias);
+    attend(&mut spec, &heads, one_projection, options.qkv_bias);
     share(config, &mut spec)?;
     end(config, &mut spec)?;
     Ok(spec)
@@ -107,10 +110,15 @@ fn full_heads(
 ) -> Result<Heads, ModelError> {
     let first = windows.iter().position(Option::is_none).unwrap_or(0);
     let kv = positive(config, "num_key_value_heads")?;
-    let of_layers = config.object("per_layer_config")?;
-    let of_layer = of_layers.map(|layers| layers.object(&first.to_string())).transpose()?.flatten();
-    let (dim, kv) = match of_layer {
-        Some(layer) => (layer.usize_or("head_dim", 512)?, layer.usize_or("num_key_value_heads", kv)?),
+    let (dim, kv) = match config.object("per_layer_config")? {
+        // What is absent is as in other layers. The numbers of layers have leading zeros.
+        Some(layers) => {
+            let key = layers.keys().find(|key| key.parse() == Ok(first)).map(str::to_owned);
+            let layer = key.map_or(Ok(None), |key| layers.object(&key))?;
+            let size =
+                |key, default| layer.as_ref().map_or(Ok(default), |layer| layer.usize_or(key, default));
+            (size("head_dim", positive(config, "head_dim")?)?, size("num_key_value_heads", kv)?)
+        }
         None => {
             let of_full = config.opt_usize("num_global_key_value_heads")?.filter(|_| one_projection);
             (config.usize_or("global_head_dim", 512)?, of_full.unwrap_or(kv))
@@ -195,9 +203,12 @@ fn share(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> 
     Ok(())
 }
 
-/// The inputs that layers have for themselves, and the factor at the end of each layer.
+/// The per-layer inputs, and the factor at the end of each layer.
 fn end(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
-    let width = config.usize_or("hidden_size_per_layer_input", 256)?;
+    const WIDTH: &str = "hidden_size_per_layer_input";
+    /// Of all layers together.
+    const MAX_WIDTH: usize = 1 << 24;
+    let width = config.usize_or(WIDTH, 256)?;
     let (hidden, count) = (spec.hidden, spec.layers.len());
     let Some(norm) = spec.final_norm.clone() else { return Ok(()) };
     if width > 0 {
@@ -205,7 +216,9 @@ fn end(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
         if config.usize_or(ROWS, 262_144)? != spec.vocab {
             return Err(config.refuse(ROWS, format!("{}, the size of the vocabulary", spec.vocab)).into());
         }
-        let all = positive(config, "hidden_size_per_layer_input")? * count;
+        let Some(all) = width.checked_mul(count).filter(|all| *all <= MAX_WIDTH) else {
+            return Err(config.refuse(WIDTH, format!("at most {MAX_WIDTH} in {count} layers")).into());
+        };
         spec.layer_inputs = Some(LayerInputsSpec {
             table: LinearSpec::plain("embed_tokens_per_layer".into(), all, spec.vocab),
             table_scale: (width as f32).sqrt(),
@@ -220,7 +233,7 @@ fn end(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
     }
     for (i, layer) in spec.layers.iter_mut().enumerate() {
         let name = |part: &str| format!("layers.{i}.{part}");
-        let input = (width > 0).then(|| LayerInputGateSpec {
+        let input = (width > 0).then(|| PerLayerInputGateSpec {
             gate: LinearSpec::plain(name("per_layer_input_gate"), hidden, width),
             output: LinearSpec::plain(name("per_layer_projection"), width, hidden),
             norm: NormSpec { name: name("post_per_layer_input_norm"), ..norm.clone() },
@@ -267,15 +280,24 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
         keys.config().set(key, size);
     }
     let factors = keys.values(FACTORS, MAX_HEAD_DIM / 2)?;
-    // The others are so large that nothing turns.
-    let share =
-        factors.map(|all| all.iter().filter(|it| **it == 1.0).count() as f64 / all.len().max(1) as f64);
+    let share = match factors {
+        None => 1.0,
+        // The first pairs turn; the factors of the others are so large that they do not.
+        Some(all) => {
+            let turning = all.iter().take_while(|factor| **factor == 1.0).count();
+            if all.len() != dim as usize / 2 || all[turning..].iter().any(|factor| *factor < 1e30) {
+                let fact = format!("`{FACTORS}` is not 1 for some pairs of a head and then 1e30");
+                return Err(keys.unsupported(fact));
+            }
+            turning as f64 / all.len() as f64
+        }
+    };
     let (global, local) =
         (keys.number_or("rope.freq_base", 1e6)?, keys.number_or("rope.freq_base_swa", 1e4)?);
     let (mut of_full, mut of_sliding, mut rotations) =
         (ConfigObject::default(), ConfigObject::default(), ConfigObject::default());
     of_full.set("rope_type", "proportional");
-    of_full.set("partial_rotary_factor", share.unwrap_or(1.0));
+    of_full.set("partial_rotary_factor", share);
     of_full.set("rope_theta", f64::from(global));
     of_sliding.set("rope_theta", f64::from(local));
     rotations.set("full_attention", of_full);

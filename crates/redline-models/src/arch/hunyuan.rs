@@ -38,7 +38,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     };
     let mut spec = family::decoder(config, &options)?;
     for (i, attention) in spec.attentions_mut().enumerate() {
-        attention.norms_rotated = true;
+        attention.norms_after_rotation = true;
         for (norm, of) in [(&mut attention.query_norm, "query"), (&mut attention.key_norm, "key")] {
             if let Some(norm) = norm {
                 norm.name = format!("layers.{i}.self_attn.{of}_layernorm");

@@ -39,7 +39,7 @@ pub struct Attention<S: BuildStage> {
     /// The same of the keys.
     pub key_norm: Option<S::Norm>,
     /// Whether both come after the rotation, not before it.
-    pub norms_rotated: bool,
+    pub norms_after_rotation: bool,
     /// Norm of the values, over every head.
     pub value_norm: Option<S::Norm>,
     /// `[heads]`: one logit for each query head that takes part in its softmax but has no value.
@@ -94,7 +94,7 @@ impl<S: BuildStage> Attention<S> {
             qkv: to.linear(&self.qkv, qkv)?,
             query_norm: norm(&self.query_norm, (Name::QueryNorm, "attn_q_norm"), to)?,
             key_norm: norm(&self.key_norm, (Name::KeyNorm, "attn_k_norm"), to)?,
-            norms_rotated: self.norms_rotated,
+            norms_after_rotation: self.norms_after_rotation,
             value_norm: norm(&self.value_norm, (Name::ValueNorm, "attn_v_norm"), to)?,
             sinks: self.sinks.as_ref().map(|sinks| to.values(sinks, "attn_sinks.weight")).transpose()?,
             output: to.linear(&self.output, LinearRole::plain(Site::Output, "attn_output"))?,
@@ -129,7 +129,7 @@ impl Attention<Described> {
             qkv,
             query_norm: None,
             key_norm: None,
-            norms_rotated: false,
+            norms_after_rotation: false,
             value_norm: None,
             sinks: None,
             output,
@@ -150,7 +150,7 @@ impl Attention<Described> {
         let rotated = self.rotation.map(|_| (Name::QueryRope, query)).into_iter();
         let rotated = rotated.chain(self.rotation.filter(|_| has_keys).map(|_| (Name::KeyRope, key)));
         let normed = normed.into_iter().flatten();
-        if self.norms_rotated {
+        if self.norms_after_rotation {
             all.extend(rotated.chain(normed));
         } else {
             all.extend(normed.chain(rotated));
@@ -203,7 +203,7 @@ impl Attention<Loaded> {
             norm(s, Some(q), &self.query_norm);
             norm(s, k, &self.key_norm);
         };
-        if !self.norms_rotated {
+        if !self.norms_after_rotation {
             norm_heads(s);
         }
         if let Some(rotation) = self.rotation {
@@ -215,7 +215,7 @@ impl Attention<Loaded> {
             }
             s.grow(rotation, q);
         }
-        if self.norms_rotated {
+        if self.norms_after_rotation {
             norm_heads(s);
         }
         norm(s, v, &self.value_norm);

@@ -12,7 +12,7 @@ use crate::step::{Act, Step};
 pub struct Decoder {
     /// Tokens and positions.
     pub embedding: Embedding,
-    /// What makes the inputs that layers have for themselves.
+    /// What makes the per-layer inputs.
     pub layer_inputs: Option<LayerInputs>,
     /// The layers.
     pub layers: Vec<Layer<Loaded>>,

@@ -11,7 +11,7 @@ use crate::element::norm::NormSpec;
 use crate::plan::Site;
 use crate::step::{Act, Step};
 
-/// One layer: `x + scale * mixer(x)`, then `x + scale * mlp(x)`, each between its norms.
+/// One layer: `x + scale * mixer(x)`, then `x + scale * mlp(x)`, each between its norms, or both at once ([`Residual`]); then what follows.
 #[derive(Debug)]
 pub struct Layer<S: BuildStage> {
     /// The part in which a row reads earlier rows.
@@ -230,11 +230,11 @@ impl Norms<Loaded> {
 impl Layer<Loaded> {
     /// `x + mixer(x)`, then `x + mlp(x)`, each with its norms. The last layer whose mixer stores anything continues only with the wanted
     /// rows, because later rows need of the others only what it has stored.
-    pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {
+    pub fn forward(&self, x: Act, narrows: bool, s: &mut Step<'_>) -> Act {
         let Residual { scale, is_parallel } = self.residual;
         let h = self.mixer_norms.before_block(x, s);
         let begun = self.mixer.begin(h, s);
-        let [x, h, begun] = match (last, is_parallel) {
+        let [x, h, begun] = match (narrows, is_parallel) {
             (false, _) => [x, h, begun],
             (true, true) => s.narrow([x, h, begun]),
             (true, false) => {

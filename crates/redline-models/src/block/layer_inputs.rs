@@ -1,4 +1,4 @@
-//! Inputs that every layer has for itself (Gemma 4).
+//! Per-layer inputs (Gemma 4).
 
 use redline_kernels::Matrix;
 

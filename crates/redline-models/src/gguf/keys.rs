@@ -53,6 +53,11 @@ impl<'a> Keys<'a> {
         self.metadata().refuse(&self.key(name), supported).into()
     }
 
+    /// The error about a file that is not supported.
+    pub(crate) fn unsupported(&self, fact: String) -> ModelError {
+        ModelError::Config { fact, file: self.gguf.origin().display().to_string() }
+    }
+
     /// A count that every model of the architecture has. A list with a number for each layer counts if all are equal.
     pub(crate) fn count(&self, name: &str) -> Result<u32, ModelError> {
         match self.opt_count(name)? {
@@ -241,7 +246,7 @@ impl<'a> Keys<'a> {
             "there is `{CLASSES}.weight`, but not `{tensor}`, the layer before it, which llama.cpp's converter leaves out of \
              `BertForSequenceClassification`; take the checkpoint that the file was made from"
         );
-        Err(ModelError::Config { fact, file: self.gguf.origin().display().to_string() })
+        Err(self.unsupported(fact))
     }
 
     /// Sets a key of `config.json` to whether the file has a tensor.
@@ -260,7 +265,7 @@ impl<'a> Keys<'a> {
         let Some(found) = self.gguf.tensor(tensor) else { return Ok(None) };
         if found.elements() > most {
             let fact = format!("`{tensor}` has {} values; at most {most} are supported", found.elements());
-            return Err(ModelError::Config { fact, file: self.gguf.origin().display().to_string() });
+            return Err(self.unsupported(fact));
         }
         let mut values = vec![0.0; found.elements()];
         self.gguf.read_f32(tensor, &mut values)?;

@@ -106,7 +106,10 @@ fn scaling(keys: &Keys<'_>) -> Result<Option<ConfigObject>, ModelError> {
                 &[]
             }
         },
-        (None, None, Some("none")) => return Ok(None),
+        (None, None, Some("none")) => {
+            keys.leave_out(&["rope.scaling.original_context_length"]);
+            return Ok(None);
+        }
         (None, None, Some("longrope")) => {
             return Err(keys.refuse("rope.scaling.type", "tensors of factors beside `longrope`"));
         }

@@ -287,6 +287,7 @@ trait WeightSource {
 /// A large part of a model; parts are built independently.
 enum Piece {
     Tokens(Matrix),
+    LayerInputs(Option<Box<LayerInputs>>),
     Head(Option<Matrix>),
     Layer(Box<Layer<Loaded>>),
 }
@@ -299,26 +300,32 @@ struct Builder<'a, B> {
 
 impl<B: WeightSource> Builder<'_, B> {
     fn pieces(&self) -> usize {
-        self.spec.layers.len() + 2
+        self.spec.layers.len() + 3
     }
 
     fn piece(&self, i: usize) -> Result<Piece, ModelError> {
         Ok(match i {
             0 => Piece::Tokens(self.table(&self.spec.token_table())?),
-            1 => Piece::Head(match self.spec.head_linear() {
+            1 => {
+                let inputs = self.spec.layer_inputs.as_ref().map(|it| self.layer_inputs(it)).transpose()?;
+                Piece::LayerInputs(inputs.map(Box::new))
+            }
+            2 => Piece::Head(match self.spec.head_linear() {
                 None => None,
                 Some(head) => Some(self.table(&head)?),
             }),
-            _ => Piece::Layer(Box::new(self.spec.layers[i - 2].map(&mut &*self)?)),
+            _ => Piece::Layer(Box::new(self.spec.layers[i - 3].map(&mut &*self)?)),
         })
     }
 
     fn assemble(&self, pieces: Vec<Piece>) -> Result<LoadedWeights, ModelError> {
         let (mut tokens, mut head) = (Matrix::zeroed(Format::F32, 0, self.spec.embedding_width())?, None);
         let mut layers = Vec::with_capacity(self.spec.layers.len());
+        let mut layer_inputs = None;
         for piece in pieces {
             match piece {
                 Piece::Tokens(matrix) => tokens = matrix,
+                Piece::LayerInputs(inputs) => layer_inputs = inputs.map(|inputs| *inputs),
                 Piece::Head(matrix) => head = matrix,
                 Piece::Layer(layer) => layers.push(*layer),
             }
@@ -332,7 +339,6 @@ impl<B: WeightSource> Builder<'_, B> {
             (positions, _) => positions,
         };
         let norm_name = if spec.projection.is_some() { Name::EmbeddingNorm } else { Name::Embedding };
-        let layer_inputs = spec.layer_inputs.as_ref().map(|it| self.layer_inputs(it)).transpose()?;
         let embedding = Embedding {
             tokens,
             scale: spec.embedding_scale,
@@ -358,7 +364,7 @@ impl<B: WeightSource> Builder<'_, B> {
         table.map(matrix).transpose()
     }
 
-    /// What makes the inputs that layers have for themselves.
+    /// What makes the per-layer inputs.
     fn layer_inputs(&self, spec: &LayerInputsSpec) -> Result<LayerInputs, ModelError> {
         Ok(LayerInputs {
             table: self.table(&spec.table)?,

@@ -1,4 +1,4 @@
-//! Inputs that layers have for themselves.
+//! Per-layer inputs.
 
 use super::{Act, Step};
 
@@ -11,12 +11,12 @@ pub(super) struct LayerInputRows {
 }
 
 impl Step<'_> {
-    /// Keeps the inputs that `layers` layers have for themselves, side by side in each row.
+    /// Keeps the per-layer inputs of `layers` layers, side by side in each row.
     pub(crate) fn set_layer_inputs(&mut self, rows: Act, layers: usize) {
         self.layer_inputs = Some(LayerInputRows { rows, width: rows.width / layers.max(1) });
     }
 
-    /// The input that the current layer has for itself.
+    /// The current layer's per-layer input.
     pub fn layer_input(&self) -> Act {
         let inputs = self.layer_inputs.as_ref().zip(self.layer);
         let (LayerInputRows { rows, width }, layer) = inputs.expect("a layer with an input of its own");

@@ -219,7 +219,7 @@ pub struct Step<'a> {
     positions: &'a [u32],
     places: &'a [u32],
     types: &'a [u32],
-    /// Segments whose queries attend: those that are stored, or in the last layer only the wanted rows ([`Step::narrow`]).
+    /// Segments whose queries attend: those that are stored, or after the last of them only the wanted rows ([`Step::narrow`]).
     segments: &'a [Segment<'a>],
     wanted: Wanted<'a>,
     /// Adapters of the rows that layers run on: those of the whole batch, or in the end of the wanted rows.

@@ -36,23 +36,20 @@ impl Step<'_> {
             assert!(first + rows.len() <= x.rows, "rows {first} to {} of {}", first + rows.len(), x.rows);
             return Act { start: x.start + first * x.stride, rows: rows.len(), ..x };
         }
-        let y = self.alloc(rows.len(), x.width);
-        let timed = self.begin(|| Operation::of("gather", rows.len(), x.width));
-        let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
-        for (i, &r) in rows.iter().enumerate() {
-            to.row(i).copy_from_slice(from.row(r));
-        }
-        self.end(timed);
-        y
+        self.copy_rows("gather", x, rows.iter().copied())
     }
 
     /// A copy.
     pub fn copy(&mut self, x: Act) -> Act {
-        let y = self.alloc(x.rows, x.width);
-        let timed = self.begin(|| Operation::of("copy", x.rows, x.width));
+        self.copy_rows("copy", x, 0..x.rows)
+    }
+
+    fn copy_rows(&mut self, name: &'static str, x: Act, rows: impl ExactSizeIterator<Item = usize>) -> Act {
+        let y = self.alloc(rows.len(), x.width);
+        let timed = self.begin(|| Operation::of(name, y.rows, y.width));
         let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
-        for r in 0..x.rows {
-            to.row(r).copy_from_slice(from.row(r));
+        for (i, row) in rows.enumerate() {
+            to.row(i).copy_from_slice(from.row(row));
         }
         self.end(timed);
         y

@@ -346,7 +346,8 @@ fn every_family_can_be_adapted_completely() {
             assert!(adapter.modules.is_sorted_by(|a, b| a.place < b.place), "{what}");
             for (index, (module, (path, ..))) in adapter.modules.iter().zip(&modules).enumerate() {
                 assert_eq!(module.a[0], index as f32, "{what}: {path} is at {:?}", module.place);
-                if let ModulePlace::Part { layer, .. } = module.place {
+                if let ModulePlace::Part { layer, site, .. } = module.place {
+                    assert!(Site::OF_LAYER.contains(&site), "{what}: {path} would be dropped");
                     assert!(
                         path.contains(&format!(".{layer}.")) || path.contains(&format!("h.{layer}.")),
                         "{what}: {path}"

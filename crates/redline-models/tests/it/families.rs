@@ -56,7 +56,24 @@ fn values_that_newer_families_do_not_support_are_refused_by_name() {
         ("gemma4-a", json!({"final_logit_softcapping": 0.0}), &["final_logit_softcapping", "positive"]),
         ("gemma4-a", json!({"per_layer_config": {"1": {"head_dim": 1024}}}), &["1024", "512"]),
         ("gemma4-b", json!({"num_global_key_value_heads": 3}), &["4 heads of 24 values and 3"]),
-        ("gemma4-b", json!({"rope_parameters": null}), &["rope_parameters", "missing"]),
+        ("gemma4-b", json!({"rope_parameters": null}), &["rope_parameters", "full_attention"]),
+        (
+            "gemma4-b",
+            json!({"rope_parameters": {"sliding_attention": {}}}),
+            &["rope_parameters", "full_attention"],
+        ),
+        (
+            "gemma4-b",
+            json!({"rope_parameters": {"sliding_attention": {}, "full_attention": {"rope_type": "proportional",
+                "partial_rotary_factor": 7}}}),
+            &["partial_rotary_factor", "a share from 0 to 1"],
+        ),
+        ("gemma4-b", json!({"hidden_size_per_layer_input": 1_u64 << 60}), &["hidden_size_per_layer_input"]),
+        (
+            "phi3-a",
+            json!({"rope_parameters": {"rope_type": "proportional"}}),
+            &["rope_type", "`default`, `linear`"],
+        ),
         ("cohere-a", json!({"logit_scale": 1e39}), &["logit_scale"]),
         ("cohere2-a", json!({"sliding_window": null}), &["sliding_window", "missing"]),
         ("cohere2-b", json!({"sliding_window_pattern": 0}), &["sliding_window_pattern", "at least 1"]),
@@ -206,4 +223,27 @@ fn the_context_decides_between_the_factors_of_longrope() {
     let factors = [1.0, 1.3, 2.0, 3.5, 6.0, 9.0, 12.0, 16.0];
     let long: Vec<f64> = plain.iter().zip(factors).map(|(plain, factor)| plain / factor).collect();
     assert_eq!(of(128), (long, libm::sqrt(1.0 + libm::log(4.0) / libm::log(32.0))));
+}
+
+/// What transformers writes of layers that differ: numbers of layers with leading zeros, and only what is not as in other layers.
+#[test]
+fn gemma_4_finds_what_its_layers_have_of_their_own() {
+    let widths = |changes: Value| -> Vec<(usize, usize)> {
+        let spec = spec("gemma4-a", &changes);
+        spec.layers
+            .iter()
+            .filter_map(|layer| layer.attention())
+            .map(|it| (it.head_dim, it.kv_heads))
+            .collect()
+    };
+    let own = json!({"per_layer_config": {"01": {"head_dim": 48, "num_key_value_heads": 2}, "03": {}}});
+    assert_eq!(widths(own), [(16, 1), (48, 2), (16, 1), (48, 2)]);
+    assert_eq!(widths(json!({"per_layer_config": {}})), [(16, 1); 4]);
+    let published = json!({"per_layer_config": null, "global_head_dim": 24, "num_global_key_value_heads": 2});
+    assert_eq!(
+        widths(published),
+        [(16, 1), (24, 1), (16, 1), (24, 1)],
+        "more heads only with one projection"
+    );
+    assert_eq!(spec("cohere-b", &json!({"model_max_length": 4096})).context, 4096);
 }

@@ -180,6 +180,17 @@ impl Bench {
         parts: &[(SeqId, &[u32])],
         watchers: Watchers<'_>,
     ) -> Vec<Vec<f32>> {
+        let rows: Vec<usize> = (0..parts.iter().map(|(_, tokens)| tokens.len()).sum()).collect();
+        self.watched_rows(parts, &rows, watchers)
+    }
+
+    /// The same of some rows.
+    pub(crate) fn watched_rows(
+        &mut self,
+        parts: &[(SeqId, &[u32])],
+        rows: &[usize],
+        watchers: Watchers<'_>,
+    ) -> Vec<Vec<f32>> {
         let mut batch = Batch::default();
         for &(sequence, tokens) in parts {
             self.kv.reserve(sequence, tokens.len()).unwrap();
@@ -191,7 +202,7 @@ impl Bench {
                 Adapters::default(),
             );
         }
-        self.run(&batch, watchers)
+        self.run_rows(&batch, rows, watchers)
     }
 
     /// Logits of every row of one pass over parts with adapters.

@@ -169,6 +169,34 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
     }
 }
 
+/// Of a prompt, layers after the last one that stores keys and values of its own run for the wanted rows only, or not at all.
+#[test]
+fn rows_that_nobody_wants_end_early() {
+    for (rows, last) in [(&[9][..], 3), (&[], 1)] {
+        let mut watched = bench(&golden_root().join("gemma4-a"), Format::F32);
+        let next = AtomicU64::new(0);
+        let clock = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
+        let stopwatch = Arc::new(Stopwatch::new(clock, THREADS, 1000));
+        watched.set_stopwatch(stopwatch.clone());
+        let mut profile = Profile::new(stopwatch, 200);
+        let sequence = watched.sequence();
+        profile.begin_pass();
+        let watchers = Watchers { profile: Some(&mut profile), ..Watchers::default() };
+        watched.watched_rows(&[(sequence, &[5; 10])], rows, watchers);
+        profile.end_pass();
+        let of_layer = |layer| {
+            let spans = profile.spans().iter().filter(move |span| span.layer == Some(layer));
+            spans.filter_map(|span| span.operation).collect::<Vec<_>>()
+        };
+        let gathers = |layer| of_layer(layer).iter().filter(|it| it.name == "gather").count();
+        assert_eq!([0, 1, 2, 3].map(gathers), [0, 1, 0, 0]);
+        assert!(of_layer(0).iter().all(|operation| operation.m == 10));
+        let of_later = (2..4).flat_map(of_layer).collect::<Vec<_>>();
+        assert!(of_later.iter().all(|operation| operation.m == rows.len()));
+        assert_eq!(profile.spans().iter().filter_map(|span| span.layer).max(), Some(last));
+    }
+}
+
 #[test]
 fn operations_have_the_sizes_of_their_weights() {
     // Hidden width 100, five heads of 20 over one of keys and values, inner width 60, 131 tokens.

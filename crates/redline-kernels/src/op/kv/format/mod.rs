@@ -108,7 +108,8 @@ impl KvFormat {
         self.layout().rotated
     }
 
-    /// Whether the format can hold heads of this dimension: one that rotates heads needs a power of two.
+    /// Whether the format can hold heads of this dimension: one that rotates heads needs a power of two
+    /// up to 256.
     pub fn holds(self, head_dim: usize) -> bool {
         let rotates = head_dim.is_power_of_two() && head_dim <= MAX_VALUES;
         head_dim <= MAX_HEAD_DIM && (!self.is_rotated() || rotates)

@@ -85,7 +85,7 @@ fn configurations() {
         (json!({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}), &["dynamic", "llama3"]),
         (json!({"attn_logit_softcapping": 50.0}), &["attn_logit_softcapping", "50"]),
         (json!({"num_key_value_heads": 2}), &["num_attention_heads", "5", "2"]),
-        (json!({"head_dim": 300}), &["300", "256"]),
+        (json!({"head_dim": 600}), &["600", "512"]),
     ] {
         let model = Model::new();
         model.config(changes).run().failed(&[expect, &["config.json"]].concat());

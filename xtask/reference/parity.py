@@ -205,14 +205,15 @@ def hook_layer_input(layer, recorder, prefix):
     layer.post_per_layer_input_norm.register_forward_hook(recorder.output(f"{prefix}.layer_input_norm"))
 
 
-def hook_parallel(layer, recorder, prefix):
-    """Hooks of the residual stream after attention, which is no tensor where both parts are added at once."""
+def hook_sum(recorder, name, of, added):
+    """Hooks of the input of one module plus the output of another, where their sum is no tensor."""
     inputs = []
-    layer.register_forward_pre_hook(lambda _module, args: inputs.append(args[0]))
-    take = recorder.take
-    layer.self_attn.register_forward_hook(
-        lambda _module, _inputs, output: take(f"{prefix}.residual_mid", inputs.pop() + output[0])
-    )
+
+    def add(_module, _inputs, output):
+        recorder.take(name, inputs.pop() + (output[0] if isinstance(output, tuple) else output))
+
+    of.register_forward_pre_hook(lambda _module, args: inputs.append(args[0]))
+    added.register_forward_hook(add)
 
 
 def hook_llama(model, recorder):
@@ -235,8 +236,10 @@ def hook_llama(model, recorder):
             hook_attention(layer.self_attn, model.config, recorder, prefix)
         if hasattr(layer, "per_layer_input_gate"):
             hook_layer_input(layer, recorder, prefix)
+        elif hasattr(layer, "layer_scalar"):
+            hook_sum(recorder, f"{prefix}.mlp_sum", layer.pre_feedforward_layernorm, layer.post_feedforward_layernorm)
         if model.config.model_type.startswith("cohere"):
-            hook_parallel(layer, recorder, prefix)
+            hook_sum(recorder, f"{prefix}.residual_mid", layer, layer.self_attn)
         else:
             middle = layer_norms[2] or mlp
             middle.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)

@@ -168,7 +168,7 @@ fn values_without_sense_are_refused() {
         ("diffusion", &["--temperature=-1"], &["`--temperature` is `-1`", "at least 0"]),
         ("diffusion", &["--top-k", "few"], &["`--top-k` is `few`", "a whole number"]),
         ("attn-decode", &["--ctx", "0"], &["`--ctx` is `0`", "at least 1"]),
-        ("attn-decode", &["--head-dim", "257"], &["`--head-dim` is `257`", "at most 256"]),
+        ("attn-decode", &["--head-dim", "513"], &["`--head-dim` is `513`", "at most 512"]),
         ("attn-decode", &["--tile-tokens", "128"], &["`--tile-tokens` is `128`", "auto, 256", "roundings"]),
         ("attn-decode", &["--kv-format", "f16"], &["`--kv-format` is `f16`", "f32, bf16, w8"]),
         ("attn-decode", &["--batch", "999999", "--ctx", "999999"], &["999999 sequences", "memory are free"]),

@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn what_attention_does_not_do_is_refused() {
         refused(plan("301", None, &[]), &["`--ctx` is `300`", "301 query rows"]);
-        refused(plan("1", None, &[("head-dim", "64,257")]), &["`--head-dim` is `64,257`", "at most 256"]);
+        refused(plan("1", None, &[("head-dim", "64,513")]), &["`--head-dim` is `64,513`", "at most 512"]);
         refused(plan("1", Some(KvFormat::F16), &[]), &["`--kv-format` is `f16`", "one of f32, bf16, w8"]);
         refused(plan("1", None, &[("tile-tokens", "64")]), &["`--tile-tokens` is `64`", "auto, 256"]);
         assert!(plan("1", None, &[("tile-tokens", "256")]).is_ok() && plan("300", None, &[]).is_ok());

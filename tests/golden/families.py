@@ -340,7 +340,9 @@ QWEN3_5_MOE = dict(
     rope_parameters={"rope_type": "default", "rope_theta": 50000.0, "partial_rotary_factor": 0.5},
 )
 
-SEED_OSS = dict(
+# Sizes and ids of the configurations below.
+SMALL = dict(vocab_size=131, max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+SEED_OSS = SMALL | dict(
     model_type="seed_oss",
     hidden_size=64,
     intermediate_size=84,
@@ -348,63 +350,43 @@ SEED_OSS = dict(
     num_attention_heads=6,
     num_key_value_heads=2,
     head_dim=12,
-    vocab_size=131,
-    max_position_embeddings=128,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
     tie_word_embeddings=False,
     rope_parameters={"rope_type": "default", "rope_theta": 50000.0},
 )
-EXAONE4 = dict(
+EXAONE4 = SMALL | dict(
     model_type="exaone4",
     hidden_size=64,
     intermediate_size=72,
     num_hidden_layers=4,
     num_attention_heads=4,
     num_key_value_heads=2,
-    vocab_size=131,
-    max_position_embeddings=128,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
     sliding_window=12,
     sliding_window_pattern=4,
     rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
 )
 HUNYUAN = SEED_OSS | dict(model_type="hunyuan_v1_dense", attention_bias=True, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
 ERNIE4_5 = SEED_OSS | dict(model_type="ernie4_5", use_bias=True)
-GLM = dict(
+GLM = SMALL | dict(
     hidden_size=64,
     intermediate_size=84,
     num_hidden_layers=2,
     num_attention_heads=4,
     num_key_value_heads=2,
     head_dim=16,
-    vocab_size=131,
-    max_position_embeddings=128,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
     attention_bias=True,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
 )
-COHERE = dict(
+COHERE = SMALL | dict(
     hidden_size=72,
     intermediate_size=84,
     num_hidden_layers=2,
     num_attention_heads=6,
     num_key_value_heads=2,
-    vocab_size=131,
-    max_position_embeddings=128,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
     logit_scale=0.5,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
 )
 
-GEMMA4 = dict(
+GEMMA4 = SMALL | dict(
     model_type="gemma4_text",
     hidden_size=48,
     intermediate_size=56,
@@ -413,13 +395,8 @@ GEMMA4 = dict(
     num_key_value_heads=1,
     head_dim=16,
     global_head_dim=32,
-    vocab_size=131,
     vocab_size_per_layer_input=131,
     hidden_size_per_layer_input=12,
-    max_position_embeddings=128,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
     sliding_window=12,
     layer_types=[SLIDING, FULL, SLIDING, FULL],
     num_kv_shared_layers=2,

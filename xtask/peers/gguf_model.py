@@ -9,6 +9,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -208,7 +209,7 @@ def describe_gemma4(writer, config):
     writer.add_embedding_length_per_layer_input(config["hidden_size_per_layer_input"])
 
 
-def changed_gpt2(config):
+def changed_gpt2(_):
     """Conv1D holds [in, out]; llama.cpp wants [out, in]."""
     return lambda target, array: array.T if target.startswith("blk.") and array.ndim == 2 else array
 
@@ -224,7 +225,7 @@ def changed_llama(config):
     return changed
 
 
-def changed_lfm2(config):
+def changed_lfm2(_):
     return lambda target, array: array.squeeze(1) if target.endswith("shortconv.conv.weight") else array
 
 
@@ -244,23 +245,25 @@ def changed_qwen3_5(config):
     return changed
 
 
-def changed_gemma4(config):
+def changed_gemma4(_):
     return lambda target, array: array
 
 
 @dataclass(frozen=True)
 class Family:
-    """Its name in llama.cpp, the names of its tensors, its header, and how llama.cpp holds values differently."""
+    """Its name in llama.cpp, the names of its tensors, its header, and how llama.cpp holds values differently: `turns` says that
+    matrices are turned."""
 
     architecture: str
     names: dict
-    describe: callable
-    changed: callable
+    describe: Callable
+    changed: Callable
     whole: dict = field(default_factory=dict)
+    turns: bool = False
 
 
 FAMILIES = {
-    "gpt2": Family("gpt2", GPT2, describe_gpt2, changed_gpt2),
+    "gpt2": Family("gpt2", GPT2, describe_gpt2, changed_gpt2, turns=True),
     "llama": Family("llama", LLAMA, describe_llama, changed_llama),
     "gemma4_text": Family("gemma4", GEMMA4, describe_gemma4, changed_gemma4, GEMMA4_WHOLE),
     "lfm2": Family("lfm2", LFM2, describe_lfm2, changed_lfm2),
@@ -269,13 +272,13 @@ FAMILIES = {
 
 
 def tensors(directory, config):
-    """GGUF name and a function that reads the values in f32, of every tensor."""
+    """GGUF name, shape and a function that reads the values in f32, of every tensor."""
     family = FAMILIES[config["model_type"]]
     tied = config.get("tie_word_embeddings", config["model_type"] in {"gpt2", "lfm2"})
     changed = family.changed(config)
     divisors = rope.divisors(config) if config["model_type"] in {"llama", "gemma4_text"} else None
     if divisors:
-        yield "rope_freqs.weight", lambda: numpy.array(divisors, dtype=numpy.float32)
+        yield "rope_freqs.weight", (len(divisors),), lambda: numpy.array(divisors, dtype=numpy.float32)
     for path in sorted(Path(directory).glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():
@@ -288,7 +291,11 @@ def tensors(directory, config):
                 def values(file=file, name=name, target=target):
                     return numpy.ascontiguousarray(changed(target, file.get_tensor(name).to(torch.float32).numpy()))
 
-                yield target, values
+                shape = tuple(file.get_slice(name).get_shape())
+                if family.turns and target.startswith("blk.") and len(shape) == 2:
+                    shape = shape[::-1]
+                # Convolutions have one input for each channel, which llama.cpp leaves out.
+                yield target, shape if len(shape) < 3 else (shape[0], shape[2]), values
 
 
 def is_matrix(name, shape):
@@ -315,8 +322,7 @@ def convert(directory, path):
         writer.add_tokenizer_model("none")
     else:
         vocabulary.write(writer, config["eos_token_id"])
-    for name, values in tensors(directory, config):
-        shape = values().shape
+    for name, shape, _ in tensors(directory, config):
         count = math.prod(shape)
         if is_matrix(name, shape):
             kind = gguf.GGMLQuantizationType.BF16
@@ -326,9 +332,8 @@ def convert(directory, path):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for name, values in tensors(directory, config):
-        array = values()
-        writer.write_tensor_data(bf16(array) if is_matrix(name, array.shape) else array)
+    for name, shape, values in tensors(directory, config):
+        writer.write_tensor_data(bf16(values()) if is_matrix(name, shape) else values())
     writer.close()
 
 

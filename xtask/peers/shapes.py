@@ -63,6 +63,20 @@ def _dtype(config):
     return config.get("dtype") or config.get("torch_dtype") or "float32"
 
 
+def _shape(config, architecture, **own):
+    """A shape with the keys that all but GPT-2 have."""
+    heads = config["num_attention_heads"]
+    common = {
+        "hidden": config["hidden_size"],
+        "heads": heads,
+        "kv_heads": config.get("num_key_value_heads") or heads,
+        "vocab": config["vocab_size"],
+        "tied": config.get("tie_word_embeddings", False),
+        "dtype": _dtype(config),
+    }
+    return Shape(architecture=architecture, **common | own)
+
+
 def _gpt2(config):
     layers, hidden = config["n_layer"], config["n_embd"]
     intermediate = config.get("n_inner") or 4 * hidden
@@ -89,17 +103,12 @@ def _llama(config):
     head_dim = config.get("head_dim") or hidden // heads
     intermediate = config["intermediate_size"]
     attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
-    return Shape(
-        architecture="llama",
+    return _shape(
+        config,
+        "llama",
         attending=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
         head_dim=head_dim,
         intermediate=intermediate,
-        vocab=config["vocab_size"],
-        tied=config.get("tie_word_embeddings", False),
-        dtype=_dtype(config),
         linear=layers * (attention + 3 * hidden * intermediate),
         other=layers * 2 * hidden + hidden,
     )
@@ -121,17 +130,13 @@ def _lfm2(config):
     convolving, taps = layers - attending, config["conv_L_cache"]
     attention = 2 * hidden * hidden + 2 * hidden * kv_heads * head_dim
     inner = lfm2_inner(config)
-    return Shape(
-        architecture="lfm2",
+    return _shape(
+        config,
+        "lfm2",
         attending=attending,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
         head_dim=head_dim,
         intermediate=inner,
-        vocab=config["vocab_size"],
         tied=config["tie_embedding"],
-        dtype=_dtype(config),
         linear=attending * attention + convolving * 4 * hidden * hidden + layers * 3 * hidden * inner,
         other=(2 * layers + 1) * hidden + attending * 2 * head_dim + convolving * hidden * taps,
         state=convolving * hidden * (taps - 1),
@@ -154,17 +159,12 @@ def _qwen3_5(config):
     attention = hidden * head_dim * (3 * heads + 2 * kv_heads)
     recurrence = hidden * (2 * keys + 3 * values + 2 * value_heads)
     of_recurrence = (2 * keys + values) * taps + 2 * value_heads + value_dim
-    return Shape(
-        architecture="qwen3_5",
+    return _shape(
+        config,
+        "qwen3_5",
         attending=attending,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
         head_dim=head_dim,
         intermediate=inner,
-        vocab=config["vocab_size"],
-        tied=config["tie_word_embeddings"],
-        dtype=_dtype(config),
         linear=attending * attention + recurring * recurrence + layers * 3 * hidden * inner,
         other=(2 * layers + 1) * hidden + attending * 2 * head_dim + recurring * of_recurrence,
         state=recurring * value_heads * key_dim * value_dim,
@@ -188,17 +188,12 @@ def _gemma4(config):
         keys = 2 * kv_heads if layer < own else 0
         linear += hidden * dim * (2 * heads + keys) + 3 * hidden * inner * wide + 2 * hidden * width
         other += 5 * hidden + 1 + dim * (2 if layer < own else 1)
-    return Shape(
-        architecture="gemma4",
+    return _shape(
+        config,
+        "gemma4",
         attending=own,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
         head_dim=config["head_dim"],
         intermediate=inner,
-        vocab=config["vocab_size"],
-        tied=config["tie_word_embeddings"],
-        dtype=_dtype(config),
         linear=linear + layers * width * hidden,
         other=other + config["vocab_size"] * layers * width,
     )

@@ -273,6 +273,19 @@ fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Opt
     }
 }
 
+/// The decoder of a model that also reads images or sounds, of which `spec` makes what `text_config` describes.
+pub(crate) fn of_text(
+    config: &ConfigFile,
+    spec: impl Fn(&ConfigFile) -> Result<DecoderSpec, ModelError>,
+) -> Result<DecoderSpec, ModelError> {
+    let Some(text) = config.object("text_config")? else {
+        return Err(config.refuse("text_config", "an object").into());
+    };
+    let decoder = spec(&text)?;
+    let tied = config.bool_or("tie_word_embeddings", decoder.tied)?;
+    Ok(DecoderSpec { prefix: "model.language_model.", tied, ..decoder })
+}
+
 /// Windows per layer for families that switch between full and sliding attention: from `layer_types` if it is present,
 /// otherwise the window for the layers that `slides` by their number.
 pub(crate) fn windows(

@@ -1,6 +1,6 @@
 //! Gemma 2 (Gemma Team 2024): norms before and after attention and the feed-forward part, soft caps, a window in every other layer.
 
-use redline_weights::ConfigFile;
+use redline_weights::{ConfigFile, WeightsError};
 
 use super::Architecture;
 use crate::ModelError;
@@ -95,19 +95,8 @@ pub(super) fn finish(
     spec: &mut DecoderSpec,
     caps: (Option<f32>, Option<f32>),
 ) -> Result<(), ModelError> {
-    let cap = |key, default| {
-        if !config.keys().any(|name| name == key) {
-            return Ok(default);
-        }
-        match config.opt_f32(key)? {
-            Some(cap) if !(cap > 0.0 && cap.is_finite()) => {
-                Err(config.refuse(key, "a positive number or `null`"))
-            }
-            cap => Ok(cap),
-        }
-    };
-    let (attention_cap, logit_cap) =
-        (cap("attn_logit_softcapping", caps.0)?, cap("final_logit_softcapping", caps.1)?);
+    let attention_cap = cap(config, "attn_logit_softcapping", caps.0)?;
+    let logit_cap = cap(config, "final_logit_softcapping", caps.1)?;
     let scalar = config.f32("query_pre_attn_scalar")?;
     if !(scalar > 0.0 && scalar.is_finite()) {
         return Err(config.refuse("query_pre_attn_scalar", "a positive number").into());
@@ -119,6 +108,19 @@ pub(super) fn finish(
     }
     norm_around(spec);
     Ok(())
+}
+
+/// A soft cap, `default` if the key is absent; it may also be null.
+pub(super) fn cap(config: &ConfigFile, key: &str, default: Option<f32>) -> Result<Option<f32>, WeightsError> {
+    if !config.keys().any(|name| name == key) {
+        return Ok(default);
+    }
+    match config.opt_f32(key)? {
+        Some(cap) if !(cap > 0.0 && cap.is_finite()) => {
+            Err(config.refuse(key, "a positive number or `null`"))
+        }
+        cap => Ok(cap),
+    }
 }
 
 /// Puts norms before and after attention and the feed-forward part.

@@ -21,8 +21,12 @@ use crate::spec::{
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Gemma4ForCausalLM", model_type: "gemma4_text", spec, gguf: Some(GGUF) };
 /// In `config.json`: `Gemma4ForConditionalGeneration`, of which images and sounds are not read.
-pub const WITH_IMAGES: Architecture =
-    Architecture { name: "Gemma4ForConditionalGeneration", model_type: "gemma4", spec: of_text, gguf: None };
+pub const WITH_IMAGES: Architecture = Architecture {
+    name: "Gemma4ForConditionalGeneration",
+    model_type: "gemma4",
+    spec: |config| family::of_text(config, spec),
+    gguf: None,
+};
 
 const GGUF: GgufDialect = GgufDialect::new("gemma4", gguf);
 
@@ -34,15 +38,6 @@ const OTHERS: &[&str] = &[
     "model.embed_vision.",
     "model.embed_audio.",
 ];
-
-fn of_text(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
-    let Some(text) = config.object("text_config")? else {
-        return Err(config.refuse("text_config", "an object").into());
-    };
-    let decoder = spec(&text)?;
-    let tied = config.bool_or("tie_word_embeddings", decoder.tied)?;
-    Ok(DecoderSpec { prefix: "model.language_model.", tied, ..decoder })
-}
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     const KEYS: &[&str] = &[
@@ -90,10 +85,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let mut spec = family::decoder_with(config, &options, rotations)?;
     gemma2::norm_around(&mut spec);
     spec.embedding_scale = (spec.hidden as f32).sqrt();
-    spec.logits.softcap = config.opt_f32("final_logit_softcapping")?;
-    if spec.logits.softcap.is_some_and(|cap| !(cap > 0.0 && cap.is_finite())) {
-        return Err(config.refuse("final_logit_softcapping", "a positive number or `null`").into());
-    }
+    spec.logits.softcap = gemma2::cap(config, "final_logit_softcapping", None)?;
     spec.ignored = OTHERS;
     attend(&mut spec, &heads, one_projection, options.qkv_bias);
     share(config, &mut spec)?;

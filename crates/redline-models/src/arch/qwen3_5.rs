@@ -25,7 +25,7 @@ pub const ARCHITECTURE: Architecture =
 pub const WITH_IMAGES: Architecture = Architecture {
     name: "Qwen3_5ForConditionalGeneration",
     model_type: "qwen3_5",
-    spec: |config| of_text(config, dense),
+    spec: |config| family::of_text(config, dense),
     gguf: None,
 };
 /// In `config.json`: `Qwen3_5MoeForCausalLM`.
@@ -39,7 +39,7 @@ pub const EXPERTS: Architecture = Architecture {
 pub const EXPERTS_WITH_IMAGES: Architecture = Architecture {
     name: "Qwen3_5MoeForConditionalGeneration",
     model_type: "qwen3_5_moe",
-    spec: |config| of_text(config, moe),
+    spec: |config| family::of_text(config, moe),
     gguf: None,
 };
 /// In `config.json`: `Qwen3NextForCausalLM`.
@@ -69,20 +69,6 @@ fn moe(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 
 fn next(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     spec(config, Member::Next)
-}
-
-/// The decoder of a model that also reads images.
-fn of_text(
-    config: &ConfigFile,
-    spec: fn(&ConfigFile) -> Result<DecoderSpec, ModelError>,
-) -> Result<DecoderSpec, ModelError> {
-    let Some(text) = config.object("text_config")? else {
-        return Err(config.refuse("text_config", "an object").into());
-    };
-    let mut decoder = spec(&text)?;
-    decoder.prefix = "model.language_model.";
-    decoder.tied = config.bool_or("tie_word_embeddings", decoder.tied)?;
-    Ok(decoder)
 }
 
 fn spec(config: &ConfigFile, member: Member) -> Result<DecoderSpec, ModelError> {

@@ -113,6 +113,14 @@ impl<S: BuildStage> Attention<S> {
 }
 
 impl Attention<Described> {
+    /// Names in GGUF files, without an ending, of tensors that some files hold and this layer does not use.
+    pub(crate) fn unread(&self) -> &'static [&'static str] {
+        match self.source {
+            KeyValues::OfLayer(_) => &["attn_k", "attn_v", "attn_k_norm"],
+            KeyValues::Projected | KeyValues::OneProjection => &[],
+        }
+    }
+
     /// Attention with nothing that only some families have: no window, cap, rotation, gates, norms of heads or sinks; logits are divided by
     /// the root of a head's width.
     pub fn new(heads: usize, kv_heads: usize, head_dim: usize, qkv: LinearSpec, output: LinearSpec) -> Self {

@@ -42,8 +42,7 @@ impl NormSpec {
             return Vec::new();
         }
         let of = |end: &str, role| TensorSpec::new(format!("{}.{end}", self.name), [self.width], role);
-        // Only the difference from one is stored.
-        let weight = if self.kind == NormKind::RmsPlusOne { Role::Bias } else { Role::Scale };
+        let weight = if self.kind == NormKind::RmsPlusOne { Role::ScaleLessOne } else { Role::Scale };
         let mut all = vec![of("weight", weight)];
         if self.kind == NormKind::Layer {
             all.push(of("bias", Role::Bias));

@@ -53,6 +53,8 @@ pub enum Role {
     Weight,
     /// A norm's scale.
     Scale,
+    /// A norm's scale less one.
+    ScaleLessOne,
     /// Added to something.
     Bias,
     /// The taps of a convolution, `[channels, 1, taps]`; in memory `[taps, channels]`.

@@ -15,8 +15,7 @@ use crate::block::{self, BlockElement, elements};
 use crate::place::Place;
 use crate::quantised::QuantisedTensors;
 use crate::spec::{
-    DecoderSpec, DenseLayerSpec, KeyValues, LayerSpec, NormSpec, PartSpec, PositionSpec, PositionTableSpec,
-    Slice,
+    DecoderSpec, DenseLayerSpec, LayerSpec, NormSpec, PartSpec, PositionSpec, PositionTableSpec, Slice,
 };
 
 /// Tensors that the configuration was made from.
@@ -62,16 +61,14 @@ impl<'a> GgufTensors<'a> {
         // Layers after the others predict further tokens; nothing reads them.
         let further = gguf.metadata().opt_u32(&format!("{}.nextn_predict_layers", dialect.architecture))?;
         let further = spec.layers.len()..spec.layers.len() + further.unwrap_or(0) as usize;
-        // Some hold keys and values of layers that take those of others.
-        let takes = |layer: usize| {
-            let attention = spec.layers.get(layer).and_then(LayerSpec::attention);
-            attention.is_some_and(|it| matches!(it.source, KeyValues::OfLayer(_)))
-        };
         let is_read = |name: &str| {
             let in_layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-            let Some((layer, part)) = in_layer else { return true };
-            let of_keys = part.starts_with("attn_k") || part.starts_with("attn_v");
-            layer.parse().map_or(true, |layer| !(further.contains(&layer) || of_keys && takes(layer)))
+            let parsed = in_layer.and_then(|(layer, part)| Some((layer.parse().ok()?, part)));
+            let Some((layer, part)) = parsed else { return true };
+            let attention = spec.layers.get(layer).and_then(LayerSpec::attention);
+            let unread = attention.map_or(&[][..], |attention| attention.unread());
+            let part = part.rsplit_once('.').map_or(part, |(module, _)| module);
+            !(further.contains(&layer) || unread.contains(&part))
         };
         let unexpected = gguf.names().filter(|name| !known.contains(*name) && is_read(name));
         ModelError::refuse_unexpected(unexpected, gguf.origin())?;

@@ -257,6 +257,7 @@ fn fill(tensor: &Tensor, seed: u64, first: usize, values: &mut [f32]) {
     let (centre, spread) = match tensor.role {
         Role::Weight => (0.0, 0.035),
         Role::Scale => (1.0, 0.1),
+        Role::ScaleLessOne => (0.0, 0.1),
         Role::Bias => (0.0, 0.02),
         Role::Taps => (0.0, 0.5),
         Role::LogDecay => (0.0, 0.7),

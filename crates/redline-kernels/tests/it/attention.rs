@@ -476,12 +476,17 @@ fn a_later_nan_does_not_reach_earlier_rows() {
 fn a_thread_holds_a_block() {
     const BLOCK_ROWS: usize = 64;
     const TILE_ROWS: usize = 8;
-    const SCALES: usize = MAX_HEAD_DIM / 32;
-    // Values of a span, merged values; queries, queries of pairs, logits; a page of keys and of values.
-    let floats = 4 * (2 * BLOCK_ROWS * MAX_HEAD_DIM + 2 * BLOCK_ROWS * MAX_HEAD_DIM + BLOCK_ROWS * SPAN)
-        + 4 * 2 * PAGE_TOKENS * MAX_HEAD_DIM;
-    assert_eq!(thread_bytes(KvFormat::F16), floats);
-    // Queries of a byte with a scale and sums, logits of a tile, weights of two bytes for each group of dimensions.
-    let integers = BLOCK_ROWS * (MAX_HEAD_DIM + 4 + 4 * SCALES) + TILE_ROWS * SPAN * (4 + 2 * SCALES);
-    assert_eq!(thread_bytes(KvFormat::W8), 4 * 2 * BLOCK_ROWS * MAX_HEAD_DIM + integers);
+    for head_dim in [32, 128, MAX_HEAD_DIM] {
+        let bytes = |format| thread_bytes(KvShape { format, kv_heads: 2, head_dim });
+        // Values of a span and merged values of all rows.
+        let values = 4 * 2 * BLOCK_ROWS * head_dim;
+        // Queries, queries of pairs, logits; a page of keys and of values.
+        let floats = 4 * (2 * BLOCK_ROWS * head_dim + BLOCK_ROWS * SPAN) + 4 * 2 * PAGE_TOKENS * head_dim;
+        assert_eq!(bytes(KvFormat::F16), values + floats);
+        // Queries of a byte with a scale and sums, logits of a tile, weights of two bytes for each group of dimensions.
+        let integers =
+            |groups| BLOCK_ROWS * (head_dim + 4 + 4 * groups) + TILE_ROWS * SPAN * (4 + 2 * groups);
+        assert_eq!(bytes(KvFormat::W8), values + integers(1));
+        assert_eq!(bytes(KvFormat::W4), values + integers(head_dim / 32));
+    }
 }

@@ -73,7 +73,7 @@ impl Case {
     /// Bytes that attention needs besides its arguments: the results of spans that are divided among threads, and what each thread
     /// holds of a block.
     pub(super) fn scratch_bytes(&self, format: KvFormat, threads: usize) -> usize {
-        scratch_words(self.head_dim) * size_of::<u32>() + threads * thread_bytes(format)
+        scratch_words(self.head_dim) * size_of::<u32>() + threads * thread_bytes(self.kv_shape(format))
     }
 }
 
@@ -100,8 +100,8 @@ pub(super) mod tests {
     fn scratch_grows_with_threads_by_what_a_thread_holds() {
         for &format in KvFormat::ALL {
             let of = |threads| CASE.scratch_bytes(format, threads);
-            assert_eq!(of(3) - of(1), 2 * thread_bytes(format));
-            assert_eq!(of(1), 4 * scratch_words(32) + thread_bytes(format));
+            assert_eq!(of(3) - of(1), 2 * thread_bytes(CASE.kv_shape(format)));
+            assert_eq!(of(1), 4 * scratch_words(32) + thread_bytes(CASE.kv_shape(format)));
         }
         assert!(CASE.scratch_bytes(KvFormat::W8, 1) < CASE.scratch_bytes(KvFormat::F16, 1));
     }

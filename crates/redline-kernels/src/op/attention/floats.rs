@@ -80,6 +80,12 @@ impl<K: Mac, V: Mac> Floats<K, V> {
         }
     }
 
+    /// Bytes that heads of `head_dim` dimensions use.
+    pub(super) const fn bytes(head_dim: usize) -> usize {
+        let page = 2 * PAGE_TOKENS * head_dim;
+        (ROWS * (2 * head_dim + SPAN) + page) * size_of::<f32>()
+    }
+
     /// Stores a scaled query, padded with zeros, in the input words of the cache's format, and as f32 if those are pairs that the
     /// tier does not multiply.
     #[inline(always)]

@@ -170,6 +170,13 @@ impl<F: IntegerEncoding> Integers<F> {
         }
     }
 
+    /// Bytes that heads of `head_dim` dimensions in `groups` groups with a scale use.
+    pub(super) const fn bytes(head_dim: usize, groups: usize) -> usize {
+        let scales = size_of::<f32>() + groups * size_of::<i32>();
+        let logits = MAX_ROWS * SPAN * size_of::<f32>();
+        ROWS * (head_dim + scales) + logits + WEIGHT_WORDS * groups * size_of::<u32>()
+    }
+
     /// The address of a tile's quantised queries.
     #[inline(always)]
     fn query_words(&mut self, tile: usize) -> *mut u32 {

@@ -25,7 +25,7 @@ use std::marker::PhantomData;
 use redline_simd::{Isa, Kernel, Simd};
 
 pub use self::bias::DistanceBias;
-use self::block::{BLOCK_TILES, Block, Part, Tile, Values};
+use self::block::{BLOCK_TILES, Block, Part, ROWS, Tile};
 use self::floats::Floats;
 use self::integers::{IntegerRows, Integers};
 use self::split::Split;
@@ -218,22 +218,22 @@ impl<F: IntegerEncoding> Kernel for OverIntegers<'_, F> {
     }
 }
 
-/// Bytes that each thread uses on its stack: queries, logits, unpacked pages, and weighted values of a block, which are those of a
-/// span and the merged ones.
-pub fn thread_bytes(format: KvFormat) -> usize {
-    format.visit(ProductBytes) + 2 * size_of::<Values>()
+/// Bytes that each thread uses of its stack for heads of this shape: queries, logits, unpacked pages, and weighted values of a block,
+/// which are those of a span and the merged ones.
+pub fn thread_bytes(shape: KvShape) -> usize {
+    shape.format.visit(ProductBytes(shape)) + 2 * ROWS * shape.head_dim * size_of::<f32>()
 }
 
-/// Bytes of a format's queries, logits and unpacked pages.
-struct ProductBytes;
+/// Bytes of queries, logits and unpacked pages.
+struct ProductBytes(KvShape);
 
 impl FormatVisitor for ProductBytes {
     type Output = usize;
     fn floats<K: Mac, V: Mac>(self) -> usize {
-        size_of::<Floats<K, V>>()
+        Floats::<K, V>::bytes(self.0.head_dim)
     }
     fn integers<F: IntegerEncoding>(self) -> usize {
-        size_of::<Integers<F>>()
+        Integers::<F>::bytes(self.0.head_dim, self.0.scale_groups())
     }
 }
 

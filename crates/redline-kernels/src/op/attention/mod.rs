@@ -31,7 +31,7 @@ use self::integers::{IntegerRows, Integers};
 use self::split::Split;
 pub use self::split::scratch_words;
 use super::kv::{
-    FormatVisitor, IntegerEncoding, KvFormat, KvPages, KvShape, PassPages, Segment, assert_segments, rows_of,
+    FormatVisitor, IntegerEncoding, KvPages, KvShape, PassPages, Segment, assert_segments, rows_of,
 };
 use crate::format::Mac;
 use crate::threads::Disjoint;

@@ -44,6 +44,7 @@ NAMES = [
     "granite4-b",
     "hunyuan-a",
     "lfm2-b",
+    "lfm2moe-b",
     "llada-a",
     "llama-a",
     "llama-b",

@@ -412,6 +412,8 @@ def fill(model, seed):
         for name, buffer in sorted(model.named_buffers()):
             if name.endswith("layer_scalar"):
                 buffer.copy_(0.8 + 0.4 * torch.rand(buffer.shape, generator=generator))
+            elif name.endswith("expert_bias"):
+                buffer.copy_(0.6 * torch.rand(buffer.shape, generator=generator) - 0.3)
         for name, parameter in sorted(model.named_parameters()):
             if is_norm_weight(name):
                 centre, spread = neutral(model, name), 0.2
@@ -452,7 +454,7 @@ def fill(model, seed):
                 if recurs and name.endswith(("down_proj", "down_proj.weight")):
                     gain *= 0.4
                 # Decided routing.
-                if name.endswith(("mlp.gate.weight", "mlp.router.weight")):
+                if name.endswith(("mlp.gate.weight", "mlp.router.weight", "feed_forward.gate.weight")):
                     gain *= 2
                 centre, spread = 0.0, gain * (3 / fan_in) ** 0.5
             parameter.copy_(centre + spread * (2 * torch.rand(parameter.shape, generator=generator) - 1))
@@ -523,8 +525,12 @@ def routing_margin(model, ids):
     """The smallest difference between the logits of the last chosen expert and of the next one."""
     margins = [float("inf")]
 
-    def record(module, _inputs, output):
-        best = output[0].topk(module.top_k + 1, dim=-1).values
+    def record(module, inputs, output):
+        scores = output[0]
+        if hasattr(module, "use_expert_bias"):
+            # The slope of a sigmoid is at most a quarter.
+            scores = 4 * (scores.sigmoid() + (inputs[1] if module.use_expert_bias else 0))
+        best = scores.topk(module.top_k + 1, dim=-1).values
         margins.append(float((best[..., -2] - best[..., -1]).min()))
 
     hooks = [module.register_forward_hook(record) for module in model.modules() if is_router(module)]
@@ -594,7 +600,8 @@ def check_tensors(model, ref, name):
     """The smallest effect that leaving out one tensor has on the logits."""
     effects = {}
     with torch.no_grad():
-        for tensor, parameter in model.named_parameters():
+        corrections = [(name, buffer) for name, buffer in saved_buffers(model) if name.endswith("expert_bias")]
+        for tensor, parameter in [*model.named_parameters(), *corrections]:
             kept = parameter.clone()
             parameter.fill_(neutral(model, tensor))
             effects[tensor] = largest_change(full_logits(model, ref["prompt"]), ref)
@@ -723,9 +730,9 @@ def size(directory):
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
-def scalars(model):
-    """Number of factors at the end of layers, which are no parameters in transformers."""
-    return sum(name.endswith("layer_scalar") for name, _ in model.named_buffers())
+def saved_buffers(model):
+    """Factors at the end of layers and corrections of routers, which are no parameters in transformers."""
+    return [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(("layer_scalar", "expert_bias"))]
 
 
 def shape_summary(config):
@@ -774,7 +781,7 @@ def make(checkpoint, out):
         "covers": checkpoint.covers,
         "seed": seed,
         "shape": shape_summary(loaded.config),
-        "parameters": sum(parameter.numel() for parameter in loaded.parameters()) + scalars(loaded),
+        "parameters": sum(values.numel() for _, values in [*loaded.named_parameters(), *saved_buffers(loaded)]),
         "prompt_tokens": len(ref["prompt"]),
         "greedy_tokens": len(ref["greedy"]),
         "distinct_greedy_ids": len(set(ref["greedy"].tolist())),

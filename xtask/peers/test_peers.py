@@ -9,6 +9,7 @@ from pathlib import Path
 import arms
 import check
 import document
+import encoders
 import processor
 import report
 import rope
@@ -279,6 +280,26 @@ class Documents(unittest.TestCase):
         self.assertIn("| 3.00 | 3.00 |", text)
         self.assertIn("torch:bf16 compiles for 2.5 s first.", text)
         self.assertIn("- redline:w8, all jobs: not available in this build", text)
+
+
+class Encoders(unittest.TestCase):
+    def test_redline_is_compared_with_engines_of_as_many_bits_or_more(self):
+        rates = {arm: 100.0 for arm in encoders.ARMS}
+        by_name = {arm.name: arm for arm in encoders.ARMS}
+        rates |= {by_name["redline:w8"]: 300.0, by_name["openvino:bf16"]: 200.0, by_name["onnxruntime:int8"]: 150.0}
+        self.assertEqual([encoders.ratio(rates, bits) for bits in (32, 16, 8)], ["1.00", "0.50", "1.50"])
+        alone = {arm: rate for arm, rate in rates.items() if arm.engine == "redline"}
+        self.assertEqual(encoders.ratio(alone, 8), "")
+
+    def test_calls_have_rows_of_their_own(self):
+        case = encoders.Case(2, 3)
+        rows = [row for call in range(3) for row in case.rows(1000, call)]
+        self.assertEqual([len(row) for row in rows], [3] * 6)
+        self.assertEqual(len({tuple(row) for row in rows}), 6)
+
+    def test_cosines(self):
+        self.assertAlmostEqual(encoders.cosine([1.0, 0.0], [2.0, 0.0]), 1.0)
+        self.assertAlmostEqual(encoders.cosine([1.0, 0.0], [1.0, 1.0]), 0.5**0.5)
 
 
 class Tokenizers(unittest.TestCase):

@@ -36,7 +36,7 @@ SUPPORTED = (
     *("gpt2", "llama", "mistral", "qwen2", "qwen3"),
     *("gemma2", "gemma3_text", "ministral3", "olmo2", "olmo3", "phi3", "smollm3"),
     *("cohere", "cohere2", "ernie4_5", "exaone4", "gemma4_text", "glm", "glm4", "hunyuan_v1_dense", "seed_oss"),
-    *("gpt_oss", "lfm2", "mixtral", "qwen2_moe", "qwen3_moe"),
+    *("gpt_oss", "lfm2", "lfm2_moe", "mixtral", "qwen2_moe", "qwen3_moe"),
 )
 # Steps one at a time on a cache, against one pass over everything: rounding only.
 CACHE_NMSE = 1e-9

@@ -180,7 +180,8 @@ const COMMANDS: &[Command] = &[
         arguments: "[--venv DIR] [ARGS...]",
         about: "measure other engines beside Redline (ARGS go to xtask/peers/run.py: --shape gpt2 --quick, ...); \
                 `torch`: parity and time of a model that fills masks (ARGS go to xtask/peers/diffusion.py); \
-                `serving`: `redline serve` beside other servers (ARGS go to xtask/peers/serving.py: --llama-server PATH, ...)",
+                `serving`: `redline serve` beside other servers (ARGS go to xtask/peers/serving.py: --llama-server PATH, ...); \
+                `encoders`: vectors of an encoder (ARGS go to xtask/peers/encoders.py: --shape bge-base, ...)",
         run: python::peers,
     },
     Command {

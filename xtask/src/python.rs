@@ -79,11 +79,13 @@ fn train(arguments: &[String], file: &'static str) -> Result<(), Failure> {
     Ok(python(&script, &options)?.run()?)
 }
 
-/// `cargo xtask peers`, `cargo xtask peers torch` for models that fill masks, and `cargo xtask peers serving` for servers.
+/// `cargo xtask peers`, `cargo xtask peers torch` for models that fill masks, `cargo xtask peers serving` for servers,
+/// and `cargo xtask peers encoders` for encoders.
 pub(crate) fn peers(arguments: &[String]) -> Result<(), Failure> {
     let (file, arguments) = match arguments {
         [first, rest @ ..] if first == "torch" => ("xtask/peers/diffusion.py", rest),
         [first, rest @ ..] if first == "serving" => ("xtask/peers/serving.py", rest),
+        [first, rest @ ..] if first == "encoders" => ("xtask/peers/encoders.py", rest),
         all => ("xtask/peers/run.py", all),
     };
     let script = Script {

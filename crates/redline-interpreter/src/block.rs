@@ -6,7 +6,7 @@ use redline_kernels::op::activation::Gating;
 use redline_kernels::op::delta::DeltaShape;
 use redline_models::block::attention::{Attention, KeyValues};
 use redline_models::block::delta_net::{DeltaNet, LENGTH_EPS};
-use redline_models::block::experts::{Experts, SharedExpert};
+use redline_models::block::experts::{Experts, Routing, SharedExpert};
 use redline_models::block::ffn::Ffn;
 use redline_models::block::layer::{Layer, Norms};
 use redline_models::block::layer_end::PerLayerInputGate;
@@ -241,7 +241,14 @@ fn mlp(layer: &Mlp<Literal>, x: &Row) -> Row {
 /// The weighted sum of the outputs of the chosen experts, and of the shared one.
 fn mixture(layer: &Experts<Literal>, x: &Row) -> Row {
     let mut sum = vec![0f32; x.len()];
-    for (expert, weight) in experts::chosen(&layer.router.apply(x), layer.top_k, layer.normalise) {
+    let logits = layer.router.apply(x);
+    let chosen = match &layer.routing {
+        Routing::Softmax { normalise } => experts::chosen(&logits, layer.top_k, *normalise),
+        Routing::Sigmoid { correction, epsilon, scale } => {
+            experts::chosen_by_sigmoid(&logits, layer.top_k, correction.as_deref(), *epsilon, *scale)
+        }
+    };
+    for (expert, weight) in chosen {
         experts::add_weighted(&mut sum, &mlp(&layer.experts[expert], x), weight);
     }
     if let Some(SharedExpert { gate, mlp: shared }) = &layer.shared {

@@ -1,8 +1,7 @@
 //! Mixture of experts: the experts of each row, and the weighted sum of what they return.
 //!
-//! [`choose`]: the chosen experts are the first by (logit descending, id ascending); a NaN is above every number, so that it shows in
-//! the result. With m the largest logit, the weight of a chosen expert is `exp(logit - m) / sum`, where the sum goes over all experts,
-//! or over the chosen ones only, in one chain by ascending id.
+//! [`choose`]: the chosen experts are the first by (score descending, id ascending); a NaN is above every number, so that it shows in
+//! the result. [`Weighting`] says what scores and weights are; sums are one chain by ascending id.
 //! [`gate`]: the weight `1 / (1 + exp(-x))` for every row.
 //! [`add_weighted`]: `out[row] = fma(y, weight, out[row])`. With the choices by ascending expert, the sum of a row
 //! does not depend on other rows.
@@ -27,10 +26,40 @@ pub struct Choice {
     pub weight: f32,
 }
 
-/// Writes the `top` experts of row r of `logits`, `[rows, experts]`, to `choices[r * top..][..top]`, by ascending id. The weights of a row
-/// are those of a softmax over all experts, or if `normalise` over the chosen ones. The logits are overwritten.
-pub fn choose(exec: Exec<'_>, logits: &mut RowsMut<'_>, top: usize, normalise: bool, choices: &mut [Choice]) {
+/// How the logits of a row become scores and weights of experts.
+#[derive(Clone, Copy, Debug)]
+pub enum Weighting<'a> {
+    /// Scores are logits. With m the largest of them, a weight is `exp(logit - m) / sum`; the sum goes over the chosen experts if
+    /// `normalise`, else over all.
+    Softmax {
+        /// Whether the weights of a row sum to 1.
+        normalise: bool,
+    },
+    /// With s = `1 / (1 + exp(-logit))`, a score is `s + correction[expert]`, and a weight is `scale * s`, or `scale * (s / (sum +
+    /// epsilon))` with the sum of the chosen experts.
+    Sigmoid {
+        /// Added to scores, not to weights: `[experts]`; `None`: nothing (DeepSeek-V3, 2024).
+        correction: Option<&'a [f32]>,
+        /// Whether weights are divided by their sum, and what is added to that.
+        epsilon: Option<f32>,
+        /// Factor on weights.
+        scale: f32,
+    },
+}
+
+/// Writes the `top` experts of row r of `logits`, `[rows, experts]`, to `choices[r * top..][..top]`, by ascending id. The logits are
+/// overwritten.
+pub fn choose(
+    exec: Exec<'_>,
+    logits: &mut RowsMut<'_>,
+    top: usize,
+    weighting: Weighting<'_>,
+    choices: &mut [Choice],
+) {
     let (rows, width, stride) = (logits.rows, logits.width, logits.stride);
+    if let Weighting::Sigmoid { correction: Some(values), .. } = weighting {
+        assert!(values.len() == width, "{} corrections for {width} experts", values.len());
+    }
     assert!((1..=width).contains(&top), "{top} of {width} experts");
     assert!(choices.len() >= rows * top, "{} choices for {rows} rows of {top}", choices.len());
     let (from, to) = (Disjoint::new(logits.data), Disjoint::new(choices));
@@ -43,16 +72,22 @@ pub fn choose(exec: Exec<'_>, logits: &mut RowsMut<'_>, top: usize, normalise: b
                     std::slice::from_raw_parts_mut(to.get().add(r * top), top),
                 )
             };
-            choose_of_row(exec.simd, r as u32, logits, normalise, choices);
+            choose_of_row(exec.simd, r as u32, logits, weighting, choices);
         }
     });
 }
 
-fn choose_of_row(simd: Simd, row: u32, logits: &mut [f32], normalise: bool, choices: &mut [Choice]) {
+fn choose_of_row(simd: Simd, row: u32, logits: &mut [f32], weighting: Weighting<'_>, choices: &mut [Choice]) {
+    let mut correction = None;
+    if let Weighting::Sigmoid { correction: given, .. } = weighting {
+        simd.run(Sigmoid(logits));
+        correction = given;
+    }
     for (expert, &logit) in logits.iter().enumerate() {
-        let choice = Choice { expert: expert as u32, row, weight: logit };
+        let score = correction.map_or(logit, |values| logit + values[expert]);
+        let choice = Choice { expert: expert as u32, row, weight: score };
         let chosen = choices.len().min(expert);
-        let at = choices[..chosen].partition_point(|other| !above(logit, other.weight));
+        let at = choices[..chosen].partition_point(|other| !above(score, other.weight));
         if at < choices.len() {
             let end = choices.len().min(chosen + 1);
             choices[at..end].rotate_right(1);
@@ -60,22 +95,25 @@ fn choose_of_row(simd: Simd, row: u32, logits: &mut [f32], normalise: bool, choi
         }
     }
     let largest = choices[0].weight;
-    for logit in logits.iter_mut() {
-        *logit -= largest;
-    }
-    simd.run(ExpInPlace(logits));
     choices.sort_unstable_by_key(|choice| choice.expert);
-    let sum: f32 = if normalise {
-        choices.iter().fold(0.0, |sum, choice| sum + logits[choice.expert as usize])
-    } else {
-        logits.iter().fold(0.0, |sum, value| sum + value)
+    if let Weighting::Softmax { .. } = weighting {
+        for logit in logits.iter_mut() {
+            *logit -= largest;
+        }
+        simd.run(ExpInPlace(logits));
+    }
+    let of_chosen = choices.iter().fold(0.0, |sum, choice| sum + logits[choice.expert as usize]);
+    let (sum, scale) = match weighting {
+        Weighting::Softmax { normalise: true } => (of_chosen, 1.0),
+        Weighting::Softmax { normalise: false } => (logits.iter().fold(0.0, |sum, value| sum + value), 1.0),
+        Weighting::Sigmoid { epsilon, scale, .. } => (epsilon.map_or(1.0, |least| of_chosen + least), scale),
     };
     for choice in choices {
-        choice.weight = logits[choice.expert as usize] / sum;
+        choice.weight = scale * (logits[choice.expert as usize] / sum);
     }
 }
 
-/// Whether a logit precedes another one of a smaller id.
+/// Whether a score precedes another one of a smaller id.
 fn above(logit: f32, other: f32) -> bool {
     match logit.partial_cmp(&other) {
         Some(order) => order == Ordering::Greater,

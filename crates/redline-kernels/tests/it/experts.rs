@@ -1,20 +1,22 @@
 //! Mixture of experts: which experts a row goes to, with which weights, and the sum of what they return.
 
-use redline_kernels::op::experts::{Choice, add_weighted, choose, gate, gather};
+use redline_kernels::op::experts::{Choice, Weighting, add_weighted, choose, gate, gather};
 use redline_kernels::{Rows, RowsMut};
 use redline_reference::elementwise::sigmoid;
 use redline_reference::experts as reference;
 
 use crate::values::{Random, everywhere, same};
 
+const WHOLE: Weighting<'static> = Weighting::Softmax { normalise: true };
+
 /// The choices of each row of `logits`.
-fn chosen(logits: &[f32], experts: usize, top: usize, normalise: bool) -> Vec<Choice> {
+fn chosen(logits: &[f32], experts: usize, top: usize, weighting: Weighting<'_>) -> Vec<Choice> {
     let rows = logits.len() / experts;
     let mut first: Option<Vec<Choice>> = None;
     everywhere(|exec, name| {
         let mut logits = logits.to_vec();
         let mut choices = vec![Choice::default(); rows * top];
-        choose(exec, &mut RowsMut::new(&mut logits, rows, experts, experts), top, normalise, &mut choices);
+        choose(exec, &mut RowsMut::new(&mut logits, rows, experts, experts), top, weighting, &mut choices);
         let same = first
             .get_or_insert_with(|| choices.clone())
             .iter()
@@ -26,7 +28,7 @@ fn chosen(logits: &[f32], experts: usize, top: usize, normalise: bool) -> Vec<Ch
 }
 
 fn ids(logits: &[f32], top: usize) -> Vec<u32> {
-    chosen(logits, logits.len(), top, true).iter().map(|choice| choice.expert).collect()
+    chosen(logits, logits.len(), top, WHOLE).iter().map(|choice| choice.expert).collect()
 }
 
 #[test]
@@ -42,7 +44,7 @@ fn equal_logits_go_to_the_smaller_id() {
 #[test]
 fn a_nan_is_chosen_whatever_its_sign_and_shows_in_every_weight() {
     for nan in [f32::NAN, -f32::NAN] {
-        let choices = chosen(&[4.0, 1.0, nan, 3.0, nan, f32::INFINITY], 6, 3, true);
+        let choices = chosen(&[4.0, 1.0, nan, 3.0, nan, f32::INFINITY], 6, 3, WHOLE);
         assert_eq!(choices.iter().map(|choice| choice.expert).collect::<Vec<_>>(), [2, 4, 5]);
         assert!(choices.iter().all(|choice| choice.weight.is_nan()), "{choices:?}");
     }
@@ -62,12 +64,50 @@ fn weights_follow_their_order_everywhere() {
                 .zip(logits.chunks(experts))
                 .flat_map(|(row, logits)| of_row(logits, row, top, normalise))
                 .collect();
-            assert_eq!(chosen(&logits, experts, top, normalise), want, "{top} of {experts}");
+            let weighting = Weighting::Softmax { normalise };
+            assert_eq!(chosen(&logits, experts, top, weighting), want, "{top} of {experts}");
             let sums = want.chunks(top).map(|row| row.iter().map(|choice| choice.weight).sum::<f32>());
             let whole = sums.filter(|sum| (sum - 1.0).abs() < 1e-6).count();
             assert_eq!(whole == 40, normalise || top == experts, "{top} of {experts}");
         }
     }
+}
+
+#[test]
+fn sigmoids_are_corrected_where_experts_are_chosen_and_divided_where_they_are_weighed() {
+    for (experts, top) in [(1, 1), (5, 2), (17, 4), (60, 4)] {
+        let logits: Vec<f32> = Random(experts as u64).values(40 * experts).iter().map(|x| x * 3.0).collect();
+        let bias: Vec<f32> = Random(7).values(experts).iter().map(|x| x * 0.5).collect();
+        let mut differ = false;
+        for correction in [None, Some(&bias[..])] {
+            for (epsilon, scale) in [(None, 1.0), (Some(1e-6), 1.0), (Some(0.25), 2.5), (None, 0.5)] {
+                let want: Vec<Choice> = (0u32..)
+                    .zip(logits.chunks(experts))
+                    .flat_map(|(row, logits)| {
+                        let of = reference::chosen_by_sigmoid(logits, top, correction, epsilon, scale);
+                        of.into_iter().map(move |(expert, weight)| Choice {
+                            expert: expert as u32,
+                            row,
+                            weight,
+                        })
+                    })
+                    .collect();
+                let weighting = Weighting::Sigmoid { correction, epsilon, scale };
+                let found = chosen(&logits, experts, top, weighting);
+                assert_eq!(found, want, "{top} of {experts}");
+                let plain = Weighting::Sigmoid { correction: None, epsilon, scale };
+                differ |= found != chosen(&logits, experts, top, plain);
+            }
+        }
+        assert_eq!(differ, top < experts, "the correction changes the choice of {top} of {experts}");
+    }
+    let weights = |epsilon, scale| {
+        let weighting = Weighting::Sigmoid { correction: Some(&[0.0, 0.0, 9.0]), epsilon, scale };
+        chosen(&[0.0, -1.0, -2.0], 3, 2, weighting).iter().map(|choice| choice.weight).collect::<Vec<_>>()
+    };
+    let [first, last] = [0.5, sigmoid(-2.0)];
+    assert_eq!(weights(None, 2.0), [2.0 * first, 2.0 * last]);
+    assert_eq!(weights(Some(0.125), 2.0), [first, last].map(|s| 2.0 * (s / (first + last + 0.125))));
 }
 
 #[test]

@@ -1,18 +1,18 @@
 //! LFM2 and LFM2.5 (Liquid AI 2025): short convolutions between gates, and grouped-query attention in some layers.
 
-use redline_kernels::op::activation::{ActivationFunction, Gating};
 use redline_kernels::op::conv::MAX_TAPS;
 use redline_weights::ConfigFile;
 
 use super::Architecture;
 use crate::ModelError;
+use crate::experts::{self, Names};
 use crate::family::{self, Heads, check_eps, dimension_or, layers, positive};
 use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, MixerSpec, MlpSpec, NormKind, NormSpec,
+    AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, MixerSpec, NormKind, NormSpec,
     NormsSpec, Orientation, PositionSpec, Residual, Role, ShortConvSpec, TensorSpec,
 };
 
@@ -23,14 +23,24 @@ pub const ARCHITECTURE: Architecture =
 const GGUF: GgufDialect = GgufDialect { final_norm: "token_embd_norm", ..GgufDialect::new("lfm2", gguf) };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
-    keys::refuse_unknown(config, &["layer_types", "rope_scaling", "rope_parameters"])?;
+    keys::refuse_unknown(config, &KEYS)?;
+    decoder(config, inner(config)?)
+}
+
+/// The sensitive keys that the family honours.
+pub(super) const KEYS: [&str; 3] = ["layer_types", "rope_scaling", "rope_parameters"];
+
+/// The names of the projections of the feed-forward part.
+pub(super) const NAMES: Names = Names { module: "feed_forward", gate: "w1", up: "w3", down: "w2" };
+
+/// A decoder whose feed-forward parts have this inner width.
+pub(super) fn decoder(config: &ConfigFile, inner: usize) -> Result<DecoderSpec, ModelError> {
     // In the reference these default to the values of one model.
     family::require(config, &["num_key_value_heads", "num_hidden_layers"])?;
     let hidden = positive(config, "hidden_size")?;
     let heads = Heads::read(config, hidden)?;
     let sizes = Sizes {
         hidden,
-        inner: inner(config)?,
         eps: check_eps(config, "norm_eps", config.f32_or("norm_eps", 1e-5)?)?,
         taps: taps(config)?,
         bias: config.bool_or("conv_bias", false)?,
@@ -44,7 +54,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             MixerSpec::Attention(sizes.attention(i, &heads))
         },
         mixer_norms: NormsSpec::before(sizes.norm(format!("layers.{i}.operator_norm"), hidden)),
-        mlp: FfnSpec::Dense(sizes.mlp(i)),
+        mlp: FfnSpec::Dense(experts::expert(&format!("layers.{i}.{}", NAMES.module), hidden, inner, NAMES)),
         mlp_norms: NormsSpec::before(sizes.norm(format!("layers.{i}.ffn_norm"), hidden)),
         residual: Residual::default(),
         end: None,
@@ -71,7 +81,6 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 /// What all layers have in common.
 struct Sizes {
     hidden: usize,
-    inner: usize,
     eps: f32,
     taps: usize,
     bias: bool,
@@ -110,17 +119,6 @@ impl Sizes {
             query_norm: Some(norm("q_layernorm")),
             key_norm: Some(norm("k_layernorm")),
             ..AttentionSpec::new(query, kv, dim, qkv, output)
-        }
-    }
-
-    fn mlp(&self, layer: usize) -> MlpSpec {
-        let name = |part: &str| format!("layers.{layer}.feed_forward.{part}");
-        let up = ["w1", "w3"].map(|part| (name(part), self.inner, false));
-        MlpSpec {
-            activation: ActivationFunction::None,
-            gate: Some(Gating::Function(ActivationFunction::Silu)),
-            up: LinearSpec::of(Orientation::OutIn, self.hidden, up),
-            down: LinearSpec::plain(name("w2"), self.inner, self.hidden),
         }
     }
 }
@@ -175,7 +173,7 @@ fn convolves(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
 }
 
 /// The number of KV heads of a layer that is a convolution is 0. The width of the feed-forward part is the final one.
-fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+pub(super) fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     const KV_HEADS: &str = "attention.head_count_kv";
     let kv_heads = keys.counts(KV_HEADS)?;
     let mut attends = kv_heads.iter().filter(|heads| **heads > 0);

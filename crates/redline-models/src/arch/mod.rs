@@ -26,6 +26,7 @@ pub mod gte;
 pub mod hunyuan;
 pub mod jina_embeddings_v3;
 pub mod lfm2;
+pub mod lfm2_moe;
 pub mod llada;
 pub mod llama;
 pub mod ministral3;
@@ -99,6 +100,7 @@ pub const ALL: &[Architecture] = &[
     hunyuan::ARCHITECTURE,
     jina_embeddings_v3::MODEL,
     lfm2::ARCHITECTURE,
+    lfm2_moe::ARCHITECTURE,
     llada::ARCHITECTURE,
     llama::ARCHITECTURE,
     llama::CLASSIFIER,

@@ -9,7 +9,7 @@ use crate::family::{self, Options};
 use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
-use crate::spec::{DecoderSpec, FfnSpec, LinearSpec, SharedExpertSpec};
+use crate::spec::{DecoderSpec, FfnSpec, LinearSpec, RoutingSpec, SharedExpertSpec};
 
 /// In `config.json`: `Qwen2MoeForCausalLM`.
 pub const ARCHITECTURE: Architecture =
@@ -75,8 +75,13 @@ pub(super) fn decoder(
         (experts::counts(config, experts)?, config.bool_or("norm_topk_prob", normalise)?);
     let sparse = experts::sparse_layers(config)?;
     for (i, layer) in spec.layers.iter_mut().enumerate().filter(|(i, _)| sparse[*i]) {
-        layer.mlp =
-            FfnSpec::Experts(Box::new(experts::mixture(i, (spec.hidden, inner), counts, normalise, NAMES)));
+        layer.mlp = FfnSpec::Experts(Box::new(experts::mixture(
+            i,
+            (spec.hidden, inner),
+            counts,
+            RoutingSpec::Softmax { normalise },
+            NAMES,
+        )));
     }
     Ok(spec)
 }

@@ -1,6 +1,7 @@
 //! A mixture of experts (Shazeer et al. 2017; Fedus et al. 2021).
 
 use redline_kernels::matrix::MatrixShape;
+use redline_kernels::op::experts::Weighting;
 use redline_kernels::op::linear::{can_group, grouped_scratch_words};
 
 use super::mlp::{GgufMlp, Mlp};
@@ -13,18 +14,63 @@ use crate::step::{Act, MAX_ROWS, Step, padded};
 /// The weighted sum of some experts, of which a router chooses the `top_k` best for every row.
 #[derive(Debug)]
 pub struct Experts<S: BuildStage> {
-    /// One output for each expert, whose softmax is the experts' weights: `[experts, hidden]`.
+    /// One output for each expert: `[experts, hidden]`.
     pub router: S::Linear,
+    /// What the router's outputs say.
+    pub routing: Routing<S>,
     /// The experts.
     pub experts: Vec<Mlp<S>>,
     /// Whether experts of few rows run in groups; decided when they are loaded ([`can_be_grouped`]).
     pub grouped: bool,
-    /// Number of experts that a row goes to: those with the largest weights.
+    /// Number of experts that a row goes to.
     pub top_k: usize,
-    /// Whether the weights of a row's experts are divided by their sum.
-    pub normalise: bool,
     /// An expert that every row goes to besides.
     pub shared: Option<SharedExpert<S>>,
+}
+
+/// Which experts a row goes to and with which weights, by the router's outputs.
+#[derive(Debug)]
+pub enum Routing<S: BuildStage> {
+    /// To those with the largest outputs, whose softmax is their weights.
+    Softmax {
+        /// Whether the softmax goes over the chosen experts only.
+        normalise: bool,
+    },
+    /// Weights are sigmoids.
+    Sigmoid {
+        /// Added to them where experts are chosen: `[experts]` (DeepSeek-V3, 2024).
+        correction: Option<S::Values>,
+        /// Whether weights are divided by their sum, and what is added to that.
+        epsilon: Option<f32>,
+        /// Factor on weights.
+        scale: f32,
+    },
+}
+
+/// Routing as an architecture describes it.
+pub type RoutingSpec = Routing<Described>;
+
+impl<S: BuildStage> Routing<S> {
+    fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Routing<T>, M::Error> {
+        Ok(match *self {
+            Self::Softmax { normalise } => Routing::Softmax { normalise },
+            Self::Sigmoid { ref correction, epsilon, scale } => {
+                let values = correction.as_ref().map(|values| to.values(values, "exp_probs_b.bias"));
+                Routing::Sigmoid { correction: values.transpose()?, epsilon, scale }
+            }
+        })
+    }
+}
+
+impl Routing<Loaded> {
+    fn weighting(&self) -> Weighting<'_> {
+        match *self {
+            Self::Softmax { normalise } => Weighting::Softmax { normalise },
+            Self::Sigmoid { ref correction, epsilon, scale } => {
+                Weighting::Sigmoid { correction: correction.as_deref(), epsilon, scale }
+            }
+        }
+    }
 }
 
 /// A mixture of experts as an architecture describes it.
@@ -51,6 +97,7 @@ impl<S: BuildStage> Experts<S> {
     /// The same block of another stage.
     pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Experts<T>, M::Error> {
         let router = to.linear(&self.router, ROUTER)?;
+        let routing = self.routing.map(to)?;
         let count = self.experts.len();
         let each = self.experts.iter().enumerate();
         let experts: Vec<Mlp<T>> =
@@ -61,8 +108,7 @@ impl<S: BuildStage> Experts<S> {
             }
             None => None,
         };
-        let &Self { top_k, normalise, .. } = self;
-        Ok(Experts { router, grouped: T::can_group(&experts), experts, top_k, normalise, shared })
+        Ok(Experts { router, routing, grouped: T::can_group(&experts), experts, top_k: self.top_k, shared })
     }
 
     /// A size of the linear layers of all experts that the router chooses from.
@@ -114,7 +160,7 @@ impl Experts<Loaded> {
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
         let logits = s.linear(x, &self.router);
         s.show(Name::Router, logits);
-        s.choose(logits, self.top_k, self.normalise);
+        s.choose(logits, self.top_k, self.routing.weighting());
         let output = s.zeros(x.rows(), x.width());
         let choices = x.rows() * self.top_k;
         let mut next = s.next_experts(None, choices, self.grouped);

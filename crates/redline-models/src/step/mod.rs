@@ -13,7 +13,7 @@ use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, DistanceBias};
 use redline_kernels::op::conv::Taps;
 use redline_kernels::op::embedding::embedding;
-use redline_kernels::op::experts::{Choice, add_weighted, choose, gate as gate_rows, gather};
+use redline_kernels::op::experts::{Choice, Weighting, add_weighted, choose, gate as gate_rows, gather};
 use redline_kernels::op::kv::{PassPages, Segment};
 use redline_kernels::op::linear::{
     Epilogue, LayerRows, LoraRows, MAX_LAYERS, Variant, linear, linear_grouped,
@@ -550,15 +550,14 @@ impl<'a> Step<'a> {
         y
     }
 
-    /// Sends every row to its `top_k` experts, as `logits`, `[rows, experts]`, say, and overwrites these. The weights of a row are those
-    /// of a softmax over all experts, or if `normalise` over its own.
-    pub fn choose(&mut self, logits: Act, top_k: usize, normalise: bool) {
+    /// Sends every row to its `top_k` experts, as `logits`, `[rows, experts]`, say, and overwrites these.
+    pub fn choose(&mut self, logits: Act, top_k: usize, weighting: Weighting<'_>) {
         let (exec, rows) = (self.exec, logits.rows);
         let timed = self.begin(|| Operation::of("experts", rows, logits.width));
         let ArenaPart { values, choices, .. } = &mut self.arena;
         let mut logits = RowsMut::new(&mut values[logits.range()], rows, logits.width, logits.stride);
         let choices = &mut choices[..rows * top_k];
-        choose(exec, &mut logits, top_k, normalise, choices);
+        choose(exec, &mut logits, top_k, weighting, choices);
         choices.sort_unstable_by_key(|choice| (choice.expert, choice.row));
         self.end(timed);
     }

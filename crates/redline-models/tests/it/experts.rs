@@ -13,7 +13,7 @@ use redline_models::adapter;
 use redline_models::plan::Site;
 use redline_models::profile::Profile;
 use redline_models::spec::{
-    DecoderSpec, ExpertsSpec, LayerSpec, LinearSpec, MlpSpec, PartSpec, SharedExpertSpec,
+    DecoderSpec, ExpertsSpec, LayerSpec, LinearSpec, MlpSpec, PartSpec, RoutingSpec, SharedExpertSpec,
 };
 use redline_models::step::Watchers;
 use redline_models::{
@@ -43,9 +43,14 @@ fn spec(golden: &str, changes: &Value) -> Result<DecoderSpec, String> {
     arch::specification(&config(golden, changes)).map(|(_, spec)| spec).map_err(|error| error.to_string())
 }
 
+/// Whether the weights of a row's experts are divided by their sum.
+fn sums_to_one(experts: &ExpertsSpec) -> bool {
+    matches!(experts.routing, RoutingSpec::Softmax { normalise: true })
+}
+
 /// Number of experts of a layer and of a row, and whether weights are normalised; `None` for a dense layer.
 fn mixtures(spec: &DecoderSpec) -> Vec<Option<(usize, usize, bool)>> {
-    let of = |experts: &ExpertsSpec| (experts.experts.len(), experts.top_k, experts.normalise);
+    let of = |experts: &ExpertsSpec| (experts.experts.len(), experts.top_k, sums_to_one(experts));
     spec.layers.iter().map(|layer| layer.mlp.experts().map(of)).collect()
 }
 
@@ -75,6 +80,26 @@ fn configurations_decide_which_layers_have_experts() {
 }
 
 #[test]
+fn configurations_say_how_sigmoids_route() {
+    let of = |golden, changes| -> Vec<Option<(bool, Option<f32>, f32)>> {
+        let routing = |experts: &ExpertsSpec| match &experts.routing {
+            RoutingSpec::Sigmoid { correction, epsilon, scale } => (correction.is_some(), *epsilon, *scale),
+            other @ RoutingSpec::Softmax { .. } => panic!("{other:?}"),
+        };
+        let spec = spec(golden, &changes).unwrap();
+        spec.layers.iter().map(|layer| layer.mlp.experts().map(routing)).collect()
+    };
+    let plain = Some((false, None, 0.75));
+    let corrected = Some((true, Some(1e-6), 1.0));
+    assert_eq!(of("lfm2moe-a", json!({})), [None, plain, plain]);
+    assert_eq!(of("lfm2moe-b", json!({})), [None, corrected]);
+    assert_eq!(of("lfm2moe-b", json!({"num_dense_layers": 0})), [corrected; 2]);
+    assert_eq!(of("lfm2moe-b", json!({"num_dense_layers": 2})), [None; 2]);
+    let unsaid = json!({"use_expert_bias": null, "norm_topk_prob": null, "routed_scaling_factor": null});
+    assert_eq!(of("lfm2moe-b", unsaid), [None, corrected]);
+}
+
+#[test]
 fn contradictions_are_refused_by_name() {
     for (golden, changes, names) in [
         ("qwen3moe-a", json!({"num_experts_per_tok": 9}), ["num_experts_per_tok", "more than"]),
@@ -97,6 +122,9 @@ fn contradictions_are_refused_by_name() {
         ("qwen3moe-b", json!({"routed_scaling_factor": 2.5}), ["routed_scaling_factor", "`1`"]),
         ("qwen2moe-a", json!({"num_local_experts": 6}), ["num_local_experts", "this architecture"]),
         ("qwen2moe-a", json!({"shared_expert_intermediate_size": 0}), ["shared_expert_", "from 1"]),
+        ("lfm2moe-b", json!({"num_experts_per_tok": 6}), ["num_experts_per_tok", "more than"]),
+        ("lfm2moe-b", json!({"intermediate_size": 0}), ["intermediate_size", "from 1"]),
+        ("lfm2moe-b", json!({"num_local_experts": 5}), ["num_local_experts", "this architecture"]),
         ("mixtral-a", json!({"num_experts": 4}), ["num_experts", "this architecture"]),
         ("mixtral-a", json!({"n_shared_experts": 1}), ["n_shared_experts", "`0`"]),
         ("mixtral-a", json!({"hidden_act": "gelu"}), ["hidden_act", "silu"]),
@@ -105,8 +133,11 @@ fn contradictions_are_refused_by_name() {
         let missing = names.into_iter().find(|name| !message.contains(name));
         assert_eq!(missing, None, "{golden} {changes}: {message:?}");
     }
-    for key in ["num_experts_per_tok", "moe_intermediate_size", "num_experts"] {
-        let file = golden_root().join("qwen3moe-b/config.json");
+    let all = ["num_experts_per_tok", "moe_intermediate_size", "num_experts"].map(|key| ("qwen3moe-b", key));
+    let of_lfm2 =
+        ["num_experts_per_tok", "moe_intermediate_size", "num_dense_layers"].map(|key| ("lfm2moe-b", key));
+    for (golden, key) in all.into_iter().chain(of_lfm2) {
+        let file = golden_root().join(golden).join("config.json");
         let mut config: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         config.as_object_mut().unwrap().remove(key);
         let config = ConfigFile::from_bytes("config.json", config.to_string().as_bytes()).unwrap();
@@ -288,7 +319,7 @@ fn mixture(checkpoint: &Checkpoint, spec: &ExpertsSpec, x: &[f32]) -> Vec<f32> {
     let powers: Vec<f32> = logits.iter().map(|logit| exp(logit - logits[order[0]])).collect();
     order.truncate(spec.top_k);
     order.sort_unstable();
-    let counted = if spec.normalise { order.clone() } else { (0..logits.len()).collect() };
+    let counted = if sums_to_one(spec) { order.clone() } else { (0..logits.len()).collect() };
     let sum = counted.iter().fold(0.0, |sum, &id| sum + powers[id]);
     let mut output = vec![0f32; x.len()];
     let mut add = |mlp: &MlpSpec, weight: f32| {
@@ -381,7 +412,7 @@ fn routers_are_never_quantised() {
 /// GGUF files hold all experts of a layer in one tensor, and routers as f32.
 #[test]
 fn experts_of_gguf_files_are_used_as_they_are_stored() {
-    for (golden, routers) in [("qwen2moe-a", 4), ("qwen3moe-a", 2)] {
+    for (golden, routers) in [("qwen2moe-a", 4), ("qwen3moe-a", 2), ("lfm2moe-b", 1)] {
         let model = open(&golden_root().join(format!("gguf/{golden}.gguf")), None);
         assert_eq!(model.formats_at(Site::Router), vec![Format::F32; routers], "{golden}");
         assert!(model.formats_at(Site::Down).iter().all(|format| *format == Format::Bf16), "{golden}");

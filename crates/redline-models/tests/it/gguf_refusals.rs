@@ -96,6 +96,21 @@ fn refused((keys, tensors): Change<'_>) -> Option<String> {
 }
 
 #[test]
+fn experts_that_llama_cpp_chooses_by_a_softmax_are_not_those_of_lfm2() {
+    let of = |function| {
+        let keys =
+            [("general.architecture", Text("lfm2moe")), ("lfm2moe.expert_gating_func", Count(function))];
+        refused((&keys, &[])).unwrap()
+    };
+    assert!(
+        ["expert_gating_func` is 1", "`2` (sigmoid)"].iter().all(|part| of(1).contains(part)),
+        "{}",
+        of(1)
+    );
+    assert!(of(2).contains("lfm2moe.expert_count"), "{}", of(2));
+}
+
+#[test]
 fn keys_that_change_the_result_are_honoured_or_refused_by_name() {
     assert_eq!(refused((&[], &[])), None);
     let refused: [(Set, &str, &[&str]); 22] = [

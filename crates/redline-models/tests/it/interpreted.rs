@@ -119,6 +119,7 @@ families! {
     hunyuan "hunyuan"
     jina3 "jina3"
     lfm2 "lfm2"
+    lfm2moe "lfm2moe"
     llada "llada"
     llama "llama"
     ministral3 "ministral3"

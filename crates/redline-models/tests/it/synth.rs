@@ -55,6 +55,7 @@ const PARAMETERS: &[(&str, u64)] = &[
     ("gpt-oss-6b", 20_914_757_184 - 18 * 823186976),
     ("lfm2-350m", 354_483_968),
     ("lfm2-1.2b", 1_170_340_608),
+    ("lfm2-8b-a1b", 8_339_930_560),
     // Without the pooler, which embeds nothing.
     ("bge-small", 33_360_000 - 384 * 385),
     ("bge-base", 109_482_240 - 768 * 769),

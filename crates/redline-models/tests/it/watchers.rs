@@ -66,7 +66,7 @@ fn operations(architecture: &str, dir: &Path, layer: usize) -> usize {
     match architecture {
         "GPT2LMHeadModel" => 10,
         // Two linear layers and a convolution instead of attention.
-        "Lfm2ForCausalLM" if layer != 1 => 10,
+        "Lfm2ForCausalLM" | "Lfm2MoeForCausalLM" if layer != 1 => 10,
         "Qwen3ForCausalLM"
         | "Olmo2ForCausalLM"
         | "Olmo3ForCausalLM"
@@ -74,6 +74,7 @@ fn operations(architecture: &str, dir: &Path, layer: usize) -> usize {
         | "HunYuanDenseV1ForCausalLM"
         | "Glm4ForCausalLM"
         | "Lfm2ForCausalLM"
+        | "Lfm2MoeForCausalLM"
         | "Qwen3MoeForCausalLM" => 15,
         // A recurrence instead of attention, which parts queries from gates and applies these.
         "Qwen3_5ForCausalLM" | "Qwen3_5MoeForCausalLM" | "Qwen3NextForCausalLM" if layer != 1 => 16,

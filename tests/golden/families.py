@@ -1016,7 +1016,7 @@ FAMILIES = [
     Checkpoint(
         name="lfm2moe-a",
         style="transformers-5",
-        covers="experts in all but the first layer, chosen by sigmoids without a correction, weights as they are and scaled; head size 12, 4:1",
+        covers="experts in all but the first layer, chosen by sigmoids without a correction, weights as they are and scaled, those of a layer in two tensors; head size 12, 4:1",
         config=dict(
             model_type="lfm2_moe",
             hidden_size=48,
@@ -1042,6 +1042,7 @@ FAMILIES = [
         ),
         matters=[{"norm_topk_prob": True}, {"routed_scaling_factor": 1.0}, {"num_experts_per_tok": 3}, {"norm_eps": 1e-2}],
         layer_types=["conv", FULL, "conv"],
+        stacked_experts=True,
     ),
     Checkpoint(
         name="lfm2moe-b",

@@ -534,6 +534,7 @@ def routing_margin(model, ids):
         margins.append(float((best[..., -2] - best[..., -1]).min()))
 
     hooks = [module.register_forward_hook(record) for module in model.modules() if is_router(module)]
+    require(hooks or not hasattr(model.config, "num_experts_per_tok"), "no router was found")
     full_logits(model, ids)
     for hook in hooks:
         hook.remove()
@@ -705,10 +706,11 @@ def save(model, checkpoint, directory):
         save_file(tensors, weights, {"format": "pt"})
     if checkpoint.stacked_experts:
         tensors = load_file(weights)
-        of_expert = re.compile(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
+        of_expert = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w3|w2)\.weight")
         parts = {match.groups(): tensors.pop(name) for name in list(tensors) if (match := of_expert.fullmatch(name))}
         for module in {module for module, _, _ in parts}:
-            each = [[parts[module, str(i), part] for part in ("gate", "up", "down")] for i in range(model.config.num_experts)]
+            order = ("w1", "w3", "w2") if (module, "0", "w1") in parts else ("gate_proj", "up_proj", "down_proj")
+            each = [[parts[module, str(i), part] for part in order] for i in range(model.config.num_experts)]
             tensors[f"{module}.gate_up_proj"] = torch.stack([torch.cat(expert[:2]) for expert in each])
             tensors[f"{module}.down_proj"] = torch.stack([expert[2] for expert in each])
         save_file(tensors, weights, {"format": "pt"})

@@ -44,22 +44,22 @@ def _model(directory):
 
 def _divide(path):
     """Logits that are divided by the root of the width of a head, not multiplied by its inverse, are the form that is fused."""
-    import onnx as library
+    import onnx
 
-    model = library.load(path)
+    model = onnx.load(path)
     graph = model.graph
     makers = {name: node for node in graph.node for name in node.output}
     for node in graph.node:
         if node.op_type == "Softmax" and makers[node.input[0]].op_type == "Add":
             scores = makers[makers[node.input[0]].input[0]]
-            factor = library.numpy_helper.to_array(makers[scores.input[1]].attribute[0].t)
+            factor = onnx.numpy_helper.to_array(makers[scores.input[1]].attribute[0].t)
             scores.op_type, scores.input[1] = "Div", f"{node.name}/root"
             root = numpy.array(1 / float(factor), dtype=numpy.float32)
-            graph.initializer.append(library.numpy_helper.from_array(root, scores.input[1]))
-    library.save(model, path)
+            graph.initializer.append(onnx.numpy_helper.from_array(root, scores.input[1]))
+    onnx.save(model, path)
 
 
-def onnx(directory, out):
+def write_onnx(directory, out):
     import torch
     from onnxruntime.transformers import optimizer
 
@@ -87,7 +87,7 @@ def onnx(directory, out):
     Path(plain).unlink()
 
 
-def onnx_int8(source, out):
+def write_onnx_int8(source, out):
     from onnx import TensorProto
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -96,27 +96,28 @@ def onnx_int8(source, out):
     quantize_dynamic(source, out, per_channel=True, weight_type=QuantType.QInt8, extra_options=types)
 
 
-def openvino(directory, out):
-    import openvino as library
+def write_openvino(directory, out):
+    import openvino
 
     model, example = _model(directory)
-    library.save_model(library.convert_model(model, example_input=example), out, compress_to_fp16=False)
+    openvino.save_model(openvino.convert_model(model, example_input=example), out, compress_to_fp16=False)
 
 
-def openvino_int8(directory, source, out):
+def write_openvino_int8(directory, source, out):
     import nncf
-    import openvino as library
+    import openvino
 
     count, tokens = CALIBRATION
-    model = library.Core().read_model(source)
+    model = openvino.Core().read_model(source)
     vocab = json.loads((Path(directory) / "config.json").read_text(encoding="utf-8"))["vocab_size"]
     random = numpy.random.default_rng(0)
     rows = [random.integers(0, vocab, (1, tokens)) for _ in range(count)]
     given = [{"input_ids": row, "attention_mask": numpy.ones_like(row), "token_type_ids": numpy.zeros_like(row)} for row in rows]
     quantised = nncf.quantize(model, nncf.Dataset(given), model_type=nncf.ModelType.TRANSFORMER, subset_size=count)
-    library.save_model(quantised, out, compress_to_fp16=False)
+    openvino.save_model(quantised, out, compress_to_fp16=False)
 
 
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
-    {"onnx": onnx, "onnx-int8": onnx_int8, "openvino": openvino, "openvino-int8": openvino_int8}[what](*arguments)
+    writers = {"onnx": write_onnx, "onnx-int8": write_onnx_int8, "openvino": write_openvino, "openvino-int8": write_openvino_int8}
+    writers[what](*arguments)

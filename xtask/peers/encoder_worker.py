@@ -2,12 +2,12 @@
 
     python encoder_worker.py ENGINE MODEL FORMAT THREADS
 
-First line out: {"version": TEXT, "load_s": S}. After it:
+First line out: {"version": TEXT}. After it:
 
     {"rows": [[ids], ..]}
     -> {"vectors": [[..], ..], "seconds": S}    the mean state of each row, in f32
 
-Rows of other lengths than the longest are padded and masked, as these engines want it; the time includes that.
+Rows of other lengths than the longest are padded and masked, as these engines want it. The time includes that and the means.
 """
 
 import json
@@ -88,10 +88,8 @@ def main():
     # Before the engine is imported: libraries count processors when they start.
     os.environ["OMP_NUM_THREADS"] = threads
     os.environ["HF_HUB_OFFLINE"] = "1"
-    start = time.perf_counter()
     engine = ENGINES[name](model, weights, int(threads))
-    hello = {"version": engine.version, "load_s": time.perf_counter() - start}
-    print(json.dumps(hello), file=answers)
+    print(json.dumps({"version": engine.version}), file=answers)
     for line in sys.stdin:
         rows = json.loads(line)["rows"]
         begin = time.perf_counter()

@@ -3,12 +3,14 @@
     cargo xtask peers encoders [--shape bge-small] [--batches 1,16] [--lengths 16,128,512]
 
 All engines start from one checkpoint. Each must make the vectors of PyTorch in f32, as near as its numbers allow, before it is timed.
-Arms take turns in the order A B C, C B A; a turn of a peer is a fresh process that loads, warms up and does every case, one of Redline
-is a process for each thread count. Text Embeddings Inference is left out: it is published neither on PyPI nor on crates.io.
+Arms take turns in the order A B C, C B A; a turn is a fresh process that loads, warms up and does every case. The time of a peer is that of a
+call, with padding and the means; Redline's is that of a request, with all that it takes. Text Embeddings Inference is left out: it is published neither on PyPI nor on crates.io.
 """
 
 import argparse
+import datetime
 import json
+import math
 import shutil
 import statistics
 import subprocess
@@ -17,8 +19,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import document
 import jobs
 import redline
+from peer import Worker
 from probe import Probe
 from unavailable import Unavailable
 
@@ -26,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHAPES = ["bge-small", "bge-base"]
 # Texts whose vectors are compared, in words of the random vocabulary.
-TEXTS = ["a b c", "the quick brown fox jumps over the lazy dog", "one", "x " * 60]
+TEXTS = ["a b c", "the quick brown fox jumps over the lazy dog", "one", "x " * 60, "a b " * 200]
 # The least cosine of a vector and that of PyTorch in f32, by bits of the numbers that are multiplied.
 LEAST_COSINE = {32: 1 - 1e-6, 16: 0.999, 8: 0.95}
 
@@ -82,6 +86,7 @@ def arguments():
     parser.add_argument("--samples", type=int, default=3, help="calls of a case in a turn; default: %(default)s")
     parser.add_argument("--redline", type=Path, default=ROOT / "target/release/redline", help="the binary")
     parser.add_argument("--work", type=Path, default=ROOT / "target/peers", help="models; default: target/peers")
+    parser.add_argument("--out", type=Path, help="every sample, as JSON; default: WORK/results/SHAPE-encoders.json")
     options = parser.parse_args()
     if min(options.threads, options.rounds, options.samples, *options.batches, *options.lengths) < 1:
         parser.error("at least 1 thread, round, sample, sequence and token are needed")
@@ -91,6 +96,7 @@ def arguments():
     options.arms = [arm for arm in ARMS if arm.engine in engines]
     if unknown := set(engines) - {arm.engine for arm in ARMS}:
         parser.error(f"no engine `{', '.join(unknown)}`")
+    options.out = options.out or options.work / "results" / f"{options.shape}-encoders.json"
     options.cases = [Case(batch, length) for batch in options.batches for length in options.lengths]
     return options
 
@@ -144,36 +150,15 @@ def _write(*arguments):
         raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-4000:]}")
 
 
-class Peer:
-    """Another engine in its process."""
-
-    def __init__(self, arm, model, threads):
-        self._name = arm.name
-        command = [sys.executable, HERE / "encoder_worker.py", arm.engine, model, arm.format, threads]
-        self._process = subprocess.Popen(
-            list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        self.version = self._answer()["version"]
-
-    def _answer(self):
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the worker of {self._name} ended with status {self._process.wait()}")
-        return json.loads(line)
-
-    def embed(self, rows):
-        print(json.dumps({"rows": rows}), file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait()
+def _worker(arm, model, threads):
+    return Worker(arm.name, [sys.executable, HERE / "encoder_worker.py", arm.engine, model, arm.format, threads])
 
 
 class Run:
     def __init__(self, options, models):
         self._options, self._models = options, models
-        self._probe, self._results, self._versions, self._calls = Probe(), {}, {}, 0
+        self._probe, self._results, self.samples, self._calls = Probe(), {}, [], 0
+        self.versions = {}
 
     def check(self):
         """Whether all arms make the vectors of the reference."""
@@ -186,9 +171,9 @@ class Run:
         reference, wrong = self._vectors(REFERENCE, rows), False
         for arm in options.arms:
             vectors = self._vectors(arm, rows)
-            least = min(map(cosine, vectors, reference))
-            say(f"checking: {arm.name}: cosine with the reference at least {least:.7f}")
-            wrong |= not least >= LEAST_COSINE[arm.bits]
+            cosines = [cosine(*pair) for pair in zip(vectors, reference, strict=True)]
+            say(f"checking: {arm.name}: cosines with the reference " + ", ".join(f"{value:.7f}" for value in cosines))
+            wrong |= not all(value >= LEAST_COSINE[arm.bits] for value in cosines)
         return not wrong
 
     def _vectors(self, arm, rows):
@@ -198,8 +183,8 @@ class Run:
             texts = [flag for text in TEXTS for flag in ("--text", text)]
             answer = json.loads(redline.call(self._options.redline, "embed", *flags, "--normalize", "false", *texts))
             return answer["embeddings"]
-        with closing(Peer(arm, path, self._options.threads)) as peer:
-            return peer.embed(rows)["vectors"]
+        with closing(_worker(arm, path, self._options.threads)) as peer:
+            return peer.ask({"rows": rows})["vectors"]
 
     def measure(self):
         order, options = self._options.arms, self._options
@@ -210,10 +195,12 @@ class Run:
                 found = self._redline(arm) if arm.engine == "redline" else self._peer(arm)
                 for case, rates in found.items():
                     self._results.setdefault((case, arm), []).append(statistics.median(rates))
+                    row = {"arm": arm.name, "batch": case.batch, "length": case.length, "bandwidth": bandwidth, "tokens_per_s": rates}
+                    self.samples.append(row)
 
     def _redline(self, arm):
         options = self._options
-        self._versions[arm.engine] = f"redline {redline.version(options.redline)}"
+        self.versions[arm.engine] = f"redline {redline.version(options.redline)}"
         flags = ["--model", self._models.path(arm), "--format", arm.format, "--threads", options.threads, "--logits", "all"]
         for name, values in [("batch", options.batches), ("length", options.lengths)]:
             flags += [f"--{name}", ",".join(map(str, values))]
@@ -227,11 +214,11 @@ class Run:
 
     def _peer(self, arm):
         found = {}
-        with closing(Peer(arm, self._models.path(arm), self._options.threads)) as peer:
-            self._versions[arm.engine] = peer.version
+        with closing(_worker(arm, self._models.path(arm), self._options.threads)) as peer:
+            self.versions[arm.engine] = peer.hello["version"]
             for case in self._options.cases:
-                peer.embed(case.rows(self._models.vocab, 0))
-                seconds = [peer.embed(self._rows(case))["seconds"] for _ in range(self._options.samples)]
+                calls = [peer.ask({"rows": self._rows(case)}) for _ in range(1 + self._options.samples)]
+                seconds = [call["seconds"] for call in calls[1:]]
                 found[case] = [case.batch * case.length / second for second in seconds]
         return found
 
@@ -240,10 +227,10 @@ class Run:
         return case.rows(self._models.vocab, self._calls)
 
     def table(self):
-        """Tokens per second, and how many times as fast the best of Redline's arms with as few bits is as the best of the others."""
+        """Tokens per second, and Redline's over that of the fastest peer with as many bits or more."""
         arms = self._options.arms
-        lines = [", ".join(self._versions.values()), ""]
-        lines.append("| sequences x tokens | " + " | ".join(arm.name for arm in arms) + " | 32 bits | 16 bits | 8 bits |")
+        lines = [", ".join(self.versions.values()), ""]
+        lines.append("| sequences x tokens | " + " | ".join(arm.name for arm in arms) + " | ratio, 32 bits | 16 bits | 8 bits |")
         lines.append("|" + "---|" * (len(arms) + 4))
         for case in self._options.cases:
             rates = {arm: statistics.median(self._results[case, arm]) for arm in arms}
@@ -256,22 +243,30 @@ def ratio(rates, bits):
     """With as many bits or more: a peer with fewer computes something else."""
     own = [rate for arm, rate in rates.items() if arm.engine == "redline" and arm.bits == bits]
     others = [rate for arm, rate in rates.items() if arm.engine != "redline" and arm.bits >= bits]
-    return f"{own[0] / max(others):.2f}" if own and others else ""
+    return f"{own[0] / max(others):.2f}x" if own and others else ""
 
 
 def cosine(a, b):
+    """NaN if a vector is zero."""
     product = sum(x * y for x, y in zip(a, b, strict=True))
-    return product / (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
+    norms = (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
+    return product / norms if norms else math.nan
 
 
 def main():
     options = arguments()
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     run = Run(options, Models(options))
     if not run.check():
         say("error: engines do not make the same vectors; nothing was measured")
         return 1
+    machine, _ = redline.doctor(options.redline)
     run.measure()
+    told = {"started_at": started, "command": sys.argv, "machine": machine, "versions": run.versions, "threads": options.threads}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    document.write(options.out, told | {"turns": run.samples})
     print(run.table())
+    say(f"samples: {options.out}")
     return 0
 
 

@@ -17,36 +17,48 @@ WARM_UP = 8
 SETTLE, LOOK = 3.0, 0.05
 
 
-class Peer:
+class Worker:
     """Holds its process until `close`."""
 
-    def __init__(self, arm, model, shape, threads):
-        self.arm, self._vocab, self._calls = arm, shape.vocab, 0
-        command = [sys.executable, str(HERE / "worker.py"), arm.engine, arm.format, str(model), str(threads)]
+    def __init__(self, name, command):
+        self._name = name
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
-        hello = self._answer()
-        self.version, self.kv_format = hello["version"], hello["kv_format"]
-        self.extras = {"load_s": hello["load_s"]}
+        self.hello = self._answer()
 
     def _answer(self):
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the worker of {self.arm.name} ended with status {self._process.wait()}")
+            raise RuntimeError(f"the worker of {self._name} ended with status {self._process.wait()}")
         return json.loads(line)
 
-    def generate(self, prompts, new, top=0):
-        """The worker's answer."""
-        return self._ask({"prompts": prompts, "new": new, "top": top})
-
-    def _ask(self, command):
+    def ask(self, command):
         with contextlib.suppress(BrokenPipeError):  # a worker that is gone has no answer: told below
             print(json.dumps(command), file=self._process.stdin, flush=True)
         answer = self._answer()
         if "unavailable" in answer:
             raise Unavailable(answer["unavailable"])
         return answer
+
+    def close(self):
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+
+
+class Peer(Worker):
+    """An engine that generates and scores."""
+
+    def __init__(self, arm, model, shape, threads):
+        self.arm, self._vocab, self._calls = arm, shape.vocab, 0
+        super().__init__(arm.name, [sys.executable, HERE / "worker.py", arm.engine, arm.format, model, threads])
+        self.version, self.kv_format = self.hello["version"], self.hello["kv_format"]
+        self.extras = {"load_s": self.hello["load_s"]}
+
+    def generate(self, prompts, new, top=0):
+        """The worker's answer."""
+        return self.ask({"prompts": prompts, "new": new, "top": top})
 
     def greedy(self, prompts, new):
         """The ids chosen after each prompt."""
@@ -82,7 +94,7 @@ class Peer:
         self._calls += 1
         query, items = job.prompts(self._vocab, 0)[0], job.items(self._vocab, self._calls)
         labels = [0, self._vocab // 2]
-        answer = self._ask({"query": query, "items": items, "labels": labels, "warm": job.kind == "warm"})
+        answer = self.ask({"query": query, "items": items, "labels": labels, "warm": job.kind == "warm"})
         rows = answer["scores"]
         if len(rows) != job.batch or any(abs(sum(row) - 1) > 1e-5 for row in rows):
             raise RuntimeError(f"{self.arm.name} did not answer {job.name} with {job.batch} rows that sum to 1")
@@ -101,8 +113,3 @@ class Peer:
                 return True
             spent = now
         return False
-
-    def close(self):
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait()

@@ -287,7 +287,7 @@ class Encoders(unittest.TestCase):
         rates = {arm: 100.0 for arm in encoders.ARMS}
         by_name = {arm.name: arm for arm in encoders.ARMS}
         rates |= {by_name["redline:w8"]: 300.0, by_name["openvino:bf16"]: 200.0, by_name["onnxruntime:int8"]: 150.0}
-        self.assertEqual([encoders.ratio(rates, bits) for bits in (32, 16, 8)], ["1.00", "0.50", "1.50"])
+        self.assertEqual([encoders.ratio(rates, bits) for bits in (32, 16, 8)], ["1.00x", "0.50x", "1.50x"])
         alone = {arm: rate for arm, rate in rates.items() if arm.engine == "redline"}
         self.assertEqual(encoders.ratio(alone, 8), "")
 
@@ -300,6 +300,7 @@ class Encoders(unittest.TestCase):
     def test_cosines(self):
         self.assertAlmostEqual(encoders.cosine([1.0, 0.0], [2.0, 0.0]), 1.0)
         self.assertAlmostEqual(encoders.cosine([1.0, 0.0], [1.0, 1.0]), 0.5**0.5)
+        self.assertNotEqual(nothing := encoders.cosine([0.0, 0.0], [1.0, 1.0]), nothing)
 
 
 class Tokenizers(unittest.TestCase):

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use redline_kernels::op::activation::Gating;
 use redline_kernels::op::delta::DeltaShape;
+use redline_kernels::op::experts::Weighting;
 use redline_models::block::attention::{Attention, KeyValues};
 use redline_models::block::delta_net::{DeltaNet, LENGTH_EPS};
-use redline_models::block::experts::{Experts, Routing, SharedExpert};
+use redline_models::block::experts::{Experts, SharedExpert};
 use redline_models::block::ffn::Ffn;
 use redline_models::block::layer::{Layer, Norms};
 use redline_models::block::layer_end::PerLayerInputGate;
@@ -242,9 +243,9 @@ fn mlp(layer: &Mlp<Literal>, x: &Row) -> Row {
 fn mixture(layer: &Experts<Literal>, x: &Row) -> Row {
     let mut sum = vec![0f32; x.len()];
     let logits = layer.router.apply(x);
-    let chosen = match &layer.routing {
-        Routing::Softmax { normalise } => experts::chosen(&logits, layer.top_k, *normalise),
-        Routing::Sigmoid { correction, epsilon, scale } => {
+    let chosen = match &layer.weighting {
+        Weighting::Softmax { normalise } => experts::chosen(&logits, layer.top_k, *normalise),
+        Weighting::Sigmoid { correction, epsilon, scale } => {
             experts::chosen_by_sigmoid(&logits, layer.top_k, correction.as_deref(), *epsilon, *scale)
         }
     };

@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 
 use crate::ModelError;
 use crate::family::{config_error, layers, positive};
-use crate::spec::{ExpertsSpec, LinearSpec, MlpSpec, Orientation, RoutingSpec, StoredAs};
+use crate::spec::{ExpertsSpec, LinearSpec, MlpSpec, Orientation, StoredAs, WeightingSpec};
 
 /// Maximum number of experts of a layer, whose names are made before the checkpoint is read.
 const MAX_EXPERTS: usize = 1 << 12;
@@ -83,7 +83,7 @@ pub(crate) fn mixture(
     layer: usize,
     (hidden, inner): (usize, usize),
     (experts, top_k): (usize, usize),
-    routing: RoutingSpec,
+    weighting: WeightingSpec,
     names: Names,
 ) -> ExpertsSpec {
     let module = format!("layers.{layer}.{}", names.module);
@@ -93,7 +93,7 @@ pub(crate) fn mixture(
         experts: (0..experts).map(each).collect(),
         grouped: false,
         top_k,
-        routing,
+        weighting,
         shared: None,
     }
 }

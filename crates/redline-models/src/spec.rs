@@ -8,7 +8,7 @@ use redline_settings::Pooling;
 
 pub use crate::block::attention::{AttentionSpec, KeyValues};
 pub use crate::block::delta_net::DeltaNetSpec;
-pub use crate::block::experts::{ExpertsSpec, RoutingSpec, SharedExpertSpec};
+pub use crate::block::experts::{ExpertsSpec, SharedExpertSpec, WeightingSpec};
 pub use crate::block::ffn::FfnSpec;
 pub use crate::block::layer::{LayerSpec, NormsSpec, Residual};
 pub use crate::block::layer_end::{LayerEndSpec, PerLayerInputGateSpec};

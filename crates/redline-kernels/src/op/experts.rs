@@ -7,7 +7,8 @@
 //! does not depend on other rows.
 
 use std::cmp::Ordering;
-use std::ops::Range;
+use std::convert::Infallible;
+use std::ops::{Deref, Range};
 
 use redline_simd::{Isa, Kernel, LANES, Simd};
 
@@ -26,9 +27,9 @@ pub struct Choice {
     pub weight: f32,
 }
 
-/// How the logits of a row become scores and weights of experts.
+/// How the logits of a row choose and weigh experts. `C` holds values.
 #[derive(Clone, Copy, Debug)]
-pub enum Weighting<'a> {
+pub enum Weighting<C> {
     /// Scores are logits. With m the largest of them, a weight is `exp(logit - m) / sum`; the sum goes over the chosen experts if
     /// `normalise`, else over all.
     Softmax {
@@ -38,13 +39,37 @@ pub enum Weighting<'a> {
     /// With s = `1 / (1 + exp(-logit))`, a score is `s + correction[expert]`, and a weight is `scale * s`, or `scale * (s / (sum +
     /// epsilon))` with the sum of the chosen experts.
     Sigmoid {
-        /// Added to scores, not to weights: `[experts]`; `None`: nothing (DeepSeek-V3, 2024).
-        correction: Option<&'a [f32]>,
-        /// Whether weights are divided by their sum, and what is added to that.
+        /// Added to the scores that choose experts, not to their weights: `[experts]` (DeepSeek-V3, 2024).
+        correction: Option<C>,
+        /// If set, weights are divided by their sum plus this.
         epsilon: Option<f32>,
         /// Factor on weights.
         scale: f32,
     },
+}
+
+impl<C> Weighting<C> {
+    /// The same with other values.
+    ///
+    /// # Errors
+    /// That of `to`.
+    pub fn map<'a, D, E>(&'a self, to: impl FnOnce(&'a C) -> Result<D, E>) -> Result<Weighting<D>, E> {
+        Ok(match *self {
+            Self::Softmax { normalise } => Weighting::Softmax { normalise },
+            Self::Sigmoid { ref correction, epsilon, scale } => {
+                Weighting::Sigmoid { correction: correction.as_ref().map(to).transpose()?, epsilon, scale }
+            }
+        })
+    }
+
+    /// The same with borrowed values.
+    pub fn borrowed(&self) -> Weighting<&[f32]>
+    where
+        C: Deref<Target = [f32]>,
+    {
+        let Ok(borrowed) = self.map(|values| Ok::<_, Infallible>(&**values));
+        borrowed
+    }
 }
 
 /// Writes the `top` experts of row r of `logits`, `[rows, experts]`, to `choices[r * top..][..top]`, by ascending id. The logits are
@@ -53,7 +78,7 @@ pub fn choose(
     exec: Exec<'_>,
     logits: &mut RowsMut<'_>,
     top: usize,
-    weighting: Weighting<'_>,
+    weighting: Weighting<&[f32]>,
     choices: &mut [Choice],
 ) {
     let (rows, width, stride) = (logits.rows, logits.width, logits.stride);
@@ -77,7 +102,13 @@ pub fn choose(
     });
 }
 
-fn choose_of_row(simd: Simd, row: u32, logits: &mut [f32], weighting: Weighting<'_>, choices: &mut [Choice]) {
+fn choose_of_row(
+    simd: Simd,
+    row: u32,
+    logits: &mut [f32],
+    weighting: Weighting<&[f32]>,
+    choices: &mut [Choice],
+) {
     let mut correction = None;
     if let Weighting::Sigmoid { correction: given, .. } = weighting {
         simd.run(Sigmoid(logits));
@@ -106,7 +137,9 @@ fn choose_of_row(simd: Simd, row: u32, logits: &mut [f32], weighting: Weighting<
     let (sum, scale) = match weighting {
         Weighting::Softmax { normalise: true } => (of_chosen, 1.0),
         Weighting::Softmax { normalise: false } => (logits.iter().fold(0.0, |sum, value| sum + value), 1.0),
-        Weighting::Sigmoid { epsilon, scale, .. } => (epsilon.map_or(1.0, |least| of_chosen + least), scale),
+        Weighting::Sigmoid { epsilon, scale, .. } => {
+            (epsilon.map_or(1.0, |epsilon| of_chosen + epsilon), scale)
+        }
     };
     for choice in choices {
         choice.weight = scale * (logits[choice.expert as usize] / sum);
@@ -114,8 +147,8 @@ fn choose_of_row(simd: Simd, row: u32, logits: &mut [f32], weighting: Weighting<
 }
 
 /// Whether a score precedes another one of a smaller id.
-fn above(logit: f32, other: f32) -> bool {
-    match logit.partial_cmp(&other) {
+fn above(score: f32, other: f32) -> bool {
+    match score.partial_cmp(&other) {
         Some(order) => order == Ordering::Greater,
         None => !other.is_nan(),
     }

@@ -489,4 +489,6 @@ fn a_thread_holds_a_block() {
         assert_eq!(bytes(KvFormat::W8), values + integers(1));
         assert_eq!(bytes(KvFormat::W4), values + integers(head_dim / 32));
     }
+    let bytes = |head_dim| thread_bytes(KvShape { format: KvFormat::F32, kv_heads: 2, head_dim });
+    assert_eq!([33, 40, 48].map(bytes), [bytes(48); 3]);
 }

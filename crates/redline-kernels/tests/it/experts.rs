@@ -7,10 +7,10 @@ use redline_reference::experts as reference;
 
 use crate::values::{Random, everywhere, same};
 
-const WHOLE: Weighting<'static> = Weighting::Softmax { normalise: true };
+const WHOLE: Weighting<&[f32]> = Weighting::Softmax { normalise: true };
 
 /// The choices of each row of `logits`.
-fn chosen(logits: &[f32], experts: usize, top: usize, weighting: Weighting<'_>) -> Vec<Choice> {
+fn chosen(logits: &[f32], experts: usize, top: usize, weighting: Weighting<&[f32]>) -> Vec<Choice> {
     let rows = logits.len() / experts;
     let mut first: Option<Vec<Choice>> = None;
     everywhere(|exec, name| {
@@ -101,8 +101,15 @@ fn sigmoids_are_corrected_where_experts_are_chosen_and_divided_where_they_are_we
         }
         assert_eq!(differ, top < experts, "the correction changes the choice of {top} of {experts}");
     }
+    let ids = |logits: &[f32], correction: &[f32]| -> Vec<u32> {
+        let weighting = Weighting::Sigmoid { correction: Some(correction), epsilon: Some(1e-6), scale: 1.0 };
+        chosen(logits, logits.len(), 2, weighting).iter().map(|choice| choice.expert).collect()
+    };
+    // Equal scores go to the smaller id, and a NaN is above every number.
+    assert_eq!(ids(&[0.0; 4], &[-0.25, 0.0, 0.0, 0.0]), [1, 2]);
+    assert_eq!(ids(&[9.0, 1.0, f32::NAN, 9.0], &[0.0, 5.0, -9.0, 0.0]), [1, 2]);
     let weights = |epsilon, scale| {
-        let weighting = Weighting::Sigmoid { correction: Some(&[0.0, 0.0, 9.0]), epsilon, scale };
+        let weighting = Weighting::Sigmoid { correction: Some(&[0.0, 0.0, 9.0][..]), epsilon, scale };
         chosen(&[0.0, -1.0, -2.0], 3, 2, weighting).iter().map(|choice| choice.weight).collect::<Vec<_>>()
     };
     let [first, last] = [0.5, sigmoid(-2.0)];

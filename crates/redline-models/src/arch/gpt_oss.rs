@@ -13,8 +13,8 @@ use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
 use crate::spec::{
-    DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, Orientation, PartSpec, Role, RoutingSpec,
-    StackSpec, StoredAs, TensorSpec,
+    DecoderSpec, ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, Orientation, PartSpec, Role, StackSpec, StoredAs,
+    TensorSpec, WeightingSpec,
 };
 
 /// In `config.json`: `GptOssForCausalLM`.
@@ -70,7 +70,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             experts: (0..count).map(|id| stacked.expert(i, id)).collect(),
             grouped: false,
             top_k,
-            routing: RoutingSpec::Softmax { normalise: true },
+            weighting: WeightingSpec::Softmax { normalise: true },
             shared: None,
         }));
     }

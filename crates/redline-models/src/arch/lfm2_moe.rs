@@ -1,4 +1,4 @@
-//! LFM2-8B-A1B (Liquid AI 2025): LFM2 with mixtures of experts in all but the first layers.
+//! LFM2-MoE (Liquid AI 2025), such as LFM2-8B-A1B: LFM2 with mixtures of experts in all but the first layers.
 
 use redline_weights::ConfigFile;
 
@@ -11,7 +11,7 @@ use crate::family;
 use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
-use crate::spec::{DecoderSpec, FfnSpec, Role, RoutingSpec, TensorSpec};
+use crate::spec::{DecoderSpec, FfnSpec, Role, TensorSpec, WeightingSpec};
 
 /// In `config.json`: `Lfm2MoeForCausalLM`.
 pub const ARCHITECTURE: Architecture =
@@ -25,8 +25,6 @@ const EPSILON: f32 = 1e-6;
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let own = ["num_experts", "moe_intermediate_size", "routed_scaling_factor"];
     keys::refuse_unknown(config, &[&lfm2::KEYS[..], &own].concat())?;
-    // In the reference these default to the values of one model.
-    family::require(config, &["num_dense_layers", "num_experts_per_tok", "moe_intermediate_size"])?;
     let mut spec = lfm2::decoder(config, family::positive(config, "intermediate_size")?)?;
     let inner = family::positive(config, "moe_intermediate_size")?;
     let counts = experts::counts(config, &["num_experts"])?;
@@ -35,19 +33,19 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let scale = config.f32_or("routed_scaling_factor", 1.0)?;
     let dense = config.usize("num_dense_layers")?;
     for (i, layer) in spec.layers.iter_mut().enumerate().skip(dense) {
-        let name = format!("layers.{i}.feed_forward.expert_bias");
-        let routing = RoutingSpec::Sigmoid {
+        let name = format!("layers.{i}.{}.expert_bias", NAMES.module);
+        let weighting = WeightingSpec::Sigmoid {
             correction: is_corrected.then(|| TensorSpec::new(name, [counts.0], Role::Bias)),
             epsilon: normalises.then_some(EPSILON),
             scale,
         };
         layer.mlp =
-            FfnSpec::Experts(Box::new(experts::mixture(i, (spec.hidden, inner), counts, routing, NAMES)));
+            FfnSpec::Experts(Box::new(experts::mixture(i, (spec.hidden, inner), counts, weighting, NAMES)));
     }
     Ok(spec)
 }
 
-/// llama.cpp always divides weights by their sum.
+/// llama.cpp divides weights by their sum, and does not scale them.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     const GATING: &str = "expert_gating_func";
     const SIGMOID: u32 = 2;
@@ -55,7 +53,7 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
         return Err(keys.refuse(GATING, format!("`{SIGMOID}` (sigmoid)")));
     }
     set_experts(keys, true)?;
-    let dense = keys.count("leading_dense_block_count")?;
+    let dense = keys.opt_count("leading_dense_block_count")?.unwrap_or(0);
     keys.config().set("num_dense_layers", dense);
     keys.set_presence("use_expert_bias", &format!("blk.{dense}.exp_probs_b.bias"));
     lfm2::gguf(keys)

@@ -9,7 +9,7 @@ use crate::family::{self, Options};
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
-use crate::spec::{DecoderSpec, FfnSpec, RoutingSpec};
+use crate::spec::{DecoderSpec, FfnSpec, WeightingSpec};
 
 /// In `config.json`: `MixtralForCausalLM`. llama.cpp stores its models as those of Llama.
 pub const ARCHITECTURE: Architecture =
@@ -39,7 +39,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             i,
             (spec.hidden, inner),
             counts,
-            RoutingSpec::Softmax { normalise: true },
+            WeightingSpec::Softmax { normalise: true },
             NAMES,
         )));
     }

@@ -9,7 +9,7 @@ use crate::family::{self, Options};
 use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
-use crate::spec::{DecoderSpec, FfnSpec, LinearSpec, RoutingSpec, SharedExpertSpec};
+use crate::spec::{DecoderSpec, FfnSpec, LinearSpec, SharedExpertSpec, WeightingSpec};
 
 /// In `config.json`: `Qwen2MoeForCausalLM`.
 pub const ARCHITECTURE: Architecture =
@@ -79,7 +79,7 @@ pub(super) fn decoder(
             i,
             (spec.hidden, inner),
             counts,
-            RoutingSpec::Softmax { normalise },
+            WeightingSpec::Softmax { normalise },
             NAMES,
         )));
     }

@@ -8,6 +8,7 @@ use super::mlp::{GgufMlp, Mlp};
 use super::{BuildStage, Described, LinearRole, Loaded, Map};
 use crate::activation::ActivationName as Name;
 use crate::element::linear::{LinearSpec, StackSpec};
+use crate::element::tensor::TensorSpec;
 use crate::plan::Site;
 use crate::step::{Act, MAX_ROWS, Step, padded};
 
@@ -16,8 +17,8 @@ use crate::step::{Act, MAX_ROWS, Step, padded};
 pub struct Experts<S: BuildStage> {
     /// One output for each expert: `[experts, hidden]`.
     pub router: S::Linear,
-    /// What the router's outputs say.
-    pub routing: Routing<S>,
+    /// How the router's outputs choose and weigh experts.
+    pub weighting: Weighting<S::Values>,
     /// The experts.
     pub experts: Vec<Mlp<S>>,
     /// Whether experts of few rows run in groups; decided when they are loaded ([`can_be_grouped`]).
@@ -28,53 +29,11 @@ pub struct Experts<S: BuildStage> {
     pub shared: Option<SharedExpert<S>>,
 }
 
-/// Which experts a row goes to and with which weights, by the router's outputs.
-#[derive(Debug)]
-pub enum Routing<S: BuildStage> {
-    /// To those with the largest outputs, whose softmax is their weights.
-    Softmax {
-        /// Whether the softmax goes over the chosen experts only.
-        normalise: bool,
-    },
-    /// Weights are sigmoids.
-    Sigmoid {
-        /// Added to them where experts are chosen: `[experts]` (DeepSeek-V3, 2024).
-        correction: Option<S::Values>,
-        /// Whether weights are divided by their sum, and what is added to that.
-        epsilon: Option<f32>,
-        /// Factor on weights.
-        scale: f32,
-    },
-}
-
-/// Routing as an architecture describes it.
-pub type RoutingSpec = Routing<Described>;
-
-impl<S: BuildStage> Routing<S> {
-    fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Routing<T>, M::Error> {
-        Ok(match *self {
-            Self::Softmax { normalise } => Routing::Softmax { normalise },
-            Self::Sigmoid { ref correction, epsilon, scale } => {
-                let values = correction.as_ref().map(|values| to.values(values, "exp_probs_b.bias"));
-                Routing::Sigmoid { correction: values.transpose()?, epsilon, scale }
-            }
-        })
-    }
-}
-
-impl Routing<Loaded> {
-    fn weighting(&self) -> Weighting<'_> {
-        match *self {
-            Self::Softmax { normalise } => Weighting::Softmax { normalise },
-            Self::Sigmoid { ref correction, epsilon, scale } => {
-                Weighting::Sigmoid { correction: correction.as_deref(), epsilon, scale }
-            }
-        }
-    }
-}
-
 /// A mixture of experts as an architecture describes it.
 pub type ExpertsSpec = Experts<Described>;
+
+/// The choice of experts as an architecture describes it.
+pub type WeightingSpec = Weighting<TensorSpec>;
 
 /// An expert that every row goes to.
 #[derive(Debug)]
@@ -97,7 +56,7 @@ impl<S: BuildStage> Experts<S> {
     /// The same block of another stage.
     pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Experts<T>, M::Error> {
         let router = to.linear(&self.router, ROUTER)?;
-        let routing = self.routing.map(to)?;
+        let weighting = self.weighting.map(|correction| to.values(correction, "exp_probs_b.bias"))?;
         let count = self.experts.len();
         let each = self.experts.iter().enumerate();
         let experts: Vec<Mlp<T>> =
@@ -108,7 +67,7 @@ impl<S: BuildStage> Experts<S> {
             }
             None => None,
         };
-        Ok(Experts { router, routing, grouped: T::can_group(&experts), experts, top_k: self.top_k, shared })
+        Ok(Experts { router, weighting, grouped: T::can_group(&experts), experts, top_k: self.top_k, shared })
     }
 
     /// A size of the linear layers of all experts that the router chooses from.
@@ -160,7 +119,7 @@ impl Experts<Loaded> {
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
         let logits = s.linear(x, &self.router);
         s.show(Name::Router, logits);
-        s.choose(logits, self.top_k, self.routing.weighting());
+        s.choose(logits, self.top_k, self.weighting.borrowed());
         let output = s.zeros(x.rows(), x.width());
         let choices = x.rows() * self.top_k;
         let mut next = s.next_experts(None, choices, self.grouped);

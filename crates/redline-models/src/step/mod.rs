@@ -550,8 +550,8 @@ impl<'a> Step<'a> {
         y
     }
 
-    /// Sends every row to its `top_k` experts, as `logits`, `[rows, experts]`, say, and overwrites these.
-    pub fn choose(&mut self, logits: Act, top_k: usize, weighting: Weighting<'_>) {
+    /// Chooses the `top_k` experts of every row from `logits`, `[rows, experts]`, which are overwritten.
+    pub fn choose(&mut self, logits: Act, top_k: usize, weighting: Weighting<&[f32]>) {
         let (exec, rows) = (self.exec, logits.rows);
         let timed = self.begin(|| Operation::of("experts", rows, logits.width));
         let ArenaPart { values, choices, .. } = &mut self.arena;

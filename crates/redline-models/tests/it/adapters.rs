@@ -282,12 +282,9 @@ fn write(dir: &Path, modules: &[(String, bool, usize, usize)]) {
 
 /// The matrices of a checkpoint by PEFT's paths, in the order of the forward pass.
 fn matrices(spec: &DecoderSpec, prefixed: bool) -> Vec<(String, bool, usize, usize)> {
-    // Experts, which cannot be adapted, have modules of the same names as dense layers.
-    let has_experts = spec.layers.iter().any(|layer| layer.mlp.experts().is_some());
-    let counts = |site: Site| !has_experts || matches!(site, Site::Qkv | Site::Output);
-    let of_layers = spec.layers.iter().flat_map(LayerSpec::linears);
+    let of_layers = spec.layers.iter().flat_map(LayerSpec::adaptable);
     let mut linears = vec![spec.token_table()];
-    linears.extend(of_layers.filter(|(site, _)| counts(*site)).map(|(_, linear)| linear.clone()));
+    linears.extend(of_layers.map(|(_, linear)| linear.clone()));
     linears.extend(spec.head_linear());
     // A tied head is a module in transformers, but not in LLaDA's code.
     if spec.tied && spec.head == HEAD && prefixed {

@@ -13,7 +13,7 @@ use redline_models::adapter;
 use redline_models::plan::Site;
 use redline_models::profile::Profile;
 use redline_models::spec::{
-    DecoderSpec, ExpertsSpec, LayerSpec, LinearSpec, MlpSpec, PartSpec, RoutingSpec, SharedExpertSpec,
+    DecoderSpec, ExpertsSpec, LayerSpec, LinearSpec, MlpSpec, PartSpec, SharedExpertSpec, WeightingSpec,
 };
 use redline_models::step::Watchers;
 use redline_models::{
@@ -45,7 +45,10 @@ fn spec(golden: &str, changes: &Value) -> Result<DecoderSpec, String> {
 
 /// Whether the weights of a row's experts are divided by their sum.
 fn sums_to_one(experts: &ExpertsSpec) -> bool {
-    matches!(experts.routing, RoutingSpec::Softmax { normalise: true })
+    match experts.weighting {
+        WeightingSpec::Softmax { normalise } => normalise,
+        WeightingSpec::Sigmoid { .. } => panic!("weights are sigmoids"),
+    }
 }
 
 /// Number of experts of a layer and of a row, and whether weights are normalised; `None` for a dense layer.
@@ -82,9 +85,9 @@ fn configurations_decide_which_layers_have_experts() {
 #[test]
 fn configurations_say_how_sigmoids_route() {
     let of = |golden, changes| -> Vec<Option<(bool, Option<f32>, f32)>> {
-        let routing = |experts: &ExpertsSpec| match &experts.routing {
-            RoutingSpec::Sigmoid { correction, epsilon, scale } => (correction.is_some(), *epsilon, *scale),
-            other @ RoutingSpec::Softmax { .. } => panic!("{other:?}"),
+        let routing = |experts: &ExpertsSpec| match &experts.weighting {
+            WeightingSpec::Sigmoid { correction, epsilon, scale } => (correction.is_some(), *epsilon, *scale),
+            other @ WeightingSpec::Softmax { .. } => panic!("{other:?}"),
         };
         let spec = spec(golden, &changes).unwrap();
         spec.layers.iter().map(|layer| layer.mlp.experts().map(routing)).collect()

@@ -159,10 +159,13 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// Refuses an adapter that lacks the tensors of a module that it targets.
+    /// Refuses an adapter that lacks the tensors of a module that it targets. One that cannot be adapted may be no module for PEFT, such as
+    /// an expert in transformers 5.
     fn refuse_missing(&self, modules: &[BaseModule]) -> Result<()> {
         let (mut count, mut first) = (0, None);
-        for module in modules.iter().filter(|module| !self.parts.contains_key(&module.path)) {
+        let needed =
+            |module: &&BaseModule| module.kind != ModuleKind::Fixed && !self.parts.contains_key(&module.path);
+        for module in modules.iter().filter(needed) {
             if self.config.targets(&module.path, module.kind == ModuleKind::Linear)? {
                 count += 1;
                 first.get_or_insert(&module.path);

@@ -22,7 +22,7 @@ mod split;
 
 use std::marker::PhantomData;
 
-use redline_simd::{Isa, Kernel, Simd};
+use redline_simd::{Isa, Kernel, LANES, Simd};
 
 pub use self::bias::DistanceBias;
 use self::block::{BLOCK_TILES, Block, Part, ROWS, Tile};
@@ -218,9 +218,11 @@ impl<F: IntegerEncoding> Kernel for OverIntegers<'_, F> {
     }
 }
 
-/// Bytes that each thread uses of its stack for heads of this shape: queries, logits, unpacked pages, and weighted values of a block,
-/// which are those of a span and the merged ones.
+/// Bytes that each thread uses at most of its stack for heads of this shape: queries, logits, unpacked pages, and weighted values of a
+/// block, which are those of a span and the merged ones.
 pub fn thread_bytes(shape: KvShape) -> usize {
+    // Rows are padded to whole vectors.
+    let shape = KvShape { head_dim: shape.head_dim.next_multiple_of(LANES), ..shape };
     shape.format.visit(ProductBytes(shape)) + 2 * ROWS * shape.head_dim * size_of::<f32>()
 }
 

@@ -10,7 +10,7 @@ class Arm:
     engine: str
     format: str
     bits: int
-    peak: str
+    peak: str = ""
 
     @property
     def name(self):

@@ -13,7 +13,6 @@ A document for each, which `redline compare --allow-different-param format` and 
 """
 
 import argparse
-import datetime
 import json
 import statistics
 import subprocess
@@ -186,7 +185,7 @@ def measure(options, checkpoint, converted, vocab):
     """Writes the documents; what `redline compare` says of them."""
     ours, theirs, probe = Engine("redline", options.format), Engine("torch", options.torch), Probe()
     prompt = jobs.prompt_ids(options.prompt, vocab)
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    started = document.now()
     turns = {
         ours.name: lambda: redline_turn(options, converted, ours),
         theirs.name: lambda: torch_turn(options, checkpoint, prompt, theirs),

@@ -1,5 +1,6 @@
 """One engine's results in the schema that `redline compare` reads."""
 
+import datetime
 import json
 import statistics
 import uuid
@@ -72,6 +73,11 @@ def _mark(rate, sample, divide):
         "steady": sample.steady,
         "mode": samples.mode(sample, divide),
     }
+
+
+def now():
+    """The time, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def metric(unit, direction, values, processes=None):

@@ -30,9 +30,9 @@ class Torch:
         self._model = transformers.AutoModel.from_pretrained(model, dtype=types[weights]).eval()
         self.version = f"torch {torch.__version__}, transformers {transformers.__version__}"
 
-    def states(self, ids, mask):
-        ids, mask = self._torch.from_numpy(ids), self._torch.from_numpy(mask)
-        return self._model(input_ids=ids, attention_mask=mask).last_hidden_state.float().numpy()
+    def states(self, given):
+        tensors = {name: self._torch.from_numpy(values) for name, values in given.items()}
+        return self._model(**tensors).last_hidden_state.float().numpy()
 
 
 class Onnx:
@@ -45,8 +45,7 @@ class Onnx:
         self._names = [given.name for given in self._session.get_inputs()]
         self.version = f"onnxruntime {onnxruntime.__version__}"
 
-    def states(self, ids, mask):
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
+    def states(self, given):
         return self._session.run(None, {name: given[name] for name in self._names})[0]
 
 
@@ -63,8 +62,7 @@ class OpenVino:
         self._request = compiled.create_infer_request()
         self.version = f"openvino {openvino.__version__}"
 
-    def states(self, ids, mask):
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
+    def states(self, given):
         self._request.infer({name: given[name] for name in self._names})
         return self._request.get_output_tensor(0).data
 
@@ -77,7 +75,8 @@ def embedded(engine, rows):
     longest = max(map(len, rows))
     ids = numpy.array([row + [0] * (longest - len(row)) for row in rows], dtype=numpy.int64)
     mask = numpy.array([[1] * len(row) + [0] * (longest - len(row)) for row in rows], dtype=numpy.int64)
-    states = engine.states(ids, mask)
+    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": numpy.zeros_like(ids)}
+    states = engine.states(given)
     return (states * mask[:, :, None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
 
 

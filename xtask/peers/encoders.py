@@ -3,17 +3,15 @@
     cargo xtask peers encoders [--shape bge-small] [--batches 1,16] [--lengths 16,128,512]
 
 All engines start from one checkpoint. Each must make the vectors of PyTorch in f32, as near as its numbers allow, before it is timed.
-Arms take turns in the order A B C, C B A; a turn is a fresh process that loads, warms up and does every case. The time of a peer is that of a
-call, with padding and the means; Redline's is that of a request, with all that it takes. Text Embeddings Inference is left out: it is published neither on PyPI nor on crates.io.
+Arms take turns in the order A B C, C B A; a turn is a fresh process that loads, warms up and does every case. The time
+of a peer is that of a call, with padding and the means; Redline's is that of a request, with all that it takes. Text
+Embeddings Inference is left out: it is published neither on PyPI nor on crates.io.
 """
 
 import argparse
-import datetime
 import json
 import math
-import shutil
 import statistics
-import subprocess
 import sys
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,7 +20,9 @@ from pathlib import Path
 import document
 import jobs
 import redline
+from arms import Arm
 from peer import Worker
+from prepare import make, run_script
 from probe import Probe
 from unavailable import Unavailable
 
@@ -33,17 +33,6 @@ SHAPES = ["bge-small", "bge-base"]
 TEXTS = ["a b c", "the quick brown fox jumps over the lazy dog", "one", "x " * 60, "a b " * 200]
 # The least cosine of a vector and that of PyTorch in f32, by bits of the numbers that are multiplied.
 LEAST_COSINE = {32: 1 - 1e-6, 16: 0.999, 8: 0.95}
-
-
-@dataclass(frozen=True)
-class Arm:
-    engine: str
-    format: str
-    bits: int
-
-    @property
-    def name(self):
-        return f"{self.engine}:{self.format}"
 
 
 ARMS = [
@@ -112,42 +101,32 @@ class Models:
         self._folder = options.work / options.shape
         self._folder.mkdir(parents=True, exist_ok=True)
         self._redline, self.base = options.redline, self._folder / "checkpoint"
-        if not self.base.exists():
-            say(f"writing {self.base}")
-            redline.synth(options.redline, options.shape, self.base)
+        make(self.base, lambda out: redline.synth(options.redline, options.shape, out), say)
         self.vocab = json.loads((self.base / "config.json").read_text(encoding="utf-8"))["vocab_size"]
 
     def path(self, arm):
         if arm.engine == "torch" or (arm.engine == "redline" and arm.bits > 8):
             return self.base
         if arm.engine == "redline":
-            return self._made("redline-w8", "", lambda out: redline.convert(self._redline, self.base, out, arm.format))
+            path = self._folder / f"redline-{arm.format}"
+            make(path, lambda out: redline.convert(self._redline, self.base, out, arm.format), say)
+            return path
         library, file = ("onnx", "model.onnx") if arm.engine == "onnxruntime" else ("openvino", "model.xml")
-        plain = self._made(f"{library}-f32", file, lambda out: _write(library, self.base, out))
+        plain = self._made(f"{library}-f32", file, library, self.base)
         if arm.bits > 8:
             return plain
         sources = [plain] if library == "onnx" else [self.base, plain]
-        return self._made(f"{library}-int8", file, lambda out: _write(f"{library}-int8", *sources, out))
+        return self._made(f"{library}-int8", file, f"{library}-int8", *sources)
 
-    def _made(self, name, file, write):
-        """A file of a directory, or a directory, which is there as a whole or not at all."""
-        path = self._folder / name
-        if not path.exists():
-            say(f"writing {path}")
-            partial = path.with_name(f"{name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            if file:
-                partial.mkdir()
-            write(partial / file)
-            partial.rename(path)
-        return path / file
+    def _made(self, name, file, *made_of):
+        """A file of a directory of its own, which may have others beside it."""
 
+        def write(directory):
+            directory.mkdir()
+            run_script("encoder_model.py", *made_of, directory / file)
 
-def _write(*arguments):
-    command = [sys.executable, str(HERE / "encoder_model.py"), *map(str, arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}\n{done.stdout[-4000:]}")
+        make(self._folder / name, write, say)
+        return self._folder / name / file
 
 
 def _worker(arm, model, threads):
@@ -255,7 +234,7 @@ def cosine(a, b):
 
 def main():
     options = arguments()
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    started = document.now()
     run = Run(options, Models(options))
     if not run.check():
         say("error: engines do not make the same vectors; nothing was measured")

@@ -88,38 +88,42 @@ class Models:
             self._write_gguf(path)
         elif arm.engine == "ctranslate2":
             stored = path.name.removeprefix("ctranslate2-")
-            self._make(path, lambda out: _run("ct2_model.py", self.base, out, stored))
+            self._make(path, lambda out: run_script("ct2_model.py", self.base, out, stored))
         elif arm.engine == "openvino":
-            self._make(path, lambda out: _run("openvino_model.py", self.base, out))
+            self._make(path, lambda out: run_script("openvino_model.py", self.base, out))
         else:
             self._make(path, lambda out: redline.convert(self._binary, self.base, out, arm.format))
 
     def _write_gguf(self, path):
         source = self._gguf("BF16")
-        self._make(source, lambda out: _run("gguf_model.py", "convert", self.base, out))
-        self._make(path, lambda out: _run("gguf_model.py", "quantise", source, out, path.stem))
+        self._make(source, lambda out: run_script("gguf_model.py", "convert", self.base, out))
+        self._make(path, lambda out: run_script("gguf_model.py", "quantise", source, out, path.stem))
 
     def served_gguf(self, source):
         """A GGUF file with a vocabulary, for servers."""
         path = source.with_name(f"{source.stem}-served.gguf")
-        self._make(path, lambda out: _run("gguf_served.py", source, self.base / "tokenizer.json", out))
+        self._make(path, lambda out: run_script("gguf_served.py", source, self.base / "tokenizer.json", out))
         return path
 
     def _make(self, path, write):
-        """A whole file or directory, or none; what is there stays."""
-        if path.exists():
-            return
-        self._say(f"writing {path}")
-        partial = path.with_name(path.name + ".partial")
+        make(path, write, self._say)
+
+
+def make(path, write, say):
+    """A whole file or directory, or none; what is there stays."""
+    if path.exists():
+        return
+    say(f"writing {path}")
+    partial = path.with_name(path.name + ".partial")
+    _remove(partial)
+    try:
+        write(partial)
+        partial.rename(path)
+    finally:
         _remove(partial)
-        try:
-            write(partial)
-            partial.rename(path)
-        finally:
-            _remove(partial)
 
 
-def _run(script, *arguments):
+def run_script(script, *arguments):
     """A process of its own, so that its memory is given back."""
     command = [sys.executable, str(HERE / script), *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

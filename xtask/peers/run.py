@@ -7,7 +7,6 @@ two readings of the read bandwidth.
 """
 
 import argparse
-import datetime
 import statistics
 import sys
 from contextlib import closing
@@ -214,7 +213,7 @@ def say(text):
 def main():
     options = arguments()
     options.work.mkdir(parents=True, exist_ok=True)
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    started = document.now()
     models = Models(options, say)
     run = Run(options, models)
     run.prepare()

@@ -16,7 +16,6 @@ request has a text of its own, so no cache helps but that of the request itself.
 
 import argparse
 import contextlib
-import datetime
 import os
 import shlex
 import signal
@@ -243,7 +242,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: ended by SIGTERM"))
     options.work.mkdir(parents=True, exist_ok=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    started = document.now()
     models, paths = prepare(options)
     comparison = Comparison(options, models, paths)
     machine, _ = redline.doctor(options.redline)

@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 
 use crate::ModelError;
 use crate::family::{config_error, layers, positive};
-use crate::spec::{ExpertsSpec, LinearSpec, MlpSpec, Orientation, StoredAs, WeightingSpec};
+use crate::spec::{ExpertsSpec, FfnSpec, LinearSpec, MlpSpec, Orientation, StoredAs, WeightingSpec};
 
 /// Maximum number of experts of a layer, whose names are made before the checkpoint is read.
 const MAX_EXPERTS: usize = 1 << 12;
@@ -85,15 +85,15 @@ pub(crate) fn mixture(
     (experts, top_k): (usize, usize),
     weighting: WeightingSpec,
     names: Names,
-) -> ExpertsSpec {
+) -> FfnSpec {
     let module = format!("layers.{layer}.{}", names.module);
     let each = |id: usize| expert(&format!("{module}.experts.{id}"), hidden, inner, names);
-    ExpertsSpec {
+    FfnSpec::Experts(Box::new(ExpertsSpec {
         router: LinearSpec::plain(format!("{module}.gate"), hidden, experts),
         experts: (0..experts).map(each).collect(),
         grouped: false,
         top_k,
         weighting,
         shared: None,
-    }
+    }))
 }

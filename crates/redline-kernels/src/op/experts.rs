@@ -27,7 +27,7 @@ pub struct Choice {
     pub weight: f32,
 }
 
-/// How the logits of a row choose and weigh experts. `C` holds values.
+/// How the logits of a row choose and weigh experts. `C` holds the corrections: a slice, a buffer, or the description of a tensor.
 #[derive(Clone, Copy, Debug)]
 pub enum Weighting<C> {
     /// Scores are logits. With m the largest of them, a weight is `exp(logit - m) / sum`; the sum goes over the chosen experts if
@@ -133,12 +133,12 @@ fn choose_of_row(
         }
         simd.run(ExpInPlace(logits));
     }
-    let of_chosen = choices.iter().fold(0.0, |sum, choice| sum + logits[choice.expert as usize]);
+    let of_chosen = || choices.iter().fold(0.0, |sum, choice| sum + logits[choice.expert as usize]);
     let (sum, scale) = match weighting {
-        Weighting::Softmax { normalise: true } => (of_chosen, 1.0),
+        Weighting::Softmax { normalise: true } => (of_chosen(), 1.0),
         Weighting::Softmax { normalise: false } => (logits.iter().fold(0.0, |sum, value| sum + value), 1.0),
         Weighting::Sigmoid { epsilon, scale, .. } => {
-            (epsilon.map_or(1.0, |epsilon| of_chosen + epsilon), scale)
+            (epsilon.map_or(1.0, |epsilon| of_chosen() + epsilon), scale)
         }
     };
     for choice in choices {

@@ -11,7 +11,7 @@ use crate::family;
 use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
-use crate::spec::{DecoderSpec, FfnSpec, Role, TensorSpec, WeightingSpec};
+use crate::spec::{DecoderSpec, Role, TensorSpec, WeightingSpec};
 
 /// In `config.json`: `Lfm2MoeForCausalLM`.
 pub const ARCHITECTURE: Architecture =
@@ -39,8 +39,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             epsilon: normalises.then_some(EPSILON),
             scale,
         };
-        layer.mlp =
-            FfnSpec::Experts(Box::new(experts::mixture(i, (spec.hidden, inner), counts, weighting, NAMES)));
+        layer.mlp = experts::mixture(i, (spec.hidden, inner), counts, weighting, NAMES);
     }
     Ok(spec)
 }

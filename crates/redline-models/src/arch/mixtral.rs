@@ -9,7 +9,7 @@ use crate::family::{self, Options};
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::Rules;
-use crate::spec::{DecoderSpec, FfnSpec, WeightingSpec};
+use crate::spec::{DecoderSpec, WeightingSpec};
 
 /// In `config.json`: `MixtralForCausalLM`. llama.cpp stores its models as those of Llama.
 pub const ARCHITECTURE: Architecture =
@@ -35,13 +35,13 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let inner = family::positive(config, "intermediate_size")?;
     let counts = experts::counts(config, &["num_local_experts"])?;
     for (i, layer) in spec.layers.iter_mut().enumerate() {
-        layer.mlp = FfnSpec::Experts(Box::new(experts::mixture(
+        layer.mlp = experts::mixture(
             i,
             (spec.hidden, inner),
             counts,
             WeightingSpec::Softmax { normalise: true },
             NAMES,
-        )));
+        );
     }
     Ok(spec)
 }

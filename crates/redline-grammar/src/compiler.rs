@@ -115,7 +115,7 @@ fn start(shared: &Arc<Shared>) -> Result<SyncSender<(Grammar, Receive)>, Grammar
     let (send, grammars) = sync_channel::<(Grammar, Receive)>(WAITING);
     let shared = Arc::clone(shared);
     let work = move || {
-        give_way();
+        shared.words.compiling();
         for (grammar, done) in grammars {
             let compiled = shared.find(&grammar).unwrap_or_else(|| {
                 let compiled = catch_unwind(AssertUnwindSafe(|| shared.compile(&grammar)));
@@ -146,8 +146,8 @@ impl Shared {
         Some(compiled)
     }
 
-    /// Keeps a grammar, and gives up those that were used least recently. They end after the lock: this thread gives way to others, which
-    /// must not wait for it.
+    /// Keeps a grammar, and gives up those that were used least recently. They end after the lock: it may take
+    /// long, and others must not wait for it.
     fn keep(&self, grammar: Grammar, compiled: Compiled) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((grammar, compiled));
@@ -193,12 +193,3 @@ impl Shared {
 fn refused(message: &str) -> GrammarError {
     GrammarError::new(first_lines(message), "docs/generation.md says what grammars may have")
 }
-
-/// Lets other threads run first: a grammar can wait, and answers should not. Where that cannot be, compiling takes its turn.
-#[cfg(unix)]
-fn give_way() {
-    let _ = rustix::process::nice(19);
-}
-
-#[cfg(not(unix))]
-fn give_way() {}

@@ -20,6 +20,9 @@ pub trait Words: Send + Sync {
 
     /// The tokens that end a text.
     fn ends(&self) -> Vec<u32>;
+
+    /// Called first on the thread that compiles grammars, which may let other threads run first.
+    fn compiling(&self) {}
 }
 
 /// The tokens in the form of the library.

@@ -34,6 +34,11 @@ impl Words for Vocabulary {
     fn ends(&self) -> Vec<u32> {
         self.ends.clone()
     }
+
+    /// A grammar can wait, and answers should not.
+    fn compiling(&self) {
+        redline_system::threads::give_way();
+    }
 }
 
 impl Constraint for Matcher {

@@ -5,6 +5,8 @@
 //! work holds up all the others. So now and then a trial runs passes alternately on the current number and on the next smaller or
 //! larger one, and the cheaper number stays. A budget, a small share of the time of all passes, limits the cost of trials. It grows
 //! quickly where the leader had to sleep because of a descheduled thread, so a busy machine is noticed within a fraction of a second.
+//! A smaller number that the last trial found to cost much more is not tried again before passes have become as expensive, or a while
+//! has passed: streams wait for the slow passes of a trial, too.
 //!
 //! Nothing here reads a clock: seconds come in, a number goes out.
 
@@ -51,6 +53,8 @@ const MEMORY: f64 = 0.25;
 /// Seconds of passes between two trials, at least and at most. The time doubles with every trial that changes nothing.
 const MIN_PAUSE: f64 = 0.02;
 const MAX_PAUSE: f64 = 2.0;
+/// Seconds of passes after which a smaller number of threads may cost half of what the last trial found.
+const TRUST: f64 = 300.0;
 /// Share by which the least cost grows with every pass, since machines change.
 const DRIFT: f64 = 0.002;
 /// Passes over fewer rows are assumed to cost the same, because they read the same weights.
@@ -95,9 +99,14 @@ impl Recent {
         self.passes = self.passes.saturating_add(1);
     }
 
+    /// Mean cost of passes of equal work over the least; 1 without any pass.
+    fn noise(self) -> f64 {
+        self.cost.rate().map_or(1.0, |rate| rate / self.least)
+    }
+
     /// Whether passes of equal work take noticeably different times.
     fn is_noisy(self) -> bool {
-        self.passes >= MIN_PASSES && self.cost.rate().is_some_and(|rate| rate > NOISY * self.least)
+        self.passes >= MIN_PASSES && self.noise() > NOISY
     }
 
     /// Least seconds of a turn of a trial.
@@ -337,9 +346,17 @@ impl SizeClass {
     /// The number of threads to try now, if any.
     fn candidate(&self, largest: usize) -> Option<usize> {
         let larger = (self.current < largest).then_some(self.current + 1);
-        let smaller = self.current.checked_sub(1);
+        let smaller = self.current.checked_sub(1).filter(|_| self.could_fewer_gain());
         let candidate = if self.upwards { larger.or(smaller) } else { smaller.or(larger) };
         candidate.filter(|_| self.recent.passes >= MIN_PASSES && self.since_trial >= self.pause)
+    }
+
+    /// Whether a smaller number of threads could cost less than the current one. It does not cost less than the current one did at
+    /// best, times what the last trial found.
+    fn could_fewer_gain(&self) -> bool {
+        let [fewer, _] = self.outcomes;
+        let trust = 1.0 + self.since_trial / TRUST;
+        fewer.is_none_or(|ratio| self.recent.noise() * trust > IMPROVEMENT * ratio)
     }
 
     /// Seconds that a trial is likely to cost, where the last pass took `seconds`.
@@ -521,6 +538,25 @@ mod tests {
                 assert!(reached > 0.97, "seed {seed}, {helper_off}: {reached} when it was quiet again");
             }
         }
+    }
+
+    #[test]
+    fn noise_that_fewer_threads_cannot_mend_slows_few_passes() {
+        // Now and then a helper is descheduled for a moment. One thread would take 1.8 times as long.
+        let noisy = Busy {
+            seconds: |n| if n == 1 { 0.036 } else { 0.02 },
+            sleeps: |_| 0.0,
+            leader_off: 0.0,
+            helper_off: 0.004,
+        };
+        let (mut size, mut random) = (TeamSize::new(2, 0.0), Random(5));
+        noisy.rate(&mut size, 1, 5.0, &mut random);
+        let mut on_one = 0;
+        for _ in 0..2_000 {
+            on_one += usize::from(size.of(1) == 1);
+            noisy.rate(&mut size, 1, 1e-9, &mut random);
+        }
+        assert!(on_one < 20, "{on_one} of 2000 passes");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod mapping;
 mod range;
 
 pub use self::buffer::{Buffer, FileBytes, Plain};
+use crate::threads::point;
 
 #[cfg(target_os = "linux")]
 const HUGE_PAGE: usize = 2 << 20;
@@ -108,7 +109,8 @@ impl Drop for PeakMeter {
     }
 }
 
-/// The system allocator with counters. A binary installs it with `#[global_allocator]`. If the system refuses memory, the process ends with
+/// The system allocator with counters, where threads may give way to others (`threads/pace.rs`). A binary installs it with
+/// `#[global_allocator]`. If the system refuses memory, the process ends with
 /// a message and the exit code 1, not with a backtrace.
 #[derive(Debug)]
 pub struct CountingAllocator;
@@ -117,6 +119,7 @@ pub struct CountingAllocator;
 #[allow(clippy::undocumented_unsafe_blocks)]
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        point();
         let p = unsafe { System.alloc(layout) };
         if p.is_null() {
             refused(layout.size());
@@ -126,6 +129,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         p
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        point();
         let p = unsafe { System.alloc_zeroed(layout) };
         if p.is_null() {
             refused(layout.size());
@@ -134,10 +138,12 @@ unsafe impl GlobalAlloc for CountingAllocator {
         p
     }
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        point();
         unsafe { System.dealloc(p, layout) };
         count_down(layout.size());
     }
     unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        point();
         let q = unsafe { System.realloc(p, layout, new_size) };
         if q.is_null() {
             refused(new_size);

@@ -7,6 +7,7 @@
 
 mod claims;
 mod cpu;
+mod pace;
 mod region;
 mod seating;
 mod stopwatch;
@@ -23,6 +24,9 @@ use redline_simd::{Simd, set_default_float_environment};
 
 use self::claims::Claims;
 pub use self::cpu::{bind_to_cpus, usable_cpus};
+use self::pace::Working;
+pub use self::pace::give_way;
+pub(crate) use self::pace::point;
 use self::region::Regions;
 pub use self::seating::share;
 pub use self::seating::{Seat, Seating};
@@ -254,6 +258,7 @@ impl Team {
     /// Runs work on the calling thread.
     fn alone(&self, work: impl FnOnce()) {
         self.count();
+        let _working = Working::begin(1);
         let start = self.stopwatch.as_ref().map(|stopwatch| stopwatch.now());
         work();
         if let (Some(stopwatch), Some(start)) = (&self.stopwatch, start) {
@@ -275,6 +280,7 @@ impl Team {
 
     fn open(&self, work: &(dyn Fn(usize) + Sync)) {
         self.count();
+        let _working = Working::begin(self.size());
         let wake = |index: usize| self.workers[index].thread().unpark();
         self.requested.set(self.requested.get() + self.regions.admitted() as u64);
         self.regions.run(work, wake, |sleep| match &self.clock {

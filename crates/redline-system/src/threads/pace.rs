@@ -1,0 +1,123 @@
+//! Threads that give way to the teams: long work in the background that can wait, while answers cannot.
+//!
+//! A low priority would not do. The system takes the core from a thread anywhere, also while it holds a lock of the allocator, and
+//! other threads that need this lock wait until that one has had its turn: on a busy machine, for a fraction of a second. So a thread
+//! that gives way keeps its priority, and sleeps by itself where it holds no lock: before it asks for memory or returns it, where GHC
+//! switches threads, too. It does so only while the members of teams at work leave it no logical CPU.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Time that a thread works before it sleeps.
+const BURST: Duration = Duration::from_micros(250);
+/// Time that it sleeps.
+const PAUSE: Duration = Duration::from_millis(4);
+/// Calls of [`point`] between two readings of the clock: a few microseconds.
+const POINTS: u32 = 16;
+
+/// Members of teams inside regions, over all teams of the process.
+static WORKING: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// How the thread gives way. It has no destructor, so the allocator may read it at any time.
+    static PACE: Cell<Option<Pace>> = const { Cell::new(None) };
+}
+
+/// A thread that gives way.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Number of logical CPUs that the process may use.
+    cpus: usize,
+    /// Calls of [`point`] since the clock was read.
+    points: u32,
+    /// When it last slept.
+    awake: Instant,
+}
+
+/// Lets the calling thread give way from now on, if the binary has installed [`crate::memory::CountingAllocator`].
+pub fn give_way() {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    PACE.set(Some(Pace { cpus, points: 0, awake: now() }));
+}
+
+/// Where a thread that gives way may sleep: it holds no lock that others need.
+pub(crate) fn point() {
+    let Some(pace) = PACE.get() else { return };
+    // Nothing below asks for memory, so this is not called again meanwhile.
+    PACE.set(Some(pace.at_point(WORKING.load(Relaxed))));
+}
+
+#[expect(clippy::disallowed_methods, reason = "threads sleep by the clock, and compute nothing from it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Pace {
+    /// Sleeps if it is time to, while so many members of teams work.
+    fn at_point(mut self, working: usize) -> Self {
+        self.points = self.points.saturating_add(1);
+        if self.points < POINTS || working < self.cpus {
+            return self;
+        }
+        self.points = 0;
+        if now() - self.awake >= BURST {
+            std::thread::sleep(PAUSE);
+            self.awake = now();
+        }
+        self
+    }
+}
+
+/// Members of a team inside a region, until it is dropped.
+pub(super) struct Working(usize);
+
+impl Working {
+    pub(super) fn begin(members: usize) -> Self {
+        WORKING.fetch_add(members, Relaxed);
+        Self(members)
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        WORKING.fetch_sub(self.0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread on a machine with two logical CPUs that has worked for so long.
+    fn after(worked: Duration) -> Pace {
+        Pace { cpus: 2, points: POINTS - 1, awake: now().checked_sub(worked).unwrap() }
+    }
+
+    #[test]
+    fn a_thread_sleeps_after_its_time_while_teams_leave_it_no_cpu() {
+        for (worked, working, sleeps) in [(BURST, 2, true), (BURST, 1, false), (Duration::ZERO, 2, false)] {
+            let (begun, pace) = (now(), after(worked));
+            let later = pace.at_point(working);
+            assert_eq!(later.awake != pace.awake, sleeps, "{worked:?}, {working}");
+            assert!(!sleeps || later.awake - begun >= PAUSE, "{worked:?}, {working}");
+        }
+        let early = Pace { points: 0, ..after(BURST) };
+        assert_eq!(early.at_point(2).awake, early.awake, "the clock is read at few points");
+    }
+
+    #[test]
+    fn a_team_works_inside_its_regions_and_only_there() {
+        // Other tests have teams, too, but not all the time, and none with so many members.
+        const MANY: usize = 1 << 20;
+        let team = crate::Team::new(3).unwrap();
+        for _ in 0..1000 {
+            team.run(|_| assert!(WORKING.load(Relaxed) >= 3));
+        }
+        assert!(WORKING.load(Relaxed) < MANY);
+        let working = Working::begin(MANY);
+        assert!(WORKING.load(Relaxed) >= MANY);
+        drop(working);
+        assert!(WORKING.load(Relaxed) < MANY);
+    }
+}

@@ -152,7 +152,8 @@ fn cases() -> Vec<Case> {
             (2, 1, 8, 520, Some(1)),
             (2, 1, 255, 70, None),
             (3, 1, 256, 300, Some(90)),
-            (2, 1, 512, 300, None),
+            (2, 1, 512, 70, None),
+            (1, 1, 512, 258, None),
             (3, 1, 392, 70, Some(30)),
         ] {
             all.push(Case { format, heads, kv_heads, head_dim, tokens, window, ..PLAIN });

@@ -35,7 +35,7 @@ impl Template {
     }
 }
 
-type Compiled = Result<Arc<Template>, GrammarError>;
+type Compiled = Result<Arc<Template>, Arc<GrammarError>>;
 /// What receives a compiled grammar, on the compiling thread.
 type Receive = Box<dyn FnOnce(Result<(), GrammarError>) + Send>;
 
@@ -63,14 +63,15 @@ impl std::fmt::Debug for Compiler {
 impl Compiler {
     /// A compiler for these tokens. Nothing is computed before the first grammar.
     pub fn new(words: Box<dyn Words>) -> Self {
-        let shared = Shared { words, factory: OnceLock::new(), kept: Mutex::default() };
+        let shared =
+            Shared { words, factory: OnceLock::new(), kept: Mutex::new(VecDeque::with_capacity(KEPT + 1)) };
         Self { shared: Arc::new(shared), thread: OnceLock::new() }
     }
 
     /// Compiles a grammar in the background, unless it is kept. `done` is called on the compiling thread, or at once.
     pub fn prepare(&self, grammar: &Grammar, done: Box<dyn FnOnce(Result<(), GrammarError>) + Send>) {
         if let Some(compiled) = self.shared.find(grammar) {
-            return done(compiled.map(drop));
+            return done(compiled.map(drop).map_err(Arc::unwrap_or_clone));
         }
         let thread = self.thread.get_or_init(|| start(&self.shared));
         let refused = match thread {
@@ -92,7 +93,7 @@ impl Compiler {
     /// The grammar is wrong or not supported, or there was no time.
     pub fn matcher(&self, grammar: &Grammar, longest: Option<Duration>) -> Result<Matcher, GrammarError> {
         if let Some(compiled) = self.shared.find(grammar) {
-            return Ok(compiled?.matcher());
+            return Ok(compiled.map_err(Arc::unwrap_or_clone)?.matcher());
         }
         let (send, compiled) = channel();
         let done = move |compiled| {
@@ -105,8 +106,9 @@ impl Compiler {
         };
         compiled.recv_timeout(longest.unwrap_or(Duration::MAX)).map_err(late)??;
         // It was kept a moment ago. Other threads have no stack to compile it.
-        let gone = || Err(GrammarError::now("others took the place of the grammar", "try again"));
-        Ok(self.shared.find(grammar).unwrap_or_else(gone)?.matcher())
+        let gone = || GrammarError::now("others took the place of the grammar", "try again");
+        let compiled = self.shared.find(grammar).ok_or_else(gone)?;
+        Ok(compiled.map_err(Arc::unwrap_or_clone)?.matcher())
     }
 }
 
@@ -119,11 +121,13 @@ fn start(shared: &Arc<Shared>) -> Result<SyncSender<(Grammar, Receive)>, Grammar
         for (grammar, done) in grammars {
             let compiled = shared.find(&grammar).unwrap_or_else(|| {
                 let compiled = catch_unwind(AssertUnwindSafe(|| shared.compile(&grammar)));
-                let compiled = compiled.unwrap_or_else(|_| Err(refused("the compiler of grammars failed")));
+                let compiled = compiled
+                    .unwrap_or_else(|_| Err(refused("the compiler of grammars failed")))
+                    .map_err(Arc::new);
                 shared.keep(grammar, compiled.clone());
                 compiled
             });
-            done(compiled.map(drop));
+            done(compiled.map(drop).map_err(Arc::unwrap_or_clone));
         }
     };
     let started = std::thread::Builder::new()
@@ -146,13 +150,13 @@ impl Shared {
         Some(compiled)
     }
 
-    /// Keeps a grammar, and gives up those that were used least recently. They end after the lock: it may take
-    /// long, and others must not wait for it.
+    /// Keeps a grammar, and gives up those that were used least recently, which may take long: outside the lock, under which this asks for
+    /// no memory and returns none, because others wait for it.
     fn keep(&self, grammar: Grammar, compiled: Compiled) {
+        let mut given_up = Vec::with_capacity(KEPT + 1);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((grammar, compiled));
         let mut bytes: usize = kept.iter().map(|(grammar, _)| grammar.source.len()).sum();
-        let mut given_up = Vec::new();
         while kept.len() > KEPT || (bytes > KEPT_BYTES && kept.len() > 1) {
             let first = kept.pop_front();
             bytes -= first.as_ref().map_or(0, |(first, _)| first.source.len());
@@ -175,7 +179,7 @@ impl Shared {
         made.as_ref().map_err(Clone::clone)
     }
 
-    fn compile(&self, grammar: &Grammar) -> Compiled {
+    fn compile(&self, grammar: &Grammar) -> Result<Arc<Template>, GrammarError> {
         let lark = grammar.lark()?;
         levels::check(&lark)?;
         let mut inner = Inner::new(self.factory()?.create_parser(TopLevelGrammar::from_lark(lark)));

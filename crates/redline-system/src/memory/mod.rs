@@ -110,8 +110,7 @@ impl Drop for PeakMeter {
 }
 
 /// The system allocator with counters, where threads may give way to others (`threads/pace.rs`). A binary installs it with
-/// `#[global_allocator]`. If the system refuses memory, the process ends with
-/// a message and the exit code 1, not with a backtrace.
+/// `#[global_allocator]`. If the system refuses memory, the process ends with a message and the exit code 1, not with a backtrace.
 #[derive(Debug)]
 pub struct CountingAllocator;
 

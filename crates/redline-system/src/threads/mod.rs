@@ -41,6 +41,8 @@ pub struct Team {
     regions: Arc<Regions>,
     workers: Vec<JoinHandle<()>>,
     devices: usize,
+    /// Whether it is a member of a larger team.
+    is_part: bool,
     /// Work that no member has begun.
     claims: Claims,
     /// Records when each member worked.
@@ -76,11 +78,17 @@ impl Team {
         Self::start(size, devices, None)
     }
 
-    /// A team of the calling thread, on one device, that counts its pieces of work with `progress`. Nothing is started.
+    /// A team of the calling thread, a member of a larger team, on one device, that counts its pieces of work with `progress`. Nothing is
+    /// started.
     pub fn single(progress: Option<Arc<AtomicU64>>) -> Self {
         let mut team = Self::of(0, 1);
-        team.progress = progress;
+        (team.progress, team.is_part) = (progress, true);
         team
+    }
+
+    /// The team is at work, with all its members: those that do not work leave their cores to other processes.
+    fn begin(&self) -> Option<Working> {
+        (!self.is_part).then(|| Working::begin(self.members()))
     }
 
     /// Creates a team like [`Team::with_devices`] whose member `i`, the calling thread included, runs on logical CPU `cpus[i]` only.
@@ -123,6 +131,7 @@ impl Team {
             regions: Arc::new(Regions::new(helpers)),
             workers: Vec::with_capacity(helpers),
             devices,
+            is_part: false,
             claims: Claims::new(helpers + 1),
             stopwatch: None,
             clock: None,
@@ -258,7 +267,7 @@ impl Team {
     /// Runs work on the calling thread.
     fn alone(&self, work: impl FnOnce()) {
         self.count();
-        let _working = Working::begin(1);
+        let _working = self.begin();
         let start = self.stopwatch.as_ref().map(|stopwatch| stopwatch.now());
         work();
         if let (Some(stopwatch), Some(start)) = (&self.stopwatch, start) {
@@ -280,7 +289,7 @@ impl Team {
 
     fn open(&self, work: &(dyn Fn(usize) + Sync)) {
         self.count();
-        let _working = Working::begin(self.size());
+        let _working = self.begin();
         let wake = |index: usize| self.workers[index].thread().unpark();
         self.requested.set(self.requested.get() + self.regions.admitted() as u64);
         self.regions.run(work, wake, |sleep| match &self.clock {

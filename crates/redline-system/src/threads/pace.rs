@@ -1,13 +1,15 @@
 //! Threads that give way to the teams: long work in the background that can wait, while answers cannot.
 //!
-//! A low priority would not do. The system takes the core from a thread anywhere, also while it holds a lock of the allocator, and
-//! other threads that need this lock wait until that one has had its turn: on a busy machine, for a fraction of a second. So a thread
-//! that gives way keeps its priority, and sleeps by itself where it holds no lock: before it asks for memory or returns it, where GHC
-//! switches threads, too. It does so only while the members of teams at work leave it no logical CPU.
+//! A low priority would not do. The system takes the core from a thread anywhere, even while it holds a lock of the allocator, and other
+//! threads that need this lock wait until that one has had its turn: on a busy machine, for a fraction of a second. So a thread that gives
+//! way keeps its priority, and sleeps by itself where the allocator holds no lock: before it asks for memory or returns it. It does so only
+//! while the teams at work have a member for every core. It must not ask for memory while it holds a lock that others need.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+use crate::Machine;
 
 /// Time that a thread works before it sleeps.
 const BURST: Duration = Duration::from_micros(250);
@@ -16,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(4);
 /// Calls of [`point`] between two readings of the clock: a few microseconds.
 const POINTS: u32 = 16;
 
-/// Members of teams inside regions, over all teams of the process.
+/// Members of the teams that are at work, over all teams of the process.
 static WORKING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -27,8 +29,8 @@ thread_local! {
 /// A thread that gives way.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// Number of logical CPUs that the process may use.
-    cpus: usize,
+    /// Number of cores that the process may use.
+    cores: usize,
     /// Calls of [`point`] since the clock was read.
     points: u32,
     /// When it last slept.
@@ -37,8 +39,8 @@ struct Pace {
 
 /// Lets the calling thread give way from now on, if the binary has installed [`crate::memory::CountingAllocator`].
 pub fn give_way() {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    PACE.set(Some(Pace { cpus, points: 0, awake: now() }));
+    let cores = Machine::here().default_threads();
+    PACE.set(Some(Pace { cores, points: 0, awake: now() }));
 }
 
 /// Where a thread that gives way may sleep: it holds no lock that others need.
@@ -57,7 +59,7 @@ impl Pace {
     /// Sleeps if it is time to, while so many members of teams work.
     fn at_point(mut self, working: usize) -> Self {
         self.points = self.points.saturating_add(1);
-        if self.points < POINTS || working < self.cpus {
+        if self.points < POINTS || working < self.cores {
             return self;
         }
         self.points = 0;
@@ -69,7 +71,7 @@ impl Pace {
     }
 }
 
-/// Members of a team inside a region, until it is dropped.
+/// A team at work, with all its members, until it is dropped.
 pub(super) struct Working(usize);
 
 impl Working {
@@ -89,32 +91,33 @@ impl Drop for Working {
 mod tests {
     use super::*;
 
-    /// A thread on a machine with two logical CPUs that has worked for so long.
-    fn after(worked: Duration) -> Pace {
-        Pace { cpus: 2, points: POINTS - 1, awake: now().checked_sub(worked).unwrap() }
+    /// A thread on a machine with two cores that last slept at `awake`.
+    fn at(awake: Instant) -> Pace {
+        Pace { cores: 2, points: POINTS - 1, awake }
     }
 
     #[test]
-    fn a_thread_sleeps_after_its_time_while_teams_leave_it_no_cpu() {
-        for (worked, working, sleeps) in [(BURST, 2, true), (BURST, 1, false), (Duration::ZERO, 2, false)] {
-            let (begun, pace) = (now(), after(worked));
-            let later = pace.at_point(working);
-            assert_eq!(later.awake != pace.awake, sleeps, "{worked:?}, {working}");
-            assert!(!sleeps || later.awake - begun >= PAUSE, "{worked:?}, {working}");
-        }
-        let early = Pace { points: 0, ..after(BURST) };
-        assert_eq!(early.at_point(2).awake, early.awake, "the clock is read at few points");
+    fn a_thread_sleeps_after_its_time_while_teams_leave_it_no_core() {
+        let (begun, future) = (now(), now() + Duration::from_secs(1000));
+        let earlier = begun.checked_sub(BURST).unwrap();
+        assert!(at(earlier).at_point(2).awake - begun >= PAUSE);
+        assert_eq!(at(earlier).at_point(1).awake, earlier, "a core is left");
+        assert_eq!(at(future).at_point(2).awake, future, "it has just slept");
+        let early = Pace { points: 0, ..at(earlier) };
+        assert_eq!(early.at_point(2).awake, earlier, "the clock is read at few points");
     }
 
     #[test]
-    fn a_team_works_inside_its_regions_and_only_there() {
+    fn a_team_is_at_work_inside_its_regions_and_only_there() {
         // Other tests have teams, too, but not all the time, and none with so many members.
-        const MANY: usize = 1 << 20;
-        let team = crate::Team::new(3).unwrap();
-        for _ in 0..1000 {
-            team.run(|_| assert!(WORKING.load(Relaxed) >= 3));
+        const MANY: usize = 1 << 11;
+        for size in [1, 3] {
+            let team = crate::Team::new(size).unwrap();
+            for _ in 0..MANY {
+                team.run(|_| assert!(WORKING.load(Relaxed) >= size));
+            }
+            assert!(WORKING.load(Relaxed) < MANY);
         }
-        assert!(WORKING.load(Relaxed) < MANY);
         let working = Working::begin(MANY);
         assert!(WORKING.load(Relaxed) >= MANY);
         drop(working);

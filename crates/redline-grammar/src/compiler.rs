@@ -35,7 +35,9 @@ impl Template {
     }
 }
 
-type Compiled = Result<Arc<Template>, Arc<GrammarError>>;
+type Compiled = Result<Arc<Template>, GrammarError>;
+/// The same as it is kept: a copy asks for no memory.
+type Kept = Result<Arc<Template>, Arc<GrammarError>>;
 /// What receives a compiled grammar, on the compiling thread.
 type Receive = Box<dyn FnOnce(Result<(), GrammarError>) + Send>;
 
@@ -51,7 +53,7 @@ struct Shared {
     /// The vocabulary in the form of the library, from the first grammar on.
     factory: OnceLock<Result<ParserFactory, GrammarError>>,
     /// Compiled grammars, the latest used last.
-    kept: Mutex<VecDeque<(Grammar, Compiled)>>,
+    kept: Mutex<VecDeque<(Grammar, Kept)>>,
 }
 
 impl std::fmt::Debug for Compiler {
@@ -71,7 +73,7 @@ impl Compiler {
     /// Compiles a grammar in the background, unless it is kept. `done` is called on the compiling thread, or at once.
     pub fn prepare(&self, grammar: &Grammar, done: Box<dyn FnOnce(Result<(), GrammarError>) + Send>) {
         if let Some(compiled) = self.shared.find(grammar) {
-            return done(compiled.map(drop).map_err(Arc::unwrap_or_clone));
+            return done(compiled.map(drop));
         }
         let thread = self.thread.get_or_init(|| start(&self.shared));
         let refused = match thread {
@@ -93,7 +95,7 @@ impl Compiler {
     /// The grammar is wrong or not supported, or there was no time.
     pub fn matcher(&self, grammar: &Grammar, longest: Option<Duration>) -> Result<Matcher, GrammarError> {
         if let Some(compiled) = self.shared.find(grammar) {
-            return Ok(compiled.map_err(Arc::unwrap_or_clone)?.matcher());
+            return Ok(compiled?.matcher());
         }
         let (send, compiled) = channel();
         let done = move |compiled| {
@@ -106,9 +108,8 @@ impl Compiler {
         };
         compiled.recv_timeout(longest.unwrap_or(Duration::MAX)).map_err(late)??;
         // It was kept a moment ago. Other threads have no stack to compile it.
-        let gone = || GrammarError::now("others took the place of the grammar", "try again");
-        let compiled = self.shared.find(grammar).ok_or_else(gone)?;
-        Ok(compiled.map_err(Arc::unwrap_or_clone)?.matcher())
+        let gone = || Err(GrammarError::now("others took the place of the grammar", "try again"));
+        Ok(self.shared.find(grammar).unwrap_or_else(gone)?.matcher())
     }
 }
 
@@ -121,13 +122,11 @@ fn start(shared: &Arc<Shared>) -> Result<SyncSender<(Grammar, Receive)>, Grammar
         for (grammar, done) in grammars {
             let compiled = shared.find(&grammar).unwrap_or_else(|| {
                 let compiled = catch_unwind(AssertUnwindSafe(|| shared.compile(&grammar)));
-                let compiled = compiled
-                    .unwrap_or_else(|_| Err(refused("the compiler of grammars failed")))
-                    .map_err(Arc::new);
+                let compiled = compiled.unwrap_or_else(|_| Err(refused("the compiler of grammars failed")));
                 shared.keep(grammar, compiled.clone());
                 compiled
             });
-            done(compiled.map(drop).map_err(Arc::unwrap_or_clone));
+            done(compiled.map(drop));
         }
     };
     let started = std::thread::Builder::new()
@@ -147,13 +146,14 @@ impl Shared {
         let found = kept.remove(index)?;
         let compiled = found.1.clone();
         kept.push_back(found);
-        Some(compiled)
+        drop(kept);
+        Some(compiled.map_err(Arc::unwrap_or_clone))
     }
 
-    /// Keeps a grammar, and gives up those that were used least recently, which may take long: outside the lock, under which this asks for
-    /// no memory and returns none, because others wait for it.
+    /// Keeps a grammar, and gives up those that were used least recently. Under the lock, for which others wait, no memory is asked for or
+    /// returned: that takes long, and the compiling thread may sleep there.
     fn keep(&self, grammar: Grammar, compiled: Compiled) {
-        let mut given_up = Vec::with_capacity(KEPT + 1);
+        let (compiled, mut given_up) = (compiled.map_err(Arc::new), Vec::with_capacity(KEPT + 1));
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((grammar, compiled));
         let mut bytes: usize = kept.iter().map(|(grammar, _)| grammar.source.len()).sum();
@@ -179,7 +179,7 @@ impl Shared {
         made.as_ref().map_err(Clone::clone)
     }
 
-    fn compile(&self, grammar: &Grammar) -> Result<Arc<Template>, GrammarError> {
+    fn compile(&self, grammar: &Grammar) -> Compiled {
         let lark = grammar.lark()?;
         levels::check(&lark)?;
         let mut inner = Inner::new(self.factory()?.create_parser(TopLevelGrammar::from_lark(lark)));

@@ -21,7 +21,7 @@ pub trait Words: Send + Sync {
     /// The tokens that end a text.
     fn ends(&self) -> Vec<u32>;
 
-    /// Called first on the thread that compiles grammars, which may let other threads run first.
+    /// Called at the start of the thread that compiles grammars, so that it can give way to other threads.
     fn compiling(&self) {}
 }
 

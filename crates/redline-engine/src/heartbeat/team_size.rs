@@ -352,8 +352,8 @@ impl SizeClass {
         candidate.filter(|_| self.recent.passes >= MIN_PASSES && self.since_trial >= self.pause)
     }
 
-    /// Whether a smaller number of threads could cost less than the current one costs now: not if it cost more than that in the last trial,
-    /// or would by what that found, if passes have become cheaper.
+    /// Whether a smaller number of threads could cost less than the current one costs now. The smaller one is assumed to cost as many times
+    /// what the current one cost in their last trial as it did then, or as many times the least that the current one costs now.
     fn could_fewer_gain(&self) -> bool {
         let ([Some(ratio), _], Some(rate)) = (self.outcomes, self.recent.cost.rate()) else { return true };
         let trust = 1.0 + self.since_fewer / TRUST;

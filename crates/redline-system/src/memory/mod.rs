@@ -15,7 +15,7 @@ mod mapping;
 mod range;
 
 pub use self::buffer::{Buffer, FileBytes, Plain};
-use crate::threads::point;
+use crate::threads::may_pause;
 
 #[cfg(target_os = "linux")]
 const HUGE_PAGE: usize = 2 << 20;
@@ -118,7 +118,7 @@ pub struct CountingAllocator;
 #[allow(clippy::undocumented_unsafe_blocks)]
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        point();
+        may_pause();
         let p = unsafe { System.alloc(layout) };
         if p.is_null() {
             refused(layout.size());
@@ -128,7 +128,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         p
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        point();
+        may_pause();
         let p = unsafe { System.alloc_zeroed(layout) };
         if p.is_null() {
             refused(layout.size());
@@ -137,12 +137,12 @@ unsafe impl GlobalAlloc for CountingAllocator {
         p
     }
     unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
-        point();
+        may_pause();
         unsafe { System.dealloc(p, layout) };
         count_down(layout.size());
     }
     unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        point();
+        may_pause();
         let q = unsafe { System.realloc(p, layout, new_size) };
         if q.is_null() {
             refused(new_size);

@@ -26,7 +26,7 @@ use self::claims::Claims;
 pub use self::cpu::{bind_to_cpus, usable_cpus};
 use self::pace::Working;
 pub use self::pace::give_way;
-pub(crate) use self::pace::point;
+pub(crate) use self::pace::may_pause;
 use self::region::Regions;
 pub use self::seating::share;
 pub use self::seating::{Seat, Seating};
@@ -84,11 +84,6 @@ impl Team {
         let mut team = Self::of(0, 1);
         (team.progress, team.is_part) = (progress, true);
         team
-    }
-
-    /// The team is at work, with all its members: those that do not work leave their cores to other processes.
-    fn begin(&self) -> Option<Working> {
-        (!self.is_part).then(|| Working::begin(self.members()))
     }
 
     /// Creates a team like [`Team::with_devices`] whose member `i`, the calling thread included, runs on logical CPU `cpus[i]` only.
@@ -163,11 +158,13 @@ impl Team {
         self.progress.clone()
     }
 
-    /// Counts a piece of work.
-    fn count(&self) {
+    /// Begins a piece of work, which is counted. All members are at work meanwhile: those that do not take part leave their cores to other
+    /// processes.
+    fn begin(&self) -> Option<Working> {
         if let Some(progress) = &self.progress {
             progress.fetch_add(1, Ordering::Relaxed);
         }
+        (!self.is_part).then(|| Working::begin(self.members()))
     }
 
     /// Nanoseconds that the leader has slept since the last call, because a member held work for longer than a piece of it
@@ -266,7 +263,6 @@ impl Team {
 
     /// Runs work on the calling thread.
     fn alone(&self, work: impl FnOnce()) {
-        self.count();
         let _working = self.begin();
         let start = self.stopwatch.as_ref().map(|stopwatch| stopwatch.now());
         work();
@@ -288,7 +284,6 @@ impl Team {
     }
 
     fn open(&self, work: &(dyn Fn(usize) + Sync)) {
-        self.count();
         let _working = self.begin();
         let wake = |index: usize| self.workers[index].thread().unpark();
         self.requested.set(self.requested.get() + self.regions.admitted() as u64);

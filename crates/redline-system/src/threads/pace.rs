@@ -15,8 +15,8 @@ use crate::Machine;
 const BURST: Duration = Duration::from_micros(250);
 /// Time that it sleeps.
 const PAUSE: Duration = Duration::from_millis(4);
-/// Calls of [`point`] between two readings of the clock: a few microseconds.
-const POINTS: u32 = 16;
+/// Calls of [`may_pause`], while teams leave no core, between two readings of the clock: a few microseconds.
+const CALLS: u32 = 16;
 
 /// Members of the teams that are at work, over all teams of the process.
 static WORKING: AtomicUsize = AtomicUsize::new(0);
@@ -31,8 +31,8 @@ thread_local! {
 struct Pace {
     /// Number of cores that the process may use.
     cores: usize,
-    /// Calls of [`point`] since the clock was read.
-    points: u32,
+    /// Calls of [`may_pause`] that count towards [`CALLS`].
+    calls: u32,
     /// When it last slept.
     awake: Instant,
 }
@@ -40,14 +40,14 @@ struct Pace {
 /// Lets the calling thread give way from now on, if the binary has installed [`crate::memory::CountingAllocator`].
 pub fn give_way() {
     let cores = Machine::here().default_threads();
-    PACE.set(Some(Pace { cores, points: 0, awake: now() }));
+    PACE.set(Some(Pace { cores, calls: 0, awake: now() }));
 }
 
-/// Where a thread that gives way may sleep: it holds no lock that others need.
-pub(crate) fn point() {
+/// Sleeps if the calling thread gives way and it is time to. Called where the thread holds no lock of the allocator.
+pub(crate) fn may_pause() {
     let Some(pace) = PACE.get() else { return };
     // Nothing below asks for memory, so this is not called again meanwhile.
-    PACE.set(Some(pace.at_point(WORKING.load(Relaxed))));
+    PACE.set(Some(pace.pause_if_due(WORKING.load(Relaxed))));
 }
 
 #[expect(clippy::disallowed_methods, reason = "threads sleep by the clock, and compute nothing from it")]
@@ -56,13 +56,16 @@ fn now() -> Instant {
 }
 
 impl Pace {
-    /// Sleeps if it is time to, while so many members of teams work.
-    fn at_point(mut self, working: usize) -> Self {
-        self.points = self.points.saturating_add(1);
-        if self.points < POINTS || working < self.cores {
+    /// Sleeps if it is time to, while teams with so many members are at work.
+    fn pause_if_due(mut self, working: usize) -> Self {
+        if working < self.cores {
             return self;
         }
-        self.points = 0;
+        self.calls += 1;
+        if self.calls < CALLS {
+            return self;
+        }
+        self.calls = 0;
         if now() - self.awake >= BURST {
             std::thread::sleep(PAUSE);
             self.awake = now();
@@ -93,18 +96,18 @@ mod tests {
 
     /// A thread on a machine with two cores that last slept at `awake`.
     fn at(awake: Instant) -> Pace {
-        Pace { cores: 2, points: POINTS - 1, awake }
+        Pace { cores: 2, calls: CALLS - 1, awake }
     }
 
     #[test]
     fn a_thread_sleeps_after_its_time_while_teams_leave_it_no_core() {
         let (begun, future) = (now(), now() + Duration::from_secs(1000));
         let earlier = begun.checked_sub(BURST).unwrap();
-        assert!(at(earlier).at_point(2).awake - begun >= PAUSE);
-        assert_eq!(at(earlier).at_point(1).awake, earlier, "a core is left");
-        assert_eq!(at(future).at_point(2).awake, future, "it has just slept");
-        let early = Pace { points: 0, ..at(earlier) };
-        assert_eq!(early.at_point(2).awake, earlier, "the clock is read at few points");
+        assert!(at(earlier).pause_if_due(2).awake - begun >= PAUSE);
+        assert_eq!(at(earlier).pause_if_due(1).awake, earlier, "a core is left");
+        assert_eq!(at(future).pause_if_due(2).awake, future, "it has just slept");
+        let early = Pace { calls: 0, ..at(earlier) };
+        assert_eq!(early.pause_if_due(2).awake, earlier, "the clock is read at few points");
     }
 
     #[test]

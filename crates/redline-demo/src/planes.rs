@@ -30,7 +30,12 @@ pub(crate) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let (even, deflated) = packed.split_at_checked(length.div_ceil(2))?;
     let mut odd = Vec::with_capacity(length / 2);
     DeflateDecoder::new(deflated).take(length as u64).read_to_end(&mut odd).ok()?;
-    let mut bytes: Vec<u8> = even.iter().zip(&odd).flat_map(|(&even, &odd)| [even, odd]).collect();
-    bytes.extend(even.get(odd.len()));
-    (bytes.len() == length).then_some(bytes)
+    let mut bytes = vec![0; length];
+    for ((pair, &even), &odd) in bytes.chunks_exact_mut(2).zip(even).zip(&odd) {
+        pair.copy_from_slice(&[even, odd]);
+    }
+    if let ([.., last], true) = (&mut bytes[..], length % 2 == 1) {
+        *last = *even.last()?;
+    }
+    (odd.len() == length / 2).then_some(bytes)
 }

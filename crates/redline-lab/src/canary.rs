@@ -12,11 +12,12 @@ use redline_system::Clock;
 pub(crate) struct Canary {
     team: Team,
     simd: Simd,
+    reading_ns: u64,
 }
 
 impl Canary {
-    pub(crate) fn new(threads: usize, simd: Simd) -> Result<Self, LimitError> {
-        Ok(Self { team: Team::new(threads).map_err(LimitError::Threads)?, simd })
+    pub(crate) fn new(threads: usize, simd: Simd, reading_ns: u64) -> Result<Self, LimitError> {
+        Ok(Self { team: Team::new(threads).map_err(LimitError::Threads)?, simd, reading_ns })
     }
 
     /// Takes `n` samples, each between two readings: nanoseconds per million operations.
@@ -27,7 +28,7 @@ impl Canary {
         sample: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Vec<Watched<T>>, E> {
         let exec = Exec { simd: self.simd, team: &self.team };
-        let read = || 1e15 / limits::peak(exec, Arithmetic::F32, clock);
+        let read = || 1e15 / limits::peak(exec, Arithmetic::F32, self.reading_ns, clock);
         Ok(take(n, clock, read, |ns| *ns, sample)?.0)
     }
 }
@@ -40,7 +41,7 @@ mod tests {
 
     #[test]
     fn samples_stand_between_two_readings() {
-        let canary = Canary::new(1, Simd::best()).unwrap();
+        let canary = Canary::new(1, Simd::best(), limits::READING_NS).unwrap();
         let clock = Clock::start();
         let watched = canary.watch(3, &clock, Ok::<_, ()>).unwrap();
         assert_eq!(watched.iter().map(|w| w.value).collect::<Vec<_>>(), [0, 1, 2]);
@@ -51,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_canary_tells_nanoseconds_per_million_operations() {
-        let canary = Canary::new(1, Simd::best()).unwrap();
+        let canary = Canary::new(1, Simd::best(), limits::READING_NS).unwrap();
         // A reading of the clock is ten milliseconds after the one before, so the fewest rounds are enough.
         let watched = canary.watch(1, &Clock::ticking(10_000_000), Ok::<_, ()>).unwrap();
         let exec = Exec { simd: canary.simd, team: &canary.team };

@@ -12,8 +12,10 @@ use crate::roofline::{Arithmetics, Held, Limits};
 use crate::stats::sorted;
 use redline_system::{Clock, Machine};
 
-/// Minimum duration of a reading.
-const READING_NS: u64 = 20_000_000;
+/// Minimum duration of a reading in nanoseconds.
+pub const READING_NS: u64 = 20_000_000;
+/// The same in a run that shall take a moment.
+pub const SHORT_READING_NS: u64 = 5_000_000;
 /// Minimum number of passes per reading.
 const MIN_PASSES: usize = 5;
 /// Minimum duration of a pass of multiply-adds, and its maximum number of rounds.
@@ -64,15 +66,16 @@ pub struct Probe {
     team: Team,
     simd: Simd,
     buffer: Buffer<u32>,
+    reading_ns: u64,
 }
 
 impl Probe {
-    /// A probe with `threads` threads that reads `bytes` bytes.
-    pub fn new(threads: usize, simd: Simd, bytes: usize) -> Result<Self, LimitError> {
+    /// A probe with `threads` threads that reads `bytes` bytes. A reading takes at least `reading_ns`.
+    pub fn new(threads: usize, simd: Simd, bytes: usize, reading_ns: u64) -> Result<Self, LimitError> {
         let team = Team::new(threads).map_err(LimitError::Threads)?;
         let mut buffer = Buffer::zeroed(bytes.div_ceil(4)).map_err(LimitError::Memory)?;
         buffer.fill(FILL);
-        let probe = Self { team, simd, buffer };
+        let probe = Self { team, simd, buffer, reading_ns };
         black_box(probe::read(probe.exec(), &probe.buffer, 1));
         Ok(probe)
     }
@@ -89,7 +92,7 @@ impl Probe {
 
     /// Read bandwidth of the buffer in bytes per second, summed over all threads.
     pub fn read_bandwidth(&self, clock: &Clock) -> f64 {
-        bandwidth(self.exec(), &self.buffer, 1, clock)
+        bandwidth(self.exec(), &self.buffer, 1, self.reading_ns, clock)
     }
 
     /// Read bandwidth in bytes per second, summed over all threads. The buffer is removed from the caches before each pass, so it
@@ -97,12 +100,12 @@ impl Probe {
     pub fn cold_read_bandwidth(&self, clock: &Clock) -> f64 {
         let evict = || probe::evict(self.exec(), &self.buffer);
         let read = || probe::read(self.exec(), &self.buffer, 1);
-        size_of_val(&*self.buffer) as f64 / median_seconds(clock, evict, read)
+        size_of_val(&*self.buffer) as f64 / median_seconds(self.reading_ns, clock, evict, read)
     }
 
     /// Operations per second on registers, summed over all threads; a multiply-add counts as two.
     pub fn arithmetic_peak(&self, arithmetic: Arithmetic, clock: &Clock) -> f64 {
-        peak(self.exec(), arithmetic, clock)
+        peak(self.exec(), arithmetic, self.reading_ns, clock)
     }
 
     /// One reading of the bandwidth and of every peak, as limits for each of these arithmetics.
@@ -160,8 +163,14 @@ impl Probe {
 }
 
 /// Bytes per second at which the team reads `words`, with `streams` streams per thread.
-pub(crate) fn bandwidth(exec: Exec<'_>, words: &[u32], streams: usize, clock: &Clock) -> f64 {
-    size_of_val(words) as f64 / median_seconds(clock, || (), || probe::read(exec, words, streams))
+pub(crate) fn bandwidth(
+    exec: Exec<'_>,
+    words: &[u32],
+    streams: usize,
+    reading_ns: u64,
+    clock: &Clock,
+) -> f64 {
+    size_of_val(words) as f64 / median_seconds(reading_ns, clock, || (), || probe::read(exec, words, streams))
 }
 
 /// Rounds of multiply-adds that take `least_ns` or longer: the shortest of `tries` timings counts.
@@ -184,23 +193,28 @@ pub(crate) fn rounds(
 }
 
 /// Operations per second on registers, summed over all threads.
-pub(crate) fn peak(exec: Exec<'_>, arithmetic: Arithmetic, clock: &Clock) -> f64 {
+pub(crate) fn peak(exec: Exec<'_>, arithmetic: Arithmetic, reading_ns: u64, clock: &Clock) -> f64 {
     let rounds = rounds(exec, arithmetic, clock, PASS_NS, 1);
     let mut operations = 0.0;
     let pass = || {
         operations = probe::multiply_add(exec, arithmetic, rounds);
         operations
     };
-    let seconds = median_seconds(clock, || (), pass);
+    let seconds = median_seconds(reading_ns, clock, || (), pass);
     operations / seconds
 }
 
 /// Seconds of the median pass of a reading, so that an interrupted pass does not count. `prepare` runs before each pass and is not
 /// timed.
-fn median_seconds<R>(clock: &Clock, mut prepare: impl FnMut(), mut pass: impl FnMut() -> R) -> f64 {
+fn median_seconds<R>(
+    reading_ns: u64,
+    clock: &Clock,
+    mut prepare: impl FnMut(),
+    mut pass: impl FnMut() -> R,
+) -> f64 {
     let start = clock.now_ns();
     let mut passes = Vec::new();
-    while passes.len() < MIN_PASSES || clock.elapsed_ns(start) < READING_NS {
+    while passes.len() < MIN_PASSES || clock.elapsed_ns(start) < reading_ns {
         prepare();
         passes.push(black_box(clock.time(&mut pass)).1.max(1));
     }
@@ -210,7 +224,7 @@ fn median_seconds<R>(clock: &Clock, mut prepare: impl FnMut(), mut pass: impl Fn
 
 /// Bytes per second at which `threads` threads read a buffer of `bytes` bytes: the median of five readings.
 pub fn read_bandwidth(threads: usize, bytes: usize, clock: &Clock) -> Result<f64, LimitError> {
-    let probe = Probe::new(threads, Simd::best(), bytes)?;
+    let probe = Probe::new(threads, Simd::best(), bytes, READING_NS)?;
     let readings: Vec<f64> = (0..5).map(|_| probe.read_bandwidth(clock)).collect();
     Ok(sorted(&readings)[2])
 }
@@ -223,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_work_over_time() {
-        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let probe = Probe::new(1, Simd::best(), 4096, READING_NS).unwrap();
         assert_eq!(probe.read_bandwidth(&Clock::ticking(10_000_000)), 4096.0 / (1e7 * 1e-9));
         assert_eq!(probe.cold_read_bandwidth(&Clock::ticking(10_000_000)), 4096.0 / (1e7 * 1e-9));
         let clock = Clock::ticking(10_000_000);
@@ -246,13 +260,13 @@ mod tests {
             now.fetch_add(step, Ordering::Relaxed) + step
         });
         let mut prepared = 0;
-        assert_eq!(median_seconds(&clock, || prepared += 1, || ()), 1e6 * 1e-9);
+        assert_eq!(median_seconds(READING_NS, &clock, || prepared += 1, || ()), 1e6 * 1e-9);
         assert_eq!(prepared, MIN_PASSES, "before every pass");
     }
 
     #[test]
     fn samples_stand_between_two_readings() {
-        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let probe = Probe::new(1, Simd::best(), 4096, READING_NS).unwrap();
         let (arithmetics, clock) = (Arithmetics::of_weights(Arithmetic::F32), Clock::ticking(10_000_000));
         let held = probe.hold(3, arithmetics, &clock, Ok::<_, LimitError>).unwrap();
         assert_eq!(held.iter().map(|h| h.value).collect::<Vec<_>>(), [0, 1, 2]);
@@ -263,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_sample_has_the_limits_of_its_arm() {
-        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let probe = Probe::new(1, Simd::best(), 4096, READING_NS).unwrap();
         let clock = Clock::ticking(10_000_000);
         let arms = [Arithmetic::Int8, Arithmetic::F32].map(Arithmetics::of_weights);
         let [fast, slow] = [Arithmetic::Int8, Arithmetic::F32].map(|one| probe.arithmetic_peak(one, &clock));
@@ -274,7 +288,7 @@ mod tests {
 
     #[test]
     fn attention_is_bounded_by_both_of_its_arithmetics() {
-        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let probe = Probe::new(1, Simd::best(), 4096, READING_NS).unwrap();
         let clock = Clock::ticking(10_000_000);
         let peak = |arithmetic| probe.arithmetic_peak(arithmetic, &clock);
         let (fast, slow) = (peak(Arithmetic::Int8), peak(Arithmetic::F32));
@@ -317,7 +331,7 @@ mod tests {
 
     #[test]
     fn the_canary_of_a_sample_is_the_arithmetic_of_the_weights() {
-        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let probe = Probe::new(1, Simd::best(), 4096, READING_NS).unwrap();
         let arithmetics = Arithmetics { weights: Arithmetic::Int8, attention: [Arithmetic::F32; 2] };
         let held = probe.hold(1, arithmetics, &Clock::ticking(10_000_000), Ok::<_, LimitError>).unwrap();
         let operations = probe::multiply_add(probe.exec(), Arithmetic::Int8, 1 << 10);
@@ -326,14 +340,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_takes_five_passes_and_twenty_milliseconds() {
+    fn a_reading_takes_five_passes_and_its_time() {
         // The clock is read at the start, around every pass, and after the fifth and every later one.
-        let passes = |step_ns| {
+        let passes = |reading_ns, step_ns| {
             let mut passes = 0;
-            median_seconds(&Clock::ticking(step_ns), || {}, || passes += 1);
+            median_seconds(reading_ns, &Clock::ticking(step_ns), || {}, || passes += 1);
             passes
         };
-        assert_eq!((passes(100_000_000), passes(10_000_000), passes(1_000_000)), (5, 5, 8));
+        let twenty = [100_000_000, 10_000_000, 1_000_000].map(|step_ns| passes(READING_NS, step_ns));
+        assert_eq!((twenty, passes(SHORT_READING_NS, 400_000)), ([5, 5, 8], 6));
     }
 
     #[test]

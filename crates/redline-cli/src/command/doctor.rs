@@ -72,7 +72,7 @@ fn measure(machine: &Machine, context: &Context) -> Vec<Limit> {
 }
 
 fn measured(threads: usize, bytes: usize, clock: &Clock) -> Vec<Limit> {
-    let probe = Probe::new(threads, Simd::best(), bytes).ok();
+    let probe = Probe::new(threads, Simd::best(), bytes, limits::READING_NS).ok();
     let limit = |name: String, unit: &str, value: Option<f64>| {
         let present = probe.as_ref().and_then(Probe::present);
         Limit { name, threads, value, unit: unit.to_owned(), present }

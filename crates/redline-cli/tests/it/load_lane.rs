@@ -108,6 +108,15 @@ fn chunks_of_several_tokens_and_whole_answers_are_counted_too() {
 }
 
 #[test]
+fn a_server_that_counts_too_few_tokens_gets_no_longer_prompts() {
+    let mock = Mock::start(Script::default());
+    load(&[&mock], &["--kind=score", "--items=2", "--prompt-tokens=200"]).ok();
+    let bodies = mock.bodies();
+    let lengths = bodies.iter().map(|body| body.split(' ').count());
+    assert!(lengths.clone().min() >= Some(200) && lengths.max() < Some(220), "{bodies:?}");
+}
+
+#[test]
 fn fields_that_a_server_refuses_are_left_out() {
     let mock =
         Mock::start(Script { unknown: &["continuous_usage_stats", "min_tokens"], ..Script::default() });

@@ -152,7 +152,7 @@ pub(crate) fn run(
     (bench.progress)("perplexity of the model");
     let quality = qualities(model, [plan.format, BASELINE], most_threads, plan.perplexity_tokens)?;
     for &threads in &bench.threads {
-        let probe = Probe::new(threads, vectors(bench.simd()), plan.kv_bytes)?;
+        let probe = bench.probe(threads, vectors(bench.simd()), plan.kv_bytes)?;
         for case in &plan.cases {
             let rows = measure(bench, &probe, &plan, case, &quality)?;
             let shape = format!("{} tokens, {} rows", case.context, case.tokens());

@@ -32,6 +32,7 @@ pub(crate) use trials::{Runs, Trials};
 
 use crate::Row;
 use crate::canary::Canary;
+use crate::limits::Probe;
 use crate::warmup::{self, Warmup};
 use redline_system::{Clock, Machine, number};
 
@@ -45,6 +46,8 @@ pub struct Bench<'a> {
     pub threads: Vec<usize>,
     /// The tier to run; `None` for the fastest.
     pub tier: Option<Tier>,
+    /// Minimum duration in nanoseconds of a reading of the machine's limits or of the canary beside the work.
+    pub reading_ns: u64,
     /// Reports finished work to a waiting user.
     pub progress: &'a dyn Fn(&str),
     /// Reports to the user what the figures do not show, such as a case that was left out.
@@ -184,7 +187,12 @@ impl Bench<'_> {
 
     /// A canary, for work that is not compared with the machine's limits.
     pub(crate) fn canary(&self, threads: usize) -> Result<Canary> {
-        Ok(Canary::new(threads, self.simd())?)
+        Ok(Canary::new(threads, self.simd(), self.reading_ns)?)
+    }
+
+    /// A probe of the machine's limits, for work that is compared with them. It reads `bytes` bytes.
+    pub(crate) fn probe(&self, threads: usize, simd: Simd, bytes: usize) -> Result<Probe> {
+        Ok(Probe::new(threads, simd, bytes, self.reading_ns)?)
     }
 
     /// Returns an error if `bytes` exceed the free memory. The message contains `what` and its size.

@@ -37,7 +37,7 @@ impl<'a> Trials<'a> {
         let info = engine.info();
         within_context(tokens, info)?;
         let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
-        let probe = Probe::new(info.threads, simd, info.bytes_per_token as usize)?;
+        let probe = bench.probe(info.threads, simd, info.bytes_per_token as usize)?;
         Ok(Self { bench, engine, runs, probe })
     }
 

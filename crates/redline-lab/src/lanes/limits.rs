@@ -9,7 +9,7 @@ use redline_kernels::{Arithmetic, Buffer, Exec, Pages, Simd, Team, Tier, set_def
 
 use super::prelude::*;
 use crate::conditions::Condition;
-use crate::limits::{self, FILL, LimitError};
+use crate::limits::{self, FILL, LimitError, READING_NS};
 use redline_system::machine::{Counters, Resident};
 
 pub(super) const LANE: Lane = Lane {
@@ -156,7 +156,7 @@ fn reading_rows(
                     .param("streams", streams)
                     .param("buffer_bytes", region.words.bytes())
                     .checked_on(simd.name());
-                let read = move || limits::bandwidth(exec, &region.words, streams, bench.clock);
+                let read = move || limits::bandwidth(exec, &region.words, streams, READING_NS, bench.clock);
                 let case = Case::new(row, "read_bandwidth".to_owned(), read);
                 cases.push(Case { huge_page_bytes: region.huge_bytes, ..case });
             }
@@ -178,7 +178,7 @@ fn arithmetic_rows(bench: &Bench<'_>, teams: &[Team], runs: Runs) -> Result<Vec<
                     .param("tier", tier)
                     .param("arithmetic", name)
                     .checked_on(simd.name());
-                let read = move || limits::peak(Exec { simd, team }, arithmetic, bench.clock);
+                let read = move || limits::peak(Exec { simd, team }, arithmetic, READING_NS, bench.clock);
                 cases.push(Case::new(row, format!("{name}_peak"), read));
             }
         }

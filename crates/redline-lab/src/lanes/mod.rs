@@ -223,6 +223,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::conditions::Condition;
+    use crate::limits::READING_NS;
     use crate::result::Column;
     use crate::roofline::{Held, Limits};
     use redline_system::{Clock, Machine};
@@ -234,6 +235,7 @@ pub(crate) mod tests {
             machine: Machine::default(),
             threads: vec![1],
             tier: None,
+            reading_ns: READING_NS,
             progress: &|_| (),
             note: &|_| (),
             record: &|_| Ok(()),

@@ -20,6 +20,7 @@ use redline_kernels::Tier;
 use redline_lab::bench::{ALIASES, Bench, BenchModel, Flag, Judge, LaneError, Servers, Setup, Text, Values};
 use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfServers, OfText};
+use redline_lab::limits;
 use redline_models::synth::Shape;
 use redline_system::Machine;
 use served::ServerFlags;
@@ -239,8 +240,9 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
             args.record.check()?;
             args.versus.check(&args.record)?;
             let values = args.values(lane, context)?;
-            // Processes that repeat a measurement pass `--json`; their parent has already checked the machine.
-            if !args.record.json && !args.record.quiet {
+            // Processes that repeat a measurement pass `--json`; their parent has already checked the machine. What is portable does
+            // not depend on noise.
+            if !args.record.json && !args.record.quiet && !args.record.rules.portable {
                 warn_if_unfit(context);
             }
             if args.versus.is_requested() {
@@ -298,6 +300,10 @@ fn measure(
         machine: recorder.machine().clone(),
         threads,
         tier: subject.tier,
+        reading_ns: match args.profile.profile {
+            Some(LaneProfile::Smoke) => limits::SHORT_READING_NS,
+            _ => limits::READING_NS,
+        },
         progress: &|case| progress.done(case),
         note: &|text| {
             if !args.record.quiet {

@@ -52,6 +52,7 @@ pub(in super::super) fn run(
         machine: Machine::here(),
         threads: vec![threads],
         tier: None,
+        reading_ns: redline_lab::limits::READING_NS,
         progress: &|_| (),
         note: &message::note,
         record: &|more| {

@@ -115,7 +115,7 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<()> {
     let plan = Plan::of(bench, Flags::of(values)?)?;
     set_default_float_environment();
     for &threads in &bench.threads {
-        let probe = Probe::new(threads, bench.simd(), plan.weight_bytes)?;
+        let probe = bench.probe(threads, bench.simd(), plan.weight_bytes)?;
         for &(n, k) in &plan.layers {
             if let Some(adapters) = &plan.adapters {
                 adapters.measure(bench, &probe, &plan, (n, k))?;
@@ -254,6 +254,7 @@ mod tests {
 
     use super::*;
     use crate::lanes::tests::{bench, samples, timed};
+    use crate::limits::READING_NS;
     use redline_system::Clock;
 
     #[test]
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_row_tells_operations_bytes_and_tokens_per_second() {
-        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let probe = Probe::new(1, Simd::best(), 4096, READING_NS).unwrap();
         let layer = Layer::new(probe.exec(), Format::F32, (40, 96), 2, 1).unwrap();
         let checked = Checked { l2_diff: 0.25, digest: "d".to_owned() };
         let row =

@@ -153,13 +153,15 @@ impl<'a> Ready<'a> {
         self.alone(&self.body_of(prompts, place, PROBED.min(self.load.output_tokens)))
     }
 
-    /// Words that make a prompt of so many tokens on this server; as many as tokens if it does not report counts.
+    /// Words that make a prompt of so many tokens on this server; as many as tokens if it does not report counts. There are never
+    /// more: a server that cuts prompts, or always reports the same, would be sent longer ones each time.
     pub(super) fn words(&self, tokens: usize, prompts: &Prompts) -> usize {
         let mut words = tokens.max(1);
         for _ in 0..3 {
             let reply = self.probe(&Prompts { words, shared: 0, ..prompts.clone() });
             let Some(found) = reply.prompt_tokens.filter(|&found| found > 0 && reply.is_ok()) else { break };
-            let next = (tokens as f64 * words as f64 / found as f64).round().max(1.0) as usize;
+            let next = (tokens as f64 * words as f64 / found as f64).round() as usize;
+            let next = next.clamp(1, tokens.max(1));
             if next == words {
                 break;
             }

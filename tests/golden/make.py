@@ -387,7 +387,24 @@ def build(config_values):
     config = AutoConfig.for_model(**json.loads(json.dumps(config_values)))  # a copy: the config class edits its input
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are dequantised
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    limit_steps(model)
+    return model
+
+
+def limit_steps(model):
+    """Gives steps of Mamba-2 their limits when one token runs from a cache, too: transformers 5.23 applies them to whole texts only."""
+    limits = getattr(model.config, "time_step_limit", None)
+    if limits is None:
+        return
+    code = sys.modules[type(model).__module__]
+    code.whole_update = getattr(code, "whole_update", code.mamba2_selective_state_update)
+
+    def limited(state, x, dt, *rest, dt_bias, dt_softplus, **others):
+        dt = torch.nn.functional.softplus(dt + dt_bias).clamp(*limits)
+        return code.whole_update(state, x, dt, *rest, dt_bias=None, dt_softplus=False, **others)
+
+    code.mamba2_selective_state_update = limited
 
 
 def is_norm_weight(name):
@@ -449,6 +466,8 @@ def fill(model, seed):
                 # The norm after a recurrence makes rounding errors of small outputs large.
                 if name.endswith("linear_attn.out_proj.weight"):
                     gain *= 0.1
+                if name.endswith("mamba.out_proj.weight"):
+                    gain *= 0.3 if model.config.model_type.startswith("granite") else 0.1
                 # Beside recurrences, whose rounding errors experts would make large.
                 recurs = model.config.model_type.startswith(("qwen3_5_moe", "qwen3_next"))
                 if recurs and name.endswith(("down_proj", "down_proj.weight")):
@@ -534,7 +553,7 @@ def routing_margin(model, ids):
         margins.append(float((best[..., -2] - best[..., -1]).min()))
 
     hooks = [module.register_forward_hook(record) for module in model.modules() if is_router(module)]
-    require(hooks or not hasattr(model.config, "num_experts_per_tok"), "no router was found")
+    require(hooks or not getattr(model.config, "num_experts_per_tok", 0), "no router was found")
     full_logits(model, ids)
     for hook in hooks:
         hook.remove()
@@ -554,9 +573,12 @@ def greedy(model, prompt):
 @torch.no_grad()
 def cached_logits(model, prompt, continuation):
     """Last-row logits before each token of the continuation, from a cache: the prompt at once, then one by one."""
-    rows, cache, fed = [], None, prompt
+    rows, cache, fed, past = [], None, prompt, 0
     for token in continuation:
-        out = model(fed[None], past_key_values=cache, use_cache=True)
+        # Bamba counts positions from 0 again if it is not told.
+        positions = {"position_ids": torch.arange(past, past + len(fed))[None]} if model.config.model_type == "bamba" else {}
+        out = model(fed[None], past_key_values=cache, use_cache=True, **positions)
+        past += len(fed)
         cache = out.past_key_values
         rows.append(out.logits[0, -1])
         fed = token[None]

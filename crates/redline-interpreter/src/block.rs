@@ -5,18 +5,20 @@ use std::ops::Range;
 use redline_kernels::op::activation::Gating;
 use redline_kernels::op::delta::DeltaShape;
 use redline_kernels::op::experts::Weighting;
+use redline_kernels::op::mamba2::Mamba2Shape;
 use redline_models::block::attention::{Attention, KeyValues};
 use redline_models::block::delta_net::{DeltaNet, LENGTH_EPS};
 use redline_models::block::experts::{Experts, SharedExpert};
 use redline_models::block::ffn::Ffn;
 use redline_models::block::layer::{Layer, Norms};
 use redline_models::block::layer_end::PerLayerInputGate;
+use redline_models::block::mamba2::Mamba2;
 use redline_models::block::mixer::Mixer;
 use redline_models::block::mlp::Mlp;
 use redline_models::block::short_conv::ShortConv;
 use redline_models::spec::{Mask, Residual, RotarySpec, RotatedPairs};
 use redline_reference::elementwise::{clamped_swiglu, gelu_new, rotate, sigmoid, silu};
-use redline_reference::{attention, conv, delta, experts};
+use redline_reference::{attention, conv, delta, experts, mamba2};
 
 use crate::element::{Literal, Norm, activated};
 use crate::{Row, Text, add};
@@ -34,6 +36,7 @@ pub(crate) fn layer(
         Mixer::Attention(attention) => attend(attention, &inputs, kept, text),
         Mixer::ShortConv(conv) => convolve(conv, &inputs),
         Mixer::DeltaNet(net) => recur(net, &inputs),
+        Mixer::Mamba2(mamba) => scan(mamba, &inputs),
     };
     let Residual { scale, is_parallel } = layer.residual;
     let rows = rows.iter().zip(inputs.iter().zip(mixed)).map(|(row, (input, mixed))| {
@@ -214,6 +217,31 @@ fn recur(layer: &DeltaNet<Literal>, rows: &[Row]) -> Vec<Row> {
     let outputs = outputs.iter().zip(zs).map(|(o, z)| {
         let normed = layer.norm.apply_to_parts(o);
         layer.output.apply(&normed.iter().zip(z).map(|(o, z)| o * silu(z)).collect::<Row>())
+    });
+    outputs.collect()
+}
+
+/// `output(norm(y * silu(z)))`, where `y` is what Mamba-2 makes of the rows.
+fn scan(layer: &Mamba2<Literal>, rows: &[Row]) -> Vec<Row> {
+    let Mamba2Shape { heads, head_dim, groups, state_dim } = layer.shape;
+    let (mut zs, mut xbc, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        let mut z = layer.input.apply(row);
+        let mut x = z.split_off(layer.shape.values());
+        let dt = x.split_off(layer.shape.channels());
+        let both = dt.iter().zip(layer.decay.iter().zip(&layer.step_bias));
+        let both = both.map(|(dt, (decay, bias))| mamba2::step_and_decay(*dt, *decay, *bias, layer.limits));
+        let (of_row, decays): (Row, Row) = both.unzip();
+        steps.push([of_row, decays].concat());
+        zs.push(z);
+        xbc.push(x);
+    }
+    let xbc = conv::convolved_silu(&xbc, &layer.weights, layer.bias.as_deref());
+    let of = mamba2::Mamba2Heads { heads, head_dim, groups, state_dim };
+    let outputs = mamba2::outputs(of, &xbc, &steps, &layer.skip);
+    let outputs = outputs.iter().zip(zs).map(|(y, z)| {
+        let gated: Row = y.iter().zip(z).map(|(y, z)| y * silu(z)).collect();
+        layer.output.apply(&layer.norm.apply_to_groups(&gated, groups))
     });
     outputs.collect()
 }

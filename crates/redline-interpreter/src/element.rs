@@ -78,6 +78,13 @@ impl Norm {
     pub(crate) fn apply_to_parts(&self, x: &[f32]) -> Row {
         x.chunks(self.weight.len()).flat_map(|part| self.apply(part)).collect()
     }
+
+    /// The norm of each of `groups` parts, with weights of its own.
+    pub(crate) fn apply_to_groups(&self, x: &[f32], groups: usize) -> Row {
+        let width = x.len() / groups;
+        let parts = x.chunks(width).zip(self.weight.chunks(width));
+        parts.flat_map(|(part, weight)| rms_norm(part, weight, self.eps)).collect()
+    }
 }
 
 /// Reads the elements of blocks.

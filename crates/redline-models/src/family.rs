@@ -306,10 +306,10 @@ pub(crate) fn windows(
 }
 
 /// What `layer_types` says of each of `count` layers, by the names that it may have; `None` without the key.
-pub(crate) fn by_layer_type<T: Copy>(
+pub(crate) fn by_layer_type<T: Copy, const N: usize>(
     config: &ConfigFile,
     count: usize,
-    kinds: [(&str, T); 2],
+    kinds: [(&str, T); N],
 ) -> Result<Option<Vec<T>>, ModelError> {
     let types = config.strings("layer_types")?;
     if types.is_empty() {
@@ -320,9 +320,9 @@ pub(crate) fn by_layer_type<T: Copy>(
         return Err(config_error(config, fact));
     }
     let kind = |name: &String| {
-        let [(first, _), (second, _)] = kinds;
         let known = kinds.iter().find(|(known, _)| known == name);
-        let unknown = || config.refuse("layer_types", format!("`{first}` and `{second}`"));
+        let names = || kinds.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>();
+        let unknown = || config.refuse("layer_types", names().join(" and "));
         Ok(known.ok_or_else(unknown)?.1)
     };
     types.iter().map(kind).collect::<Result<_, ModelError>>().map(Some)

@@ -16,6 +16,7 @@ use crate::block::delta_net::DeltaNet;
 use crate::block::dense::Classifier;
 use crate::block::ffn::Ffn;
 use crate::block::layer::Layer;
+use crate::block::mamba2::Mamba2;
 use crate::block::mixer::Mixer;
 use crate::block::short_conv::ShortConv;
 use crate::block::{BlockElement, Loaded, MixerOperations, elements};
@@ -241,6 +242,7 @@ impl Model {
                 }
                 Mixer::ShortConv(ShortConv { channels, taps, .. }) => write!(text, "; {channels} x {taps}"),
                 Mixer::DeltaNet(DeltaNet { shape, taps, .. }) => write!(text, "; {shape:?} x {taps}"),
+                Mixer::Mamba2(Mamba2 { shape, taps, .. }) => write!(text, "; {shape:?} x {taps}"),
             };
             for (_, linear) in layer.linears() {
                 for matrix in linear.matrices() {

@@ -12,6 +12,7 @@ pub use crate::block::experts::{ExpertsSpec, SharedExpertSpec, WeightingSpec};
 pub use crate::block::ffn::FfnSpec;
 pub use crate::block::layer::{LayerSpec, NormsSpec, Residual};
 pub use crate::block::layer_end::{LayerEndSpec, PerLayerInputGateSpec};
+pub use crate::block::mamba2::Mamba2Spec;
 pub use crate::block::mixer::MixerSpec;
 pub use crate::block::mlp::MlpSpec;
 pub use crate::block::short_conv::ShortConvSpec;

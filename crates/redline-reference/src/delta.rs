@@ -1,5 +1,6 @@
 //! The gated delta rule.
 
+use crate::elementwise::softplus;
 use crate::number::exp;
 
 /// The heads of a layer.
@@ -19,9 +20,7 @@ pub struct DeltaHeads {
 
 /// Strength and decay of a head.
 pub fn strength_and_decay(b: f32, a: f32, decay: f32, bias: f32) -> (f32, f32) {
-    let s = a + bias;
-    let softplus = (if s < 0.0 { 0.0 } else { s }) + libm::log1pf(exp(-s.abs()));
-    (1.0 / (exp(-b) + 1.0), exp(decay * softplus))
+    (1.0 / (exp(-b) + 1.0), exp(decay * softplus(a + bias)))
 }
 
 /// A vector divided by its length, times a factor.

@@ -38,6 +38,11 @@ pub fn gelu(x: f32) -> f32 {
     (-x.abs()).mul_add((root * root) * (root * root), relu(x))
 }
 
+/// `log(1 + exp(x))`
+pub fn softplus(x: f32) -> f32 {
+    relu(x) + libm::log1pf(exp(-x.abs()))
+}
+
 /// The hyperbolic tangent; +0 for -0.
 pub fn tanh(x: f32) -> f32 {
     let e = exp(-2.0 * x.abs());

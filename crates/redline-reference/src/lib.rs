@@ -8,5 +8,6 @@ pub mod delta;
 pub mod elementwise;
 pub mod experts;
 pub mod linear;
+pub mod mamba2;
 pub mod number;
 pub mod vocabulary;

@@ -134,7 +134,10 @@ impl ConfigFile {
 
     /// A list of numbers, empty when absent.
     pub fn numbers(&self, key: &str) -> Result<Vec<f64>> {
-        let all = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect();
+        // JSON has no infinity; transformers 5 writes it as an object.
+        let infinity = |value: &Value| (value.get("__float__")? == "Infinity").then_some(f64::INFINITY);
+        let number = |value: &Value| value.as_f64().or_else(|| infinity(value));
+        let all = |value: &Value| value.as_array()?.iter().map(number).collect();
         Ok(self.typed(key, "a list of numbers", all)?.unwrap_or_default())
     }
 

@@ -6,13 +6,13 @@
 //! the sum of `fma(S[i][j], q[i], .)` over the new S, in the same chains. All of it is f32, and S is never rounded. So the bits do not
 //! depend on how a sequence is divided into passes.
 //!
-//! Strength and decay: `beta = 1 / (exp(-b) + 1)`; with `s = a + bias`, `softplus = max(s, 0) + log1p(exp(-|s|))` and
-//! `e = exp(decay * softplus)`, where `decay` is negative.
+//! Strength and decay: `beta = 1 / (exp(-b) + 1)`, `e = exp(decay * softplus(a + bias))`, where `decay` is negative.
 
 use redline_simd::{Isa, Kernel, LANES};
 
 use super::exp::exp;
 use super::kv::PassPages;
+use super::softplus::softplus;
 use crate::threads::Disjoint;
 use crate::{Exec, Rows, RowsMut};
 
@@ -82,21 +82,14 @@ impl Kernel for Gates<'_> {
         let one = s.splat(1.0);
         for at in (0..heads).step_by(LANES) {
             let n = (heads - at).min(LANES);
-            let mut logs = [0.0; LANES];
-            // SAFETY: `n` heads remain from `at`; the array holds all lanes.
+            // SAFETY: `n` heads remain from `at`.
             unsafe {
                 let b = s.load_partial(betas.as_ptr().add(at), n);
                 s.store_partial(betas.as_mut_ptr().add(at), s.div(one, s.add(exp(s, s.neg(b)), one)), n);
                 let a = s.load_partial(decays.as_ptr().add(at), n);
                 let x = s.add(a, s.load_partial(self.bias.as_ptr().add(at), n));
-                let positive = s.max(x, s.splat(0.0));
-                s.store_partial(logs.as_mut_ptr(), exp(s, s.neg(s.max(x, s.neg(x)))), LANES);
-                for log in &mut logs[..n] {
-                    *log = libm::log1pf(*log);
-                }
-                let softplus = s.add(positive, s.load_partial(logs.as_ptr(), LANES));
                 let decay = s.load_partial(self.decay.as_ptr().add(at), n);
-                s.store_partial(decays.as_mut_ptr().add(at), exp(s, s.mul(decay, softplus)), n);
+                s.store_partial(decays.as_mut_ptr().add(at), exp(s, s.mul(decay, softplus(s, x, n))), n);
             }
         }
     }

@@ -4,13 +4,14 @@ use redline_kernels::op::activation::{OutputGate, gate_output};
 use redline_kernels::op::conv::Taps;
 use redline_kernels::op::delta::{DeltaShape, delta_gates};
 use redline_kernels::op::heads::split_heads;
-use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, LayerState, PageShape, Segment};
+use redline_kernels::op::kv::{AttentionMask, KvPages, LayerState, Segment};
 use redline_kernels::op::norm::l2_norm_heads;
 use redline_kernels::{Exec, Rows, RowsMut};
 use redline_reference::conv::convolved_silu;
 use redline_reference::delta::{DeltaHeads, l2_norm, outputs, strength_and_decay};
 use redline_reference::elementwise::{gelu_new, sigmoid, silu};
 
+use crate::states::{in_one_pass, rows_of, with_states};
 use crate::values::{Random, everywhere, same};
 
 /// A layer with its inputs.
@@ -53,20 +54,10 @@ impl Case {
         outputs(heads, &rows, &gates).concat()
     }
 
-    /// Two layers with keys and values of another one, so that blocks of states lie in several pages.
-    fn pages(&self) -> (KvPages, usize) {
+    fn state(&self) -> LayerState {
         let DeltaShape { value_heads, key_dim, value_dim, .. } = self.shape;
-        let state = LayerState {
-            heads: value_heads,
-            rows: key_dim,
-            columns: value_dim,
-            channels: self.channels(),
-            inputs: self.taps - 1,
-        };
-        let keys = vec![KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 10 }];
-        let shape = PageShape { keys, states: vec![state; 2], ..PageShape::default() };
-        let pages = KvPages::new(&shape, 1000);
-        (pages, shape.state_pages())
+        let (channels, inputs) = (self.channels(), self.taps - 1);
+        LayerState { heads: value_heads, rows: key_dim, columns: value_dim, channels, inputs }
     }
 
     /// Runs tokens `range` of sequences in one pass, each from the position after those of its state.
@@ -77,56 +68,24 @@ impl Case {
         sequences: &[(&[u32], std::ops::Range<usize>)],
     ) -> Vec<f32> {
         let (width, of_gates) = (self.channels(), 2 * self.shape.value_heads);
-        let (mut rows, mut gates) = (Vec::new(), Vec::new());
-        for (_, range) in sequences {
-            rows.extend_from_slice(&self.qkv[range.start * width..range.end * width]);
-            gates.extend_from_slice(&self.gates[range.start * of_gates..range.end * of_gates]);
-        }
+        let (mut rows, gates) =
+            (rows_of(&self.qkv, width, sequences), rows_of(&self.gates, of_gates, sequences));
         let count = rows.len() / width;
-        let tables: Vec<[u32; 1]> = (0..sequences.len()).map(|i| [900 + i as u32]).collect();
-        let mut first_row = 0;
-        let segments: Vec<Segment<'_>> = sequences
-            .iter()
-            .zip(&tables)
-            .map(|((_, range), table)| {
-                let rows = range.len();
-                first_row += rows;
-                let attention = AttentionMask::Causal;
-                Segment { pages: table, start: 0, first_row: first_row - rows, rows, attention }
-            })
-            .collect();
-        let states: Vec<&[u32]> = sequences.iter().map(|(state, _)| *state).collect();
         let mut out = vec![f32::NAN; count * self.shape.values()];
         let taps = Taps { weights: &self.weights, bias: self.bias.as_deref(), channels: width };
-        let mut pages = pages.of_batch_with_states(&segments, &states);
-        pages.convolve_silu(exec, 1, taps, &mut RowsMut::new(&mut rows, count, width, width));
         let values = self.shape.values();
-        pages.delta_rule(
-            exec,
-            (1, self.shape),
-            Rows::new(&rows, count, width, width),
-            Rows::new(&gates, count, of_gates, of_gates),
-            &mut RowsMut::new(&mut out, count, values, values),
-        );
+        in_one_pass(pages, sequences, |mut pages| {
+            pages.convolve_silu(exec, 1, taps, &mut RowsMut::new(&mut rows, count, width, width));
+            pages.delta_rule(
+                exec,
+                (1, self.shape),
+                Rows::new(&rows, count, width, width),
+                Rows::new(&gates, count, of_gates, of_gates),
+                &mut RowsMut::new(&mut out, count, values, values),
+            );
+        });
         out
     }
-}
-
-/// The pages of states `0..count`, empty, and those of keys and values.
-fn with_states(case: &Case, count: usize) -> (KvPages, Vec<Vec<u32>>) {
-    let (mut pages, of_state) = case.pages();
-    for page in 0..910 {
-        pages.grow().unwrap();
-        if page < 900 {
-            pages.poison(page, 0);
-        }
-    }
-    // Not in order.
-    let states: Vec<Vec<u32>> = (0..count)
-        .map(|i| (0..of_state).map(|p| (i * of_state + of_state - 1 - p) as u32).collect())
-        .collect();
-    states.iter().flatten().for_each(|page| pages.clear(*page));
-    (pages, states)
 }
 
 /// In pieces of any size up to a page, on every tier and number of threads.
@@ -146,7 +105,7 @@ fn pieces_have_the_bits_of_the_whole() {
         let expected = case.expected();
         everywhere(|exec, name| {
             for piece in [1, 2, 3, 7, tokens] {
-                let (mut pages, states) = with_states(&case, 1);
+                let (mut pages, states) = with_states(case.state(), 1);
                 let mut found = Vec::new();
                 for start in (0..tokens).step_by(piece) {
                     let range = start..(start + piece).min(tokens);
@@ -164,7 +123,7 @@ fn sequences_of_a_pass_keep_apart() {
     let case = Case::new([2, 4, 16, 24, 4], false, 50);
     let (expected, width) = (case.expected(), case.shape.values());
     everywhere(|exec, name| {
-        let (mut pages, states) = with_states(&case, 4);
+        let (mut pages, states) = with_states(case.state(), 4);
         case.run(exec, &mut pages, &[(&states[0], 0..20), (&states[1], 0..7)]);
         for (from, to) in states[0].iter().zip(&states[2]) {
             pages.copy_words(*from, *to);
@@ -182,7 +141,7 @@ fn sequences_of_a_pass_keep_apart() {
 #[should_panic(expected = "of a state is written twice")]
 fn a_state_has_one_writer() {
     let case = Case::new([1, 1, 4, 16, 4], false, 4);
-    let (mut pages, states) = with_states(&case, 1);
+    let (mut pages, states) = with_states(case.state(), 1);
     everywhere(|exec, _| drop(case.run(exec, &mut pages, &[(&states[0], 0..2), (&states[0], 0..2)])));
 }
 
@@ -190,7 +149,7 @@ fn a_state_has_one_writer() {
 #[should_panic(expected = "0 states of 1 segments")]
 fn a_state_is_not_left_out() {
     let case = Case::new([1, 1, 4, 16, 4], false, 4);
-    let (mut pages, _) = with_states(&case, 1);
+    let (mut pages, _) = with_states(case.state(), 1);
     let segment =
         Segment { pages: &[900], start: 0, first_row: 0, rows: 1, attention: AttentionMask::Causal };
     pages.of_batch(&[segment]);

@@ -7,6 +7,7 @@ use crate::gguf::adapted;
 use crate::gguf::dialect::GgufDialect;
 use crate::spec::DecoderSpec;
 
+pub mod bamba;
 pub mod bert;
 pub mod cohere;
 pub mod distilbert;
@@ -63,6 +64,7 @@ pub struct Architecture {
 
 /// All architectures.
 pub const ALL: &[Architecture] = &[
+    bamba::ARCHITECTURE,
     bert::MODEL,
     bert::MASKED,
     bert::CLASSIFIER,

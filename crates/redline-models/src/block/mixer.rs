@@ -4,6 +4,7 @@ use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 
 use super::attention::{Attention, KeyValues};
 use super::delta_net::DeltaNet;
+use super::mamba2::Mamba2;
 use super::short_conv::ShortConv;
 use super::{BuildStage, Described, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName;
@@ -18,6 +19,8 @@ pub enum Mixer<S: BuildStage> {
     ShortConv(ShortConv<S>),
     /// A gated delta net.
     DeltaNet(DeltaNet<S>),
+    /// Mamba-2.
+    Mamba2(Mamba2<S>),
 }
 
 /// A mixer as an architecture describes it.
@@ -30,6 +33,7 @@ impl<S: BuildStage> Mixer<S> {
             Self::Attention(attention) => Mixer::Attention(attention.map(to)?),
             Self::ShortConv(conv) => Mixer::ShortConv(conv.map(to)?),
             Self::DeltaNet(net) => Mixer::DeltaNet(net.map(to)?),
+            Self::Mamba2(layer) => Mixer::Mamba2(layer.map(to)?),
         })
     }
 
@@ -42,7 +46,7 @@ impl<S: BuildStage> Mixer<S> {
     pub fn attention(&self) -> Option<&Attention<S>> {
         match self {
             Self::Attention(attention) => Some(attention),
-            Self::ShortConv(_) | Self::DeltaNet(_) => None,
+            Self::ShortConv(_) | Self::DeltaNet(_) | Self::Mamba2(_) => None,
         }
     }
 
@@ -50,7 +54,7 @@ impl<S: BuildStage> Mixer<S> {
     pub fn attention_mut(&mut self) -> Option<&mut Attention<S>> {
         match self {
             Self::Attention(attention) => Some(attention),
-            Self::ShortConv(_) | Self::DeltaNet(_) => None,
+            Self::ShortConv(_) | Self::DeltaNet(_) | Self::Mamba2(_) => None,
         }
     }
 }
@@ -62,6 +66,7 @@ impl Mixer<Described> {
             Self::Attention(attention) => attention.activations(),
             Self::ShortConv(conv) => conv.activations(),
             Self::DeltaNet(net) => net.activations(),
+            Self::Mamba2(layer) => layer.activations(),
         }
     }
 
@@ -71,6 +76,7 @@ impl Mixer<Described> {
             Self::Attention(attention) => attention.values_per_row(),
             Self::ShortConv(conv) => conv.values_per_row(),
             Self::DeltaNet(net) => net.values_per_row(),
+            Self::Mamba2(layer) => layer.values_per_row(),
         }
     }
 
@@ -80,6 +86,7 @@ impl Mixer<Described> {
             Self::Attention(attention) => attention.operations(),
             Self::ShortConv(conv) => conv.operations(),
             Self::DeltaNet(net) => net.operations(),
+            Self::Mamba2(layer) => layer.operations(),
         }
     }
 
@@ -99,6 +106,10 @@ impl Mixer<Described> {
                 page.states.push(net.state());
                 page.states.len() - 1
             }
+            Self::Mamba2(layer) => {
+                page.states.push(layer.state());
+                page.states.len() - 1
+            }
         }
     }
 }
@@ -110,6 +121,7 @@ impl Mixer<Loaded> {
             Self::Attention(attention) => attention.store(x, s),
             Self::ShortConv(conv) => conv.convolve(x, s),
             Self::DeltaNet(net) => net.recur(x, s),
+            Self::Mamba2(layer) => layer.recur(x, s),
         }
     }
 
@@ -119,6 +131,7 @@ impl Mixer<Loaded> {
             Self::Attention(attention) => attention.attend(begun, s),
             Self::ShortConv(conv) => conv.project(begun, s),
             Self::DeltaNet(net) => net.project(begun, s),
+            Self::Mamba2(layer) => layer.project(begun, s),
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod ffn;
 pub mod layer;
 pub mod layer_end;
 pub mod layer_inputs;
+pub mod mamba2;
 pub mod mixer;
 pub mod mlp;
 pub mod short_conv;

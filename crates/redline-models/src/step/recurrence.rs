@@ -4,10 +4,12 @@ use redline_kernels::op::activation::{OutputGate, gate_output};
 use redline_kernels::op::conv::Taps;
 use redline_kernels::op::delta::{DeltaShape, delta_gates};
 use redline_kernels::op::heads::split_heads;
-use redline_kernels::op::norm::l2_norm_heads;
+use redline_kernels::op::mamba2::{Mamba2Shape, steps_and_decays};
+use redline_kernels::op::norm::{l2_norm_heads, rms_norm_heads};
 use redline_kernels::{Rows, RowsMut};
 
 use super::{Act, Step};
+use crate::element::norm::Norm;
 use crate::profile::Operation;
 
 impl Step<'_> {
@@ -51,6 +53,44 @@ impl Step<'_> {
         self.kv.delta_rule(self.exec, (slot, shape), qkv, gates, &mut to);
         self.end(timed);
         y
+    }
+
+    /// Steps and decays of every head, within the limits of a step.
+    pub fn steps_and_decays(&mut self, x: Act, (decay, bias): (&[f32], &[f32]), limits: (f32, f32)) -> Act {
+        let y = self.alloc(x.rows, 2 * x.width);
+        let timed = self.begin(|| Operation::of("steps_and_decays", x.rows, x.width));
+        let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
+        steps_and_decays(self.exec, from, (decay, bias), limits, &mut to);
+        self.end(timed);
+        y
+    }
+
+    /// The outputs of Mamba-2, whose rows are added to the states of their sequences.
+    pub fn mamba2(&mut self, shape: Mamba2Shape, xbc: Act, steps: Act, skip: &[f32]) -> Act {
+        let y = self.alloc(xbc.rows, shape.values());
+        let slot = self.cache_slot();
+        let timed = self.begin(|| Operation::of("mamba2", y.rows, y.width));
+        let values = &mut *self.arena.values;
+        let ranges = [xbc.range(), steps.range(), y.range()];
+        let [xbc_values, step_values, to] =
+            values.get_disjoint_mut(ranges).expect("activations do not overlap");
+        let rows = |values, act: Act| Rows::new(values, act.rows, act.width, act.stride);
+        let (xbc, steps) = (rows(&*xbc_values, xbc), rows(&*step_values, steps));
+        let mut to = RowsMut::new(to, y.rows, y.width, y.stride);
+        self.kv.mamba2(self.exec, (slot, shape), xbc, steps, skip, &mut to);
+        self.end(timed);
+        y
+    }
+
+    /// The norm of each of `groups` parts of a row, in place, with weights of its own.
+    pub fn norm_groups(&mut self, x: Act, groups: usize, norm: &Norm) {
+        let (exec, width) = (self.exec, x.width / groups);
+        let timed = self.begin(|| Operation::of("norm_groups", x.rows, x.width));
+        for (group, weight) in norm.weight.chunks(width).enumerate() {
+            rms_norm_heads(exec, &mut self.write(x), group * width, 1, weight, norm.eps);
+        }
+        self.end(timed);
+        self.show(norm.name, x);
     }
 
     /// Multiplies `x` by what `function` makes of its gates, in place.

@@ -96,6 +96,7 @@ macro_rules! families {
 }
 
 families! {
+    bamba "bamba"
     bert "bert"
     cohere "cohere"
     cohere2 "cohere2"
@@ -115,6 +116,7 @@ families! {
     gpt_oss "gpt-oss"
     granite "granite"
     granite4 "granite4"
+    granite4h "granite4h"
     gte "gte"
     hunyuan "hunyuan"
     jina3 "jina3"

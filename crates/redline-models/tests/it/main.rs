@@ -19,7 +19,7 @@ mod lora;
 mod merge;
 mod packed_adapters;
 mod positions;
-mod qwen3_5;
+mod recurrent;
 mod reference;
 mod refusals;
 mod rewritten;

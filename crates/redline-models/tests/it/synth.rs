@@ -56,6 +56,7 @@ const PARAMETERS: &[(&str, u64)] = &[
     ("lfm2-350m", 354_483_968),
     ("lfm2-1.2b", 1_170_340_608),
     ("lfm2-8b-a1b", 8_339_930_560),
+    ("granite-4-h-micro", 3_191_396_096),
     // Without the pooler, which embeds nothing.
     ("bge-small", 33_360_000 - 384 * 385),
     ("bge-base", 109_482_240 - 768 * 769),

@@ -107,8 +107,12 @@ fn operations(architecture: &str, dir: &Path, layer: usize) -> usize {
                 12
             }
         }
-        // One of the two checkpoints does not.
-        "GraniteMoeHybridForCausalLM" if dir.ends_with("granite4-a") => 11,
+        // A recurrence instead of attention.
+        "BambaForCausalLM" if layer != 1 => 14,
+        "GraniteMoeHybridForCausalLM" if dir.ends_with("granite4h-a") && layer != 1 => 14,
+        "GraniteMoeHybridForCausalLM" if dir.ends_with("granite4h-b") && layer == 0 => 14,
+        // Some checkpoints rotate nothing.
+        "GraniteMoeHybridForCausalLM" if dir.ends_with("granite4-a") || dir.ends_with("granite4h-a") => 11,
         _ => 13,
     }
 }

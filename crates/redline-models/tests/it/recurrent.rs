@@ -1,4 +1,4 @@
-//! Qwen3.5 and Qwen3-Next: their configuration, and sequences with states in pieces and after forks.
+//! Models with recurrences: their configuration, and sequences with states in pieces and after forks.
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
@@ -43,6 +43,31 @@ fn keys_that_change_the_result_are_honoured_or_refused() {
 }
 
 #[test]
+fn sizes_of_mamba_2_fit_each_other() {
+    let none = json!([0.0, { "__float__": "Infinity" }]);
+    for changes in
+        [json!({ "mamba_d_head": "auto", "time_step_limit": [0.0, 2.5] }), json!({ "time_step_limit": none })]
+    {
+        assert_eq!(refusal_of("granite4h-b", &changes), None);
+    }
+    for (changes, expect) in [
+        (json!({ "mamba_d_head": 16 }), "`mamba_n_heads` 8 of `mamba_d_head` 16"),
+        (json!({ "mamba_d_head": null, "mamba_n_heads": 7 }), "`mamba_n_heads` 7 of `mamba_d_head` 17"),
+        (json!({ "mamba_n_groups": 3 }), "not a multiple of `mamba_n_groups` 3"),
+        (json!({ "mamba_d_conv": 9 }), "mamba_d_conv"),
+        (json!({ "mamba_d_state": null }), "mamba_d_state"),
+        (json!({ "mamba_expand": 0 }), "mamba_expand"),
+        (json!({ "time_step_limit": [2.0, 1.0] }), "time_step_limit"),
+        (json!({ "time_step_limit": [0.1] }), "time_step_limit"),
+        (json!({ "time_step_limit": [0.1, { "__float__": "-Infinity" }] }), "time_step_limit"),
+        (json!({ "layer_types": ["mamba", "conv"] }), "layer_types"),
+    ] {
+        let message = refusal_of("granite4h-b", &changes).unwrap_or_else(|| panic!("{changes} is accepted"));
+        assert!(message.contains(expect), "{changes}: {message}");
+    }
+}
+
+#[test]
 fn keys_of_qwen3_next_that_others_do_not_have_are_refused() {
     for (changes, key) in [
         (json!({ "mlp_only_layers": [1] }), "mlp_only_layers"),
@@ -68,6 +93,9 @@ fn a_long_sequence_has_the_same_bits_in_pieces_and_after_forks() {
         ("qwen3_5-b", Format::W4 { group: 64 }, KvFormat::Bf16),
         ("qwen3_5moe-b", Format::W8 { group: 128 }, KvFormat::Bf16),
         ("qwen3next-a", Format::F32, KvFormat::F32),
+        ("granite4h-a", Format::F32, KvFormat::F32),
+        ("bamba-a", Format::W4 { group: 32 }, KvFormat::W8),
+        ("granite4h-b", Format::W8 { group: 128 }, KvFormat::Bf16),
     ] {
         let mut bench = Bench::new(open(&golden_root().join(name), Some(format)), kv, Simd::best(), 2);
         let whole = bench.sequence();

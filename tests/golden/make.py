@@ -387,16 +387,14 @@ def build(config_values):
     config = AutoConfig.for_model(**json.loads(json.dumps(config_values)))  # a copy: the config class edits its input
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are dequantised
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
-    limit_steps(model)
-    return model
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
 
 
 def limit_steps(model):
     """Gives steps of Mamba-2 their limits when one token runs from a cache, too: transformers 5.23 applies them to whole texts only."""
     limits = getattr(model.config, "time_step_limit", None)
     if limits is None:
-        return
+        return  # no layers of Mamba-2
     code = sys.modules[type(model).__module__]
     code.whole_update = getattr(code, "whole_update", code.mamba2_selective_state_update)
 
@@ -573,6 +571,7 @@ def greedy(model, prompt):
 @torch.no_grad()
 def cached_logits(model, prompt, continuation):
     """Last-row logits before each token of the continuation, from a cache: the prompt at once, then one by one."""
+    limit_steps(model)
     rows, cache, fed, past = [], None, prompt, 0
     for token in continuation:
         # Bamba counts positions from 0 again if it is not told.

@@ -14,7 +14,7 @@ use redline_system::{Clock, Machine};
 
 /// Minimum duration of a reading in nanoseconds.
 pub const READING_NS: u64 = 20_000_000;
-/// The same in a run that shall take a moment.
+/// The same in profile `smoke`.
 pub const SHORT_READING_NS: u64 = 5_000_000;
 /// Minimum number of passes per reading.
 const MIN_PASSES: usize = 5;
@@ -234,6 +234,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+    use crate::lanes::LaneProfile;
 
     #[test]
     fn a_limit_is_work_over_time() {
@@ -349,6 +350,32 @@ mod tests {
         };
         let twenty = [100_000_000, 10_000_000, 1_000_000].map(|step_ns| passes(READING_NS, step_ns));
         assert_eq!((twenty, passes(SHORT_READING_NS, 400_000)), ([5, 5, 8], 6));
+    }
+
+    #[test]
+    fn a_probe_and_a_canary_read_as_long_as_they_should() {
+        // The clock is read once more than twice for each pass of a reading.
+        let reads = |reading_ns, read: &dyn Fn(u64, &Clock)| {
+            let (reads, step_ns) = (AtomicU64::new(0), 1_000_000);
+            let clock = Clock::scripted(move || reads.fetch_add(1, Ordering::Relaxed) * step_ns);
+            read(reading_ns, &clock);
+            clock.now_ns() / step_ns
+        };
+        let bandwidth = |reading_ns, clock: &Clock| {
+            Probe::new(1, Simd::best(), 4096, reading_ns).unwrap().read_bandwidth(clock);
+        };
+        let peak = |reading_ns, clock: &Clock| {
+            Probe::new(1, Simd::best(), 4096, reading_ns).unwrap().arithmetic_peak(Arithmetic::F32, clock);
+        };
+        let canary = |reading_ns, clock: &Clock| {
+            let canary = crate::canary::Canary::new(1, Simd::best(), reading_ns).unwrap();
+            canary.watch(1, clock, Ok::<_, ()>).unwrap();
+        };
+        for read in [&bandwidth as &dyn Fn(u64, &Clock), &peak, &canary] {
+            assert!(reads(SHORT_READING_NS, read) < reads(READING_NS, read));
+        }
+        assert_eq!(LaneProfile::ALL.iter().map(|(_, it)| it.reading_ns()).min(), Some(SHORT_READING_NS));
+        assert_eq!(LaneProfile::Full.reading_ns(), READING_NS);
     }
 
     #[test]

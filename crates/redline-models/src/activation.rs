@@ -36,12 +36,12 @@ pub enum ActivationName {
     Attention,
     /// `[tokens, hidden]`: attention after its output projection.
     AttentionOutput,
-    /// `[tokens, outputs]`: what a mixer with a convolution reads, as projected: both gates and the input of a short convolution, or of a
-    /// recurrence queries, keys, values and gates.
+    /// `[tokens, outputs]`: what a mixer with a convolution reads, as projected: both gates and the input of a short convolution; of a
+    /// delta net queries, keys, values and gates; of Mamba-2 z, x, B, C and dt.
     ConvInput,
     /// `[tokens, channels]`: the convolution between its gates, or after SiLU.
     Conv,
-    /// `[tokens, values]`: the outputs of a recurrence after the norm of its heads.
+    /// `[tokens, values]`: the outputs of a recurrence after its norm; of Mamba-2 also after its gate.
     Recurrence,
     /// `[tokens, hidden]`: the convolution or the recurrence after its output projection.
     ConvOutput,

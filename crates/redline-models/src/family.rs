@@ -322,7 +322,7 @@ pub(crate) fn by_layer_type<T: Copy, const N: usize>(
     let kind = |name: &String| {
         let known = kinds.iter().find(|(known, _)| known == name);
         let names = || kinds.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>();
-        let unknown = || config.refuse("layer_types", names().join(" and "));
+        let unknown = || config.refuse("layer_types", names().join(", "));
         Ok(known.ok_or_else(unknown)?.1)
     };
     types.iter().map(kind).collect::<Result<_, ModelError>>().map(Some)

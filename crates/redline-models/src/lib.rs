@@ -25,6 +25,7 @@ mod keys;
 pub mod kv;
 mod labels;
 mod load;
+mod mamba2;
 pub mod model;
 mod packing;
 mod pass;

@@ -345,14 +345,14 @@ impl Model {
         let (mut weights, mut keys, mut last) = (0usize, 0usize, 0usize);
         for (index, layer) in self.spec.layers.iter().enumerate() {
             let all = layer.linears().map(|(_, linear)| linear.size()).sum::<usize>();
-            let MixerOperations { of_every_row, per_key } = layer.mixer.operations();
+            let MixerOperations { of_every_row, recurrence, per_key } = layer.mixer.operations();
             let used = all - layer.mlp.unused(LinearSpec::size);
             if index > self.decoder.narrowed_at {
                 last += used;
                 keys += per_key;
                 continue;
             }
-            weights += last + of_every_row;
+            weights += last + of_every_row + recurrence;
             last = used - of_every_row;
             keys += per_key;
         }

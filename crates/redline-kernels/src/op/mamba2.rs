@@ -130,7 +130,7 @@ impl PassPages<'_> {
         let rows = super::kv::rows_of(segments);
         assert!(rows <= xbc.rows && rows <= steps.rows && rows <= out.rows, "rows of the batch");
         let strips = head_dim.div_ceil(LANES);
-        // As many strips side by side as may be, then the others one by one.
+        // Groups of four strips, then single strips.
         let (fours, ones) = (strips / SIDE_BY_SIDE, strips % SIDE_BY_SIDE);
         let work = rows * heads * state_dim * head_dim;
         let least = if work < MIN_SHARED { usize::MAX } else { 1 };

@@ -11,7 +11,7 @@ use redline_reference::conv::convolved_silu;
 use redline_reference::delta::{DeltaHeads, l2_norm, outputs, strength_and_decay};
 use redline_reference::elementwise::{gelu_new, sigmoid, silu};
 
-use crate::states::{in_one_pass, rows_of, with_states};
+use crate::states::{check_company, check_pieces, in_one_pass, rows_of, with_states};
 use crate::values::{Random, everywhere, same};
 
 /// A layer with its inputs.
@@ -102,39 +102,14 @@ fn pieces_have_the_bits_of_the_whole() {
     ] {
         let mut case = Case::new(sizes, has_bias, tokens);
         case.shape.is_interleaved = tokens == 33;
-        let expected = case.expected();
-        everywhere(|exec, name| {
-            for piece in [1, 2, 3, 7, tokens] {
-                let (mut pages, states) = with_states(case.state(), 1);
-                let mut found = Vec::new();
-                for start in (0..tokens).step_by(piece) {
-                    let range = start..(start + piece).min(tokens);
-                    found.extend(case.run(exec, &mut pages, &[(&states[0], range)]));
-                }
-                assert!(same(&found, &expected), "{sizes:?} in pieces of {piece} on {name}");
-            }
-        });
+        check_pieces(case.state(), tokens, &case.expected(), &|exec, pages, of| case.run(exec, pages, of));
     }
 }
 
-/// Several sequences in one pass, of which two continue a copied state.
 #[test]
 fn sequences_of_a_pass_keep_apart() {
     let case = Case::new([2, 4, 16, 24, 4], false, 50);
-    let (expected, width) = (case.expected(), case.shape.values());
-    everywhere(|exec, name| {
-        let (mut pages, states) = with_states(case.state(), 4);
-        case.run(exec, &mut pages, &[(&states[0], 0..20), (&states[1], 0..7)]);
-        for (from, to) in states[0].iter().zip(&states[2]) {
-            pages.copy_words(*from, *to);
-        }
-        let sequences: [(&[u32], _); 4] =
-            [(&states[2], 20..50), (&states[3], 0..5), (&states[1], 7..8), (&states[0], 20..33)];
-        let found = case.run(exec, &mut pages, &sequences);
-        let rows = |range: &std::ops::Range<usize>| expected[range.start * width..range.end * width].to_vec();
-        let wanted: Vec<f32> = sequences.iter().flat_map(|(_, range)| rows(range)).collect();
-        assert!(same(&found, &wanted), "{name}");
-    });
+    check_company(case.state(), &case.expected(), &|exec, pages, of| case.run(exec, pages, of));
 }
 
 #[test]

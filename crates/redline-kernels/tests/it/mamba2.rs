@@ -7,7 +7,7 @@ use redline_kernels::op::mamba2::{Mamba2Shape, steps_and_decays};
 use redline_kernels::{Exec, Rows, RowsMut};
 use redline_reference::mamba2::{Mamba2Heads, outputs, step_and_decay};
 
-use crate::states::{in_one_pass, rows_of, with_states};
+use crate::states::{check_company, check_pieces, in_one_pass, rows_of, with_states};
 use crate::values::{Random, everywhere, same};
 
 /// A layer with its inputs.
@@ -78,37 +78,24 @@ fn pieces_have_the_bits_of_the_whole() {
         ([4, 128, 1, 128], 20),
     ] {
         let case = Case::new(sizes, tokens);
-        let expected = case.expected();
-        everywhere(|exec, name| {
-            for piece in [1, 2, 3, 7, tokens] {
-                let (mut pages, states) = with_states(case.state(), 1);
-                let mut found = Vec::new();
-                for start in (0..tokens).step_by(piece) {
-                    let range = start..(start + piece).min(tokens);
-                    found.extend(case.run(exec, &mut pages, &[(&states[0], range)]));
-                }
-                assert!(same(&found, &expected), "{sizes:?} in pieces of {piece} on {name}");
-            }
-        });
+        check_pieces(case.state(), tokens, &case.expected(), &|exec, pages, of| case.run(exec, pages, of));
     }
 }
 
-/// Several sequences in one pass, of which two continue a copied state.
 #[test]
 fn sequences_of_a_pass_keep_apart() {
     let case = Case::new([4, 24, 2, 16], 50);
-    let (expected, width) = (case.expected(), case.shape.values());
-    everywhere(|exec, name| {
-        let (mut pages, states) = with_states(case.state(), 4);
-        case.run(exec, &mut pages, &[(&states[0], 0..20), (&states[1], 0..7)]);
-        for (from, to) in states[0].iter().zip(&states[2]) {
-            pages.copy_words(*from, *to);
-        }
-        let sequences: [(&[u32], _); 4] =
-            [(&states[2], 20..50), (&states[3], 0..5), (&states[1], 7..8), (&states[0], 20..33)];
-        let found = case.run(exec, &mut pages, &sequences);
-        assert!(same(&found, &rows_of(&expected, width, &sequences)), "{name}");
-    });
+    check_company(case.state(), &case.expected(), &|exec, pages, of| case.run(exec, pages, of));
+}
+
+#[test]
+#[should_panic(expected = "3 heads in 2 groups")]
+fn groups_divide_heads() {
+    let mut case = Case::new([3, 16, 1, 4], 1);
+    case.shape.groups = 2;
+    case.xbc.resize(case.shape.channels(), 0.0);
+    let (mut pages, states) = with_states(case.state(), 1);
+    everywhere(|exec, _| drop(case.run(exec, &mut pages, &[(&states[0], 0..1)])));
 }
 
 #[test]

@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
+use redline_kernels::Exec;
 use redline_kernels::op::kv::{
     AttentionMask, KvFormat, KvPages, KvShape, LayerState, PageShape, PassPages, Segment,
 };
+
+use crate::values::{everywhere, same};
 
 /// Pages of two layers with such states and of keys and values of another one, so that blocks of states lie in several pages; and the
 /// pages of the states `0..count`, empty.
@@ -47,6 +50,40 @@ pub(crate) fn in_one_pass(
         .collect();
     let states: Vec<&[u32]> = sequences.iter().map(|(state, _)| *state).collect();
     run(pages.of_batch_with_states(&segments, &states));
+}
+
+/// Runs these tokens of sequences in one pass and returns their outputs.
+pub(crate) type RunPass<'a> = dyn Fn(Exec<'_>, &mut KvPages, &[(&[u32], Range<usize>)]) -> Vec<f32> + 'a;
+
+/// Checks that a sequence has these outputs in pieces of any size up to a page, on every tier and number of threads.
+pub(crate) fn check_pieces(state: LayerState, tokens: usize, expected: &[f32], run: &RunPass<'_>) {
+    everywhere(|exec, name| {
+        for piece in [1, 2, 3, 7, tokens] {
+            let (mut pages, states) = with_states(state, 1);
+            let mut found = Vec::new();
+            for start in (0..tokens).step_by(piece) {
+                let range = start..(start + piece).min(tokens);
+                found.extend(run(exec, &mut pages, &[(&states[0], range)]));
+            }
+            assert!(same(&found, expected), "{state:?} in pieces of {piece} on {name}");
+        }
+    });
+}
+
+/// Checks that several sequences of 50 tokens in one pass, of which two continue a copied state, have these outputs.
+pub(crate) fn check_company(state: LayerState, expected: &[f32], run: &RunPass<'_>) {
+    let width = expected.len() / 50;
+    everywhere(|exec, name| {
+        let (mut pages, states) = with_states(state, 4);
+        run(exec, &mut pages, &[(&states[0], 0..20), (&states[1], 0..7)]);
+        for (from, to) in states[0].iter().zip(&states[2]) {
+            pages.copy_words(*from, *to);
+        }
+        let sequences: [(&[u32], _); 4] =
+            [(&states[2], 20..50), (&states[3], 0..5), (&states[1], 7..8), (&states[0], 20..33)];
+        let found = run(exec, &mut pages, &sequences);
+        assert!(same(&found, &rows_of(expected, width, &sequences)), "{name}");
+    });
 }
 
 /// The rows of these tokens of sequences, one after the other.

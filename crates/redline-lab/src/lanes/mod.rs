@@ -2,6 +2,7 @@
 
 use crate::baseline::Rule;
 use crate::bench::{Bench, BenchModel, Flag, MetricSpec, Result, Servers, Text, Values};
+use crate::limits::{READING_NS, SHORT_READING_NS};
 use crate::warning::Warning;
 use crate::{Direction, LaneResult, Row};
 
@@ -133,6 +134,14 @@ impl LaneProfile {
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, profile)| *profile == self).map_or("", |(name, _)| name)
     }
+
+    /// Minimum duration in nanoseconds of a reading of the machine's limits or of the canary beside the work.
+    pub fn reading_ns(self) -> u64 {
+        match self {
+            Self::Smoke => SHORT_READING_NS,
+            Self::Standard | Self::Full => READING_NS,
+        }
+    }
 }
 
 impl Lane {
@@ -223,7 +232,6 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::conditions::Condition;
-    use crate::limits::READING_NS;
     use crate::result::Column;
     use crate::roofline::{Held, Limits};
     use redline_system::{Clock, Machine};

@@ -3,11 +3,11 @@
 use redline_weights::ConfigFile;
 
 use super::Architecture;
-use super::granite_hybrid::Recurrences;
 use crate::ModelError;
 use crate::experts::{self, Names};
-use crate::family::{self, Options, config_error};
+use crate::family::{self, Options};
 use crate::keys;
+use crate::mamba2::Mamba2Keys;
 use crate::rotary::Rules;
 use crate::spec::{DecoderSpec, FfnSpec, MixerSpec};
 
@@ -16,6 +16,8 @@ pub const ARCHITECTURE: Architecture =
     Architecture { name: "BambaForCausalLM", model_type: "bamba", spec, gguf: None };
 
 const KEYS: &[&str] = &["attention_bias", "rope_scaling", "rope_parameters", "partial_rotary_factor"];
+/// The epsilon of the norms if its key is absent.
+const DEFAULT_EPS: f32 = 1e-5;
 /// The names of the projections of the feed-forward part.
 const NAMES: Names = Names { module: "feed_forward", gate: "gate_proj", up: "up_proj", down: "down_proj" };
 
@@ -27,21 +29,24 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         qkv_bias: bias,
         output_bias: bias,
         rotary: Rules { partial: Some(0.5), ..Rules::default() },
-        default_eps: 1e-5,
+        default_eps: DEFAULT_EPS,
         ..Options::default()
     };
     let mut spec = family::decoder(config, &options)?;
     let inner = family::positive(config, "intermediate_size")?;
-    let attends: Vec<usize> =
-        config.numbers("attn_layer_indices")?.iter().map(|index| *index as usize).collect();
-    if let Some(index) = attends.iter().find(|index| **index >= spec.layers.len()) {
-        let fact = format!("`attn_layer_indices` has {index}, and there are {} layers", spec.layers.len());
-        return Err(config_error(config, fact));
+    // Only `null`, or no such key, reads as no boolean.
+    let attends = match config.opt_bool("attn_layer_indices") {
+        Ok(None) => Vec::new(),
+        _ => config.ids("attn_layer_indices")?,
+    };
+    let count = spec.layers.len();
+    if attends.iter().any(|layer| *layer as usize >= count) {
+        return Err(config.refuse("attn_layer_indices", format!("indices of {count} layers")).into());
     }
-    let recurrences = Recurrences::of(config, spec.hidden)?;
+    let keys = Mamba2Keys::read(config, spec.hidden, DEFAULT_EPS)?;
     for (i, layer) in spec.layers.iter_mut().enumerate() {
-        if !attends.contains(&i) {
-            layer.mixer = MixerSpec::Mamba2(recurrences.layer(i));
+        if !attends.contains(&(i as u32)) {
+            layer.mixer = MixerSpec::Mamba2(keys.layer(i));
         }
         if let Some(norm) = &mut layer.mlp_norms.before {
             norm.name = format!("layers.{i}.pre_ff_layernorm");

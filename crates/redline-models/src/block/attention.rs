@@ -179,7 +179,7 @@ impl Attention<Described> {
     /// Its operations.
     pub fn operations(&self) -> MixerOperations {
         let per_key = 2 * self.heads * self.head_dim;
-        MixerOperations { of_every_row: self.qkv.size(), per_key }
+        MixerOperations { of_every_row: self.qkv.size(), recurrence: 0, per_key }
     }
 }
 

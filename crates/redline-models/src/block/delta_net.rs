@@ -93,8 +93,8 @@ impl DeltaNet<Described> {
 
     /// Its operations: those of the rule are three for each element of a matrix.
     pub fn operations(&self) -> MixerOperations {
-        let rule = 3 * self.shape.values() * self.shape.key_dim;
-        MixerOperations { of_every_row: self.input.size() + rule, per_key: 0 }
+        let recurrence = 3 * self.shape.values() * self.shape.key_dim;
+        MixerOperations { of_every_row: self.input.size(), recurrence, per_key: 0 }
     }
 
     /// What sequences keep.

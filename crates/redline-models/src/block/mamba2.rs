@@ -1,4 +1,4 @@
-//! Mamba-2: a recurrence with a matrix for each head, whose rows are forgotten alike (Dao and Gu 2024; Bamba, Granite 4 H).
+//! Mamba-2: a recurrence with a matrix for each head, all of which decays by one factor (Dao and Gu 2024; Bamba, Granite 4 H).
 
 use redline_kernels::op::activation::OutputGate;
 use redline_kernels::op::conv::Taps;
@@ -10,8 +10,8 @@ use crate::activation::ActivationName as Name;
 use crate::plan::Site;
 use crate::step::{Act, Step, padded};
 
-/// `output(norm(y * silu(z)))`, where `y` is what the recurrence makes of x, B and C, which a short convolution and SiLU have passed, and
-/// of the steps dt; the norm is that of each group of heads.
+/// `output(norm(y * silu(z)))`, where `y` is what the recurrence makes of x, B and C, after a short convolution and SiLU, and of the steps
+/// dt; the norm is that of each group of heads.
 #[derive(Debug)]
 pub struct Mamba2<S: BuildStage> {
     /// Its heads.
@@ -30,7 +30,7 @@ pub struct Mamba2<S: BuildStage> {
     pub decay: S::Values,
     /// `dt_bias`, `[heads]`
     pub step_bias: S::Values,
-    /// `D`, `[heads]`: the factor on what passes the recurrence by.
+    /// `D`, `[heads]`: the factor of the skip connection from x to y.
     pub skip: S::Values,
     /// Of all heads, `[values]`.
     pub norm: S::Norm,
@@ -85,7 +85,7 @@ impl Mamba2<Described> {
     /// Its operations: those of the recurrence are three for each element of a matrix.
     pub fn operations(&self) -> MixerOperations {
         let recurrence = 3 * self.shape.values() * self.shape.state_dim;
-        MixerOperations { of_every_row: self.input.size() + recurrence, per_key: 0 }
+        MixerOperations { of_every_row: self.input.size(), recurrence, per_key: 0 }
     }
 
     /// What sequences keep.

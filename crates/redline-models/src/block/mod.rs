@@ -140,6 +140,8 @@ pub struct MixerOperations {
     /// Of the linear layers that run for every row, because later rows need what they return. The others run only for the rows that
     /// later layers need.
     pub of_every_row: usize,
+    /// Of a recurrence, for every row.
+    pub recurrence: usize,
     /// For each pair of a row and a key that it sees.
     pub per_key: usize,
 }

@@ -62,7 +62,7 @@ impl ShortConv<Described> {
 
     /// Its operations.
     pub fn operations(&self) -> MixerOperations {
-        MixerOperations { of_every_row: self.input.size(), per_key: 0 }
+        MixerOperations { of_every_row: self.input.size(), recurrence: 0, per_key: 0 }
     }
 
     /// What sequences keep: the last inputs of the convolution.

@@ -51,7 +51,7 @@ pub struct Slice {
 pub enum Role {
     /// A matrix or an embedding.
     Weight,
-    /// A norm's scale.
+    /// A norm's scale, or another factor near one.
     Scale,
     /// A norm's scale less one.
     ScaleLessOne,

@@ -157,6 +157,21 @@ fn operations_are_those_of_the_weights() {
     assert_eq!(model.operations(), expect);
 }
 
+/// A recurrence runs for every row, also in the last layer, in which it may take longer than all that depends on the row alone.
+#[test]
+fn operations_of_recurrences_are_counted() {
+    // Hidden width 60, inner width 76; in two of three layers four heads of 30 with 10 rows in two groups; six heads of 10 over two.
+    let model = open(&golden_root().join("granite4h-a"), Some(Format::F32));
+    let (input, recurrence, output) = (60 * (2 * 120 + 2 * 2 * 10 + 4), 3 * 120 * 10, 120 * 60);
+    let (qkv, rest, mlp) = (60 * (60 + 2 * 20), 60 * 60, 60 * 2 * 76 + 76 * 60);
+    let expect = OperationCounts {
+        per_token: 2.0 * f64::from(2 * (input + recurrence) + output + qkv + rest + 2 * mlp),
+        per_key: 4.0 * f64::from(6 * 10),
+        per_output: 2.0 * f64::from(131 * 60 + output + mlp),
+    };
+    assert_eq!(model.operations(), expect);
+}
+
 fn spec(dir: &Path) -> DecoderSpec {
     let config = ConfigFile::open(&dir.join("config.json")).unwrap();
     (arch::find(&config).unwrap().spec)(&config).unwrap()

@@ -3,6 +3,7 @@
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
 use redline_models::arch;
+use redline_models::spec::MixerSpec;
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 use serde_json::{Value, json};
 
@@ -45,26 +46,54 @@ fn keys_that_change_the_result_are_honoured_or_refused() {
 #[test]
 fn sizes_of_mamba_2_fit_each_other() {
     let none = json!([0.0, { "__float__": "Infinity" }]);
-    for changes in
-        [json!({ "mamba_d_head": "auto", "time_step_limit": [0.0, 2.5] }), json!({ "time_step_limit": none })]
-    {
-        assert_eq!(refusal_of("granite4h-b", &changes), None);
+    let changes = [
+        ("granite4h-b", json!({ "mamba_d_head": "auto", "time_step_limit": [0.0, 2.5] })),
+        ("granite4h-b", json!({ "time_step_limit": none })),
+        ("bamba-b", json!({ "attn_layer_indices": null })),
+    ];
+    for (golden, changes) in changes {
+        assert_eq!(refusal_of(golden, &changes), None, "{changes}");
     }
-    for (changes, expect) in [
-        (json!({ "mamba_d_head": 16 }), "`mamba_n_heads` 8 of `mamba_d_head` 16"),
-        (json!({ "mamba_d_head": null, "mamba_n_heads": 7 }), "`mamba_n_heads` 7 of `mamba_d_head` 17"),
-        (json!({ "mamba_n_groups": 3 }), "not a multiple of `mamba_n_groups` 3"),
-        (json!({ "mamba_d_conv": 9 }), "mamba_d_conv"),
-        (json!({ "mamba_d_state": null }), "mamba_d_state"),
-        (json!({ "mamba_expand": 0 }), "mamba_expand"),
-        (json!({ "time_step_limit": [2.0, 1.0] }), "time_step_limit"),
-        (json!({ "time_step_limit": [0.1] }), "time_step_limit"),
-        (json!({ "time_step_limit": [0.1, { "__float__": "-Infinity" }] }), "time_step_limit"),
-        (json!({ "layer_types": ["mamba", "conv"] }), "layer_types"),
+    let huge = 1u64 << 40;
+    for (golden, changes, expect) in [
+        ("granite4h-b", json!({ "mamba_d_head": 16 }), "`mamba_n_heads` 8 of `mamba_d_head` 16"),
+        ("granite4h-b", json!({ "mamba_d_head": "16" }), "mamba_d_head"),
+        ("granite4h-b", json!({ "mamba_d_head": null, "mamba_n_heads": 7 }), "of `mamba_d_head` 17"),
+        ("granite4h-b", json!({ "mamba_n_heads": huge }), "mamba_n_heads"),
+        ("granite4h-b", json!({ "mamba_n_groups": 3 }), "not a multiple of `mamba_n_groups` 3"),
+        ("granite4h-b", json!({ "mamba_n_groups": huge }), "mamba_n_groups"),
+        ("granite4h-b", json!({ "mamba_d_conv": 9 }), "mamba_d_conv"),
+        ("granite4h-b", json!({ "mamba_d_state": null }), "mamba_d_state"),
+        ("granite4h-b", json!({ "mamba_expand": 0 }), "mamba_expand"),
+        ("granite4h-b", json!({ "time_step_limit": [2.0, 1.0] }), "time_step_limit"),
+        ("granite4h-b", json!({ "time_step_limit": [0.1] }), "time_step_limit"),
+        ("granite4h-b", json!({ "time_step_limit": [-2.0, -1.0] }), "time_step_limit"),
+        ("granite4h-b", json!({ "time_step_limit": [1e39, 1e40] }), "time_step_limit"),
+        ("granite4h-b", json!({ "time_step_limit": [0.1, { "__float__": "-Infinity" }] }), "time_step_limit"),
+        ("granite4h-b", json!({ "layer_types": ["mamba", "conv"] }), "layer_types"),
+        ("bamba-b", json!({ "attn_layer_indices": [2] }), "indices of 2 layers"),
+        ("bamba-b", json!({ "attn_layer_indices": [-1] }), "attn_layer_indices"),
+        ("bamba-b", json!({ "attn_layer_indices": [0.5] }), "attn_layer_indices"),
+        ("bamba-b", json!({ "attn_layer_indices": "1" }), "attn_layer_indices"),
+        ("bamba-b", json!({ "mlp_bias": true }), "mlp_bias"),
+        ("bamba-b", json!({ "mamba_n_heads": 5 }), "`mamba_n_heads` 5"),
     ] {
-        let message = refusal_of("granite4h-b", &changes).unwrap_or_else(|| panic!("{changes} is accepted"));
+        let message = refusal_of(golden, &changes).unwrap_or_else(|| panic!("{changes} is accepted"));
         assert!(message.contains(expect), "{changes}: {message}");
     }
+}
+
+/// Without its key, the norm of a recurrence has the epsilon of the other norms.
+#[test]
+fn norms_of_a_model_have_one_epsilon() {
+    let text = std::fs::read(golden_root().join("bamba-b/config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&text).unwrap();
+    config.as_object_mut().unwrap().remove("rms_norm_eps");
+    let file = ConfigFile::from_bytes("config.json", config.to_string().as_bytes()).unwrap();
+    let (_, spec) = arch::specification(&file).unwrap();
+    let MixerSpec::Mamba2(mixer) = &spec.layers[0].mixer else { panic!("{:?}", spec.layers[0].mixer) };
+    let before = spec.layers[0].mixer_norms.before.as_ref().unwrap();
+    assert_eq!((mixer.norm.eps, before.eps), (1e-5, 1e-5));
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn windows_of_layers() {
     refused(
         &qwen3,
         &types(&format!("{full},\"chunked_attention\""), used),
-        &["layer_types", "`full_attention` and"],
+        &["layer_types", "`full_attention`, "],
     );
     let none = r#","use_sliding_window":true,"sliding_window":0"#;
     refused(&qwen3, &types(&format!("{full},{sliding}"), none), &["sliding_window", "at least 1"]);

@@ -240,8 +240,8 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
             args.record.check()?;
             args.versus.check(&args.record)?;
             let values = args.values(lane, context)?;
-            // Processes that repeat a measurement pass `--json`; their parent has already checked the machine. What is portable does
-            // not depend on noise.
+            // Processes that repeat a measurement pass `--json`; their parent has already checked the machine. With `--portable`, speed is
+            // not judged.
             if !args.record.json && !args.record.quiet && !args.record.rules.portable {
                 warn_if_unfit(context);
             }
@@ -300,10 +300,7 @@ fn measure(
         machine: recorder.machine().clone(),
         threads,
         tier: subject.tier,
-        reading_ns: match args.profile.profile {
-            Some(LaneProfile::Smoke) => limits::SHORT_READING_NS,
-            _ => limits::READING_NS,
-        },
+        reading_ns: args.profile.profile.map_or(limits::READING_NS, LaneProfile::reading_ns),
         progress: &|case| progress.done(case),
         note: &|text| {
             if !args.record.quiet {

@@ -153,8 +153,8 @@ impl<'a> Ready<'a> {
         self.alone(&self.body_of(prompts, place, PROBED.min(self.load.output_tokens)))
     }
 
-    /// Words that make a prompt of so many tokens on this server; as many as tokens if it does not report counts. There are never
-    /// more: a server that cuts prompts, or always reports the same, would be sent longer ones each time.
+    /// Words that make a prompt of so many tokens on this server; as many as tokens if it does not report counts. Never more
+    /// than tokens: a server that truncates prompts, or reports a constant, would get ever longer ones.
     pub(super) fn words(&self, tokens: usize, prompts: &Prompts) -> usize {
         let mut words = tokens.max(1);
         for _ in 0..3 {

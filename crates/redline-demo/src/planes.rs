@@ -31,11 +31,10 @@ pub(crate) fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let mut odd = Vec::with_capacity(length / 2);
     DeflateDecoder::new(deflated).take(length as u64).read_to_end(&mut odd).ok()?;
     let mut bytes = vec![0; length];
-    for ((pair, &even), &odd) in bytes.chunks_exact_mut(2).zip(even).zip(&odd) {
-        pair.copy_from_slice(&[even, odd]);
+    let (pairs, last) = bytes.as_chunks_mut();
+    for ((pair, &even), &odd) in pairs.iter_mut().zip(even).zip(&odd) {
+        *pair = [even, odd];
     }
-    if let ([.., last], true) = (&mut bytes[..], length % 2 == 1) {
-        *last = *even.last()?;
-    }
+    last.iter_mut().zip(even.last()).for_each(|(last, &even)| *last = even);
     (odd.len() == length / 2).then_some(bytes)
 }

@@ -328,6 +328,23 @@ pub(crate) fn by_layer_type<T: Copy, const N: usize>(
     types.iter().map(kind).collect::<Result<_, ModelError>>().map(Some)
 }
 
+/// Whether the list `key` of indices has each of `count` layers; `None` if it is null or absent.
+pub(crate) fn by_layer_index(
+    config: &ConfigFile,
+    count: usize,
+    key: &str,
+) -> Result<Option<Vec<bool>>, ModelError> {
+    // Only `null`, or no such key, reads as no boolean.
+    if matches!(config.opt_bool(key), Ok(None)) {
+        return Ok(None);
+    }
+    let listed = config.ids(key)?;
+    if listed.iter().any(|layer| *layer as usize >= count) {
+        return Err(config.refuse(key, format!("indices of {count} layers")).into());
+    }
+    Ok(Some((0..count).map(|layer| listed.contains(&(layer as u32))).collect()))
+}
+
 /// The family member with a classifier instead of its head: one output for each class, of the state of the last token that is no
 /// padding.
 pub(crate) fn classifier(config: &ConfigFile, decoder: DecoderSpec) -> Result<DecoderSpec, ModelError> {

@@ -44,7 +44,7 @@ impl Mamba2Keys {
         if taps > MAX_TAPS {
             return Err(config.refuse("mamba_d_conv", format!("at most {MAX_TAPS}")).into());
         }
-        let limits = match config.limits("time_step_limit")?[..] {
+        let limits = match config.numbers_or_infinity("time_step_limit")?[..] {
             [] => (0.0, f32::INFINITY),
             [low, high] => (low as f32, high as f32),
             _ => (f32::NAN, f32::NAN),

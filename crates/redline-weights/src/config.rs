@@ -134,15 +134,17 @@ impl ConfigFile {
 
     /// A list of numbers, empty when absent.
     pub fn numbers(&self, key: &str) -> Result<Vec<f64>> {
-        let all = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect();
-        Ok(self.typed(key, "a list of numbers", all)?.unwrap_or_default())
+        self.numbers_by(key, Value::as_f64)
     }
 
     /// A list of numbers that may be infinite, empty when absent. JSON has no infinity; transformers 5 writes it as an object.
-    pub fn limits(&self, key: &str) -> Result<Vec<f64>> {
+    pub fn numbers_or_infinity(&self, key: &str) -> Result<Vec<f64>> {
         let infinity = |value: &Value| (value.get("__float__")? == "Infinity").then_some(f64::INFINITY);
-        let number = |value: &Value| value.as_f64().or_else(|| infinity(value));
-        let all = |value: &Value| value.as_array()?.iter().map(number).collect();
+        self.numbers_by(key, |value| value.as_f64().or_else(|| infinity(value)))
+    }
+
+    fn numbers_by(&self, key: &str, number: impl Fn(&Value) -> Option<f64>) -> Result<Vec<f64>> {
+        let all = |value: &Value| value.as_array()?.iter().map(&number).collect();
         Ok(self.typed(key, "a list of numbers", all)?.unwrap_or_default())
     }
 

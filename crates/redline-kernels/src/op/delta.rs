@@ -18,8 +18,6 @@ use crate::{Exec, Rows, RowsMut};
 
 /// Number of chains of a sum.
 const CHAINS: usize = 4;
-/// Minimum number of multiplications that several threads share.
-const MIN_SHARED: usize = 1 << 16;
 
 /// The heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,33 +127,13 @@ impl PassPages<'_> {
         let rows = super::kv::rows_of(segments);
         assert!(rows <= qkv.rows && rows <= gates.rows && rows <= out.rows, "rows of the batch");
         let strips = value_dim.div_ceil(LANES);
-        let work = rows * value_heads * key_dim * value_dim;
-        let least = if work < MIN_SHARED { usize::MAX } else { 1 };
         let (to, stride) = (Disjoint::new(out.data), out.stride);
         let pages = &*self;
-        exec.team.split(segments.len() * value_heads * strips, 1, least, |work| {
-            for item in work {
-                let (strip, head) = (item % strips, item / strips % value_heads);
-                let index = item / strips / value_heads;
-                let segment = &segments[index];
-                if segment.rows == 0 {
-                    continue;
-                }
-                let state = pages.state_strip(layer, index, head, strip);
-                let (first, rows) = (segment.first_row, segment.rows);
-                exec.simd.run(Strip {
-                    state,
-                    shape,
-                    head,
-                    strip,
-                    first,
-                    rows,
-                    qkv,
-                    gates,
-                    to: to.get(),
-                    stride,
-                });
-            }
+        pages.for_each_part(exec, (value_heads, strips), shape.values() * key_dim, |index, head, strip| {
+            let state = pages.state_strip(layer, index, head, strip);
+            let (first, rows) = (segments[index].first_row, segments[index].rows);
+            let to = to.get();
+            exec.simd.run(Strip { state, shape, head, strip, first, rows, qkv, gates, to, stride });
         });
     }
 }

@@ -19,8 +19,6 @@ use crate::{Exec, Rows, RowsMut};
 
 /// Number of strips of sixteen columns whose chains run side by side.
 const SIDE_BY_SIDE: usize = 4;
-/// Minimum number of multiplications that several threads share.
-const MIN_SHARED: usize = 1 << 16;
 
 /// The heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,32 +130,20 @@ impl PassPages<'_> {
         let strips = head_dim.div_ceil(LANES);
         // Groups of four strips, then single strips.
         let (fours, ones) = (strips / SIDE_BY_SIDE, strips % SIDE_BY_SIDE);
-        let work = rows * heads * state_dim * head_dim;
-        let least = if work < MIN_SHARED { usize::MAX } else { 1 };
         let (to, stride) = (Disjoint::new(out.data), out.stride);
         let pages = &*self;
-        exec.team.split(segments.len() * heads * (fours + ones), 1, least, |work| {
-            for item in work {
-                let (part, head) = (item % (fours + ones), item / (fours + ones) % heads);
-                let index = item / (fours + ones) / heads;
-                let segment = &segments[index];
-                if segment.rows == 0 {
-                    continue;
-                }
-                let state = |strip| pages.state_strip(layer, index, head, strip);
-                let rows = segment.first_row..segment.first_row + segment.rows;
-                let of = Head { shape, head, rows, xbc, steps, skip: skip[head], to: to.get(), stride };
-                if part < fours {
-                    let first = part * SIDE_BY_SIDE;
-                    exec.simd.run(Strips {
-                        of,
-                        first,
-                        states: [0, 1, 2, 3].map(|strip| state(first + strip)),
-                    });
-                } else {
-                    let first = fours * SIDE_BY_SIDE + part - fours;
-                    exec.simd.run(Strips { of, first, states: [state(first)] });
-                }
+        pages.for_each_part(exec, (heads, fours + ones), shape.values() * state_dim, |index, head, part| {
+            let segment = &segments[index];
+            let state = |strip| pages.state_strip(layer, index, head, strip);
+            let rows = segment.first_row..segment.first_row + segment.rows;
+            let of = Head { shape, head, rows, xbc, steps, skip: skip[head], to: to.get(), stride };
+            if part < fours {
+                let first = part * SIDE_BY_SIDE;
+                let states = [0, 1, 2, 3].map(|strip| state(first + strip));
+                exec.simd.run(Strips { of, first, states });
+            } else {
+                let first = fours * SIDE_BY_SIDE + part - fours;
+                exec.simd.run(Strips { of, first, states: [state(first)] });
             }
         });
     }

@@ -34,18 +34,11 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     };
     let mut spec = family::decoder(config, &options)?;
     let inner = family::positive(config, "intermediate_size")?;
-    // Only `null`, or no such key, reads as no boolean.
-    let attends = match config.opt_bool("attn_layer_indices") {
-        Ok(None) => Vec::new(),
-        _ => config.ids("attn_layer_indices")?,
-    };
     let count = spec.layers.len();
-    if attends.iter().any(|layer| *layer as usize >= count) {
-        return Err(config.refuse("attn_layer_indices", format!("indices of {count} layers")).into());
-    }
+    let attends = family::by_layer_index(config, count, "attn_layer_indices")?.unwrap_or(vec![false; count]);
     let keys = Mamba2Keys::read(config, spec.hidden, DEFAULT_EPS)?;
     for (i, layer) in spec.layers.iter_mut().enumerate() {
-        if !attends.contains(&(i as u32)) {
+        if !attends[i] {
             layer.mixer = MixerSpec::Mamba2(keys.layer(i));
         }
         if let Some(norm) = &mut layer.mlp_norms.before {

@@ -16,6 +16,9 @@ pub const ARCHITECTURE: Architecture =
 
 const GGUF: GgufDialect = GgufDialect { pairs_rows: true, ..GgufDialect::new("granite", gguf) };
 
+/// The epsilon of the norms if its key is absent.
+pub(super) const DEFAULT_EPS: f32 = 1e-6;
+
 /// Keys that Granite 3 and 4 honour.
 pub(super) const KEYS: &[&str] = &[
     "attention_bias",
@@ -40,7 +43,7 @@ pub(super) fn decoder(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         qkv_bias: bias,
         output_bias: bias,
         mlp_bias: config.bool_or("mlp_bias", false)?,
-        default_eps: 1e-6,
+        default_eps: DEFAULT_EPS,
         ..Options::default()
     };
     let mut spec = family::decoder(config, &options)?;

@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 
 use super::{Architecture, granite};
 use crate::ModelError;
-use crate::family::{self, positive};
+use crate::family;
 use crate::keys;
 use crate::mamba2::Mamba2Keys;
 use crate::spec::{DecoderSpec, FfnSpec, LinearSpec, MixerSpec};
@@ -28,7 +28,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         Some(_) => return Err(config.refuse("position_embedding_type", "`rope`, `nope` or `null`").into()),
     };
     let mut spec = granite::decoder(config)?;
-    let inner = positive(config, "shared_intermediate_size")?;
+    let inner = family::positive(config, "shared_intermediate_size")?;
     for (i, layer) in spec.layers.iter_mut().enumerate() {
         if let FfnSpec::Dense(mlp) = &mut layer.mlp {
             let name = |part: &str| format!("layers.{i}.shared_mlp.{part}");
@@ -53,7 +53,7 @@ fn set_recurrences(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), Mo
     if !recurs.contains(&true) {
         return Ok(());
     }
-    let keys = Mamba2Keys::read(config, spec.hidden, 1e-6)?;
+    let keys = Mamba2Keys::read(config, spec.hidden, granite::DEFAULT_EPS)?;
     for (index, layer) in spec.layers.iter_mut().enumerate().filter(|(index, _)| recurs[*index]) {
         layer.mixer = MixerSpec::Mamba2(keys.layer(index));
     }

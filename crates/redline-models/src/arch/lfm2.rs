@@ -161,15 +161,8 @@ fn convolves(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
     if let Some(convolves) = family::by_layer_type(config, count, kinds)? {
         return Ok(convolves);
     }
-    // Only `null`, or no such key, reads as no boolean.
-    if matches!(config.opt_bool("full_attn_idxs"), Ok(None)) {
-        return Ok(vec![false; count]);
-    }
-    let attends = config.ids("full_attn_idxs")?;
-    if attends.iter().any(|layer| *layer as usize >= count) {
-        return Err(config.refuse("full_attn_idxs", format!("indices of {count} layers")).into());
-    }
-    Ok((0..count).map(|layer| !attends.contains(&(layer as u32))).collect())
+    let attends = family::by_layer_index(config, count, "full_attn_idxs")?.unwrap_or(vec![true; count]);
+    Ok(attends.into_iter().map(|attends| !attends).collect())
 }
 
 /// The number of KV heads of a layer that is a convolution is 0. The width of the feed-forward part is the final one.

@@ -129,11 +129,4 @@ impl DeltaNet<Loaded> {
         s.gate_output(OutputGate::Silu, z, o);
         o
     }
-
-    /// The output projection.
-    pub fn project(&self, o: Act, s: &mut Step<'_>) -> Act {
-        let output = s.linear(o, &self.output);
-        s.show(Name::ConvOutput, output);
-        output
-    }
 }

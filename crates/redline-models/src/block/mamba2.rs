@@ -117,11 +117,4 @@ impl Mamba2<Loaded> {
         s.norm_groups(y, self.shape.groups, &self.norm);
         y
     }
-
-    /// The output projection.
-    pub fn project(&self, y: Act, s: &mut Step<'_>) -> Act {
-        let output = s.linear(y, &self.output);
-        s.show(Name::ConvOutput, output);
-        output
-    }
 }

@@ -129,9 +129,13 @@ impl Mixer<Loaded> {
     pub fn finish(&self, begun: Act, s: &mut Step<'_>) -> Act {
         match self {
             Self::Attention(attention) => attention.attend(begun, s),
-            Self::ShortConv(conv) => conv.project(begun, s),
-            Self::DeltaNet(net) => net.project(begun, s),
-            Self::Mamba2(layer) => layer.project(begun, s),
+            Self::ShortConv(ShortConv { output, .. })
+            | Self::DeltaNet(DeltaNet { output, .. })
+            | Self::Mamba2(Mamba2 { output, .. }) => {
+                let output = s.linear(begun, output);
+                s.show(ActivationName::ConvOutput, output);
+                output
+            }
         }
     }
 }

@@ -82,11 +82,4 @@ impl ShortConv<Loaded> {
         s.show(Name::Conv, y);
         y
     }
-
-    /// The output projection.
-    pub fn project(&self, y: Act, s: &mut Step<'_>) -> Act {
-        let output = s.linear(y, &self.output);
-        s.show(Name::ConvOutput, output);
-        output
-    }
 }

@@ -93,15 +93,10 @@ fn a_long_sequence_has_the_same_bits_in_pieces_and_after_forks() {
         ("lfm2-b", Format::W4 { group: 64 }, KvFormat::Bf16),
     ] {
         let mut bench = Bench::new(open(&golden_root().join(name), Some(format)), kv, Simd::best(), 2);
-        let whole = bench.sequence();
-        let want = bits(&bench.pass(&[(whole, &tokens)]));
+        let (whole, want) = bench.in_pieces(&tokens, tokens.len());
         let width = want.len() / tokens.len();
         for size in [1, 2, 3, 16, 63, 64, 65] {
-            let sequence = bench.sequence();
-            let mut got = Vec::new();
-            for piece in tokens.chunks(size) {
-                got.extend(bits(&bench.pass(&[(sequence, piece)])));
-            }
+            let (sequence, got) = bench.in_pieces(&tokens, size);
             assert!(got == want, "{name} in pieces of {size}");
             let fork = bench.fork(sequence, 64);
             let got = bits(&bench.pass(&[(fork, &tokens[64..])]));

@@ -127,15 +127,10 @@ fn a_long_sequence_has_the_same_bits_in_pieces_and_after_forks() {
         ("granite4h-b", Format::W8 { group: 128 }, KvFormat::Bf16),
     ] {
         let mut bench = Bench::new(open(&golden_root().join(name), Some(format)), kv, Simd::best(), 2);
-        let whole = bench.sequence();
-        let want = bits(&bench.pass(&[(whole, &tokens)]));
+        let (whole, want) = bench.in_pieces(&tokens, tokens.len());
         let width = want.len() / tokens.len();
         for size in [1, 2, 3, 16, 63, 64, 65] {
-            let sequence = bench.sequence();
-            let mut got = Vec::new();
-            for piece in tokens.chunks(size) {
-                got.extend(bits(&bench.pass(&[(sequence, piece)])));
-            }
+            let (_, got) = bench.in_pieces(&tokens, size);
             assert!(got == want, "{name} in pieces of {size}");
         }
         // Elsewhere than at its end, it has no state.

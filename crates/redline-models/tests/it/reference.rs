@@ -165,6 +165,13 @@ impl Bench {
         self.watched_pass(parts, Watchers::default())
     }
 
+    /// A new sequence of these tokens in pieces of `size`, with the bits of the logits of every row.
+    pub(crate) fn in_pieces(&mut self, tokens: &[u32], size: usize) -> (SeqId, Vec<u32>) {
+        let sequence = self.sequence();
+        let pieces = tokens.chunks(size).flat_map(|piece| bits(&self.pass(&[(sequence, piece)])));
+        (sequence, pieces.collect())
+    }
+
     /// Runs a pass without logits in an arena that is made for its rows.
     pub(crate) fn exact_pass(&mut self, parts: &[(SeqId, &[u32])]) {
         let rows = parts.iter().map(|(_, tokens)| tokens.len()).sum();

@@ -74,6 +74,8 @@ struct KvLayer {
 
 /// Maximum size of a slab in bytes, unless a single page is larger: several of the system's huge pages.
 const SLAB_BYTES: usize = 16 << 20;
+/// Minimum number of multiplications of a recurrence that several threads share.
+const MIN_SHARED: usize = 1 << 16;
 
 /// Where a page is.
 #[derive(Clone, Copy, Debug)]
@@ -221,6 +223,27 @@ impl<'a> PassPages<'a> {
     pub(crate) fn state_strip(&self, layer: usize, segment: usize, head: usize, strip: usize) -> *mut f32 {
         let shape = self.state_shape(layer);
         self.state_block(layer, segment, head * shape.strips() + strip)
+    }
+
+    /// Divides a recurrence among threads: calls `run` with the index of every segment that has rows, every head, and every of `parts`
+    /// parts of a head. `work` is the number of multiplications for a row.
+    pub(crate) fn for_each_part(
+        &self,
+        exec: Exec<'_>,
+        (heads, parts): (usize, usize),
+        work: usize,
+        run: impl Fn(usize, usize, usize) + Sync,
+    ) {
+        let segments = self.segments();
+        let least = if rows_of(segments) * work < MIN_SHARED { usize::MAX } else { 1 };
+        exec.team.split(segments.len() * heads * parts, 1, least, |items| {
+            for item in items {
+                let (part, head, index) = (item % parts, item / parts % heads, item / parts / heads);
+                if segments[index].rows > 0 {
+                    run(index, head, part);
+                }
+            }
+        });
     }
 
     /// The address of the last inputs of a block of channels, `[inputs][BLOCK_CHANNELS]`, the oldest first.

@@ -26,11 +26,13 @@ from unittest import mock
 HERE = pathlib.Path(__file__).resolve().parent
 # One checkpoint of each family that has a name in llama.cpp, and those in which a key matters that the first lacks.
 NAMES = [
+    "bamba-b",
     "cohere-a",
     "cohere2-a",
     "dream-a",
     "ernie4_5-b",
     "exaone4-a",
+    "falcon-h1-b",
     "gemma2-a",
     "gemma3-a",
     "gemma3-b",
@@ -42,6 +44,8 @@ NAMES = [
     "gpt2-a",
     "granite-a",
     "granite4-b",
+    "granite4h-a",
+    "granite4h-c",
     "hunyuan-a",
     "lfm2-b",
     "lfm2moe-b",
@@ -51,6 +55,8 @@ NAMES = [
     "ministral3-a",
     "mistral-a",
     "mixtral-a",
+    "nemotron-h-b",
+    "nemotron-h-c",
     "olmo2-a",
     "olmo3-a",
     "olmo3-b",
@@ -68,6 +74,8 @@ NAMES = [
 ]
 # With a layer that predicts further tokens, as the published files of the family have it.
 WITH_FURTHER_LAYERS = ["qwen3_5-b"]
+# Without experts, whose number the configuration of transformers 5 has all the same.
+WITHOUT_EXPERTS = ["nemotron-h-c"]
 # Encoders, with other values of their configurations where the converter needs them.
 ENCODERS = {
     "bert-a": {},
@@ -202,9 +210,24 @@ def random_reranker(folder):
 
 
 def as_transformers_5(model_class):
-    """Tells the converter of Granite 4 that all layers are `attention`, which transformers 5 calls `full_attention`."""
+    """Tells the converter of Granite 4 which layers are `attention`, which transformers 5 calls `full_attention`."""
     if hasattr(model_class, "get_attn_layers"):
-        model_class.get_attn_layers = lambda self: list(range(self.block_count))
+        of_class = model_class.get_attn_layers
+
+        def of_either(self):
+            kinds = self.hparams.get("layer_types") or []
+            return [i for i, kind in enumerate(kinds) if kind in ("attention", "full_attention")] if kinds else of_class(self)
+
+        model_class.get_attn_layers = of_either
+
+
+def published_keys(source):
+    """Reads the keys of a configuration only. transformers 5 adds those of experts to a model without them."""
+
+    def load(*_, **__):
+        return json.loads((source / "config.json").read_text())
+
+    return staticmethod(load)
 
 
 def all_classes(of):
@@ -303,6 +326,8 @@ def main():
         with contextlib.ExitStack() as changes:
             for each in all_classes(ModelBase) if set_vocabulary else []:
                 changes.enter_context(mock.patch.object(each, "set_vocab", set_vocabulary, create=True))
+            if source.name in WITHOUT_EXPERTS:
+                changes.enter_context(mock.patch.object(ModelBase, "load_hparams", published_keys(source)))
             prepare(model_class)
             model_class.no_mtp = no_mtp
             model_class(source, file_type, target, model_name=target.stem, eager=True).write()

@@ -56,7 +56,7 @@ VISIBLE = 1e-3
 CACHE_TOLERANCE = 1e-3
 CHECK_TOLERANCE = 1e-3
 MAX_DIRECTORY_BYTES = 600_000
-MAX_TOTAL_BYTES = 24_000_000
+MAX_TOTAL_BYTES = 28_000_000
 
 LLAMA3_SCALING = {
     "factor": 8.0,
@@ -387,7 +387,18 @@ def build(config_values):
     config = AutoConfig.for_model(**json.loads(json.dumps(config_values)))  # a copy: the config class edits its input
     if hasattr(config, "quantization_config"):
         del config.quantization_config  # the weights are dequantised
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    return with_published_limits(model)
+
+
+def with_published_limits(model):
+    """The model, after Nemotron-H has the limits of its configuration: transformers 5.23 takes for the lower one the smallest step that
+    training starts with, which the published model does not."""
+    if model.config.model_type == "nemotron_h":
+        for module in model.modules():
+            if hasattr(module, "time_step_limit"):
+                module.time_step_limit = tuple(model.config.time_step_limit)
+    return model
 
 
 def limit_steps(model):
@@ -405,9 +416,20 @@ def limit_steps(model):
     code.mamba2_selective_state_update = limited
 
 
+# Corrections of the scores that choose experts, and the weights of routers.
+CORRECTIONS = ("expert_bias", "e_score_correction_bias")
+ROUTERS = (
+    "mlp.gate.weight",
+    "mlp.router.weight",
+    "feed_forward.gate.weight",
+    "block_sparse_moe.router.weight",
+    "mixer.gate.weight",
+)
+
+
 def is_norm_weight(name):
     *_, module, kind = name.split(".")
-    return kind == "weight" and (module.endswith("norm") or module in ("ln_1", "ln_2", "ln_f"))
+    return kind == "weight" and (module.endswith("norm") or module in ("ln_1", "ln_2", "ln_f", "norm_f"))
 
 
 def neutral(model, name):
@@ -427,7 +449,7 @@ def fill(model, seed):
         for name, buffer in sorted(model.named_buffers()):
             if name.endswith("layer_scalar"):
                 buffer.copy_(0.8 + 0.4 * torch.rand(buffer.shape, generator=generator))
-            elif name.endswith("expert_bias"):
+            elif name.endswith(CORRECTIONS):
                 buffer.copy_(0.6 * torch.rand(buffer.shape, generator=generator) - 0.3)
         for name, parameter in sorted(model.named_parameters()):
             if is_norm_weight(name):
@@ -442,7 +464,7 @@ def fill(model, seed):
             elif name.endswith("A_log"):
                 # States that last for some tokens.
                 centre, spread = -1.5, 1.0
-            elif name.split(".")[-2] in ("wte", "wpe", "embed_tokens", "lm_head"):
+            elif name.split(".")[-2] in ("wte", "wpe", "embed_tokens", "embeddings", "lm_head"):
                 # Gemma multiplies the embedding by the root of the width: a tied head would predict the last token again and again.
                 # Granite multiplies it as well.
                 gemma, granite = (model.config.model_type.startswith(family) for family in ("gemma", "granite"))
@@ -464,14 +486,14 @@ def fill(model, seed):
                 # The norm after a recurrence makes rounding errors of small outputs large.
                 if name.endswith("linear_attn.out_proj.weight"):
                     gain *= 0.1
-                if name.endswith("mamba.out_proj.weight"):
+                if name.endswith(("mamba.out_proj.weight", "mixer.out_proj.weight")):
                     gain *= 0.3 if model.config.model_type.startswith("granite") else 0.1
                 # Beside recurrences, whose rounding errors experts would make large.
-                recurs = model.config.model_type.startswith(("qwen3_5_moe", "qwen3_next"))
+                recurs = model.config.model_type.startswith(("qwen3_5_moe", "qwen3_next", "granitemoehybrid", "nemotron_h"))
                 if recurs and name.endswith(("down_proj", "down_proj.weight")):
                     gain *= 0.4
                 # Decided routing.
-                if name.endswith(("mlp.gate.weight", "mlp.router.weight", "feed_forward.gate.weight")):
+                if name.endswith(ROUTERS):
                     gain *= 2
                 centre, spread = 0.0, gain * (3 / fan_in) ** 0.5
             parameter.copy_(centre + spread * (2 * torch.rand(parameter.shape, generator=generator) - 1))
@@ -534,7 +556,7 @@ def top_margin(logits):
 
 
 def is_router(module):
-    return type(module).__name__.endswith("TopKRouter")
+    return type(module).__name__.lower().endswith("topkrouter")
 
 
 @torch.no_grad()
@@ -544,14 +566,17 @@ def routing_margin(model, ids):
 
     def record(module, inputs, output):
         scores = output[0]
-        if hasattr(module, "use_expert_bias"):
+        if hasattr(module, "use_expert_bias") or hasattr(module, "e_score_correction_bias"):
             # The slope of a sigmoid is at most a quarter.
-            scores = 4 * (scores.sigmoid() + (inputs[1] if module.use_expert_bias else 0))
+            bias = inputs[1] if getattr(module, "use_expert_bias", False) else getattr(module, "e_score_correction_bias", 0)
+            scores = 4 * (scores.sigmoid() + bias)
         best = scores.topk(module.top_k + 1, dim=-1).values
         margins.append(float((best[..., -2] - best[..., -1]).min()))
 
     hooks = [module.register_forward_hook(record) for module in model.modules() if is_router(module)]
-    require(hooks or not getattr(model.config, "num_experts_per_tok", 0), "no router was found")
+    # Nemotron-H has their number without them, too.
+    routed = getattr(model.config, "num_experts_per_tok", 0) and "mlp" not in (getattr(model.config, "layer_types", None) or [])
+    require(hooks or not routed, "no router was found")
     full_logits(model, ids)
     for hook in hooks:
         hook.remove()
@@ -622,7 +647,7 @@ def check_tensors(model, ref, name):
     """The smallest effect that leaving out one tensor has on the logits."""
     effects = {}
     with torch.no_grad():
-        corrections = [(name, buffer) for name, buffer in saved_buffers(model) if name.endswith("expert_bias")]
+        corrections = [(name, buffer) for name, buffer in saved_buffers(model) if name.endswith(CORRECTIONS)]
         for tensor, parameter in [*model.named_parameters(), *corrections]:
             kept = parameter.clone()
             parameter.fill_(neutral(model, tensor))
@@ -681,7 +706,7 @@ def read_back(directory, checkpoint, model):
         getattr(loaded.config, "layer_types", None) == checkpoint.layer_types,
         f"{name}: layer types {getattr(loaded.config, 'layer_types', None)}",
     )
-    return loaded.eval()
+    return with_published_limits(loaded).eval()
 
 
 # ----------------------------------------------------------------------------------------------------------- files
@@ -755,7 +780,7 @@ def size(directory):
 
 def saved_buffers(model):
     """Factors at the end of layers and corrections of routers, which are no parameters in transformers."""
-    return [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(("layer_scalar", "expert_bias"))]
+    return [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(("layer_scalar", *CORRECTIONS))]
 
 
 def shape_summary(config):

@@ -24,6 +24,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import hybrids
 import masked
 import safetensors
 import torch
@@ -37,6 +38,7 @@ SUPPORTED = (
     *("gemma2", "gemma3_text", "ministral3", "olmo2", "olmo3", "phi3", "smollm3"),
     *("cohere", "cohere2", "ernie4_5", "exaone4", "gemma4_text", "glm", "glm4", "hunyuan_v1_dense", "seed_oss"),
     *("gpt_oss", "lfm2", "lfm2_moe", "mixtral", "qwen2_moe", "qwen3_moe"),
+    *hybrids.SUPPORTED,
 )
 # Steps one at a time on a cache, against one pass over everything: rounding only.
 CACHE_NMSE = 1e-9
@@ -49,9 +51,13 @@ def fail(message):
 class Recorder:
     """Activations by name; `step` stands before each."""
 
-    def __init__(self):
+    def __init__(self, factors):
         self.step = 0
+        # Tokens of the step.
+        self.tokens = 0
         self.tensors = {}
+        # By name, what a value is divided by.
+        self.factors = factors
 
     def take(self, name, value):
         """`value` is [1, tokens, ..]: what lies behind the tokens becomes one row."""
@@ -60,7 +66,7 @@ class Recorder:
             fail(f"`{key}` was seen twice: this version of transformers calls a module more than once")
         if value.shape[0] != 1:
             fail(f"`{key}` has a batch of {value.shape[0]}, and 1 was run")
-        rows = value.detach().to(torch.float32)[0]
+        rows = value.detach().to(torch.float32)[0] / self.factors.get(name.rsplit(".", 1)[-1], 1.0)
         self.tensors[key] = rows.reshape(rows.shape[0], -1).contiguous().clone()
 
     def output(self, name):
@@ -279,7 +285,7 @@ def one_by_one(model, recorder, plain):
 @contextmanager
 def rotations(model, recorder):
     """Queries and keys after rotation, which is a function of the model's source file and no module."""
-    if model.config.model_type == "gpt2":
+    if model.config.model_type == "gpt2" or not hybrids.rotates(model):
         yield
         return
     source = sys.modules[type(model.model.layers[0]).__module__]
@@ -292,8 +298,8 @@ def rotations(model, recorder):
             source.apply_rotary_pos_emb = plain
         return
     # Some families do not rotate in every layer, and not all layers of LFM2 are attention.
-    attention = {index: layer.self_attn for index, layer in enumerate(model.model.layers) if hasattr(layer, "self_attn")}
-    layers = [index for index, layer in attention.items() if rotates(layer, model.config)]
+    attention = {index: hybrids.attention_of(layer) for index, layer in enumerate(model.model.layers)}
+    layers = [index for index, layer in attention.items() if layer is not None and rotates(layer, model.config)]
     calls = 0
 
     def rotate(query, key, *rest, **keywords):
@@ -318,11 +324,13 @@ def rotations(model, recorder):
 @torch.no_grad()
 def run(model, recorder, prompt, steps):
     """The steps, each a list of token ids; step 0 is the prompt."""
-    ran, ids, cache = [], list(prompt), None
-    with rotations(model, recorder):
+    ran, ids, cache, past = [], list(prompt), None, 0
+    with rotations(model, recorder), hybrids.convolutions(model, recorder):
         for step in range(steps + 1):
-            recorder.step = step
-            out = model(torch.tensor([ids]), past_key_values=cache, use_cache=True)
+            recorder.step, recorder.tokens = step, len(ids)
+            told = hybrids.positions(model, past, len(ids))
+            out = model(torch.tensor([ids]), past_key_values=cache, use_cache=True, **told)
+            past += len(ids)
             recorder.take("logits", out.logits)
             ran.append(ids)
             cache, ids = out.past_key_values, [int(out.logits[0, -1].argmax())]
@@ -366,7 +374,8 @@ def check(plain, recorder, steps, whole_canvases):
 def load(directory, is_masked):
     if is_masked:
         return masked.load(directory, torch.float32, "eager")
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
+    return hybrids.prepare(model).eval()
 
 
 def describe(model, architecture, directory, steps):
@@ -434,8 +443,11 @@ def main():
     outside = [token for token in arguments.ids if not 0 <= token < model.config.vocab_size]
     if outside:
         fail(f"token id {outside[0]} is not in the vocabulary of {model.config.vocab_size}")
-    recorder = Recorder()
-    (hook_gpt2 if kind == "gpt2" else hook_llama)(model, recorder)
+    recorder = Recorder(hybrids.factors(model.config))
+    if kind in hybrids.SUPPORTED:
+        hybrids.hook(model, recorder, hook_attention)
+    else:
+        (hook_gpt2 if kind == "gpt2" else hook_llama)(model, recorder)
     if is_masked:
         steps = run_masked(model, recorder, config, arguments)
     else:

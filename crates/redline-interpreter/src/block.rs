@@ -15,6 +15,7 @@ use redline_models::block::layer_end::PerLayerInputGate;
 use redline_models::block::mamba2::Mamba2;
 use redline_models::block::mixer::Mixer;
 use redline_models::block::mlp::Mlp;
+use redline_models::block::parallel::Parallel;
 use redline_models::block::short_conv::ShortConv;
 use redline_models::spec::{Mask, Residual, RotarySpec, RotatedPairs};
 use redline_reference::elementwise::{clamped_swiglu, gelu_new, rotate, sigmoid, silu};
@@ -37,12 +38,14 @@ pub(crate) fn layer(
         Mixer::ShortConv(conv) => convolve(conv, &inputs),
         Mixer::DeltaNet(net) => recur(net, &inputs),
         Mixer::Mamba2(mamba) => scan(mamba, &inputs),
+        Mixer::Parallel(both) => attend_and_scan(both, &inputs, kept, text),
+        Mixer::None => Vec::new(),
     };
-    let Residual { scale, is_parallel } = layer.residual;
-    let rows = rows.iter().zip(inputs.iter().zip(mixed)).map(|(row, (input, mixed))| {
-        let row = summed(&layer.mixer_norms, row, &mixed, scale);
+    let Residual { mixer_scale, mlp_scale, is_parallel } = layer.residual;
+    let rows = rows.iter().zip(&inputs).enumerate().map(|(i, (row, input))| {
+        let row = summed(&layer.mixer_norms, row, mixed.get(i), mixer_scale);
         let input = if is_parallel { input } else { &normed(layer.mlp_norms.before.as_ref(), &row) };
-        summed(&layer.mlp_norms, &row, &feed_forward(&layer.mlp, input), scale)
+        summed(&layer.mlp_norms, &row, feed_forward(&layer.mlp, input).as_ref(), mlp_scale)
     });
     let rows: Vec<Row> = rows.collect();
     let Some(end) = &layer.end else { return rows };
@@ -67,8 +70,9 @@ fn normed(norm: Option<&Norm>, row: &Row) -> Row {
     norm.map_or(row.clone(), |norm| norm.apply(row))
 }
 
-/// `sum(x + scale * after(output))`
-fn summed(norms: &Norms<Literal>, x: &Row, output: &Row, scale: f32) -> Row {
+/// `sum(x + scale * after(output))`, or `x` without an output.
+fn summed(norms: &Norms<Literal>, x: &Row, output: Option<&Row>, scale: f32) -> Row {
+    let Some(output) = output else { return x.clone() };
     let mut sum = x.clone();
     add(&mut sum, &normed(norms.after.as_ref(), output), scale);
     normed(norms.sum.as_ref(), &sum)
@@ -221,12 +225,37 @@ fn recur(layer: &DeltaNet<Literal>, rows: &[Row]) -> Vec<Row> {
     outputs.collect()
 }
 
+/// The weighted sum of what attention and Mamba-2 make of the rows.
+fn attend_and_scan(
+    layer: &Parallel<Literal>,
+    rows: &[Row],
+    kept: &mut Vec<KeysAndValues>,
+    text: Text<'_>,
+) -> Vec<Row> {
+    let attended = attend(&layer.attention, rows, kept, text);
+    let sums = scan(&layer.recurrence, rows).into_iter().zip(attended).map(|(mut sum, attended)| {
+        for y in &mut sum {
+            *y *= layer.recurrence_scale;
+        }
+        add(&mut sum, &attended, layer.attention_scale);
+        sum
+    });
+    sums.collect()
+}
+
 /// `output(norm(y * silu(z)))`, where `y` is what Mamba-2 makes of the rows.
 fn scan(layer: &Mamba2<Literal>, rows: &[Row]) -> Vec<Row> {
     let Mamba2Shape { heads, head_dim, groups, state_dim } = layer.shape;
     let (mut zs, mut xbc, mut steps) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         let mut z = layer.input.apply(row);
+        let shared = groups * state_dim;
+        let mut from = z.iter_mut();
+        for (width, scale) in
+            [heads * head_dim, heads * head_dim, shared, shared, heads].into_iter().zip(layer.scales)
+        {
+            from.by_ref().take(width).for_each(|x| *x *= scale);
+        }
         let mut x = z.split_off(layer.shape.values());
         let dt = x.split_off(layer.shape.channels());
         let both = dt.iter().zip(layer.decay.iter().zip(&layer.step_bias));
@@ -240,16 +269,21 @@ fn scan(layer: &Mamba2<Literal>, rows: &[Row]) -> Vec<Row> {
     let of = mamba2::Mamba2Heads { heads, head_dim, groups, state_dim };
     let outputs = mamba2::outputs(of, &xbc, &steps, &layer.skip);
     let outputs = outputs.iter().zip(zs).map(|(y, z)| {
-        let gated: Row = y.iter().zip(z).map(|(y, z)| y * silu(z)).collect();
-        layer.output.apply(&layer.norm.apply_to_groups(&gated, groups))
+        let gated = |y: &Row| y.iter().zip(&z).map(|(y, z)| y * silu(*z)).collect::<Row>();
+        layer.output.apply(&match &layer.norm {
+            Some(norm) if layer.gates_normed => gated(&norm.apply_to_groups(y, groups)),
+            Some(norm) => norm.apply_to_groups(&gated(y), groups),
+            None => gated(y),
+        })
     });
     outputs.collect()
 }
 
-fn feed_forward(layer: &Ffn<Literal>, x: &Row) -> Row {
+fn feed_forward(layer: &Ffn<Literal>, x: &Row) -> Option<Row> {
     match layer {
-        Ffn::Dense(layer) => mlp(layer, x),
-        Ffn::Experts(layer) => mixture(layer, x),
+        Ffn::Dense(layer) => Some(mlp(layer, x)),
+        Ffn::Experts(layer) => Some(mixture(layer, x)),
+        Ffn::None => None,
     }
 }
 
@@ -260,6 +294,7 @@ fn mlp(layer: &Mlp<Literal>, x: &Row) -> Row {
         let up = hidden.split_off(hidden.len() / 2);
         let gated = hidden.into_iter().zip(up).map(|(gate, up)| match gating {
             Gating::Function(function) => activated(function, gate) * up,
+            Gating::ScaledSilu(factor) => silu(factor * gate) * up,
             Gating::Clamped { alpha, limit } => clamped_swiglu(gate, up, alpha, limit),
         });
         hidden = gated.collect();
@@ -281,7 +316,8 @@ fn mixture(layer: &Experts<Literal>, x: &Row) -> Row {
         experts::add_weighted(&mut sum, &mlp(&layer.experts[expert], x), weight);
     }
     if let Some(SharedExpert { gate, mlp: shared }) = &layer.shared {
-        experts::add_weighted(&mut sum, &mlp(shared, x), sigmoid(gate.apply(x)[0]));
+        let weight = gate.as_ref().map_or(1.0, |gate| sigmoid(gate.apply(x)[0]));
+        experts::add_weighted(&mut sum, &mlp(shared, x), weight);
     }
     sum
 }

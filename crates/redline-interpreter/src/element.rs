@@ -5,7 +5,7 @@ use redline_models::Loader;
 use redline_models::activation::ActivationName;
 use redline_models::block::{BuildStage, Described, LinearRole, Map};
 use redline_models::spec::{LinearSpec, NormKind, NormSpec, Orientation, Role, TensorSpec};
-use redline_reference::elementwise::{gelu, gelu_new, layer_norm, relu, rms_norm, silu, tanh};
+use redline_reference::elementwise::{gelu, gelu_new, layer_norm, relu, rms_norm, silu, squared_relu, tanh};
 use redline_reference::linear::{self, Inputs, OutputWeights};
 
 use crate::{InterpreterError, Row};
@@ -54,6 +54,7 @@ pub(crate) fn activated(function: ActivationFunction, x: f32) -> f32 {
         ActivationFunction::Gelu => gelu(x),
         ActivationFunction::Tanh => tanh(x),
         ActivationFunction::Relu => relu(x),
+        ActivationFunction::SquaredRelu => squared_relu(x),
     }
 }
 

@@ -137,6 +137,14 @@ pub enum ModelError {
         /// The adapter's directory.
         dir: String,
     },
+    /// An adapter of a model whose weights were multiplied by factors.
+    #[error(
+        "the weights of this model were multiplied by its factors, which an adapter of its checkpoint lacks\n  in `{file}`"
+    )]
+    AdapterFactors {
+        /// The adapter's file.
+        file: String,
+    },
     /// The requested format differs from the format of a converted directory.
     #[error("this model is converted to {format}; {wanted} cannot be made of it\n  in `{dir}`")]
     Converted {
@@ -211,6 +219,9 @@ impl ModelError {
             Self::AdapterFormat { .. } | Self::AdapterModule { .. } | Self::AdapterBase { .. } => Some(
                 "convert the adapter again for this model, or load the directory that was converted".into(),
             ),
+            Self::AdapterFactors { .. } => {
+                Some("load the checkpoint that the GGUF file was made from".into())
+            }
             Self::MixedFormats { .. } => Some(hint!["load the model with ", Setting::Format.to("w8")]),
             Self::MergeScale { .. } => Some("use scale 1".into()),
             Self::MergeTied { .. } => {

@@ -91,9 +91,9 @@ pub(crate) fn config_error(config: &ConfigFile, fact: String) -> ModelError {
 }
 
 /// Maximum dimension: products of a few dimensions cannot overflow before they are compared with the file.
-const MAX_DIMENSION: usize = 1 << 28;
+pub(crate) const MAX_DIMENSION: usize = 1 << 28;
 /// Maximum number of layers, whose names are made before the checkpoint is read.
-const MAX_LAYERS: usize = 1 << 14;
+pub(crate) const MAX_LAYERS: usize = 1 << 14;
 
 /// Reads a dimension, at least 1.
 pub(crate) fn positive(config: &ConfigFile, key: &str) -> Result<usize, ModelError> {
@@ -107,7 +107,12 @@ pub(crate) fn dimension_or(config: &ConfigFile, key: &str, default: usize) -> Re
 
 /// Reads a number of layers, at least 1.
 pub(crate) fn layers(config: &ConfigFile, key: &str) -> Result<usize, ModelError> {
-    bounded(config, key, config.usize(key)?, MAX_LAYERS)
+    check_layers(config, key, config.usize(key)?)
+}
+
+/// Refuses a number of layers, which `key` says.
+pub(crate) fn check_layers(config: &ConfigFile, key: &str, count: usize) -> Result<usize, ModelError> {
+    bounded(config, key, count, MAX_LAYERS)
 }
 
 /// Refuses a value outside `1..=most`.
@@ -140,12 +145,6 @@ pub(crate) struct Heads {
 impl Heads {
     pub(crate) fn read(config: &ConfigFile, hidden: usize) -> Result<Self, ModelError> {
         let query = positive(config, "num_attention_heads")?;
-        let kv = config.usize_or("num_key_value_heads", query)?;
-        if kv == 0 || query % kv != 0 {
-            let fact =
-                format!("`num_attention_heads` {query} is not a multiple of `num_key_value_heads` {kv}");
-            return Err(config_error(config, fact));
-        }
         let dim = match config.opt_usize("head_dim")? {
             Some(dim) => dim,
             None if hidden % query == 0 => hidden / query,
@@ -156,6 +155,18 @@ impl Heads {
                 return Err(config_error(config, fact));
             }
         };
+        Self::of_width(config, dim)
+    }
+
+    /// Those of this width.
+    pub(crate) fn of_width(config: &ConfigFile, dim: usize) -> Result<Self, ModelError> {
+        let query = positive(config, "num_attention_heads")?;
+        let kv = config.usize_or("num_key_value_heads", query)?;
+        if kv == 0 || query % kv != 0 {
+            let fact =
+                format!("`num_attention_heads` {query} is not a multiple of `num_key_value_heads` {kv}");
+            return Err(config_error(config, fact));
+        }
         check_head_dim(config, dim)?;
         if dim % 2 != 0 {
             return Err(config_error(config, format!("`head_dim` {dim} is odd and cannot be rotated")));

@@ -43,11 +43,16 @@ pub(crate) fn find(gguf: &Gguf) -> Result<(&'static Architecture, GgufDialect), 
     let (name, tokenizer) = (gguf.metadata().string(ARCHITECTURE)?, gguf.metadata().opt_string(TOKENIZER)?);
     let dialects = || ALL.iter().filter_map(|architecture| Some((architecture, architecture.gguf?)));
     let with = |tokenizer: Option<&str>| {
-        dialects().find(|(_, dialect)| dialect.architecture == name && dialect.tokenizer == tokenizer)
+        dialects().filter(|(_, dialect)| dialect.tokenizer == tokenizer).find_map(
+            |(architecture, dialect)| {
+                let named = dialect.names().find(|of| *of == name)?;
+                Some((architecture, GgufDialect { architecture: named, ..dialect }))
+            },
+        )
     };
     with(tokenizer).or_else(|| with(None)).ok_or_else(|| ModelError::UnknownArchitecture {
         name: name.to_owned(),
         file: gguf.origin().display().to_string(),
-        known: dialects().filter(|(_, it)| it.tokenizer.is_none()).map(|(_, it)| it.architecture).collect(),
+        known: dialects().filter(|(_, it)| it.tokenizer.is_none()).flat_map(|(_, it)| it.names()).collect(),
     })
 }

@@ -236,13 +236,16 @@ impl Model {
         let Facts { architecture, vocab, hidden, .. } = self.facts;
         let mut text = format!("{architecture} vocab {vocab} hidden {hidden} layers {}", self.layers());
         for layer in &self.decoder.layers {
+            if let Some(Attention { heads, kv_heads, head_dim, window, .. }) = layer.attention() {
+                let _ = write!(text, "; {heads}/{kv_heads} x {head_dim} {window:?}");
+            }
+            if let Some(Mamba2 { shape, taps, .. }) = layer.mixer.mamba2() {
+                let _ = write!(text, "; {shape:?} x {taps}");
+            }
             let _ = match &layer.mixer {
-                Mixer::Attention(Attention { heads, kv_heads, head_dim, window, .. }) => {
-                    write!(text, "; {heads}/{kv_heads} x {head_dim} {window:?}")
-                }
                 Mixer::ShortConv(ShortConv { channels, taps, .. }) => write!(text, "; {channels} x {taps}"),
                 Mixer::DeltaNet(DeltaNet { shape, taps, .. }) => write!(text, "; {shape:?} x {taps}"),
-                Mixer::Mamba2(Mamba2 { shape, taps, .. }) => write!(text, "; {shape:?} x {taps}"),
+                Mixer::Attention(_) | Mixer::Mamba2(_) | Mixer::Parallel(_) | Mixer::None => Ok(()),
             };
             for (_, linear) in layer.linears() {
                 for matrix in linear.matrices() {

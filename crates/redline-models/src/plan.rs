@@ -9,10 +9,12 @@ use redline_kernels::op::linear::Variant;
 pub enum Site {
     /// Queries, keys and values.
     Qkv,
-    /// The input of a mixer that is not attention.
-    Input,
-    /// The output of a mixer.
+    /// The output of attention.
     Output,
+    /// The input of a mixer that is not attention; a layer may have both.
+    Input,
+    /// The output of such a mixer.
+    RecurrenceOutput,
     /// The first linear layer of the feed-forward part.
     Up,
     /// The second linear layer of the feed-forward part.
@@ -31,8 +33,9 @@ impl Site {
     /// The sites that plans and adapters cover in every layer.
     pub const OF_LAYER: &[Site] = &[
         Self::Qkv,
-        Self::Input,
         Self::Output,
+        Self::Input,
+        Self::RecurrenceOutput,
         Self::Up,
         Self::Down,
         Self::PerLayerGate,
@@ -45,8 +48,9 @@ impl Site {
     pub fn name(self) -> &'static str {
         match self {
             Self::Qkv => "qkv",
-            Self::Input => "input",
             Self::Output => "output",
+            Self::Input => "input",
+            Self::RecurrenceOutput => "recurrence_output",
             Self::Up => "up",
             Self::Down => "down",
             Self::PerLayerGate => "per_layer_gate",

@@ -15,6 +15,7 @@ pub use crate::block::layer_end::{LayerEndSpec, PerLayerInputGateSpec};
 pub use crate::block::mamba2::Mamba2Spec;
 pub use crate::block::mixer::MixerSpec;
 pub use crate::block::mlp::MlpSpec;
+pub use crate::block::parallel::ParallelSpec;
 pub use crate::block::short_conv::ShortConvSpec;
 use crate::block::{BlockElement, elements};
 pub use crate::element::linear::{LinearSpec, Orientation, PartSpec, StackSpec};
@@ -253,6 +254,8 @@ pub struct DecoderSpec {
     pub ignored: &'static [&'static str],
     /// Names, without the prefix, of tensors of layers that some checkpoints hold and nothing uses.
     pub unread: Vec<String>,
+    /// Whether weights were multiplied by factors of the model, which its adapters would need too (Falcon-H1 in GGUF files).
+    pub holds_factors: bool,
 }
 
 /// What most models have: no layers or sizes yet, and nothing that only some families have. The head is the embedding.
@@ -281,6 +284,7 @@ impl Default for DecoderSpec {
             outside: &[],
             ignored: &[],
             unread: Vec::new(),
+            holds_factors: false,
         }
     }
 }
@@ -432,7 +436,7 @@ impl DecoderSpec {
         stores.unwrap_or(0)
     }
 
-    /// The layers that are attention, to change.
+    /// The attention of every layer that has it, to change.
     pub fn attentions_mut(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {
         self.layers.iter_mut().filter_map(|layer| layer.mixer.attention_mut())
     }
@@ -464,7 +468,12 @@ impl DecoderSpec {
 
     /// The name with this family's prefix.
     pub fn prefixed(&self, name: &str) -> String {
-        Names { prefix: self.prefix, outside: self.outside, legacy: false }.full(name)
+        self.with_prefix(self.prefix, name)
+    }
+
+    /// The name with another prefix.
+    pub(crate) fn with_prefix(&self, prefix: &'static str, name: &str) -> String {
+        Names { prefix, outside: self.outside, legacy: false }.full(name)
     }
 
     /// Leaves out what makes logits if the files do not have it: encoders that are saved without their head keep the name of a model
@@ -482,7 +491,7 @@ impl DecoderSpec {
         let names = self.names(&present);
         for layer in &mut self.layers {
             if let FfnSpec::Experts(experts) = &mut layer.mlp {
-                experts.stack(|name| present(&names.full(name)));
+                experts.stack_if(|name| present(&names.full(name)));
             }
         }
     }

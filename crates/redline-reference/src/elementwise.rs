@@ -55,6 +55,11 @@ pub fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
+/// The square of [`relu`].
+pub fn squared_relu(x: f32) -> f32 {
+    relu(x) * relu(x)
+}
+
 /// Clamped SwiGLU. A NaN stays one.
 pub fn clamped_swiglu(gate: f32, up: f32, alpha: f32, limit: f32) -> f32 {
     let at_most = |x: f32| if limit < x { limit } else { x };

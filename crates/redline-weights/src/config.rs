@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Result, WeightsError};
 use crate::file::read_file;
-use crate::json::Unique;
+use crate::json::{Unique, with_infinities};
 
 /// The longest configuration file that is read, in bytes.
 const MAX_CONFIG: u64 = 4 << 20;
@@ -137,9 +137,13 @@ impl ConfigFile {
         self.numbers_by(key, Value::as_f64)
     }
 
-    /// A list of numbers that may be infinite, empty when absent. JSON has no infinity; transformers 5 writes it as an object.
+    /// A list of numbers that may be infinite, empty when absent. JSON has no infinity; Python writes `Infinity`, and transformers 5 an
+    /// object.
     pub fn numbers_or_infinity(&self, key: &str) -> Result<Vec<f64>> {
-        let infinity = |value: &Value| (value.get("__float__")? == "Infinity").then_some(f64::INFINITY);
+        let infinity = |value: &Value| {
+            let is_infinite = *value == "∞" || value.get("__float__").is_some_and(|name| *name == "Infinity");
+            is_infinite.then_some(f64::INFINITY)
+        };
         self.numbers_by(key, |value| value.as_f64().or_else(|| infinity(value)))
     }
 
@@ -231,7 +235,7 @@ fn parse(file: &Path, json: &[u8]) -> Result<Value> {
         file: file.to_owned(),
         message: error.to_string(),
     };
-    let Unique(value) = serde_json::from_slice(json).map_err(refuse)?;
+    let Unique(value) = serde_json::from_slice(&with_infinities(json)).map_err(refuse)?;
     Ok(value)
 }
 

@@ -1,9 +1,36 @@
 //! JSON that rejects duplicate keys at any depth; plain `serde_json` would silently keep the last one.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+
+/// The infinity of Python's JSON.
+const INFINITY: &[u8] = b"Infinity";
+/// What stands for it: a string of the same length, so that columns in messages stay right.
+const STRING: &[u8] = br#""\u221e""#;
+
+/// The same JSON, in which the infinity that Python writes, and that JSON does not have, is the string `∞`.
+pub(crate) fn with_infinities(json: &[u8]) -> Cow<'_, [u8]> {
+    let mut changed = Cow::Borrowed(json);
+    let (mut in_string, mut at) = (false, 0);
+    while let Some(byte) = json.get(at) {
+        match byte {
+            b'"' => in_string = !in_string,
+            b'\\' => at += 1,
+            b'I' if !in_string
+                && json[at..].starts_with(INFINITY)
+                && at.checked_sub(1).map(|i| json[i]) != Some(b'-') =>
+            {
+                changed.to_mut()[at..at + STRING.len()].copy_from_slice(STRING);
+            }
+            _ => (),
+        }
+        at += 1;
+    }
+    changed
+}
 
 /// A JSON value in which no object has duplicate keys.
 pub(crate) struct Unique(pub(crate) Value);

@@ -1,4 +1,4 @@
-//! Activations: GELU (exact, and in its tanh form, `gelu_new`), SiLU, tanh and ReLU, after a linear layer or as gates.
+//! Activations: GELU (exact, and in its tanh form, `gelu_new`), SiLU, tanh, ReLU and its square, after a linear layer or as gates.
 //!
 //! `gelu_new(x) = 0.5 x (1 + tanh u) = x / (1 + exp(-2u))`, `u = sqrt(2/pi) (x + 0.044715 x^3)`; `silu(x) = x / (1 + exp(-x))`:
 //! the second forms have no cancellation. True divisions, exp of [`super::exp`].
@@ -35,6 +35,8 @@ pub enum ActivationFunction {
     Tanh,
     /// `x`, or +0 if that is negative (ReLU).
     Relu,
+    /// The square of [`Self::Relu`] (So et al. 2021).
+    SquaredRelu,
 }
 
 /// What becomes of a gate and of the values beside it.
@@ -42,6 +44,8 @@ pub enum ActivationFunction {
 pub enum Gating {
     /// `function(gate) * up`
     Function(ActivationFunction),
+    /// SiLU of the gate times a factor: `silu(factor * gate) * up`.
+    ScaledSilu(f32),
     /// Clamped SwiGLU: `g / (1 + exp(-alpha g)) * (u + 1)`, where `g` is the gate, at most `limit`, and `u` is `up` between `-limit` and
     /// `limit`.
     Clamped {
@@ -61,6 +65,10 @@ pub(crate) fn apply<S: Isa>(s: S, activation: ActivationFunction, x: S::F) -> S:
         ActivationFunction::Gelu => gelu(s, x),
         ActivationFunction::Tanh => soft_capped(s, x, s.splat(1.0)),
         ActivationFunction::Relu => relu(s, x),
+        ActivationFunction::SquaredRelu => {
+            let x = relu(s, x);
+            s.mul(x, x)
+        }
     }
 }
 
@@ -144,6 +152,10 @@ impl Kernel for Gate<'_> {
         // Chosen once for a row, not for every vector.
         let function = match self.gating {
             Gating::Function(function) => function,
+            Gating::ScaledSilu(factor) => {
+                let factor = s.splat(factor);
+                return self.with(s, |gate, up| s.mul(silu(s, s.mul(gate, factor)), up));
+            }
             Gating::Clamped { alpha, limit } => {
                 return self.with(s, |gate, up| clamped(s, (alpha, limit), gate, up));
             }
@@ -155,6 +167,7 @@ impl Kernel for Gate<'_> {
             ActivationFunction::Gelu => self.with(s, |gate, up| s.mul(gelu(s, gate), up)),
             ActivationFunction::Tanh => self.with(s, |gate, up| s.mul(apply(s, function, gate), up)),
             ActivationFunction::Relu => self.with(s, |gate, up| s.mul(relu(s, gate), up)),
+            ActivationFunction::SquaredRelu => self.with(s, |gate, up| s.mul(apply(s, function, gate), up)),
         }
     }
 }

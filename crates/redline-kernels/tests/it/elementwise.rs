@@ -112,6 +112,22 @@ fn gates_follow_their_order_everywhere() {
     });
 }
 
+/// A factor is multiplied before SiLU, in one rounding.
+#[test]
+fn scaled_gates_follow_their_order_everywhere() {
+    let gates = gate_values();
+    let n = gates.len();
+    let up: Vec<f32> = (0..n).map(|i| (i * 37 % n) as f32 / n as f32 - 0.5).collect();
+    let want: Vec<f32> = gates.iter().zip(&up).map(|(g, u)| reference::silu(0.7 * g) * u).collect();
+    let x = [gates.clone(), up.clone()].concat();
+    everywhere(|exec, name| {
+        let mut y = vec![f32::NAN; n];
+        let (rows, mut to) = (Rows::new(&x, 1, 2 * n, 2 * n), RowsMut::new(&mut y, 1, n, n));
+        gate(exec, Gating::ScaledSilu(0.7), rows, &mut to);
+        assert!(same(&y, &want), "{name}");
+    });
+}
+
 /// Clamped SwiGLU, in its order and beside its definition in f64; NaNs stay.
 #[test]
 fn clamped_gates_follow_their_order_everywhere() {
@@ -148,12 +164,14 @@ fn exact_gelu_tanh_and_relu_follow_their_order_everywhere() {
         (ActivationFunction::Gelu, each(reference::gelu)),
         (ActivationFunction::Tanh, each(reference::tanh)),
         (ActivationFunction::Relu, each(reference::relu)),
+        (ActivationFunction::SquaredRelu, each(reference::squared_relu)),
     ];
     let exact = |function, x: &f32| {
         let x = f64::from(*x);
         match function {
             ActivationFunction::Tanh => libm::tanh(x),
             ActivationFunction::Relu => x.max(0.0),
+            ActivationFunction::SquaredRelu => x.max(0.0).powi(2),
             _ => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         }
     };

@@ -57,6 +57,9 @@ pub struct AdapterWeights {
 /// # Errors
 /// The adapter does not fit the model, a module has a rank above `max_rank`, or a value is not finite.
 pub fn read(spec: &DecoderSpec, files: &AdapterFiles, max_rank: usize) -> Result<AdapterWeights, ModelError> {
+    if spec.holds_factors {
+        return Err(ModelError::AdapterFactors { file: files.file().display().to_string() });
+    }
     let modules = base_modules(spec, files);
     let bases: Vec<BaseModule> = modules.iter().map(|(_, base)| base.clone()).collect();
     let adapter = files.read(&bases, max_rank)?;
@@ -103,21 +106,33 @@ pub fn check_base(
 /// The modules of a model by PEFT's paths, in the order of [`ModulePlace`]; without a place if PEFT could adapt one, but Redline
 /// cannot.
 ///
-/// The paths have the family's prefix if the adapter was trained on the model with its head (`AutoModelForCausalLM`), and none if it
-/// was trained on the model without a head (`AutoModel`), which the names in the adapter tell.
+/// The paths have the family's prefix, or `model.` as in transformers 5, if the adapter was trained on the model with its head
+/// (`AutoModelForCausalLM`), and none if it was trained on the model without a head (`AutoModel`), which the names in the adapter tell.
 pub fn base_modules(spec: &DecoderSpec, files: &AdapterFiles) -> Vec<(Option<ModulePlace>, BaseModule)> {
     modules_of(spec, files.paths())
 }
 
+/// The name of a decoder in its model with a head, whatever the family's checkpoints say.
+const TRANSFORMERS_5: &str = "model.";
+
 /// As [`base_modules`], for an adapter of modules with these paths.
 pub(super) fn modules_of<'a>(
     spec: &DecoderSpec,
-    mut paths: impl Iterator<Item = &'a str>,
+    paths: impl Iterator<Item = &'a str>,
 ) -> Vec<(Option<ModulePlace>, BaseModule)> {
     let head = spec.head.strip_suffix(".weight").unwrap_or(spec.head);
-    let of_prefix = |path: &str| path.starts_with(spec.prefix) || path == head;
-    let with_head = paths.any(of_prefix);
-    let full = |name: &str| if with_head { spec.prefixed(name) } else { name.to_owned() };
+    let mut prefix = None;
+    for path in paths {
+        if let Some(of_path) = [spec.prefix, TRANSFORMERS_5].into_iter().find(|of| path.starts_with(of)) {
+            prefix = Some(of_path);
+            break;
+        }
+        if path == head {
+            prefix = Some(spec.prefix);
+        }
+    }
+    let with_head = prefix.is_some();
+    let full = |name: &str| prefix.map_or(name.to_owned(), |prefix| spec.with_prefix(prefix, name));
     let table =
         |name: &str, rows, kind| BaseModule { path: full(name), kind, inputs: rows, outputs: spec.hidden };
     let embedding = table(&spec.embedding, spec.vocab, ModuleKind::Embedding);

@@ -17,7 +17,7 @@ pub const ARCHITECTURE: Architecture =
 
 const KEYS: &[&str] = &["attention_bias", "rope_scaling", "rope_parameters", "partial_rotary_factor"];
 /// The epsilon of the norms if its key is absent.
-const DEFAULT_EPS: f32 = 1e-5;
+pub(super) const DEFAULT_EPS: f32 = 1e-5;
 /// The names of the projections of the feed-forward part.
 const NAMES: Names = Names { module: "feed_forward", gate: "gate_proj", up: "up_proj", down: "down_proj" };
 
@@ -33,7 +33,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         ..Options::default()
     };
     let mut spec = family::decoder(config, &options)?;
-    let inner = family::positive(config, "intermediate_size")?;
+    set_names(config, &mut spec)?;
     let count = spec.layers.len();
     let attends = family::by_layer_index(config, count, "attn_layer_indices")?.unwrap_or(vec![false; count]);
     let keys = Mamba2Keys::read(config, spec.hidden, DEFAULT_EPS)?;
@@ -41,6 +41,14 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         if !attends[i] {
             layer.mixer = MixerSpec::Mamba2(keys.layer(i));
         }
+    }
+    Ok(spec)
+}
+
+/// Gives feed-forward parts, the norms before them and the last norm their names.
+pub(super) fn set_names(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
+    let inner = family::positive(config, "intermediate_size")?;
+    for (i, layer) in spec.layers.iter_mut().enumerate() {
         if let Some(norm) = &mut layer.mlp_norms.before {
             norm.name = format!("layers.{i}.pre_ff_layernorm");
         }
@@ -50,5 +58,5 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     if let Some(norm) = &mut spec.final_norm {
         norm.name = "final_layernorm".into();
     }
-    Ok(spec)
+    Ok(())
 }

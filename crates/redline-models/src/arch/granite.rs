@@ -52,19 +52,23 @@ pub(super) fn decoder(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let (attention, residual) =
         (factor(config, "attention_multiplier")?, factor(config, "residual_multiplier")?);
     spec.attentions_mut().for_each(|it| it.scale = attention);
-    spec.layers.iter_mut().for_each(|layer| layer.residual.scale = residual);
+    for layer in &mut spec.layers {
+        (layer.residual.mixer_scale, layer.residual.mlp_scale) = (residual, residual);
+    }
     Ok(spec)
 }
 
 /// Reads a factor, 1 if the key is absent.
-fn factor(config: &ConfigFile, key: &str) -> Result<f32, WeightsError> {
+pub(super) fn factor(config: &ConfigFile, key: &str) -> Result<f32, WeightsError> {
     let factor = config.f32_or(key, 1.0)?;
     if factor > 0.0 && factor.is_finite() { Ok(factor) } else { Err(config.refuse(key, "a positive number")) }
 }
 
+/// In GGUF files, whether queries and keys are rotated.
+pub(super) const FINETUNED: &str = "rope.scaling.finetuned";
+
 /// Dense models of Granite 4 have this name, too, with keys of the layers and experts that they do not have.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
-    const FINETUNED: &str = "rope.scaling.finetuned";
     keys.set_common()?;
     keys.leave_out(&[
         "ssm.conv_kernel",
@@ -73,7 +77,6 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
         "ssm.inner_size",
         "ssm.time_step_rank",
     ]);
-    // The switch of the rotation.
     if keys.opt_bool(FINETUNED)? == Some(false) {
         return Err(keys.refuse(FINETUNED, "`true`, with which queries and keys are rotated"));
     }
@@ -82,6 +85,11 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     }
     keys.set_presence("attention_bias", "blk.0.attn_q.bias");
     keys.set_presence("mlp_bias", "blk.0.ffn_gate.bias");
+    copy_factors(keys)
+}
+
+/// Copies the factors.
+pub(super) fn copy_factors(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     keys.copy_numbers(&[
         ("embedding_scale", "embedding_multiplier"),
         ("attention.scale", "attention_multiplier"),

@@ -165,38 +165,17 @@ fn convolves(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
     Ok(attends.into_iter().map(|attends| !attends).collect())
 }
 
-/// The number of KV heads of a layer that is a convolution is 0. The width of the feed-forward part is the final one.
+/// A layer without KV heads is a convolution. The width of the feed-forward part is the final one.
 pub(super) fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
-    const KV_HEADS: &str = "attention.head_count_kv";
-    let kv_heads = keys.counts(KV_HEADS)?;
-    let mut attends = kv_heads.iter().filter(|heads| **heads > 0);
-    let first = attends.next().copied().unwrap_or(1);
-    if attends.any(|heads| *heads != first) {
-        return Err(keys.refuse(KV_HEADS, "the same number for all layers with attention"));
-    }
-    let kind = |heads: &u32| if *heads == 0 { "conv" } else { "full_attention" };
-    let kinds: Vec<&str> = kv_heads.iter().map(kind).collect();
-    let (taps, vocab, is_tied) = (keys.count("shortconv.l_cache")?, keys.vocab()?, keys.is_tied());
-    let sizes = [
-        ("max_position_embeddings", keys.count("context_length")?),
-        ("hidden_size", keys.count("embedding_length")?),
-        ("num_hidden_layers", keys.count("block_count")?),
-        ("intermediate_size", keys.count("feed_forward_length")?),
-        ("num_attention_heads", keys.count("attention.head_count")?),
-        ("num_key_value_heads", first),
-        ("head_dim", keys.head_dim()?),
-        ("conv_L_cache", taps),
-    ];
-    for (key, size) in sizes {
+    let attends = keys.set_hybrid()?;
+    for (name, key) in [("feed_forward_length", "intermediate_size"), ("shortconv.l_cache", "conv_L_cache")] {
+        let size = keys.count(name)?;
         keys.config().set(key, size);
     }
-    let config = keys.config();
-    config.set("block_auto_adjust_ff_dim", false);
-    config.set("layer_types", kinds);
-    config.set("vocab_size", vocab);
-    config.set("tie_word_embeddings", is_tied);
-    let conv = kv_heads.iter().position(|heads| *heads == 0);
+    let kind = |attends: &bool| if *attends { "full_attention" } else { "conv" };
+    keys.config().set("block_auto_adjust_ff_dim", false);
+    keys.config().set("layer_types", attends.iter().map(kind).collect::<Vec<_>>());
+    let conv = attends.iter().position(|attends| !attends);
     keys.set_presence("conv_bias", &format!("blk.{}.shortconv.conv.bias", conv.unwrap_or(0)));
-    keys.copy_numbers(&[("attention.layer_norm_rms_epsilon", "norm_eps")])?;
-    keys.set_rotation()
+    keys.copy_numbers(&[("attention.layer_norm_rms_epsilon", "norm_eps")])
 }

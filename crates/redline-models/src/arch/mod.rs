@@ -15,6 +15,7 @@ pub mod dream;
 pub mod electra;
 pub mod ernie4_5;
 pub mod exaone4;
+pub mod falcon_h1;
 pub mod gemma2;
 pub mod gemma3;
 pub mod gemma4;
@@ -35,6 +36,7 @@ pub mod mistral;
 pub mod mixtral;
 pub mod modernbert;
 pub mod mpnet;
+pub mod nemotron_h;
 pub mod nomic_bert;
 pub mod olmo2;
 pub mod olmo3;
@@ -79,6 +81,7 @@ pub const ALL: &[Architecture] = &[
     electra::CLASSIFIER,
     ernie4_5::ARCHITECTURE,
     exaone4::ARCHITECTURE,
+    falcon_h1::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma2::CLASSIFIER,
     gemma3::ARCHITECTURE,
@@ -116,6 +119,7 @@ pub const ALL: &[Architecture] = &[
     mpnet::MODEL,
     mpnet::MASKED,
     mpnet::CLASSIFIER,
+    nemotron_h::ARCHITECTURE,
     nomic_bert::MODEL,
     olmo2::ARCHITECTURE,
     olmo3::ARCHITECTURE,

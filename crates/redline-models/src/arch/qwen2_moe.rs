@@ -51,7 +51,7 @@ pub(super) fn add_shared(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<
     for (i, layer) in spec.layers.iter_mut().enumerate() {
         if let FfnSpec::Experts(experts) = &mut layer.mlp {
             experts.shared = Some(SharedExpertSpec {
-                gate: LinearSpec::plain(format!("layers.{i}.mlp.shared_expert_gate"), hidden, 1),
+                gate: Some(LinearSpec::plain(format!("layers.{i}.mlp.shared_expert_gate"), hidden, 1)),
                 mlp: experts::expert(&format!("layers.{i}.mlp.shared_expert"), hidden, inner, NAMES),
             });
         }

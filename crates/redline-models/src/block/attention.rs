@@ -2,6 +2,7 @@
 
 use redline_kernels::op::activation::{ActivationFunction, OutputGate};
 use redline_kernels::op::attention::AttentionShape;
+use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 
 use super::{BuildStage, Described, GgufNames, LinearRole, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName as Name;
@@ -174,6 +175,16 @@ impl Attention<Described> {
         let copied = if self.source == KeyValues::OneProjection { padded(self.widths().1) } else { 0 };
         let output = padded(self.output.inputs) + padded(self.output.outputs());
         padded(self.qkv.outputs()) + parted + copied + output
+    }
+
+    /// Adds what sequences keep to the shape of their pages. Returns the index of its keys and values.
+    pub(crate) fn add_to(&self, page: &mut PageShape, format: KvFormat) -> usize {
+        let &Self { source, kv_heads, head_dim, .. } = self;
+        if let KeyValues::OfLayer(index) = source {
+            return index;
+        }
+        page.keys.push(KvShape { format, kv_heads, head_dim });
+        page.keys.len() - 1
     }
 
     /// Its operations.

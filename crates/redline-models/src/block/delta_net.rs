@@ -45,7 +45,7 @@ const INPUT: LinearRole = LinearRole {
     },
     ..LinearRole::plain(Site::Input, "ssm_in")
 };
-const OUTPUT: LinearRole = LinearRole::plain(Site::Output, "ssm_out");
+const OUTPUT: LinearRole = LinearRole::plain(Site::RecurrenceOutput, "ssm_out");
 /// Added to the square of the length of a query or key.
 pub const LENGTH_EPS: f32 = 1e-6;
 

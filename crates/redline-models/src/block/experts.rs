@@ -38,8 +38,8 @@ pub type WeightingSpec = Weighting<TensorSpec>;
 /// An expert that every row goes to.
 #[derive(Debug)]
 pub struct SharedExpert<S: BuildStage> {
-    /// One output, whose sigmoid is the expert's weight: `[1, hidden]`.
-    pub gate: S::Linear,
+    /// One output, whose sigmoid is the expert's weight: `[1, hidden]`; without it, the weight is 1.
+    pub gate: Option<S::Linear>,
     /// The expert.
     pub mlp: Mlp<S>,
 }
@@ -63,7 +63,8 @@ impl<S: BuildStage> Experts<S> {
             each.map(|(id, mlp)| mlp.map(&EXPERT.stacked(id, count), to)).collect::<Result<_, _>>()?;
         let shared = match &self.shared {
             Some(SharedExpert { gate, mlp }) => {
-                Some(SharedExpert { gate: to.linear(gate, SHARED_GATE)?, mlp: mlp.map(&SHARED, to)? })
+                let gate = gate.as_ref().map(|gate| to.linear(gate, SHARED_GATE)).transpose()?;
+                Some(SharedExpert { gate, mlp: mlp.map(&SHARED, to)? })
             }
             None => None,
         };
@@ -83,23 +84,25 @@ impl<S: BuildStage> Experts<S> {
 }
 
 impl Experts<Described> {
-    /// Says that all experts lie in two tensors, `{module}.experts.gate_up_proj`, `[experts, 2 * inner, hidden]`, and `down_proj`, if
-    /// `present` knows the first: checkpoints of newer families have them in either form.
-    pub(crate) fn stack(&mut self, present: impl Fn(&str) -> bool) {
-        let count = self.experts.len();
-        let router = &self.router.parts[0].name;
-        let Some(module) = router.strip_suffix(".gate").map(|module| format!("{module}.experts")) else {
-            return;
-        };
-        if !present(&format!("{module}.gate_up_proj")) {
-            return;
+    /// Says that all experts lie in two tensors, `{module}.experts.gate_up_proj`, `[experts, 2 * inner, hidden]`, or without a gate
+    /// `up_proj`, and `down_proj`, if `present` knows the first: checkpoints of newer families have them in either form.
+    pub(crate) fn stack_if(&mut self, present: impl Fn(&str) -> bool) {
+        let Some(module) = self.router.parts[0].name.strip_suffix(".gate") else { return };
+        let tensors = ["gate_up_proj", "up_proj", "down_proj"].map(|part| format!("{module}.experts.{part}"));
+        if let Some(up) = tensors[..2].iter().find(|name| present(name)) {
+            self.stack([up, &tensors[2]]);
         }
+    }
+
+    /// Says that the projections of all experts lie in two tensors: `[experts, inner, hidden]` or with a gate `[experts, 2 * inner,
+    /// hidden]`, and `[experts, hidden, inner]`.
+    pub(crate) fn stack(&mut self, tensors: [&str; 2]) {
+        let count = self.experts.len();
         for (id, expert) in self.experts.iter_mut().enumerate() {
-            for (linear, tensor) in [(&mut expert.up, "gate_up_proj"), (&mut expert.down, "down_proj")] {
+            for (linear, tensor) in [&mut expert.up, &mut expert.down].into_iter().zip(tensors) {
                 let (all, mut first) = (linear.outputs(), 0);
                 for part in linear.parts.iter_mut().filter(|part| part.stack.is_none()) {
-                    let (weight, bias) = (format!("{module}.{tensor}"), format!("{module}.{tensor}_bias"));
-                    let stack = StackSpec::of_rows(weight, bias, (first, all));
+                    let stack = StackSpec::of_rows(tensor.to_owned(), format!("{tensor}_bias"), (first, all));
                     part.stack = Some(StackSpec { expert: Some((id, count)), ..stack });
                     first += part.outputs;
                 }
@@ -138,10 +141,15 @@ impl Experts<Loaded> {
         }
         if let Some(SharedExpert { gate, mlp }) = &self.shared {
             let mark = s.mark();
-            let weights = s.linear(x, gate);
-            let rows = s.gate_rows(weights);
+            let rows = gate.as_ref().map(|gate| {
+                let weights = s.linear(x, gate);
+                s.gate_rows(weights)
+            });
             let y = mlp.apply(x, s);
-            s.add_weighted(output, y, rows);
+            match rows {
+                Some(rows) => s.add_weighted(output, y, rows),
+                None => s.add_to(output, y, 1.0),
+            }
             s.release(mark);
         }
         s.show(Name::MlpOutput, output);
@@ -179,7 +187,7 @@ impl ExpertsMemory {
         let of_experts: Vec<MatrixShape> =
             spec.experts.iter().flat_map(Mlp::linears).flat_map(&shapes_of).collect();
         let can_group = of_experts.iter().copied().all(can_group);
-        let shared = spec.shared.iter().flat_map(|shared| [&shared.gate, &shared.mlp.up, &shared.mlp.down]);
+        let shared = spec.shared.iter().flat_map(|shared| shared.gate.iter().chain(shared.mlp.linears()));
         let others = shared.chain([&spec.router]).flat_map(&shapes_of);
         let mut shapes = Vec::new();
         for shape in of_experts.into_iter().chain(others) {
@@ -191,7 +199,9 @@ impl ExpertsMemory {
         let grouped = spec.experts.iter().map(Mlp::values_per_row).max().unwrap_or(0);
         // The rows of an expert that runs alone are copied, those of the shared expert are all.
         let shared = spec.shared.as_ref();
-        let shared = shared.map(|shared| padded(shared.gate.outputs()) + shared.mlp.values_per_row());
+        let shared = shared.map(|shared| {
+            shared.gate.as_ref().map_or(0, |gate| padded(gate.outputs())) + shared.mlp.values_per_row()
+        });
         let alone = shared.into_iter().chain([hidden + grouped]).max().unwrap_or(0);
         let kept = padded(spec.router.outputs()) + hidden;
         Self { shapes, can_group, kept, alone, grouped, top_k: spec.top_k }

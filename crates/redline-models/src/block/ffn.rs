@@ -13,6 +13,8 @@ pub enum Ffn<S: BuildStage> {
     Dense(Mlp<S>),
     /// A mixture of experts.
     Experts(Box<Experts<S>>),
+    /// The layer has only a mixer.
+    None,
 }
 
 /// A feed-forward part as an architecture describes it.
@@ -24,22 +26,23 @@ impl<S: BuildStage> Ffn<S> {
         Ok(match self {
             Self::Dense(mlp) => Ffn::Dense(mlp.map(&DENSE, to)?),
             Self::Experts(experts) => Ffn::Experts(Box::new(experts.map(to)?)),
+            Self::None => Ffn::None,
         })
     }
 
-    /// The feed-forward part, unless it is a mixture of experts.
+    /// The feed-forward part, if it is the same for every row.
     pub fn dense(&self) -> Option<&Mlp<S>> {
         match self {
             Self::Dense(mlp) => Some(mlp),
-            Self::Experts(_) => None,
+            Self::Experts(_) | Self::None => None,
         }
     }
 
     /// The mixture of experts, if it is one.
     pub fn experts(&self) -> Option<&Experts<S>> {
         match self {
-            Self::Dense(_) => None,
             Self::Experts(experts) => Some(experts),
+            Self::Dense(_) | Self::None => None,
         }
     }
 
@@ -55,16 +58,18 @@ impl Ffn<Described> {
         match self {
             Self::Dense(mlp) => mlp.activations(),
             Self::Experts(experts) => experts.activations(),
+            Self::None => Vec::new(),
         }
     }
 }
 
 impl Ffn<Loaded> {
-    /// The block's output, to be added to the residual stream.
-    pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
+    /// The block's output, to be added to the residual stream; `None` without a feed-forward part.
+    pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Option<Act> {
         match self {
-            Self::Dense(mlp) => mlp.forward(x, s),
-            Self::Experts(experts) => experts.forward(x, s),
+            Self::Dense(mlp) => Some(mlp.forward(x, s)),
+            Self::Experts(experts) => Some(experts.forward(x, s)),
+            Self::None => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One layer: a mixer and a feed-forward part, each between its norms.
+//! One layer: a mixer and a feed-forward part, each between its norms, or only one of both.
 
 use super::attention::Attention;
 use super::ffn::Ffn;
@@ -11,7 +11,8 @@ use crate::element::norm::NormSpec;
 use crate::plan::Site;
 use crate::step::{Act, Step};
 
-/// One layer: `x + scale * mixer(x)`, then `x + scale * mlp(x)`, each between its norms, or both at once ([`Residual`]); then what follows.
+/// One layer: `x + mixer_scale * mixer(x)`, then `x + mlp_scale * mlp(x)`, each between its norms, or both at once ([`Residual`]); then
+/// what follows.
 #[derive(Debug)]
 pub struct Layer<S: BuildStage> {
     /// The part in which a row reads earlier rows.
@@ -31,8 +32,10 @@ pub struct Layer<S: BuildStage> {
 /// How the outputs of the parts of a layer are added to the residual stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Residual {
-    /// Factor on what is added; 1 in most families.
-    pub scale: f32,
+    /// Factor on the output of the mixer; 1 in most families.
+    pub mixer_scale: f32,
+    /// Factor on the output of the feed-forward part; 1 in most families.
+    pub mlp_scale: f32,
     /// Whether the feed-forward part reads what the mixer reads, with its norm, and not the stream after the mixer: `(x + mixer(h)) +
     /// mlp(h)` with `h = norm(x)` (GPT-J, Cohere). The feed-forward part then has no norm before it.
     pub is_parallel: bool,
@@ -40,7 +43,7 @@ pub struct Residual {
 
 impl Default for Residual {
     fn default() -> Self {
-        Self { scale: 1.0, is_parallel: false }
+        Self { mixer_scale: 1.0, mlp_scale: 1.0, is_parallel: false }
     }
 }
 
@@ -82,6 +85,9 @@ const MIXER: NormNames = NormNames {
     unnormed: Name::AttentionSum,
     sum: (Name::ResidualMid, "attn_output_norm"),
 };
+/// Those of a mixer that ends the layer.
+const ONLY_MIXER: NormNames = NormNames { sum: (Name::Residual, MIXER.sum.1), ..MIXER };
+
 /// Those of a feed-forward part that ends the layer.
 const MLP: NormNames = NormNames {
     before: (Name::MlpNorm, "ffn_norm"),
@@ -167,6 +173,10 @@ impl<S: BuildStage> Layer<S> {
         })
     }
 
+    fn around_mixer(&self) -> NormNames {
+        if let Ffn::None = self.mlp { ONLY_MIXER } else { MIXER }
+    }
+
     fn around_mlp(&self) -> NormNames {
         if self.end.is_some() { INNER_MLP } else { MLP }
     }
@@ -180,12 +190,15 @@ impl<S: BuildStage> Layer<S> {
 impl Layer<Described> {
     /// Its activations with the widths of their rows, in the order of the forward pass.
     pub fn activations(&self) -> Vec<(Name, usize)> {
-        let hidden = self.at(Site::Output).outputs();
+        let hidden = self.linears().last().map_or(0, |(_, linear)| linear.outputs());
         let mut all = Vec::new();
         for (norms, around, block) in [
-            (&self.mixer_norms, MIXER, self.mixer.activations()),
+            (&self.mixer_norms, self.around_mixer(), self.mixer.activations()),
             (&self.mlp_norms, self.around_mlp(), self.mlp.activations()),
         ] {
+            if block.is_empty() {
+                continue;
+            }
             let norm = |norm: &Option<NormSpec>, name| norm.as_ref().map(|_| (name, hidden));
             all.extend(norm(&norms.before, around.before.0));
             all.extend(block);
@@ -214,8 +227,9 @@ impl Norms<Loaded> {
         self.before.as_ref().map_or(x, |norm| s.norm(x, norm))
     }
 
-    /// The residual stream with the output of the block.
-    fn add(&self, x: Act, a: Act, scale: f32, around: &NormNames, s: &mut Step<'_>) -> Act {
+    /// The residual stream with the output of the block, if there is one.
+    fn add(&self, x: Act, a: Option<Act>, scale: f32, around: &NormNames, s: &mut Step<'_>) -> Act {
+        let Some(a) = a else { return x };
         let a = self.after.as_ref().map_or(a, |norm| s.norm(a, norm));
         match &self.sum {
             None => s.add(x, a, scale, around.sum.0),
@@ -231,25 +245,25 @@ impl Layer<Loaded> {
     /// `x + mixer(x)`, then `x + mlp(x)`, each with its norms. The last layer whose mixer stores anything continues only with the wanted
     /// rows, because later rows need of the others only what it has stored.
     pub fn forward(&self, x: Act, narrows: bool, s: &mut Step<'_>) -> Act {
-        let Residual { scale, is_parallel } = self.residual;
+        let Residual { mixer_scale, mlp_scale, is_parallel } = self.residual;
         let h = self.mixer_norms.before_block(x, s);
         let begun = self.mixer.begin(h, s);
-        let [x, h, begun] = match (narrows, is_parallel) {
-            (false, _) => [x, h, begun],
-            (true, true) => s.narrow([x, h, begun]),
+        let [x, h, first, second] = match (narrows, is_parallel) {
+            (false, _) => [x, h, begun[0], begun[1]],
+            (true, true) => s.narrow([x, h, begun[0], begun[1]]),
             (true, false) => {
-                let [x, begun] = s.narrow([x, begun]);
-                [x, x, begun]
+                let [x, first, second] = s.narrow([x, begun[0], begun[1]]);
+                [x, x, first, second]
             }
         };
         if x.rows() == 0 {
             return x;
         }
-        let a = self.mixer.finish(begun, s);
-        let x = self.mixer_norms.add(x, a, scale, &MIXER, s);
+        let mixed = self.mixer.finish([first, second], s);
+        let x = self.mixer_norms.add(x, mixed, mixer_scale, &self.around_mixer(), s);
         let h = if is_parallel { h } else { self.mlp_norms.before_block(x, s) };
-        let m = self.mlp.forward(h, s);
-        let x = self.mlp_norms.add(x, m, scale, &self.around_mlp(), s);
+        let output = self.mlp.forward(h, s);
+        let x = self.mlp_norms.add(x, output, mlp_scale, &self.around_mlp(), s);
         self.end.as_ref().map_or(x, |end| end.forward(x, s))
     }
 }

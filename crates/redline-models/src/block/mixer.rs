@@ -1,12 +1,13 @@
 //! The part of a layer in which a row reads earlier rows: a list of kinds.
 
-use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
+use redline_kernels::op::kv::{KvFormat, PageShape};
 
 use super::attention::{Attention, KeyValues};
 use super::delta_net::DeltaNet;
 use super::mamba2::Mamba2;
+use super::parallel::Parallel;
 use super::short_conv::ShortConv;
-use super::{BuildStage, Described, Loaded, Map, MixerOperations};
+use super::{Begun, BuildStage, Described, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName;
 use crate::step::{Act, Step};
 
@@ -21,6 +22,10 @@ pub enum Mixer<S: BuildStage> {
     DeltaNet(DeltaNet<S>),
     /// Mamba-2.
     Mamba2(Mamba2<S>),
+    /// Attention and Mamba-2.
+    Parallel(Box<Parallel<S>>),
+    /// The layer has only a feed-forward part.
+    None,
 }
 
 /// A mixer as an architecture describes it.
@@ -34,27 +39,40 @@ impl<S: BuildStage> Mixer<S> {
             Self::ShortConv(conv) => Mixer::ShortConv(conv.map(to)?),
             Self::DeltaNet(net) => Mixer::DeltaNet(net.map(to)?),
             Self::Mamba2(layer) => Mixer::Mamba2(layer.map(to)?),
+            Self::Parallel(both) => Mixer::Parallel(Box::new(both.map(to)?)),
+            Self::None => Mixer::None,
         })
     }
 
     /// Whether it stores anything for later rows.
     pub(crate) fn stores(&self) -> bool {
-        !matches!(self, Self::Attention(Attention { source: KeyValues::OfLayer(_), .. }))
+        !matches!(self, Self::None | Self::Attention(Attention { source: KeyValues::OfLayer(_), .. }))
     }
 
-    /// Attention, if it is that.
+    /// Attention, if it has it.
     pub fn attention(&self) -> Option<&Attention<S>> {
         match self {
             Self::Attention(attention) => Some(attention),
-            Self::ShortConv(_) | Self::DeltaNet(_) | Self::Mamba2(_) => None,
+            Self::Parallel(both) => Some(&both.attention),
+            Self::ShortConv(_) | Self::DeltaNet(_) | Self::Mamba2(_) | Self::None => None,
         }
     }
 
-    /// Attention, if it is that, to change.
+    /// Mamba-2, if it has it.
+    pub fn mamba2(&self) -> Option<&Mamba2<S>> {
+        match self {
+            Self::Mamba2(layer) => Some(layer),
+            Self::Parallel(both) => Some(&both.recurrence),
+            Self::Attention(_) | Self::ShortConv(_) | Self::DeltaNet(_) | Self::None => None,
+        }
+    }
+
+    /// Attention, if it has it, to change.
     pub fn attention_mut(&mut self) -> Option<&mut Attention<S>> {
         match self {
             Self::Attention(attention) => Some(attention),
-            Self::ShortConv(_) | Self::DeltaNet(_) | Self::Mamba2(_) => None,
+            Self::Parallel(both) => Some(&mut both.attention),
+            Self::ShortConv(_) | Self::DeltaNet(_) | Self::Mamba2(_) | Self::None => None,
         }
     }
 }
@@ -67,6 +85,8 @@ impl Mixer<Described> {
             Self::ShortConv(conv) => conv.activations(),
             Self::DeltaNet(net) => net.activations(),
             Self::Mamba2(layer) => layer.activations(),
+            Self::Parallel(both) => both.activations(),
+            Self::None => Vec::new(),
         }
     }
 
@@ -77,6 +97,8 @@ impl Mixer<Described> {
             Self::ShortConv(conv) => conv.values_per_row(),
             Self::DeltaNet(net) => net.values_per_row(),
             Self::Mamba2(layer) => layer.values_per_row(),
+            Self::Parallel(both) => both.values_per_row(),
+            Self::None => 0,
         }
     }
 
@@ -87,17 +109,15 @@ impl Mixer<Described> {
             Self::ShortConv(conv) => conv.operations(),
             Self::DeltaNet(net) => net.operations(),
             Self::Mamba2(layer) => layer.operations(),
+            Self::Parallel(both) => both.operations(),
+            Self::None => MixerOperations { of_every_row: 0, recurrence: 0, per_key: 0 },
         }
     }
 
     /// Adds what sequences keep to the shape of their pages. Returns its index among those of its kind.
     pub(crate) fn add_to(&self, page: &mut PageShape, format: KvFormat) -> usize {
         match self {
-            &Self::Attention(Attention { source: KeyValues::OfLayer(index), .. }) => index,
-            &Self::Attention(Attention { kv_heads, head_dim, .. }) => {
-                page.keys.push(KvShape { format, kv_heads, head_dim });
-                page.keys.len() - 1
-            }
+            Self::Attention(attention) => attention.add_to(page, format),
             Self::ShortConv(conv) => {
                 page.inputs.push(conv.inputs());
                 page.inputs.len() - 1
@@ -106,36 +126,43 @@ impl Mixer<Described> {
                 page.states.push(net.state());
                 page.states.len() - 1
             }
-            Self::Mamba2(layer) => {
-                page.states.push(layer.state());
-                page.states.len() - 1
+            Self::Mamba2(layer) => layer.add_to(page),
+            Self::Parallel(both) => {
+                let index = both.attention.add_to(page, format);
+                assert_eq!(index, both.recurrence.add_to(page), "all layers of the model are alike");
+                index
             }
+            Self::None => 0,
         }
     }
 }
 
 impl Mixer<Loaded> {
     /// The part of every row: stores what later rows need. Returns what [`Self::finish`] needs.
-    pub fn begin(&self, x: Act, s: &mut Step<'_>) -> Act {
+    pub fn begin(&self, x: Act, s: &mut Step<'_>) -> Begun {
+        let only = |act: Act| [act, act.columns(0, 0)];
         match self {
-            Self::Attention(attention) => attention.store(x, s),
-            Self::ShortConv(conv) => conv.convolve(x, s),
-            Self::DeltaNet(net) => net.recur(x, s),
-            Self::Mamba2(layer) => layer.recur(x, s),
+            Self::Attention(attention) => only(attention.store(x, s)),
+            Self::ShortConv(conv) => only(conv.convolve(x, s)),
+            Self::DeltaNet(net) => only(net.recur(x, s)),
+            Self::Mamba2(layer) => only(layer.recur(x, s)),
+            Self::Parallel(both) => both.begin(x, s),
+            Self::None => only(x.columns(0, 0)),
         }
     }
 
-    /// The output, to be added to the residual stream, of the rows that later layers need.
-    pub fn finish(&self, begun: Act, s: &mut Step<'_>) -> Act {
-        match self {
-            Self::Attention(attention) => attention.attend(begun, s),
-            Self::ShortConv(ShortConv { output, .. })
-            | Self::DeltaNet(DeltaNet { output, .. })
-            | Self::Mamba2(Mamba2 { output, .. }) => {
-                let output = s.linear(begun, output);
+    /// The output, to be added to the residual stream, of the rows that later layers need; `None` without a mixer.
+    pub fn finish(&self, begun: Begun, s: &mut Step<'_>) -> Option<Act> {
+        Some(match self {
+            Self::Attention(attention) => attention.attend(begun[0], s),
+            Self::ShortConv(ShortConv { output, .. }) | Self::DeltaNet(DeltaNet { output, .. }) => {
+                let output = s.linear(begun[0], output);
                 s.show(ActivationName::ConvOutput, output);
                 output
             }
-        }
+            Self::Mamba2(layer) => layer.project(begun[0], s),
+            Self::Parallel(both) => both.finish(begun, s),
+            Self::None => return None,
+        })
     }
 }

@@ -19,6 +19,7 @@ pub mod layer_inputs;
 pub mod mamba2;
 pub mod mixer;
 pub mod mlp;
+pub mod parallel;
 pub mod short_conv;
 
 use std::convert::Infallible;
@@ -32,6 +33,7 @@ use crate::element::linear::{Linear, LinearSpec};
 use crate::element::norm::{Norm, NormSpec};
 use crate::element::tensor::TensorSpec;
 use crate::plan::Site;
+use crate::step::Act;
 use layer::Layer;
 use mlp::Mlp;
 
@@ -133,6 +135,10 @@ pub struct GgufNames {
     /// The index of the expert, and the number of experts that one tensor stacks.
     pub stacked: Option<(usize, usize)>,
 }
+
+/// What [`mixer::Mixer::begin`] returns and [`mixer::Mixer::finish`] needs. The second activation has columns only in
+/// [`parallel::Parallel`].
+pub type Begun = [Act; 2];
 
 /// Operations of a mixer: multiplications with an addition each.
 #[derive(Clone, Copy, Debug)]

@@ -29,7 +29,7 @@ pub struct ShortConv<S: BuildStage> {
 pub type ShortConvSpec = ShortConv<Described>;
 
 const INPUT: LinearRole = LinearRole::plain(Site::Input, "shortconv.in_proj");
-const OUTPUT: LinearRole = LinearRole::plain(Site::Output, "shortconv.out_proj");
+const OUTPUT: LinearRole = LinearRole::plain(Site::RecurrenceOutput, "shortconv.out_proj");
 
 impl<S: BuildStage> ShortConv<S> {
     /// The same block of another stage.

@@ -8,6 +8,8 @@ use crate::ModelError;
 pub struct GgufDialect {
     /// `general.architecture`
     pub architecture: &'static str,
+    /// The name for models with mixtures of experts, if it differs.
+    pub experts: Option<&'static str>,
     /// `tokenizer.ggml.model`, if it tells the models apart from others whose files name the same architecture.
     pub tokenizer: Option<&'static str>,
     /// Whether the rows of queries and keys are stored in pairs that are rotated together.
@@ -28,12 +30,18 @@ impl GgufDialect {
     ) -> Self {
         Self {
             architecture,
+            experts: None,
             tokenizer: None,
             pairs_rows: false,
             mlp_norm: "ffn_norm",
             final_norm: "output_norm",
             config,
         }
+    }
+
+    /// The names of the architecture in files.
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        [Some(self.architecture), self.experts].into_iter().flatten()
     }
 }
 
@@ -65,6 +73,24 @@ impl Keys<'_> {
 
     /// The same, but for the width of the feed-forward parts.
     pub(crate) fn set_common_but_width(&mut self) -> Result<(), ModelError> {
+        let kv_heads = self.kv_heads()?;
+        self.set_common_with(kv_heads)
+    }
+
+    /// The same, of a model in which layers without KV heads have no attention. Returns whether each layer has attention.
+    pub(crate) fn set_hybrid(&mut self) -> Result<Vec<bool>, ModelError> {
+        const KV_HEADS: &str = "attention.head_count_kv";
+        let of_layers = self.counts(KV_HEADS)?;
+        let mut attend = of_layers.iter().filter(|heads| **heads > 0);
+        let first = attend.next().copied().unwrap_or(1);
+        if attend.any(|heads| *heads != first) {
+            return Err(self.refuse(KV_HEADS, "the same number for all layers with attention"));
+        }
+        self.set_common_with(first)?;
+        Ok(of_layers.iter().map(|heads| *heads > 0).collect())
+    }
+
+    fn set_common_with(&mut self, kv_heads: u32) -> Result<(), ModelError> {
         let sizes = [
             ("max_position_embeddings", self.count("context_length")?),
             ("hidden_size", self.count("embedding_length")?),
@@ -75,7 +101,7 @@ impl Keys<'_> {
         for (key, size) in sizes {
             self.config().set(key, size);
         }
-        let (kv_heads, vocab, is_tied) = (self.kv_heads()?, self.vocab()?, self.is_tied());
+        let (vocab, is_tied) = (self.vocab()?, self.is_tied());
         self.config().set("num_key_value_heads", kv_heads);
         self.config().set("vocab_size", vocab);
         self.config().set("tie_word_embeddings", is_tied);

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use redline_weights::{ConfigObject, Gguf, GgufArray, GgufMetadata, GgufTensor, GgufValue, WeightsError};
 
 use crate::ModelError;
+use crate::family::MAX_LAYERS;
 
 /// Whether a token sees only those before it; absent: it does.
 const CAUSAL: &str = "attention.causal";
@@ -175,7 +176,11 @@ impl<'a> Keys<'a> {
 
     /// Number of layers.
     pub(crate) fn layers(&self) -> Result<usize, ModelError> {
-        Ok(self.count("block_count")? as usize)
+        let layers = self.count("block_count")? as usize;
+        if layers > MAX_LAYERS {
+            return Err(self.refuse("block_count", format!("at most {MAX_LAYERS}")));
+        }
+        Ok(layers)
     }
 
     /// Values of a head.

@@ -44,9 +44,10 @@ impl<'a> GgufTensors<'a> {
             known.insert(tensor.name.clone());
             let needed = found.places.get(&expected.name).map(Place::file_shape);
             let needed = needed.unwrap_or(expected.shape);
-            // Dimensions of one may be left out there.
+            // Dimensions of one may be left out there, and the norm of Mamba-2 has a row for each group of heads.
             let wide = |shape: &[usize]| shape.iter().copied().filter(|size| *size != 1).collect::<Vec<_>>();
-            let fits = wide(&tensor.shape) == wide(&needed);
+            let is_cut = tensor.name.ends_with(".ssm_norm.weight") && needed[..] == [tensor.elements()];
+            let fits = is_cut || wide(&tensor.shape) == wide(&needed);
             if !fits {
                 let GgufTensor { name, shape, .. } = tensor;
                 let fact = format!("`{name}` has the shape {shape:?}, but {needed:?} is needed");
@@ -107,7 +108,12 @@ impl<'a> GgufTensors<'a> {
 
     fn tensor(&self, name: &str) -> Result<&'a GgufTensor, ModelError> {
         let name = self.name(name);
-        self.gguf.tensor(&name).ok_or_else(|| {
+        // Files of Falcon-H1 have this norm without the ending.
+        let without_ending = || {
+            let norm = name.strip_suffix(".weight").filter(|name| name.ends_with(".ffn_norm"))?;
+            self.gguf.tensor(norm)
+        };
+        self.gguf.tensor(&name).or_else(without_ending).ok_or_else(|| {
             WeightsError::MissingTensor { tensor: name, file: self.gguf.origin().to_owned() }.into()
         })
     }

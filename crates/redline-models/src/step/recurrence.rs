@@ -90,7 +90,6 @@ impl Step<'_> {
             rms_norm_heads(exec, &mut self.write(x), group * width, 1, weight, norm.eps);
         }
         self.end(timed);
-        self.show(norm.name, x);
     }
 
     /// Multiplies `x` by what `function` makes of its gates, in place.

@@ -46,8 +46,9 @@ pub fn write(
     let (dtype, torch) =
         if stored == Format::Bf16 { (Dtype::BF16, "bfloat16") } else { (Dtype::F32, "float32") };
     let config = format!(
-        "{{\n  {},\n  \"bos_token_id\": 0,\n  \"eos_token_id\": {},\n  \"torch_dtype\": \"{torch}\"\n}}\n",
-        shape.config, shape.eos
+        "{},\n  \"bos_token_id\": 0,\n  \"eos_token_id\": {},\n  \"torch_dtype\": \"{torch}\"\n}}\n",
+        shape.config.trim_end_matches("\n}\n"),
+        shape.eos
     );
     let generation = format!("{{\n  \"bos_token_id\": 0,\n  \"eos_token_id\": {}\n}}\n", shape.eos);
     let companions = [

@@ -327,6 +327,47 @@ fn random_adapters_of_every_family_are_read() {
     }
 }
 
+/// transformers 5 calls the decoder of Nemotron-H `model`, and its checkpoints `backbone`.
+#[test]
+fn paths_of_transformers_5_are_those_of_the_family() {
+    let spec = spec(&golden_root().join("nemotron-h-a"));
+    let modules = matrices(&spec, true);
+    let mut renamed = modules.clone();
+    for module in &mut renamed {
+        module.0 = module.0.replace("backbone.", "model.");
+    }
+    assert!(renamed != modules);
+    let places = [modules, renamed].map(|modules| {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("adapter");
+        write(&to, &modules);
+        let read = adapter::read(&spec, &AdapterFiles::open(&to).unwrap(), 1).unwrap();
+        read.modules.iter().map(|module| module.place).collect::<Vec<_>>()
+    });
+    assert_eq!(places[0], places[1]);
+    assert!(places[0].len() > 8);
+}
+
+/// llama.cpp multiplies the weights of Falcon-H1 by factors that an adapter of the checkpoint would need.
+#[test]
+fn a_gguf_file_of_falcon_h1_takes_no_adapters() {
+    let of_checkpoint = spec(&golden_root().join("falcon-h1-b"));
+    let gguf = redline_weights::Gguf::open(&golden_root().join("gguf/falcon-h1-b.gguf")).unwrap();
+    let (_, of_gguf) =
+        redline_models::arch::specification(&redline_models::gguf_config::config(&gguf).unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("adapter");
+    write(&to, &matrices(&of_checkpoint, true));
+    let files = AdapterFiles::open(&to).unwrap();
+    assert!(adapter::read(&of_checkpoint, &files, 1).is_ok());
+    let refused = adapter::read(&of_gguf, &files, 1).unwrap_err();
+    assert!(
+        refused.to_string().starts_with("the weights of this model were multiplied by its factors"),
+        "{refused}"
+    );
+    assert!(refused.hint().is_some());
+}
+
 /// Every matrix of every family has a place, with the family's prefix and without.
 #[test]
 fn every_family_can_be_adapted_completely() {

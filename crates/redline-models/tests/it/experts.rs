@@ -92,6 +92,10 @@ fn configurations_say_how_sigmoids_route() {
         let spec = spec(golden, &changes).unwrap();
         spec.layers.iter().map(|layer| layer.mlp.experts().map(routing)).collect()
     };
+    let scaled = Some((true, Some(1e-20), 1.8));
+    assert_eq!(of("nemotron-h-a", json!({})), [None, scaled, None, None, None, scaled]);
+    let other = json!({"norm_topk_prob": false, "routed_scaling_factor": null});
+    assert_eq!(of("nemotron-h-a", other)[1], Some((true, None, 1.0)));
     let plain = Some((false, None, 0.75));
     let corrected = Some((true, Some(1e-6), 1.0));
     assert_eq!(of("lfm2moe-a", json!({})), [None, plain, plain]);
@@ -309,6 +313,7 @@ fn expert(checkpoint: &Checkpoint, spec: &MlpSpec, x: &[f32]) -> Vec<f32> {
             gate / (exp(-(gate * alpha)) + 1.0) * (up + 1.0)
         }
         Gating::Function(_) => gate / (exp(-gate) + 1.0) * up,
+        Gating::ScaledSilu(_) => panic!("no factor of a gate"),
     };
     let hidden: Vec<f32> = gate.iter().zip(up).map(gated).collect();
     linear(checkpoint, &spec.down, &hidden)
@@ -334,7 +339,8 @@ fn mixture(checkpoint: &Checkpoint, spec: &ExpertsSpec, x: &[f32]) -> Vec<f32> {
         add(&spec.experts[id], powers[id] / sum);
     }
     if let Some(SharedExpertSpec { gate, mlp }) = &spec.shared {
-        add(mlp, 1.0 / (exp(-linear(checkpoint, gate, x)[0]) + 1.0));
+        let logit = linear(checkpoint, gate.as_ref().unwrap(), x)[0];
+        add(mlp, 1.0 / (exp(-logit) + 1.0));
     }
     output
 }

@@ -25,17 +25,18 @@ fn spec(golden: &str, changes: &Value) -> DecoderSpec {
     changed(golden, changes).unwrap()
 }
 
-/// Layers and experts of Granite 4 that are not supported are refused by name.
+/// Unknown kinds of layers, and experts that no row goes to, are refused by name.
 #[test]
-fn granite_4_refuses_other_layers_and_experts() {
+fn granite_4_refuses_other_layers_and_unused_experts() {
     let refused = |key: &str, value: Value| changed("granite4-b", &json!({ key: value })).err().unwrap();
     let message = refused("layer_types", json!(["conv", "attention", "mamba"]));
     assert!(message.contains("layer_types") && message.contains("`mamba`"), "{message}");
     assert!(refused("layer_types", json!(["attention"])).contains("1 entries for 3 layers"));
     assert!(refused("layer_types", Value::Null).contains("layer_types"));
     assert!(refused("layer_types", json!([])).contains("layer_types"));
+    // A row would go to none of them.
     let message = refused("num_local_experts", json!(62));
-    assert!(message.contains("num_local_experts") && message.contains("62"), "{message}");
+    assert!(message.contains("num_experts_per_tok") && message.contains("is 0"), "{message}");
     assert!(refused("num_local_experts", Value::Null).contains("num_local_experts"));
     let message = refused("position_embedding_type", json!("alibi"));
     assert!(message.contains("position_embedding_type") && message.contains("nope"), "{message}");

@@ -10,7 +10,7 @@ use redline_settings::Pooling;
 use redline_weights::Gguf;
 use serde_json::{Value, json};
 
-use crate::reference::{Bench, golden_root, nmse, on_team, open, reference, reference_in};
+use crate::reference::{Bench, config_in, golden_root, nmse, on_team, open, reference, reference_in};
 use crate::rewritten::{Tensor, rewrite};
 
 /// Checkpoints that have something which GGUF files cannot say, with the values that all files of their family stand for.
@@ -19,6 +19,7 @@ fn told(name: &str) -> Vec<(&'static str, Value)> {
         "gemma2-a" => vec![("query_pre_attn_scalar", json!(24))],
         "gemma3-a" => vec![("layer_types", Value::Null)],
         "gemma3-b" => vec![("sliding_window_pattern", json!(6))],
+        "granite4h-a" => vec![("time_step_limit", Value::Null)],
         "gpt-oss-a" | "gpt-oss-b" => vec![("swiglu_limit", json!(7.0))],
         "mistral-a" => vec![("sliding_window", Value::Null)],
         "nomic-a" => vec![("n_positions", json!(2048))],
@@ -55,7 +56,7 @@ fn changed(dir: &Path, values: &[(&str, Value)], to: &Path) {
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
         std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
-    let mut config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
+    let mut config = config_in(dir);
     for (key, value) in values {
         config[*key] = value.clone();
     }

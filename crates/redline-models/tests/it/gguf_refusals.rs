@@ -3,6 +3,7 @@
 use redline_kernels::Format;
 use redline_models::{LoadOptions, Loader, Weights, gguf_config};
 use redline_weights::Gguf;
+use serde_json::{Value, json};
 
 use redline_testing::gguf::Writer;
 
@@ -53,21 +54,26 @@ const TENSORS: &[(&str, &[u64])] = &[
 /// What differs from a model that is loaded.
 type Change<'a> = (&'a [(&'a str, Set)], &'a [(&'a str, &'a [u64], u32)]);
 
+/// The metadata with a value more.
+fn set(writer: Writer, key: &str, value: Set) -> Writer {
+    let counts = |counts: &[u32]| counts.iter().map(|count| count.to_le_bytes()).collect::<Vec<_>>();
+    match value {
+        Count(count) => writer.number(key, U32, &count.to_le_bytes()),
+        Counts(list) => writer.numbers(key, I32, &counts(list)),
+        Number(number) => writer.number(key, F32, &number.to_le_bytes()),
+        Flag(flag) => writer.number(key, BOOL, &[u8::from(flag)]),
+        Text(text) => writer.string(key, text),
+        Nothing => writer,
+    }
+}
+
 /// The message of a file with other keys and tensors; a tensor without a shape is left out. `None`: it is accepted.
 fn refused((keys, tensors): Change<'_>) -> Option<String> {
     let others = keys.iter().filter(|(key, _)| !KEYS.iter().any(|(known, _)| known == key));
     let mut writer = Writer::new();
     for (key, value) in KEYS.iter().chain(others) {
         let value = keys.iter().find(|(changed, _)| changed == key).map_or(*value, |(_, value)| *value);
-        let counts = |counts: &[u32]| counts.iter().map(|count| count.to_le_bytes()).collect::<Vec<_>>();
-        writer = match value {
-            Count(count) => writer.number(key, U32, &count.to_le_bytes()),
-            Counts(list) => writer.numbers(key, I32, &counts(list)),
-            Number(number) => writer.number(key, F32, &number.to_le_bytes()),
-            Flag(flag) => writer.number(key, BOOL, &[u8::from(flag)]),
-            Text(text) => writer.string(key, text),
-            Nothing => writer,
-        };
+        writer = set(writer, key, value);
     }
     let others = tensors.iter().filter(|(name, ..)| !TENSORS.iter().any(|(known, _)| known == name));
     let known = TENSORS.iter().map(|(name, shape)| (*name, *shape, OF_F32));
@@ -259,6 +265,85 @@ fn experts_are_one_tensor_of_each_layer() {
     let more = [&keys[..8], &[("qwen2moe.expert_used_count", Count(5))], &keys[9..]].concat();
     let message = refused((&more, &tensors)).unwrap();
     assert!(message.contains("`num_experts_per_tok` 5 is more than `num_experts` 4"), "{message}");
+}
+
+/// Metadata of a model of which some layers are Mamba-2, with changes.
+fn hybrid(architecture: &str, changes: &[(&str, Set)]) -> Result<Value, String> {
+    let of: [(&str, Set); 15] = [
+        ("context_length", Count(16)),
+        ("embedding_length", Count(32)),
+        ("block_count", Count(4)),
+        ("feed_forward_length", Counts(&[0, 48, 0, 0])),
+        ("attention.head_count", Count(2)),
+        ("attention.head_count_kv", Counts(&[0, 0, 1, 0])),
+        ("attention.layer_norm_rms_epsilon", Number(0.25)),
+        ("ssm.conv_kernel", Count(4)),
+        ("ssm.inner_size", Count(64)),
+        ("ssm.state_size", Count(8)),
+        ("ssm.group_count", Count(1)),
+        ("ssm.time_step_rank", Count(4)),
+        ("rope.scaling.finetuned", Flag(false)),
+        ("nextn_predict_layers", Nothing),
+        ("attention.layer_norm_epsilon", Nothing),
+    ];
+    let others = changes.iter().filter(|(key, _)| !of.iter().any(|(known, _)| known == key));
+    let mut writer = Writer::new().string("general.architecture", architecture);
+    for (key, value) in of.iter().chain(others) {
+        let value = changes.iter().find(|(changed, _)| changed == key).map_or(*value, |(_, value)| *value);
+        writer = set(writer, &format!("{architecture}.{key}"), value);
+    }
+    let writer = writer.tensor("token_embd.weight", &[24, 32], OF_F32, &[0; 4 * 24 * 32]);
+    let gguf = Gguf::from_bytes("x.gguf", writer.finish().leak()).unwrap();
+    let json = gguf_config::config_json(&gguf).map_err(|error| error.to_string())?;
+    Ok(serde_json::from_slice(&json).unwrap())
+}
+
+/// The layer at the end that predicts further tokens has a KV head and a feed-forward width.
+#[test]
+fn layers_of_nemotron_h_are_told_by_their_kv_heads_and_widths() {
+    let kinds = |changes: &[(&str, Set)]| {
+        let config = hybrid("nemotron_h", changes).unwrap();
+        (
+            config["layers_block_type"].clone(),
+            config["num_hidden_layers"].clone(),
+            config["intermediate_size"].clone(),
+        )
+    };
+    let all = json!(["mamba", "mlp", "attention", "mamba"]);
+    assert_eq!(kinds(&[]), (all, json!(4), json!(48)));
+    let further = [
+        ("nextn_predict_layers", Count(1)),
+        ("feed_forward_length", Counts(&[0, 48, 0, 20])),
+        ("attention.head_count_kv", Counts(&[0, 0, 1, 1])),
+    ];
+    assert_eq!(kinds(&further), (json!(["mamba", "mlp", "attention"]), json!(3), json!(48)));
+    let eps = |changes: &[(&str, Set)]| hybrid("nemotron_h", changes).unwrap()["layer_norm_epsilon"].clone();
+    assert_eq!(eps(&[]), json!(0.25));
+    let other = ("attention.layer_norm_epsilon", Number(0.5));
+    assert_eq!(eps(&[other, ("attention.layer_norm_rms_epsilon", Nothing)]), json!(0.5));
+}
+
+#[test]
+fn keys_of_hybrids_fit_each_other() {
+    for (architecture, changes, expect) in [
+        ("nemotron_h", &[("nextn_predict_layers", Count(4))][..], "fewer than `block_count`"),
+        ("nemotron_h", &[("block_count", Count(1 << 15))], "block_count` is 32768"),
+        ("nemotron_h", &[("ssm.inner_size", Count(63))], "a multiple of `ssm.time_step_rank`, 4"),
+        ("nemotron_h", &[("ssm.time_step_rank", Count(0))], "ssm.inner_size"),
+        ("nemotron_h", &[("attention.head_count_kv", Counts(&[1, 0, 2, 0]))], "all layers with attention"),
+        ("nemotron_h", &[("feed_forward_length", Counts(&[0, 48]))], "a number for each of 4 layers"),
+        (
+            "granitehybrid",
+            &[("feed_forward_length", Count(48)), ("ssm.inner_size", Count(68))],
+            "a multiple of `embedding_length`, 32",
+        ),
+        ("granitehybrid", &[], "feed_forward_length"),
+        ("granitehybrid", &[("feed_forward_length", Count(48))], "expert_shared_feed_forward_length"),
+        ("falcon-h1", &[("feed_forward_length", Count(48))], "attention.head_count_kv"),
+    ] {
+        let refused = hybrid(architecture, changes).unwrap_err();
+        assert!(refused.contains(expect), "{architecture}: {refused}");
+    }
 }
 
 /// A file of RoBERTa names its padding token, whose position it leaves out.

@@ -7,15 +7,14 @@ use redline_models::spec::MixerSpec;
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 use serde_json::{Value, json};
 
-use crate::reference::{Bench, bits, golden_root, open};
+use crate::reference::{Bench, bits, config_in, golden_root, open};
 
 fn refusal(changes: &Value) -> Option<String> {
     refusal_of("qwen3_5-b", changes)
 }
 
 fn refusal_of(golden: &str, changes: &Value) -> Option<String> {
-    let text = std::fs::read(golden_root().join(golden).join("config.json")).unwrap();
-    let mut config: Value = serde_json::from_slice(&text).unwrap();
+    let mut config = config_in(&golden_root().join(golden));
     for (key, value) in changes.as_object().unwrap() {
         config[key] = value.clone();
     }
@@ -83,17 +82,67 @@ fn sizes_of_mamba_2_fit_each_other() {
     }
 }
 
+#[test]
+fn keys_of_nemotron_h_and_falcon_h1_are_honoured_or_refused() {
+    let listed = json!(["mamba", "moe", "linear_attention", "attention", "moe"]);
+    for (golden, changes) in [
+        ("nemotron-h-b", json!({ "layers_block_type": listed, "hybrid_override_pattern": null })),
+        ("nemotron-h-b", json!({ "num_hidden_layers": null, "moe_latent_size": null })),
+        ("nemotron-h-c", json!({ "head_dim": null })),
+        ("falcon-h1-b", json!({ "mamba_d_ssm": null, "mamba_d_head": "auto" })),
+        ("falcon-h1-b", json!({ "mlp_multipliers": null, "ssm_multipliers": null })),
+        ("falcon-h1-b", json!({ "attention_bias": true, "attention_in_multiplier": 1.0 })),
+    ] {
+        assert_eq!(refusal_of(golden, &changes), None, "{golden} {changes}");
+    }
+    let huge = 1u64 << 27;
+    for (golden, changes, expect) in [
+        ("nemotron-h-b", json!({ "hybrid_override_pattern": "MEM*X" }), "`M`, `*`, `-`, `E`"),
+        ("nemotron-h-b", json!({ "hybrid_override_pattern": "MEM*" }), "4 entries for 5 layers"),
+        (
+            "nemotron-h-b",
+            json!({ "hybrid_override_pattern": "", "num_hidden_layers": 0 }),
+            "hybrid_override_pattern",
+        ),
+        ("nemotron-h-b", json!({ "hybrid_override_pattern": null }), "hybrid_override_pattern"),
+        ("nemotron-h-b", json!({ "hybrid_override_pattern": "EE" }), "a layer of Mamba-2 or attention"),
+        ("nemotron-h-b", json!({ "head_dim": null }), "attention_head_dim"),
+        ("nemotron-h-b", json!({ "layers_block_type": ["conv"] }), "`linear_attention`, `mamba`"),
+        ("nemotron-h-b", json!({ "mlp_hidden_act": "silu" }), "mlp_hidden_act"),
+        ("nemotron-h-b", json!({ "mamba_hidden_act": "gelu" }), "mamba_hidden_act"),
+        ("nemotron-h-b", json!({ "attention_bias": true }), "attention_bias"),
+        ("nemotron-h-b", json!({ "sliding_window": 12 }), "sliding_window"),
+        ("nemotron-h-b", json!({ "n_group": 2 }), "n_group"),
+        ("nemotron-h-b", json!({ "topk_group": 2 }), "topk_group"),
+        ("nemotron-h-b", json!({ "n_shared_experts": 2 }), "n_shared_experts"),
+        ("nemotron-h-b", json!({ "moe_latent_size": 16 }), "moe_latent_size"),
+        ("nemotron-h-b", json!({ "n_groups": 3 }), "not a multiple of `n_groups` 3"),
+        ("nemotron-h-b", json!({ "conv_kernel": 9 }), "conv_kernel"),
+        ("nemotron-h-b", json!({ "mamba_num_heads": huge, "mamba_head_dim": huge }), "channels"),
+        ("falcon-h1-b", json!({ "mamba_d_ssm": 60 }), "are not `mamba_d_ssm`, 60"),
+        ("falcon-h1-b", json!({ "mamba_d_ssm": null }), "`mamba_expand` times `hidden_size`, 96"),
+        ("falcon-h1-b", json!({ "mlp_bias": true }), "mlp_bias"),
+        ("falcon-h1-b", json!({ "attention_bias": true }), "attention_in_multiplier"),
+        ("falcon-h1-b", json!({ "mamba_proj_bias": true }), "ssm_in_multiplier"),
+        ("falcon-h1-b", json!({ "mlp_multipliers": [1.0] }), "mlp_multipliers"),
+        ("falcon-h1-b", json!({ "ssm_multipliers": [1.0, 1.0, 1.0, 1.0, 0.0] }), "ssm_multipliers"),
+        ("falcon-h1-b", json!({ "key_multiplier": -1.0 }), "key_multiplier"),
+    ] {
+        let message = refusal_of(golden, &changes).unwrap_or_else(|| panic!("{changes} is accepted"));
+        assert!(message.contains(expect), "{changes}: {message}");
+    }
+}
+
 /// Without its key, the norm of a recurrence has the epsilon of the other norms.
 #[test]
 fn norms_of_a_model_have_one_epsilon() {
-    let text = std::fs::read(golden_root().join("bamba-b/config.json")).unwrap();
-    let mut config: Value = serde_json::from_slice(&text).unwrap();
+    let mut config = config_in(&golden_root().join("bamba-b"));
     config.as_object_mut().unwrap().remove("rms_norm_eps");
     let file = ConfigFile::from_bytes("config.json", config.to_string().as_bytes()).unwrap();
     let (_, spec) = arch::specification(&file).unwrap();
     let MixerSpec::Mamba2(mixer) = &spec.layers[0].mixer else { panic!("{:?}", spec.layers[0].mixer) };
     let before = spec.layers[0].mixer_norms.before.as_ref().unwrap();
-    assert_eq!((mixer.norm.eps, before.eps), (1e-5, 1e-5));
+    assert_eq!((mixer.norm.as_ref().unwrap().eps, before.eps), (1e-5, 1e-5));
 }
 
 #[test]
@@ -125,6 +174,9 @@ fn a_long_sequence_has_the_same_bits_in_pieces_and_after_forks() {
         ("granite4h-a", Format::F32, KvFormat::F32),
         ("bamba-a", Format::W4 { group: 32 }, KvFormat::W8),
         ("granite4h-b", Format::W8 { group: 128 }, KvFormat::Bf16),
+        ("granite4h-c", Format::W4 { group: 32 }, KvFormat::Bf16),
+        ("falcon-h1-a", Format::W8 { group: 128 }, KvFormat::Bf16),
+        ("nemotron-h-a", Format::F32, KvFormat::W8),
     ] {
         let mut bench = Bench::new(open(&golden_root().join(name), Some(format)), kv, Simd::best(), 2);
         let (whole, want) = bench.in_pieces(&tokens, tokens.len());

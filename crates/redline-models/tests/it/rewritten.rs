@@ -5,6 +5,8 @@ use std::path::Path;
 use redline_weights::{Checkpoint, DirWriter, Dtype, TensorDeclaration};
 use serde_json::Value;
 
+use crate::reference::config_in;
+
 /// A tensor of f32 values.
 pub(crate) struct Tensor {
     pub(crate) name: String,
@@ -22,7 +24,7 @@ impl Tensor {
 
 /// Writes a copy of a checkpoint of f32 tensors, with another configuration and other tensors. Buffers of integers are left out.
 pub(crate) fn rewrite(dir: &Path, to: &Path, change: impl FnOnce(&mut Value, &mut Vec<Tensor>)) {
-    let mut config: Value = serde_json::from_slice(&std::fs::read(dir.join("config.json")).unwrap()).unwrap();
+    let mut config = config_in(dir);
     let checkpoint = Checkpoint::open(dir).unwrap();
     let mut tensors = Vec::new();
     for name in checkpoint.names().filter(|name| !name.ends_with("position_ids")) {

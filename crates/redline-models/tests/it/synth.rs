@@ -57,6 +57,10 @@ const PARAMETERS: &[(&str, u64)] = &[
     ("lfm2-1.2b", 1_170_340_608),
     ("lfm2-8b-a1b", 8_339_930_560),
     ("granite-4-h-micro", 3_191_396_096),
+    ("granite-4-h-tiny", 6_939_037_248),
+    ("falcon-h1-0.5b", 521_411_104),
+    // With the corrections of its routers, which are no parameters in the reference.
+    ("nemotron-3-nano-30b-a3b", 31_577_937_344 + 23 * 128),
     // Without the pooler, which embeds nothing.
     ("bge-small", 33_360_000 - 384 * 385),
     ("bge-base", 109_482_240 - 768 * 769),

@@ -109,12 +109,41 @@ fn operations(architecture: &str, dir: &Path, layer: usize) -> usize {
         }
         // A recurrence instead of attention.
         "BambaForCausalLM" if layer != 1 => 14,
-        "GraniteMoeHybridForCausalLM" if dir.ends_with("granite4h-a") && layer != 1 => 14,
+        // One part in each layer; experts without gates beside one of every row.
+        "NemotronHForCausalLM" => match kinds_of_nemotron_h(dir)[layer] {
+            'M' => 9,
+            '*' => 6,
+            '-' => 4,
+            _ => 7,
+        },
+        // Both mixers and their sum; factors on five parts of a projection and a norm in one checkpoint, on two parts in the other.
+        "FalconH1ForCausalLM" => {
+            if dir.ends_with("falcon-h1-a") {
+                27
+            } else {
+                23
+            }
+        }
+        "GraniteMoeHybridForCausalLM"
+            if layer != 1 && (dir.ends_with("granite4h-a") || dir.ends_with("granite4h-c")) =>
+        {
+            14
+        }
         "GraniteMoeHybridForCausalLM" if dir.ends_with("granite4h-b") && layer == 0 => 14,
         // Some checkpoints rotate nothing.
-        "GraniteMoeHybridForCausalLM" if dir.ends_with("granite4-a") || dir.ends_with("granite4h-a") => 11,
+        "GraniteMoeHybridForCausalLM"
+            if ["granite4-a", "granite4h-a", "granite4h-c"].iter().any(|name| dir.ends_with(name)) =>
+        {
+            11
+        }
         _ => 13,
     }
+}
+
+/// A letter for each layer, as in published configurations.
+fn kinds_of_nemotron_h(dir: &Path) -> Vec<char> {
+    let kinds = [("nemotron-h-a", "ME*M-E"), ("nemotron-h-b", "MEM*E"), ("nemotron-h-c", "M-*-")];
+    kinds.iter().find(|(name, _)| dir.ends_with(name)).unwrap().1.chars().collect()
 }
 
 #[test]
@@ -149,7 +178,7 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
             let (layers, operations): (Vec<Span>, Vec<Span>) =
                 of_it.partition(|span| span.operation.is_none());
             // Instead of the feed-forward part with its gate, a router with its choice; five for each expert, if it has not all rows;
-            // and six for one that has.
+            // and six for one that has, or four without a gate of its own. Those of Nemotron-H have no gates at all.
             let named =
                 |name| operations.iter().filter(|o| o.operation.is_some_and(|o| o.name == name)).count();
             let of_layer = match (named("experts"), architecture) {
@@ -157,6 +186,8 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
                 (_, "Qwen2MoeForCausalLM" | "Qwen3_5MoeForCausalLM" | "Qwen3NextForCausalLM") => {
                     of_layer + 5 + 5 * named("gather")
                 }
+                (_, "GraniteMoeHybridForCausalLM") => of_layer + 3 + 5 * named("gather"),
+                (_, "NemotronHForCausalLM") => of_layer + 4 * named("gather"),
                 _ => of_layer - 1 + 5 * named("gather"),
             };
             assert_eq!((layers.len(), operations.len()), (1, of_layer), "{architecture}");

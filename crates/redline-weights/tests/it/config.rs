@@ -48,6 +48,25 @@ fn values_of_every_type() {
     assert_eq!(config.file(), Path::new("config.json"));
 }
 
+/// As Python writes it, and nowhere else.
+#[test]
+fn infinity_is_read_as_a_number_of_a_list() {
+    let read =
+        |json: &str| ConfigFile::from_bytes("config.json", json.as_bytes())?.numbers_or_infinity("limits");
+    let infinite = r#"{"a": "\"Infinity", "limits": [0.0, Infinity], "b": "[Infinity]"}"#;
+    assert_eq!(read(infinite).unwrap(), [0.0, f64::INFINITY]);
+    let config = ConfigFile::from_bytes("config.json", infinite.as_bytes()).unwrap();
+    assert_eq!((config.str("a").unwrap(), config.str("b").unwrap()), ("\"Infinity", "[Infinity]"));
+    says(
+        config.numbers("limits"),
+        "`limits` is [0.0,\"∞\"], but a list of numbers is needed\n  in `config.json`",
+    );
+    for wrong in ["-Infinity", "NaN", "Infinit", "Infinity1", "\\Infinity"] {
+        let error = read(&format!("{{\"limits\": [0.0, {wrong}]}}")).unwrap_err().to_string();
+        assert!(error.contains("line 1 column"), "{wrong}: {error}");
+    }
+}
+
 #[test]
 fn a_missing_key() {
     says(config().usize("num_hidden_layers"), "the key `num_hidden_layers` is missing\n  in `config.json`");

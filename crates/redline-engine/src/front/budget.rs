@@ -36,10 +36,6 @@ impl Room {
         let footprint = loader.footprint().clone().with_adapters(options.adapter_limits());
         let page = footprint.page_shape(kv_format);
         check_heads(&page.keys)?;
-        if page.state_pages() > 0 && options.disk().is_some() {
-            let fact = format!("`{}` has layers whose states are not kept on disk", loader.architecture());
-            return Err(EngineError::request(fact, "leave out the directory of the prefix cache"));
-        }
         let budget = |tokens| Budget::of(loader, &footprint, options, kv_format, tokens);
         let fits = |tokens| {
             let budget = budget(tokens);

@@ -37,6 +37,8 @@ pub(crate) struct Cache<P> {
     evictions: u64,
     /// Pages of kept sequences that are still to be saved, if any are.
     unsaved: Option<Unsaved>,
+    /// A sequence of pages that were saved, without the state after them.
+    importing: Option<SeqId>,
 }
 
 impl<P: PageStore> Cache<P> {
@@ -52,12 +54,14 @@ impl<P: PageStore> Cache<P> {
             named_windows: 0,
             evictions: 0,
             unsaved: None,
+            importing: None,
         }
     }
 
-    /// Lets the pages of kept sequences be saved. The states of recurrences are not, so their sequences must not be.
+    /// Lets the pages of kept sequences be saved.
     pub(crate) fn saving(self, unsaved: Option<Unsaved>) -> Self {
-        Self { unsaved, ..self }
+        let states = self.kv.state_shape();
+        Self { unsaved: unsaved.map(|unsaved| unsaved.with_states(states)), ..self }
     }
 
     /// The pages that are still to be saved, if any are.
@@ -73,7 +77,11 @@ impl<P: PageStore> Cache<P> {
                 continue;
             }
             let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
-            if !self.evict() && !self.release_oldest_window() && !self.kv.forget_snapshot() {
+            let finds_room = self.evict()
+                || self.stop_importing()
+                || self.release_oldest_window()
+                || self.kv.forget_snapshot();
+            if !finds_room {
                 return Err(error);
             }
         }
@@ -159,30 +167,65 @@ impl<P: PageStore> Cache<P> {
     pub(crate) fn export_next(&mut self, page: &mut Vec<u8>) -> Option<PageKey> {
         let (prefixes, unsaved) = (self.prefixes.as_ref()?, self.unsaved.as_mut()?);
         loop {
-            let NextPage { namespace, tokens, key } = unsaved.next()?;
-            let found = prefixes.peek(namespace, tokens);
-            let index = tokens.len() / PAGE_TOKENS - 1;
-            let is_kept = found
-                .is_some_and(|(kept, matched)| matched == tokens.len() && self.kv.export(kept, index, page));
+            let NextPage { namespace, tokens, of_state, key } = unsaved.next()?;
+            let end = tokens.len();
+            let found = prefixes.peek(namespace, tokens).filter(|(_, matched)| *matched == end);
+            let is_kept = found.is_some_and(|(kept, _)| match of_state {
+                Some(index) => self.kv.export_state(kept, end, index, page),
+                None => self.kv.export(kept, end / PAGE_TOKENS - 1, page),
+            });
             if is_kept {
                 unsaved.handed_over(key);
                 return Some(key);
             }
-            unsaved.forget_next();
+            if of_state.is_some() { unsaved.skip_state() } else { unsaved.forget_next() }
         }
     }
 
-    /// Keeps a page that was saved: the last of these tokens, of which those before must be kept. Returns `false` if they are
-    /// not, or if there is no room.
-    pub(crate) fn import(&mut self, namespace: &str, tokens: &[u32], page: &[u8]) -> bool {
-        let before = tokens.len() - PAGE_TOKENS;
-        let sequence = self.begin(namespace, &tokens[..before]);
-        let is_kept = self.kv.tokens(sequence) == before && self.reserve(sequence, PAGE_TOKENS).is_ok() && {
-            self.kv.import(sequence, page);
-            self.insert(namespace, tokens, sequence)
-        };
+    /// Takes in a page that was saved: that of the last of these tokens, or one of the state after them. The pages before must be kept or
+    /// have come just before. A sequence with a state is kept when that is complete. Returns `false` if there is no room, or something
+    /// is missing.
+    pub(crate) fn import(
+        &mut self,
+        namespace: &str,
+        tokens: &[u32],
+        of_state: Option<usize>,
+        page: &[u8],
+    ) -> bool {
+        let before = if of_state.is_some() { tokens.len() } else { tokens.len() - PAGE_TOKENS };
+        let importing = self.importing.take();
+        let sequence = importing.unwrap_or_else(|| self.begin(namespace, &tokens[..before]));
+        let mut fits = self.kv.tokens(sequence) == before;
+        let mut is_complete = self.kv.state_shape().is_none();
+        if let Some(index) = of_state {
+            // Pages of tokens came before.
+            fits &= importing.is_some();
+            if fits {
+                self.kv.import_state(sequence, index, page);
+            }
+            is_complete = self.kv.state_shape().is_some_and(|states| index + 1 == states.pages);
+        } else {
+            fits = fits && self.reserve(sequence, PAGE_TOKENS).is_ok();
+            if fits {
+                self.kv.import(sequence, page);
+            }
+        }
+        if fits && !is_complete {
+            self.importing = Some(sequence);
+            return true;
+        }
+        let is_kept = fits && self.insert(namespace, tokens, sequence);
         self.kv.release(sequence);
         is_kept
+    }
+
+    /// Gives up the sequence whose state is missing. Returns whether there was one.
+    pub(crate) fn stop_importing(&mut self) -> bool {
+        let importing = self.importing.take();
+        if let Some(sequence) = importing {
+            self.kv.release(sequence);
+        }
+        importing.is_some()
     }
 
     /// Number of kept sequences.

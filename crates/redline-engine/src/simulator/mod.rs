@@ -245,8 +245,7 @@ impl Schedule {
         let kv = kv.with_conv_inputs(mix.model.inputs.into_iter().collect()).with_states(mix.model.states);
         let (pages_before, stored_before) =
             before.map_or_else(Default::default, |survivors| (survivors.pages, survivors.stored));
-        // States are not saved.
-        let saves = random.once_in(2) && most_kept.is_some() && mix.model.states.is_none();
+        let saves = random.once_in(2) && most_kept.is_some();
         let disk = saves.then(|| FakeDisk::new(pages_before));
         let mix = if saves || mix.model.states.is_some() { mix.long() } else { mix };
         let unsaved = disk.as_ref().map(|disk| Unsaved::new("stand-in".into(), disk.index.clone()));

@@ -448,7 +448,8 @@ impl<P: PageStore> KvCache<P> {
         true
     }
 
-    /// Appends a page that was exported to a sequence of full pages, for whose tokens room was reserved.
+    /// Appends a page that was exported to a sequence of full pages, for whose tokens room was reserved. Its state, if it has one, is not
+    /// that after them until it is imported, too.
     pub fn import(&mut self, id: SeqId, bytes: &[u8]) {
         let Sequence { pages, tokens, .. } = &self.sequences[id.0];
         assert!(tokens % PAGE_TOKENS == 0, "{tokens} tokens are no full pages");

@@ -83,6 +83,28 @@ impl<P: PageStore> KvCache<P> {
         true
     }
 
+    /// The shape of states, if sequences have some.
+    pub fn state_shape(&self) -> Option<StateShape> {
+        self.states
+    }
+
+    /// Copies page `index` of the state of a sequence after its first `tokens` tokens to `bytes`. Returns whether it keeps one.
+    pub fn export_state(&self, id: SeqId, tokens: usize, index: usize, bytes: &mut Vec<u8>) -> bool {
+        let Sequence { state, snapshots, .. } = &self.sequences[id.0];
+        let kept = snapshots.iter().chain([state]).find(|kept| kept.tokens == tokens);
+        let page = kept.and_then(|kept| kept.pages.get(index));
+        if let Some(page) = page {
+            self.pages.export(*page, bytes);
+        }
+        page.is_some()
+    }
+
+    /// Makes exported bytes page `index` of the state of a sequence, for whose last tokens room was reserved.
+    pub fn import_state(&mut self, id: SeqId, index: usize, bytes: &[u8]) {
+        let page = self.sequences[id.0].state.pages[index];
+        self.pages.import(page, bytes);
+    }
+
     /// The pages of a sequence's state, and the number of tokens after which it is the state. Its log has those after them.
     pub fn state(&self, id: SeqId) -> (&[u32], usize) {
         let State { pages, tokens } = &self.sequences[id.0].state;

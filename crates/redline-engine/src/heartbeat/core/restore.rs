@@ -36,9 +36,21 @@ pub(super) struct Arrived {
 /// Pages of a prompt that memory does not hold.
 struct MissingPages {
     tokens: Vec<u32>,
-    /// The first of the pages.
+    /// The first of the pages, and their number.
     first: usize,
+    pages: usize,
+    /// Their keys, and those of the state after them.
     keys: Vec<PageKey>,
+}
+
+impl MissingPages {
+    /// What the page with this index among the keys belongs to: the number of tokens up to its end, and which page of the state after them
+    /// it is.
+    fn place(&self, index: usize) -> (usize, Option<usize>) {
+        let of_state = index.checked_sub(self.pages);
+        let end = if of_state.is_some() { self.first + self.pages } else { self.first + index + 1 };
+        (end * PAGE_TOKENS, of_state)
+    }
 }
 
 /// The request whose pages are read.
@@ -134,10 +146,17 @@ impl<M: Machine> Core<M> {
             let Some(unsaved) = self.cache.unsaved().filter(|_| held < pages) else { continue };
             let mut keys = unsaved.keys(&namespace, &tokens);
             keys.truncate(held + unsaved.readable(&keys[held..]));
-            let first = held + keys[held..].iter().take_while(|key| named.contains(*key)).count();
-            if first < keys.len() {
+            let Some((end, state)) = unsaved.usable(&keys, held) else { continue };
+            keys.truncate(end);
+            let mut first = held + keys[held..].iter().take_while(|key| named.contains(*key)).count();
+            if first < end {
+                if !state.is_empty() {
+                    // Where the other prompt parts from this one, nothing can be continued.
+                    first = held;
+                }
                 named.extend(keys[first..].iter().copied());
-                missing.push_back(MissingPages { tokens, first, keys: keys.split_off(first) });
+                let keys: Vec<PageKey> = keys.drain(first..).chain(state).collect();
+                missing.push_back(MissingPages { tokens, first, pages: end - first, keys });
             }
         }
         missing
@@ -160,6 +179,7 @@ impl<M: Machine> Core<M> {
 
     /// Begins to read the first of these pages. A request without any is admitted.
     fn read(&mut self, waiting: Arrived, mut missing: VecDeque<MissingPages>) {
+        self.cache.stop_importing();
         let (Some(archive), Some(pages)) = (&mut self.restores.archive, missing.pop_front()) else {
             return self.admit(waiting);
         };
@@ -207,8 +227,8 @@ impl<M: Machine> Core<M> {
         if pages.keys.get(*arrived) != Some(&key) {
             return;
         }
-        let end = (pages.first + *arrived + 1) * PAGE_TOKENS;
-        if self.cache.import(&waiting.namespace(), &pages.tokens[..end], page) {
+        let (end, of_state) = pages.place(*arrived);
+        if self.cache.import(&waiting.namespace(), &pages.tokens[..end], of_state, page) {
             (*arrived, *last) = (*arrived + 1, now);
         } else {
             // The job ends, and what has arrived is used.
@@ -259,6 +279,7 @@ impl<M: Machine> Core<M> {
     }
 
     fn stop_reading(&mut self, slow: bool) {
+        self.cache.stop_importing();
         if let Some(archive) = &mut self.restores.archive {
             archive.stop_reading(slow);
         }
@@ -266,6 +287,7 @@ impl<M: Machine> Core<M> {
 
     /// Fails the requests that wait.
     pub(super) fn fail_waiting(&mut self, error: impl Fn() -> EngineError) {
+        self.cache.stop_importing();
         let reading = self.restores.reading.take().map(|reading| reading.waiting);
         for waiting in reading.into_iter().chain(std::mem::take(&mut self.restores.queue)) {
             self.refuse(waiting.arrival, error());

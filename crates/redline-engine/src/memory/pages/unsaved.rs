@@ -1,9 +1,11 @@
-//! Which pages of kept sequences are still to be saved.
+//! Which pages of kept sequences are still to be saved. If sequences have states, those of snapshots are saved after the pages that they
+//! cover.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use redline_kernels::op::kv::PAGE_TOKENS;
+use redline_models::kv::StateShape;
 use redline_weights::PageKey;
 
 use super::PageIndex;
@@ -19,6 +21,8 @@ struct Waiting {
     /// The next page, and the key of the one before.
     page: usize,
     before: PageKey,
+    /// 0: the page itself is next; beyond, the page before this one of the state after it.
+    part: usize,
 }
 
 /// The next page to save.
@@ -27,6 +31,8 @@ pub(crate) struct NextPage<'a> {
     pub(crate) namespace: &'a str,
     /// All tokens up to the end of the page.
     pub(crate) tokens: &'a [u32],
+    /// Which page of the state after these tokens it is; `None`: it holds the last of them.
+    pub(crate) of_state: Option<usize>,
     pub(crate) key: PageKey,
 }
 
@@ -41,11 +47,19 @@ pub(crate) struct Unsaved {
     waiting: VecDeque<Waiting>,
     /// Number of tokens of these.
     waiting_tokens: usize,
+    /// The shape of states, if sequences have some.
+    states: Option<StateShape>,
 }
 
 impl Unsaved {
     pub(crate) fn new(identity: String, saved: Arc<PageIndex>) -> Self {
-        Self { identity, saved, pending: HashSet::new(), waiting: VecDeque::new(), waiting_tokens: 0 }
+        let (pending, waiting) = (HashSet::new(), VecDeque::new());
+        Self { identity, saved, pending, waiting, waiting_tokens: 0, states: None }
+    }
+
+    /// Sets the shape of states, if sequences have some.
+    pub(crate) fn with_states(self, states: Option<StateShape>) -> Self {
+        Self { states, ..self }
     }
 
     fn is_saved(&self, key: PageKey) -> bool {
@@ -66,6 +80,25 @@ impl Unsaved {
         tokens.chunks_exact(PAGE_TOKENS).map(then).collect()
     }
 
+    /// The keys of the state after a number of pages, the last of which has this key; none if there is no snapshot.
+    fn keys_of_state(&self, pages: usize, last: PageKey) -> impl Iterator<Item = PageKey> + use<> {
+        let is_snapshot = |states: &StateShape| (pages * PAGE_TOKENS).is_multiple_of(states.every);
+        let count = self.states.filter(is_snapshot).map_or(0, |states| states.pages);
+        (0..count as u32).map(move |index| last.then(&[index]))
+    }
+
+    /// The number of pages with which a sequence can be continued, more than `held` of these that can be read, and the keys of the state
+    /// after them. `None` if there are none.
+    pub(crate) fn usable(&self, keys: &[PageKey], held: usize) -> Option<(usize, Vec<PageKey>)> {
+        let ends = (held + 1..=keys.len()).rev();
+        let mut with_states =
+            ends.map(|end| (end, self.keys_of_state(end, keys[end - 1]).collect::<Vec<_>>()));
+        if self.states.is_none() {
+            return with_states.next();
+        }
+        with_states.find(|(_, state)| !state.is_empty() && self.readable(state) == state.len())
+    }
+
     /// The number of leading keys whose pages can be read.
     pub(crate) fn readable(&self, keys: &[PageKey]) -> usize {
         self.saved.leading(keys)
@@ -74,7 +107,9 @@ impl Unsaved {
     /// Notes that a sequence is kept.
     pub(crate) fn kept(&mut self, namespace: &str, tokens: &[u32]) {
         let keys = self.keys(namespace, tokens);
-        let Some(page) = keys.iter().position(|&key| !self.is_saved(key)) else { return };
+        let all = |page: usize, key| [key].into_iter().chain(self.keys_of_state(page + 1, key));
+        let is_missing = |(page, key): (usize, &PageKey)| !all(page, *key).all(|key| self.is_saved(key));
+        let Some(page) = keys.iter().enumerate().position(is_missing) else { return };
         let before = page.checked_sub(1).map_or_else(|| self.root(namespace), |last| keys[last]);
         let tokens = tokens[..keys.len() * PAGE_TOKENS].to_vec();
         let covers = |other: &Waiting| other.namespace == namespace && other.tokens.starts_with(&tokens);
@@ -85,28 +120,54 @@ impl Unsaved {
         while self.waiting_tokens > MAX_TOKENS && !self.waiting.is_empty() {
             self.forget_next();
         }
-        self.waiting.push_back(Waiting { namespace: namespace.to_owned(), tokens, page, before });
+        self.waiting.push_back(Waiting { namespace: namespace.to_owned(), tokens, page, before, part: 0 });
+    }
+
+    /// The keys of the next page that waits: that of its tokens, and its own.
+    fn front(&self) -> Option<(PageKey, PageKey)> {
+        let Waiting { tokens, page, before, part, .. } = self.waiting.front()?;
+        let of_tokens = before.then(&tokens[page * PAGE_TOKENS..][..PAGE_TOKENS]);
+        let own = part.checked_sub(1).map(|index| self.keys_of_state(page + 1, of_tokens).nth(index));
+        Some((of_tokens, own.unwrap_or(Some(of_tokens))?))
+    }
+
+    /// Goes on to the next page of the same sequence, with `skips` to that of further tokens.
+    fn advance(&mut self, of_tokens: PageKey, skips: bool) {
+        let Some(front) = self.waiting.front() else { return };
+        let parts = self.keys_of_state(front.page + 1, of_tokens).count();
+        let has_more = !skips && front.part < parts;
+        let is_last = !has_more && (front.page + 1) * PAGE_TOKENS == front.tokens.len();
+        if is_last {
+            return self.forget_next();
+        }
+        if let Some(front) = self.waiting.front_mut() {
+            if has_more {
+                front.part += 1;
+            } else {
+                (front.before, front.page, front.part) = (of_tokens, front.page + 1, 0);
+            }
+        }
     }
 
     /// The next page to save.
     pub(crate) fn next(&mut self) -> Option<NextPage<'_>> {
-        while let Some(front) = self.waiting.front() {
-            let start = front.page * PAGE_TOKENS;
-            let Some(page) = front.tokens.get(start..start + PAGE_TOKENS) else {
-                self.forget_next();
-                continue;
-            };
-            let (key, page) = (front.before.then(page), front.page + 1);
+        let key = loop {
+            let (of_tokens, key) = self.front()?;
             if !self.is_saved(key) {
-                break;
+                break key;
             }
-            if let Some(front) = self.waiting.front_mut() {
-                (front.before, front.page) = (key, page);
-            }
-        }
-        let Waiting { namespace, tokens, page, before } = self.waiting.front()?;
+            self.advance(of_tokens, false);
+        };
+        let Waiting { namespace, tokens, page, part, .. } = self.waiting.front()?;
         let tokens = &tokens[..(page + 1) * PAGE_TOKENS];
-        Some(NextPage { namespace, tokens, key: before.then(&tokens[page * PAGE_TOKENS..]) })
+        Some(NextPage { namespace, tokens, of_state: part.checked_sub(1), key })
+    }
+
+    /// Leaves out a state that the kept sequence does not have any more.
+    pub(crate) fn skip_state(&mut self) {
+        if let Some((of_tokens, _)) = self.front() {
+            self.advance(of_tokens, true);
+        }
     }
 
     /// Forgets the sequence of the next page, which is no longer kept.
@@ -164,6 +225,41 @@ mod tests {
         assert_eq!(save_all(&mut unsaved), [192, 256]);
         unsaved.kept("other", &tokens(64));
         assert_eq!(save_all(&mut unsaved), [64], "namespaces share no page");
+    }
+
+    /// States of two pages after every other page of tokens.
+    #[test]
+    fn states_are_saved_after_the_pages_that_they_cover() {
+        let states = StateShape { pages: 2, every: 2 * PAGE_TOKENS, log: 0 };
+        let index = Arc::<PageIndex>::default();
+        let mut unsaved = Unsaved::new("model".into(), index.clone()).with_states(Some(states));
+        let save_next = |unsaved: &mut Unsaved| {
+            let next = unsaved.next()?;
+            let (end, of_state, key) = (next.tokens.len(), next.of_state, next.key);
+            index.add(key);
+            Some((end, of_state))
+        };
+        let keys = unsaved.keys("", &tokens(330));
+        unsaved.kept("", &tokens(330));
+        let first = [(64, None), (128, None), (128, Some(0)), (128, Some(1)), (192, None), (256, None)];
+        for expected in first {
+            assert_eq!(save_next(&mut unsaved), Some(expected));
+        }
+        // The second state lacks its second page.
+        assert_eq!(save_next(&mut unsaved), Some((256, Some(0))));
+        assert_eq!(unsaved.usable(&keys[..4], 0).unwrap().0, 2);
+        assert_eq!(unsaved.usable(&keys[..4], 2), None);
+        assert_eq!(unsaved.usable(&keys[..1], 0), None);
+        unsaved.skip_state();
+        assert_eq!((save_next(&mut unsaved), save_next(&mut unsaved)), (Some((320, None)), None));
+        // It is looked for again.
+        unsaved.kept("", &tokens(330));
+        assert_eq!((save_next(&mut unsaved), save_next(&mut unsaved)), (Some((256, Some(1))), None));
+        let (end, state) = unsaved.usable(&keys, 2).unwrap();
+        assert_eq!((end, unsaved.readable(&state)), (4, 2));
+        assert!(unsaved.is_empty() && state.iter().all(|key| !keys.contains(key)));
+        unsaved.kept("", &tokens(330));
+        assert!(unsaved.is_empty());
     }
 
     #[test]

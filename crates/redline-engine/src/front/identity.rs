@@ -15,7 +15,7 @@ use crate::identity::ModelIdentity;
 use crate::options::{Embedded, Options, Source};
 use crate::vocabulary::vocabulary;
 
-/// Changes whenever keys and values of equal tokens get other bits, or another place in a page.
+/// Changes whenever keys, values or states of equal tokens get other bits, or another place in a page.
 const PAGE_REVISION: u32 = 1;
 
 /// What the identity of a loaded model is computed of, once it is needed.

@@ -72,16 +72,22 @@ impl<P: PageStore> Cache<P> {
     /// Reserves room for `more` tokens of a sequence, evicting kept sequences and windows if needed.
     pub(crate) fn reserve(&mut self, sequence: SeqId, more: usize) -> Result<(), KvError> {
         loop {
+            let Err(error) = self.reserve_by_eviction(sequence, more) else { return Ok(()) };
+            if !self.stop_importing() && !self.release_oldest_window() && !self.kv.forget_snapshot() {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Reserves room for `more` tokens of a sequence, evicting kept sequences if needed.
+    fn reserve_by_eviction(&mut self, sequence: SeqId, more: usize) -> Result<(), KvError> {
+        loop {
             let growth = self.kv.growth(sequence, more);
             if growth > 0 && self.kv.allocated() + growth > self.most_kept && self.evict() {
                 continue;
             }
             let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
-            let finds_room = self.evict()
-                || self.stop_importing()
-                || self.release_oldest_window()
-                || self.kv.forget_snapshot();
-            if !finds_room {
+            if !self.evict() {
                 return Err(error);
             }
         }
@@ -169,11 +175,12 @@ impl<P: PageStore> Cache<P> {
         loop {
             let NextPage { namespace, tokens, of_state, key } = unsaved.next()?;
             let end = tokens.len();
-            let found = prefixes.peek(namespace, tokens).filter(|(_, matched)| *matched == end);
-            let is_kept = found.is_some_and(|(kept, _)| match of_state {
-                Some(index) => self.kv.export_state(kept, end, index, page),
-                None => self.kv.export(kept, end / PAGE_TOKENS - 1, page),
-            });
+            let has_state = |kept| of_state.is_none() || self.kv.keeps_state(kept, end);
+            let is_kept =
+                prefixes.covering(namespace, tokens, has_state).is_some_and(|kept| match of_state {
+                    Some(index) => self.kv.export_state(kept, end, index, page),
+                    None => self.kv.export(kept, end / PAGE_TOKENS - 1, page),
+                });
             if is_kept {
                 unsaved.handed_over(key);
                 return Some(key);
@@ -205,7 +212,8 @@ impl<P: PageStore> Cache<P> {
             }
             is_complete = self.kv.state_shape().is_some_and(|states| index + 1 == states.pages);
         } else {
-            fits = fits && self.reserve(sequence, PAGE_TOKENS).is_ok();
+            // What a request waits for takes no room from others.
+            fits = fits && self.reserve_by_eviction(sequence, PAGE_TOKENS).is_ok();
             if fits {
                 self.kv.import(sequence, page);
             }
@@ -215,8 +223,26 @@ impl<P: PageStore> Cache<P> {
             return true;
         }
         let is_kept = fits && self.insert(namespace, tokens, sequence);
+        // A longer sequence may be kept in its place, without this state.
+        let covering = |prefixes: &PrefixCache<SeqId>| prefixes.covering(namespace, tokens, |_| true);
+        if is_kept
+            && of_state.is_some()
+            && let Some(kept) = self.prefixes.as_ref().and_then(covering)
+        {
+            self.kv.adopt_states(kept, sequence);
+        }
         self.kv.release(sequence);
         is_kept
+    }
+
+    /// Whether a sequence waits for its state.
+    pub(crate) fn is_importing(&self) -> bool {
+        self.importing.is_some()
+    }
+
+    /// Whether sequences have states.
+    pub(crate) fn has_states(&self) -> bool {
+        self.kv.state_shape().is_some()
     }
 
     /// Gives up the sequence whose state is missing. Returns whether there was one.

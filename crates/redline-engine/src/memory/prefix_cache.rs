@@ -96,11 +96,12 @@ impl<T: Copy> PrefixCache<T> {
         Some((leaf.kept, matched))
     }
 
-    /// What [`PrefixCache::find`] would find among all sequences; marks nothing as used.
-    pub(crate) fn peek(&self, namespace: &str, tokens: &[u32]) -> Option<(T, usize)> {
+    /// A kept sequence that begins with all of these tokens, and for which this holds; marks nothing as used.
+    pub(crate) fn covering(&self, namespace: &str, tokens: &[u32], holds: impl Fn(T) -> bool) -> Option<T> {
         let walk = self.walk(self.trees.get(namespace)?.root, tokens);
-        let (node, matched) = self.usable_leaf(&walk, |_, tokens| tokens)?;
-        Some((self.nodes[node].leaf.as_ref()?.kept, matched))
+        let covers = |kept, matched| if matched == tokens.len() && holds(kept) { matched } else { 0 };
+        let (node, _) = self.usable_leaf(&walk, covers)?;
+        Some(self.nodes[node].leaf.as_ref()?.kept)
     }
 
     /// Number of kept sequences.

@@ -73,6 +73,13 @@ fn a_long_prompt_continues_at_a_snapshot_after_a_restart() {
         let (expected, _) = generate(&plain, &other, 8);
         assert_eq!(generate(&start(), &other, 8), (expected, cached), "{same}");
     }
+    // In one engine, too, which already keeps more tokens than the state covers.
+    let (engine, mut branch) = (start(), long[..1026].to_vec());
+    branch.extend(prompt(33, 3));
+    assert_eq!(generate(&engine, &long, 4), (expected.clone(), 2048));
+    let (of_branch, _) = generate(&plain, &branch, 8);
+    assert_eq!(generate(&engine, &branch, 8), (of_branch, 1024));
+    drop(engine);
     let files = || -> Vec<_> {
         let mut found = vec![pages.clone()];
         let mut files = Vec::new();
@@ -96,7 +103,7 @@ fn a_long_prompt_continues_at_a_snapshot_after_a_restart() {
         bytes[middle] ^= 1;
         std::fs::write(&path, bytes).unwrap();
         assert_eq!(generate(&start(), &long, 4).0, expected, "{}", path.display());
-        // It was written again.
+        // What it needs was written again.
         assert_eq!(generate(&start(), &long, 4), (expected.clone(), 2048), "{}", path.display());
     }
 }

@@ -55,15 +55,28 @@ impl<P: PageStore> KvCache<P> {
     /// Keeps a snapshot of the state of a sequence, if it has one. Of too many, the one with the smallest gap between its neighbours is
     /// given up, never the last one.
     pub fn snapshot(&mut self, id: SeqId) {
-        let sequence = &mut self.sequences[id.0];
-        let Sequence { state, snapshots, .. } = sequence;
-        if state.pages.is_empty() || snapshots.last().is_some_and(|last| last.tokens >= state.tokens) {
+        self.keep_state(id, self.sequences[id.0].state.clone());
+    }
+
+    /// Gives a sequence the states of another one with the same first tokens, as snapshots.
+    pub fn adopt_states(&mut self, id: SeqId, from: SeqId) {
+        let (Sequence { state, snapshots, .. }, end) = (&self.sequences[from.0], self.tokens(id));
+        let states = snapshots.iter().chain([state]).filter(|state| state.tokens <= end);
+        for state in states.cloned().collect::<Vec<_>>() {
+            self.keep_state(id, state);
+        }
+    }
+
+    fn keep_state(&mut self, id: SeqId, state: State) {
+        let snapshots = &mut self.sequences[id.0].snapshots;
+        let at = snapshots.partition_point(|snapshot| snapshot.tokens < state.tokens);
+        if state.pages.is_empty() || snapshots.get(at).is_some_and(|next| next.tokens == state.tokens) {
             return;
         }
         for page in &state.pages {
             self.ref_counts[*page as usize] += 1;
         }
-        snapshots.push(state.clone());
+        snapshots.insert(at, state);
         if snapshots.len() > MAX_SNAPSHOTS {
             let before = |i: usize| if i == 0 { 0 } else { snapshots[i - 1].tokens };
             let gap = |i: &usize| snapshots[i + 1].tokens - before(*i);
@@ -88,11 +101,21 @@ impl<P: PageStore> KvCache<P> {
         self.states
     }
 
+    /// The state of a sequence after exactly its first `tokens` tokens, if it keeps one.
+    fn kept_state(&self, id: SeqId, tokens: usize) -> Option<&State> {
+        let Sequence { state, snapshots, .. } = &self.sequences[id.0];
+        let kept = |kept: &&State| kept.tokens == tokens && !kept.pages.is_empty();
+        snapshots.iter().chain([state]).find(kept)
+    }
+
+    /// Whether a sequence keeps the state after exactly its first `tokens` tokens.
+    pub fn keeps_state(&self, id: SeqId, tokens: usize) -> bool {
+        self.kept_state(id, tokens).is_some()
+    }
+
     /// Copies page `index` of the state of a sequence after its first `tokens` tokens to `bytes`. Returns whether it keeps one.
     pub fn export_state(&self, id: SeqId, tokens: usize, index: usize, bytes: &mut Vec<u8>) -> bool {
-        let Sequence { state, snapshots, .. } = &self.sequences[id.0];
-        let kept = snapshots.iter().chain([state]).find(|kept| kept.tokens == tokens);
-        let page = kept.and_then(|kept| kept.pages.get(index));
+        let page = self.kept_state(id, tokens).and_then(|kept| kept.pages.get(index));
         if let Some(page) = page {
             self.pages.export(*page, bytes);
         }

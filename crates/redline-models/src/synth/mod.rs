@@ -320,19 +320,25 @@ mod tests {
         vocab: 160,
         eos: 3,
         format: Format::F32,
-        config: r#""architectures": ["Qwen2ForCausalLM"],
+        config: r#"{
+  "architectures": ["Qwen2ForCausalLM"],
   "vocab_size": 160, "max_position_embeddings": 64, "hidden_size": 32, "intermediate_size": 48,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
-  "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": false"#,
+  "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": false
+}
+"#,
     };
 
     const STACKED: Shape = Shape {
         name: "stacked",
-        config: r#""architectures": ["GptOssForCausalLM"],
+        config: r#"{
+  "architectures": ["GptOssForCausalLM"],
   "vocab_size": 160, "max_position_embeddings": 64, "hidden_size": 64, "intermediate_size": 32,
   "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_local_experts": 3,
   "num_experts_per_tok": 2, "sliding_window": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-  "quantization_config": {"quant_method": "mxfp4"}"#,
+  "quantization_config": {"quant_method": "mxfp4"}
+}
+"#,
         ..TINY
     };
 

@@ -283,7 +283,9 @@ impl<M: Machine> Core<M> {
     pub(crate) fn publish(&self) {
         let (kv, kept) = (&self.cache.kv, self.cache.kept());
         self.gauges.beat(Holdings {
-            sequences: kv.sequences().saturating_sub(kept + self.cache.windows()),
+            sequences: kv
+                .sequences()
+                .saturating_sub(kept + self.cache.windows() + usize::from(self.cache.is_importing())),
             pages: kv.pages_in_use(),
             pages_allocated: kv.allocated(),
             kept_tokens: self.cache.kept_tokens(),
@@ -294,7 +296,7 @@ impl<M: Machine> Core<M> {
     }
 
     /// Admits a request, or answers it with an error.
-    fn admit(&mut self, Arrived { arrival, number }: Arrived) {
+    fn admit(&mut self, Arrived { arrival, number, .. }: Arrived) {
         let Arrival { mut task, at: arrived, cancels, timeout_s, queueing, place, adapters, recorder } =
             arrival;
         let memory = PeakMeter::begin();

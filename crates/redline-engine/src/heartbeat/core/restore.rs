@@ -2,7 +2,8 @@
 //!
 //! A request whose prompts begin with full pages that memory does not hold waits outside of the scheduler while they are
 //! read, one prompt after another. Each page joins the kept sequences as it arrives, so that a request that waits holds nothing, and
-//! nothing it waits for takes room from running requests. What is missing, damaged, evicted meanwhile or late is computed.
+//! nothing it waits for takes room from running requests. If sequences have states, pages join with the state after them. What is missing,
+//! damaged, evicted meanwhile or late is computed.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,6 +16,8 @@ use crate::error::EngineError;
 use crate::heartbeat::machine::Machine;
 use crate::memory::pages::{PageArchive, PageEvent};
 
+/// Maximum number of states that are read for a request.
+const MAX_STATES: usize = 8;
 /// Maximum number of prompts of a request whose pages are looked for.
 const MAX_PROMPTS: usize = 64;
 /// Maximum seconds that requests wait for the next page. Those that wait longer begin without it.
@@ -31,6 +34,8 @@ pub(super) struct Arrived {
     pub(super) arrival: Arrival,
     /// Number of requests that arrived before it.
     pub(super) number: u64,
+    /// Number of states that were looked for.
+    pub(super) states: usize,
 }
 
 /// Pages of a prompt that memory does not hold.
@@ -112,7 +117,7 @@ impl Arrived {
 impl<M: Machine> Core<M> {
     /// Takes in a request: at once, or when the pages that it can use were read.
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
-        let waiting = Arrived { arrival, number: self.line.arrive() };
+        let waiting = Arrived { arrival, number: self.line.arrive(), states: 0 };
         let Restores { archive, stalled, reading, .. } = &self.restores;
         let can_wait = archive.is_some() && stalled.is_none();
         let is_free = reading.is_none();
@@ -129,7 +134,8 @@ impl<M: Machine> Core<M> {
         self.restores.waiting() > 0
     }
 
-    /// The pages that a request can use and memory does not hold, by prompt. No page is named twice.
+    /// The pages that a request can use and memory does not hold, by prompt. No page is named twice. If sequences have states, those of one
+    /// prompt; when they have come, memory holds more of the others.
     fn missing(&mut self, waiting: &Arrived) -> VecDeque<MissingPages> {
         let (task, namespace) = (&waiting.arrival.task, waiting.namespace());
         let (mut missing, mut named) = (VecDeque::new(), HashSet::new());
@@ -138,25 +144,30 @@ impl<M: Machine> Core<M> {
             let pages = tokens.len().saturating_sub(1) / PAGE_TOKENS;
             tokens.truncate(pages * PAGE_TOKENS);
             let matching = |tokens: &[u32]| self.cache.matching(&namespace, tokens).unwrap_or(0);
-            let mut held = matching(&tokens) / PAGE_TOKENS;
-            // With a window, a kept sequence may be continued at its end, but not at a page before it.
-            while matching(&tokens[..held * PAGE_TOKENS]) < held * PAGE_TOKENS {
-                held -= 1;
+            let matched = matching(&tokens);
+            let mut held = matched / PAGE_TOKENS;
+            // With a window or a state, a kept sequence may be continued at its end, but not at a page before it.
+            loop {
+                let before = matching(&tokens[..held * PAGE_TOKENS]);
+                if before == held * PAGE_TOKENS {
+                    break;
+                }
+                held = before / PAGE_TOKENS;
             }
             let Some(unsaved) = self.cache.unsaved().filter(|_| held < pages) else { continue };
             let mut keys = unsaved.keys(&namespace, &tokens);
             keys.truncate(held + unsaved.readable(&keys[held..]));
-            let Some((end, state)) = unsaved.usable(&keys, held) else { continue };
+            let usable = unsaved.usable(&keys, held).filter(|(end, _)| end * PAGE_TOKENS > matched);
+            let Some((end, state)) = usable else { continue };
             keys.truncate(end);
-            let mut first = held + keys[held..].iter().take_while(|key| named.contains(*key)).count();
+            let first = held + keys[held..].iter().take_while(|key| named.contains(*key)).count();
             if first < end {
-                if !state.is_empty() {
-                    // Where the other prompt parts from this one, nothing can be continued.
-                    first = held;
-                }
                 named.extend(keys[first..].iter().copied());
                 let keys: Vec<PageKey> = keys.drain(first..).chain(state).collect();
                 missing.push_back(MissingPages { tokens, first, pages: end - first, keys });
+                if self.cache.has_states() {
+                    break;
+                }
             }
         }
         missing
@@ -203,8 +214,13 @@ impl<M: Machine> Core<M> {
             PageEvent::Finished { job } => {
                 self.restores.stalled = self.restores.stalled.filter(|stalled| *stalled != job);
                 if job == self.restores.jobs
-                    && let Some(Reading { waiting, later, .. }) = self.restores.reading.take()
+                    && let Some(Reading { mut waiting, mut later, .. }) = self.restores.reading.take()
                 {
+                    self.cache.stop_importing();
+                    waiting.states += 1;
+                    if self.cache.has_states() && waiting.states < MAX_STATES {
+                        later = self.missing(&waiting);
+                    }
                     self.read(waiting, later);
                     self.read_next();
                 }

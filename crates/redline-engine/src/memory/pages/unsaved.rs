@@ -21,7 +21,7 @@ struct Waiting {
     /// The next page, and the key of the one before.
     page: usize,
     before: PageKey,
-    /// 0: the page itself is next; beyond, the page before this one of the state after it.
+    /// 0: the page itself is next; n > 0: page n - 1 of the state after it.
     part: usize,
 }
 
@@ -34,6 +34,11 @@ pub(crate) struct NextPage<'a> {
     /// Which page of the state after these tokens it is; `None`: it holds the last of them.
     pub(crate) of_state: Option<usize>,
     pub(crate) key: PageKey,
+}
+
+/// The key of a page of the state after the page with this key.
+fn key_of_state(last: PageKey, index: usize) -> PageKey {
+    last.then(&[index as u32])
 }
 
 /// The pages that are still to be saved.
@@ -80,15 +85,19 @@ impl Unsaved {
         tokens.chunks_exact(PAGE_TOKENS).map(then).collect()
     }
 
-    /// The keys of the state after a number of pages, the last of which has this key; none if there is no snapshot.
-    fn keys_of_state(&self, pages: usize, last: PageKey) -> impl Iterator<Item = PageKey> + use<> {
+    /// Number of pages of the state after a number of pages of tokens; 0 if there is no snapshot.
+    fn pages_of_state(&self, pages: usize) -> usize {
         let is_snapshot = |states: &StateShape| (pages * PAGE_TOKENS).is_multiple_of(states.every);
-        let count = self.states.filter(is_snapshot).map_or(0, |states| states.pages);
-        (0..count as u32).map(move |index| last.then(&[index]))
+        self.states.filter(is_snapshot).map_or(0, |states| states.pages)
     }
 
-    /// The number of pages with which a sequence can be continued, more than `held` of these that can be read, and the keys of the state
-    /// after them. `None` if there are none.
+    /// Their keys; the last of the pages of tokens has this one.
+    fn keys_of_state(&self, pages: usize, last: PageKey) -> impl Iterator<Item = PageKey> + use<> {
+        (0..self.pages_of_state(pages)).map(move |index| key_of_state(last, index))
+    }
+
+    /// The largest number of pages, more than `held`, after which a sequence can be continued with what can be read, and the keys of the
+    /// state there. All of `keys` can be read.
     pub(crate) fn usable(&self, keys: &[PageKey], held: usize) -> Option<(usize, Vec<PageKey>)> {
         let ends = (held + 1..=keys.len()).rev();
         let mut with_states =
@@ -127,15 +136,13 @@ impl Unsaved {
     fn front(&self) -> Option<(PageKey, PageKey)> {
         let Waiting { tokens, page, before, part, .. } = self.waiting.front()?;
         let of_tokens = before.then(&tokens[page * PAGE_TOKENS..][..PAGE_TOKENS]);
-        let own = part.checked_sub(1).map(|index| self.keys_of_state(page + 1, of_tokens).nth(index));
-        Some((of_tokens, own.unwrap_or(Some(of_tokens))?))
+        Some((of_tokens, part.checked_sub(1).map_or(of_tokens, |index| key_of_state(of_tokens, index))))
     }
 
-    /// Goes on to the next page of the same sequence, with `skips` to that of further tokens.
+    /// Goes on to what is next in the same sequence; with `skips`, past the rest of the state.
     fn advance(&mut self, of_tokens: PageKey, skips: bool) {
         let Some(front) = self.waiting.front() else { return };
-        let parts = self.keys_of_state(front.page + 1, of_tokens).count();
-        let has_more = !skips && front.part < parts;
+        let has_more = !skips && front.part < self.pages_of_state(front.page + 1);
         let is_last = !has_more && (front.page + 1) * PAGE_TOKENS == front.tokens.len();
         if is_last {
             return self.forget_next();

@@ -165,21 +165,15 @@ impl Mamba2Keys {
 /// Sets the keys of Mamba-2 from the metadata of a GGUF file. The tensors of `layer`, which is Mamba-2, tell which biases exist. Returns
 /// the width of all heads together.
 pub(crate) fn set_keys(keys: &mut Keys<'_>, names: Mamba2Names, layer: usize) -> Result<u32, ModelError> {
-    const INNER: &str = "ssm.inner_size";
-    let (inner, heads) = (keys.count(INNER)?, keys.count("ssm.time_step_rank")?);
-    if heads == 0 || inner % heads != 0 {
-        return Err(keys.refuse(INNER, format!("a multiple of `ssm.time_step_rank`, {heads}")));
-    }
-    for (key, size) in [
-        (names.heads, heads),
-        (names.head_dim, inner / heads),
-        (names.groups, keys.count("ssm.group_count")?),
-        (names.state_dim, keys.count("ssm.state_size")?),
-        (names.taps, keys.count("ssm.conv_kernel")?),
-    ] {
-        keys.config().set(key, size);
-    }
+    let (heads, width) = keys.recurrent_heads()?;
+    keys.config().set(names.heads, heads);
+    keys.config().set(names.head_dim, width);
+    keys.copy_counts(&[
+        ("ssm.group_count", names.groups),
+        ("ssm.state_size", names.state_dim),
+        ("ssm.conv_kernel", names.taps),
+    ])?;
     keys.set_presence(names.conv_bias, &format!("blk.{layer}.ssm_conv1d.bias"));
     keys.set_presence(names.projection_bias, &format!("blk.{layer}.ssm_in.bias"));
-    Ok(inner)
+    Ok(heads * width)
 }

@@ -46,11 +46,9 @@ pub(super) fn all(root: &Path) -> Result<Vec<Model>> {
 /// Reads the model in a folder.
 fn read(root: &Path, folder: &str, name: &str, text: bool) -> Result<Model> {
     let path = root.join(folder).join("config.json");
-    let json = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    // Python writes infinite limits, which JSON does not have and nothing here needs.
-    let json = json.replace(" Infinity", " null");
+    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let config: Value =
-        serde_json::from_str(&json).with_context(|| format!("{} is not JSON", path.display()))?;
+        serde_json::from_slice(&bytes).with_context(|| format!("{} is not JSON", path.display()))?;
     let number = |keys: &[&str]| {
         let found = keys.iter().find_map(|key| config.get(key)?.as_u64());
         found.map(|n| n as usize).with_context(|| format!("{} has none of {keys:?}", path.display()))

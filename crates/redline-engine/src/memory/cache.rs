@@ -189,55 +189,55 @@ impl<P: PageStore> Cache<P> {
         }
     }
 
-    /// Takes in a page that was saved: that of the last of these tokens, or one of the state after them. The pages before must be kept or
-    /// have come just before. A sequence with a state is kept when that is complete. Returns `false` if there is no room, or something
-    /// is missing.
-    pub(crate) fn import(
-        &mut self,
-        namespace: &str,
-        tokens: &[u32],
-        of_state: Option<usize>,
-        page: &[u8],
-    ) -> bool {
-        let before = if of_state.is_some() { tokens.len() } else { tokens.len() - PAGE_TOKENS };
+    /// Takes in a page that was saved: that of the last of these tokens, of which those before must be kept or have come just before. It is
+    /// kept, or if sequences have states, it waits for the state. Returns `false` if there is no room, or something is missing.
+    pub(crate) fn import(&mut self, namespace: &str, tokens: &[u32], page: &[u8]) -> bool {
+        let before = tokens.len() - PAGE_TOKENS;
         let importing = self.importing.take();
         let sequence = importing.unwrap_or_else(|| self.begin(namespace, &tokens[..before]));
-        let mut fits = self.kv.tokens(sequence) == before;
-        let mut is_complete = self.kv.state_shape().is_none();
-        if let Some(index) = of_state {
-            // Pages of tokens came before.
-            fits &= importing.is_some();
-            if fits {
-                self.kv.import_state(sequence, index, page);
-            }
-            is_complete = self.kv.state_shape().is_some_and(|states| index + 1 == states.pages);
-        } else {
-            // What a request waits for takes no room from others.
-            fits = fits && self.reserve_by_eviction(sequence, PAGE_TOKENS).is_ok();
-            if fits {
-                self.kv.import(sequence, page);
-            }
+        // What a request waits for takes no room from others.
+        let fits =
+            self.kv.tokens(sequence) == before && self.reserve_by_eviction(sequence, PAGE_TOKENS).is_ok();
+        if fits {
+            self.kv.import(sequence, page);
         }
-        if fits && !is_complete {
+        if fits && self.has_states() {
             self.importing = Some(sequence);
             return true;
         }
         let is_kept = fits && self.insert(namespace, tokens, sequence);
-        // A longer sequence may be kept in its place, without this state.
-        let covering = |prefixes: &PrefixCache<SeqId>| prefixes.covering(namespace, tokens, |_| true);
-        if is_kept
-            && of_state.is_some()
-            && let Some(kept) = self.prefixes.as_ref().and_then(covering)
-        {
-            self.kv.adopt_states(kept, sequence);
-        }
         self.kv.release(sequence);
         is_kept
     }
 
-    /// Whether a sequence waits for its state.
-    pub(crate) fn is_importing(&self) -> bool {
-        self.importing.is_some()
+    /// Takes in a page of the state after these tokens, whose pages have come just before. They are kept when the last one has come.
+    /// Returns `false` if they have not come.
+    pub(crate) fn import_state(
+        &mut self,
+        namespace: &str,
+        tokens: &[u32],
+        index: usize,
+        page: &[u8],
+    ) -> bool {
+        let importing = self.importing.filter(|sequence| self.kv.tokens(*sequence) == tokens.len());
+        let Some(sequence) = importing else { return false };
+        self.kv.import_state(sequence, index, page);
+        if self.kv.state_shape().is_some_and(|states| index + 1 < states.pages) {
+            return true;
+        }
+        let is_kept = self.insert(namespace, tokens, sequence);
+        // A longer sequence may be kept in its place, without this state.
+        let covering = |prefixes: &PrefixCache<SeqId>| prefixes.covering(namespace, tokens, |_| true);
+        if let Some(kept) = self.prefixes.as_ref().and_then(covering) {
+            self.kv.adopt_states(kept, sequence);
+        }
+        self.stop_importing();
+        is_kept
+    }
+
+    /// Number of sequences that no request runs: those that are kept, those of windows, and that which waits for its state.
+    pub(crate) fn idle(&self) -> usize {
+        self.kept() + self.windows.len() + usize::from(self.importing.is_some())
     }
 
     /// Whether sequences have states.
@@ -262,11 +262,6 @@ impl<P: PageStore> Cache<P> {
     /// Number of tokens of the kept sequences; those that sequences share count once.
     pub(crate) fn kept_tokens(&self) -> usize {
         self.prefixes.as_ref().map_or(0, PrefixCache::tokens)
-    }
-
-    /// Number of windows that still have their keys and values.
-    pub(crate) fn windows(&self) -> usize {
-        self.windows.len()
     }
 
     /// Number of kept sequences that were evicted so far.

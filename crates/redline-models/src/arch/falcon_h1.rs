@@ -56,7 +56,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         }
         layer.residual.mlp_scale = mlp_scale;
     }
-    spec.holds_factors = config.object(adapted::KEY)?.is_some();
+    spec.holds_factors = adapted::is_gguf(config)?;
     Ok(spec)
 }
 

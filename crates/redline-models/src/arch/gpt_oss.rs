@@ -143,15 +143,12 @@ impl Stacked {
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     keys.set_common()?;
     keys.set_presence("attention_bias", "blk.0.attn_q.bias");
-    for (name, key) in [
+    keys.copy_counts(&[
         ("expert_count", "num_local_experts"),
         ("expert_used_count", "num_experts_per_tok"),
         ("expert_feed_forward_length", "intermediate_size"),
         ("attention.sliding_window", "sliding_window"),
-    ] {
-        let count = keys.count(name)?;
-        keys.config().set(key, count);
-    }
+    ])?;
     let slides = keys.slides(2)?;
     keys.set_layer_types(&slides);
     let mut scaling = keys.config().take_object("rope_scaling").unwrap_or_else(|| {

@@ -54,7 +54,7 @@ fn set_feed_forward(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), M
         _ => Some(experts::counts(config, &["num_local_experts"])?),
     };
     let width = family::positive(config, "intermediate_size")?;
-    let apart = config.object(adapted::KEY)?.is_some();
+    let apart = adapted::is_gguf(config)?;
     let gate_up = if apart { &[("gate", inner), ("up", inner)][..] } else { &[("input_linear", 2 * inner)] };
     for (i, layer) in spec.layers.iter_mut().enumerate() {
         let FfnSpec::Dense(mlp) = &mut layer.mlp else { continue };

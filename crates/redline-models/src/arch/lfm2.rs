@@ -168,10 +168,7 @@ fn convolves(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
 /// A layer without KV heads is a convolution. The width of the feed-forward part is the final one.
 pub(super) fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     let attends = keys.set_hybrid()?;
-    for (name, key) in [("feed_forward_length", "intermediate_size"), ("shortconv.l_cache", "conv_L_cache")] {
-        let size = keys.count(name)?;
-        keys.config().set(key, size);
-    }
+    keys.copy_counts(&[("feed_forward_length", "intermediate_size"), ("shortconv.l_cache", "conv_L_cache")])?;
     let kind = |attends: &bool| if *attends { "full_attention" } else { "conv" };
     keys.config().set("block_auto_adjust_ff_dim", false);
     keys.config().set("layer_types", attends.iter().map(kind).collect::<Vec<_>>());

@@ -49,9 +49,6 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
 /// Files of llama.cpp, which call it `llama`.
 pub(super) fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     keys.rename(ARCHITECTURE.name, ARCHITECTURE.model_type);
-    for (name, key) in [("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")] {
-        let count = keys.count(name)?;
-        keys.config().set(key, count);
-    }
+    keys.copy_counts(&[("expert_count", "num_local_experts"), ("expert_used_count", "num_experts_per_tok")])?;
     keys.set_common()
 }

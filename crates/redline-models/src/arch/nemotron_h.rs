@@ -72,32 +72,28 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let parts = parts(config)?;
     let hidden = positive(config, "hidden_size")?;
     let model = Model::read(config, hidden)?;
-    let inner = config.usize_or("intermediate_size", 0)?;
-    if parts.contains(&Part::FeedForward) {
-        positive(config, "intermediate_size")?;
-    }
-    let mixture = parts.contains(&Part::Experts).then(|| Mixture::read(config)).transpose()?;
     let heads = (positive(config, "mamba_num_heads")?, positive(config, "mamba_head_dim")?);
     let recurrence = Mamba2Keys::with_names(config, hidden, heads, Mamba2Names::NEMOTRON, DEFAULT_EPS)?;
     let layer = |(i, part): (usize, &Part)| {
         let norms = NormsSpec::before(model.norm(format!("layers.{i}.norm")));
-        let mixer = match part {
-            Part::Recurrence => MixerSpec::Mamba2(recurrence.layer(i)),
-            Part::Attention => MixerSpec::Attention(model.attention(i)),
-            Part::FeedForward | Part::Experts => MixerSpec::None,
-        };
-        let mlp = match part {
-            Part::Recurrence | Part::Attention => FfnSpec::None,
+        let (mixer, mlp) = match part {
+            Part::Recurrence => (MixerSpec::Mamba2(recurrence.layer(i)), FfnSpec::None),
+            Part::Attention => (MixerSpec::Attention(model.attention(i)), FfnSpec::None),
             Part::FeedForward => {
-                FfnSpec::Dense(model.mlp(&format!("layers.{i}.mixer"), inner, model.mlp_bias))
+                let inner = positive(config, "intermediate_size")?;
+                let mlp = model.mlp(&format!("layers.{i}.mixer"), inner, model.mlp_bias);
+                (MixerSpec::None, FfnSpec::Dense(mlp))
             }
-            Part::Experts => FfnSpec::Experts(Box::new(model.experts(i, mixture.as_ref()?))),
+            Part::Experts => {
+                let experts = model.experts(i, &Mixture::read(config)?);
+                (MixerSpec::None, FfnSpec::Experts(Box::new(experts)))
+            }
         };
         let (mixer_norms, mlp_norms) = match mixer {
             MixerSpec::None => (NormsSpec::default(), norms),
             _ => (norms, NormsSpec::default()),
         };
-        Some(LayerSpec { mixer, mixer_norms, mlp, mlp_norms, residual: Residual::default(), end: None })
+        Ok(LayerSpec { mixer, mixer_norms, mlp, mlp_norms, residual: Residual::default(), end: None })
     };
     Ok(DecoderSpec {
         prefix: "backbone.",
@@ -105,7 +101,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         vocab: positive(config, "vocab_size")?,
         context: positive(config, "max_position_embeddings")?,
         embedding: "embeddings".into(),
-        layers: parts.iter().enumerate().filter_map(layer).collect(),
+        layers: parts.iter().enumerate().map(layer).collect::<Result<_, ModelError>>()?,
         final_norm: Some(model.norm("norm_f".into())),
         tied: config.bool_or("tie_word_embeddings", false)?,
         outside: &[HEAD],
@@ -249,12 +245,8 @@ impl Model {
 
 /// A layer without KV heads and without a feed-forward width is Mamba-2. The layer at the end that predicts further tokens has both.
 fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
-    let further = keys.opt_count("nextn_predict_layers")?.unwrap_or(0) as usize;
-    let attends = keys.set_hybrid()?;
+    let (attends, layers) = (keys.set_hybrid()?, keys.own_layers()?);
     let widths = keys.counts("feed_forward_length")?;
-    let Some(layers) = attends.len().checked_sub(further).filter(|layers| *layers > 0) else {
-        return Err(keys.refuse("nextn_predict_layers", "fewer than `block_count`"));
-    };
     let count = keys.opt_count("expert_count")?.unwrap_or(0);
     let kind = |(attends, width): (&bool, &u32)| match (attends, width) {
         (true, _) => "attention",
@@ -274,16 +266,13 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
         ("expert_weights_scale", "routed_scaling_factor"),
     ])?;
     if count > 0 {
-        for (name, key) in [
+        keys.copy_counts(&[
             ("expert_count", "n_routed_experts"),
             ("expert_used_count", "num_experts_per_tok"),
             ("expert_feed_forward_length", "moe_intermediate_size"),
             ("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
             ("expert_shared_count", "n_shared_experts"),
-        ] {
-            let count = keys.count(name)?;
-            keys.config().set(key, count);
-        }
+        ])?;
         for (name, key) in [("expert_group_count", "n_group"), ("expert_group_used_count", "topk_group")] {
             let count = keys.opt_count(name)?.unwrap_or(1);
             keys.config().set(key, count);

@@ -100,14 +100,11 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
 /// Sets the keys of mixtures of experts, which all layers are. Whether weights are normalised has no key: llama.cpp knows it of each
 /// architecture.
 pub(super) fn set_experts(keys: &mut Keys<'_>, normalise: bool) -> Result<(), ModelError> {
-    for (name, key) in [
+    keys.copy_counts(&[
         ("expert_count", "num_experts"),
         ("expert_used_count", "num_experts_per_tok"),
         ("expert_feed_forward_length", "moe_intermediate_size"),
-    ] {
-        let count = keys.count(name)?;
-        keys.config().set(key, count);
-    }
+    ])?;
     keys.config().set("norm_topk_prob", normalise);
     Ok(())
 }

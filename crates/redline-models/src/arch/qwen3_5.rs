@@ -274,25 +274,16 @@ fn gguf_of_experts(keys: &mut Keys<'_>) -> Result<(), ModelError> {
 /// The layers at the end that predict further tokens are not read. Value heads are in another order than in checkpoints, and so are the
 /// sums of the layer after them: with several for each head of keys, a file has other bits.
 fn set_recurrences(keys: &mut Keys<'_>) -> Result<(), ModelError> {
-    let further = keys.opt_count("nextn_predict_layers")?.unwrap_or(0);
-    let Some(layers) = keys.count("block_count")?.checked_sub(further).filter(|layers| *layers > 0) else {
-        return Err(keys.refuse("nextn_predict_layers", "fewer than `block_count`"));
-    };
-    let recurs = keys.recurs(layers as usize)?;
-    let (values, heads) = (keys.count("ssm.inner_size")?, keys.count("ssm.time_step_rank")?);
-    if heads == 0 || values % heads != 0 {
-        return Err(keys.refuse("ssm.inner_size", format!("a multiple of `ssm.time_step_rank`, {heads}")));
-    }
-    for (key, size) in [
-        ("num_hidden_layers", layers),
-        ("linear_conv_kernel_dim", keys.count("ssm.conv_kernel")?),
-        ("linear_num_key_heads", keys.count("ssm.group_count")?),
-        ("linear_key_head_dim", keys.count("ssm.state_size")?),
-        ("linear_num_value_heads", heads),
-        ("linear_value_head_dim", values / heads),
-    ] {
-        keys.config().set(key, size);
-    }
+    let (layers, (heads, width)) = (keys.own_layers()?, keys.recurrent_heads()?);
+    let recurs = keys.recurs(layers)?;
+    keys.copy_counts(&[
+        ("ssm.conv_kernel", "linear_conv_kernel_dim"),
+        ("ssm.group_count", "linear_num_key_heads"),
+        ("ssm.state_size", "linear_key_head_dim"),
+    ])?;
+    keys.config().set("num_hidden_layers", layers);
+    keys.config().set("linear_num_value_heads", heads);
+    keys.config().set("linear_value_head_dim", width);
     // Without images, all sections of a position are the same.
     keys.leave_out(&["rope.dimension_sections"]);
     let head_dim = keys.head_dim()?;

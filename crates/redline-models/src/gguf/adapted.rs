@@ -20,6 +20,11 @@ pub(super) const FACTORS: &str = "rope_factors";
 /// In the object: whether neighbouring value heads of recurrences have different heads of keys.
 pub(crate) const INTERLEAVED: &str = "interleaved_value_heads";
 
+/// Whether a configuration was made from GGUF metadata.
+pub(crate) fn is_gguf(config: &ConfigFile) -> Result<bool, ModelError> {
+    Ok(config.object(KEY)?.is_some())
+}
+
 /// Adapts a specification to a configuration that was made from GGUF metadata; leaves any other as it is.
 pub(crate) fn adapt(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
     let Some(gguf) = config.object(KEY)? else { return Ok(()) };

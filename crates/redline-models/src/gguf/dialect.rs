@@ -49,16 +49,13 @@ impl Keys<'_> {
     /// Sets the sizes that encoders have.
     pub(crate) fn set_encoder(&mut self) -> Result<(), ModelError> {
         self.sees_both_sides();
-        for (name, key) in [
+        self.copy_counts(&[
             ("context_length", "max_position_embeddings"),
             ("embedding_length", "hidden_size"),
             ("block_count", "num_hidden_layers"),
             ("feed_forward_length", "intermediate_size"),
             ("attention.head_count", "num_attention_heads"),
-        ] {
-            let size = self.count(name)?;
-            self.config().set(key, size);
-        }
+        ])?;
         let vocab = self.vocab()?;
         self.config().set("vocab_size", vocab);
         Ok(())

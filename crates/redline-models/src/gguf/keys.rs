@@ -135,6 +135,33 @@ impl<'a> Keys<'a> {
         Ok(())
     }
 
+    /// Copies counts that every model of the architecture has: pairs of a key of the metadata and one of `config.json`.
+    pub(crate) fn copy_counts(&mut self, names: &[(&str, &str)]) -> Result<(), ModelError> {
+        for (name, key) in names {
+            let count = self.count(name)?;
+            self.config.set(key, count);
+        }
+        Ok(())
+    }
+
+    /// Number of layers without those at the end that predict further tokens, which are not read.
+    pub(crate) fn own_layers(&self) -> Result<usize, ModelError> {
+        const FURTHER: &str = "nextn_predict_layers";
+        let further = self.opt_count(FURTHER)?.unwrap_or(0) as usize;
+        let own = self.layers()?.checked_sub(further).filter(|layers| *layers > 0);
+        own.ok_or_else(|| self.refuse(FURTHER, "fewer than `block_count`"))
+    }
+
+    /// Number of heads of a recurrence, and the width of each.
+    pub(crate) fn recurrent_heads(&self) -> Result<(u32, u32), ModelError> {
+        const INNER: &str = "ssm.inner_size";
+        let (inner, heads) = (self.count(INNER)?, self.count("ssm.time_step_rank")?);
+        if heads == 0 || inner % heads != 0 {
+            return Err(self.refuse(INNER, format!("a multiple of `ssm.time_step_rank`, {heads}")));
+        }
+        Ok((heads, inner / heads))
+    }
+
     /// Whether each layer has a window: a list, or a number n, which stands for full attention in every nth layer only; 0: in no layer.
     pub(crate) fn slides(&self, default: u32) -> Result<Vec<bool>, ModelError> {
         const NAME: &str = "attention.sliding_window_pattern";

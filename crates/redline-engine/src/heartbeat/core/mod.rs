@@ -281,11 +281,9 @@ impl<M: Machine> Core<M> {
 
     /// Lets other threads see what is held now.
     pub(crate) fn publish(&self) {
-        let (kv, kept) = (&self.cache.kv, self.cache.kept());
+        let kv = &self.cache.kv;
         self.gauges.beat(Holdings {
-            sequences: kv
-                .sequences()
-                .saturating_sub(kept + self.cache.windows() + usize::from(self.cache.is_importing())),
+            sequences: kv.sequences().saturating_sub(self.cache.idle()),
             pages: kv.pages_in_use(),
             pages_allocated: kv.allocated(),
             kept_tokens: self.cache.kept_tokens(),

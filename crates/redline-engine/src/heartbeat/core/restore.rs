@@ -16,7 +16,7 @@ use crate::error::EngineError;
 use crate::heartbeat::machine::Machine;
 use crate::memory::pages::{PageArchive, PageEvent};
 
-/// Maximum number of states that are read for a request.
+/// Maximum number of times that states of a request are looked for again.
 const MAX_STATES: usize = 8;
 /// Maximum number of prompts of a request whose pages are looked for.
 const MAX_PROMPTS: usize = 64;
@@ -34,7 +34,7 @@ pub(super) struct Arrived {
     pub(super) arrival: Arrival,
     /// Number of requests that arrived before it.
     pub(super) number: u64,
-    /// Number of states that were looked for.
+    /// Number of times that states were looked for again.
     pub(super) states: usize,
 }
 
@@ -163,7 +163,8 @@ impl<M: Machine> Core<M> {
             let first = held + keys[held..].iter().take_while(|key| named.contains(*key)).count();
             if first < end {
                 named.extend(keys[first..].iter().copied());
-                let keys: Vec<PageKey> = keys.drain(first..).chain(state).collect();
+                let mut keys = keys.split_off(first);
+                keys.extend(state);
                 missing.push_back(MissingPages { tokens, first, pages: end - first, keys });
                 if self.cache.has_states() {
                     break;
@@ -216,9 +217,8 @@ impl<M: Machine> Core<M> {
                 if job == self.restores.jobs
                     && let Some(Reading { mut waiting, mut later, .. }) = self.restores.reading.take()
                 {
-                    self.cache.stop_importing();
-                    waiting.states += 1;
                     if self.cache.has_states() && waiting.states < MAX_STATES {
+                        waiting.states += 1;
                         later = self.missing(&waiting);
                     }
                     self.read(waiting, later);
@@ -243,8 +243,13 @@ impl<M: Machine> Core<M> {
         if pages.keys.get(*arrived) != Some(&key) {
             return;
         }
-        let (end, of_state) = pages.place(*arrived);
-        if self.cache.import(&waiting.namespace(), &pages.tokens[..end], of_state, page) {
+        let (namespace, (end, of_state)) = (waiting.namespace(), pages.place(*arrived));
+        let tokens = &pages.tokens[..end];
+        let is_taken = match of_state {
+            Some(index) => self.cache.import_state(&namespace, tokens, index, page),
+            None => self.cache.import(&namespace, tokens, page),
+        };
+        if is_taken {
             (*arrived, *last) = (*arrived + 1, now);
         } else {
             // The job ends, and what has arrived is used.

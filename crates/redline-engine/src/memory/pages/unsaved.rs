@@ -21,8 +21,8 @@ struct Waiting {
     /// The next page, and the key of the one before.
     page: usize,
     before: PageKey,
-    /// 0: the page itself is next; n > 0: page n - 1 of the state after it.
-    part: usize,
+    /// The page of the state after it that is next; `None`: the page itself is.
+    of_state: Option<usize>,
 }
 
 /// The next page to save.
@@ -116,8 +116,9 @@ impl Unsaved {
     /// Notes that a sequence is kept.
     pub(crate) fn kept(&mut self, namespace: &str, tokens: &[u32]) {
         let keys = self.keys(namespace, tokens);
-        let all = |page: usize, key| [key].into_iter().chain(self.keys_of_state(page + 1, key));
-        let is_missing = |(page, key): (usize, &PageKey)| !all(page, *key).all(|key| self.is_saved(key));
+        let with_state = |page: usize, key| self.keys_of_state(page + 1, key).chain([key]);
+        let is_missing =
+            |(page, key): (usize, &PageKey)| !with_state(page, *key).all(|key| self.is_saved(key));
         let Some(page) = keys.iter().enumerate().position(is_missing) else { return };
         let before = page.checked_sub(1).map_or_else(|| self.root(namespace), |last| keys[last]);
         let tokens = tokens[..keys.len() * PAGE_TOKENS].to_vec();
@@ -129,29 +130,34 @@ impl Unsaved {
         while self.waiting_tokens > MAX_TOKENS && !self.waiting.is_empty() {
             self.forget_next();
         }
-        self.waiting.push_back(Waiting { namespace: namespace.to_owned(), tokens, page, before, part: 0 });
+        self.waiting.push_back(Waiting {
+            namespace: namespace.to_owned(),
+            tokens,
+            page,
+            before,
+            of_state: None,
+        });
     }
 
     /// The keys of the next page that waits: that of its tokens, and its own.
     fn front(&self) -> Option<(PageKey, PageKey)> {
-        let Waiting { tokens, page, before, part, .. } = self.waiting.front()?;
+        let Waiting { tokens, page, before, of_state, .. } = self.waiting.front()?;
         let of_tokens = before.then(&tokens[page * PAGE_TOKENS..][..PAGE_TOKENS]);
-        Some((of_tokens, part.checked_sub(1).map_or(of_tokens, |index| key_of_state(of_tokens, index))))
+        Some((of_tokens, of_state.map_or(of_tokens, |index| key_of_state(of_tokens, index))))
     }
 
     /// Goes on to what is next in the same sequence; with `skips`, past the rest of the state.
     fn advance(&mut self, of_tokens: PageKey, skips: bool) {
         let Some(front) = self.waiting.front() else { return };
-        let has_more = !skips && front.part < self.pages_of_state(front.page + 1);
-        let is_last = !has_more && (front.page + 1) * PAGE_TOKENS == front.tokens.len();
-        if is_last {
+        let index = front.of_state.map_or(0, |index| index + 1);
+        let has_more = !skips && index < self.pages_of_state(front.page + 1);
+        if !has_more && (front.page + 1) * PAGE_TOKENS == front.tokens.len() {
             return self.forget_next();
         }
         if let Some(front) = self.waiting.front_mut() {
-            if has_more {
-                front.part += 1;
-            } else {
-                (front.before, front.page, front.part) = (of_tokens, front.page + 1, 0);
+            front.of_state = has_more.then_some(index);
+            if !has_more {
+                (front.before, front.page) = (of_tokens, front.page + 1);
             }
         }
     }
@@ -165,9 +171,9 @@ impl Unsaved {
             }
             self.advance(of_tokens, false);
         };
-        let Waiting { namespace, tokens, page, part, .. } = self.waiting.front()?;
+        let &Waiting { ref namespace, ref tokens, page, of_state, .. } = self.waiting.front()?;
         let tokens = &tokens[..(page + 1) * PAGE_TOKENS];
-        Some(NextPage { namespace, tokens, of_state: part.checked_sub(1), key })
+        Some(NextPage { namespace, tokens, of_state, key })
     }
 
     /// Leaves out a state that the kept sequence does not have any more.

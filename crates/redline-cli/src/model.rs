@@ -80,7 +80,7 @@ pub(crate) struct BackendFlags {
     #[arg(long, alias = "tp-size", value_name = "N", value_parser = value::devices)]
     tp: Option<usize>,
     /// Format of the KV cache: f32, bf16, f16, w8 (8-bit integers) or w4 (4-bit integers, for heads whose dimension is a power of
-    /// two); default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
+    /// two); default: f32 with f32 weights, w8 in encoders with integer weights, else bf16 [env: REDLINE_KV_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::kv_format)]
     kv_format: Option<KvFormat>,
     /// Memory for weights, activations, keys and values, such as 8GiB; the process takes some MiB more; default: 80 % of what is

@@ -175,7 +175,8 @@ pub struct Options {
     /// Map the weights of a converted directory instead of copying them: loading takes less time and memory. But if another
     /// process changes the file meanwhile, results change; if it shortens the file, this process is ended by a signal.
     pub mmap: bool,
-    /// Format of keys and values; `None`: f32 with f32 weights, else bf16.
+    /// Format of keys and values; `None`: f32 with f32 weights, [`KvFormat::W8`] in encoders with integer
+    /// weights, else bf16.
     pub kv_format: Option<KvFormat>,
     /// Maximum sequence length, if it is to be less than the model's own limit.
     pub max_context: Option<usize>,

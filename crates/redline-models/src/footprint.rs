@@ -147,6 +147,11 @@ impl Footprint {
         self.weights
     }
 
+    /// Whether no pass needs keys and values of an earlier one, as in encoders.
+    pub fn reuses_kv_buffer(&self) -> bool {
+        self.reuses_kv_buffer
+    }
+
     /// Whether batches are cut into micro-batches if they have enough rows for the threads: those of encoders with small layers.
     pub fn cuts_batches(&self) -> bool {
         let bytes = |layer: &LayerFootprint| -> u64 {

@@ -9,7 +9,7 @@ pub mod isa;
 mod probe;
 
 pub use detect::{Simd, Tier, Unavailable, vector_extensions};
-pub use isa::amx::{TILE_BYTES, TILE_ROWS, TileUnit, Tiles};
+pub use isa::amx::{AttentionUnit, TILE_BYTES, TILE_ROWS, TileUnit, Tiles};
 pub use isa::scalar::widen_f16;
 pub use isa::{Isa, Kernel, LANES};
 pub use probe::{

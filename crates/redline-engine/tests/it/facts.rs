@@ -40,6 +40,26 @@ fn only_weights_in_f32_come_with_keys_and_values_in_f32() {
 }
 
 #[test]
+fn encoders_with_integer_weights_have_integer_keys_and_values() {
+    let encoder = golden_dir().with_file_name("bert-a");
+    for &format in Format::ALL {
+        let engine = Engine::load(Options { format: Some(format), ..options(&encoder) }).unwrap();
+        let natural = match format {
+            Format::F32 => KvFormat::F32,
+            Format::Bf16 => KvFormat::Bf16,
+            _ => KvFormat::W8,
+        };
+        assert_eq!(engine.info().kv_format, natural, "{format}");
+    }
+    let chosen = Options {
+        kv_format: Some(KvFormat::Bf16),
+        format: Some(Format::W8 { group: 32 }),
+        ..options(&encoder)
+    };
+    assert_eq!(Engine::load(chosen).unwrap().info().kv_format, KvFormat::Bf16);
+}
+
+#[test]
 fn every_row_of_every_step_is_told_and_none_of_later_requests() {
     let engine = golden();
     let rows = Arc::new(Mutex::new(BTreeMap::new()));

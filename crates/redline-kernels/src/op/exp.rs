@@ -22,7 +22,18 @@ const COEFFICIENTS: [f32; 6] =
 #[inline(always)]
 pub(crate) fn exp<S: Isa>(s: S, x: S::F) -> S::F {
     let high = s.splat(HIGHEST);
-    let y = s.select_lt(high, x, high, x);
+    exp_of(s, x, s.select_lt(high, x, high, x))
+}
+
+/// [`exp`] of lanes that are at most 0, or NaN.
+#[inline(always)]
+pub(crate) fn exp_below_1<S: Isa>(s: S, x: S::F) -> S::F {
+    exp_of(s, x, x)
+}
+
+/// e to the power of `y`, which is `x` or the highest exponent below it.
+#[inline(always)]
+fn exp_of<S: Isa>(s: S, x: S::F, y: S::F) -> S::F {
     let shifted = s.add(s.mul(y, s.splat(LOG2_E)), s.splat(ROUND));
     let n = s.neg(s.sub(shifted, s.splat(ROUND)));
     let r = s.fma(n, s.splat(LN2_HI), y);

@@ -487,7 +487,10 @@ fn a_thread_holds_a_block() {
         // Queries of a byte with a scale and sums, logits of a tile, weights of two bytes for each group of dimensions.
         let integers =
             |groups| BLOCK_ROWS * (head_dim + 4 + 4 * groups) + TILE_ROWS * SPAN * (4 + 2 * groups);
-        assert_eq!(bytes(KvFormat::W8), values + integers(1));
+        // With tile registers: queries of eight rows more, logits and weights of sixteen rows, four registers of sums of a kilobyte.
+        let registers = (BLOCK_ROWS + TILE_ROWS) * head_dim + 8 * BLOCK_ROWS + 16 * SPAN * (4 + 2) + 4 * 1024;
+        assert_eq!(bytes(KvFormat::W8), values + registers);
+        assert!(registers > integers(1));
         assert_eq!(bytes(KvFormat::W4), values + integers(head_dim / 32));
     }
     let bytes = |head_dim| thread_bytes(KvShape { format: KvFormat::F32, kv_heads: 2, head_dim });

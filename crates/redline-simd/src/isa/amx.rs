@@ -7,6 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 use core::arch::asm;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// On other processors, no [`Tiles`] value exists.
 #[cfg(not(target_arch = "x86_64"))]
@@ -71,17 +72,38 @@ struct Config {
 }
 
 impl Config {
-    /// Sums in registers 0 to 3, inputs in 4, weights in 5 to 7, `depth` k per multiplication.
-    const fn new(depth: usize) -> Self {
-        let mut config =
-            Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+    /// Inputs of `depth` k in register `inputs`, weights of as many in `weights`; the other registers have full size.
+    const fn new(depth: usize, inputs: usize, weights: Range<usize>) -> Self {
+        let mut config = Self {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            row_bytes: [TILE_BYTES as u16; 16],
+            rows: [TILE_ROWS as u8; 16],
+        };
         let mut i = 0;
-        while i < 8 {
-            config.row_bytes[i] = if i == 4 { depth as u16 } else { TILE_BYTES as u16 };
-            config.rows[i] = if i > 4 { (depth / 4) as u8 } else { TILE_ROWS as u8 };
+        while i < 16 {
+            if i >= 8 {
+                (config.row_bytes[i], config.rows[i]) = (0, 0);
+            } else if i == inputs {
+                config.row_bytes[i] = depth as u16;
+            } else if i >= weights.start && i < weights.end {
+                config.rows[i] = (depth / 4) as u8;
+            }
             i += 1;
         }
         config
+    }
+
+    /// Configures this thread's registers.
+    ///
+    /// # Safety
+    /// The machine has tile registers.
+    unsafe fn load(&self) {
+        // SAFETY: the instruction by contract; the configuration is one that it accepts.
+        unsafe {
+            changing_tiles!("ldtilecfg [{}]", in(reg) &raw const *self, options(nostack, readonly),);
+        }
     }
 }
 
@@ -95,12 +117,151 @@ impl Tiles {
     /// Configures this thread's registers for `depth` k per multiplication: 32 or 64.
     pub fn configure(self, depth: usize) -> TileUnit {
         assert!(depth == 32 || depth == TILE_BYTES, "tiles of {depth} k");
-        let config = Config::new(depth);
-        // SAFETY: `self` proves the instruction; the configuration is one the instruction accepts.
-        unsafe {
-            changing_tiles!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly),);
-        }
+        // SAFETY: `self` proves the instruction.
+        unsafe { Config::new(depth, 4, 5..8).load() };
         TileUnit(PhantomData)
+    }
+
+    /// Configures this thread's registers for attention over heads whose keys are multiplied `depth` dimensions at a time: 32 or 64.
+    pub fn configure_attention(self, depth: usize) -> AttentionUnit {
+        assert!(depth == 32 || depth == TILE_BYTES, "tiles of {depth} dimensions");
+        // SAFETY: `self` proves the instruction.
+        unsafe { Config::new(depth, 4, 5..6).load() };
+        AttentionUnit(PhantomData)
+    }
+}
+
+/// The tile registers of this thread, configured for attention; dropping it releases them.
+#[derive(Debug)]
+pub struct AttentionUnit(PhantomData<*const ()>);
+
+impl Drop for AttentionUnit {
+    fn drop(&mut self) {
+        // SAFETY: the unit exists, so the instruction does.
+        unsafe { changing_tiles!("tilerelease", options(nostack, nomem),) };
+    }
+}
+
+// Sums stay in the registers between method calls: see `changing_tiles`.
+impl AttentionUnit {
+    /// Sums `SUM` (0 to 3) = the products of sixteen queries with sixteen keys, over `steps >= 1` times the configured depth.
+    /// Queries are signed bytes, `stride` bytes apart; keys `[dimensions / 4][16 keys][4]` unsigned bytes.
+    ///
+    /// # Safety
+    /// Queries and keys are valid for reading `steps` times the depth.
+    #[inline(always)]
+    pub unsafe fn multiply_keys<const SUM: usize>(
+        &mut self,
+        queries: *const u8,
+        stride: usize,
+        keys: *const u8,
+        depth: usize,
+        steps: usize,
+    ) {
+        macro_rules! multiply {
+            ($sum:literal) => {
+                changing_tiles!(
+                    concat!("tilezero ", $sum),
+                    "2:",
+                    "tileloadd tmm4, [{x} + {stride}]",
+                    "tileloadd tmm5, [{w} + {row}]",
+                    concat!("tdpbsud ", $sum, ", tmm4, tmm5"),
+                    "add {x}, {depth}",
+                    "add {w}, {w_step}",
+                    "dec {steps}",
+                    "jnz 2b",
+                    x = inout(reg) queries => _,
+                    w = inout(reg) keys => _,
+                    steps = inout(reg) steps => _,
+                    stride = in(reg) stride,
+                    depth = in(reg) depth,
+                    w_step = in(reg) depth * TILE_ROWS,
+                    row = in(reg) TILE_BYTES,
+                    options(nostack, readonly),
+                )
+            };
+        }
+        // SAFETY: reads what the contract names; the registers are this thread's.
+        unsafe {
+            match SUM {
+                0 => multiply!("tmm0"),
+                1 => multiply!("tmm1"),
+                2 => multiply!("tmm2"),
+                _ => multiply!("tmm3"),
+            }
+        }
+    }
+
+    /// Sets all sums to zero.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        // SAFETY: touches registers of this thread only.
+        unsafe {
+            changing_tiles!(
+                "tilezero tmm0",
+                "tilezero tmm1",
+                "tilezero tmm2",
+                "tilezero tmm3",
+                options(nostack, nomem),
+            );
+        }
+    }
+
+    /// Adds the products of sixteen rows of weights with 64 values: sums 0 are those of the high parts of the weights with the
+    /// first strip of values, 1 those of the low parts, 2 and 3 those with the second strip. Weights are `[2 parts][16 rows][64]`
+    /// unsigned bytes, a strip `[16][16 dimensions][4]` signed bytes.
+    ///
+    /// # Safety
+    /// Weights are valid for reading 2048 bytes, each strip for 1024.
+    #[inline(always)]
+    pub unsafe fn add_values(&mut self, weights: *const u8, first: *const u8, second: *const u8) {
+        // SAFETY: reads what the contract names; the registers are this thread's.
+        unsafe {
+            changing_tiles!(
+                "tileloadd tmm6, [{x} + {row}]",
+                "tileloadd tmm7, [{first} + {row}]",
+                "tdpbusd tmm0, tmm6, tmm7",
+                "tileloadd tmm6, [{low} + {row}]",
+                "tdpbusd tmm1, tmm6, tmm7",
+                "tileloadd tmm7, [{second} + {row}]",
+                "tdpbusd tmm3, tmm6, tmm7",
+                "tileloadd tmm6, [{x} + {row}]",
+                "tdpbusd tmm2, tmm6, tmm7",
+                x = in(reg) weights,
+                low = in(reg) weights.wrapping_add(TILE_ROWS * TILE_BYTES),
+                first = in(reg) first,
+                second = in(reg) second,
+                row = in(reg) TILE_BYTES,
+                options(nostack, readonly),
+            );
+        }
+    }
+
+    /// Writes sums `SUM`: sixteen rows of sixteen words, `stride` words apart.
+    ///
+    /// # Safety
+    /// `to` is valid for writing them.
+    #[inline(always)]
+    pub unsafe fn store<const SUM: usize>(&mut self, to: *mut i32, stride: usize) {
+        macro_rules! store {
+            ($sum:literal) => {
+                asm!(
+                    concat!("tilestored [{to} + {stride}], ", $sum),
+                    to = in(reg) to,
+                    stride = in(reg) stride * size_of::<i32>(),
+                    options(nostack),
+                )
+            };
+        }
+        // SAFETY: by contract.
+        unsafe {
+            match SUM {
+                0 => store!("tmm0"),
+                1 => store!("tmm1"),
+                2 => store!("tmm2"),
+                _ => store!("tmm3"),
+            }
+        }
     }
 }
 
@@ -314,6 +475,51 @@ mod tests {
                             (0..steps).flat_map(|step| (0..depth).map(move |k| product(step, k))).sum();
                         assert_eq!(sum, expected, "depth {depth}, {steps} steps, {row} {strip} {output}");
                     }
+                }
+            }
+        }
+    }
+
+    /// Compares only if the machine has tiles.
+    #[test]
+    fn products_of_attention_are_those_of_the_definition() {
+        let Ok(simd) = Simd::new(Tier::Amx) else { return };
+        let Some(tiles) = simd.tiles() else { panic!("the tier without its tiles") };
+        for (depth, steps) in [(32, 1), (32, 3), (64, 2)] {
+            let dims = depth * steps;
+            let (queries, keys) = (bytes(16 * dims, 3), bytes(16 * dims, 5));
+            let (weights, strips) = (bytes(2 * 2048, 7), bytes(2 * 2 * 1024, 9));
+            let mut unit = tiles.configure_attention(depth);
+            let (mut logits, mut sums) = ([0i32; 2 * 256], [[0i32; 256]; 4]);
+            // SAFETY: the buffers hold sixteen queries and keys, two pages of weights and of both strips.
+            unsafe {
+                unit.multiply_keys::<1>(queries.as_ptr(), dims, keys.as_ptr(), depth, steps);
+                unit.store::<1>(logits.as_mut_ptr(), 32);
+                unit.clear();
+                for page in 0..2 {
+                    let strip = |i: usize| strips[(2 * page + i) * 1024..].as_ptr();
+                    unit.add_values(weights[page * 2048..].as_ptr(), strip(0), strip(1));
+                }
+                unit.store::<0>(sums[0].as_mut_ptr(), 16);
+                unit.store::<1>(sums[1].as_mut_ptr(), 16);
+                unit.store::<2>(sums[2].as_mut_ptr(), 16);
+                unit.store::<3>(sums[3].as_mut_ptr(), 16);
+            }
+            drop(unit);
+            for (row, key) in (0..16).flat_map(|row| (0..16).map(move |key| (row, key))) {
+                let product = |d: usize| {
+                    let q = queries[row * dims + d].cast_signed();
+                    i32::from(q) * i32::from(keys[d / 4 * 64 + key * 4 + d % 4])
+                };
+                assert_eq!(logits[row * 32 + key], (0..dims).map(product).sum::<i32>(), "{row} {key}");
+                for (sum, sums) in sums.iter().enumerate() {
+                    let (strip, part) = (sum / 2, sum % 2);
+                    let product = |k: usize| {
+                        let w = weights[k / 64 * 2048 + part * 1024 + row * 64 + k % 64];
+                        let at = (2 * (k / 64) + strip) * 1024 + k % 64 / 4 * 64 + key * 4 + k % 4;
+                        i32::from(w) * i32::from(strips[at].cast_signed())
+                    };
+                    assert_eq!(sums[row * 16 + key], (0..128).map(product).sum::<i32>(), "{row} {key} {sum}");
                 }
             }
         }

@@ -613,6 +613,15 @@ unsafe impl<const VNNI: bool> Isa for Avx2<VNNI> {
         unsafe { W(_mm256_xor_si256(a.0, b.0), _mm256_xor_si256(a.1, b.1)) }
     }
     #[inline(always)]
+    fn join_bytes(self, v: [W; 4]) -> W {
+        let halves = [v.map(|v| v.0), v.map(|v| v.1)].map(|[a, b, c, d]| unsafe {
+            let [a, b, c] = [a, b, c].map(|v| _mm256_and_si256(v, _mm256_set1_epi32(255)));
+            let low = _mm256_or_si256(a, _mm256_slli_epi32::<8>(b));
+            _mm256_or_si256(low, _mm256_or_si256(_mm256_slli_epi32::<16>(c), _mm256_slli_epi32::<24>(d)))
+        });
+        W(halves[0], halves[1])
+    }
+    #[inline(always)]
     fn shift_words_4(self, a: W) -> W {
         unsafe { W(_mm256_srli_epi32::<4>(a.0), _mm256_srli_epi32::<4>(a.1)) }
     }

@@ -8,8 +8,9 @@ use core::arch::x86_64::{
     _mm512_cvtps_ph, _mm512_div_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32,
     _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_blend_ps, _mm512_mask_storeu_ps,
     _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_max_ps, _mm512_mul_ps, _mm512_mullo_epi32,
-    _mm512_or_si512, _mm512_permute_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32,
-    _mm512_reduce_max_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4,
+    _mm512_or_si512, _mm512_packus_epi16, _mm512_packus_epi32, _mm512_permute_ps, _mm512_permutexvar_epi32,
+    _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_reduce_max_ps, _mm512_set1_epi16,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setr_epi32, _mm512_shuffle_epi8, _mm512_shuffle_f32x4,
     _mm512_slli_epi32, _mm512_sllv_epi32, _mm512_srai_epi32, _mm512_srli_epi16, _mm512_srli_epi32,
     _mm512_srlv_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps, _mm512_xor_ps, _mm512_xor_si512,
 };
@@ -190,6 +191,26 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     #[inline(always)]
     fn pack_bytes(self, v: __m512i) -> [u32; LANES / 4] {
         unsafe { core::mem::transmute::<__m128i, [u32; LANES / 4]>(_mm512_cvtepi32_epi8(v)) }
+    }
+    #[inline(always)]
+    fn join_bytes(self, v: [__m512i; 4]) -> __m512i {
+        unsafe {
+            let [a, b, c] = [v[0], v[1], v[2]].map(|v| _mm512_and_si512(v, _mm512_set1_epi32(255)));
+            let low = _mm512_or_si512(a, _mm512_slli_epi32::<8>(b));
+            let high = _mm512_or_si512(_mm512_slli_epi32::<16>(c), _mm512_slli_epi32::<24>(v[3]));
+            _mm512_or_si512(low, high)
+        }
+    }
+    #[inline(always)]
+    fn split_bytes(self, v: [__m512i; 4]) -> [__m512i; 2] {
+        unsafe {
+            // Packing works in each quarter of a register, so groups of four lanes change places.
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            let shorts = [_mm512_packus_epi32(v[0], v[1]), _mm512_packus_epi32(v[2], v[3])];
+            let low = shorts.map(|v| _mm512_and_si512(v, _mm512_set1_epi16(255)));
+            let high = shorts.map(|v| _mm512_srli_epi16::<8>(v));
+            [high, low].map(|[a, b]| _mm512_permutexvar_epi32(order, _mm512_packus_epi16(a, b)))
+        }
     }
     #[inline(always)]
     unsafe fn dot_u8<const K: usize, const R: usize, const C: usize>(

@@ -147,6 +147,27 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     fn max_magnitude(self, m: Self::W, x: Self::F) -> Self::W;
     /// Packs the low bytes of the lanes: word i holds lanes 4 i to 4 i + 3, the first lowest. Lanes are in -128..=127.
     fn pack_bytes(self, v: Self::W) -> [u32; LANES / 4];
+    /// The low bytes of the lanes of four vectors, side by side in each lane, those of the first lowest.
+    #[inline(always)]
+    fn join_bytes(self, v: [Self::W; 4]) -> Self::W {
+        let words = v.map(|v| self.words_to_array(v));
+        let joined: [u32; LANES] =
+            std::array::from_fn(|lane| u32::from_le_bytes(words.map(|words| words[lane] as u8)));
+        // SAFETY: the array holds sixteen words.
+        unsafe { self.load_words(joined.as_ptr()) }
+    }
+    /// The second and the lowest bytes of the lanes of four vectors, packed: word i holds lanes 4 i to 4 i + 3 of the sequence, the first
+    /// lowest. Lanes are in 0..=32767.
+    #[inline(always)]
+    fn split_bytes(self, v: [Self::W; 4]) -> [Self::W; 2] {
+        let words = v.map(|v| self.words_to_array(v));
+        [8, 0].map(|shift| {
+            let byte = |lane: usize| (words[lane / LANES][lane % LANES] >> shift & 255) << (8 * (lane % 4));
+            let packed: [u32; LANES] = std::array::from_fn(|i| (4 * i..4 * i + 4).map(byte).sum());
+            // SAFETY: the array holds sixteen words.
+            unsafe { self.load_words(packed.as_ptr()) }
+        })
+    }
     /// Exact sums over `K` k, 16 or 32: `acc[..][r] += sum over k of w[k] * x[r][k]`, with any split over the chains `C`.
     /// Weights are `[K/4][16 outputs][4]` bytes, unsigned, meaning `w - 128` (see [`Isa::DOT_U8_OFFSET`]); inputs
     /// `[K/4][R][4]` bytes, signed, none -128.
@@ -305,6 +326,37 @@ mod tests {
         fn run<S: Isa>(self, s: S) -> u32 {
             // SAFETY: sixteen values.
             s.reduce_max(unsafe { s.load(self.0.as_ptr()) }).to_bits()
+        }
+    }
+
+    struct Bytes([[u32; LANES]; 4]);
+
+    impl Kernel for Bytes {
+        type Output = [[u32; LANES]; 3];
+        #[inline(always)]
+        fn run<S: Isa>(self, s: S) -> Self::Output {
+            // SAFETY: sixteen words each.
+            let v = self.0.map(|words| unsafe { s.load_words(words.as_ptr()) });
+            let [high, low] = s.split_bytes(v);
+            [high, low, s.join_bytes(v)].map(|v| s.words_to_array(v))
+        }
+    }
+
+    #[test]
+    fn bytes_are_split_and_joined() {
+        let lanes: [[u32; LANES]; 4] =
+            std::array::from_fn(|v| std::array::from_fn(|i| (v * LANES + i) as u32 * 521 % 32768));
+        let byte = |lane: usize, shift: u32| lanes[lane / LANES][lane % LANES] >> shift & 255;
+        for simd in Simd::variants() {
+            let got = simd.run(Bytes(lanes));
+            for i in 0..LANES {
+                for j in 0..4 {
+                    let of = |word: u32| word >> (8 * j) & 255;
+                    assert_eq!(of(got[0][i]), byte(4 * i + j, 8), "{}: high {i} {j}", simd.name());
+                    assert_eq!(of(got[1][i]), byte(4 * i + j, 0), "{}: low {i} {j}", simd.name());
+                    assert_eq!(of(got[2][i]), lanes[j][i] & 255, "{}: joined {i} {j}", simd.name());
+                }
+            }
         }
     }
 

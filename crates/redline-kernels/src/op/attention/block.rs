@@ -7,7 +7,7 @@ use std::ops::Range;
 use redline_simd::{Isa, LANES};
 
 use super::{Job, SPAN};
-use crate::op::exp::exp;
+use crate::op::exp::{exp, exp_below_1};
 use crate::op::hadamard::hadamard;
 use crate::op::kv::{AttentionMask, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment};
 use crate::op::softcap::soft_capped;
@@ -388,18 +388,18 @@ pub(super) unsafe fn softmax<S: Isa>(
     unsafe { softmax_with(s, terms, logits, keys, |_, p| p) }
 }
 
-/// As [`softmax`], but stores `weigh(key, p)` of the sixteen keys from `key` on. The sum is that of `p`.
+/// Turns the products of keys `keys` into logits, in place, and returns the largest. Other places of the blocks of sixteen that contain
+/// `keys` become -infinity.
 ///
 /// # Safety
 /// As [`softmax`].
 #[inline(always)]
-pub(super) unsafe fn softmax_with<S: Isa>(
+pub(super) unsafe fn largest_logit<S: Isa>(
     s: S,
     terms: LogitTerms<'_>,
     logits: *mut f32,
     keys: Range<usize>,
-    mut weigh: impl FnMut(usize, S::F) -> S::F,
-) -> (f32, f32) {
+) -> f32 {
     let (begin, end) = (keys.start / LANES * LANES, keys.end.next_multiple_of(LANES));
     // SAFETY: all addresses lie in the blocks that contain `keys`.
     unsafe {
@@ -421,11 +421,30 @@ pub(super) unsafe fn softmax_with<S: Isa>(
         for at in (begin..end).step_by(LANES) {
             m = s.max(m, s.load(logits.add(at)));
         }
-        let max = s.reduce_max(m);
+        s.reduce_max(m)
+    }
+}
+
+/// As [`softmax`], but stores `weigh(key, p)` of the sixteen keys from `key` on. The sum is that of `p`.
+///
+/// # Safety
+/// As [`softmax`].
+#[inline(always)]
+pub(super) unsafe fn softmax_with<S: Isa>(
+    s: S,
+    terms: LogitTerms<'_>,
+    logits: *mut f32,
+    keys: Range<usize>,
+    mut weigh: impl FnMut(usize, S::F) -> S::F,
+) -> (f32, f32) {
+    let (begin, end) = (keys.start / LANES * LANES, keys.end.next_multiple_of(LANES));
+    // SAFETY: all addresses lie in the blocks that contain `keys`.
+    unsafe {
+        let max = largest_logit(s, terms, logits, keys);
         let m = s.splat(max);
         let mut sum = s.splat(0.0);
         for at in (begin..end).step_by(LANES) {
-            let p = exp(s, s.sub(s.load(logits.add(at)), m));
+            let p = exp_below_1(s, s.sub(s.load(logits.add(at)), m));
             s.store(logits.add(at), weigh(at, p));
             sum = s.add(sum, p);
         }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use redline_simd::{Isa, Kernel, LANES};
 
 use super::SPAN;
-use super::block::{BLOCK_TILES, Block, MAX_ROWS, Products, ROWS, Seen, Values, softmax, softmax_with};
+use super::block::{BLOCK_TILES, Block, MAX_ROWS, Products, ROWS, Seen, Tile, Values, softmax, softmax_with};
 use crate::format::BLOCK;
 use crate::op::kv::{
     IntegerEncoding, KvShape, MAX_HEAD_DIM, MAX_SCALES, PAGE_BLOCKS, PAGE_TOKENS, QueryScale,
@@ -23,9 +23,9 @@ use crate::op::kv::{
 use crate::op::quantise::{quantise_head, scale_of};
 
 /// Number of pages in a span.
-const PAGES: usize = SPAN / PAGE_TOKENS;
+pub(super) const PAGES: usize = SPAN / PAGE_TOKENS;
 /// Largest weight of a value: 14 bits.
-const LARGEST: f32 = 16383.0;
+pub(super) const LARGEST: f32 = 16383.0;
 /// Number of words of the weights of a tile's rows.
 const WEIGHT_WORDS: usize = MAX_ROWS * SPAN / 2;
 /// Words of a line of the cache.
@@ -47,6 +47,9 @@ pub(super) struct Integers<F> {
 /// The scale of a row's weights in each group of dimensions.
 type WeightScales = [f32; MAX_SCALES];
 
+/// The words of each page of a span that is read.
+pub(super) type Pages<'a> = [Option<&'a [u32]>; PAGES];
+
 /// A tile and the pages that it reads of a span.
 struct Read<'a> {
     block: &'a Block<'a>,
@@ -56,19 +59,14 @@ struct Read<'a> {
     start: usize,
     seen: &'a Seen,
     /// The words of each page, if the tile sees any of its keys.
-    pages: [Option<&'a [u32]>; PAGES],
+    pages: Pages<'a>,
     /// The words of the pages of the next span, which are prefetched meanwhile.
-    next: [Option<&'a [u32]>; PAGES],
+    next: Pages<'a>,
 }
 
 impl<'a> Read<'a> {
     fn new(block: &'a Block<'a>, tile: usize, start: usize, seen: &'a Seen) -> Self {
-        let segment = block.tile(tile).segment;
-        let words = |page: usize| {
-            // Only pages with keys: another micro-batch may write those after them.
-            let id = segment.pages[..segment.keys().div_ceil(PAGE_TOKENS)].get(start / PAGE_TOKENS + page)?;
-            Some(block.job.kv.head(*id, block.job.layer, block.kv_head))
-        };
+        let words = |page| page_words(block, tile, start / PAGE_TOKENS + page);
         let pages = std::array::from_fn(|page| seen.slots(page).and_then(|_| words(page)));
         // Other tiles of the block read mostly the same pages.
         let next = std::array::from_fn(|page| words(PAGES + page).filter(|_| tile == 0));
@@ -84,6 +82,13 @@ impl<'a> Read<'a> {
             }
         }
     }
+}
+
+/// The words of page `page` of a tile's sequence; `None` if it has no keys: another micro-batch may write it.
+pub(super) fn page_words<'a>(block: &'a Block<'_>, tile: usize, page: usize) -> Option<&'a [u32]> {
+    let segment = block.tile(tile).segment;
+    let id = segment.pages[..segment.keys().div_ceil(PAGE_TOKENS)].get(page)?;
+    Some(block.job.kv.head(*id, block.job.layer, block.kv_head))
 }
 
 /// Calls a method with the number of rows as a constant.
@@ -106,21 +111,15 @@ macro_rules! with_rows {
 impl<S: Isa, F: IntegerEncoding> Products<S> for Integers<F> {
     #[inline(always)]
     fn load_queries(&mut self, s: S, block: &Block<'_>) {
-        let shape = shape_of::<F>(block);
-        let mut scaled = [0f32; MAX_HEAD_DIM];
+        let words = shape_of::<F>(block).key_dims() / 4;
+        let (mut scaled, mut packed) = ([0f32; MAX_HEAD_DIM], [0; MAX_HEAD_DIM / 4]);
         for t in 0..block.len() {
             let tile = block.tile(t);
             for r in 0..tile.rows {
-                let mut packed = [0; MAX_HEAD_DIM / 4];
-                block.query(s, &tile, r, &mut scaled);
-                let scale = quantise_head(s, &scaled[..shape.head_dim], &mut packed);
-                let mut starts = [0; MAX_SCALES];
-                for (start, words) in starts.iter_mut().zip(packed.chunks(shape.scale_dims() / 4)) {
-                    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-                    *start = -F::offset::<S>() * bytes.map(|byte| i32::from(byte as i8)).sum::<i32>();
-                }
-                self.scales[t * MAX_ROWS + r] = QueryScale { scale, starts };
-                for (step, &word) in packed.iter().enumerate().take(shape.key_dims() / 4) {
+                let packed = &mut packed[..words];
+                self.scales[t * MAX_ROWS + r] =
+                    quantise_query::<S, F>(s, block, (&tile, r), &mut scaled, packed);
+                for (step, &word) in packed.iter().enumerate() {
                     // SAFETY: a tile has room for MAX_ROWS queries.
                     unsafe { self.query_words(t).add(step * tile.rows + r).write(word) };
                 }
@@ -213,7 +212,8 @@ impl<F: IntegerEncoding> Integers<F> {
     /// Turns the logits of row `r` of `rows` into weights of its values. Returns maximum and sum, and the scales of the weights.
     #[inline(always)]
     fn weigh<S: Isa>(&mut self, s: S, read: &Read<'_>, r: usize, rows: usize) -> ((f32, f32), WeightScales) {
-        let groups = shape_of::<F>(read.block).scale_groups();
+        let of = (shape_of::<F>(read.block), &read.pages);
+        let groups = of.0.scale_groups();
         let (from, to) = read.seen.keys[r];
         let mut scales = [0.0; MAX_SCALES];
         if from >= to {
@@ -233,7 +233,7 @@ impl<F: IntegerEncoding> Integers<F> {
             let mut largest = s.splat_word(0);
             if groups == 1 {
                 let top = softmax_with(s, terms, logits, from..to, |at, p| {
-                    let w = weight::<S, F>(s, read, 0, at, p);
+                    let w = weight::<S, F>(s, of, 0, at, p);
                     largest = s.max_magnitude(largest, w);
                     w
                 });
@@ -245,7 +245,7 @@ impl<F: IntegerEncoding> Integers<F> {
             for group in 0..groups {
                 largest = s.splat_word(0);
                 for at in keys.clone().step_by(LANES) {
-                    let w = weight::<S, F>(s, read, group, at, s.load(logits.add(at)));
+                    let w = weight::<S, F>(s, of, group, at, s.load(logits.add(at)));
                     s.store(weighted.as_mut_ptr().add(at), w);
                     largest = s.max_magnitude(largest, w);
                 }
@@ -337,29 +337,49 @@ impl<F: IntegerEncoding> Integers<F> {
     }
 }
 
+/// Writes the query of row `r` of a tile as integers, padded with zeros, to `packed`, which has [`KvShape::key_dims`] bytes, and returns
+/// its scale. `scaled` holds the scaled query meanwhile.
+#[inline(always)]
+pub(super) fn quantise_query<S: Isa, F: IntegerEncoding>(
+    s: S,
+    block: &Block<'_>,
+    (tile, r): (&Tile<'_>, usize),
+    scaled: &mut [f32; MAX_HEAD_DIM],
+    packed: &mut [u32],
+) -> QueryScale {
+    let shape = shape_of::<F>(block);
+    block.query(s, tile, r, scaled);
+    let scale = quantise_head(s, &scaled[..shape.head_dim], packed);
+    let mut starts = [0; MAX_SCALES];
+    for (start, words) in starts.iter_mut().zip(packed.chunks(shape.scale_dims() / 4)) {
+        let sums = words.iter().map(|word| word.to_le_bytes().map(|byte| i32::from(byte as i8)));
+        *start = -F::offset::<S>() * sums.map(|[a, b, c, d]| a + b + c + d).sum::<i32>();
+    }
+    QueryScale { scale, starts }
+}
+
 /// The weights of sixteen values from key `at` of the span on, in a group of dimensions: their probabilities times their scales.
 ///
 /// # Safety
 /// `at` is a multiple of sixteen, below [`SPAN`].
 #[inline(always)]
-unsafe fn weight<S: Isa, F: IntegerEncoding>(
+pub(super) unsafe fn weight<S: Isa, F: IntegerEncoding>(
     s: S,
-    read: &Read<'_>,
+    (shape, pages): (KvShape, &Pages<'_>),
     group: usize,
     at: usize,
     p: S::F,
 ) -> S::F {
     let zero = s.splat(0.0);
-    let Some(words) = read.pages[at / PAGE_TOKENS] else { return zero };
+    let Some(words) = pages[at / PAGE_TOKENS] else { return zero };
     // SAFETY: the slot lies within the page.
-    let scales =
-        unsafe { F::value_scales(s, shape_of::<F>(read.block), words.as_ptr(), group, at % PAGE_TOKENS) };
+    let scales = unsafe { F::value_scales(s, shape, words.as_ptr(), group, at % PAGE_TOKENS) };
     s.select_lt(zero, p, s.mul(p, scales), zero)
 }
 
 /// The shape of a block's keys and values, with a format that is known at compile time, so that sizes need no divisions.
 #[inline(always)]
-fn shape_of<F: IntegerEncoding>(block: &Block<'_>) -> KvShape {
+pub(super) fn shape_of<F: IntegerEncoding>(block: &Block<'_>) -> KvShape {
     KvShape { format: F::FORMAT, ..block.shape() }
 }
 

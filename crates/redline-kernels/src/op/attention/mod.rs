@@ -19,10 +19,11 @@ mod floats;
 mod integers;
 mod page;
 mod split;
+mod tiles;
 
 use std::marker::PhantomData;
 
-use redline_simd::{Isa, Kernel, LANES, Simd};
+use redline_simd::{Isa, Kernel, LANES, Simd, Tiles};
 
 pub use self::bias::DistanceBias;
 use self::block::{BLOCK_TILES, Block, Part, ROWS, Tile};
@@ -30,6 +31,7 @@ use self::floats::Floats;
 use self::integers::{IntegerRows, Integers};
 use self::split::Split;
 pub use self::split::scratch_words;
+use self::tiles::Registers;
 use super::kv::{
     FormatVisitor, IntegerEncoding, KvPages, KvShape, PassPages, Segment, assert_segments, rows_of,
 };
@@ -168,6 +170,11 @@ struct Work<'a> {
 }
 
 fn run(simd: Simd, work: Work<'_>) {
+    if let Some(machine) = simd.tiles()
+        && tiles::fit(work.block)
+    {
+        return machine.run(OverRegisters { machine, work });
+    }
     work.block.shape().format.visit(RunOn { simd, work });
 }
 
@@ -218,6 +225,21 @@ impl<F: IntegerEncoding> Kernel for OverIntegers<'_, F> {
     }
 }
 
+/// Work over keys and values that are bytes, with tile registers.
+struct OverRegisters<'a> {
+    machine: Tiles,
+    work: Work<'a>,
+}
+
+impl Kernel for OverRegisters<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let mut registers = Registers::new(self.machine, self.work.block.shape());
+        self.work.block.run_with(s, &mut registers, self.work.part);
+    }
+}
+
 /// Bytes that each thread uses at most of its stack for heads of this shape: queries, logits, unpacked pages, and weighted values of a
 /// block, which are those of a span and the merged ones.
 pub fn thread_bytes(shape: KvShape) -> usize {
@@ -235,7 +257,8 @@ impl FormatVisitor for ProductBytes {
         Floats::<K, V>::bytes(self.0.head_dim)
     }
     fn integers<F: IntegerEncoding>(self) -> usize {
-        Integers::<F>::bytes(self.0.head_dim, self.0.scale_groups())
+        let vectors = Integers::<F>::bytes(self.0.head_dim, self.0.scale_groups());
+        if F::FORMAT == tiles::FORMAT { vectors.max(Registers::bytes(self.0.head_dim)) } else { vectors }
     }
 }
 

@@ -13,9 +13,9 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, Simd};
 
-use self::format::write_token;
-pub(crate) use self::format::{FormatVisitor, IntegerEncoding, MAX_SCALES, QueryScale};
+pub(crate) use self::format::{BytePages, FormatVisitor, IntegerEncoding, MAX_SCALES, QueryScale};
 pub use self::format::{KvFormat, KvShape, MAX_HEAD_DIM};
+use self::format::{TOGETHER, write_together, write_token};
 pub use self::inputs::ConvInputs;
 pub(crate) use self::states::BLOCK_CHANNELS;
 use self::states::BlockPlace;
@@ -589,17 +589,28 @@ impl Kernel for Stored<'_> {
         for head in 0..shape.kv_heads {
             let at = start + head * shape.head_words();
             let columns = head * shape.head_dim..(head + 1) * shape.head_dim;
-            for r in rows.clone() {
-                let position = segment.start + r;
-                let page = pages.pages[segment.pages[position / PAGE_TOKENS] as usize];
+            let row = |r: usize| {
                 let row = segment.first_row + r;
-                let (k, v) = (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]);
+                (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()])
+            };
+            let mut next = rows.start;
+            while next < rows.end {
+                let slot = (segment.start + next) % PAGE_TOKENS;
+                let page = pages.pages[segment.pages[(segment.start + next) / PAGE_TOKENS] as usize];
                 // SAFETY: the head lies within the page; `PassPages` excludes readers: it is borrowed mutably, and no other
                 // micro-batch reads its pages; a token's words are written by the one member that owns its row, and `KvPages::check`
                 // made sure that no two rows of the batch are the same token of the same page.
                 unsafe {
                     let words = pages.slabs[page.slab].as_mut_ptr_shared().add(page.start + at);
-                    write_token(s, shape, words, position % PAGE_TOKENS, k, v);
+                    if slot % TOGETHER == 0 && rows.end - next >= TOGETHER {
+                        let rows: [_; TOGETHER] = std::array::from_fn(|i| row(next + i));
+                        write_together(s, shape, words, slot, rows.map(|row| row.0), rows.map(|row| row.1));
+                        next += TOGETHER;
+                    } else {
+                        let (k, v) = row(next);
+                        write_token(s, shape, words, slot, k, v);
+                        next += 1;
+                    }
                 }
             }
         }

@@ -61,7 +61,28 @@ pub(super) trait Encoding {
     /// `words` is valid for the words of a head, and no other thread touches those of this slot. Bytes that tokens do not share
     /// are written as bytes.
     unsafe fn write<S: Isa>(s: S, shape: KvShape, words: *mut u32, slot: usize, k: &[f32], v: &[f32]);
+    /// Writes [`TOGETHER`] adjacent tokens of one head.
+    ///
+    /// # Safety
+    /// As [`Encoding::write`] for the slots from `slot` on, a multiple of their number.
+    #[inline(always)]
+    unsafe fn write_together<S: Isa>(
+        s: S,
+        shape: KvShape,
+        words: *mut u32,
+        slot: usize,
+        k: [&[f32]; TOGETHER],
+        v: [&[f32]; TOGETHER],
+    ) {
+        for i in 0..TOGETHER {
+            // SAFETY: by contract.
+            unsafe { Self::write(s, shape, words, slot + i, k[i], v[i]) };
+        }
+    }
 }
+
+/// Number of tokens that are written together where a thread has so many: in some formats they share words.
+pub(in crate::op::kv) const TOGETHER: usize = 4;
 
 /// Work that depends on the products of a format.
 pub(crate) trait FormatVisitor {

@@ -11,8 +11,10 @@ use std::ops::Range;
 
 use redline_simd::{Isa, LANES};
 
+pub(in crate::op::kv) use self::encoding::TOGETHER;
 use self::encoding::{Encoding, Layout};
 pub(crate) use self::encoding::{FormatVisitor, IntegerEncoding, MAX_SCALES, QueryScale};
+pub(crate) use self::w8::W8 as BytePages;
 use super::{PAGE_BLOCKS, PAGE_TOKENS};
 use crate::Arithmetic;
 use crate::op::hadamard::MAX_VALUES;
@@ -66,6 +68,27 @@ macro_rules! formats {
             unsafe {
                 match shape.format {
                     $(KvFormat::$name => $file::$name::write(s, shape, words, slot, k, v)),*
+                }
+            }
+        }
+
+        /// Writes adjacent tokens of one head.
+        ///
+        /// # Safety
+        /// As [`write_token`] for the slots from `slot` on, a multiple of their number.
+        #[inline(always)]
+        pub(super) unsafe fn write_together<S: Isa>(
+            s: S,
+            shape: KvShape,
+            words: *mut u32,
+            slot: usize,
+            k: [&[f32]; TOGETHER],
+            v: [&[f32]; TOGETHER],
+        ) {
+            // SAFETY: by contract.
+            unsafe {
+                match shape.format {
+                    $(KvFormat::$name => $file::$name::write_together(s, shape, words, slot, k, v)),*
                 }
             }
         }

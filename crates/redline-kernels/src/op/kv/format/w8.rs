@@ -5,18 +5,18 @@
 
 use redline_simd::{Isa, LANES};
 
-use super::encoding::{Encoding, FormatVisitor, IntegerEncoding, Layout, QueryScale};
+use super::encoding::{Encoding, FormatVisitor, IntegerEncoding, Layout, QueryScale, TOGETHER};
 use super::{KvFormat, KvShape, MAX_HEAD_DIM, PAGE_TOKENS};
 use crate::Arithmetic;
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Codes, Integer, w8};
-use crate::op::quantise::quantise_head;
+use crate::op::quantise::{magnitude, quantise_head, scale_of};
 
 /// Added to the bytes of keys, which makes them unsigned.
 const KEY_OFFSET: u32 = 0x8080_8080;
 
 /// The format.
-pub(super) struct W8;
+pub(crate) struct W8;
 
 impl Encoding for W8 {
     const LAYOUT: Layout = Layout {
@@ -56,6 +56,48 @@ impl Encoding for W8 {
                 for (i, byte) in words_of_strip.iter().flat_map(|word| word.to_le_bytes()).enumerate() {
                     *group.add(4 * i) = byte;
                 }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_together<S: Isa>(
+        s: S,
+        shape: KvShape,
+        words: *mut u32,
+        slot: usize,
+        k: [&[f32]; TOGETHER],
+        v: [&[f32]; TOGETHER],
+    ) {
+        // SAFETY: keys, values and scales of these slots lie within the head's words; no other thread has tokens that share them.
+        unsafe {
+            let (keys, scales) =
+                (shape.keys_of(words, slot).add(slot % LANES), words.add(shape.scales() + slot));
+            let mut packed = [0; MAX_HEAD_DIM / 4];
+            let packed = &mut packed[..shape.steps()];
+            for (i, k) in k.into_iter().enumerate() {
+                *scales.add(i) = quantise_head(s, k, packed).to_bits();
+                for (step, word) in packed.iter().enumerate() {
+                    *keys.add(step * LANES + i) = word ^ KEY_OFFSET;
+                }
+            }
+            let (mut inverse, mut finite) = ([s.splat(0.0); TOGETHER], [false; TOGETHER]);
+            for (i, v) in v.into_iter().enumerate() {
+                let largest = magnitude(s, v);
+                let (scale, inv) = scale_of(largest, 127.0);
+                *scales.add(PAGE_TOKENS + i) = scale.to_bits();
+                (inverse[i], finite[i]) = (s.splat(inv), largest.is_finite());
+            }
+            for strip in 0..shape.value_strips() {
+                let mut rounded = [s.splat_word(0); TOGETHER];
+                for (i, v) in v.into_iter().enumerate() {
+                    if finite[i] {
+                        let v = &v[strip * LANES..];
+                        let v = s.load_partial(v.as_ptr(), v.len().min(LANES));
+                        rounded[i] = s.to_nearest(s.mul(v, inverse[i]));
+                    }
+                }
+                s.store_words(shape.values_of(words, strip).add(slot / 4 * LANES), s.join_bytes(rounded));
             }
         }
     }

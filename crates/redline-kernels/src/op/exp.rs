@@ -27,11 +27,11 @@ pub(crate) fn exp<S: Isa>(s: S, x: S::F) -> S::F {
 
 /// [`exp`] of lanes that are at most 0, or NaN.
 #[inline(always)]
-pub(crate) fn exp_below_1<S: Isa>(s: S, x: S::F) -> S::F {
+pub(crate) fn exp_of_nonpositive<S: Isa>(s: S, x: S::F) -> S::F {
     exp_of(s, x, x)
 }
 
-/// e to the power of `y`, which is `x` or the highest exponent below it.
+/// e to the power of `y`, which is the smaller of `x` and [`HIGHEST`].
 #[inline(always)]
 fn exp_of<S: Isa>(s: S, x: S::F, y: S::F) -> S::F {
     let shifted = s.add(s.mul(y, s.splat(LOG2_E)), s.splat(ROUND));

@@ -316,7 +316,7 @@ pub(crate) fn magnitude<S: Isa>(s: S, x: &[f32]) -> f32 {
 
 /// The first sixteen values of a slice, padded with +0.
 #[inline(always)]
-fn load<S: Isa>(s: S, values: &[f32]) -> S::F {
+pub(crate) fn load<S: Isa>(s: S, values: &[f32]) -> S::F {
     // SAFETY: as many values as the slice has, at most sixteen.
     unsafe {
         if values.len() >= LANES {

@@ -63,6 +63,10 @@ impl Case {
         let mut random = Random(seed);
         let mut values = |heads: usize| random.values(self.tokens * heads * self.head_dim);
         let (q, k, v) = (values(self.heads), values(self.kv_heads), values(self.kv_heads));
+        self.stored(q, k, v)
+    }
+
+    fn stored(&self, q: Vec<f32>, k: Vec<f32>, v: Vec<f32>) -> Data {
         let of_head = |x: &[f32], head: usize| -> Vec<Stored> {
             let heads = x.chunks(self.head_dim).skip(head).step_by(self.kv_heads);
             heads.map(|x| self.format().store(x)).collect()
@@ -204,6 +208,39 @@ fn every_row_matches_the_canonical_order() {
             assert!(same(&got, &want), "case {seed} on {name}");
         });
     }
+}
+
+/// Keys, values and queries of all magnitudes, infinite ones and NaN, as integers: their bits are those of the reference.
+#[test]
+fn integers_of_extreme_numbers() {
+    let case = Case { format: KvFormat::W8, heads: 4, kv_heads: 2, head_dim: 32, tokens: 300, ..PLAIN };
+    let Data { mut q, mut k, mut v, .. } = case.data(3);
+    let (of_query, of_key) = (case.heads * case.head_dim, case.kv_heads * case.head_dim);
+    let all = |values: &mut [f32], width: usize, token: usize, factor: f32| {
+        values[token * width..][..width].iter_mut().for_each(|x| *x *= factor);
+    };
+    // Values too small to have weights, until token 20.
+    (0..20).for_each(|token| all(&mut v, of_key, token, 2f32.powi(-110)));
+    all(&mut k, of_key, 30, 2f32.powi(5));
+    all(&mut q, of_query, 40, 2f32.powi(60));
+    all(&mut v, of_key, 50, 2f32.powi(120));
+    (q[60 * of_query], q[61 * of_query]) = (f32::NAN, f32::INFINITY);
+    k[70 * of_key] = f32::NEG_INFINITY;
+    v[280 * of_key] = f32::INFINITY;
+    let data = case.stored(q, k, v);
+    let mut want = Vec::new();
+    for position in 0..case.tokens {
+        for head in 0..case.heads {
+            want.extend(case.reference(&data, position, head, case.before(position)));
+        }
+    }
+    assert!(want[..60 * of_query].iter().all(|x| x.is_finite()) && want.iter().any(|x| x.is_nan()));
+    assert!(want[..19 * of_query].iter().all(|x| *x == 0.0));
+    everywhere(|exec, name| {
+        for piece in [case.tokens, 7] {
+            assert!(same(&case.run(exec, &data, piece), &want), "{name}, pieces of {piece}");
+        }
+    });
 }
 
 /// Bidirectional rows: all rows, then some rows over stored keys and values. Keys may be fewer than the rows.

@@ -11,7 +11,7 @@ mod rows;
 
 use redline_kernels::op::attention::SPAN;
 use redline_kernels::op::kv::{KvFormat, MAX_HEAD_DIM};
-use redline_kernels::{Simd, Tier, set_default_float_environment};
+use redline_kernels::{Tier, set_default_float_environment};
 
 use crate::baseline::Rule;
 use crate::bench::{
@@ -152,7 +152,7 @@ pub(crate) fn run(
     (bench.progress)("perplexity of the model");
     let quality = qualities(model, [plan.format, BASELINE], most_threads, plan.perplexity_tokens)?;
     for &threads in &bench.threads {
-        let probe = bench.probe(threads, vectors(bench.simd()), plan.kv_bytes)?;
+        let probe = bench.probe(threads, bench.simd(), plan.kv_bytes)?;
         for case in &plan.cases {
             let rows = measure(bench, &probe, &plan, case, &quality)?;
             let shape = format!("{} tokens, {} rows", case.context, case.tokens());
@@ -193,14 +193,6 @@ impl Plan {
         let outputs = 6.0 * 4.0 * case.tokens() as f64 * case.width() as f64;
         let what = format!("attention of {} sequences over {} tokens", case.batch, case.context);
         bench.fits(&what, self.kv_bytes as f64 + kv + outputs)
-    }
-}
-
-/// The tier whose instructions attention runs, and by whose peak it is bounded: only linear layers use tile registers.
-fn vectors(simd: Simd) -> Simd {
-    match simd.tier() {
-        Tier::Amx => Simd::new(Tier::Avx512).unwrap_or(simd),
-        Tier::Scalar | Tier::Avx2 | Tier::Avx512 => simd,
     }
 }
 
@@ -292,6 +284,8 @@ fn of_arm(samples: &[Held<CallTime>], arm: usize) -> Vec<Held<CallTime>> {
 
 #[cfg(test)]
 mod tests {
+    use redline_kernels::Simd;
+
     use super::*;
     use crate::bench::LaneError;
     use crate::lanes::tests::{bench, timed};
@@ -362,14 +356,6 @@ mod tests {
             let minimum = if matches!(tier, Tier::Avx512 | Tier::Amx) { 1.15 } else { 0.0 };
             assert_eq!(least(tier, None), minimum, "{}", tier.name());
             assert_eq!(least(tier, Some(2.0)), 2.0);
-        }
-    }
-
-    #[test]
-    fn attention_is_bounded_by_vectors() {
-        for simd in Simd::variants() {
-            let expected = if simd.tier() == Tier::Amx { Tier::Avx512 } else { simd.tier() };
-            assert_eq!(vectors(simd).tier(), expected);
         }
     }
 

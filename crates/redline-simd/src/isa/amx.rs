@@ -1,7 +1,7 @@
 //! Tile registers (AMX): products of 16 rows by 16 outputs over 64 k in one instruction, integers only.
 //!
-//! The vectors of this tier are those of AVX-512. Eight registers of a kilobyte hold two pairs of sums, so that one pair can
-//! be stored and scaled while the other is being multiplied.
+//! The vectors of this tier are those of AVX-512. In linear layers, eight registers of a kilobyte hold two pairs of sums, so that one pair
+//! can be stored and scaled while the other is being multiplied; in attention, four sums, queries, keys, weights and values.
 #![cfg_attr(not(target_arch = "x86_64"), allow(unused, unreachable_code))]
 
 #[cfg(target_arch = "x86_64")]
@@ -40,7 +40,7 @@ pub struct TileUnit(PhantomData<*const ()>);
 /// - The compiler keeps values in tile registers only in functions with AMX intrinsics, and this project has none.
 /// - For the same reason, no function called in between changes them. The system saves and restores them with the
 ///   thread's other registers.
-/// - `&mut TileUnit` grants the use of one thread's registers. It is not `Send`, and a unit is configured before use and
+/// - `&mut TileUnit` or `&mut AttentionUnit` grants the use of one thread's registers. It is not `Send`, and a unit is configured before use and
 ///   released afterwards.
 #[cfg(target_arch = "x86_64")]
 macro_rules! changing_tiles {

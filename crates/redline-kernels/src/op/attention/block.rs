@@ -7,7 +7,7 @@ use std::ops::Range;
 use redline_simd::{Isa, LANES};
 
 use super::{Job, SPAN};
-use crate::op::exp::{exp, exp_below_1};
+use crate::op::exp::{exp, exp_of_nonpositive};
 use crate::op::hadamard::hadamard;
 use crate::op::kv::{AttentionMask, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment};
 use crate::op::softcap::soft_capped;
@@ -444,7 +444,7 @@ pub(super) unsafe fn softmax_with<S: Isa>(
         let m = s.splat(max);
         let mut sum = s.splat(0.0);
         for at in (begin..end).step_by(LANES) {
-            let p = exp_below_1(s, s.sub(s.load(logits.add(at)), m));
+            let p = exp_of_nonpositive(s, s.sub(s.load(logits.add(at)), m));
             s.store(logits.add(at), weigh(at, p));
             sum = s.add(sum, p);
         }

@@ -84,7 +84,7 @@ impl<'a> Read<'a> {
     }
 }
 
-/// The words of page `page` of a tile's sequence; `None` if it has no keys: another micro-batch may write it.
+/// The words of page `page` of a tile's sequence; `None` if the page has no keys, because another micro-batch may then write it.
 pub(super) fn page_words<'a>(block: &'a Block<'_>, tile: usize, page: usize) -> Option<&'a [u32]> {
     let segment = block.tile(tile).segment;
     let id = segment.pages[..segment.keys().div_ceil(PAGE_TOKENS)].get(page)?;
@@ -363,7 +363,7 @@ pub(super) fn quantise_query<S: Isa, F: IntegerEncoding>(
 /// # Safety
 /// `at` is a multiple of sixteen, below [`SPAN`].
 #[inline(always)]
-pub(super) unsafe fn weight<S: Isa, F: IntegerEncoding>(
+unsafe fn weight<S: Isa, F: IntegerEncoding>(
     s: S,
     (shape, pages): (KvShape, &Pages<'_>),
     group: usize,

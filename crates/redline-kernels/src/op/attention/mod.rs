@@ -258,7 +258,7 @@ impl FormatVisitor for ProductBytes {
     }
     fn integers<F: IntegerEncoding>(self) -> usize {
         let vectors = Integers::<F>::bytes(self.0.head_dim, self.0.scale_groups());
-        if F::FORMAT == tiles::FORMAT { vectors.max(Registers::bytes(self.0.head_dim)) } else { vectors }
+        if F::FORMAT == tiles::FORMAT { vectors.max(Registers::bytes(self.0)) } else { vectors }
     }
 }
 

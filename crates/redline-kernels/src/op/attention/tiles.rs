@@ -9,7 +9,7 @@ use redline_simd::{AttentionUnit, Isa, LANES, TILE_BYTES, TILE_ROWS, Tiles};
 use super::SPAN;
 use super::block::{BLOCK_TILES, Block, MAX_ROWS, Products, ROWS, Seen, Values, largest_logit};
 use super::integers::{LARGEST, PAGES, Pages, page_words, quantise_query, shape_of};
-use crate::op::exp::exp_below_1;
+use crate::op::exp::exp_of_nonpositive;
 use crate::op::kv::{
     BytePages, IntegerEncoding, KvFormat, KvShape, MAX_HEAD_DIM, PAGE_BLOCKS, PAGE_TOKENS, QueryScale,
 };
@@ -17,9 +17,9 @@ use crate::op::quantise::scale_of;
 
 /// The format of keys and values that tile registers multiply.
 pub(super) const FORMAT: KvFormat = BytePages::FORMAT;
-/// Minimum number of rows per tile of a block: with fewer, vectors are as fast or faster.
+/// Minimum number of rows of the tiles of a block, on average: with fewer, vectors are as fast or faster.
 const MIN_ROWS: usize = 5;
-/// Rows of queries in memory: a register takes sixteen, also those after the last tile.
+/// Rows of queries in memory. A register takes sixteen, so eight after the last tile are read too.
 const QUERY_ROWS: usize = ROWS + TILE_ROWS - MAX_ROWS;
 /// Words of the sums of a group's values for two strips: two parts each.
 const SUMS: usize = 2 * 2 * TILE_ROWS * LANES;
@@ -53,7 +53,7 @@ pub(super) struct Registers {
     sums: MaybeUninit<[i32; SUMS]>,
 }
 
-/// Adjacent tiles of a block, at most two, that read the same pages of a span.
+/// Adjacent tiles of a block, at most two. The pages of a span that both of them read are the same.
 struct Group<'a> {
     block: &'a Block<'a>,
     tiles: Range<usize>,
@@ -99,7 +99,6 @@ impl<'a> Group<'a> {
     fn rows(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<'a> {
         let (tiles, block) = (self.tiles.clone(), self.block);
         tiles
-            .clone()
             .enumerate()
             .flat_map(move |(i, t)| (0..block.tile(t).rows).map(move |r| (i * MAX_ROWS + r, t, r)))
     }
@@ -188,9 +187,9 @@ impl Registers {
         }
     }
 
-    /// Bytes that heads of `head_dim` dimensions use.
-    pub(super) const fn bytes(head_dim: usize) -> usize {
-        let queries = QUERY_ROWS * head_dim + ROWS * (size_of::<f32>() + size_of::<i32>());
+    /// Bytes that heads of this shape use.
+    pub(super) fn bytes(shape: KvShape) -> usize {
+        let queries = QUERY_ROWS * shape.key_dims() + ROWS * (size_of::<f32>() + size_of::<i32>());
         let sums = SUMS * size_of::<i32>();
         queries + TILE_ROWS * SPAN * size_of::<f32>() + PAGES * WEIGHT_BYTES + sums
     }
@@ -218,7 +217,8 @@ impl Registers {
                     }
                 };
             }
-            const { assert!(PAGE_BLOCKS == 4) };
+            // A group is two tiles, a page four strips of keys and a row of weights.
+            const { assert!(TILE_ROWS == 2 * MAX_ROWS && PAGE_BLOCKS == 4 && PAGE_TOKENS == TILE_BYTES) };
             let unit = &mut self.unit;
             strips!(unit: 0 1 2 3);
         }
@@ -251,7 +251,7 @@ impl Registers {
         // SAFETY: products were computed for all blocks of sixteen keys of which the row sees any, whose pages are there.
         unsafe {
             for page in blocks.start / PAGE_TOKENS..blocks.end.div_ceil(PAGE_TOKENS) {
-                let Some(words) = group.pages[page] else { continue };
+                let words = group.pages[page].expect("a page whose keys a row sees");
                 let scales = words.as_ptr().add(shape.scales()).cast::<f32>();
                 let first = page * PAGE_TOKENS;
                 for at in (blocks.start.max(first)..blocks.end.min(first + PAGE_TOKENS)).step_by(LANES) {
@@ -286,12 +286,16 @@ impl Registers {
         // SAFETY: as in `scale`.
         unsafe {
             for page in blocks.start / PAGE_TOKENS..blocks.end.div_ceil(PAGE_TOKENS) {
-                let Some(words) = group.pages[page] else { continue };
-                let scales = words.as_ptr().add(shape.scales() + PAGE_TOKENS).cast::<f32>();
+                let words = group.pages[page].expect("a page whose keys a row sees");
                 let first = page * PAGE_TOKENS;
                 for at in (blocks.start.max(first)..blocks.end.min(first + PAGE_TOKENS)).step_by(LANES) {
-                    let p = exp_below_1(s, s.sub(s.load(logits.add(at)), max_of_all));
-                    let w = s.select_lt(zero, p, s.mul(p, s.load(scales.add(at - first))), zero);
+                    let p = exp_of_nonpositive(s, s.sub(s.load(logits.add(at)), max_of_all));
+                    let w = s.select_lt(
+                        zero,
+                        p,
+                        s.mul(p, BytePages::value_scales(s, shape, words.as_ptr(), 0, at - first)),
+                        zero,
+                    );
                     largest = s.max_magnitude(largest, w);
                     s.store(logits.add(at), w);
                     sum = s.add(sum, p);

@@ -599,7 +599,8 @@ impl Kernel for Stored<'_> {
                 let page = pages.pages[segment.pages[(segment.start + next) / PAGE_TOKENS] as usize];
                 // SAFETY: the head lies within the page; `PassPages` excludes readers: it is borrowed mutably, and no other
                 // micro-batch reads its pages; a token's words are written by the one member that owns its row, and `KvPages::check`
-                // made sure that no two rows of the batch are the same token of the same page.
+                // made sure that no two rows of the batch are the same token of the same page. Tokens that are written together
+                // may share words, and all of their rows are this member's.
                 unsafe {
                     let words = pages.slabs[page.slab].as_mut_ptr_shared().add(page.start + at);
                     if slot % TOGETHER == 0 && rows.end - next >= TOGETHER {

@@ -64,7 +64,7 @@ pub(super) trait Encoding {
     /// Writes [`TOGETHER`] adjacent tokens of one head.
     ///
     /// # Safety
-    /// As [`Encoding::write`] for the slots from `slot` on, a multiple of their number.
+    /// As [`Encoding::write`] for the slots from `slot` on, a multiple of their number. All of them are written by this thread.
     #[inline(always)]
     unsafe fn write_together<S: Isa>(
         s: S,

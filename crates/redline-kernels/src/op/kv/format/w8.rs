@@ -10,7 +10,7 @@ use super::{KvFormat, KvShape, MAX_HEAD_DIM, PAGE_TOKENS};
 use crate::Arithmetic;
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Codes, Integer, w8};
-use crate::op::quantise::{magnitude, quantise_head, scale_of};
+use crate::op::quantise::{load, magnitude, quantise_head, scale_of};
 
 /// Added to the bytes of keys, which makes them unsigned.
 const KEY_OFFSET: u32 = 0x8080_8080;
@@ -69,6 +69,7 @@ impl Encoding for W8 {
         k: [&[f32]; TOGETHER],
         v: [&[f32]; TOGETHER],
     ) {
+        const { assert!(TOGETHER == Self::LAYOUT.value_tokens) };
         // SAFETY: keys, values and scales of these slots lie within the head's words; no other thread has tokens that share them.
         unsafe {
             let (keys, scales) =
@@ -92,9 +93,7 @@ impl Encoding for W8 {
                 let mut rounded = [s.splat_word(0); TOGETHER];
                 for (i, v) in v.into_iter().enumerate() {
                     if finite[i] {
-                        let v = &v[strip * LANES..];
-                        let v = s.load_partial(v.as_ptr(), v.len().min(LANES));
-                        rounded[i] = s.to_nearest(s.mul(v, inverse[i]));
+                        rounded[i] = s.to_nearest(s.mul(load(s, &v[strip * LANES..]), inverse[i]));
                     }
                 }
                 s.store_words(shape.values_of(words, strip).add(slot / 4 * LANES), s.join_bytes(rounded));

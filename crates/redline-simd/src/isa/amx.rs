@@ -40,8 +40,8 @@ pub struct TileUnit(PhantomData<*const ()>);
 /// - The compiler keeps values in tile registers only in functions with AMX intrinsics, and this project has none.
 /// - For the same reason, no function called in between changes them. The system saves and restores them with the
 ///   thread's other registers.
-/// - `&mut TileUnit` or `&mut AttentionUnit` grants the use of one thread's registers. It is not `Send`, and a unit is configured before use and
-///   released afterwards.
+/// - `&mut TileUnit` or `&mut AttentionUnit` grants the use of one thread's registers. It is not `Send`, and a unit is configured before
+///   use and released afterwards.
 #[cfg(target_arch = "x86_64")]
 macro_rules! changing_tiles {
     ($($block:tt)*) => {

@@ -41,7 +41,7 @@ fn only_weights_in_f32_come_with_keys_and_values_in_f32() {
 
 #[test]
 fn encoders_with_integer_weights_have_integer_keys_and_values() {
-    let encoder = golden_dir().with_file_name("bert-a");
+    let encoder = golden_dir().with_file_name("encoders").join("bert-a");
     for &format in Format::ALL {
         let engine = Engine::load(Options { format: Some(format), ..options(&encoder) }).unwrap();
         let natural = match format {

@@ -36,7 +36,7 @@ impl Release {
     fn is_refused(&self, from: &str, expected: &str) {
         let run = self.install(from);
         let error = String::from_utf8_lossy(&run.stderr).into_owned();
-        assert!(!run.status.success() && error.contains(expected), "{expected}: {error}");
+        assert!(!run.status.success() && error.contains(expected), "{expected}: {run:?}");
         assert!(!Path::new(&self.0).join("bin").exists(), "{expected}");
     }
 }

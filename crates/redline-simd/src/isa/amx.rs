@@ -26,9 +26,17 @@ pub const TILE_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct Tiles(());
 
-/// The configured tile registers of this thread; dropping it releases them.
+/// Configured tile registers of this thread; dropping it releases them.
 #[derive(Debug)]
-pub struct TileUnit(PhantomData<*const ()>);
+struct Configured(PhantomData<*const ()>);
+
+/// The tile registers of this thread, configured for linear layers.
+#[derive(Debug)]
+pub struct TileUnit(Configured);
+
+/// The tile registers of this thread, configured for attention.
+#[derive(Debug)]
+pub struct AttentionUnit(Configured);
 
 /// `asm!` that declares every tile register as clobbered, so that the compiler keeps no values in them. Every block here except
 /// a store changes them: `ldtilecfg` and `tilerelease` set all of them to zero.
@@ -72,38 +80,18 @@ struct Config {
 }
 
 impl Config {
-    /// Inputs of `depth` k in register `inputs`, weights of as many in `weights`; the other registers have full size.
-    const fn new(depth: usize, inputs: usize, weights: Range<usize>) -> Self {
-        let mut config = Self {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            row_bytes: [TILE_BYTES as u16; 16],
-            rows: [TILE_ROWS as u8; 16],
-        };
+    /// Sums in registers 0 to 3, inputs of `depth` k in 4, weights of as many in those that `weights` names; others have full size.
+    const fn new(depth: usize, weights: Range<usize>) -> Self {
+        let mut config =
+            Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         let mut i = 0;
-        while i < 16 {
-            if i >= 8 {
-                (config.row_bytes[i], config.rows[i]) = (0, 0);
-            } else if i == inputs {
-                config.row_bytes[i] = depth as u16;
-            } else if i >= weights.start && i < weights.end {
-                config.rows[i] = (depth / 4) as u8;
-            }
+        while i < 8 {
+            let is_weights = weights.start <= i && i < weights.end;
+            config.row_bytes[i] = if i == 4 { depth as u16 } else { TILE_BYTES as u16 };
+            config.rows[i] = if is_weights { (depth / 4) as u8 } else { TILE_ROWS as u8 };
             i += 1;
         }
         config
-    }
-
-    /// Configures this thread's registers.
-    ///
-    /// # Safety
-    /// The machine has tile registers.
-    unsafe fn load(&self) {
-        // SAFETY: the instruction by contract; the configuration is one that it accepts.
-        unsafe {
-            changing_tiles!("ldtilecfg [{}]", in(reg) &raw const *self, options(nostack, readonly),);
-        }
     }
 }
 
@@ -116,28 +104,30 @@ impl Tiles {
 
     /// Configures this thread's registers for `depth` k per multiplication: 32 or 64.
     pub fn configure(self, depth: usize) -> TileUnit {
-        assert!(depth == 32 || depth == TILE_BYTES, "tiles of {depth} k");
-        // SAFETY: `self` proves the instruction.
-        unsafe { Config::new(depth, 4, 5..8).load() };
-        TileUnit(PhantomData)
+        TileUnit(Configured::new(self, depth, 5..8))
     }
 
     /// Configures this thread's registers for attention over heads whose keys are multiplied `depth` dimensions at a time: 32 or 64.
     pub fn configure_attention(self, depth: usize) -> AttentionUnit {
-        assert!(depth == 32 || depth == TILE_BYTES, "tiles of {depth} dimensions");
-        // SAFETY: `self` proves the instruction.
-        unsafe { Config::new(depth, 4, 5..6).load() };
-        AttentionUnit(PhantomData)
+        AttentionUnit(Configured::new(self, depth, 5..6))
     }
 }
 
-/// The tile registers of this thread, configured for attention; dropping it releases them.
-#[derive(Debug)]
-pub struct AttentionUnit(PhantomData<*const ()>);
+impl Configured {
+    fn new(_machine: Tiles, depth: usize, weights: Range<usize>) -> Self {
+        assert!(depth == 32 || depth == TILE_BYTES, "tiles of {depth} k");
+        let config = Config::new(depth, weights);
+        // SAFETY: a value of `Tiles` proves the instruction; the configuration is one that it accepts.
+        unsafe {
+            changing_tiles!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly),);
+        }
+        Self(PhantomData)
+    }
+}
 
-impl Drop for AttentionUnit {
+impl Drop for Configured {
     fn drop(&mut self) {
-        // SAFETY: the unit exists, so the instruction does.
+        // SAFETY: the registers are configured, so the instruction exists.
         unsafe { changing_tiles!("tilerelease", options(nostack, nomem),) };
     }
 }
@@ -269,13 +259,6 @@ impl TileUnit {
     /// The proof that this machine has such registers.
     pub fn machine(&self) -> Tiles {
         Tiles(())
-    }
-}
-
-impl Drop for TileUnit {
-    fn drop(&mut self) {
-        // SAFETY: the unit exists, so the instruction does.
-        unsafe { changing_tiles!("tilerelease", options(nostack, nomem),) };
     }
 }
 

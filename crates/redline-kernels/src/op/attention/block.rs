@@ -435,19 +435,36 @@ pub(super) unsafe fn softmax_with<S: Isa>(
     terms: LogitTerms<'_>,
     logits: *mut f32,
     keys: Range<usize>,
-    mut weigh: impl FnMut(usize, S::F) -> S::F,
+    weigh: impl FnMut(usize, S::F) -> S::F,
 ) -> (f32, f32) {
-    let (begin, end) = (keys.start / LANES * LANES, keys.end.next_multiple_of(LANES));
-    // SAFETY: all addresses lie in the blocks that contain `keys`.
+    // SAFETY: by contract.
     unsafe {
-        let max = largest_logit(s, terms, logits, keys);
-        let m = s.splat(max);
-        let mut sum = s.splat(0.0);
-        for at in (begin..end).step_by(LANES) {
+        let max = largest_logit(s, terms, logits, keys.clone());
+        (max, exponentials(s, logits, keys, max, weigh))
+    }
+}
+
+/// The second part of [`softmax_with`], after [`largest_logit`]; returns the sum.
+///
+/// # Safety
+/// As [`softmax`].
+#[inline(always)]
+pub(super) unsafe fn exponentials<S: Isa>(
+    s: S,
+    logits: *mut f32,
+    keys: Range<usize>,
+    max: f32,
+    mut weigh: impl FnMut(usize, S::F) -> S::F,
+) -> f32 {
+    let m = s.splat(max);
+    let mut sum = s.splat(0.0);
+    for at in (keys.start / LANES * LANES..keys.end).step_by(LANES) {
+        // SAFETY: the address lies in a block that contains one of `keys`.
+        unsafe {
             let p = exp_of_nonpositive(s, s.sub(s.load(logits.add(at)), m));
             s.store(logits.add(at), weigh(at, p));
             sum = s.add(sum, p);
         }
-        (max, s.reduce_add(sum))
     }
+    s.reduce_add(sum)
 }

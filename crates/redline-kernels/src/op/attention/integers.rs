@@ -363,7 +363,7 @@ pub(super) fn quantise_query<S: Isa, F: IntegerEncoding>(
 /// # Safety
 /// `at` is a multiple of sixteen, below [`SPAN`].
 #[inline(always)]
-unsafe fn weight<S: Isa, F: IntegerEncoding>(
+pub(super) unsafe fn weight<S: Isa, F: IntegerEncoding>(
     s: S,
     (shape, pages): (KvShape, &Pages<'_>),
     group: usize,

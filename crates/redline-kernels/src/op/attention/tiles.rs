@@ -7,9 +7,8 @@ use std::ops::Range;
 use redline_simd::{AttentionUnit, Isa, LANES, TILE_BYTES, TILE_ROWS, Tiles};
 
 use super::SPAN;
-use super::block::{BLOCK_TILES, Block, MAX_ROWS, Products, ROWS, Seen, Values, largest_logit};
-use super::integers::{LARGEST, PAGES, Pages, page_words, quantise_query, shape_of};
-use crate::op::exp::exp_of_nonpositive;
+use super::block::{BLOCK_TILES, Block, MAX_ROWS, Products, ROWS, Seen, Values, exponentials, largest_logit};
+use super::integers::{LARGEST, PAGES, Pages, page_words, quantise_query, shape_of, weight};
 use crate::op::kv::{
     BytePages, IntegerEncoding, KvFormat, KvShape, MAX_HEAD_DIM, PAGE_BLOCKS, PAGE_TOKENS, QueryScale,
 };
@@ -156,17 +155,17 @@ impl<S: Isa> Products<S> for Registers {
             let group = Group::new(block, next, start, seen);
             self.keys(&group);
             // Each of these ends a row with a chain of dependent instructions, beside which the next row begins.
-            let mut sums = [Row::default(); TILE_ROWS];
+            let mut rows = [Row::default(); TILE_ROWS];
             for (row, t, r) in group.rows() {
-                sums[row].max = self.scale(s, &group, (row, t, r), start);
+                rows[row].max = self.scale(s, &group, (row, t, r), start);
             }
             for (row, t, r) in group.rows() {
-                sums[row] = self.weigh(s, &group, (row, t, r), sums[row].max);
-                tops[t * MAX_ROWS + r] = (sums[row].max, sums[row].sum);
+                rows[row] = self.weigh(s, &group, (row, t, r), rows[row].max);
+                tops[t * MAX_ROWS + r] = (rows[row].max, rows[row].sum);
             }
             let mut scales = [0f32; TILE_ROWS];
             for (row, t, r) in group.rows() {
-                scales[row] = self.pack(s, &group, (row, t, r), sums[row].largest);
+                scales[row] = self.pack(s, &group, (row, t, r), rows[row].largest);
             }
             self.values(s, &group, &scales, o);
             next = group.tiles.end;
@@ -250,15 +249,11 @@ impl Registers {
         let logits = self.row(row);
         // SAFETY: products were computed for all blocks of sixteen keys of which the row sees any, whose pages are there.
         unsafe {
-            for page in blocks.start / PAGE_TOKENS..blocks.end.div_ceil(PAGE_TOKENS) {
-                let words = group.pages[page].expect("a page whose keys a row sees");
-                let scales = words.as_ptr().add(shape.scales()).cast::<f32>();
-                let first = page * PAGE_TOKENS;
-                for at in (blocks.start.max(first)..blocks.end.min(first + PAGE_TOKENS)).step_by(LANES) {
-                    let product = s.to_float(s.add_words(s.load_words(logits.add(at).cast()), offset));
-                    let key_scales = s.load(scales.add(at - first));
-                    s.store(logits.add(at), s.mul(product, s.mul(key_scales, scale)));
-                }
+            for at in blocks.step_by(LANES) {
+                let words = group.pages[at / PAGE_TOKENS].expect("a page whose keys a row sees");
+                let key_scales = s.load(words.as_ptr().add(shape.scales() + at % PAGE_TOKENS).cast());
+                let product = s.to_float(s.add_words(s.load_words(logits.add(at).cast()), offset));
+                s.store(logits.add(at), s.mul(product, s.mul(key_scales, scale)));
             }
             let terms = group.block.logit_terms(&group.block.tile(t), r, start);
             largest_logit(s, terms, logits, seen)
@@ -274,35 +269,21 @@ impl Registers {
         (row, t, r): (usize, usize, usize),
         max: f32,
     ) -> Row {
-        let shape = shape_of::<BytePages>(group.block);
-        let (seen, blocks) = group.keys(t, r);
+        let (seen, _) = group.keys(t, r);
         if seen.is_empty() {
             return Row::default();
         }
-        let logits = self.row(row);
+        let of = (shape_of::<BytePages>(group.block), &group.pages);
         let mut largest = s.splat_word(0);
-        let mut sum = s.splat(0.0);
-        let (zero, max_of_all) = (s.splat(0.0), s.splat(max));
-        // SAFETY: as in `scale`.
-        unsafe {
-            for page in blocks.start / PAGE_TOKENS..blocks.end.div_ceil(PAGE_TOKENS) {
-                let words = group.pages[page].expect("a page whose keys a row sees");
-                let first = page * PAGE_TOKENS;
-                for at in (blocks.start.max(first)..blocks.end.min(first + PAGE_TOKENS)).step_by(LANES) {
-                    let p = exp_of_nonpositive(s, s.sub(s.load(logits.add(at)), max_of_all));
-                    let w = s.select_lt(
-                        zero,
-                        p,
-                        s.mul(p, BytePages::value_scales(s, shape, words.as_ptr(), 0, at - first)),
-                        zero,
-                    );
-                    largest = s.max_magnitude(largest, w);
-                    s.store(logits.add(at), w);
-                    sum = s.add(sum, p);
-                }
-            }
-            Row { max, sum: s.reduce_add(sum), largest: f32::from_bits(s.max_word(largest)) }
-        }
+        // SAFETY: as in `scale`; the slots lie within the span.
+        let sum = unsafe {
+            exponentials(s, self.row(row), seen, max, |at, p| {
+                let w = weight::<S, BytePages>(s, of, 0, at, p);
+                largest = s.max_magnitude(largest, w);
+                w
+            })
+        };
+        Row { max, sum, largest: f32::from_bits(s.max_word(largest)) }
     }
 
     /// Rounds the weights of row `r` of tile `t`, of which `largest` is the largest; those of the other keys of its pages are 0. Returns
@@ -365,18 +346,15 @@ impl Registers {
                 self.unit.store::<1>(sums.add(part), LANES);
                 self.unit.store::<2>(sums.add(2 * part), LANES);
                 self.unit.store::<3>(sums.add(3 * part), LANES);
-                for t in group.tiles.clone() {
-                    for r in 0..block.tile(t).rows {
-                        let row = (t - group.tiles.start) * MAX_ROWS + r;
-                        let o = o.as_mut_ptr().cast::<f32>().add((t * MAX_ROWS + r) * width);
-                        for (i, strip) in (first..=second).enumerate() {
-                            let at = sums.add(2 * i * part + row * LANES).cast::<u32>();
-                            let [high, low] =
-                                [at, at.add(part)].map(|at| s.to_float(s.load_words(at.cast_const())));
-                            // Each part is below 2^24, so it is exact as f32, and the sum is rounded once.
-                            let sum = s.fma(high, s.splat(256.0), low);
-                            s.store(o.add(strip * LANES), s.mul(sum, s.splat(scales[row])));
-                        }
+                for (row, t, r) in group.rows() {
+                    let o = o.as_mut_ptr().cast::<f32>().add((t * MAX_ROWS + r) * width);
+                    for (i, strip) in (first..=second).enumerate() {
+                        let at = sums.add(2 * i * part + row * LANES).cast::<u32>();
+                        let [high, low] =
+                            [at, at.add(part)].map(|at| s.to_float(s.load_words(at.cast_const())));
+                        // Each part is below 2^24, so it is exact as f32, and the sum is rounded once.
+                        let sum = s.fma(high, s.splat(256.0), low);
+                        s.store(o.add(strip * LANES), s.mul(sum, s.splat(scales[row])));
                     }
                 }
             }

@@ -15,7 +15,7 @@ use redline_simd::{Isa, Kernel, LANES, Simd};
 
 pub(crate) use self::format::{BytePages, FormatVisitor, IntegerEncoding, MAX_SCALES, QueryScale};
 pub use self::format::{KvFormat, KvShape, MAX_HEAD_DIM};
-use self::format::{TOGETHER, write_together, write_token};
+use self::format::{TOGETHER, write_tokens};
 pub use self::inputs::ConvInputs;
 pub(crate) use self::states::BLOCK_CHANNELS;
 use self::states::BlockPlace;
@@ -564,7 +564,7 @@ impl Kernel for Poisoned<'_> {
         let nan = &[f32::NAN; MAX_HEAD_DIM][..shape.head_dim];
         for slot in slots {
             // SAFETY: the words of one head, borrowed mutably.
-            unsafe { write_token(s, shape, head.as_mut_ptr(), slot, nan, nan) };
+            unsafe { write_tokens(s, shape, head.as_mut_ptr(), slot, [nan], [nan]) };
         }
     }
 }
@@ -605,11 +605,11 @@ impl Kernel for Stored<'_> {
                     let words = pages.slabs[page.slab].as_mut_ptr_shared().add(page.start + at);
                     if slot % TOGETHER == 0 && rows.end - next >= TOGETHER {
                         let rows: [_; TOGETHER] = std::array::from_fn(|i| row(next + i));
-                        write_together(s, shape, words, slot, rows.map(|row| row.0), rows.map(|row| row.1));
+                        write_tokens(s, shape, words, slot, rows.map(|row| row.0), rows.map(|row| row.1));
                         next += TOGETHER;
                     } else {
                         let (k, v) = row(next);
-                        write_token(s, shape, words, slot, k, v);
+                        write_tokens(s, shape, words, slot, [k], [v]);
                         next += 1;
                     }
                 }

@@ -61,20 +61,20 @@ pub(super) trait Encoding {
     /// `words` is valid for the words of a head, and no other thread touches those of this slot. Bytes that tokens do not share
     /// are written as bytes.
     unsafe fn write<S: Isa>(s: S, shape: KvShape, words: *mut u32, slot: usize, k: &[f32], v: &[f32]);
-    /// Writes [`TOGETHER`] adjacent tokens of one head.
+    /// Writes `N` adjacent tokens of one head.
     ///
     /// # Safety
-    /// As [`Encoding::write`] for the slots from `slot` on, a multiple of their number. All of them are written by this thread.
+    /// As [`Encoding::write`] for the slots from `slot` on. If they are [`TOGETHER`], `slot` is a multiple of that.
     #[inline(always)]
-    unsafe fn write_together<S: Isa>(
+    unsafe fn write_tokens<S: Isa, const N: usize>(
         s: S,
         shape: KvShape,
         words: *mut u32,
         slot: usize,
-        k: [&[f32]; TOGETHER],
-        v: [&[f32]; TOGETHER],
+        k: [&[f32]; N],
+        v: [&[f32]; N],
     ) {
-        for i in 0..TOGETHER {
+        for i in 0..N {
             // SAFETY: by contract.
             unsafe { Self::write(s, shape, words, slot + i, k[i], v[i]) };
         }

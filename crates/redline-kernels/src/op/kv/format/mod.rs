@@ -51,44 +51,24 @@ macro_rules! formats {
             }
         }
 
-        /// Writes one token of one head.
+        /// Writes `N` adjacent tokens of one head.
         ///
         /// # Safety
-        /// `words` is valid for the words of a head, and no other thread touches those of this slot.
+        /// `words` is valid for the words of a head, and no other thread touches those of these slots. If they are [`TOGETHER`],
+        /// `slot` is a multiple of that.
         #[inline(always)]
-        pub(super) unsafe fn write_token<S: Isa>(
+        pub(super) unsafe fn write_tokens<S: Isa, const N: usize>(
             s: S,
             shape: KvShape,
             words: *mut u32,
             slot: usize,
-            k: &[f32],
-            v: &[f32],
+            k: [&[f32]; N],
+            v: [&[f32]; N],
         ) {
             // SAFETY: by contract.
             unsafe {
                 match shape.format {
-                    $(KvFormat::$name => $file::$name::write(s, shape, words, slot, k, v)),*
-                }
-            }
-        }
-
-        /// Writes adjacent tokens of one head.
-        ///
-        /// # Safety
-        /// As [`write_token`] for the slots from `slot` on, a multiple of their number.
-        #[inline(always)]
-        pub(super) unsafe fn write_together<S: Isa>(
-            s: S,
-            shape: KvShape,
-            words: *mut u32,
-            slot: usize,
-            k: [&[f32]; TOGETHER],
-            v: [&[f32]; TOGETHER],
-        ) {
-            // SAFETY: by contract.
-            unsafe {
-                match shape.format {
-                    $(KvFormat::$name => $file::$name::write_together(s, shape, words, slot, k, v)),*
+                    $(KvFormat::$name => $file::$name::write_tokens(s, shape, words, slot, k, v)),*
                 }
             }
         }

@@ -40,63 +40,55 @@ impl Encoding for W8 {
 
     #[inline(always)]
     unsafe fn write<S: Isa>(s: S, shape: KvShape, words: *mut u32, slot: usize, k: &[f32], v: &[f32]) {
-        // SAFETY: keys, values and scales of this slot lie within the head's words. Four tokens share the words of values, so these
-        // are written byte by byte.
-        unsafe {
-            let mut packed = [0; MAX_HEAD_DIM / 4];
-            let scales = words.add(shape.scales());
-            *scales.add(slot) = quantise_head(s, k, &mut packed).to_bits();
-            let keys = shape.keys_of(words, slot).add(slot % LANES);
-            for (step, word) in packed.iter().enumerate().take(shape.steps()) {
-                *keys.add(step * LANES) = word ^ KEY_OFFSET;
-            }
-            *scales.add(PAGE_TOKENS + slot) = quantise_head(s, v, &mut packed).to_bits();
-            for (strip, words_of_strip) in packed.chunks(LANES / 4).enumerate().take(shape.value_strips()) {
-                let group = shape.values_of(words, strip).add(slot / 4 * LANES).cast::<u8>().add(slot % 4);
-                for (i, byte) in words_of_strip.iter().flat_map(|word| word.to_le_bytes()).enumerate() {
-                    *group.add(4 * i) = byte;
-                }
-            }
-        }
+        // SAFETY: by contract.
+        unsafe { Self::write_tokens(s, shape, words, slot, [k], [v]) };
     }
 
     #[inline(always)]
-    unsafe fn write_together<S: Isa>(
+    unsafe fn write_tokens<S: Isa, const N: usize>(
         s: S,
         shape: KvShape,
         words: *mut u32,
         slot: usize,
-        k: [&[f32]; TOGETHER],
-        v: [&[f32]; TOGETHER],
+        k: [&[f32]; N],
+        v: [&[f32]; N],
     ) {
-        const { assert!(TOGETHER == Self::LAYOUT.value_tokens) };
-        // SAFETY: keys, values and scales of these slots lie within the head's words; no other thread has tokens that share them.
+        const { assert!(N <= TOGETHER && TOGETHER == Self::LAYOUT.value_tokens) };
+        // SAFETY: keys, values and scales of these slots lie within the head's words. Four tokens share the words of values, so fewer
+        // are written byte by byte.
         unsafe {
             let (keys, scales) =
                 (shape.keys_of(words, slot).add(slot % LANES), words.add(shape.scales() + slot));
             let mut packed = [0; MAX_HEAD_DIM / 4];
             let packed = &mut packed[..shape.steps()];
-            for (i, k) in k.into_iter().enumerate() {
-                *scales.add(i) = quantise_head(s, k, packed).to_bits();
+            let (mut inverse, mut finite) = ([0.0; N], [false; N]);
+            for i in 0..N {
+                *scales.add(i) = quantise_head(s, k[i], packed).to_bits();
                 for (step, word) in packed.iter().enumerate() {
                     *keys.add(step * LANES + i) = word ^ KEY_OFFSET;
                 }
-            }
-            let (mut inverse, mut finite) = ([s.splat(0.0); TOGETHER], [false; TOGETHER]);
-            for (i, v) in v.into_iter().enumerate() {
-                let largest = magnitude(s, v);
+                let largest = magnitude(s, v[i]);
                 let (scale, inv) = scale_of(largest, 127.0);
                 *scales.add(PAGE_TOKENS + i) = scale.to_bits();
-                (inverse[i], finite[i]) = (s.splat(inv), largest.is_finite());
+                (inverse[i], finite[i]) = (inv, largest.is_finite());
             }
             for strip in 0..shape.value_strips() {
                 let mut rounded = [s.splat_word(0); TOGETHER];
-                for (i, v) in v.into_iter().enumerate() {
-                    if finite[i] {
-                        rounded[i] = s.to_nearest(s.mul(load(s, &v[strip * LANES..]), inverse[i]));
+                for i in (0..N).filter(|i| finite[*i]) {
+                    let v = load(s, &v[i][strip * LANES..]);
+                    rounded[i] = s.to_nearest(s.mul(v, s.splat(inverse[i])));
+                }
+                let values = shape.values_of(words, strip).add(slot / 4 * LANES);
+                if N == TOGETHER {
+                    s.store_words(values, s.join_bytes(rounded));
+                    continue;
+                }
+                for (i, rounded) in rounded.into_iter().enumerate().take(N) {
+                    let bytes = s.pack_bytes(rounded).into_iter().flat_map(u32::to_le_bytes);
+                    for (dimension, byte) in bytes.enumerate() {
+                        *values.cast::<u8>().add(4 * dimension + slot % 4 + i) = byte;
                     }
                 }
-                s.store_words(shape.values_of(words, strip).add(slot / 4 * LANES), s.join_bytes(rounded));
             }
         }
     }

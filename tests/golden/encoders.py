@@ -32,6 +32,7 @@ import shutil
 from dataclasses import dataclass, field, replace
 
 import make  # first: it tells the Hugging Face libraries that there is no network
+import jina_bert  # noqa: F401  (transformers does not have it)
 import torch
 import transformers
 from make import MAX_BF16_NMSE, VISIBLE, require, rounded, significant, size, write_json
@@ -125,6 +126,19 @@ MPNET = DROPOUT | {
     "relative_attention_num_buckets": 32,
     "torch_dtype": "float32",
     "transformers_version": "4.8.2",
+}
+DEBERTA = {
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+    "max_relative_positions": -1,
+    "model_type": "deberta-v2",
+    "pad_token_id": 0,
+    "pooler_dropout": 0,
+    "relative_attention": True,
+    "share_att_key": True,
+    "torch_dtype": "float32",
 }
 NOMIC = dict(model_type="nomic_bert", num_hidden_layers=2, max_position_embeddings=80, pad_token_id=0)
 GTE = dict(model_type="gte", num_hidden_layers=2, max_position_embeddings=80, pad_token_id=1)
@@ -627,6 +641,121 @@ ENCODERS = [
         layout=Layout(pooling="mean"),
     ),
     Encoder(
+        name="jina2-a",
+        style="transformers-5",
+        covers="mean of the tokens, normalised; slopes of six heads, gates, two types, an unused pooler in the file; head size 6",
+        config=dict(
+            model_type="jina_bert",
+            hidden_size=36,
+            intermediate_size=56,
+            num_hidden_layers=2,
+            num_attention_heads=6,
+            max_position_embeddings=300,
+            vocab_size=131,
+            feed_forward_type="geglu",
+        ),
+        matters=[{"layer_norm_eps": 1e-2}, {"feed_forward_type": "reglu"}, {"num_attention_heads": 4}],
+        layout=Layout(pooling="mean", version=2, max_seq_length=300),
+        lengths=[270, 17, 1, 33],
+        published={
+            "architectures": ["JinaBertForMaskedLM"],
+            "attention_probs_dropout_prob": 0.0,
+            "attn_implementation": None,
+            "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
+            "classifier_dropout": None,
+            "emb_pooler": "mean",
+            "feed_forward_type": "geglu",
+            "gradient_checkpointing": False,
+            "hidden_act": "gelu",
+            "hidden_dropout_prob": 0.1,
+            "hidden_size": 36,
+            "initializer_range": 0.02,
+            "intermediate_size": 56,
+            "layer_norm_eps": 1e-12,
+            "max_position_embeddings": 300,
+            "model_max_length": 300,
+            "model_type": "bert",
+            "num_attention_heads": 6,
+            "num_hidden_layers": 2,
+            "pad_token_id": 0,
+            "position_embedding_type": "alibi",
+            "torch_dtype": "float32",
+            "type_vocab_size": 2,
+            "use_cache": True,
+            "vocab_size": 131,
+        },
+    ),
+    Encoder(
+        name="jina2-b",
+        style="transformers-5",
+        covers="the first token as it is; slopes of four heads, ReLU, one type, epsilon 1e-3; head size 10",
+        config=dict(
+            model_type="jina_bert",
+            architectures=["JinaBertModel"],
+            hidden_size=40,
+            intermediate_size=44,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=80,
+            type_vocab_size=1,
+            vocab_size=167,
+            layer_norm_eps=1e-3,
+            feed_forward_type="reglu",
+            position_embedding_type="alibi",
+        ),
+        matters=[{"layer_norm_eps": 1e-5}, {"feed_forward_type": "geglu"}],
+        layout=Layout(pooling="cls", normalize=False),
+    ),
+    Encoder(
+        name="deberta-a",
+        style="classic",
+        covers="mean of the tokens, normalised; ranges of distances that grow from eight on, with a norm, no positions; head size 12",
+        config=DEBERTA
+        | {
+            "architectures": ["DebertaV2Model"],
+            "hidden_size": 36,
+            "intermediate_size": 60,
+            "layer_norm_eps": 1e-07,
+            "max_position_embeddings": 300,
+            "norm_rel_ebd": "layer_norm",
+            "num_attention_heads": 3,
+            "num_hidden_layers": 2,
+            "pos_att_type": "p2c|c2p",
+            "position_biased_input": False,
+            "position_buckets": 16,
+            "type_vocab_size": 0,
+            "vocab_size": 131,
+        },
+        matters=[{"layer_norm_eps": 1e-2}, {"hidden_act": "relu"}, {"max_relative_positions": 200}],
+        layout=Layout(pooling="mean", max_seq_length=300),
+        pooler=None,
+        lengths=[299, 17, 1, 130],
+    ),
+    Encoder(
+        name="deberta-b",
+        style="classic",
+        covers="three labels with names; a range for each distance up to 24, learned positions too, two types; head size 10",
+        config=DEBERTA
+        | {
+            "architectures": ["DebertaV2ForSequenceClassification"],
+            "hidden_size": 40,
+            "id2label": {"0": "entailment", "1": "neutral", "2": "contradiction"},
+            "intermediate_size": 44,
+            "label2id": {"entailment": 0, "neutral": 1, "contradiction": 2},
+            "layer_norm_eps": 1e-05,
+            "max_position_embeddings": 80,
+            "max_relative_positions": 24,
+            "num_attention_heads": 4,
+            "num_hidden_layers": 2,
+            "pooler_hidden_act": "relu",
+            "pos_att_type": ["c2p", "p2c"],
+            "position_biased_input": True,
+            "type_vocab_size": 2,
+            "vocab_size": 131,
+        },
+        matters=[{"layer_norm_eps": 1e-2}, {"pooler_hidden_act": "gelu"}, {"pos_att_type": ["c2p"]}],
+    ),
+    Encoder(
         name="modernbert-a",
         style="classic",
         covers="mean of the tokens as they are, windows of 12 in every other layer, thetas of both kinds of layer; head size 12",
@@ -993,7 +1122,7 @@ def result_key(encoder):
 
 
 def cannot_matter(encoder, tensor):
-    rotated = encoder.config["model_type"] not in ("bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+    rotated = encoder.config["model_type"] not in ("bert", "distilbert", "electra", "jina_bert", "mpnet", "roberta", "xlm-roberta")
     is_key_bias = tensor.endswith((".key.bias", ".k_lin.bias", ".attn.k.bias"))
     return encoder.layout and tensor.startswith("pooler.") or is_key_bias and not rotated
 

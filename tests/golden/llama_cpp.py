@@ -80,6 +80,7 @@ WITHOUT_EXPERTS = ["nemotron-h-c"]
 ENCODERS = {
     "bert-a": {},
     "bert-b": {},  # without the pooler, which is refused
+    "jina2-a": {},
     "modernbert-a": {},
     "modernbert-c": {"id2label": {"0": "other", "1": "same"}},
     # The converter knows the published numbers of positions only, and takes the second. It reads sizes by the names of transformers.

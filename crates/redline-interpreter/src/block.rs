@@ -21,6 +21,7 @@ use redline_models::spec::{Mask, Residual, RotarySpec, RotatedPairs};
 use redline_reference::elementwise::{clamped_swiglu, gelu_new, rotate, sigmoid, silu};
 use redline_reference::{attention, conv, delta, experts, mamba2};
 
+use crate::distances::Distances;
 use crate::element::{Literal, Norm, activated};
 use crate::{Row, Text, add};
 
@@ -90,6 +91,7 @@ fn attend(
     // Keys and values of each head and token.
     let (mut keys, mut values) = (vec![Vec::new(); kv_heads], vec![Vec::new(); kv_heads]);
     let (mut queries, mut gates) = (Vec::new(), Vec::new());
+    let mut unstored = Vec::new();
     for (position, row) in (0u32..).zip(rows) {
         let mut q = layer.qkv.apply(row);
         let mut k = q.split_off(if layer.gated { 2 } else { 1 } * heads * head_dim);
@@ -134,6 +136,7 @@ fn attend(
             values[head].push(text.kv.store(v));
         }
         queries.push(q);
+        unstored.push(k);
     }
     let index = match layer.source {
         KeyValues::OfLayer(index) => index,
@@ -147,10 +150,7 @@ fn attend(
         let sink = layer.sinks.as_ref().map(|sinks| sinks[head]);
         let kv_head = head / (heads / kv_heads);
         let seen = seen(position, rows.len(), layer.window, text.mask);
-        let bias = text.distances.map(|table| {
-            let bias = |key: usize| table[bucket(position, key) * heads + head];
-            (0..rows.len()).map(bias).collect::<Row>()
-        });
+        let bias = added(layer, text, (position, head), q, &unstored);
         let bias = bias.as_deref();
         let attention = attention::AttentionHead { format: text.kv, scale, softcap, bias, sink };
         attention.row(q, &keys[kv_head], &values[kv_head], seen)
@@ -166,13 +166,19 @@ fn attend(
     outputs.collect()
 }
 
-/// The range of the distance of a key from its query: each of the first eight on either side, then eight that end where a distance
-/// reaches `8 * 16^(n / 8)`.
-fn bucket(query: usize, key: usize) -> usize {
-    let distance = query.abs_diff(key);
-    let reached = (1..8).filter(|n| distance as f64 >= 8.0 * 16f64.powf(f64::from(*n) / 8.0)).count();
-    let side = if key > query { 16 } else { 0 };
-    side + if distance < 8 { distance } else { 8 + reached }
+/// What is added to the logits of all keys for a query.
+fn added(
+    layer: &Attention<Literal>,
+    text: Text<'_>,
+    (position, head): (usize, usize),
+    q: &[f32],
+    keys: &[Row],
+) -> Option<Row> {
+    let &Attention { heads, kv_heads, head_dim, scale, .. } = layer;
+    let first = head / (heads / kv_heads) * head_dim;
+    let keys: Vec<&[f32]> = keys.iter().map(|k| &k[first..first + head_dim]).collect();
+    let of = |distances: &Distances| distances.of(text.layer, (head, heads), (position, q), &keys, scale);
+    text.distances.map(of)
 }
 
 /// The keys that a row sees.

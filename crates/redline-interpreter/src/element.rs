@@ -39,6 +39,11 @@ impl Linear {
         sums.map(|sum| activated(self.activation, sum)).collect()
     }
 
+    /// The format of its first output.
+    pub(crate) fn format(&self) -> linear::WeightFormat {
+        self.outputs[0].format()
+    }
+
     /// The weights of one output, as the layer sees them: a row of a table.
     pub(crate) fn weights(&self, output: usize) -> Row {
         self.outputs[output].widened()

@@ -5,17 +5,17 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod distances;
 mod element;
 
 use redline_kernels::Format;
 use redline_models::block::layer::Layer;
-use redline_models::spec::{
-    DecoderSpec, DistanceSpec, LayerInputsSpec, LinearSpec, Mask, PositionSpec, RotarySpec,
-};
+use redline_models::spec::{DecoderSpec, LayerInputsSpec, LinearSpec, Mask, PositionSpec, RotarySpec};
 use redline_models::{Loader, ModelError};
 use redline_reference::attention::KvStorage;
 use redline_reference::elementwise::soft_capped;
 
+use distances::Distances;
 use element::{Builder, Linear, Literal, Norm};
 
 /// Why a model cannot be interpreted.
@@ -48,8 +48,7 @@ pub struct Interpreter<'a> {
     projection: Option<Linear>,
     /// The table, the projection and the norm of per-layer inputs.
     layer_inputs: Option<(Linear, Linear, Norm)>,
-    /// `[buckets, heads]`
-    distances: Option<Row>,
+    distances: Option<Distances>,
     layers: Vec<Layer<Literal>>,
     final_norm: Option<Norm>,
     head: Option<Linear>,
@@ -60,10 +59,12 @@ pub struct Interpreter<'a> {
 /// What the blocks of a layer need to know of a text.
 #[derive(Clone, Copy)]
 struct Text<'a> {
+    /// The number of the layer.
+    layer: usize,
     mask: Mask,
     kv: KvStorage,
     rotations: &'a [RotarySpec],
-    distances: Option<&'a [f32]>,
+    distances: Option<&'a Distances>,
 }
 
 impl<'a> Interpreter<'a> {
@@ -71,7 +72,8 @@ impl<'a> Interpreter<'a> {
     pub fn new(loader: &'a Loader<'a>, kv: KvStorage) -> Result<Self, InterpreterError> {
         let spec = loader.spec();
         let mut builder = Builder { loader };
-        let layers = spec.layers.iter().map(|layer| layer.map(&mut builder)).collect::<Result<_, _>>()?;
+        let layers = spec.layers.iter().map(|layer| layer.map(&mut builder));
+        let layers: Vec<_> = layers.collect::<Result<_, _>>()?;
         let table = |table: Option<LinearSpec>| table.map(|table| builder.table(&table)).transpose();
         let norm = |norm: &Option<_>| norm.as_ref().map(|norm| builder.read_norm(norm)).transpose();
         let classifier = spec.classifier_layers().iter().map(|layer| {
@@ -102,9 +104,7 @@ impl<'a> Interpreter<'a> {
                 None => None,
             },
             distances: match &spec.distances {
-                Some(table) => {
-                    Some(loader.values(&table.tensor().name, DistanceSpec::BUCKETS * table.heads)?)
-                }
+                Some(distances) => Some(Distances::read(builder, distances, &layers)?),
                 None => None,
             },
             layers,
@@ -129,7 +129,7 @@ impl<'a> Interpreter<'a> {
     ) -> Vec<Row> {
         let mut rows = self.embedded(tokens, second);
         let (mask, rotations) = (self.spec.objective.mask, self.spec.rotations());
-        let text = Text { mask, kv: self.kv, rotations, distances: self.distances.as_deref() };
+        let text = Text { layer: 0, mask, kv: self.kv, rotations, distances: self.distances.as_ref() };
         let inputs: Vec<Row> =
             tokens.iter().zip(&rows).map(|(token, row)| self.inputs(*token, row)).collect();
         let mut kept = Vec::new();
@@ -139,7 +139,7 @@ impl<'a> Interpreter<'a> {
                 &row[index * row.len() / self.layers.len()..][..row.len() / self.layers.len()]
             };
             let own: Vec<&[f32]> = inputs.iter().map(own).collect();
-            rows = block::layer(layer, &rows, &own, &mut kept, text);
+            rows = block::layer(layer, &rows, &own, &mut kept, Text { layer: index, ..text });
             watch(index, &rows);
         }
         rows.iter().map(|row| self.final_norm.as_ref().map_or(row.clone(), |norm| norm.apply(row))).collect()

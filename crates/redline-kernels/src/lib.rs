@@ -21,8 +21,8 @@ pub use redline_simd::{
     Simd, Tier, Unavailable, processor, set_default_float_environment, vector_extensions,
 };
 pub use redline_system::{
-    Buffer, ClockFn, Exec, FileBytes, OutOfMemory, Pages, Participation, Stopwatch, Team, bind_to_cpus,
-    usable_cpus, with_team,
+    Buffer, ClockFn, Exec, FileBytes, OutOfMemory, Pages, Participation, Plain, Stopwatch, Team,
+    bind_to_cpus, usable_cpus, with_team,
 };
 use redline_system::{memory, threads};
 

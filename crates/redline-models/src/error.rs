@@ -145,6 +145,16 @@ pub enum ModelError {
         /// The adapter's file.
         file: String,
     },
+    /// An adapter changes a projection that the model has used up.
+    #[error(
+        "module `{module}` projects the vectors of distances too, which was done when the model was loaded\n  in `{file}`"
+    )]
+    AdapterDistances {
+        /// The path of the module.
+        module: String,
+        /// The adapter's file.
+        file: String,
+    },
     /// The requested format differs from the format of a converted directory.
     #[error("this model is converted to {format}; {wanted} cannot be made of it\n  in `{dir}`")]
     Converted {
@@ -222,6 +232,7 @@ impl ModelError {
             Self::AdapterFactors { .. } => {
                 Some("load the checkpoint that the GGUF file was made from".into())
             }
+            Self::AdapterDistances { .. } => Some("merge the adapter into the checkpoint of its base".into()),
             Self::MixedFormats { .. } => Some(hint!["load the model with ", Setting::Format.to("w8")]),
             Self::MergeScale { .. } => Some("use scale 1".into()),
             Self::MergeTied { .. } => {

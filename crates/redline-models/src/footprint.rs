@@ -2,16 +2,17 @@
 
 use redline_kernels::Format;
 use redline_kernels::matrix::MatrixShape;
-use redline_kernels::op::attention::{self, DistanceBias};
+use redline_kernels::op::attention::{self, DistanceBias, DistanceTable};
 use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 
 use crate::adapter_rows::AdapterLimits;
 use crate::block::experts::ExpertsMemory;
 use crate::block::{BlockElement, elements};
+use crate::element::distance::relative_format;
 use crate::formats::Formats;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, DenseLayerSpec, LinearSpec, NormKind, NormSpec};
+use crate::spec::{DecoderSpec, DenseLayerSpec, DistanceSpec, LinearSpec, NormKind, NormSpec};
 use crate::step::{ArenaSize, padded};
 
 /// Maximum bytes of the weights of a layer in batches that are cut into micro-batches, each of which reads them.
@@ -92,7 +93,7 @@ impl Footprint {
         let norms = norms.chain(dense.iter().filter_map(|layer| layer.norm.as_ref())).map(norm_bytes);
         let biases = dense.iter().map(|layer| bias_bytes(&layer.linear));
         let biases = biases.chain(spec.logits.transform.iter().map(|_| vector_bytes(padded(spec.vocab))));
-        let distances = spec.distances.iter().map(|it| DistanceBias::bytes_of(it.heads, spec.context) as u64);
+        let distances = spec.distances.iter().map(|distances| distance_bytes(distances, spec, formats));
         let mut weights = tables.chain(norms).chain(biases).chain(distances).fold(0, u64::saturating_add);
         for element in spec.layers.iter().flat_map(elements) {
             let bytes = match element {
@@ -105,9 +106,11 @@ impl Footprint {
             };
             weights = weights.saturating_add(bytes);
         }
+        let relative = spec.distances.as_ref().and_then(DistanceSpec::relative);
+        let of_distances = relative.map_or(0, |it| it.heads * padded(spec.context) + 2 * padded(2 * it.span));
         let layers = spec.layers.iter().map(|layer| LayerFootprint {
             linears: layer.adaptable().map(|(site, linear)| (site, shapes(linear))).collect(),
-            values: layer.values_per_row(padded(spec.hidden)),
+            values: layer.values_per_row(padded(spec.hidden)) + of_distances,
             experts: layer.mlp.experts().map(|experts| ExpertsMemory::new(experts, shapes)),
         });
         let layers = layers.collect();
@@ -243,6 +246,22 @@ pub(crate) fn unquantised_format(format: Format) -> Format {
 
 fn shape(linear: &LinearSpec, format: Format, outliers: usize) -> MatrixShape {
     MatrixShape { format, rows: linear.outputs(), cols: linear.inputs, outliers }
+}
+
+/// Bytes of what is added to logits by distances.
+fn distance_bytes(distances: &DistanceSpec, spec: &DecoderSpec, formats: &Formats) -> u64 {
+    let relative = match distances {
+        DistanceSpec::Learned { heads, .. } | DistanceSpec::Slopes { heads } => {
+            return DistanceBias::bytes_of(*heads, spec.context) as u64;
+        }
+        DistanceSpec::Relative(relative) => relative,
+    };
+    let of_layer = |linear: &LinearSpec| {
+        let shape = relative.matrix(relative_format(formats.of(&linear.parts[0].weight())));
+        (2 * relative.heads as u64).saturating_mul(shape.bytes())
+    };
+    let layers = spec.layers.iter().filter_map(|layer| layer.linear(Site::Qkv)).map(of_layer);
+    layers.fold(DistanceTable::<u32>::bytes_of(1, spec.context) as u64, u64::saturating_add)
 }
 
 /// Bytes of a layer's biases, padded to whole strips.

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use redline_kernels::op::attention::DistanceBias;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, PageShape};
 use redline_kernels::op::linear::{Epilogue, Variant};
 use redline_kernels::{Buffer, Format, Matrix, OutOfMemory};
@@ -21,13 +20,14 @@ use crate::block::mixer::Mixer;
 use crate::block::short_conv::ShortConv;
 use crate::block::{BlockElement, Loaded, MixerOperations, elements};
 use crate::element::dense::DenseLayer;
+use crate::element::distance::Distances;
 use crate::element::linear::Linear;
 use crate::element::norm::Norm;
 use crate::element::rotation::Rotation;
 use crate::footprint::Footprint;
 use crate::kv::SeqId;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, LayerSpec, LinearSpec, Objective};
+use crate::spec::{DecoderSpec, DistanceSpec, LayerSpec, LinearSpec, Objective};
 use crate::step::{Act, ArenaSize, Step};
 
 /// Some rows of the head.
@@ -73,7 +73,7 @@ pub struct Model {
     pub(crate) classifier: Option<Arc<Classifier>>,
     pub(crate) rotations: Vec<Rotation>,
     /// What is added to the logits of attention.
-    pub(crate) distances: Option<DistanceBias>,
+    pub(crate) distances: Option<Distances>,
     /// For each layer, the index of its part of a page among those of its kind.
     pub(crate) cache_slots: Vec<usize>,
     pub(crate) footprint: Footprint,
@@ -297,7 +297,7 @@ impl Model {
         bytes += self.transform.as_ref().map_or(0, |of_head| of_head.0.bytes() + of_head.1.bytes());
         bytes += self.classifier.as_ref().map_or(0, |classifier| classifier.layers.bytes());
         bytes += embedding.projection.as_ref().map_or(0, DenseLayer::bytes);
-        bytes += self.distances.as_ref().map_or(0, DistanceBias::bytes);
+        bytes += self.distances.as_ref().map_or(0, Distances::bytes);
         if let Some(inputs) = &self.decoder.layer_inputs {
             bytes += inputs.table.bytes() + inputs.projection.bytes() + inputs.norm.bytes();
         }
@@ -359,6 +359,8 @@ impl Model {
             last = used - of_every_row;
             keys += per_key;
         }
+        let relative = self.spec.distances.as_ref().and_then(DistanceSpec::relative);
+        weights += relative.map_or(0, |it| 4 * it.span * it.hidden * self.spec.layers.len());
         weights += self.spec.layer_inputs.as_ref().map_or(0, |inputs| inputs.projection.linear.size());
         let predicts = self.facts.objective.predicts();
         let head = if predicts { self.facts.vocab * self.facts.hidden } else { 0 };

@@ -18,10 +18,12 @@ pub use crate::block::mlp::MlpSpec;
 pub use crate::block::parallel::ParallelSpec;
 pub use crate::block::short_conv::ShortConvSpec;
 use crate::block::{BlockElement, elements};
+pub use crate::element::distance::{DistanceSpec, LEARNED_RANGES, RelativeSpec};
 pub use crate::element::linear::{LinearSpec, Orientation, PartSpec, StackSpec};
 pub use crate::element::norm::{NormKind, NormSpec};
 pub use crate::element::rotation::{QueryGrowth, RotarySpec, RotatedPairs};
 pub use crate::element::tensor::{Role, Slice, StoredAs, StoredSpec, TensorSpec};
+use crate::plan::Site;
 
 /// How positions enter the model.
 #[derive(Clone, Debug)]
@@ -50,42 +52,6 @@ impl PositionTableSpec {
     /// The rows that tokens have, in the order in which they are kept: those of positions, of `context`, and that of the padding token.
     pub(crate) fn kept(&self, context: usize) -> impl Iterator<Item = usize> {
         (self.unused..self.unused + context).chain(self.padding())
-    }
-}
-
-/// A learned number for each head and range of distances of a key from its query, `[BUCKETS, heads]`, added to logits: distances below 8
-/// have one each, then ranges up to 128 grow by a constant factor, for keys on each side (Raffel et al. 2020; MPNet).
-#[derive(Clone, Debug)]
-pub struct DistanceSpec {
-    /// Name up to `.weight`.
-    pub name: String,
-    /// Number of query heads.
-    pub heads: usize,
-}
-
-impl DistanceSpec {
-    /// Number of ranges of distances.
-    pub const BUCKETS: usize = 32;
-    /// Ranges of keys on one side.
-    const SIDE: usize = Self::BUCKETS / 2;
-    /// The distance from which on all keys are in the last range.
-    const FAR: f64 = 128.0;
-
-    /// The tensor.
-    pub fn tensor(&self) -> TensorSpec {
-        TensorSpec::new(format!("{}.weight", self.name), [Self::BUCKETS, self.heads], Role::Bias)
-    }
-
-    /// The row of the range of a key that comes `distance` tokens after its query.
-    pub fn bucket(distance: isize) -> usize {
-        let (side, distance) = (if distance > 0 { Self::SIDE } else { 0 }, distance.unsigned_abs());
-        const EXACT: usize = DistanceSpec::SIDE / 2;
-        side + if distance < EXACT {
-            distance
-        } else {
-            let ratio = libm::log(distance as f64 / EXACT as f64) / libm::log(Self::FAR / EXACT as f64);
-            (EXACT + (ratio * (Self::SIDE - EXACT) as f64) as usize).min(Self::SIDE - 1)
-        }
     }
 }
 
@@ -300,7 +266,7 @@ impl DecoderSpec {
             all.extend(table.tensors());
         }
         all.extend(self.embedding_norm.iter().flat_map(NormSpec::tensors));
-        all.extend(self.distances.as_ref().map(DistanceSpec::tensor));
+        all.extend(self.distances.iter().flat_map(DistanceSpec::tensors));
         if let Some(inputs) = &self.layer_inputs {
             all.extend(inputs.table.tensors());
             all.extend(inputs.norm.tensors());
@@ -434,6 +400,13 @@ impl DecoderSpec {
     pub(crate) fn narrowed_at(&self) -> usize {
         let stores = self.layers.iter().rposition(|layer| layer.mixer.stores());
         stores.unwrap_or(0)
+    }
+
+    /// Whether a projection of a layer, by its index, makes something when the model is loaded, which an adapter would have to change too.
+    pub(crate) fn is_used_at_load(&self, site: Site, part: usize) -> bool {
+        let relative = self.distances.as_ref().is_some_and(|distances| distances.relative().is_some());
+        // Queries and keys of vectors of distances.
+        relative && site == Site::Qkv && part < 2
     }
 
     /// The attention of every layer that has it, to change.

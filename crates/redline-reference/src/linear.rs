@@ -50,6 +50,11 @@ pub struct OutputWeights {
 }
 
 impl OutputWeights {
+    /// The format.
+    pub fn format(&self) -> WeightFormat {
+        self.format
+    }
+
     /// Stores weights.
     pub fn new(format: WeightFormat, values: &[f32]) -> Self {
         let rounded = match format {

@@ -15,7 +15,7 @@ pub mod width;
 
 pub use clock::{Clock, Elapsed, monotonic_clock, wall_clock};
 pub use machine::Machine;
-pub use memory::{Buffer, FileBytes, OutOfMemory, Pages};
+pub use memory::{Buffer, FileBytes, OutOfMemory, Pages, Plain};
 use redline_simd::Simd;
 pub use threads::{ClockFn, Participation, Stopwatch, Team, bind_to_cpus, usable_cpus, with_team};
 

@@ -55,7 +55,7 @@ fn bits(outcome: &EncodeOutcome) -> Vec<Vec<u32>> {
     outcome.texts.iter().map(|text| text.values.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
-const EMBEDDERS: [&str; 11] = [
+const EMBEDDERS: [&str; 13] = [
     "bert-a",
     "xlmr-a",
     "distilbert-a",
@@ -63,7 +63,9 @@ const EMBEDDERS: [&str; 11] = [
     "mpnet-a",
     "nomic-a",
     "gte-a",
+    "jina2-a",
     "jina3-a",
+    "deberta-a",
     "modernbert-a",
     "qwen3-embed-a",
     "gemma3-embed-a",

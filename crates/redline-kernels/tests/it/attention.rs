@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use redline_kernels::op::attention::{
-    AttentionShape, DistanceBias, SPAN, attention, scratch_words, thread_bytes,
+    AttentionBias, AttentionShape, DistanceBias, DistanceTable, SPAN, attention, relative_bias,
+    scratch_words, thread_bytes,
 };
 use redline_kernels::op::kv::{
     AttentionMask, KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, PageShape, Segment,
@@ -81,6 +82,7 @@ impl Case {
 
     fn shape(&self) -> AttentionShape<'static> {
         let Self { heads, window, softcap, bias, sinks, .. } = *self;
+        let bias = bias.map(AttentionBias::OfDistances);
         AttentionShape { heads, scale: 0.3, window, softcap, bias, sinks }
     }
 
@@ -285,6 +287,100 @@ fn rows_of_a_canvas_see_every_key_of_their_window() {
             }
         });
     }
+}
+
+/// Each row of two texts has numbers of its own, and some rows alone have theirs.
+#[test]
+fn rows_may_have_numbers_of_their_own() {
+    for (seed, &format) in KvFormat::ALL.iter().enumerate() {
+        let (heads, head_dim, tokens) = (3, 16, 300);
+        let case = Case { format, heads, kv_heads: 3, head_dim, tokens, softcap: Some(2.0), ..PLAIN };
+        let data = case.data(seed as u64);
+        let (width, q_width, lengths) = (tokens.next_multiple_of(16), heads * head_dim, [1, 299]);
+        let numbers = Random(9).values(tokens * heads * width);
+        let numbers: Vec<f32> = numbers.iter().map(|x| x * 3.0).collect();
+        let mut want = Vec::new();
+        for (first, length) in [(0, lengths[0]), (1, lengths[1])] {
+            for (row, head) in (first..first + length).flat_map(|row| (0..heads).map(move |head| (row, head)))
+            {
+                let bias = Some(&numbers[(row * heads + head) * width..][..length]);
+                let attention =
+                    AttentionHead { format: case.format(), scale: 0.3, softcap: Some(2.0), bias, sink: None };
+                let [k, v] = &data.stored;
+                let q = &data.q[row * q_width + head * head_dim..][..head_dim];
+                let of_text = first..first + length;
+                want.extend(attention.row(q, &k[head][of_text.clone()], &v[head][of_text], 0..length));
+            }
+        }
+        everywhere(|exec, name| {
+            let mut kv = KvPages::new(&PageShape::from(&[case.kv_shape()][..]), usize::MAX);
+            let tables = lengths.map(|length| {
+                (0..usize::div_ceil(length, PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect::<Vec<u32>>()
+            });
+            let all = |x| Rows::new(x as &Vec<f32>, tokens, q_width, q_width);
+            let segment = |text: usize, start, first_row, rows| Segment {
+                pages: &tables[text],
+                start,
+                first_row,
+                rows,
+                attention: AttentionMask::Bidirectional(lengths[text]),
+            };
+            let segments = [segment(0, 0, 0, 1), segment(1, 0, 1, 299)];
+            kv.of_batch(&segments).store(exec, 0, all(&data.k), all(&data.v));
+            let run = |segments: &[Segment<'_>], from: usize, rows: usize| {
+                let bias = Rows::new(&numbers[from * heads * width..], rows, heads * width, heads * width);
+                let shape = AttentionShape { bias: Some(AttentionBias::OfRows(bias)), ..case.shape() };
+                let mut out = vec![f32::NAN; rows * q_width];
+                let mut to = RowsMut::new(&mut out, rows, q_width, q_width);
+                let q = Rows::new(&data.q[from * q_width..], rows, q_width, q_width);
+                let mut scratch = vec![u32::MAX; scratch_words(head_dim)];
+                attention(exec, shape, &kv, 0, segments, q, &mut to, &mut scratch);
+                out
+            };
+            assert!(same(&run(&segments, 0, tokens), &want), "{format:?} on {name}");
+            let some = run(&[segment(1, 270, 0, 20)], 271, 20);
+            assert!(same(&some, &want[271 * q_width..291 * q_width]), "{format:?} on {name}, some rows");
+        });
+    }
+}
+
+/// By the definition, of texts of several lengths; other numbers of the rows stay.
+#[test]
+fn numbers_of_ranges_of_distances() {
+    let (ranges, context, scale) = (9, 40, 0.21);
+    let range = |distance: isize| (distance.clamp(-4, 4) + 4) as u32;
+    let buckets = DistanceTable::new(1, context, |_, distance| range(distance)).unwrap();
+    let (lengths, pages) = ([17, 1, 40, 3], [0]);
+    let rows: usize = lengths.iter().sum();
+    let (stride, width) = (ranges + 7, 48);
+    let (queries, keys) = (Random(1).values(rows * stride), Random(2).values(rows * stride));
+    let mut want = vec![7.0; rows * width];
+    let mut segments = Vec::new();
+    let mut first_row = 0;
+    for rows in lengths {
+        for (i, j) in (0..rows).flat_map(|i| (0..rows).map(move |j| (i, j))) {
+            let at = |x: &[f32], row: usize| {
+                x[(first_row + row) * stride + range(j as isize - i as isize) as usize]
+            };
+            want[(first_row + i) * width + j] = (at(&queries, i) + at(&keys, j)) * scale;
+        }
+        let attention = AttentionMask::Bidirectional(rows);
+        segments.push(Segment { pages: &pages, start: 0, first_row, rows, attention });
+        first_row += rows;
+    }
+    everywhere(|exec, name| {
+        let mut out = vec![7.0; rows * width];
+        let from = [&queries, &keys].map(|x| Rows::new(x, rows, ranges, stride));
+        relative_bias(
+            exec,
+            &buckets,
+            &segments,
+            from,
+            scale,
+            &mut RowsMut::new(&mut out, rows, width, width),
+        );
+        assert!(same(&out, &want), "{name}");
+    });
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redline_kernels::op::activation::{ActivationFunction, Gating, gate};
 use redline_kernels::op::add::add;
-use redline_kernels::op::attention::{AttentionShape, DistanceBias, attention};
+use redline_kernels::op::attention::{
+    AttentionBias, AttentionShape, DistanceBias, DistanceTable, attention, relative_bias,
+};
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted};
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PageShape, Segment};
@@ -191,7 +193,7 @@ fn biases_are_those_of_all_heads_and_keys() {
         let (table, bias) = ([pages.grow().unwrap()], DistanceBias::new(heads, context, |_, _| 1.0).unwrap());
         let mask = AttentionMask::Bidirectional(3);
         let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 3, attention: mask };
-        let (window, softcap, bias, sinks) = (None, None, Some(&bias), None);
+        let (window, softcap, bias, sinks) = (None, None, Some(AttentionBias::OfDistances(&bias)), None);
         let shape = AttentionShape { heads: 4, scale: 1.0, window, softcap, bias, sinks };
         let (q, mut out) = (vec![0.0; 96], vec![f32::NAN; 96]);
         on_one_thread(|exec| {
@@ -203,6 +205,55 @@ fn biases_are_those_of_all_heads_and_keys() {
     run(4, 3);
     refused("biases of 2 heads for 4", || run(2, 3));
     refused("3 keys, but biases of 2", || run(4, 2));
+}
+
+/// Of one head in two rows of three keys, unless said otherwise.
+#[test]
+fn biases_of_rows_are_those_of_all_heads_rows_and_keys() {
+    let run = |width: usize, biased_rows: usize| {
+        let shape = KvShape { format: KvFormat::F32, kv_heads: 2, head_dim: 8 };
+        let mut pages = KvPages::new(&PageShape::from(&[shape][..]), 1);
+        let (table, numbers) = ([pages.grow().unwrap()], vec![1.0; biased_rows * width]);
+        let mask = AttentionMask::Bidirectional(3);
+        let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 3, attention: mask };
+        let bias = Some(AttentionBias::OfRows(rows(&numbers, width)));
+        let (window, softcap, sinks) = (None, None, None);
+        let shape = AttentionShape { heads: 2, scale: 1.0, window, softcap, bias, sinks };
+        let (q, mut out) = (vec![0.0; 48], vec![f32::NAN; 48]);
+        on_one_thread(|exec| {
+            let mut to = rows_mut(&mut out, 16);
+            attention(exec, shape, &pages, 0, &[segment], rows(&q, 16), &mut to, &mut []);
+        });
+        assert!(out.iter().all(|&x| x == 0.0));
+    };
+    run(32, 3);
+    refused("biases of 2 heads in 33", || run(33, 3));
+    refused("30 biases in a row, not 32", || run(30, 3));
+    refused("biases of 2 rows for 3", || run(32, 2));
+}
+
+#[test]
+fn relative_biases_are_those_of_whole_sequences() {
+    let (table, buckets) = ([0], DistanceTable::new(1, 4, |_, distance| (distance + 3) as u32).unwrap());
+    let run = |segment: (usize, usize, usize), widths: [usize; 2], out_width: usize| {
+        let (start, count, keys) = segment;
+        let attention = AttentionMask::Bidirectional(keys);
+        let segment = Segment { pages: &table, start, first_row: 0, rows: count, attention };
+        let (queries, keys) = (vec![1.0; count * widths[0]], vec![1.0; count * widths[1]]);
+        let mut out = vec![0.0; count * out_width];
+        let from = [rows(&queries, widths[0]), rows(&keys, widths[1])];
+        on_one_thread(|exec| {
+            relative_bias(exec, &buckets, &[segment], from, 0.5, &mut rows_mut(&mut out, out_width));
+        });
+        assert!(out.iter().all(|&x| x == 1.0));
+    };
+    run((0, 4, 4), [7, 7], 4);
+    refused("buckets of queries and keys: 7 and 8", || run((0, 4, 4), [7, 8], 4));
+    refused("bucket Some(6) of 6", || run((0, 4, 4), [6, 6], 4));
+    refused("5 keys, but buckets of 4", || run((0, 5, 5), [7, 7], 5));
+    refused("4 keys, but room for 3", || run((0, 4, 4), [7, 7], 3));
+    refused("2 keys of 4 rows from 0 on", || run((0, 4, 2), [7, 7], 4));
+    refused("4 keys of 2 rows from 1 on", || run((1, 2, 4), [7, 7], 4));
 }
 
 #[test]

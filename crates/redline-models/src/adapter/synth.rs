@@ -21,8 +21,9 @@ pub fn synth(spec: &DecoderSpec, rank: usize, seed: u64, dir: &Path) -> Result<(
     // Whole paths, because the head may have the last name of a layer's module.
     let mut targets = Vec::new();
     for layer in &spec.layers {
-        for (_, linear) in layer.adaptable() {
-            for part in &linear.parts {
+        for (site, linear) in layer.adaptable() {
+            let parts = linear.parts.iter().enumerate();
+            for (_, part) in parts.filter(|(index, _)| !spec.is_used_at_load(site, *index)) {
                 targets.push(format!("\"{}\"", spec.prefixed(&part.name)));
                 let path = format!("base_model.model.{}", spec.prefixed(&part.name));
                 for (end, shape) in [("A", vec![rank, linear.inputs]), ("B", vec![part.outputs, rank])] {

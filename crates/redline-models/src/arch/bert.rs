@@ -202,7 +202,8 @@ impl Shape {
         })
     }
 
-    fn norm(&self, name: String, width: usize) -> NormSpec {
+    /// A norm of the encoder.
+    pub(super) fn norm(&self, name: String, width: usize) -> NormSpec {
         NormSpec { name, width, eps: self.eps, kind: NormKind::Layer }
     }
 
@@ -260,6 +261,15 @@ impl Shape {
         let rotation = rotary::rotation(config, head_dim, rules)?;
         let spec = self.spec(config, Some(0), parts)?;
         Ok(DecoderSpec { positions: PositionSpec::Rotary(vec![rotation]), ..spec })
+    }
+
+    /// The encoder without a head, whose logits depend on distances.
+    pub(super) fn without_positions(
+        &self,
+        config: &ConfigFile,
+        parts: impl Fn(&Self, usize) -> LayerParts,
+    ) -> Result<DecoderSpec, ModelError> {
+        self.spec(config, None, parts)
     }
 
     fn spec(

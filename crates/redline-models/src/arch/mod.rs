@@ -10,6 +10,7 @@ use crate::spec::DecoderSpec;
 pub mod bamba;
 pub mod bert;
 pub mod cohere;
+pub mod deberta_v2;
 pub mod distilbert;
 pub mod dream;
 pub mod electra;
@@ -26,6 +27,7 @@ pub mod granite;
 pub mod granite_hybrid;
 pub mod gte;
 pub mod hunyuan;
+pub mod jina_bert;
 pub mod jina_embeddings_v3;
 pub mod lfm2;
 pub mod lfm2_moe;
@@ -72,6 +74,8 @@ pub const ALL: &[Architecture] = &[
     bert::CLASSIFIER,
     cohere::ARCHITECTURE,
     cohere::COHERE2,
+    deberta_v2::MODEL,
+    deberta_v2::CLASSIFIER,
     distilbert::MODEL,
     distilbert::MASKED,
     distilbert::CLASSIFIER,
@@ -103,6 +107,8 @@ pub const ALL: &[Architecture] = &[
     gte::NEW_MASKED,
     gte::NEW_CLASSIFIER,
     hunyuan::ARCHITECTURE,
+    jina_bert::MODEL,
+    jina_bert::MASKED,
     jina_embeddings_v3::MODEL,
     lfm2::ARCHITECTURE,
     lfm2_moe::ARCHITECTURE,

@@ -6,7 +6,7 @@ use super::bert::{self, LayerParts, Shape};
 use super::{Architecture, roberta};
 use crate::ModelError;
 use crate::keys;
-use crate::spec::{DecoderSpec, DistanceSpec};
+use crate::spec::{DecoderSpec, DistanceSpec, LEARNED_RANGES};
 
 /// In `config.json`: `MPNetModel`.
 pub const MODEL: Architecture = Architecture { name: "MPNetModel", model_type: "mpnet", spec, gguf: None };
@@ -35,13 +35,16 @@ fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &[])?;
     const BUCKETS: &str = "relative_attention_num_buckets";
-    if config.usize_or(BUCKETS, DistanceSpec::BUCKETS)? != DistanceSpec::BUCKETS {
-        return Err(config.refuse(BUCKETS, format!("`{}`", DistanceSpec::BUCKETS)).into());
+    if config.usize_or(BUCKETS, LEARNED_RANGES)? != LEARNED_RANGES {
+        return Err(config.refuse(BUCKETS, format!("`{LEARNED_RANGES}`")).into());
     }
     let shape = Shape::read(config, &bert::KEYS)?;
     Ok(DecoderSpec {
         prefix: "mpnet.",
-        distances: Some(DistanceSpec { name: "encoder.relative_attention_bias".into(), heads: shape.heads }),
+        distances: Some(DistanceSpec::Learned {
+            name: "encoder.relative_attention_bias".into(),
+            heads: shape.heads,
+        }),
         ..shape.encoder(config, PADDING + 1, layer_parts)?
     })
 }

@@ -4,7 +4,7 @@ use redline_kernels::op::activation::{ActivationFunction, OutputGate};
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::kv::{KvFormat, KvShape, PageShape};
 
-use super::{BuildStage, Described, GgufNames, LinearRole, Loaded, Map, MixerOperations};
+use super::{Begun, BuildStage, Described, GgufNames, LinearRole, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName as Name;
 use crate::element::linear::LinearSpec;
 use crate::element::norm::{Norm, NormSpec};
@@ -195,8 +195,8 @@ impl Attention<Described> {
 }
 
 impl Attention<Loaded> {
-    /// Returns the queries of every row, with their gates after them, and stores its keys and values.
-    pub fn store(&self, x: Act, s: &mut Step<'_>) -> Act {
+    /// Returns the queries of every row, with their gates after them, and what is added to its logits, and stores its keys and values.
+    pub fn store(&self, x: Act, s: &mut Step<'_>) -> Begun {
         let (query, key) = self.widths();
         let qkv = s.linear(x, &self.qkv);
         let queries = qkv.columns(0, self.query_width());
@@ -238,19 +238,20 @@ impl Attention<Loaded> {
             norm_heads(s);
         }
         norm(s, v, &self.value_norm);
-        if let (Some(k), Some(v)) = (k, v) {
-            s.store(k, v);
-        }
-        queries
+        let (Some(k), Some(v)) = (k, v) else { return [queries, queries.columns(0, 0)] };
+        s.store(k, v);
+        let bias = s.relative_bias(q, k, self.heads, self.scale);
+        [queries, bias.unwrap_or(queries.columns(0, 0))]
     }
 
-    /// `output(softmax(q k^T) v)`, with the sinks among the logits and gates on the values, of queries over the stored keys and values.
-    pub fn attend(&self, queries: Act, s: &mut Step<'_>) -> Act {
+    /// `output(softmax(q k^T + bias) v)`, with the sinks among the logits and gates on the values, of queries over the stored keys and
+    /// values.
+    pub fn attend(&self, [queries, bias]: Begun, s: &mut Step<'_>) -> Act {
         let &Self { heads, scale, window, softcap, .. } = self;
         let (query, _) = self.widths();
         let q = queries.columns(0, query);
-        let (bias, sinks) = (s.distances(), self.sinks.as_deref());
-        let a = s.attention(AttentionShape { heads, scale, window, softcap, bias, sinks }, q);
+        let (own, sinks) = ((bias.width() > 0).then_some(bias), self.sinks.as_deref());
+        let a = s.attention(AttentionShape { heads, scale, window, softcap, bias: None, sinks }, q, own);
         s.show(Name::Attention, a);
         if self.gated {
             s.gate_output(OutputGate::Sigmoid, queries.columns(query, query), a);

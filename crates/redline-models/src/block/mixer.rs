@@ -142,7 +142,7 @@ impl Mixer<Loaded> {
     pub fn begin(&self, x: Act, s: &mut Step<'_>) -> Begun {
         let only = |act: Act| [act, act.columns(0, 0)];
         match self {
-            Self::Attention(attention) => only(attention.store(x, s)),
+            Self::Attention(attention) => attention.store(x, s),
             Self::ShortConv(conv) => only(conv.convolve(x, s)),
             Self::DeltaNet(net) => only(net.recur(x, s)),
             Self::Mamba2(layer) => only(layer.recur(x, s)),
@@ -154,7 +154,7 @@ impl Mixer<Loaded> {
     /// The output, to be added to the residual stream, of the rows that later layers need; `None` without a mixer.
     pub fn finish(&self, begun: Begun, s: &mut Step<'_>) -> Option<Act> {
         Some(match self {
-            Self::Attention(attention) => attention.attend(begun[0], s),
+            Self::Attention(attention) => attention.attend(begun, s),
             Self::ShortConv(ShortConv { output, .. }) | Self::DeltaNet(DeltaNet { output, .. }) => {
                 let output = s.linear(begun[0], output);
                 s.show(ActivationName::ConvOutput, output);

@@ -137,7 +137,7 @@ pub struct GgufNames {
 }
 
 /// What [`mixer::Mixer::begin`] returns and [`mixer::Mixer::finish`] needs. The second activation has columns only in
-/// [`parallel::Parallel`].
+/// [`parallel::Parallel`], and in [`attention::Attention`] whose rows add numbers of their own to logits.
 pub type Begun = [Act; 2];
 
 /// Operations of a mixer: multiplications with an addition each.

@@ -61,12 +61,13 @@ impl Parallel<Described> {
 impl Parallel<Loaded> {
     /// The part of every row of both.
     pub fn begin(&self, x: Act, s: &mut Step<'_>) -> Begun {
-        [self.attention.store(x, s), self.recurrence.recur(x, s)]
+        let [queries, _] = self.attention.store(x, s);
+        [queries, self.recurrence.recur(x, s)]
     }
 
     /// The sum of both outputs.
     pub fn finish(&self, [queries, y]: Begun, s: &mut Step<'_>) -> Act {
-        let attended = self.attention.attend(queries, s);
+        let attended = self.attention.attend([queries, queries.columns(0, 0)], s);
         let sum = self.recurrence.project(y, s);
         s.scale(sum, self.recurrence_scale);
         s.add_to(sum, attended, self.attention_scale);

@@ -2,6 +2,7 @@
 //! before any value is read.
 
 mod packed;
+mod relative;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unpacked;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use redline_kernels::op::attention::DistanceBias;
 use redline_kernels::op::kv::KvFormat;
-use redline_kernels::{Buffer, Exec, Format, Matrix};
+use redline_kernels::{Buffer, Exec, Format, Matrix, RowsMut};
 use redline_weights::{Checkpoint, ConfigFile, Gguf, Infq};
 
 use crate::ModelError;
@@ -22,6 +23,7 @@ use crate::block::layer::Layer;
 use crate::block::layer_inputs::LayerInputs;
 use crate::block::{Described, LinearRole, Loaded, Map};
 use crate::element::dense::DenseLayer;
+use crate::element::distance::{Distances, learned_range, slope};
 use crate::element::linear::Linear;
 use crate::element::norm::Norm;
 use crate::element::rotation::Rotation;
@@ -30,13 +32,14 @@ use crate::formats::Formats;
 use crate::model::{Facts, Model};
 use crate::packing::STRIP;
 use crate::spec::{
-    ClassifierSpec, DecoderSpec, DenseLayerSpec, DistanceSpec, LayerInputsSpec, LinearSpec, NormKind,
-    NormSpec, Objective, PartSpec, PositionSpec, PositionTableSpec, Role, TensorSpec,
+    ClassifierSpec, DecoderSpec, DenseLayerSpec, DistanceSpec, LEARNED_RANGES, LayerInputsSpec, LinearSpec,
+    NormKind, NormSpec, Objective, PartSpec, PositionSpec, PositionTableSpec, Role, TensorSpec,
 };
 use crate::step::padded;
 use crate::tensors::{Source, Tensors as _, outlier_count};
 
 use packed::Packed;
+use relative::relative;
 use unpacked::Unpacked;
 
 /// Options for loading weights.
@@ -202,12 +205,12 @@ impl<'a> Loader<'a> {
                 let from = Unpacked { exec, source, outliers };
                 let builder = Builder { spec: &spec, from, formats: &formats };
                 let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>()?;
-                builder.assemble(pieces)?
+                builder.assemble(exec, pieces)?
             }
             Checked::Infq(packed) => {
                 let builder = Builder { spec: &spec, from: packed, formats: &formats };
                 let pieces = packed::in_parallel(exec.team, builder.pieces(), |i| builder.piece(i))?;
-                builder.assemble(pieces)?
+                builder.assemble(exec, pieces)?
             }
         };
         Ok(model(spec, architecture, &formats, parts, footprint))
@@ -273,7 +276,7 @@ struct LoadedWeights {
     head: Option<Matrix>,
     transform: Option<(DenseLayer, Buffer<f32>)>,
     classifier: Option<Classifier>,
-    distances: Option<DistanceBias>,
+    distances: Option<Distances>,
 }
 
 /// Source of a model's matrices and vectors.
@@ -318,7 +321,7 @@ impl<B: WeightSource> Builder<'_, B> {
         })
     }
 
-    fn assemble(&self, pieces: Vec<Piece>) -> Result<LoadedWeights, ModelError> {
+    fn assemble(&self, exec: Exec<'_>, pieces: Vec<Piece>) -> Result<LoadedWeights, ModelError> {
         let (mut tokens, mut head) = (Matrix::zeroed(Format::F32, 0, self.spec.embedding_width())?, None);
         let mut layers = Vec::with_capacity(self.spec.layers.len());
         let mut layer_inputs = None;
@@ -349,10 +352,9 @@ impl<B: WeightSource> Builder<'_, B> {
         };
         let final_norm = self.opt_norm(spec.final_norm.as_ref(), Name::FinalNorm)?;
         let (transform, classifier) = (self.transform()?, self.classifier()?);
-        let (distances, decoder) = (
-            self.distances()?,
-            Decoder { embedding, layer_inputs, layers, narrowed_at: spec.narrowed_at(), final_norm },
-        );
+        let distances = self.distances(exec, &layers)?;
+        let decoder =
+            Decoder { embedding, layer_inputs, layers, narrowed_at: spec.narrowed_at(), final_norm };
         Ok(LoadedWeights { decoder, head, transform, classifier, distances })
     }
 
@@ -375,14 +377,34 @@ impl<B: WeightSource> Builder<'_, B> {
         })
     }
 
-    /// The numbers that are added to logits.
-    fn distances(&self) -> Result<Option<DistanceBias>, ModelError> {
-        let Some(spec) = &self.spec.distances else { return Ok(None) };
-        let mut table = vec![0.0; DistanceSpec::BUCKETS * spec.heads];
-        self.from.values(&spec.tensor().name, &mut table)?;
-        Ok(Some(DistanceBias::new(spec.heads, self.spec.context, |head, distance| {
-            table[DistanceSpec::bucket(distance) * spec.heads + head]
-        })?))
+    /// What is added to logits.
+    fn distances(&self, exec: Exec<'_>, layers: &[Layer<Loaded>]) -> Result<Option<Distances>, ModelError> {
+        let context = self.spec.context;
+        Ok(Some(match &self.spec.distances {
+            None => return Ok(None),
+            Some(DistanceSpec::Learned { name, heads }) => {
+                let table = self.vector(&format!("{name}.weight"), LEARNED_RANGES * heads)?;
+                Distances::Table(DistanceBias::new(*heads, context, |head, distance| {
+                    table[learned_range(distance) * heads + head]
+                })?)
+            }
+            Some(DistanceSpec::Slopes { heads }) => {
+                Distances::Table(DistanceBias::new(*heads, context, |head, distance| {
+                    slope(head, *heads) * distance.unsigned_abs() as f32
+                })?)
+            }
+            Some(DistanceSpec::Relative(spec)) => {
+                let count = 2 * spec.span;
+                let mut vectors = self.vector(&format!("{}.weight", spec.name), count * spec.hidden)?;
+                if let Some(norm) = self.opt_norm(spec.norm.as_ref(), Name::EmbeddingNorm)? {
+                    norm.apply_in_place(
+                        exec,
+                        &mut RowsMut::new(&mut vectors, count, spec.hidden, spec.hidden),
+                    );
+                }
+                Distances::Relative(relative(exec, spec, context, &vectors, layers)?)
+            }
+        }))
     }
 
     /// The layer before the head, and the head's bias, padded with zeros to whole strips.

@@ -82,7 +82,7 @@ fn build(exec: Exec<'_>, spec: DecoderSpec, format: Format) -> Model {
     let formats = Formats::one(&spec, format);
     let builder = Builder { spec: &spec, from: MadeUp(exec), formats: &formats };
     let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>().unwrap();
-    let parts = builder.assemble(pieces).unwrap();
+    let parts = builder.assemble(exec, pieces).unwrap();
     let footprint = Footprint::new(&spec, &formats, |_, _| 0);
     model(spec, "made up", &formats, parts, footprint)
 }

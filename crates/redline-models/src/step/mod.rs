@@ -6,11 +6,12 @@
 mod layer_inputs;
 mod model;
 mod recurrence;
+mod relative;
 mod rows;
 
 use redline_kernels::op::activation::{Gating, gate};
 use redline_kernels::op::add::add;
-use redline_kernels::op::attention::{AttentionShape, DistanceBias};
+use redline_kernels::op::attention::{AttentionBias, AttentionShape};
 use redline_kernels::op::conv::Taps;
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, Weighting, add_weighted, choose, gate as gate_rows, gather};
@@ -705,21 +706,27 @@ impl<'a> Step<'a> {
         self.end(timed);
     }
 
-    /// What the model adds to the logits of attention.
-    pub fn distances(&self) -> Option<&'a DistanceBias> {
-        self.model.distances
-    }
-
-    /// Attention of the queries over the stored keys and values of the current layer.
-    pub fn attention(&mut self, shape: AttentionShape<'_>, q: Act) -> Act {
+    /// Attention of the queries over the stored keys and values of the current layer. `bias` has numbers that are added to the logits of
+    /// every row; without them, those of the model are.
+    pub fn attention(&mut self, shape: AttentionShape<'_>, q: Act, bias: Option<Act>) -> Act {
         let y = self.alloc(q.rows, q.width);
         let (segments, slot) = (self.segments, self.cache_slot());
         let timed = self.begin(|| {
             let most = segments.iter().map(|segment| segment.start + segment.rows).max();
             Operation { k: most, ..Operation::of("attention", q.rows, q.width) }
         });
-        let (from, mut to) = Self::input_and_output(self.arena.values, q, y);
-        self.kv.attention(self.exec, (slot, shape), segments, from, &mut to, self.arena.words);
+        let rows = |data, x: Act| Rows::new(data, x.rows, x.width, x.stride);
+        let of_rows = bias.map_or(0..0, Act::range);
+        let values = &mut *self.arena.values;
+        let [from, biases, out] =
+            values.get_disjoint_mut([q.range(), of_rows, y.range()]).expect("activations do not overlap");
+        let bias = match bias {
+            Some(bias) => Some(AttentionBias::OfRows(rows(biases, bias))),
+            None => self.model.distance_bias(),
+        };
+        let mut to = RowsMut::new(out, y.rows, y.width, y.stride);
+        let shape = AttentionShape { bias, ..shape };
+        self.kv.attention(self.exec, (slot, shape), segments, rows(from, q), &mut to, self.arena.words);
         self.end(timed);
         y
     }

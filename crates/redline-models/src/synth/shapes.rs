@@ -89,4 +89,5 @@ pub const SHAPES: &[Shape] = &[
     shape!("nemotron-3-nano-30b-a3b", 131072, 11, Format::Bf16),
     shape!("bge-small", 30522, 1, Format::F32),
     shape!("bge-base", 30522, 1, Format::F32),
+    shape!("deberta-v3-base", 128100, 1, Format::F32),
 ];

@@ -368,6 +368,35 @@ fn a_gguf_file_of_falcon_h1_takes_no_adapters() {
     assert!(refused.hint().is_some());
 }
 
+/// Queries and keys of vectors of distances were made without the adapter; values and other layers can be adapted.
+#[test]
+fn an_adapter_changes_no_projection_that_was_used_at_load() {
+    let spec = spec(&golden_root().join("encoders/deberta-a"));
+    let mut modules = matrices(&spec, true);
+    modules.pop_if(|module| module.0 == "lm_head");
+    let read = |left_out: &[&str]| {
+        let kept = modules.iter().filter(|module| !left_out.iter().any(|name| module.0.ends_with(name)));
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("adapter");
+        write(&to, &kept.cloned().collect::<Vec<_>>());
+        adapter::read(&spec, &AdapterFiles::open(&to).unwrap(), 1)
+    };
+    for (left_out, refused) in
+        [(vec![], "query_proj"), (vec!["query_proj"], "key_proj"), (vec!["key_proj"], "query_proj")]
+    {
+        let error = read(&left_out).unwrap_err();
+        let fact = format!("module `deberta.encoder.layer.0.attention.self.{refused}` projects the vectors");
+        assert!(error.to_string().starts_with(&fact), "{error}");
+        assert!(error.to_string().contains("adapter_model.safetensors") && error.hint().is_some(), "{error}");
+    }
+    assert_eq!(read(&["query_proj", "key_proj"]).unwrap().modules.len(), modules.len() - 4);
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("adapter");
+    adapter::synth(&spec, 2, 7, &to).unwrap();
+    let random = adapter::read(&spec, &AdapterFiles::open(&to).unwrap(), 2).unwrap();
+    assert_eq!(random.modules.len(), 2 * 4);
+}
+
 /// Every matrix of every family has a place, with the family's prefix and without.
 #[test]
 fn every_family_can_be_adapted_completely() {

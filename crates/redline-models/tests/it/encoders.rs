@@ -385,9 +385,19 @@ fn changed(golden: &str, changes: &Value) -> Result<(), String> {
     arch::specification(&config).map(drop).map_err(|error| error.to_string())
 }
 
+/// Changes of a golden's configuration, and what their messages name.
+fn refused(cases: &[(&str, Value, &[&str])]) {
+    for (golden, changes, names) in cases {
+        let message = changed(golden, changes).expect_err(&format!("{golden} {changes}"));
+        for name in names.iter().chain(&["config.json"]) {
+            assert!(message.contains(name), "{golden} {changes}: {message:?} does not name {name}");
+        }
+    }
+}
+
 #[test]
 fn keys_that_would_change_the_result_are_refused_by_name() {
-    for (golden, changes, names) in [
+    refused(&[
         ("bert-a", json!({"hidden_act": "relu6"}), &["hidden_act", "relu6", "gelu"][..]),
         (
             "bert-a",
@@ -451,12 +461,38 @@ fn keys_that_would_change_the_result_are_refused_by_name() {
             json!({"use_bidirectional_attention": false}),
             &["use_bidirectional_attention", "true"],
         ),
-    ] {
-        let message = changed(golden, &changes).expect_err(&format!("{golden} {changes}"));
-        for name in names.iter().chain(&["config.json"]) {
-            assert!(message.contains(name), "{golden} {changes}: {message:?} does not name {name}");
-        }
-    }
+    ]);
+}
+
+#[test]
+fn keys_of_distances_are_refused_by_name() {
+    refused(&[
+        (
+            "jina2-a",
+            json!({"position_embedding_type": "absolute"}),
+            &["position_embedding_type", "`alibi`"][..],
+        ),
+        ("jina2-a", json!({"feed_forward_type": "original"}), &["feed_forward_type", "`geglu` or `reglu`"]),
+        ("jina2-a", json!({"sliding_window": 4}), &["sliding_window"]),
+        ("deberta-a", json!({"relative_attention": false}), &["relative_attention", "`true`"]),
+        ("deberta-a", json!({"share_att_key": null}), &["share_att_key", "`true`"]),
+        ("deberta-a", json!({"pos_att_type": "c2p"}), &["pos_att_type", "`c2p` and `p2c`"]),
+        ("deberta-a", json!({"pos_att_type": null}), &["pos_att_type", "`c2p` and `p2c`"]),
+        (
+            "deberta-a",
+            json!({"position_buckets": 15}),
+            &["position_buckets", "even", "at least 4", "twice 299"],
+        ),
+        ("deberta-a", json!({"position_buckets": 2}), &["position_buckets", "at least 4"]),
+        ("deberta-a", json!({"max_relative_positions": 9}), &["position_buckets", "twice 8"]),
+        ("deberta-a", json!({"norm_rel_ebd": "rms_norm"}), &["norm_rel_ebd", "`layer_norm`"]),
+        ("deberta-a", json!({"conv_kernel_size": 3}), &["conv_kernel_size", "`0`"]),
+        ("deberta-a", json!({"embedding_size": 20}), &["embedding_size", "`36`"]),
+        ("deberta-a", json!({"attention_head_size": 20}), &["attention_head_size", "`12`"]),
+        ("deberta-a", json!({"position_embedding_type": "rope"}), &["position_embedding_type"]),
+        ("deberta-b", json!({"pooler_hidden_size": 20}), &["pooler_hidden_size", "`40`"]),
+        ("deberta-b", json!({"pooler_hidden_act": "relu6"}), &["pooler_hidden_act", "gelu"]),
+    ]);
 }
 
 /// A copy of a directory with all that is in it.

@@ -22,6 +22,7 @@ fn told(name: &str) -> Vec<(&'static str, Value)> {
         "granite4h-a" => vec![("time_step_limit", Value::Null)],
         "gpt-oss-a" | "gpt-oss-b" => vec![("swiglu_limit", json!(7.0))],
         "mistral-a" => vec![("sliding_window", Value::Null)],
+        "jina2-a" => vec![("architectures", json!(["JinaBertModel"]))],
         "nomic-a" => vec![("n_positions", json!(2048))],
         "roberta-a" => vec![("hidden_act", json!("gelu"))],
         "smollm3-a" => vec![
@@ -101,6 +102,7 @@ fn encoders() -> Vec<(PathBuf, PathBuf)> {
     let names = [
         "bert-a",
         "bert-b",
+        "jina2-a",
         "modernbert-a",
         "modernbert-c",
         "nomic-a",

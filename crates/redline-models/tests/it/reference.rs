@@ -147,7 +147,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new(model: Model, kv_format: KvFormat, simd: Simd, threads: usize) -> Self {
         let kv = KvCache::new(&model.page_shape(kv_format), usize::MAX);
-        let arena = Arena::new(model.arena_size(300, 300)).unwrap();
+        let arena = Arena::new(model.arena_size(512, 512)).unwrap();
         Self { model, kv, arena, team: Team::new(threads).unwrap(), simd }
     }
 

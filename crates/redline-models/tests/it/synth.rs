@@ -64,6 +64,7 @@ const PARAMETERS: &[(&str, u64)] = &[
     // Without the pooler, which embeds nothing.
     ("bge-small", 33_360_000 - 384 * 385),
     ("bge-base", 109_482_240 - 768 * 769),
+    ("deberta-v3-base", 183_831_552),
 ];
 
 #[test]
@@ -76,7 +77,11 @@ fn every_shape_has_the_parameters_of_its_model() {
         assert_eq!((parameters, spec.vocab), (want, shape.vocab), "{name}");
         let masked = spec.objective.fills_masks();
         assert_eq!(masked, name.starts_with("dream") || name.starts_with("llada"), "{name}");
-        assert_eq!(spec.objective == Objective::STATES, name.starts_with("bge"), "{name}");
+        assert_eq!(
+            spec.objective == Objective::STATES,
+            name.starts_with("bge") || name.starts_with("deberta"),
+            "{name}"
+        );
     }
 }
 

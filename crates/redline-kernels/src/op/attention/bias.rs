@@ -1,56 +1,98 @@
-//! Numbers that are added to logits, by how far a key is from its query.
+//! Numbers that are added to logits.
 
 use redline_simd::LANES;
 
-use crate::{Buffer, OutOfMemory};
+use crate::{Buffer, OutOfMemory, Plain, Rows};
+
+/// What is added to the logits of a layer.
+#[derive(Clone, Copy, Debug)]
+pub enum AttentionBias<'a> {
+    /// A number for each head and distance.
+    OfDistances(&'a DistanceBias),
+    /// The numbers of each row, `[rows, heads * width]`: those of a head are those of the keys from the first one of the sequence on,
+    /// followed by any that fill a block of sixteen.
+    OfRows(Rows<'a>),
+}
+
+impl<'a> AttentionBias<'a> {
+    /// The numbers of a head for a row of the batch at a position, of the keys from `key` on, of which `heads` heads have some.
+    pub(super) fn of(
+        self,
+        (head, heads): (usize, usize),
+        (row, position): (usize, usize),
+        key: usize,
+    ) -> &'a [f32] {
+        match self {
+            Self::OfDistances(table) => table.of(head, position, key),
+            Self::OfRows(rows) => {
+                let width = rows.width / heads;
+                &rows.row(row)[head * width..][..width][key..]
+            }
+        }
+    }
+
+    /// Panics unless there are numbers for `heads` heads, `rows` rows and `keys` keys.
+    pub(super) fn check(self, heads: usize, rows: usize, keys: usize) {
+        match self {
+            Self::OfDistances(table) => {
+                assert!(table.heads == heads, "biases of {} heads for {heads}", table.heads);
+                assert!(keys <= table.context, "{keys} keys, but biases of {}", table.context);
+            }
+            Self::OfRows(biases) => {
+                let least = heads * keys.next_multiple_of(LANES);
+                assert!(biases.width.is_multiple_of(heads), "biases of {heads} heads in {}", biases.width);
+                assert!(biases.width >= least, "{} biases in a row, not {least}", biases.width);
+                assert!(biases.rows >= rows, "biases of {} rows for {rows}", biases.rows);
+            }
+        }
+    }
+}
 
 /// A number for each head and each distance of a key from its query.
+pub type DistanceBias = DistanceTable<f32>;
+
+/// Something for each head and each distance of a key from its query.
 #[derive(Debug)]
-pub struct DistanceBias {
-    /// `[heads][stride]`: the numbers of keys from the farthest one before the query to the farthest one after it.
-    values: Buffer<f32>,
+pub struct DistanceTable<T: Plain> {
+    /// `[heads][stride]`: those of keys from the farthest one before the query to the farthest one after it.
+    values: Buffer<T>,
     heads: usize,
     /// Number of tokens of the longest sequence.
     context: usize,
 }
 
-impl DistanceBias {
-    /// Tabulates `bias(head, distance)` for sequences of up to `context` tokens; a key that comes after its query has a positive distance.
+impl<T: Plain> DistanceTable<T> {
+    /// Tabulates `of(head, distance)` for sequences of up to `context` tokens; a key that comes after its query has a positive distance.
     pub fn new(
         heads: usize,
         context: usize,
-        mut bias: impl FnMut(usize, isize) -> f32,
+        mut of: impl FnMut(usize, isize) -> T,
     ) -> Result<Self, OutOfMemory> {
         let mut table = Self { values: Buffer::zeroed(heads * stride(context))?, heads, context };
         let farthest = context as isize - 1;
         for (head, values) in table.values.chunks_exact_mut(stride(context)).enumerate() {
             for (value, distance) in values.iter_mut().zip(-farthest..=farthest) {
-                *value = bias(head, distance);
+                *value = of(head, distance);
             }
         }
         Ok(table)
     }
 
-    /// Number of query heads.
-    pub fn heads(&self) -> usize {
-        self.heads
-    }
-
-    /// Number of tokens of the longest sequence.
-    pub fn context(&self) -> usize {
-        self.context
-    }
-
-    /// The numbers of a head for a query, of the keys from `key` on. After that of the last key of the context come as many as fill a block
+    /// Those of a head for a query, of the keys from `key` on. After that of the last key of the context come as many as fill a block
     /// of sixteen.
-    pub(super) fn of(&self, head: usize, position: usize, key: usize) -> &[f32] {
+    pub(super) fn of(&self, head: usize, position: usize, key: usize) -> &[T] {
         let stride = stride(self.context);
         &self.values[head * stride..][..stride][self.context - 1 + key - position..]
     }
 
+    /// Number of tokens of the longest sequence.
+    pub(super) fn context(&self) -> usize {
+        self.context
+    }
+
     /// Bytes of the table of so many heads and tokens.
     pub fn bytes_of(heads: usize, context: usize) -> usize {
-        heads * stride(context) * size_of::<f32>()
+        heads * stride(context) * size_of::<T>()
     }
 
     /// Bytes of the table.

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, LANES};
 
-use super::{Job, SPAN};
+use super::{AttentionShape, Job, SPAN};
 use crate::op::exp::{exp, exp_of_nonpositive};
 use crate::op::hadamard::hadamard;
 use crate::op::kv::{AttentionMask, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment};
@@ -185,8 +185,9 @@ impl<'a> Block<'a> {
     #[inline(always)]
     pub(super) fn logit_terms(&self, tile: &Tile<'_>, r: usize, start: usize) -> LogitTerms<'_> {
         let (head, row) = self.head(tile, r);
-        let bias = self.job.shape.bias.map(|bias| bias.of(head, tile.segment.start + row, start));
-        LogitTerms { cap: self.job.shape.softcap, bias }
+        let AttentionShape { heads, softcap, bias, .. } = self.job.shape;
+        let (in_batch, position) = (tile.segment.first_row + row, tile.segment.start + row);
+        LogitTerms { cap: softcap, bias: bias.map(|it| it.of((head, heads), (in_batch, position), start)) }
     }
 
     /// Writes the scaled query of row `r` of a tile, rotated if the format rotates, to the first `head_dim` values of `scaled`.

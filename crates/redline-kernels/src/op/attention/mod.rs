@@ -2,8 +2,8 @@
 //!
 //! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format, except f16; formats of integers
 //! have products of their own). Logits: `acc = fma(k, q, acc)`, dimension ascending, then a soft cap if the layer has one
-//! ([`super::softcap`]), then `+` the number of the key's distance if the layer has those ([`DistanceBias`]). Spans have 256 keys, counted
-//! from position 0. In a span: maximum; `p = exp(s - m)`; `l` in 16 lanes (key mod 16), then the tree; `o[d] = fma(p, v, o[d])`, key
+//! ([`super::softcap`]), then `+` the number of the key if the layer has those ([`AttentionBias`]). Spans have 256 keys, counted from
+//! position 0. In a span: maximum; `p = exp(s - m)`; `l` in 16 lanes (key mod 16), then the tree; `o[d] = fma(p, v, o[d])`, key
 //! ascending, over the keys that this row sees and no others. Spans are merged ascending, the first is copied:
 //! `M' = max(M, m); a = exp(M - M'); b = exp(m - M'); L = fma(l, b, L * a); O = fma(o, b, O * a)`; at the end `O / L`. A span without a
 //! visible key is skipped. The sink of a head, if the layer has sinks, is merged last, in the same way: as a span with m = the sink,
@@ -18,6 +18,7 @@ mod block;
 mod floats;
 mod integers;
 mod page;
+mod relative;
 mod split;
 mod tiles;
 
@@ -25,10 +26,11 @@ use std::marker::PhantomData;
 
 use redline_simd::{Isa, Kernel, LANES, Simd, Tiles};
 
-pub use self::bias::DistanceBias;
+pub use self::bias::{AttentionBias, DistanceBias, DistanceTable};
 use self::block::{BLOCK_TILES, Block, Part, ROWS, Tile};
 use self::floats::Floats;
 use self::integers::{IntegerRows, Integers};
+pub use self::relative::relative_bias;
 use self::split::Split;
 pub use self::split::scratch_words;
 use self::tiles::Registers;
@@ -59,7 +61,7 @@ pub struct AttentionShape<'a> {
     /// Logits are capped to `cap * tanh(logit / cap)`.
     pub softcap: Option<f32>,
     /// Added to the logits, which have been capped.
-    pub bias: Option<&'a DistanceBias>,
+    pub bias: Option<AttentionBias<'a>>,
     /// One learned logit for each query head, `[heads]`, that takes part in the softmax of its rows but has no value (Xiao et al. 2023).
     pub sinks: Option<&'a [f32]>,
 }
@@ -88,9 +90,7 @@ pub fn attention(
     );
     if let Some(bias) = shape.bias {
         let keys = segments.iter().map(|segment| segment.keys().max(segment.start + segment.rows));
-        let keys = keys.max().unwrap_or(0);
-        assert!(bias.heads() == shape.heads, "biases of {} heads for {}", bias.heads(), shape.heads);
-        assert!(keys <= bias.context(), "{keys} keys, but biases of {}", bias.context());
+        bias.check(shape.heads, rows_of(segments), keys.max().unwrap_or(0));
     }
     assert_segments(segments);
     assert!(rows_of(segments) <= q.rows, "rows of the batch");

@@ -1,0 +1,118 @@
+//! What is added to the logits of attention by distances.
+
+use redline_models::block::layer::Layer;
+use redline_models::block::mixer::Mixer;
+use redline_models::spec::{DistanceSpec, LEARNED_RANGES, RelativeSpec};
+use redline_reference::linear::{Inputs, OutputWeights, WeightFormat};
+
+use crate::element::{Builder, Linear, Literal};
+use crate::{InterpreterError, Row};
+
+/// What is added to logits.
+pub(crate) enum Distances {
+    /// `[ranges, heads]`
+    Learned(Row),
+    /// The distance times a factor.
+    Slopes,
+    /// Of each layer and head: what queries and keys are multiplied with for each range, whose number on a side and whose distance of the
+    /// last one follow.
+    Relative { layers: Vec<Vec<[Vec<OutputWeights>; 2]>>, span: usize, farthest: Option<usize> },
+}
+
+impl Distances {
+    pub(crate) fn read(
+        builder: Builder<'_>,
+        spec: &DistanceSpec,
+        layers: &[Layer<Literal>],
+    ) -> Result<Self, InterpreterError> {
+        let relative = match spec {
+            DistanceSpec::Learned { name, heads } => {
+                let count = LEARNED_RANGES * heads;
+                return Ok(Self::Learned(builder.loader.values(&format!("{name}.weight"), count)?));
+            }
+            DistanceSpec::Slopes { .. } => return Ok(Self::Slopes),
+            DistanceSpec::Relative(relative) => relative,
+        };
+        let &RelativeSpec { hidden, span, farthest, .. } = relative;
+        let values = builder.loader.values(&format!("{}.weight", relative.name), 2 * span * hidden)?;
+        let norm = relative.norm.as_ref().map(|norm| builder.read_norm(norm)).transpose()?;
+        let vectors = values.chunks(hidden).map(|row| norm.as_ref().map_or(row.to_vec(), |it| it.apply(row)));
+        let vectors: Vec<Row> = vectors.collect();
+        let layers = layers.iter().map(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => projected(&attention.qkv, &vectors, attention.heads),
+            _ => Vec::new(),
+        });
+        Ok(Self::Relative { layers: layers.collect(), span, farthest })
+    }
+
+    /// The numbers of a head of a layer for a query at a position, of all keys.
+    pub(crate) fn of(
+        &self,
+        layer: usize,
+        (head, heads): (usize, usize),
+        (position, query): (usize, &[f32]),
+        keys: &[&[f32]],
+        scale: f32,
+    ) -> Row {
+        let number = |key: usize| match self {
+            Self::Learned(table) => table[learned(position, key) * heads + head],
+            Self::Slopes => slope(head, heads) * position.abs_diff(key) as f32,
+            Self::Relative { layers, span, farthest } => {
+                let [of_queries, of_keys] = &layers[layer][head];
+                let range = range(position, key, *span, *farthest);
+                (of_queries[range].dot(&Inputs::new(query)) + of_keys[range].dot(&Inputs::new(keys[key])))
+                    * scale
+            }
+        };
+        (0..keys.len()).map(number).collect()
+    }
+}
+
+/// Keys and queries of vectors, by heads.
+fn projected(qkv: &Linear, vectors: &[Row], heads: usize) -> Vec<[Vec<OutputWeights>; 2]> {
+    let projected: Vec<Row> = vectors.iter().map(|vector| qkv.apply(vector)).collect();
+    let format = match qkv.format() {
+        WeightFormat::W8(_) | WeightFormat::W4(_) => WeightFormat::W8(128),
+        floats => floats,
+    };
+    let hidden = projected[0].len() / 3;
+    let dim = hidden / heads;
+    let columns = |first: usize| {
+        projected.iter().map(|row| OutputWeights::new(format, &row[first..first + dim])).collect()
+    };
+    (0..heads).map(|head| [columns(hidden + head * dim), columns(head * dim)]).collect()
+}
+
+/// The range of the distance of a key from its query: each of the first eight on either side, then eight that end where a distance
+/// reaches `8 * 16^(n / 8)`.
+fn learned(query: usize, key: usize) -> usize {
+    let distance = query.abs_diff(key);
+    let reached = (1..8).filter(|n| distance as f64 >= 8.0 * 16f64.powf(f64::from(*n) / 8.0)).count();
+    let side = if key > query { 16 } else { 0 };
+    side + if distance < 8 { distance } else { 8 + reached }
+}
+
+/// The factor of a head: with a power of two of heads, the next one is always the last one times the first one; other heads follow the
+/// list of twice as many, of which they take every second one.
+fn slope(head: usize, heads: usize) -> f32 {
+    let power = (0..=heads).rev().find(|count| count.is_power_of_two()).unwrap_or(1);
+    let list = |count: usize| (1..=count).map(move |i| 0.5f64.powf(8.0 * i as f64 / count as f64));
+    let all: Vec<f64> = list(power).chain(list(2 * power).step_by(2)).collect();
+    -all[head] as f32
+}
+
+/// The range of a key, `[span ranges after the query | span before it]`: one for each distance, or from half of them on, those that end
+/// where a distance reaches `half * (farthest / half)^(n / (half - 1))`.
+fn range(query: usize, key: usize, span: usize, farthest: Option<usize>) -> usize {
+    let (distance, half) = (query.abs_diff(key), span / 2);
+    let number = match farthest {
+        Some(farthest) if distance > half => {
+            let ratio = farthest as f64 / half as f64;
+            let end = |n: usize| half as f64 * ratio.powf(n as f64 / (half - 1) as f64);
+            let passed = (1..half - 1).filter(|n| distance as f64 > end(*n)).count();
+            half + 1 + passed + usize::from(distance > farthest)
+        }
+        _ => distance,
+    };
+    if key > query { span - number.min(span) } else { (span + number).min(2 * span - 1) }
+}

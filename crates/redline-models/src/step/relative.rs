@@ -1,0 +1,41 @@
+//! What is added to logits by distances of keys from their queries.
+
+use redline_kernels::op::attention::relative_bias;
+use redline_kernels::op::kv::Segment;
+use redline_kernels::op::linear::Epilogue;
+use redline_kernels::{Rows, RowsMut};
+
+use super::{Act, Step, padded};
+use crate::element::distance::Distances;
+use crate::profile::Operation;
+
+impl Step<'_> {
+    /// What is added to the logits of every row, if queries and keys make it: `[rows, heads * width]`, where the numbers of a head are
+    /// those of the keys of the row's sequence. `factor` is that on logits.
+    pub fn relative_bias(&mut self, q: Act, k: Act, heads: usize, factor: f32) -> Option<Act> {
+        let (Some(Distances::Relative(relative)), Some(layer)) = (self.model.distances, self.layer) else {
+            return None;
+        };
+        let segments = self.segments;
+        let width = padded(segments.iter().map(Segment::keys).max().unwrap_or(0));
+        let bias = self.alloc(q.rows, heads * width);
+        for (head, [of_queries, of_keys]) in relative.layers[layer].iter().enumerate() {
+            let (mark, dim) = (self.mark(), of_queries.cols());
+            let [q, k] = [q, k].map(|x| x.columns(head * dim, dim));
+            let of_queries = self.head(q, of_queries, None, Epilogue::default());
+            let of_keys = self.head(k, of_keys, None, Epilogue::default());
+            let to = bias.columns(head * width, width);
+            let timed = self.begin(|| Operation::of("relative_bias", to.rows, width));
+            let values = &mut *self.arena.values;
+            let ranges = [of_queries.range(), of_keys.range(), to.range()];
+            let [from, keys, out] = values.get_disjoint_mut(ranges).expect("activations do not overlap");
+            let rows = |data, x: Act| Rows::new(data, x.rows, x.width, x.stride);
+            let from = [rows(from, of_queries), rows(keys, of_keys)];
+            let mut out = RowsMut::new(out, to.rows, to.width, to.stride);
+            relative_bias(self.exec, &relative.ranges, segments, from, factor, &mut out);
+            self.end(timed);
+            self.release(mark);
+        }
+        Some(bias)
+    }
+}

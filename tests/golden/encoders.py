@@ -33,6 +33,7 @@ from dataclasses import dataclass, field, replace
 
 import make  # first: it tells the Hugging Face libraries that there is no network
 import jina_bert  # noqa: F401  (transformers does not have it)
+import lfm2_encoder  # noqa: F401  (the same)
 import torch
 import transformers
 from make import MAX_BF16_NMSE, VISIBLE, require, rounded, significant, size, write_json
@@ -729,6 +730,7 @@ ENCODERS = [
         matters=[{"layer_norm_eps": 1e-2}, {"hidden_act": "relu"}, {"max_relative_positions": 200}],
         layout=Layout(pooling="mean", max_seq_length=300),
         pooler=None,
+        position_ids=True,
         lengths=[299, 17, 1, 130],
     ),
     Encoder(
@@ -814,6 +816,103 @@ ENCODERS = [
             {"norm_eps": 1e-5},
         ],
         layer_types=[FULL, SLIDING, SLIDING],
+    ),
+    Encoder(
+        name="lfm2-embed-a",
+        style="transformers-5",
+        covers="the first token, normalised; LFM2 with a centred convolution of five taps before attention in both directions; head size 12, 2:1",
+        config=dict(
+            model_type="lfm2_encoder",
+            hidden_size=48,
+            intermediate_size=66,
+            block_auto_adjust_ff_dim=False,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            layer_types=["conv", FULL],
+            conv_L_cache=5,
+            max_position_embeddings=80,
+            vocab_size=131,
+            pad_token_id=0,
+            rope_parameters=rope(10000.0),
+        ),
+        matters=[{"rope_parameters": rope(1000000.0)}, {"norm_eps": 1e-2}],
+        layout=Layout(pooling="cls"),
+        layer_types=["conv", FULL],
+        pooler=None,
+        published={
+            "architectures": ["Lfm2BidirectionalModel"],
+            "auto_map": {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalModel"},
+            "block_auto_adjust_ff_dim": False,
+            "block_dim": 48,
+            "block_ff_dim": 66,
+            "block_multiple_of": 256,
+            "conv_L_cache": 5,
+            "conv_bias": False,
+            "hidden_size": 48,
+            "intermediate_size": 66,
+            "layer_types": ["conv", FULL],
+            "max_position_embeddings": 80,
+            "model_type": "lfm2",
+            "norm_eps": 1e-5,
+            "num_attention_heads": 4,
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 2,
+            "pad_token_id": 0,
+            "rope_theta": 10000.0,
+            "torch_dtype": "float32",
+            "use_cache": False,
+            "vocab_size": 131,
+        },
+    ),
+    Encoder(
+        name="lfm2-embed-b",
+        style="transformers-5",
+        covers="the mean as it is; LFM2 with a centred convolution of three taps after attention in both directions; head size 10",
+        config=dict(
+            model_type="lfm2_encoder",
+            hidden_size=40,
+            intermediate_size=66,
+            block_auto_adjust_ff_dim=False,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            layer_types=[FULL, "conv"],
+            conv_L_cache=3,
+            norm_eps=1e-4,
+            max_position_embeddings=80,
+            vocab_size=131,
+            pad_token_id=0,
+            rope_parameters=rope(10000.0),
+        ),
+        matters=[{"rope_parameters": rope(1000000.0)}, {"norm_eps": 1e-2}],
+        layout=Layout(pooling="mean", normalize=False),
+        layer_types=[FULL, "conv"],
+        pooler=None,
+        published={
+            "architectures": ["Lfm2BidirectionalModel"],
+            "auto_map": {"AutoModel": "modeling_lfm2_bidirectional.Lfm2BidirectionalModel"},
+            "block_auto_adjust_ff_dim": False,
+            "block_dim": 40,
+            "block_ff_dim": 66,
+            "block_multiple_of": 256,
+            "conv_L_cache": 3,
+            "conv_bias": False,
+            "hidden_size": 40,
+            "intermediate_size": 66,
+            "layer_types": [FULL, "conv"],
+            "max_position_embeddings": 80,
+            "model_type": "lfm2",
+            "norm_eps": 1e-4,
+            "num_attention_heads": 4,
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 4,
+            "pad_token_id": 0,
+            "rope_theta": 10000.0,
+            "torch_dtype": "float32",
+            "use_cache": False,
+            "vocab_size": 131,
+        },
     ),
     Encoder(
         name="qwen3-embed-a",
@@ -1028,9 +1127,11 @@ def fill(model, generator):
                 centre, spread = 0.0, 0.4
             elif module.endswith(("embeddings", "embed_tokens")):
                 centre, spread = 0.0, 0.4 / (model.config.hidden_size**0.25 if gemma else 1)
+                # The sum of layers that multiply projections with each other rounds less where they add little to it.
+                spread *= 6 if model.config.model_type == "lfm2_encoder" else 1
             else:
                 gain = {"query": 0.8, "key": 0.8, "q": 0.8, "k": 0.8, "q_proj": 0.6, "k_proj": 0.6, "Wqkv": 0.9}.get(module, 1.2)
-                centre, spread = 0.0, gain * (3 / parameter.shape[1]) ** 0.5
+                centre, spread = 0.0, gain * (3 / parameter[0].numel()) ** 0.5
             parameter.copy_(uniform(parameter.shape, centre, spread, generator))
 
 
@@ -1170,7 +1271,8 @@ def bf16_nmse(model, encoder, dense, ref):
     """As in make.py, the larger of hidden states and results."""
     other = copy.deepcopy(model)
     for parameter in other.parameters():
-        if parameter.dim() > 1:
+        # The taps of a convolution are no matrix.
+        if parameter.dim() == 2:
             parameter.copy_(rounded(parameter))
     for module in other.modules():
         if isinstance(module, torch.nn.Linear):

@@ -81,6 +81,7 @@ ENCODERS = {
     "bert-a": {},
     "bert-b": {},  # without the pooler, which is refused
     "jina2-a": {},
+    "lfm2-embed-b": {"block_auto_adjust_ff_dim": False},
     "modernbert-a": {},
     "modernbert-c": {"id2label": {"0": "other", "1": "same"}},
     # The converter knows the published numbers of positions only, and takes the second. It reads sizes by the names of transformers.

@@ -21,7 +21,6 @@ use redline_models::spec::{Mask, Residual, RotarySpec, RotatedPairs};
 use redline_reference::elementwise::{clamped_swiglu, gelu_new, rotate, sigmoid, silu};
 use redline_reference::{attention, conv, delta, experts, mamba2};
 
-use crate::distances::Distances;
 use crate::element::{Literal, Norm, activated};
 use crate::{Row, Text, add};
 
@@ -174,11 +173,11 @@ fn added(
     q: &[f32],
     keys: &[Row],
 ) -> Option<Row> {
+    let distances = text.distances?;
     let &Attention { heads, kv_heads, head_dim, scale, .. } = layer;
     let first = head / (heads / kv_heads) * head_dim;
     let keys: Vec<&[f32]> = keys.iter().map(|k| &k[first..first + head_dim]).collect();
-    let of = |distances: &Distances| distances.of(text.layer, (head, heads), (position, q), &keys, scale);
-    text.distances.map(of)
+    Some(distances.of(text.layer, (head, heads), (position, q), &keys, scale))
 }
 
 /// The keys that a row sees.
@@ -193,7 +192,8 @@ fn seen(position: usize, tokens: usize, window: Option<usize>, mask: Mask) -> Ra
 /// `output(c * conv(b * x))`
 fn convolve(layer: &ShortConv<Literal>, rows: &[Row]) -> Vec<Row> {
     let inputs: Vec<Row> = rows.iter().map(|row| layer.input.apply(row)).collect();
-    let convolved = conv::convolved(&inputs, layer.channels, &layer.weights, layer.bias.as_deref());
+    let convolved =
+        conv::convolved(&inputs, layer.channels, &layer.weights, layer.bias.as_deref(), layer.after);
     convolved.iter().map(|row| layer.output.apply(row)).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use redline_models::block::layer::Layer;
 use redline_models::block::mixer::Mixer;
-use redline_models::spec::{DistanceSpec, LEARNED_RANGES, RelativeSpec};
+use redline_models::spec::{DistanceSpec, LEARNED_BUCKETS, RelativeSpec};
 use redline_reference::linear::{Inputs, OutputWeights, WeightFormat};
 
 use crate::element::{Builder, Linear, Literal};
@@ -10,13 +10,17 @@ use crate::{InterpreterError, Row};
 
 /// What is added to logits.
 pub(crate) enum Distances {
-    /// `[ranges, heads]`
+    /// `[buckets, heads]`
     Learned(Row),
     /// The distance times a factor.
     Slopes,
-    /// Of each layer and head: what queries and keys are multiplied with for each range, whose number on a side and whose distance of the
-    /// last one follow.
-    Relative { layers: Vec<Vec<[Vec<OutputWeights>; 2]>>, span: usize, farthest: Option<usize> },
+    /// Of each layer and head: what queries and keys are multiplied with for each bucket, whose number on a side and whose largest
+    /// distance follow.
+    Relative {
+        layers: Vec<Vec<[Vec<OutputWeights>; 2]>>,
+        buckets_per_side: usize,
+        max_distance: Option<usize>,
+    },
 }
 
 impl Distances {
@@ -27,22 +31,24 @@ impl Distances {
     ) -> Result<Self, InterpreterError> {
         let relative = match spec {
             DistanceSpec::Learned { name, heads } => {
-                let count = LEARNED_RANGES * heads;
+                let count = LEARNED_BUCKETS * heads;
                 return Ok(Self::Learned(builder.loader.values(&format!("{name}.weight"), count)?));
             }
             DistanceSpec::Slopes { .. } => return Ok(Self::Slopes),
             DistanceSpec::Relative(relative) => relative,
         };
-        let &RelativeSpec { hidden, span, farthest, .. } = relative;
-        let values = builder.loader.values(&format!("{}.weight", relative.name), 2 * span * hidden)?;
+        let &RelativeSpec { hidden, buckets_per_side, max_distance, .. } = relative;
+        let values =
+            builder.loader.values(&format!("{}.weight", relative.name), 2 * buckets_per_side * hidden)?;
         let norm = relative.norm.as_ref().map(|norm| builder.read_norm(norm)).transpose()?;
-        let vectors = values.chunks(hidden).map(|row| norm.as_ref().map_or(row.to_vec(), |it| it.apply(row)));
-        let vectors: Vec<Row> = vectors.collect();
+        let embeddings =
+            values.chunks(hidden).map(|row| norm.as_ref().map_or(row.to_vec(), |it| it.apply(row)));
+        let embeddings: Vec<Row> = embeddings.collect();
         let layers = layers.iter().map(|layer| match &layer.mixer {
-            Mixer::Attention(attention) => projected(&attention.qkv, &vectors, attention.heads),
+            Mixer::Attention(attention) => projected(&attention.qkv, &embeddings, attention.heads),
             _ => Vec::new(),
         });
-        Ok(Self::Relative { layers: layers.collect(), span, farthest })
+        Ok(Self::Relative { layers: layers.collect(), buckets_per_side, max_distance })
     }
 
     /// The numbers of a head of a layer for a query at a position, of all keys.
@@ -57,10 +63,10 @@ impl Distances {
         let number = |key: usize| match self {
             Self::Learned(table) => table[learned(position, key) * heads + head],
             Self::Slopes => slope(head, heads) * position.abs_diff(key) as f32,
-            Self::Relative { layers, span, farthest } => {
+            Self::Relative { layers, buckets_per_side, max_distance } => {
                 let [of_queries, of_keys] = &layers[layer][head];
-                let range = range(position, key, *span, *farthest);
-                (of_queries[range].dot(&Inputs::new(query)) + of_keys[range].dot(&Inputs::new(keys[key])))
+                let bucket = bucket(position, key, *buckets_per_side, *max_distance);
+                (of_queries[bucket].dot(&Inputs::new(query)) + of_keys[bucket].dot(&Inputs::new(keys[key])))
                     * scale
             }
         };
@@ -68,9 +74,9 @@ impl Distances {
     }
 }
 
-/// Keys and queries of vectors, by heads.
-fn projected(qkv: &Linear, vectors: &[Row], heads: usize) -> Vec<[Vec<OutputWeights>; 2]> {
-    let projected: Vec<Row> = vectors.iter().map(|vector| qkv.apply(vector)).collect();
+/// Keys and queries of embeddings, by heads.
+fn projected(qkv: &Linear, embeddings: &[Row], heads: usize) -> Vec<[Vec<OutputWeights>; 2]> {
+    let projected: Vec<Row> = embeddings.iter().map(|embedding| qkv.apply(embedding)).collect();
     let format = match qkv.format() {
         WeightFormat::W8(_) | WeightFormat::W4(_) => WeightFormat::W8(128),
         floats => floats,
@@ -83,7 +89,7 @@ fn projected(qkv: &Linear, vectors: &[Row], heads: usize) -> Vec<[Vec<OutputWeig
     (0..heads).map(|head| [columns(hidden + head * dim), columns(head * dim)]).collect()
 }
 
-/// The range of the distance of a key from its query: each of the first eight on either side, then eight that end where a distance
+/// The bucket of the distance of a key from its query: each of the first eight on either side, then eight that end where a distance
 /// reaches `8 * 16^(n / 8)`.
 fn learned(query: usize, key: usize) -> usize {
     let distance = query.abs_diff(key);
@@ -101,18 +107,22 @@ fn slope(head: usize, heads: usize) -> f32 {
     -all[head] as f32
 }
 
-/// The range of a key, `[span ranges after the query | span before it]`: one for each distance, or from half of them on, those that end
-/// where a distance reaches `half * (farthest / half)^(n / (half - 1))`.
-fn range(query: usize, key: usize, span: usize, farthest: Option<usize>) -> usize {
-    let (distance, half) = (query.abs_diff(key), span / 2);
-    let number = match farthest {
-        Some(farthest) if distance > half => {
-            let ratio = farthest as f64 / half as f64;
+/// The bucket of a key, first those of keys after the query, then those before it: one for each distance, or from half of them on,
+/// those that end where a distance reaches `half * (max_distance / half)^(n / (half - 1))`.
+fn bucket(query: usize, key: usize, buckets_per_side: usize, max_distance: Option<usize>) -> usize {
+    let (distance, half) = (query.abs_diff(key), buckets_per_side / 2);
+    let number = match max_distance {
+        Some(max_distance) if distance > half => {
+            let ratio = max_distance as f64 / half as f64;
             let end = |n: usize| half as f64 * ratio.powf(n as f64 / (half - 1) as f64);
             let passed = (1..half - 1).filter(|n| distance as f64 > end(*n)).count();
-            half + 1 + passed + usize::from(distance > farthest)
+            half + 1 + passed + usize::from(distance > max_distance)
         }
         _ => distance,
     };
-    if key > query { span - number.min(span) } else { (span + number).min(2 * span - 1) }
+    if key > query {
+        buckets_per_side - number.min(buckets_per_side)
+    } else {
+        (buckets_per_side + number).min(2 * buckets_per_side - 1)
+    }
 }

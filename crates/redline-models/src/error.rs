@@ -145,11 +145,11 @@ pub enum ModelError {
         /// The adapter's file.
         file: String,
     },
-    /// An adapter changes a projection that the model has used up.
+    /// An adapter changes a projection of the relative position embeddings, which loading computes.
     #[error(
-        "module `{module}` projects the vectors of distances too, which was done when the model was loaded\n  in `{file}`"
+        "module `{module}` projects the relative position embeddings too, which was done when the model was loaded\n  in `{file}`"
     )]
-    AdapterDistances {
+    AdapterPositions {
         /// The path of the module.
         module: String,
         /// The adapter's file.
@@ -232,7 +232,7 @@ impl ModelError {
             Self::AdapterFactors { .. } => {
                 Some("load the checkpoint that the GGUF file was made from".into())
             }
-            Self::AdapterDistances { .. } => Some("merge the adapter into the checkpoint of its base".into()),
+            Self::AdapterPositions { .. } => Some("merge the adapter into the checkpoint of its base".into()),
             Self::MixedFormats { .. } => Some(hint!["load the model with ", Setting::Format.to("w8")]),
             Self::MergeScale { .. } => Some("use scale 1".into()),
             Self::MergeTied { .. } => {

@@ -360,7 +360,7 @@ impl Model {
             keys += per_key;
         }
         let relative = self.spec.distances.as_ref().and_then(DistanceSpec::relative);
-        weights += relative.map_or(0, |it| 4 * it.span * it.hidden * self.spec.layers.len());
+        weights += relative.map_or(0, |it| 4 * it.buckets_per_side * it.hidden * self.spec.layers.len());
         weights += self.spec.layer_inputs.as_ref().map_or(0, |inputs| inputs.projection.linear.size());
         let predicts = self.facts.objective.predicts();
         let head = if predicts { self.facts.vocab * self.facts.hidden } else { 0 };

@@ -18,7 +18,7 @@ pub use crate::block::mlp::MlpSpec;
 pub use crate::block::parallel::ParallelSpec;
 pub use crate::block::short_conv::ShortConvSpec;
 use crate::block::{BlockElement, elements};
-pub use crate::element::distance::{DistanceSpec, LEARNED_RANGES, RelativeSpec};
+pub use crate::element::distance::{DistanceSpec, LEARNED_BUCKETS, RelativeSpec};
 pub use crate::element::linear::{LinearSpec, Orientation, PartSpec, StackSpec};
 pub use crate::element::norm::{NormKind, NormSpec};
 pub use crate::element::rotation::{QueryGrowth, RotarySpec, RotatedPairs};
@@ -385,12 +385,8 @@ impl DecoderSpec {
         let mut page = PageShape::default();
         let mut of_layers: Vec<usize> = Vec::with_capacity(self.layers.len());
         for layer in &self.layers {
-            let is_first = of_layers.is_empty();
-            of_layers.push(if is_first || !self.reuses_kv_buffer() {
-                layer.mixer.add_to(&mut page, format)
-            } else {
-                0
-            });
+            let has_place = self.reuses_kv_buffer() && !page.keys.is_empty();
+            of_layers.push(if has_place { 0 } else { layer.mixer.add_to(&mut page, format) });
         }
         (page, of_layers)
     }
@@ -402,10 +398,10 @@ impl DecoderSpec {
         stores.unwrap_or(0)
     }
 
-    /// Whether a projection of a layer, by its index, makes something when the model is loaded, which an adapter would have to change too.
+    /// Whether loading computes with a projection of a layer, by its index: an adapter of it would come too late.
     pub(crate) fn is_used_at_load(&self, site: Site, part: usize) -> bool {
         let relative = self.distances.as_ref().is_some_and(|distances| distances.relative().is_some());
-        // Queries and keys of vectors of distances.
+        // Queries and keys of relative position embeddings.
         relative && site == Site::Qkv && part < 2
     }
 

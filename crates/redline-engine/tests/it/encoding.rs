@@ -55,7 +55,7 @@ fn bits(outcome: &EncodeOutcome) -> Vec<Vec<u32>> {
     outcome.texts.iter().map(|text| text.values.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
-const EMBEDDERS: [&str; 13] = [
+const EMBEDDERS: [&str; 15] = [
     "bert-a",
     "xlmr-a",
     "distilbert-a",
@@ -67,6 +67,8 @@ const EMBEDDERS: [&str; 13] = [
     "jina3-a",
     "deberta-a",
     "modernbert-a",
+    "lfm2-embed-a",
+    "lfm2-embed-b",
     "qwen3-embed-a",
     "gemma3-embed-a",
 ];

@@ -1,10 +1,11 @@
-//! Short causal convolutions of every channel: between two gates (LFM2, Liquid AI 2025), or before SiLU (as in recurrences).
+//! Short convolutions of every channel: between two gates (LFM2, Liquid AI 2025), or before SiLU (as in recurrences).
 //!
 //! Between gates, a row holds `b | c | x`, as many values each as there are channels. The input of the convolution is `u = b * x`. The
 //! order, for a channel with taps `w[0]` to `w[n - 1]` at position p: `acc = +0; for j in 0..n: acc = fma(w[j], u[p - n + 1 + j], acc)`,
 //! where inputs before position 0 are +0; then `acc + bias` if there is one; then `c * acc`. The inputs of earlier passes are f32, as they
 //! were. So the bits do not depend on how a sequence is divided into passes. Before SiLU, the input is the row itself, and `silu` of the
-//! sum is the output; the last inputs are in the state of the sequence.
+//! sum is the output; the last inputs are in the state of the sequence. In an encoder, `m` of the taps are for later rows, in the same
+//! order: inputs `u[p + m - n + 1 + j]`, +0 outside the sequence.
 
 use std::ops::Range;
 
@@ -100,10 +101,36 @@ impl PassPages<'_> {
         bcx: Rows<'_>,
         out: &mut RowsMut<'_>,
     ) {
-        let (segments, channels) = (self.segments(), taps.channels);
-        let shape = self.read(segments).input_shape(layer);
+        let shape = self.read(self.segments()).input_shape(layer);
         taps.check(shape.channels, shape.rows);
         assert!(shape.slots >= shape.rows, "slots for the inputs");
+        self.convolve_all(exec, Kept::In(layer), taps, bcx, out);
+    }
+
+    /// Convolves all rows of whole sequences, where `after` taps are for later rows. Nothing is stored. Rows are as in
+    /// [`PassPages::convolve`]; those that no row sees are padding, whose inputs and outputs are +0.
+    ///
+    /// # Panics
+    /// If the shapes do not fit each other, or a sequence is not whole.
+    pub fn convolve_whole(
+        &self,
+        exec: Exec<'_>,
+        after: usize,
+        taps: Taps<'_>,
+        bcx: Rows<'_>,
+        out: &mut RowsMut<'_>,
+    ) {
+        taps.check(taps.channels, taps.count().saturating_sub(1));
+        assert!(after < taps.count(), "{after} of {} taps for later rows", taps.count());
+        for segment in self.segments() {
+            let (start, rows, keys) = (segment.start, segment.rows, segment.keys());
+            assert!(start == 0 && keys <= rows, "{rows} rows from {start} on, {keys} keys");
+        }
+        self.convolve_all(exec, Kept::Nowhere { after }, taps, bcx, out);
+    }
+
+    fn convolve_all(&self, exec: Exec<'_>, kept: Kept, taps: Taps<'_>, bcx: Rows<'_>, out: &mut RowsMut<'_>) {
+        let (segments, channels) = (self.segments(), taps.channels);
         assert!(
             bcx.width == 3 * channels && out.width == channels && bcx.rows == out.rows,
             "gates and inputs of every channel"
@@ -113,15 +140,23 @@ impl PassPages<'_> {
         let blocks = channels.div_ceil(CHANNELS);
         let least = if rows * channels < MIN_SHARED_OUTPUTS { usize::MAX } else { 1 };
         let (to, stride) = (Disjoint::new(out.data), out.stride);
-        let pages = &*self;
         exec.team.split(segments.len() * blocks, 1, least, |work| {
             for item in work {
                 let (segment, first) = (&segments[item / blocks], item % blocks * CHANNELS);
                 let channels = first..(first + CHANNELS).min(channels);
-                exec.simd.run(Convolved { pages, layer, segment, taps, bcx, to, stride, channels });
+                exec.simd.run(Convolved { pages: self, kept, segment, taps, bcx, to, stride, channels });
             }
         });
     }
+}
+
+/// Where the inputs are that earlier passes and later ones have in common with this one.
+#[derive(Clone, Copy)]
+enum Kept {
+    /// In a layer of the pages, among those that keep inputs.
+    In(usize),
+    /// Sequences are whole, and `after` taps are for later rows.
+    Nowhere { after: usize },
 }
 
 impl PassPages<'_> {
@@ -203,7 +238,7 @@ impl Kernel for ConvolvedSilu<'_> {
 /// Some channels of a segment.
 struct Convolved<'a> {
     pages: &'a PassPages<'a>,
-    layer: usize,
+    kept: Kept,
     segment: &'a Segment<'a>,
     taps: Taps<'a>,
     bcx: Rows<'a>,
@@ -216,9 +251,13 @@ impl Kernel for Convolved<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { pages, layer, segment, taps, bcx, to, stride, channels } = self;
+        let Self { pages, kept, segment, taps, bcx, to, stride, channels } = self;
         let (earlier, width) = (taps.count() - 1, taps.channels);
         let end = segment.start + segment.rows;
+        let (kept, after, seen) = match kept {
+            Kept::In(layer) => (Some(layer), 0, segment.rows),
+            Kept::Nowhere { after } => (None, after, segment.keys()),
+        };
         for at in channels.clone().step_by(LANES) {
             let n = (channels.end - at).min(LANES);
             // SAFETY: channels `at..at + n` of the taps, of the bias, of a row, of an input and of an output, all of `width` channels. The
@@ -226,22 +265,33 @@ impl Kernel for Convolved<'_> {
             unsafe {
                 let load = |from: *const f32| s.load_partial(from.add(at), n);
                 let taps = taps.of(s, at, n);
+                let row = |r: usize| bcx.row(segment.first_row + r).as_ptr();
                 // The inputs of the rows before, the oldest first.
                 let mut inputs = [s.splat(0.0); MAX_TAPS];
                 for (j, input) in inputs.iter_mut().enumerate().take(earlier) {
-                    if let Some(position) = (segment.start + j).checked_sub(earlier) {
+                    if let (Some(layer), Some(position)) = (kept, (segment.start + j).checked_sub(earlier)) {
                         *input = load(pages.input(layer, segment, position));
                     }
                 }
-                for r in 0..segment.rows {
-                    let row = bcx.row(segment.first_row + r).as_ptr();
-                    let (b, c, x) = (load(row), load(row.add(width)), load(row.add(2 * width)));
-                    inputs[earlier] = s.mul(b, x);
-                    let sum = taps.sum(s, &inputs);
-                    let y = to.get().add((segment.first_row + r) * stride + at);
-                    s.store_partial(y, s.mul(c, sum), n);
-                    let position = segment.start + r;
-                    if pages.keeps_input(layer, position, end) {
+                for newest in 0..segment.rows + after {
+                    inputs[earlier] = s.splat(0.0);
+                    if newest < seen {
+                        let row = row(newest);
+                        inputs[earlier] = s.mul(load(row), load(row.add(2 * width)));
+                    }
+                    if let Some(r) = newest.checked_sub(after) {
+                        let y = to.get().add((segment.first_row + r) * stride + at);
+                        let gated = if r < seen {
+                            s.mul(load(row(r).add(width)), taps.sum(s, &inputs))
+                        } else {
+                            s.splat(0.0)
+                        };
+                        s.store_partial(y, gated, n);
+                    }
+                    let position = segment.start + newest;
+                    if let Some(layer) = kept
+                        && pages.keeps_input(layer, position, end)
+                    {
                         s.store_partial(pages.input(layer, segment, position).add(at), inputs[earlier], n);
                     }
                     inputs.copy_within(1.., 0);

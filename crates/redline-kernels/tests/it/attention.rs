@@ -82,7 +82,7 @@ impl Case {
 
     fn shape(&self) -> AttentionShape<'static> {
         let Self { heads, window, softcap, bias, sinks, .. } = *self;
-        let bias = bias.map(AttentionBias::OfDistances);
+        let bias = bias.map(AttentionBias::ByDistance);
         AttentionShape { heads, scale: 0.3, window, softcap, bias, sinks }
     }
 
@@ -329,7 +329,7 @@ fn rows_may_have_numbers_of_their_own() {
             kv.of_batch(&segments).store(exec, 0, all(&data.k), all(&data.v));
             let run = |segments: &[Segment<'_>], from: usize, rows: usize| {
                 let bias = Rows::new(&numbers[from * heads * width..], rows, heads * width, heads * width);
-                let shape = AttentionShape { bias: Some(AttentionBias::OfRows(bias)), ..case.shape() };
+                let shape = AttentionShape { bias: Some(AttentionBias::PerRow(bias)), ..case.shape() };
                 let mut out = vec![f32::NAN; rows * q_width];
                 let mut to = RowsMut::new(&mut out, rows, q_width, q_width);
                 let q = Rows::new(&data.q[from * q_width..], rows, q_width, q_width);
@@ -350,21 +350,22 @@ fn numbers_of_ranges_of_distances() {
     let (ranges, context, scale) = (9, 40, 0.21);
     let range = |distance: isize| (distance.clamp(-4, 4) + 4) as u32;
     let buckets = DistanceTable::new(1, context, |_, distance| range(distance)).unwrap();
-    let (lengths, pages) = ([17, 1, 40, 3], [0]);
-    let rows: usize = lengths.iter().sum();
+    // The last one has two rows more than keys.
+    let (lengths, pages) = ([(17, 17), (1, 1), (40, 40), (5, 3)], [0]);
+    let rows: usize = lengths.iter().map(|(rows, _)| rows).sum();
     let (stride, width) = (ranges + 7, 48);
     let (queries, keys) = (Random(1).values(rows * stride), Random(2).values(rows * stride));
     let mut want = vec![7.0; rows * width];
     let mut segments = Vec::new();
     let mut first_row = 0;
-    for rows in lengths {
-        for (i, j) in (0..rows).flat_map(|i| (0..rows).map(move |j| (i, j))) {
+    for (rows, keys_of_text) in lengths {
+        for (i, j) in (0..rows).flat_map(|i| (0..keys_of_text).map(move |j| (i, j))) {
             let at = |x: &[f32], row: usize| {
                 x[(first_row + row) * stride + range(j as isize - i as isize) as usize]
             };
             want[(first_row + i) * width + j] = (at(&queries, i) + at(&keys, j)) * scale;
         }
-        let attention = AttentionMask::Bidirectional(rows);
+        let attention = AttentionMask::Bidirectional(keys_of_text);
         segments.push(Segment { pages: &pages, start: 0, first_row, rows, attention });
         first_row += rows;
     }

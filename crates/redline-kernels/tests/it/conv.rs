@@ -28,8 +28,13 @@ impl Case {
 
     /// The canonical order, one value at a time.
     fn expected(&self) -> Vec<f32> {
-        let rows: Vec<&[f32]> = self.bcx.chunks(3 * self.channels).collect();
-        convolved(&rows, self.channels, &self.weights, self.bias.as_deref()).concat()
+        self.expected_of(&self.bcx, 0)
+    }
+
+    /// The same of some rows, with taps for later rows.
+    fn expected_of(&self, bcx: &[f32], after: usize) -> Vec<f32> {
+        let rows: Vec<&[f32]> = bcx.chunks(3 * self.channels).collect();
+        convolved(&rows, self.channels, &self.weights, self.bias.as_deref(), after).concat()
     }
 
     fn pages(&self, slots: usize) -> KvPages {
@@ -95,6 +100,42 @@ fn pieces_have_the_bits_of_the_whole() {
                 assert!(same(&found, &expected), "{channels} x {taps} in pieces of {piece} on {name}");
             }
         });
+    }
+}
+
+/// Whole sequences, some shorter than the taps, with taps for later rows.
+#[test]
+fn whole_sequences_see_later_rows() {
+    for (channels, taps, has_bias) in [(16, 3, false), (70, 5, true), (300, 2, false), (5, 8, true)] {
+        // Rows of each, and how many of them are no padding.
+        let (lengths, seen) = ([40, 1, 2, 33], [40, 1, 1, 20]);
+        let (tokens, width) = (lengths.iter().sum(), 3 * channels);
+        let case = Case::new(channels, taps, has_bias, tokens);
+        let weights = Taps { weights: &case.weights, bias: case.bias.as_deref(), channels };
+        let mut segments = Vec::new();
+        let mut first_row = 0;
+        for ((rows, seen), pages) in lengths.into_iter().zip(seen).zip(&[[0], [1], [2], [3]]) {
+            let attention = AttentionMask::Bidirectional(seen);
+            segments.push(Segment { pages, start: 0, first_row, rows, attention });
+            first_row += rows;
+        }
+        for after in 0..taps {
+            let of = |it: &Segment<'_>| {
+                let seen = &case.bcx[it.first_row * width..][..it.keys() * width];
+                let mut expected = case.expected_of(seen, after);
+                expected.resize(it.rows * channels, 0.0);
+                expected
+            };
+            let expected: Vec<f32> = segments.iter().flat_map(of).collect();
+            everywhere(|exec, name| {
+                let mut pages = case.pages(taps);
+                let mut out = vec![f32::NAN; tokens * channels];
+                let mut to = RowsMut::new(&mut out, tokens, channels, channels);
+                let from = Rows::new(&case.bcx, tokens, width, width);
+                pages.of_batch(&segments).convolve_whole(exec, after, weights, from, &mut to);
+                assert!(same(&out, &expected), "{channels} x {taps}, {after} for later rows, on {name}");
+            });
+        }
     }
 }
 

@@ -193,7 +193,7 @@ fn biases_are_those_of_all_heads_and_keys() {
         let (table, bias) = ([pages.grow().unwrap()], DistanceBias::new(heads, context, |_, _| 1.0).unwrap());
         let mask = AttentionMask::Bidirectional(3);
         let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 3, attention: mask };
-        let (window, softcap, bias, sinks) = (None, None, Some(AttentionBias::OfDistances(&bias)), None);
+        let (window, softcap, bias, sinks) = (None, None, Some(AttentionBias::ByDistance(&bias)), None);
         let shape = AttentionShape { heads: 4, scale: 1.0, window, softcap, bias, sinks };
         let (q, mut out) = (vec![0.0; 96], vec![f32::NAN; 96]);
         on_one_thread(|exec| {
@@ -216,7 +216,7 @@ fn biases_of_rows_are_those_of_all_heads_rows_and_keys() {
         let (table, numbers) = ([pages.grow().unwrap()], vec![1.0; biased_rows * width]);
         let mask = AttentionMask::Bidirectional(3);
         let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 3, attention: mask };
-        let bias = Some(AttentionBias::OfRows(rows(&numbers, width)));
+        let bias = Some(AttentionBias::PerRow(rows(&numbers, width)));
         let (window, softcap, sinks) = (None, None, None);
         let shape = AttentionShape { heads: 2, scale: 1.0, window, softcap, bias, sinks };
         let (q, mut out) = (vec![0.0; 48], vec![f32::NAN; 48]);
@@ -250,9 +250,9 @@ fn relative_biases_are_those_of_whole_sequences() {
     run((0, 4, 4), [7, 7], 4);
     refused("buckets of queries and keys: 7 and 8", || run((0, 4, 4), [7, 8], 4));
     refused("bucket Some(6) of 6", || run((0, 4, 4), [6, 6], 4));
-    refused("5 keys, but buckets of 4", || run((0, 5, 5), [7, 7], 5));
+    refused("5 rows, but buckets of 4", || run((0, 5, 5), [7, 7], 5));
     refused("4 keys, but room for 3", || run((0, 4, 4), [7, 7], 3));
-    refused("2 keys of 4 rows from 0 on", || run((0, 4, 2), [7, 7], 4));
+    refused("5 keys of 4 rows from 0 on", || run((0, 4, 5), [7, 7], 4));
     refused("4 keys of 2 rows from 1 on", || run((1, 2, 4), [7, 7], 4));
 }
 

@@ -63,13 +63,13 @@ pub fn read(spec: &DecoderSpec, files: &AdapterFiles, max_rank: usize) -> Result
     let modules = base_modules(spec, files);
     let bases: Vec<BaseModule> = modules.iter().map(|(_, base)| base.clone()).collect();
     let adapter = files.read(&bases, max_rank)?;
-    let is_used_up = |place| match place {
+    let is_used = |place| match place {
         Some(ModulePlace::Part { site, part, .. }) => spec.is_used_at_load(site, part),
         _ => false,
     };
-    if let Some(it) = adapter.modules.iter().find(|it| is_used_up(modules[it.module].0)) {
+    if let Some(it) = adapter.modules.iter().find(|it| is_used(modules[it.module].0)) {
         let (module, file) = (bases[it.module].path.clone(), files.file().display().to_string());
-        return Err(ModelError::AdapterDistances { module, file });
+        return Err(ModelError::AdapterPositions { module, file });
     }
     let delta = |low_rank: redline_weights::LowRank| {
         let place = modules[low_rank.module].0?;

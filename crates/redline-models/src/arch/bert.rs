@@ -269,6 +269,11 @@ impl Shape {
         config: &ConfigFile,
         parts: impl Fn(&Self, usize) -> LayerParts,
     ) -> Result<DecoderSpec, ModelError> {
+        // No tensor bounds it.
+        const MAX_POSITIONS: usize = 1 << 17;
+        if self.positions > MAX_POSITIONS {
+            return Err(config.refuse("max_position_embeddings", format!("at most {MAX_POSITIONS}")).into());
+        }
         self.spec(config, None, parts)
     }
 

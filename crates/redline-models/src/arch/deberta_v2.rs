@@ -1,11 +1,11 @@
-//! DeBERTa-v2 and v3 (He et al. 2021): BERT without token types, whose logits depend on distances by what queries and keys make of them.
+//! DeBERTa-v2 and v3 (He et al. 2021): BERT whose logits depend on distances by relative position embeddings.
 
 use redline_weights::ConfigFile;
 
 use super::Architecture;
 use super::bert::{self, LayerParts, Shape, ShapeKeys};
 use crate::ModelError;
-use crate::family::positive;
+use crate::family::{dimension_or, positive};
 use crate::keys;
 use crate::spec::{DecoderSpec, DistanceSpec, RelativeSpec};
 
@@ -17,9 +17,16 @@ pub const CLASSIFIER: Architecture =
     Architecture { name: "DebertaV2ForSequenceClassification", spec: classifier, ..MODEL };
 
 const KEYS: ShapeKeys = ShapeKeys { default_eps: 1e-7, ..bert::KEYS };
-/// Layers of what the encoder was trained for.
-const UNUSED: &[&str] =
-    &["cls.", "lm_predictions.", "mask_predictions.", "pooler.dense.weight", "pooler.dense.bias"];
+/// Layers of what the encoder was trained for, and of positions that no class reads.
+const UNUSED: &[&str] = &[
+    bert::POOLER[0],
+    bert::POOLER[1],
+    bert::POSITION_IDS,
+    "embeddings.position_embeddings.weight",
+    "cls.",
+    "lm_predictions.",
+    "mask_predictions.",
+];
 
 fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
     let name = |part: &str| format!("encoder.layer.{layer}.attention.self.{part}_proj");
@@ -33,7 +40,11 @@ fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &[])?;
     bert::require_absolute(config)?;
-    let shape = Shape { types: config.usize_or("type_vocab_size", 0)?, ..Shape::read(config, &KEYS)? };
+    let types = match config.opt_usize("type_vocab_size")? {
+        None | Some(0) => 0,
+        Some(_) => dimension_or(config, "type_vocab_size", 1)?,
+    };
+    let shape = Shape { types, ..Shape::read(config, &KEYS)? };
     for (key, width) in
         [("embedding_size", shape.hidden), ("attention_head_size", shape.hidden / shape.heads)]
     {
@@ -51,14 +62,14 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         shape.without_positions(config, layer_parts)?
     };
     let mut layers = spec.layers;
-    // Products of queries, of vectors of distances, and of keys are added.
+    // Three products are added.
     for attention in layers.iter_mut().filter_map(|layer| layer.mixer.attention_mut()) {
         attention.scale = 1.0 / ((3 * attention.head_dim) as f32).sqrt();
     }
     Ok(DecoderSpec { prefix: "deberta.", layers, distances, ignored: UNUSED, ..spec })
 }
 
-/// The vectors of distances.
+/// The relative position embeddings.
 fn relative(config: &ConfigFile, shape: &Shape) -> Result<RelativeSpec, ModelError> {
     for key in ["relative_attention", "share_att_key"] {
         if !config.bool_or(key, false)? {
@@ -67,11 +78,10 @@ fn relative(config: &ConfigFile, shape: &Shape) -> Result<RelativeSpec, ModelErr
     }
     const KINDS: &str = "pos_att_type";
     // A list, or as in the published files a text with bars.
-    let named = match config.opt_str(KINDS) {
-        Ok(Some(kinds)) => vec![kinds.to_lowercase()],
+    let mut kinds = match config.opt_str(KINDS) {
+        Ok(Some(kinds)) => kinds.to_lowercase().split('|').map(|kind| kind.trim().to_owned()).collect(),
         _ => config.strings(KINDS)?,
     };
-    let mut kinds: Vec<&str> = named.iter().flat_map(|kinds| kinds.split('|')).map(str::trim).collect();
     kinds.sort_unstable();
     if kinds != ["c2p", "p2c"] {
         return Err(config.refuse(KINDS, "`c2p` and `p2c`").into());
@@ -80,14 +90,14 @@ fn relative(config: &ConfigFile, shape: &Shape) -> Result<RelativeSpec, ModelErr
     const FARTHEST: &str = "max_relative_positions";
     let most = positive(config, if given(FARTHEST)? { FARTHEST } else { "max_position_embeddings" })?;
     const RANGES: &str = "position_buckets";
-    let (span, farthest) = if given(RANGES)? {
-        let span = positive(config, RANGES)?;
-        // Half of those of a side have one distance each, and end before the farthest.
-        if span < 4 || span % 2 != 0 || most <= span / 2 + 1 {
+    let (buckets_per_side, max_distance) = if given(RANGES)? {
+        let buckets_per_side = positive(config, RANGES)?;
+        // Half of those of a side have one distance each, and end before the max_distance.
+        if buckets_per_side < 4 || buckets_per_side % 2 != 0 || most <= buckets_per_side / 2 + 1 {
             let supported = format!("an even number of at least 4, less than twice {}", most - 1);
             return Err(config.refuse(RANGES, supported).into());
         }
-        (span, Some(most - 1))
+        (buckets_per_side, Some(most - 1))
     } else {
         (most, None)
     };
@@ -102,8 +112,8 @@ fn relative(config: &ConfigFile, shape: &Shape) -> Result<RelativeSpec, ModelErr
         norm: is_normed.then(|| shape.norm("encoder.LayerNorm".to_owned(), shape.hidden)),
         hidden: shape.hidden,
         heads: shape.heads,
-        span,
-        farthest,
+        buckets_per_side,
+        max_distance,
     })
 }
 
@@ -117,6 +127,6 @@ fn classifier(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let activation = bert::activation(config, "pooler_hidden_act")?;
     bert::classify(config, &mut spec, ["pooler.dense", "classifier"], activation)?;
     spec.outside = &["pooler.", "classifier."];
-    spec.ignored = &["cls.", "lm_predictions.", "mask_predictions."];
+    spec.ignored = &UNUSED[bert::POOLER.len()..];
     Ok(spec)
 }

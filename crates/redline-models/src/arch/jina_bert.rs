@@ -4,7 +4,7 @@ use redline_kernels::op::activation::ActivationFunction;
 use redline_weights::ConfigFile;
 
 use super::Architecture;
-use super::bert::{self, LayerParts, Shape, ShapeKeys};
+use super::bert::{self, LayerParts, Shape};
 use crate::ModelError;
 use crate::family::dimension_or;
 use crate::gguf::dialect::GgufDialect;
@@ -19,9 +19,6 @@ pub const MODEL: Architecture =
 pub const MASKED: Architecture = Architecture { name: "JinaBertForMaskedLM", gguf: None, ..MODEL };
 
 const GGUF: GgufDialect = GgufDialect::new("jina-bert-v2", gguf);
-
-/// The activation is that of the feed-forward type.
-const KEYS: ShapeKeys = ShapeKeys { activation: "no_activation", ..bert::KEYS };
 
 fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
     let &Shape { hidden, inner, .. } = shape;
@@ -49,7 +46,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         _ => return Err(config.refuse(KIND, "`geglu` or `reglu`").into()),
     };
     let types = dimension_or(config, "type_vocab_size", 2)?;
-    let shape = Shape { types, activation, gated: true, ..Shape::read(config, &KEYS)? };
+    let shape = Shape { types, activation, gated: true, ..Shape::read(config, &bert::KEYS)? };
     let distances = Some(DistanceSpec::Slopes { heads: shape.heads });
     Ok(DecoderSpec { prefix: "bert.", distances, ..shape.without_positions(config, layer_parts)? })
 }

@@ -13,18 +13,36 @@ use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
     AttentionSpec, DecoderSpec, FfnSpec, HEAD, LayerSpec, LinearSpec, MixerSpec, NormKind, NormSpec,
-    NormsSpec, Orientation, PositionSpec, Residual, Role, ShortConvSpec, TensorSpec,
+    NormsSpec, Objective, Orientation, PositionSpec, Residual, Role, ShortConvSpec, TensorSpec,
 };
 
 /// In `config.json`: `Lfm2ForCausalLM`.
 pub const ARCHITECTURE: Architecture =
     Architecture { name: "Lfm2ForCausalLM", model_type: "lfm2", spec, gguf: Some(GGUF) };
 
+/// In `config.json`: `Lfm2BidirectionalModel`, an encoder whose convolutions see as many rows on either side.
+pub const ENCODER: Architecture =
+    Architecture { name: "Lfm2BidirectionalModel", spec: encoder, gguf: None, ..ARCHITECTURE };
+
 const GGUF: GgufDialect = GgufDialect { final_norm: "token_embd_norm", ..GgufDialect::new("lfm2", gguf) };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &KEYS)?;
     decoder(config, inner(config)?)
+}
+
+fn encoder(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, &[&KEYS[..], &["auto_map"]].concat())?;
+    let mut spec = decoder(config, inner(config)?)?;
+    for layer in &mut spec.layers {
+        if let MixerSpec::ShortConv(conv) = &mut layer.mixer {
+            if conv.taps.is_multiple_of(2) {
+                return Err(config.refuse("conv_L_cache", "an odd number (for an encoder)").into());
+            }
+            conv.after = conv.taps / 2;
+        }
+    }
+    Ok(DecoderSpec { objective: Objective::STATES, tied: true, ..spec })
 }
 
 /// The sensitive keys that the family honours.
@@ -99,6 +117,7 @@ impl Sizes {
         ShortConvSpec {
             channels: hidden,
             taps,
+            after: 0,
             input: linear("in_proj", 3 * hidden),
             weights: TensorSpec::new(name("conv.weight"), [hidden, 1, taps], Role::Taps),
             bias: bias.then(|| TensorSpec::new(name("conv.bias"), [hidden], Role::Bias)),
@@ -167,6 +186,9 @@ fn convolves(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
 
 /// A layer without KV heads is a convolution. The width of the feed-forward part is the final one.
 pub(super) fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+    if keys.is_encoder()? {
+        keys.rename(ENCODER.name, ENCODER.model_type);
+    }
     let attends = keys.set_hybrid()?;
     keys.copy_counts(&[("feed_forward_length", "intermediate_size"), ("shortconv.l_cache", "conv_L_cache")])?;
     let kind = |attends: &bool| if *attends { "full_attention" } else { "conv" };

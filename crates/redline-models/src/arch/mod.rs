@@ -111,6 +111,7 @@ pub const ALL: &[Architecture] = &[
     jina_bert::MASKED,
     jina_embeddings_v3::MODEL,
     lfm2::ARCHITECTURE,
+    lfm2::ENCODER,
     lfm2_moe::ARCHITECTURE,
     llada::ARCHITECTURE,
     llama::ARCHITECTURE,

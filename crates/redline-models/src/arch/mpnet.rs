@@ -6,7 +6,7 @@ use super::bert::{self, LayerParts, Shape};
 use super::{Architecture, roberta};
 use crate::ModelError;
 use crate::keys;
-use crate::spec::{DecoderSpec, DistanceSpec, LEARNED_RANGES};
+use crate::spec::{DecoderSpec, DistanceSpec, LEARNED_BUCKETS};
 
 /// In `config.json`: `MPNetModel`.
 pub const MODEL: Architecture = Architecture { name: "MPNetModel", model_type: "mpnet", spec, gguf: None };
@@ -35,8 +35,8 @@ fn layer_parts(shape: &Shape, layer: usize) -> LayerParts {
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &[])?;
     const BUCKETS: &str = "relative_attention_num_buckets";
-    if config.usize_or(BUCKETS, LEARNED_RANGES)? != LEARNED_RANGES {
-        return Err(config.refuse(BUCKETS, format!("`{LEARNED_RANGES}`")).into());
+    if config.usize_or(BUCKETS, LEARNED_BUCKETS)? != LEARNED_BUCKETS {
+        return Err(config.refuse(BUCKETS, format!("`{LEARNED_BUCKETS}`")).into());
     }
     let shape = Shape::read(config, &bert::KEYS)?;
     Ok(DecoderSpec {

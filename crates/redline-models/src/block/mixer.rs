@@ -44,7 +44,7 @@ impl<S: BuildStage> Mixer<S> {
         })
     }
 
-    /// Whether it stores anything for later rows.
+    /// Whether other rows need anything of a row.
     pub(crate) fn stores(&self) -> bool {
         !matches!(self, Self::None | Self::Attention(Attention { source: KeyValues::OfLayer(_), .. }))
     }
@@ -118,10 +118,7 @@ impl Mixer<Described> {
     pub(crate) fn add_to(&self, page: &mut PageShape, format: KvFormat) -> usize {
         match self {
             Self::Attention(attention) => attention.add_to(page, format),
-            Self::ShortConv(conv) => {
-                page.inputs.push(conv.inputs());
-                page.inputs.len() - 1
-            }
+            Self::ShortConv(conv) => conv.add_to(page),
             Self::DeltaNet(net) => {
                 page.states.push(net.state());
                 page.states.len() - 1

@@ -61,7 +61,8 @@ impl Parallel<Described> {
 impl Parallel<Loaded> {
     /// The part of every row of both.
     pub fn begin(&self, x: Act, s: &mut Step<'_>) -> Begun {
-        let [queries, _] = self.attention.store(x, s);
+        let [queries, bias] = self.attention.store(x, s);
+        assert_eq!(bias.width(), 0, "rows without a bias of their own");
         [queries, self.recurrence.recur(x, s)]
     }
 

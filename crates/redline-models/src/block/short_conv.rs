@@ -1,7 +1,7 @@
 //! A short convolution between two gates (LFM2, Liquid AI 2025).
 
 use redline_kernels::op::conv::Taps;
-use redline_kernels::op::kv::ConvInputs;
+use redline_kernels::op::kv::{ConvInputs, PageShape};
 
 use super::{BuildStage, Described, LinearRole, Loaded, Map, MixerOperations};
 use crate::activation::ActivationName as Name;
@@ -15,6 +15,8 @@ pub struct ShortConv<S: BuildStage> {
     pub channels: usize,
     /// Number of taps.
     pub taps: usize,
+    /// How many of them are for later rows: those of an encoder, in which nothing is kept for another pass.
+    pub after: usize,
     /// Both gates and the input of the convolution: `[channels | channels | channels, hidden]`.
     pub input: S::Linear,
     /// `[channels, 1, taps]`, the oldest first; in memory `[taps, channels]`.
@@ -37,6 +39,7 @@ impl<S: BuildStage> ShortConv<S> {
         Ok(ShortConv {
             channels: self.channels,
             taps: self.taps,
+            after: self.after,
             input: to.linear(&self.input, INPUT)?,
             weights: to.values(&self.weights, "shortconv.conv.weight")?,
             bias: self.bias.as_ref().map(|bias| to.values(bias, "shortconv.conv.bias")).transpose()?,
@@ -65,10 +68,14 @@ impl ShortConv<Described> {
         MixerOperations { of_every_row: self.input.size(), recurrence: 0, per_key: 0 }
     }
 
-    /// What sequences keep: the last inputs of the convolution.
-    pub fn inputs(&self) -> ConvInputs {
+    /// Adds what sequences keep to the shape of their pages: the last inputs of the convolution. Returns its index.
+    pub(crate) fn add_to(&self, page: &mut PageShape) -> usize {
+        if self.after > 0 {
+            return 0;
+        }
         let rows = self.taps - 1;
-        ConvInputs { channels: self.channels, rows, slots: rows.max(1) }
+        page.inputs.push(ConvInputs { channels: self.channels, rows, slots: rows.max(1) });
+        page.inputs.len() - 1
     }
 }
 
@@ -78,7 +85,7 @@ impl ShortConv<Loaded> {
         let bcx = s.linear(x, &self.input);
         s.show(Name::ConvInput, bcx);
         let taps = Taps { weights: &self.weights, bias: self.bias.as_deref(), channels: self.channels };
-        let y = s.convolve(bcx, taps);
+        let y = s.convolve(bcx, taps, self.after);
         s.show(Name::Conv, y);
         y
     }

@@ -10,7 +10,7 @@ use super::tensor::{Role, TensorSpec};
 /// What is added to logits, as an architecture describes it.
 #[derive(Clone, Debug)]
 pub enum DistanceSpec {
-    /// A learned number for each head and range of distances, `[LEARNED_RANGES, heads]`: distances below 8 have one each, then ranges up
+    /// A learned bias for each head and bucket of distances, `[LEARNED_BUCKETS, heads]`: distances below 8 have one each, then buckets up
     /// to 128 grow by a constant factor, for keys on each side (Raffel et al. 2020; MPNet).
     Learned {
         /// Name up to `.weight`.
@@ -23,49 +23,53 @@ pub enum DistanceSpec {
         /// Number of query heads.
         heads: usize,
     },
-    /// What queries and keys make of vectors of ranges of distances (DeBERTa).
+    /// Products of queries and keys with relative position embeddings (DeBERTa).
     Relative(RelativeSpec),
 }
 
-/// Disentangled attention (He et al. 2021): with b the range of the distance and R its vector, `(q R_b Wk + k R_b Wq) / sqrt(3 d)` is added
-/// to the logit of a query and a key, where Wk and Wq, with their biases, are the projections of the layer.
+/// Disentangled attention (He et al. 2021): with R the embedding of the distance's bucket, `(q (R Wk) + k (R Wq)) / sqrt(3 d)` is added to
+/// the logit of a query and a key, where Wk and Wq, with their biases, are the projections of the layer.
 #[derive(Clone, Debug)]
 pub struct RelativeSpec {
-    /// Name of the vectors up to `.weight`: `[2 * span, hidden]`.
+    /// Name of the embeddings up to `.weight`: `[2 * buckets_per_side, hidden]`.
     pub name: String,
-    /// Of the vectors.
+    /// Of the embeddings.
     pub norm: Option<NormSpec>,
-    /// Width of the vectors.
+    /// Width of the embeddings.
     pub hidden: usize,
     /// Number of query heads.
     pub heads: usize,
-    /// Number of ranges on each side.
-    pub span: usize,
-    /// The distance at which the last range begins, if distances from `span / 2` on share ranges, which grow by a constant factor.
-    pub farthest: Option<usize>,
+    /// Number of buckets on each side.
+    pub buckets_per_side: usize,
+    /// The largest distance that the buckets cover, if distances from `buckets_per_side / 2` on share buckets, which grow by a constant
+    /// factor.
+    pub max_distance: Option<usize>,
 }
 
-/// Number of ranges of [`DistanceSpec::Learned`].
-pub const LEARNED_RANGES: usize = 32;
+/// Number of buckets of [`DistanceSpec::Learned`].
+pub const LEARNED_BUCKETS: usize = 32;
 
 impl DistanceSpec {
     /// The tensors.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         match self {
             Self::Learned { name, heads } => {
-                vec![TensorSpec::new(format!("{name}.weight"), [LEARNED_RANGES, *heads], Role::Bias)]
+                vec![TensorSpec::new(format!("{name}.weight"), [LEARNED_BUCKETS, *heads], Role::Bias)]
             }
             Self::Slopes { .. } => Vec::new(),
-            Self::Relative(RelativeSpec { name, norm, hidden, span, .. }) => {
-                let mut all =
-                    vec![TensorSpec::new(format!("{name}.weight"), [2 * span, *hidden], Role::Bias)];
+            Self::Relative(RelativeSpec { name, norm, hidden, buckets_per_side, .. }) => {
+                let mut all = vec![TensorSpec::new(
+                    format!("{name}.weight"),
+                    [2 * buckets_per_side, *hidden],
+                    Role::Bias,
+                )];
                 all.extend(norm.iter().flat_map(NormSpec::tensors));
                 all
             }
         }
     }
 
-    /// Vectors of ranges of distances, if there are some.
+    /// Relative position embeddings, if there are some.
     pub fn relative(&self) -> Option<&RelativeSpec> {
         match self {
             Self::Relative(relative) => Some(relative),
@@ -77,35 +81,35 @@ impl DistanceSpec {
 impl RelativeSpec {
     /// What queries, or keys, of a head are multiplied with.
     pub(crate) fn matrix(&self, format: Format) -> MatrixShape {
-        MatrixShape { format, rows: 2 * self.span, cols: self.hidden / self.heads, outliers: 0 }
+        MatrixShape { format, rows: 2 * self.buckets_per_side, cols: self.hidden / self.heads, outliers: 0 }
     }
 
-    /// The range of a key that comes `distance` tokens after its query: that of the farthest ones is 0 if they come after it.
-    pub fn range(&self, distance: isize) -> usize {
-        let (middle, far) = (self.span / 2, distance.unsigned_abs());
-        let from_query = match self.farthest {
-            Some(farthest) if far > middle => {
+    /// The bucket of a key that comes `distance` tokens after its query, from 0 for those that come last.
+    pub fn bucket(&self, distance: isize) -> usize {
+        let (middle, far) = (self.buckets_per_side / 2, distance.unsigned_abs());
+        let from_query = match self.max_distance {
+            Some(max_distance) if far > middle => {
                 let ratio =
-                    libm::log(far as f64 / middle as f64) / libm::log(farthest as f64 / middle as f64);
+                    libm::log(far as f64 / middle as f64) / libm::log(max_distance as f64 / middle as f64);
                 middle + libm::ceil(ratio * (middle - 1) as f64) as usize
             }
             _ => far,
         };
         if distance > 0 {
-            self.span.saturating_sub(from_query)
+            self.buckets_per_side.saturating_sub(from_query)
         } else {
-            (self.span + from_query).min(2 * self.span - 1)
+            (self.buckets_per_side + from_query).min(2 * self.buckets_per_side - 1)
         }
     }
 }
 
-/// The range of distances of a key that comes `distance` tokens after its query, of [`LEARNED_RANGES`].
-pub fn learned_range(distance: isize) -> usize {
-    /// Ranges of keys on one side.
-    const SIDE: usize = LEARNED_RANGES / 2;
+/// The bucket of a key that comes `distance` tokens after its query, of [`LEARNED_BUCKETS`].
+pub fn learned_bucket(distance: isize) -> usize {
+    /// Buckets of keys on one side.
+    const SIDE: usize = LEARNED_BUCKETS / 2;
     /// Those of one distance.
     const EXACT: usize = SIDE / 2;
-    /// The distance from which on all keys are in the last range.
+    /// The distance from which on all keys are in the last bucket.
     const FAR: f64 = 128.0;
     let (side, distance) = (if distance > 0 { SIDE } else { 0 }, distance.unsigned_abs());
     if distance < EXACT {
@@ -122,7 +126,7 @@ pub fn slope(head: usize, heads: usize) -> f32 {
     -libm::exp2(-8.0 * index as f64 / of as f64) as f32
 }
 
-/// The format of matrices that keys and queries are multiplied with, where the layer's own have another.
+/// The format of projected embeddings, in a layer whose weights have this one.
 pub fn relative_format(format: Format) -> Format {
     if format.is_integer() { Format::W8 { group: 128 } } else { format }
 }
@@ -132,16 +136,16 @@ pub fn relative_format(format: Format) -> Format {
 pub(crate) enum Distances {
     /// A number for each head and distance.
     Table(DistanceBias),
-    /// What queries and keys make of vectors.
+    /// Products of queries and keys with relative position embeddings.
     Relative(Relative),
 }
 
-/// Projected vectors of ranges of distances.
+/// Projected relative position embeddings.
 #[derive(Debug)]
 pub(crate) struct Relative {
-    /// The range of each distance.
-    pub(crate) ranges: DistanceTable<u32>,
-    /// Of each layer and head, what its queries and its keys are multiplied with: `[2 * span, head_dim]`.
+    /// The bucket of each distance.
+    pub(crate) buckets: DistanceTable<u32>,
+    /// Of each layer and head, what its queries and its keys are multiplied with: `[2 * buckets_per_side, head_dim]`.
     pub(crate) layers: Vec<Vec<[Matrix; 2]>>,
 }
 
@@ -150,8 +154,8 @@ impl Distances {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Table(table) => table.bytes(),
-            Self::Relative(Relative { ranges, layers }) => {
-                ranges.bytes() + layers.iter().flatten().flatten().map(Matrix::bytes).sum::<usize>()
+            Self::Relative(Relative { buckets, layers }) => {
+                buckets.bytes() + layers.iter().flatten().flatten().map(Matrix::bytes).sum::<usize>()
             }
         }
     }
@@ -175,24 +179,24 @@ mod tests {
 
     /// Those of transformers, for the sizes of DeBERTa-v3: `clamp(make_log_bucket_position(query - key, 256, 512) + 256, 0, 511)`.
     #[test]
-    fn ranges_of_relative_distances() {
+    fn buckets_of_relative_distances() {
         let spec = RelativeSpec {
             name: String::new(),
             norm: None,
             hidden: 1,
             heads: 1,
-            span: 256,
-            farthest: Some(511),
+            buckets_per_side: 256,
+            max_distance: Some(511),
         };
-        for (distance, range) in RANGES {
-            assert_eq!(spec.range(distance), range, "distance {distance}");
+        for (distance, bucket) in BUCKETS {
+            assert_eq!(spec.bucket(distance), bucket, "distance {distance}");
         }
-        let all = RelativeSpec { span: 4, farthest: None, ..spec };
-        let ranges: Vec<usize> = (-6..=6).map(|distance| all.range(distance)).collect();
-        assert_eq!(ranges, [7, 7, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]);
+        let all = RelativeSpec { buckets_per_side: 4, max_distance: None, ..spec };
+        let buckets: Vec<usize> = (-6..=6).map(|distance| all.bucket(distance)).collect();
+        assert_eq!(buckets, [7, 7, 7, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]);
     }
 
-    const RANGES: [(isize, usize); 22] = [
+    const BUCKETS: [(isize, usize); 22] = [
         (0, 256),
         (1, 255),
         (-1, 257),

@@ -309,6 +309,11 @@ impl<'a> Keys<'a> {
         self.key(CAUSAL);
     }
 
+    /// Whether tokens see those on both sides.
+    pub(crate) fn is_encoder(&self) -> Result<bool, ModelError> {
+        Ok(self.opt_bool(CAUSAL)? == Some(false))
+    }
+
     /// Number of KV heads.
     pub(crate) fn kv_heads(&self) -> Result<u32, ModelError> {
         match self.opt_count("attention.head_count_kv")? {

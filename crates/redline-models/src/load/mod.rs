@@ -23,7 +23,7 @@ use crate::block::layer::Layer;
 use crate::block::layer_inputs::LayerInputs;
 use crate::block::{Described, LinearRole, Loaded, Map};
 use crate::element::dense::DenseLayer;
-use crate::element::distance::{Distances, learned_range, slope};
+use crate::element::distance::{Distances, learned_bucket, slope};
 use crate::element::linear::Linear;
 use crate::element::norm::Norm;
 use crate::element::rotation::Rotation;
@@ -32,7 +32,7 @@ use crate::formats::Formats;
 use crate::model::{Facts, Model};
 use crate::packing::STRIP;
 use crate::spec::{
-    ClassifierSpec, DecoderSpec, DenseLayerSpec, DistanceSpec, LEARNED_RANGES, LayerInputsSpec, LinearSpec,
+    ClassifierSpec, DecoderSpec, DenseLayerSpec, DistanceSpec, LEARNED_BUCKETS, LayerInputsSpec, LinearSpec,
     NormKind, NormSpec, Objective, PartSpec, PositionSpec, PositionTableSpec, Role, TensorSpec,
 };
 use crate::step::padded;
@@ -383,9 +383,9 @@ impl<B: WeightSource> Builder<'_, B> {
         Ok(Some(match &self.spec.distances {
             None => return Ok(None),
             Some(DistanceSpec::Learned { name, heads }) => {
-                let table = self.vector(&format!("{name}.weight"), LEARNED_RANGES * heads)?;
+                let table = self.vector(&format!("{name}.weight"), LEARNED_BUCKETS * heads)?;
                 Distances::Table(DistanceBias::new(*heads, context, |head, distance| {
-                    table[learned_range(distance) * heads + head]
+                    table[learned_bucket(distance) * heads + head]
                 })?)
             }
             Some(DistanceSpec::Slopes { heads }) => {
@@ -394,15 +394,15 @@ impl<B: WeightSource> Builder<'_, B> {
                 })?)
             }
             Some(DistanceSpec::Relative(spec)) => {
-                let count = 2 * spec.span;
-                let mut vectors = self.vector(&format!("{}.weight", spec.name), count * spec.hidden)?;
+                let count = 2 * spec.buckets_per_side;
+                let mut embeddings = self.vector(&format!("{}.weight", spec.name), count * spec.hidden)?;
                 if let Some(norm) = self.opt_norm(spec.norm.as_ref(), Name::EmbeddingNorm)? {
                     norm.apply_in_place(
                         exec,
-                        &mut RowsMut::new(&mut vectors, count, spec.hidden, spec.hidden),
+                        &mut RowsMut::new(&mut embeddings, count, spec.hidden, spec.hidden),
                     );
                 }
-                Distances::Relative(relative(exec, spec, context, &vectors, layers)?)
+                Distances::Relative(relative(exec, spec, context, &embeddings, layers)?)
             }
         }))
     }

@@ -1,4 +1,4 @@
-//! Projects the vectors of ranges of distances.
+//! Projects relative position embeddings.
 
 use redline_kernels::op::attention::DistanceTable;
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
@@ -13,21 +13,21 @@ use crate::plan::Site;
 use crate::step::padded;
 use crate::tensors::check_magnitude;
 
-/// Projects the vectors, `[2 * span, hidden]`, by every layer, in the arithmetic of a pass.
+/// Projects the embeddings, `[2 * buckets_per_side, hidden]`, by every layer, in the arithmetic of a pass.
 pub(super) fn relative(
     exec: Exec<'_>,
     spec: &RelativeSpec,
     context: usize,
-    vectors: &[f32],
+    embeddings: &[f32],
     layers: &[Layer<Loaded>],
 ) -> Result<Relative, ModelError> {
-    let ranges = DistanceTable::new(1, context, |_, distance| spec.range(distance) as u32)?;
-    let rows = Rows::new(vectors, 2 * spec.span, spec.hidden, spec.hidden);
+    let buckets = DistanceTable::new(1, context, |_, distance| spec.bucket(distance) as u32)?;
+    let rows = Rows::new(embeddings, 2 * spec.buckets_per_side, spec.hidden, spec.hidden);
     let layers = layers.iter().map(|layer| projected(exec, spec, layer.at(Site::Qkv), rows));
-    Ok(Relative { ranges, layers: layers.collect::<Result<_, _>>()? })
+    Ok(Relative { buckets, layers: layers.collect::<Result<_, _>>()? })
 }
 
-/// What the queries and the keys of each head are multiplied with: keys of the vectors, and queries of them.
+/// What the queries and the keys of each head are multiplied with: keys of the embeddings, and queries of them.
 fn projected(
     exec: Exec<'_>,
     spec: &RelativeSpec,
@@ -50,7 +50,7 @@ fn projected(
         for (to, row) in values.chunks_exact_mut(shape.cols).zip(y.chunks_exact(stride)) {
             to.copy_from_slice(&row[first..first + shape.cols]);
         }
-        check_magnitude(&values, &format!("{}.weight", spec.name), shape.format)?;
+        check_magnitude(&values, &format!("{}.weight, projected by a layer", spec.name), shape.format)?;
         let mut matrix = Matrix::zeroed(shape.format, count, shape.cols)?;
         matrix.set_rows(exec, 0, &values);
         Ok::<_, ModelError>(matrix)

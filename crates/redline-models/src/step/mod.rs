@@ -686,13 +686,18 @@ impl<'a> Step<'a> {
         self.layer.map_or(0, |layer| self.model.cache_slots[layer])
     }
 
-    /// Convolves rows of gates and inputs, and stores the inputs of the current layer that later rows need.
-    pub fn convolve(&mut self, bcx: Act, taps: Taps<'_>) -> Act {
+    /// Convolves rows of gates and inputs, and stores the inputs of the current layer that later rows need, unless `after` taps are for
+    /// later rows.
+    pub fn convolve(&mut self, bcx: Act, taps: Taps<'_>, after: usize) -> Act {
         let y = self.alloc(bcx.rows, taps.channels);
         let (exec, slot) = (self.exec, self.cache_slot());
         let timed = self.begin(|| Operation::of("conv", y.rows, y.width));
         let (from, mut to) = Self::input_and_output(self.arena.values, bcx, y);
-        self.kv.convolve(exec, slot, taps, from, &mut to);
+        if after > 0 {
+            self.kv.convolve_whole(exec, after, taps, from, &mut to);
+        } else {
+            self.kv.convolve(exec, slot, taps, from, &mut to);
+        }
         self.end(timed);
         y
     }
@@ -706,8 +711,8 @@ impl<'a> Step<'a> {
         self.end(timed);
     }
 
-    /// Attention of the queries over the stored keys and values of the current layer. `bias` has numbers that are added to the logits of
-    /// every row; without them, those of the model are.
+    /// Attention of the queries over the stored keys and values of the current layer. The bias of `shape` is set here: that of every row if
+    /// there is one, otherwise that of the model.
     pub fn attention(&mut self, shape: AttentionShape<'_>, q: Act, bias: Option<Act>) -> Act {
         let y = self.alloc(q.rows, q.width);
         let (segments, slot) = (self.segments, self.cache_slot());
@@ -721,7 +726,7 @@ impl<'a> Step<'a> {
         let [from, biases, out] =
             values.get_disjoint_mut([q.range(), of_rows, y.range()]).expect("activations do not overlap");
         let bias = match bias {
-            Some(bias) => Some(AttentionBias::OfRows(rows(biases, bias))),
+            Some(bias) => Some(AttentionBias::PerRow(rows(biases, bias))),
             None => self.model.distance_bias(),
         };
         let mut to = RowsMut::new(out, y.rows, y.width, y.stride);

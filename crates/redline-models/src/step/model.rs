@@ -18,7 +18,7 @@ impl<'a> StepModel<'a> {
     /// What is added to logits where rows have no numbers of their own.
     pub(super) fn distance_bias(self) -> Option<AttentionBias<'a>> {
         match self.distances {
-            Some(Distances::Table(table)) => Some(AttentionBias::OfDistances(table)),
+            Some(Distances::Table(table)) => Some(AttentionBias::ByDistance(table)),
             Some(Distances::Relative(_)) | None => None,
         }
     }

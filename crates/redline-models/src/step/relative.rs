@@ -2,7 +2,7 @@
 
 use redline_kernels::op::attention::relative_bias;
 use redline_kernels::op::kv::Segment;
-use redline_kernels::op::linear::Epilogue;
+use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::{Rows, RowsMut};
 
 use super::{Act, Step, padded};
@@ -19,23 +19,27 @@ impl Step<'_> {
         let segments = self.segments;
         let width = padded(segments.iter().map(Segment::keys).max().unwrap_or(0));
         let bias = self.alloc(q.rows, heads * width);
+        let timed = self.begin(|| Operation::of("relative", bias.rows, bias.width));
         for (head, [of_queries, of_keys]) in relative.layers[layer].iter().enumerate() {
             let (mark, dim) = (self.mark(), of_queries.cols());
-            let [q, k] = [q, k].map(|x| x.columns(head * dim, dim));
-            let of_queries = self.head(q, of_queries, None, Epilogue::default());
-            let of_keys = self.head(k, of_keys, None, Epilogue::default());
+            let [of_queries, of_keys] = [(q, of_queries), (k, of_keys)].map(|(x, matrix)| {
+                let (x, y) = (x.columns(head * dim, dim), self.alloc(x.rows, matrix.rows()));
+                let (from, mut to) = Self::input_and_output(self.arena.values, x, y);
+                let variant = Variant::estimate(self.exec.simd, matrix, x.rows);
+                linear(self.exec, matrix, from, &mut to, Epilogue::default(), variant, self.arena.words);
+                y
+            });
             let to = bias.columns(head * width, width);
-            let timed = self.begin(|| Operation::of("relative_bias", to.rows, width));
             let values = &mut *self.arena.values;
             let ranges = [of_queries.range(), of_keys.range(), to.range()];
             let [from, keys, out] = values.get_disjoint_mut(ranges).expect("activations do not overlap");
             let rows = |data, x: Act| Rows::new(data, x.rows, x.width, x.stride);
             let from = [rows(from, of_queries), rows(keys, of_keys)];
             let mut out = RowsMut::new(out, to.rows, to.width, to.stride);
-            relative_bias(self.exec, &relative.ranges, segments, from, factor, &mut out);
-            self.end(timed);
+            relative_bias(self.exec, &relative.buckets, segments, from, factor, &mut out);
             self.release(mark);
         }
+        self.end(timed);
         Some(bias)
     }
 }

@@ -368,7 +368,7 @@ fn a_gguf_file_of_falcon_h1_takes_no_adapters() {
     assert!(refused.hint().is_some());
 }
 
-/// Queries and keys of vectors of distances were made without the adapter; values and other layers can be adapted.
+/// Queries and keys of relative position embeddings were computed without the adapter; values and other layers can be adapted.
 #[test]
 fn an_adapter_changes_no_projection_that_was_used_at_load() {
     let spec = spec(&golden_root().join("encoders/deberta-a"));
@@ -385,7 +385,7 @@ fn an_adapter_changes_no_projection_that_was_used_at_load() {
         [(vec![], "query_proj"), (vec!["query_proj"], "key_proj"), (vec!["key_proj"], "query_proj")]
     {
         let error = read(&left_out).unwrap_err();
-        let fact = format!("module `deberta.encoder.layer.0.attention.self.{refused}` projects the vectors");
+        let fact = format!("module `deberta.encoder.layer.0.attention.self.{refused}` projects the relative");
         assert!(error.to_string().starts_with(&fact), "{error}");
         assert!(error.to_string().contains("adapter_model.safetensors") && error.hint().is_some(), "{error}");
     }

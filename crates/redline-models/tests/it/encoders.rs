@@ -428,6 +428,7 @@ fn keys_that_would_change_the_result_are_refused_by_name() {
         ("electra-a", json!({"position_embedding_type": "relative_key"}), &["position_embedding_type"]),
         ("electra-a", json!({"embedding_size": 0}), &["embedding_size", "from 1"]),
         ("mpnet-a", json!({"relative_attention_num_buckets": 16}), &["relative_attention_num_buckets", "32"]),
+        ("lfm2-embed-a", json!({"conv_L_cache": 4}), &["conv_L_cache", "an odd number"]),
         ("nomic-a", json!({"prenorm": true}), &["prenorm", "false"]),
         ("nomic-a", json!({"rotary_emb_fraction": 0.5}), &["rotary_emb_fraction", "`1`"]),
         ("nomic-a", json!({"rotary_scaling_factor": 2.0}), &["rotary_scaling_factor", "null"]),
@@ -475,6 +476,15 @@ fn keys_of_distances_are_refused_by_name() {
         ("jina2-a", json!({"feed_forward_type": "original"}), &["feed_forward_type", "`geglu` or `reglu`"]),
         ("jina2-a", json!({"sliding_window": 4}), &["sliding_window"]),
         ("deberta-a", json!({"relative_attention": false}), &["relative_attention", "`true`"]),
+        (
+            "deberta-a",
+            json!({"max_position_embeddings": 1 << 18}),
+            &["max_position_embeddings", "at most 131072"],
+        ),
+        ("deberta-a", json!({"type_vocab_size": 1u64 << 40}), &["type_vocab_size"]),
+        ("deberta-a", json!({"position_buckets": 1u64 << 40}), &["position_buckets"]),
+        ("deberta-a", json!({"max_relative_positions": 1u64 << 40}), &["max_relative_positions"]),
+        ("deberta-a", json!({"pos_att_type": ["c2p|p2c"]}), &["pos_att_type"]),
         ("deberta-a", json!({"share_att_key": null}), &["share_att_key", "`true`"]),
         ("deberta-a", json!({"pos_att_type": "c2p"}), &["pos_att_type", "`c2p` and `p2c`"]),
         ("deberta-a", json!({"pos_att_type": null}), &["pos_att_type", "`c2p` and `p2c`"]),
@@ -639,7 +649,17 @@ fn modules_that_would_change_the_embedding_are_refused_by_name() {
 /// A converted directory has no folders, and the same rules, states and classes.
 #[test]
 fn a_converted_encoder_is_the_same() {
-    for name in ["gemma3-embed-a", "modernbert-a", "bert-b", "xlmr-a", "qwen3-class-a"] {
+    for name in [
+        "gemma3-embed-a",
+        "modernbert-a",
+        "bert-b",
+        "xlmr-a",
+        "qwen3-class-a",
+        "deberta-a",
+        "deberta-b",
+        "jina2-a",
+        "lfm2-embed-a",
+    ] {
         let golden = golden_root().join("encoders").join(name);
         let work = tempfile::tempdir().unwrap();
         let to = work.path().join("to");

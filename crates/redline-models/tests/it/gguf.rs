@@ -103,6 +103,7 @@ fn encoders() -> Vec<(PathBuf, PathBuf)> {
         "bert-a",
         "bert-b",
         "jina2-a",
+        "lfm2-embed-b",
         "modernbert-a",
         "modernbert-c",
         "nomic-a",

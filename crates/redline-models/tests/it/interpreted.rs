@@ -124,6 +124,7 @@ families! {
     jina2 "jina2"
     jina3 "jina3"
     lfm2 "lfm2"
+    lfm2_embed "lfm2-embed"
     lfm2moe "lfm2moe"
     llada "llada"
     llama "llama"

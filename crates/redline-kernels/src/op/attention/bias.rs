@@ -2,20 +2,21 @@
 
 use redline_simd::LANES;
 
+use crate::op::kv::{Segment, rows_of};
 use crate::{Buffer, OutOfMemory, Plain, Rows};
 
 /// What is added to the logits of a layer.
 #[derive(Clone, Copy, Debug)]
 pub enum AttentionBias<'a> {
     /// A number for each head and distance.
-    OfDistances(&'a DistanceBias),
+    ByDistance(&'a DistanceBias),
     /// The numbers of each row, `[rows, heads * width]`: those of a head are those of the keys from the first one of the sequence on,
     /// followed by any that fill a block of sixteen.
-    OfRows(Rows<'a>),
+    PerRow(Rows<'a>),
 }
 
 impl<'a> AttentionBias<'a> {
-    /// The numbers of a head for a row of the batch at a position, of the keys from `key` on, of which `heads` heads have some.
+    /// The biases of a head, of so many, for a row of the batch at a position, of the keys from `key` on.
     pub(super) fn of(
         self,
         (head, heads): (usize, usize),
@@ -23,22 +24,25 @@ impl<'a> AttentionBias<'a> {
         key: usize,
     ) -> &'a [f32] {
         match self {
-            Self::OfDistances(table) => table.of(head, position, key),
-            Self::OfRows(rows) => {
+            Self::ByDistance(table) => table.of(head, position, key),
+            Self::PerRow(rows) => {
                 let width = rows.width / heads;
                 &rows.row(row)[head * width..][..width][key..]
             }
         }
     }
 
-    /// Panics unless there are numbers for `heads` heads, `rows` rows and `keys` keys.
-    pub(super) fn check(self, heads: usize, rows: usize, keys: usize) {
+    /// Panics unless there are numbers for `heads` heads, and for all rows and keys of the segments.
+    pub(super) fn check(self, heads: usize, segments: &[Segment<'_>]) {
+        let (rows, keys) = (rows_of(segments), segments.iter().map(Segment::keys).max().unwrap_or(0));
         match self {
-            Self::OfDistances(table) => {
+            Self::ByDistance(table) => {
+                let ends = segments.iter().map(|segment| segment.start + segment.rows);
+                let keys = ends.fold(keys, usize::max);
                 assert!(table.heads == heads, "biases of {} heads for {heads}", table.heads);
                 assert!(keys <= table.context, "{keys} keys, but biases of {}", table.context);
             }
-            Self::OfRows(biases) => {
+            Self::PerRow(biases) => {
                 let least = heads * keys.next_multiple_of(LANES);
                 assert!(biases.width.is_multiple_of(heads), "biases of {heads} heads in {}", biases.width);
                 assert!(biases.width >= least, "{} biases in a row, not {least}", biases.width);

@@ -89,8 +89,7 @@ pub fn attention(
         shape.heads
     );
     if let Some(bias) = shape.bias {
-        let keys = segments.iter().map(|segment| segment.keys().max(segment.start + segment.rows));
-        bias.check(shape.heads, rows_of(segments), keys.max().unwrap_or(0));
+        bias.check(shape.heads, segments);
     }
     assert_segments(segments);
     assert!(rows_of(segments) <= q.rows, "rows of the batch");

@@ -11,8 +11,8 @@ use crate::{Exec, Rows, RowsMut};
 const MIN_ROWS: usize = 4;
 
 /// `out[i][j] = (queries[i][b] + keys[j][b]) * scale` of one head, where j is a key of the sequence of row i, and b the bucket of its
-/// distance: `buckets` has those of one head. `queries` and `keys` are `[rows, buckets]`, of all rows of the sequences, which are whole;
-/// `out` is `[rows, width]`, of which the keys of a row's sequence are written.
+/// distance: `buckets` has those of one head. `queries` and `keys` are `[rows, buckets]`, of all rows of the sequences, which are whole
+/// and follow each other; `out` is `[rows, width]`, of which the keys that a row sees are written.
 pub fn relative_bias(
     exec: Exec<'_>,
     buckets: &DistanceTable<u32>,
@@ -25,19 +25,28 @@ pub fn relative_bias(
     let rows = rows_of(segments);
     assert!(queries.rows >= rows && keys.rows >= rows && out.rows >= rows, "{rows} rows of the sequences");
     assert!(queries.width == keys.width, "buckets of queries and keys: {} and {}", queries.width, keys.width);
+    let mut end = 0;
     for segment in segments {
+        assert!(segment.first_row == end, "row {} after row {end}", segment.first_row);
+        end += segment.rows;
         let (start, rows, keys) = (segment.start, segment.rows, segment.keys());
-        assert!(start == 0 && keys == rows, "{keys} keys of {rows} rows from {start} on");
-        assert!(rows <= buckets.context(), "{rows} keys, but buckets of {}", buckets.context());
-        assert!(rows <= out.width, "{rows} keys, but room for {}", out.width);
+        assert!(start == 0 && keys <= rows, "{keys} keys of {rows} rows from {start} on");
+        assert!(rows <= buckets.context(), "{rows} rows, but buckets of {}", buckets.context());
+        assert!(keys <= out.width, "{keys} keys, but room for {}", out.width);
     }
-    let largest = buckets.of(0, buckets.context() - 1, 0).iter().max();
-    assert!(largest.is_some_and(|b| (*b as usize) < keys.width), "bucket {largest:?} of {}", keys.width);
+    let most = segments.iter().map(|segment| segment.rows).max().unwrap_or(0);
+    let used = if most > 0 { &buckets.of(0, most - 1, 0)[..2 * most - 1] } else { &[][..] };
+    let largest = used.iter().max();
+    assert!(
+        most == 0 || largest.is_some_and(|b| (*b as usize) < keys.width),
+        "bucket {largest:?} of {}",
+        keys.width
+    );
     let (stride, to) = (out.stride, Disjoint::new(out.data));
     exec.team.split(rows, 1, MIN_ROWS, |part| {
         for row in part {
             let segment = &segments[segments.partition_point(|it| it.first_row + it.rows <= row)];
-            let (first, count) = (segment.first_row, segment.rows);
+            let (first, count) = (segment.first_row, segment.keys());
             let buckets = &buckets.of(0, row - first, 0)[..count];
             // SAFETY: each row is written by the one member that owns it, and holds the keys of its sequence.
             let out = unsafe { std::slice::from_raw_parts_mut(to.get().add(row * stride), count) };

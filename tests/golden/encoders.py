@@ -710,7 +710,7 @@ ENCODERS = [
     Encoder(
         name="deberta-a",
         style="classic",
-        covers="mean of the tokens, normalised; ranges of distances that grow from eight on, with a norm, no positions; head size 12",
+        covers="mean of the tokens, normalised; buckets of distances that grow from eight on, with a norm, no positions; head size 12",
         config=DEBERTA
         | {
             "architectures": ["DebertaV2Model"],
@@ -736,7 +736,7 @@ ENCODERS = [
     Encoder(
         name="deberta-b",
         style="classic",
-        covers="three labels with names; a range for each distance up to 24, learned positions too, two types; head size 10",
+        covers="three labels with names; a bucket for each distance up to 24, learned positions too, two types; head size 10",
         config=DEBERTA
         | {
             "architectures": ["DebertaV2ForSequenceClassification"],
@@ -1127,7 +1127,7 @@ def fill(model, generator):
                 centre, spread = 0.0, 0.4
             elif module.endswith(("embeddings", "embed_tokens")):
                 centre, spread = 0.0, 0.4 / (model.config.hidden_size**0.25 if gemma else 1)
-                # The sum of layers that multiply projections with each other rounds less where they add little to it.
+                # Errors of products of projections are then small beside the residual stream.
                 spread *= 6 if model.config.model_type == "lfm2_encoder" else 1
             else:
                 gain = {"query": 0.8, "key": 0.8, "q": 0.8, "k": 0.8, "q_proj": 0.6, "k_proj": 0.6, "Wqkv": 0.9}.get(module, 1.2)
@@ -1271,7 +1271,7 @@ def bf16_nmse(model, encoder, dense, ref):
     """As in make.py, the larger of hidden states and results."""
     other = copy.deepcopy(model)
     for parameter in other.parameters():
-        # The taps of a convolution are no matrix.
+        # The taps of a convolution are not a matrix.
         if parameter.dim() == 2:
             parameter.copy_(rounded(parameter))
     for module in other.modules():

@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
 
 def slopes(heads):
-    """By heads: the powers of the first one for a power of two; otherwise also every second one of twice as many."""
+    """Head h of n = 2^k: 2^(-8 (h + 1) / n). Heads beyond the largest power of two take every second one of twice as many."""
     power = 1
     while 2 * power <= heads:
         power *= 2

@@ -14,9 +14,9 @@ pub(crate) enum Distances {
     Learned(Row),
     /// The distance times a factor.
     Slopes,
-    /// Of each layer and head: what queries and keys are multiplied with for each bucket, whose number on a side and whose largest
-    /// distance follow.
+    /// Products with projected embeddings.
     Relative {
+        /// Of each layer and head, for each bucket: what queries and keys are multiplied with.
         layers: Vec<Vec<[Vec<OutputWeights>; 2]>>,
         buckets_per_side: usize,
         max_distance: Option<usize>,
@@ -98,8 +98,8 @@ fn learned(query: usize, key: usize) -> usize {
     side + if distance < 8 { distance } else { 8 + reached }
 }
 
-/// The factor of a head: with a power of two of heads, the next one is always the last one times the first one; other heads follow the
-/// list of twice as many, of which they take every second one.
+/// The factor of head h of n = 2^k: `-2^(-8 (h + 1) / n)`. Heads beyond the largest power of two take every second one of twice as
+/// many.
 fn slope(head: usize, heads: usize) -> f32 {
     let power = (0..=heads).rev().find(|count| count.is_power_of_two()).unwrap_or(1);
     let list = |count: usize| (1..=count).map(move |i| 0.5f64.powf(8.0 * i as f64 / count as f64));

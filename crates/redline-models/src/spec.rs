@@ -391,11 +391,11 @@ impl DecoderSpec {
         (page, of_layers)
     }
 
-    /// The last layer that stores what later rows need. After its mixer has, only the wanted rows go on: later layers read what it and
+    /// The last layer in which rows need anything of each other. After that, only the wanted rows go on: later layers read what it and
     /// those before it stored.
     pub(crate) fn narrowed_at(&self) -> usize {
-        let stores = self.layers.iter().rposition(|layer| layer.mixer.stores());
-        stores.unwrap_or(0)
+        let mixes = self.layers.iter().rposition(|layer| layer.mixer.mixes_rows());
+        mixes.unwrap_or(0)
     }
 
     /// Whether loading computes with a projection of a layer, by its index: an adapter of it would come too late.

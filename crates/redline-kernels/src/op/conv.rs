@@ -76,7 +76,7 @@ struct ChannelTaps<S: Isa> {
 }
 
 impl<S: Isa> ChannelTaps<S> {
-    /// The sum over the inputs of a row and those before it, the oldest first, with the bias.
+    /// The sum over the inputs under the taps, the oldest first, with the bias.
     #[inline(always)]
     fn sum(&self, s: S, inputs: &[S::F; MAX_TAPS]) -> S::F {
         let mut acc = s.splat(0.0);
@@ -108,7 +108,7 @@ impl PassPages<'_> {
     }
 
     /// Convolves all rows of whole sequences, where `after` taps are for later rows. Nothing is stored. Rows are as in
-    /// [`PassPages::convolve`]; those that no row sees are padding, whose inputs and outputs are +0.
+    /// [`PassPages::convolve`].
     ///
     /// # Panics
     /// If the shapes do not fit each other, or a sequence is not whole.
@@ -150,7 +150,7 @@ impl PassPages<'_> {
     }
 }
 
-/// Where the inputs are that earlier passes and later ones have in common with this one.
+/// Where inputs of rows outside this pass are kept.
 #[derive(Clone, Copy)]
 enum Kept {
     /// In a layer of the pages, among those that keep inputs.
@@ -254,9 +254,9 @@ impl Kernel for Convolved<'_> {
         let Self { pages, kept, segment, taps, bcx, to, stride, channels } = self;
         let (earlier, width) = (taps.count() - 1, taps.channels);
         let end = segment.start + segment.rows;
-        let (kept, after, seen) = match kept {
-            Kept::In(layer) => (Some(layer), 0, segment.rows),
-            Kept::Nowhere { after } => (None, after, segment.keys()),
+        let (kept, after) = match kept {
+            Kept::In(layer) => (Some(layer), 0),
+            Kept::Nowhere { after } => (None, after),
         };
         for at in channels.clone().step_by(LANES) {
             let n = (channels.end - at).min(LANES);
@@ -275,18 +275,13 @@ impl Kernel for Convolved<'_> {
                 }
                 for newest in 0..segment.rows + after {
                     inputs[earlier] = s.splat(0.0);
-                    if newest < seen {
+                    if newest < segment.rows {
                         let row = row(newest);
                         inputs[earlier] = s.mul(load(row), load(row.add(2 * width)));
                     }
                     if let Some(r) = newest.checked_sub(after) {
                         let y = to.get().add((segment.first_row + r) * stride + at);
-                        let gated = if r < seen {
-                            s.mul(load(row(r).add(width)), taps.sum(s, &inputs))
-                        } else {
-                            s.splat(0.0)
-                        };
-                        s.store_partial(y, gated, n);
+                        s.store_partial(y, s.mul(load(row(r).add(width)), taps.sum(s, &inputs)), n);
                     }
                     let position = segment.start + newest;
                     if let Some(layer) = kept

@@ -346,7 +346,7 @@ fn rows_may_have_numbers_of_their_own() {
 
 /// By the definition, of texts of several lengths; other numbers of the rows stay.
 #[test]
-fn numbers_of_ranges_of_distances() {
+fn biases_by_buckets_of_distances() {
     let (ranges, context, scale) = (9, 40, 0.21);
     let range = |distance: isize| (distance.clamp(-4, 4) + 4) as u32;
     let buckets = DistanceTable::new(1, context, |_, distance| range(distance)).unwrap();

@@ -107,8 +107,8 @@ fn pieces_have_the_bits_of_the_whole() {
 #[test]
 fn whole_sequences_see_later_rows() {
     for (channels, taps, has_bias) in [(16, 3, false), (70, 5, true), (300, 2, false), (5, 8, true)] {
-        // Rows of each, and how many of them are no padding.
-        let (lengths, seen) = ([40, 1, 2, 33], [40, 1, 1, 20]);
+        // Rows of each, and keys: those that fill up the last text are inputs like others.
+        let (lengths, seen) = ([40, 1, 2, 33], [40, 1, 2, 20]);
         let (tokens, width) = (lengths.iter().sum(), 3 * channels);
         let case = Case::new(channels, taps, has_bias, tokens);
         let weights = Taps { weights: &case.weights, bias: case.bias.as_deref(), channels };
@@ -121,10 +121,7 @@ fn whole_sequences_see_later_rows() {
         }
         for after in 0..taps {
             let of = |it: &Segment<'_>| {
-                let seen = &case.bcx[it.first_row * width..][..it.keys() * width];
-                let mut expected = case.expected_of(seen, after);
-                expected.resize(it.rows * channels, 0.0);
-                expected
+                case.expected_of(&case.bcx[it.first_row * width..][..it.rows * width], after)
             };
             let expected: Vec<f32> = segments.iter().flat_map(of).collect();
             everywhere(|exec, name| {

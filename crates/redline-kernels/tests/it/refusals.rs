@@ -7,6 +7,7 @@ use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{
     AttentionBias, AttentionShape, DistanceBias, DistanceTable, attention, relative_bias,
 };
+use redline_kernels::op::conv::Taps;
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::experts::{Choice, add_weighted};
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PageShape, Segment};
@@ -254,6 +255,50 @@ fn relative_biases_are_those_of_whole_sequences() {
     refused("4 keys, but room for 3", || run((0, 4, 4), [7, 7], 3));
     refused("5 keys of 4 rows from 0 on", || run((0, 4, 5), [7, 7], 4));
     refused("4 keys of 2 rows from 1 on", || run((1, 2, 4), [7, 7], 4));
+}
+
+#[test]
+fn relative_biases_are_those_of_rows_that_follow_each_other() {
+    let (table, buckets) = ([0], DistanceTable::new(1, 4, |_, distance| (distance + 3) as u32).unwrap());
+    let run = |first_row| {
+        let attention = AttentionMask::Bidirectional(1);
+        let segments = [0, first_row].map(|first_row| Segment {
+            pages: &table,
+            start: 0,
+            first_row,
+            rows: 1,
+            attention,
+        });
+        let (ones, mut out) = (vec![1.0; 3 * 7], vec![0.0; 3]);
+        on_one_thread(|exec| {
+            relative_bias(exec, &buckets, &segments, [rows(&ones, 7); 2], 1.0, &mut rows_mut(&mut out, 1));
+        });
+        assert_eq!(out, [2.0, 2.0, 0.0]);
+    };
+    run(1);
+    refused("row 2 after row 1", || run(2));
+}
+
+#[test]
+fn convolutions_of_whole_sequences_have_all_rows_and_taps() {
+    let run = |start, keys, after| {
+        let shape = KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 };
+        let mut pages = KvPages::new(&PageShape::from(&[shape][..]), 1);
+        let table = [pages.grow().unwrap()];
+        let attention = AttentionMask::Bidirectional(keys);
+        let segment = [Segment { pages: &table, start, first_row: 0, rows: 2, attention }];
+        let (weights, from, mut out) = (vec![1.0; 3], vec![1.0; 6], vec![0.0; 2]);
+        let taps = Taps { weights: &weights, bias: None, channels: 1 };
+        on_one_thread(|exec| {
+            let mut to = rows_mut(&mut out, 1);
+            pages.of_batch(&segment).convolve_whole(exec, after, taps, rows(&from, 3), &mut to);
+        });
+        assert_eq!(out, [2.0, 2.0]);
+    };
+    run(0, 2, 1);
+    run(0, 1, 1);
+    refused("3 of 3 taps for later rows", || run(0, 2, 3));
+    refused("2 rows from 1 on, 3 keys", || run(1, 3, 1));
 }
 
 #[test]

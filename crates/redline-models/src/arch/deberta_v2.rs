@@ -87,15 +87,15 @@ fn relative(config: &ConfigFile, shape: &Shape) -> Result<RelativeSpec, ModelErr
         return Err(config.refuse(KINDS, "`c2p` and `p2c`").into());
     }
     let given = |key| Ok::<_, ModelError>(config.f64_or(key, -1.0)? >= 1.0);
-    const FARTHEST: &str = "max_relative_positions";
-    let most = positive(config, if given(FARTHEST)? { FARTHEST } else { "max_position_embeddings" })?;
-    const RANGES: &str = "position_buckets";
-    let (buckets_per_side, max_distance) = if given(RANGES)? {
-        let buckets_per_side = positive(config, RANGES)?;
-        // Half of those of a side have one distance each, and end before the max_distance.
+    const MOST: &str = "max_relative_positions";
+    let most = positive(config, if given(MOST)? { MOST } else { "max_position_embeddings" })?;
+    const BUCKETS: &str = "position_buckets";
+    let (buckets_per_side, max_distance) = if given(BUCKETS)? {
+        let buckets_per_side = positive(config, BUCKETS)?;
+        // Half of the buckets of a side hold one distance each; the largest distance lies beyond them.
         if buckets_per_side < 4 || buckets_per_side % 2 != 0 || most <= buckets_per_side / 2 + 1 {
-            let supported = format!("an even number of at least 4, less than twice {}", most - 1);
-            return Err(config.refuse(RANGES, supported).into());
+            let supported = format!("an even number of at least 4, less than {}", 2 * (most - 1));
+            return Err(config.refuse(BUCKETS, supported).into());
         }
         (buckets_per_side, Some(most - 1))
     } else {

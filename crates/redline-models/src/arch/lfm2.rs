@@ -24,7 +24,8 @@ pub const ARCHITECTURE: Architecture =
 pub const ENCODER: Architecture =
     Architecture { name: "Lfm2BidirectionalModel", spec: encoder, gguf: None, ..ARCHITECTURE };
 
-const GGUF: GgufDialect = GgufDialect { final_norm: "token_embd_norm", ..GgufDialect::new("lfm2", gguf) };
+const GGUF: GgufDialect =
+    GgufDialect { final_norm: "token_embd_norm", ..GgufDialect::new("lfm2", gguf_of_either) };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &KEYS)?;
@@ -36,8 +37,9 @@ fn encoder(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let mut spec = decoder(config, inner(config)?)?;
     for layer in &mut spec.layers {
         if let MixerSpec::ShortConv(conv) = &mut layer.mixer {
-            if conv.taps.is_multiple_of(2) {
-                return Err(config.refuse("conv_L_cache", "an odd number (for an encoder)").into());
+            if conv.taps < 3 || conv.taps.is_multiple_of(2) {
+                let supported = "an odd number of at least 3 (for an encoder)";
+                return Err(config.refuse("conv_L_cache", supported).into());
             }
             conv.after = conv.taps / 2;
         }
@@ -184,11 +186,22 @@ fn convolves(config: &ConfigFile) -> Result<Vec<bool>, ModelError> {
     Ok(attends.into_iter().map(|attends| !attends).collect())
 }
 
-/// A layer without KV heads is a convolution. The width of the feed-forward part is the final one.
-pub(super) fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
+/// A file of an encoder says so.
+fn gguf_of_either(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     if keys.is_encoder()? {
         keys.rename(ENCODER.name, ENCODER.model_type);
     }
+    const OF_TOKENS: &str = "dense_2.weight";
+    if keys.has(OF_TOKENS) {
+        let fact =
+            format!("`{OF_TOKENS}` makes vectors of tokens; take the checkpoint that the file was made from");
+        return Err(keys.unsupported(fact));
+    }
+    gguf(keys)
+}
+
+/// A layer without KV heads is a convolution. The width of the feed-forward part is the final one.
+pub(super) fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     let attends = keys.set_hybrid()?;
     keys.copy_counts(&[("feed_forward_length", "intermediate_size"), ("shortconv.l_cache", "conv_L_cache")])?;
     let kind = |attends: &bool| if *attends { "full_attention" } else { "conv" };

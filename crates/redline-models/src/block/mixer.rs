@@ -44,8 +44,8 @@ impl<S: BuildStage> Mixer<S> {
         })
     }
 
-    /// Whether other rows need anything of a row.
-    pub(crate) fn stores(&self) -> bool {
+    /// Whether rows need anything of each other that this layer computes.
+    pub(crate) fn mixes_rows(&self) -> bool {
         !matches!(self, Self::None | Self::Attention(Attention { source: KeyValues::OfLayer(_), .. }))
     }
 

@@ -80,7 +80,7 @@ impl ShortConv<Described> {
 }
 
 impl ShortConv<Loaded> {
-    /// Returns `c * conv(b * x)` of every row, and stores the inputs that later rows need.
+    /// Returns `c * conv(b * x)` of every row, and stores the inputs that later rows need, unless it is an encoder's.
     pub fn convolve(&self, x: Act, s: &mut Step<'_>) -> Act {
         let bcx = s.linear(x, &self.input);
         s.show(Name::ConvInput, bcx);

@@ -41,8 +41,8 @@ pub struct RelativeSpec {
     pub heads: usize,
     /// Number of buckets on each side.
     pub buckets_per_side: usize,
-    /// The largest distance that the buckets cover, if distances from `buckets_per_side / 2` on share buckets, which grow by a constant
-    /// factor.
+    /// The largest distance that the buckets cover, if distances above `buckets_per_side / 2` share buckets, which grow by a
+    /// constant factor.
     pub max_distance: Option<usize>,
 }
 
@@ -119,7 +119,7 @@ pub fn learned_bucket(distance: isize) -> usize {
     side + (EXACT + (ratio * (SIDE - EXACT) as f64) as usize).min(SIDE - 1)
 }
 
-/// The factor of a head: those of the largest power of two of heads; others take every second one of twice as many.
+/// The factor of head h of n = 2^k: `-2^(-8 (h + 1) / n)`. Heads beyond the largest power of two take every second one of twice as many.
 pub fn slope(head: usize, heads: usize) -> f32 {
     let power = 1 << heads.ilog2();
     let (index, of) = if head < power { (head + 1, power) } else { (2 * (head - power) + 1, 2 * power) };

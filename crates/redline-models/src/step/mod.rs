@@ -686,8 +686,8 @@ impl<'a> Step<'a> {
         self.layer.map_or(0, |layer| self.model.cache_slots[layer])
     }
 
-    /// Convolves rows of gates and inputs, and stores the inputs of the current layer that later rows need, unless `after` taps are for
-    /// later rows.
+    /// Convolves rows of gates and inputs, and stores the inputs of the current layer that later rows need, unless `after` taps, more
+    /// than none, are for later rows.
     pub fn convolve(&mut self, bcx: Act, taps: Taps<'_>, after: usize) -> Act {
         let y = self.alloc(bcx.rows, taps.channels);
         let (exec, slot) = (self.exec, self.cache_slot());

@@ -10,8 +10,8 @@ use crate::element::distance::Distances;
 use crate::profile::Operation;
 
 impl Step<'_> {
-    /// What is added to the logits of every row, if queries and keys make it: `[rows, heads * width]`, where the numbers of a head are
-    /// those of the keys of the row's sequence. `factor` is that on logits.
+    /// What is added to the logits of every row, if the model has relative position embeddings: `[rows, heads * width]`, where the biases
+    /// of a head are those of the keys of the row's sequence. `factor` is the scale of logits.
     pub fn relative_bias(&mut self, q: Act, k: Act, heads: usize, factor: f32) -> Option<Act> {
         let (Some(Distances::Relative(relative)), Some(layer)) = (self.model.distances, self.layer) else {
             return None;

@@ -44,13 +44,13 @@ pub(super) struct Tile<'a> {
 }
 
 /// A tile whose format and number of rows are known at compile time: each combination is a separate function.
-struct TilePerRow<'a, I, const R: usize> {
+struct TileOfRows<'a, I, const R: usize> {
     tile: Tile<'a>,
     format: PhantomData<I>,
 }
 
 /// The same for formats with integer scales.
-struct SubTilePerRow<'a, I, const R: usize> {
+struct SubTileOfRows<'a, I, const R: usize> {
     tile: Tile<'a>,
     format: PhantomData<I>,
 }
@@ -104,14 +104,14 @@ macro_rules! by_rows {
 }
 
 fn run_sized<I: Integer>(tile: Tile<'_>) {
-    by_rows!(tile, TilePerRow, I: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+    by_rows!(tile, TileOfRows, I: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
 }
 
 fn run_sub_sized<I: SubScaled>(tile: Tile<'_>) {
-    by_rows!(tile, SubTilePerRow, I: 1 2 3 4 5 6 7 8);
+    by_rows!(tile, SubTileOfRows, I: 1 2 3 4 5 6 7 8);
 }
 
-impl<I: Integer, const R: usize> Kernel for TilePerRow<'_, I, R> {
+impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
     type Output = ();
     const DOTS_BYTES: bool = true;
     #[inline(always)]
@@ -162,7 +162,7 @@ fn minima(job: Job<'_>, strip: usize) -> *const u16 {
     if minima.is_empty() { std::ptr::null() } else { minima.as_ptr().cast() }
 }
 
-impl<I: SubScaled, const R: usize> Kernel for SubTilePerRow<'_, I, R> {
+impl<I: SubScaled, const R: usize> Kernel for SubTileOfRows<'_, I, R> {
     type Output = ();
     const DOTS_BYTES: bool = true;
     #[inline(always)]

@@ -107,7 +107,7 @@ impl Footprint {
             weights = weights.saturating_add(bytes);
         }
         // Words of their products are fewer than those of the layer's queries and keys, whose rows are longer.
-        let relative = spec.distances.as_ref().and_then(DistanceSpec::relative);
+        let relative = spec.relative();
         let of_distances =
             relative.map_or(0, |it| it.heads * padded(spec.context) + 2 * padded(2 * it.buckets_per_side));
         let layers = spec.layers.iter().map(|layer| LayerFootprint {

@@ -27,7 +27,7 @@ use crate::element::rotation::Rotation;
 use crate::footprint::Footprint;
 use crate::kv::SeqId;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, DistanceSpec, LayerSpec, LinearSpec, Objective};
+use crate::spec::{DecoderSpec, LayerSpec, LinearSpec, Objective};
 use crate::step::{Act, ArenaSize, Step};
 
 /// Some rows of the head.
@@ -359,8 +359,8 @@ impl Model {
             last = used - of_every_row;
             keys += per_key;
         }
-        let relative = self.spec.distances.as_ref().and_then(DistanceSpec::relative);
-        weights += relative.map_or(0, |it| 4 * it.buckets_per_side * it.hidden * self.spec.layers.len());
+        weights +=
+            self.spec.relative().map_or(0, |it| 4 * it.buckets_per_side * it.hidden * self.spec.layers.len());
         weights += self.spec.layer_inputs.as_ref().map_or(0, |inputs| inputs.projection.linear.size());
         let predicts = self.facts.objective.predicts();
         let head = if predicts { self.facts.vocab * self.facts.hidden } else { 0 };

@@ -398,11 +398,15 @@ impl DecoderSpec {
         mixes.unwrap_or(0)
     }
 
+    /// Relative position embeddings, if there are some.
+    pub(crate) fn relative(&self) -> Option<&RelativeSpec> {
+        self.distances.as_ref().and_then(DistanceSpec::relative)
+    }
+
     /// Whether loading computes with a projection of a layer, by its index: an adapter of it would come too late.
     pub(crate) fn is_used_at_load(&self, site: Site, part: usize) -> bool {
-        let relative = self.distances.as_ref().is_some_and(|distances| distances.relative().is_some());
         // Queries and keys of relative position embeddings.
-        relative && site == Site::Qkv && part < 2
+        self.relative().is_some() && site == Site::Qkv && part < 2
     }
 
     /// The attention of every layer that has it, to change.

@@ -104,7 +104,7 @@ impl PassPages<'_> {
         let shape = self.read(self.segments()).input_shape(layer);
         taps.check(shape.channels, shape.rows);
         assert!(shape.slots >= shape.rows, "slots for the inputs");
-        self.convolve_all(exec, Kept::In(layer), taps, bcx, out);
+        self.convolve_all(exec, (Some(layer), 0), taps, bcx, out);
     }
 
     /// Convolves all rows of whole sequences, where `after` taps are for later rows. Nothing is stored. Rows are as in
@@ -126,10 +126,17 @@ impl PassPages<'_> {
             let (start, rows, keys) = (segment.start, segment.rows, segment.keys());
             assert!(start == 0 && keys <= rows, "{rows} rows from {start} on, {keys} keys");
         }
-        self.convolve_all(exec, Kept::Nowhere { after }, taps, bcx, out);
+        self.convolve_all(exec, (None, after), taps, bcx, out);
     }
 
-    fn convolve_all(&self, exec: Exec<'_>, kept: Kept, taps: Taps<'_>, bcx: Rows<'_>, out: &mut RowsMut<'_>) {
+    fn convolve_all(
+        &self,
+        exec: Exec<'_>,
+        (layer, after): (Option<usize>, usize),
+        taps: Taps<'_>,
+        bcx: Rows<'_>,
+        out: &mut RowsMut<'_>,
+    ) {
         let (segments, channels) = (self.segments(), taps.channels);
         assert!(
             bcx.width == 3 * channels && out.width == channels && bcx.rows == out.rows,
@@ -144,19 +151,20 @@ impl PassPages<'_> {
             for item in work {
                 let (segment, first) = (&segments[item / blocks], item % blocks * CHANNELS);
                 let channels = first..(first + CHANNELS).min(channels);
-                exec.simd.run(Convolved { pages: self, kept, segment, taps, bcx, to, stride, channels });
+                exec.simd.run(Convolved {
+                    pages: self,
+                    layer,
+                    after,
+                    segment,
+                    taps,
+                    bcx,
+                    to,
+                    stride,
+                    channels,
+                });
             }
         });
     }
-}
-
-/// Where inputs of rows outside this pass are kept.
-#[derive(Clone, Copy)]
-enum Kept {
-    /// In a layer of the pages, among those that keep inputs.
-    In(usize),
-    /// Sequences are whole, and `after` taps are for later rows.
-    Nowhere { after: usize },
 }
 
 impl PassPages<'_> {
@@ -238,7 +246,10 @@ impl Kernel for ConvolvedSilu<'_> {
 /// Some channels of a segment.
 struct Convolved<'a> {
     pages: &'a PassPages<'a>,
-    kept: Kept,
+    /// The layer of the pages that keeps inputs of rows outside this pass; `None`: the segment is a whole sequence.
+    layer: Option<usize>,
+    /// Number of taps for later rows.
+    after: usize,
     segment: &'a Segment<'a>,
     taps: Taps<'a>,
     bcx: Rows<'a>,
@@ -251,13 +262,9 @@ impl Kernel for Convolved<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { pages, kept, segment, taps, bcx, to, stride, channels } = self;
+        let Self { pages, layer, after, segment, taps, bcx, to, stride, channels } = self;
         let (earlier, width) = (taps.count() - 1, taps.channels);
         let end = segment.start + segment.rows;
-        let (kept, after) = match kept {
-            Kept::In(layer) => (Some(layer), 0),
-            Kept::Nowhere { after } => (None, after),
-        };
         for at in channels.clone().step_by(LANES) {
             let n = (channels.end - at).min(LANES);
             // SAFETY: channels `at..at + n` of the taps, of the bias, of a row, of an input and of an output, all of `width` channels. The
@@ -269,7 +276,7 @@ impl Kernel for Convolved<'_> {
                 // The inputs of the rows before, the oldest first.
                 let mut inputs = [s.splat(0.0); MAX_TAPS];
                 for (j, input) in inputs.iter_mut().enumerate().take(earlier) {
-                    if let (Some(layer), Some(position)) = (kept, (segment.start + j).checked_sub(earlier)) {
+                    if let (Some(layer), Some(position)) = (layer, (segment.start + j).checked_sub(earlier)) {
                         *input = load(pages.input(layer, segment, position));
                     }
                 }
@@ -284,7 +291,7 @@ impl Kernel for Convolved<'_> {
                         s.store_partial(y, s.mul(load(row(r).add(width)), taps.sum(s, &inputs)), n);
                     }
                     let position = segment.start + newest;
-                    if let Some(layer) = kept
+                    if let Some(layer) = layer
                         && pages.keeps_input(layer, position, end)
                     {
                         s.store_partial(pages.input(layer, segment, position).add(at), inputs[earlier], n);

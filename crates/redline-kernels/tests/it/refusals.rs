@@ -186,46 +186,39 @@ fn operations_on_rows_take_rows_of_one_shape() {
     });
 }
 
+/// Attention of so many heads over three keys that are zero.
+fn attend_with(heads: usize, bias: AttentionBias<'_>) {
+    let shape = KvShape { format: KvFormat::F32, kv_heads: 2, head_dim: 8 };
+    let mut pages = KvPages::new(&PageShape::from(&[shape][..]), 1);
+    let table = [pages.grow().unwrap()];
+    let mask = AttentionMask::Bidirectional(3);
+    let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 3, attention: mask };
+    let (window, softcap, bias, sinks) = (None, None, Some(bias), None);
+    let shape = AttentionShape { heads, scale: 1.0, window, softcap, bias, sinks };
+    let width = heads * 8;
+    let (q, mut out) = (vec![0.0; 3 * width], vec![f32::NAN; 3 * width]);
+    on_one_thread(|exec| {
+        let mut to = rows_mut(&mut out, width);
+        attention(exec, shape, &pages, 0, &[segment], rows(&q, width), &mut to, &mut []);
+    });
+    assert!(out.iter().all(|&x| x == 0.0));
+}
+
 #[test]
 fn biases_are_those_of_all_heads_and_keys() {
     let run = |heads: usize, context: usize| {
-        let shape = KvShape { format: KvFormat::F32, kv_heads: 2, head_dim: 8 };
-        let mut pages = KvPages::new(&PageShape::from(&[shape][..]), 1);
-        let (table, bias) = ([pages.grow().unwrap()], DistanceBias::new(heads, context, |_, _| 1.0).unwrap());
-        let mask = AttentionMask::Bidirectional(3);
-        let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 3, attention: mask };
-        let (window, softcap, bias, sinks) = (None, None, Some(AttentionBias::ByDistance(&bias)), None);
-        let shape = AttentionShape { heads: 4, scale: 1.0, window, softcap, bias, sinks };
-        let (q, mut out) = (vec![0.0; 96], vec![f32::NAN; 96]);
-        on_one_thread(|exec| {
-            let mut to = rows_mut(&mut out, 32);
-            attention(exec, shape, &pages, 0, &[segment], rows(&q, 32), &mut to, &mut []);
-        });
-        assert!(out.iter().all(|&x| x == 0.0));
+        let bias = DistanceBias::new(heads, context, |_, _| 1.0).unwrap();
+        attend_with(4, AttentionBias::ByDistance(&bias));
     };
     run(4, 3);
     refused("biases of 2 heads for 4", || run(2, 3));
     refused("3 keys, but biases of 2", || run(4, 2));
 }
 
-/// Of one head in two rows of three keys, unless said otherwise.
 #[test]
 fn biases_of_rows_are_those_of_all_heads_rows_and_keys() {
     let run = |width: usize, biased_rows: usize| {
-        let shape = KvShape { format: KvFormat::F32, kv_heads: 2, head_dim: 8 };
-        let mut pages = KvPages::new(&PageShape::from(&[shape][..]), 1);
-        let (table, numbers) = ([pages.grow().unwrap()], vec![1.0; biased_rows * width]);
-        let mask = AttentionMask::Bidirectional(3);
-        let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 3, attention: mask };
-        let bias = Some(AttentionBias::PerRow(rows(&numbers, width)));
-        let (window, softcap, sinks) = (None, None, None);
-        let shape = AttentionShape { heads: 2, scale: 1.0, window, softcap, bias, sinks };
-        let (q, mut out) = (vec![0.0; 48], vec![f32::NAN; 48]);
-        on_one_thread(|exec| {
-            let mut to = rows_mut(&mut out, 16);
-            attention(exec, shape, &pages, 0, &[segment], rows(&q, 16), &mut to, &mut []);
-        });
-        assert!(out.iter().all(|&x| x == 0.0));
+        attend_with(2, AttentionBias::PerRow(rows(&vec![1.0; biased_rows * width], width)));
     };
     run(32, 3);
     refused("biases of 2 heads in 33", || run(33, 3));

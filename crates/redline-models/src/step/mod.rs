@@ -56,6 +56,11 @@ impl Act {
         Self { start: self.start + first, width, ..self }
     }
 
+    /// Its rows, of which `values` are the values of [`Act::range`].
+    fn rows_of(self, values: &[f32]) -> Rows<'_> {
+        Rows::new(values, self.rows, self.width, self.stride)
+    }
+
     /// Number of rows.
     pub fn rows(self) -> usize {
         self.rows
@@ -706,7 +711,7 @@ impl<'a> Step<'a> {
     pub fn store(&mut self, k: Act, v: Act) {
         let timed = self.begin(|| Operation::of("kv_store", k.rows, k.width + v.width));
         let values = &self.arena.values;
-        let rows = |x: Act| Rows::new(&values[x.range()], x.rows, x.width, x.stride);
+        let rows = |x: Act| x.rows_of(&values[x.range()]);
         self.kv.store(self.exec, self.cache_slot(), rows(k), rows(v));
         self.end(timed);
     }
@@ -720,18 +725,17 @@ impl<'a> Step<'a> {
             let most = segments.iter().map(|segment| segment.start + segment.rows).max();
             Operation { k: most, ..Operation::of("attention", q.rows, q.width) }
         });
-        let rows = |data, x: Act| Rows::new(data, x.rows, x.width, x.stride);
         let of_rows = bias.map_or(0..0, Act::range);
         let values = &mut *self.arena.values;
         let [from, biases, out] =
             values.get_disjoint_mut([q.range(), of_rows, y.range()]).expect("activations do not overlap");
         let bias = match bias {
-            Some(bias) => Some(AttentionBias::PerRow(rows(biases, bias))),
+            Some(bias) => Some(AttentionBias::PerRow(bias.rows_of(biases))),
             None => self.model.distance_bias(),
         };
         let mut to = RowsMut::new(out, y.rows, y.width, y.stride);
         let shape = AttentionShape { bias, ..shape };
-        self.kv.attention(self.exec, (slot, shape), segments, rows(from, q), &mut to, self.arena.words);
+        self.kv.attention(self.exec, (slot, shape), segments, q.rows_of(from), &mut to, self.arena.words);
         self.end(timed);
         y
     }

@@ -1,9 +1,9 @@
 //! What is added to logits by distances of keys from their queries.
 
+use redline_kernels::RowsMut;
 use redline_kernels::op::attention::relative_bias;
 use redline_kernels::op::kv::Segment;
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
-use redline_kernels::{Rows, RowsMut};
 
 use super::{Act, Step, padded};
 use crate::element::distance::Distances;
@@ -33,8 +33,7 @@ impl Step<'_> {
             let values = &mut *self.arena.values;
             let ranges = [of_queries.range(), of_keys.range(), to.range()];
             let [from, keys, out] = values.get_disjoint_mut(ranges).expect("activations do not overlap");
-            let rows = |data, x: Act| Rows::new(data, x.rows, x.width, x.stride);
-            let from = [rows(from, of_queries), rows(keys, of_keys)];
+            let from = [of_queries.rows_of(from), of_keys.rows_of(keys)];
             let mut out = RowsMut::new(out, to.rows, to.width, to.stride);
             relative_bias(self.exec, &relative.buckets, segments, from, factor, &mut out);
             self.release(mark);

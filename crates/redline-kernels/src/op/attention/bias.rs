@@ -10,13 +10,13 @@ use crate::{Buffer, OutOfMemory, Plain, Rows};
 pub enum AttentionBias<'a> {
     /// A number for each head and distance.
     ByDistance(&'a DistanceBias),
-    /// The numbers of each row, `[rows, heads * width]`: those of a head are those of the keys from the first one of the sequence on,
-    /// followed by any that fill a block of sixteen.
+    /// A number for each row, head and key, `[rows, heads * width]`: a head has one for each key of the row's sequence, and any others
+    /// until a whole block of sixteen.
     PerRow(Rows<'a>),
 }
 
 impl<'a> AttentionBias<'a> {
-    /// The biases of a head, of so many, for a row of the batch at a position, of the keys from `key` on.
+    /// The biases of one of `heads` heads for a row of the batch, which is at a position of its sequence: of the keys from `key` on.
     pub(super) fn of(
         self,
         (head, heads): (usize, usize),
@@ -55,7 +55,7 @@ impl<'a> AttentionBias<'a> {
 /// A number for each head and each distance of a key from its query.
 pub type DistanceBias = DistanceTable<f32>;
 
-/// Something for each head and each distance of a key from its query.
+/// A value for each head and each distance of a key from its query.
 #[derive(Debug)]
 pub struct DistanceTable<T: Plain> {
     /// `[heads][stride]`: those of keys from the farthest one before the query to the farthest one after it.

@@ -102,10 +102,23 @@ impl InputLayout {
         self.rows.div_ceil(self.tile_rows)
     }
 
-    /// Rows of tile `t`: all tiles have almost equal size.
+    /// Rows of tile `t`: tiles of words have almost equal size, those for tile registers as many as these hold.
     pub(crate) fn tile(self, t: usize) -> Range<usize> {
-        let tiles = self.tiles();
-        self.rows * t / tiles..self.rows * (t + 1) / tiles
+        match self.arrangement {
+            Arrangement::Words => {
+                let tiles = self.tiles();
+                self.rows * t / tiles..self.rows * (t + 1) / tiles
+            }
+            Arrangement::Tiles => t * TILE_ROWS..self.rows.min((t + 1) * TILE_ROWS),
+        }
+    }
+
+    /// The tile that row `row` lies in.
+    pub(crate) fn tile_of(self, row: usize) -> usize {
+        match self.arrangement {
+            Arrangement::Words => ((row + 1) * self.tiles() - 1) / self.rows,
+            Arrangement::Tiles => row / TILE_ROWS,
+        }
     }
 
     /// Start of each part of tile `t`.
@@ -113,18 +126,8 @@ impl InputLayout {
         let tile = self.tile(t);
         let (first, rows) = match self.arrangement {
             Arrangement::Words => (tile.start, tile.len()),
-            Arrangement::Tiles => (t * TILE_ROWS, TILE_ROWS),
+            Arrangement::Tiles => (tile.start, TILE_ROWS),
         };
-        self.places_from(first, rows)
-    }
-
-    /// [`InputLayout::places`] of the only tile, of inputs for tile registers: without divisions.
-    pub(crate) fn places_of_only_tile(self) -> Places {
-        debug_assert!(self.arrangement == Arrangement::Tiles && self.rows <= TILE_ROWS);
-        self.places_from(0, TILE_ROWS)
-    }
-
-    fn places_from(self, first: usize, rows: usize) -> Places {
         let bytes = first * self.row_words();
         let scales = bytes + rows * self.byte_words();
         let starts = scales + rows * self.groups();
@@ -241,6 +244,16 @@ impl Groups<'_> {
             }
             &kept[..cols.len()]
         };
+        if let (Arrangement::Tiles, Ok(values)) = (self.layout.arrangement, values.try_into()) {
+            // SAFETY: by contract; words of sixteen values follow each other.
+            unsafe {
+                let to = self.out.get().add(scales + g * rows + i);
+                let word = |at: usize| self.layout.word_at(rows, i, (first + at) / 4).0;
+                let bytes = [0, TILE_BYTES].map(|at| self.out.get().add(bytes + word(at)));
+                whole_group(s, values, to.cast(), bytes);
+            }
+            return;
+        }
         let m = magnitude(s, values);
         let (scale, inv) = scale_of(m, 127.0);
         let inv = s.splat(inv);
@@ -284,6 +297,41 @@ impl Groups<'_> {
                     sum = s.splat_word(0);
                 }
             }
+        }
+    }
+}
+
+/// Quantises a whole group to its scale and to its bytes, in two tiles of inputs.
+///
+/// # Safety
+/// `scale` is valid for writing, and each of `bytes` for sixteen words.
+#[inline(always)]
+unsafe fn whole_group<S: Isa>(
+    s: S,
+    values: &[f32; INPUT_GROUP],
+    scale: *mut f32,
+    bytes: [*mut u32; INPUT_GROUP / TILE_BYTES],
+) {
+    const VECTORS: usize = INPUT_GROUP / LANES;
+    // SAFETY: 128 values, and by contract.
+    unsafe {
+        let at = values.as_ptr();
+        let mut largest = s.splat_word(0);
+        for i in 0..VECTORS {
+            largest = s.max_magnitude(largest, s.load(at.add(i * LANES)));
+        }
+        let m = f32::from_bits(s.max_word(largest));
+        let (own, inv) = scale_of(m, 127.0);
+        scale.write(own);
+        let inv = s.splat(inv);
+        for i in 0..VECTORS {
+            let q = if m.is_finite() {
+                s.to_nearest(s.mul(s.load(at.add(i * LANES)), inv))
+            } else {
+                s.splat_word(0)
+            };
+            let to = bytes[i * LANES / TILE_BYTES].add(i * LANES % TILE_BYTES / 4);
+            to.cast::<[u32; LANES / 4]>().write_unaligned(s.pack_bytes(q));
         }
     }
 }

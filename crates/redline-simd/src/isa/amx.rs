@@ -262,63 +262,63 @@ impl TileUnit {
     }
 }
 
-/// Instructions that set the sums of a pair to zero and add `steps` products of inputs and two tiles of weights.
-macro_rules! multiply {
-    (
-        $x:ident $w:ident $x_step:ident $w_step:ident $second:ident $steps:ident;
-        $sum0:literal $sum1:literal
-    ) => {
-        changing_tiles!(
-            concat!("tilezero ", $sum0),
-            concat!("tilezero ", $sum1),
-            "2:",
-            "tileloadd tmm4, [{x} + {row}]",
-            "tileloadd tmm5, [{w} + {row}]",
-            concat!("tdpbssd ", $sum0, ", tmm4, tmm5"),
-            "tileloadd tmm6, [{second} + {row}]",
-            concat!("tdpbssd ", $sum1, ", tmm4, tmm6"),
-            "add {x}, {x_step}",
-            "add {w}, {w_step}",
-            "add {second}, {w_step}",
-            "dec {steps}",
-            "jnz 2b",
-            x = inout(reg) $x => _,
-            w = inout(reg) $w => _,
-            second = inout(reg) $second => _,
-            steps = inout(reg) $steps => _,
-            x_step = in(reg) $x_step,
-            w_step = in(reg) $w_step,
-            row = in(reg) TILE_BYTES,
-            options(nostack, readonly),
-        )
-    };
-}
-
 // Sums stay in the registers between method calls: see `changing_tiles`.
 impl TileUnit {
-    /// Sums of pair `PAIR` (0 or 1) = the products of sixteen rows of inputs with the weights of two strips, over
-    /// `steps >= 1` times the configured depth. Inputs are `[steps][16][64]` bytes, signed, of which `depth` count;
-    /// a strip's weights `[depth/4][16 outputs][4]` bytes, signed.
-    ///
-    /// # Safety
-    /// Step i reads 1024 bytes at `x + i * x_step`, and 16 `depth` bytes each at `w + i * w_step` and at `second` after that.
+    /// Sets the sums of pair `PAIR` (0 or 1) to zero.
     #[inline(always)]
-    pub unsafe fn multiply<const PAIR: usize>(
-        &mut self,
-        x: *const u8,
-        x_step: usize,
-        w: *const u8,
-        w_step: usize,
-        second: usize,
-        steps: usize,
-    ) {
-        let second = w.wrapping_add(second);
-        // SAFETY: reads what the contract names; the registers are this thread's.
+    pub fn clear<const PAIR: usize>(&mut self) {
+        // SAFETY: touches registers of this thread only.
         unsafe {
             if PAIR == 0 {
-                multiply!(x w x_step w_step second steps; "tmm0" "tmm1");
+                changing_tiles!("tilezero tmm0", "tilezero tmm1", options(nostack, nomem),);
             } else {
-                multiply!(x w x_step w_step second steps; "tmm2" "tmm3");
+                changing_tiles!("tilezero tmm2", "tilezero tmm3", options(nostack, nomem),);
+            }
+        }
+    }
+
+    /// Loads inputs: sixteen rows of 64 signed bytes, of which the configured depth counts.
+    ///
+    /// # Safety
+    /// `x` is valid for reading 1024 bytes.
+    #[inline(always)]
+    pub unsafe fn load(&mut self, x: *const u8) {
+        // SAFETY: reads what the contract names; the register is this thread's.
+        unsafe {
+            changing_tiles!(
+                "tileloadd tmm4, [{x} + {row}]",
+                x = in(reg) x,
+                row = in(reg) TILE_BYTES,
+                options(nostack, readonly),
+            );
+        }
+    }
+
+    /// Adds to sums `SUM` of pair `PAIR` (both 0 or 1) the products of the loaded inputs with a strip of weights: `[depth/4][16
+    /// outputs][4]` signed bytes.
+    ///
+    /// # Safety
+    /// `w` is valid for reading 16 times the configured depth.
+    #[inline(always)]
+    pub unsafe fn add<const PAIR: usize, const SUM: usize>(&mut self, w: *const u8) {
+        macro_rules! add {
+            ($sum:literal $weights:literal) => {
+                changing_tiles!(
+                    concat!("tileloadd ", $weights, ", [{w} + {row}]"),
+                    concat!("tdpbssd ", $sum, ", tmm4, ", $weights),
+                    w = in(reg) w,
+                    row = in(reg) TILE_BYTES,
+                    options(nostack, readonly),
+                )
+            };
+        }
+        // SAFETY: reads what the contract names; the registers are this thread's.
+        unsafe {
+            match (PAIR, SUM) {
+                (0, 0) => add!("tmm0" "tmm5"),
+                (0, _) => add!("tmm1" "tmm6"),
+                (_, 0) => add!("tmm2" "tmm5"),
+                _ => add!("tmm3" "tmm6"),
             }
         }
     }
@@ -439,9 +439,18 @@ mod tests {
                 let mut sums = [[0i32; 512]; 2];
                 // SAFETY: the buffers hold `steps` tiles of inputs and twice as many of weights.
                 unsafe {
-                    let (x, w) = (x.as_ptr(), w.as_ptr());
-                    unit.multiply::<0>(x, 1024, w, 32 * depth, 16 * depth, steps);
-                    unit.multiply::<1>(x, 1024, w, 32 * depth, 16 * depth, 1);
+                    unit.clear::<0>();
+                    unit.clear::<1>();
+                    for step in 0..steps {
+                        let weights = |strip: usize| w[(2 * step + strip) * 16 * depth..].as_ptr();
+                        unit.load(x[step * 1024..].as_ptr());
+                        unit.add::<0, 0>(weights(0));
+                        unit.add::<0, 1>(weights(1));
+                        if step == 0 {
+                            unit.add::<1, 0>(weights(0));
+                            unit.add::<1, 1>(weights(1));
+                        }
+                    }
                     unit.store::<0>(sums[0].as_mut_ptr());
                     unit.store::<1>(sums[1].as_mut_ptr());
                 }

@@ -100,16 +100,27 @@ impl Outputs<'_> {
         self.y.get().wrapping_add(row * self.stride + strip * LANES)
     }
 
+    /// Whether there is a bias or an activation.
+    fn has_end(&self) -> bool {
+        self.epilogue.bias.is_some() || self.epilogue.activation != ActivationFunction::None
+    }
+
     /// Applies bias and activation to some strips of some rows, which belong to the calling member.
     fn finish(self, simd: Simd, rows: Range<usize>, strips: Range<usize>) {
-        if self.epilogue.bias.is_some() || self.epilogue.activation != ActivationFunction::None {
-            simd.run(Finish { outputs: self, rows, strips });
+        if self.has_end() {
+            self.finish_from(&self, simd, rows, strips);
         }
+    }
+
+    /// Stores `sums` of some strips of some rows with bias and activation.
+    fn finish_from(self, sums: &Self, simd: Simd, rows: Range<usize>, strips: Range<usize>) {
+        simd.run(Finish { sums, outputs: self, rows, strips });
     }
 }
 
 /// Bias and activation of some strips of some rows. A kernel of its own, so that tiles do not hold a copy of every activation.
 struct Finish<'a> {
+    sums: &'a Outputs<'a>,
     outputs: Outputs<'a>,
     rows: Range<usize>,
     strips: Range<usize>,
@@ -119,17 +130,16 @@ impl Kernel for Finish<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { outputs, rows, strips } = self;
+        let Self { sums, outputs, rows, strips } = self;
         for r in rows {
             for c in strips.clone() {
-                // SAFETY: output `c` of row `r` lies within `y`, in a strip of this member; the bias holds every strip.
+                // SAFETY: output `c` of row `r` lies within both `y`, in a strip of this member; the bias holds every strip.
                 unsafe {
-                    let at = outputs.at(r, c);
-                    let mut v = s.load(at);
+                    let mut v = s.load(sums.at(r, c));
                     if let Some(bias) = outputs.epilogue.bias {
                         v = s.add(v, s.load(bias.as_ptr().add(c * LANES)));
                     }
-                    s.store(at, apply(s, outputs.epilogue.activation, v));
+                    s.store(outputs.at(r, c), apply(s, outputs.epilogue.activation, v));
                 }
             }
         }

@@ -172,14 +172,9 @@ impl Kernel for Offset {
     }
 }
 
-/// The tile that a row lies in.
-fn tile_of(layout: InputLayout, row: usize) -> usize {
-    ((row + 1) * layout.tiles() - 1) / layout.rows
-}
-
 fn span(layout: InputLayout, update: &LoraRows<'_>) -> Span {
     let rows = update.range();
-    let tiles = tile_of(layout, rows.start)..tile_of(layout, rows.end - 1) + 1;
+    let tiles = layout.tile_of(rows.start)..layout.tile_of(rows.end - 1) + 1;
     let rows = layout.tile(tiles.start).start..layout.tile(tiles.end - 1).end;
     Span { tiles, rows }
 }

@@ -171,9 +171,20 @@ fn part(job: Job<'_>, strips: Range<usize>) {
 }
 
 impl Job<'_> {
+    /// Whether anything follows the integer sums.
+    fn has_end(&self) -> bool {
+        self.matrix.outliers().is_some() || self.areas.is_some() || self.outputs.has_end()
+    }
+
     /// What follows the integer sums of some strips of one tile of rows, which belong to the calling member: outlier columns, updates,
     /// bias and activation.
-    fn end(
+    fn end(self, tile: usize, rows: Range<usize>, strips: &Range<usize>) {
+        self.add_rest((tile, rows.clone()), strips, None);
+        self.outputs.finish(self.simd, rows, strips.clone());
+    }
+
+    /// Adds outlier columns and updates.
+    fn add_rest(
         self,
         (tile, rows): (usize, Range<usize>),
         strips: &Range<usize>,
@@ -184,9 +195,8 @@ impl Job<'_> {
             self.simd.run(AddOutliers { outliers, inputs: self.apart, outputs: self.outputs, rows, strips });
         }
         if let Some(areas) = self.areas {
-            self.update(areas, (tile, rows.clone()), strips, registers);
+            self.update(areas, (tile, rows), strips, registers);
         }
-        self.outputs.finish(self.simd, rows, strips.clone());
     }
 }
 

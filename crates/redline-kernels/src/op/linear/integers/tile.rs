@@ -62,7 +62,7 @@ pub(super) fn run_tile(tile: Tile<'_>) {
     let is_last = tile.k.end == job.layout.k;
     integer_sums(tile);
     if is_last {
-        job.end((index, rows), &strips, None);
+        job.end(index, rows, &strips);
     }
 }
 

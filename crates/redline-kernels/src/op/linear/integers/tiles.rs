@@ -1,9 +1,10 @@
 //! Linear layers for many rows with tile registers.
 //!
-//! The weights of four strips and a part of k are converted to signed bytes once (the panel, kept in the second-level cache),
-//! and blocks of rows pass over it. For each group of k, a tile of rows takes two products of two strips each. While one pair
-//! of sums is being multiplied, the other is converted, scaled and added to the f32 sums, which stay in the first-level cache
-//! until the part of k is done. Meanwhile the outputs and the weights of the next panel are prefetched, a few lines at a time.
+//! The first block of rows converts the weights of four strips and a part of k to signed bytes (the panel, kept in the
+//! second-level cache), each group just before it is read, and all blocks pass over it. For each group of k, a tile of rows
+//! takes two products of two strips each. While one is being multiplied, the one before is scaled and added to f32 sums, which
+//! stay in the first-level cache until the part of k is done. The last group is added to them in the outputs, unless something
+//! follows the integer sums. Meanwhile the weights of the next panel are prefetched, a few lines at a time.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -28,6 +29,8 @@ const PAIR: usize = 2;
 const PANEL_K: usize = 2048;
 /// Number of tiles of rows whose f32 sums stay in the first-level cache together.
 const BLOCK_TILES: usize = 2;
+/// Bytes of a tile's inputs for one multiplication.
+const X_STEP: usize = TILE_ROWS * TILE_BYTES;
 /// Number of words of a product's sums.
 const SUMS: usize = TILE_ROWS * PAIR * LANES;
 
@@ -119,13 +122,12 @@ impl<I: Signed> Kernel for Of<'_, I> {
             let piece = part.piece(p);
             let units = part.tiles.len() * piece.k.len().div_ceil(part.job.summed_k);
             let mut ahead = part.ahead::<I>(p + 1, units);
-            // SAFETY: the piece exists, and the panel holds as much.
-            unsafe { part.fill::<S, I>(s, panel, &piece) };
             for tile in part.tiles.clone().step_by(BLOCK_TILES) {
                 let tiles = tile..part.tiles.end.min(tile + BLOCK_TILES);
                 let block = Block::new(&part, piece.clone(), tiles);
-                // SAFETY: the panel was filled with the piece, whose strips belong to this member.
-                unsafe { block.run(s, &mut registers, panel, &mut ahead) };
+                let fills = tile == part.tiles.start;
+                // SAFETY: the piece exists and the panel holds as much, which the first block fills; the strips belong to this member.
+                unsafe { block.run::<S, I>(s, &mut registers, (panel, fills), &mut ahead) };
             }
         }
     }
@@ -236,31 +238,35 @@ impl Kernel for Continue<'_, '_> {
     fn run<S: Isa>(self, s: S) {
         let Self { part, registers: Registers { unit, depth, panel, holds }, update } = self;
         let (job, depth, strips) = (part.job, *depth, part.strips.clone());
-        let (x_step, w_step, second) = (TILE_ROWS * TILE_BYTES, STRIPS * depth * LANES, depth * LANES);
+        let (x_step, w_step, second) = (X_STEP, STRIPS * depth * LANES, depth * LANES);
         let mut products = MaybeUninit::<Products>::uninit();
         let products = products.as_mut_ptr().cast::<i32>();
         for k in (0..job.layout.k).step_by(INPUT_GROUP) {
             let piece = Piece { strips: strips.clone(), k: k..job.layout.k.min(k + INPUT_GROUP) };
             let steps = piece.k.len().div_ceil(depth);
-            let block = Block::only(&part, piece.clone());
+            let block = Block::new(&part, piece.clone(), 0..1);
             // SAFETY: the panel has room for four strips of a group; inputs, weights and outputs hold these rows, strips and k.
             unsafe {
                 if *holds != Some((update, strips.start, k)) {
                     part.fill::<S, W8>(s, *panel, &piece);
                     *holds = Some((update, strips.start, k));
                 }
-                let sums = job.outputs.at(0, strips.start);
+                let sums = |pair| Sums {
+                    at: job.outputs.at(0, strips.start + pair * PAIR),
+                    stride: job.outputs.stride,
+                };
+                let (sums0, sums1) = (sums(0), sums(1));
                 let x = job.inputs.as_ptr().cast::<u8>().add(k / TILE_BYTES * x_step);
                 let w = panel.cast::<u8>();
-                unit.multiply::<0>(x, x_step, w, w_step, second, steps);
+                multiply::<0>(unit, x, w, second, (w_step, steps));
                 if strips.len() > PAIR {
-                    unit.multiply::<1>(x, x_step, w.add(PAIR * second), w_step, second, steps);
+                    multiply::<1>(unit, x, w.add(PAIR * second), second, (w_step, steps));
                 }
                 unit.store::<0>(products);
-                block.scale_some(s, sums, products, Product { tile: 0, k, pair: 0 });
+                block.scaling(s, (sums0, sums0), products, Product { tile: 0, k, pair: 0 }).all(s);
                 if strips.len() > PAIR {
                     unit.store::<1>(products);
-                    block.scale_some(s, sums, products, Product { tile: 0, k, pair: 1 });
+                    block.scaling(s, (sums1, sums1), products, Product { tile: 0, k, pair: 1 }).all(s);
                 }
             }
         }
@@ -312,7 +318,7 @@ struct Block<'a> {
     first_tile: usize,
     /// Number of tiles.
     tiles: usize,
-    /// The rows of each, and where their inputs lie: kept, because finding them takes divisions.
+    /// The rows of each, and where their inputs lie.
     rows: [Range<usize>; BLOCK_TILES],
     places: [Places; BLOCK_TILES],
 }
@@ -336,65 +342,93 @@ impl<'a> Block<'a> {
         Self { part, piece, first_tile: tiles.start, tiles: tiles.len(), rows, places }
     }
 
-    /// The only tile of a layout.
-    fn only(part: &'a Part<'a>, piece: Piece) -> Self {
-        let layout = part.job.layout;
-        let (rows, places) = ([0..layout.rows, 0..0], [layout.places_of_only_tile(); BLOCK_TILES]);
-        Self { part, piece, first_tile: 0, tiles: 1, rows, places }
-    }
-
     /// # Safety
-    /// The panel holds the piece, whose strips belong to the calling member; `s` and the unit are of one tier.
+    /// The panel holds the piece, or has room for it and `fills` is set; the strips belong to the calling member; `s` and the unit are of
+    /// one tier.
     #[inline(always)]
-    unsafe fn run<S: Isa>(&self, s: S, registers: &mut Registers<'_>, panel: *const u32, ahead: &mut Ahead) {
+    unsafe fn run<S: Isa, I: Signed>(
+        &self,
+        s: S,
+        registers: &mut Registers<'_>,
+        (panel, fills): (*mut u32, bool),
+        ahead: &mut Ahead,
+    ) {
         let unit = &mut *registers.unit;
         let Part { job, depth, .. } = *self.part;
         let Piece { strips, k } = &self.piece;
         let layout = job.layout;
-        let (x_step, w_step, second) = (TILE_ROWS * TILE_BYTES, STRIPS * depth * LANES, depth * LANES);
+        let (w_step, second) = (STRIPS * depth * LANES, depth * LANES);
         let groups = k.len().div_ceil(job.summed_k);
         let mut work = MaybeUninit::<Work>::uninit();
-        // SAFETY: the sums of a block are first taken from the outputs or set to zero; products are read after they
-        // were stored; inputs and panel hold every k of every group.
+        // SAFETY: the first products are added to zeros or to the outputs, the others to sums that were stored; products are read after
+        // they were stored; inputs and panel hold every k of every group.
         unsafe {
             let sums = (&raw mut (*work.as_mut_ptr()).sums).cast::<f32>();
             let products = (&raw mut (*work.as_mut_ptr()).products).cast::<i32>();
-            self.take(s, sums);
-            let mut waiting: Option<Product> = None;
+            let in_cache = k.end == layout.k && job.has_end();
+            let mut before: Option<[Scaling<S>; 2]> = None;
             for group in 0..groups {
                 let first = k.start + group * job.summed_k;
                 let steps = (k.end - first).min(job.summed_k).div_ceil(depth);
                 let w = panel.cast::<u8>().add((first - k.start) / depth * w_step);
+                if fills {
+                    // Just before it is read, so that it comes from the first-level cache.
+                    let k = first..k.end.min(first + job.summed_k);
+                    self.part.fill::<S, I>(s, w.cast(), &Piece { strips: strips.clone(), k });
+                }
                 for i in 0..self.tiles {
                     let x = job.inputs.as_ptr().add(self.places[i].bytes).cast::<u8>();
-                    let x = x.add(first / TILE_BYTES * x_step + first % TILE_BYTES);
-                    unit.multiply::<0>(x, x_step, w, w_step, second, steps);
-                    if let Some(product) = waiting.take() {
-                        unit.store::<1>(products.add(SUMS));
-                        self.scale::<S, PAIR>(s, sums, products.add(SUMS), product);
+                    let x = x.add(first / TILE_BYTES * X_STEP + first % TILE_BYTES);
+                    let steps = (w_step, steps);
+                    // Not a loop with a closure, which would be compiled without the tier's instructions.
+                    let at = |pair| Product { tile: i, k: first, pair };
+                    let (place0, place1) =
+                        (self.sums(sums, at(0), in_cache), self.sums(sums, at(1), in_cache));
+                    let own = [
+                        self.scaling(s, place0, products, at(0)),
+                        self.scaling(s, place1, products.add(SUMS), at(1)),
+                    ];
+                    // The products of the last tile are scaled meanwhile: first those stored before, then those in registers.
+                    match &before {
+                        Some([stored, in_registers]) => {
+                            multiply_and_scale::<S, 0, 1>(
+                                s,
+                                unit,
+                                x,
+                                w,
+                                second,
+                                steps,
+                                (stored, in_registers),
+                            );
+                            let w = w.add(PAIR * second);
+                            multiply_and_scale::<S, 1, 0>(
+                                s,
+                                unit,
+                                x,
+                                w,
+                                second,
+                                steps,
+                                (in_registers, &own[0]),
+                            );
+                        }
+                        None => {
+                            multiply::<0>(unit, x, w, second, steps);
+                            multiply::<1>(unit, x, w.add(PAIR * second), second, steps);
+                            unit.store::<0>(products);
+                        }
                     }
-                    if strips.len() > PAIR {
-                        unit.multiply::<1>(x, x_step, w.add(PAIR * second), w_step, second, steps);
-                        waiting = Some(Product { tile: i, k: first, pair: 1 });
-                    }
-                    unit.store::<0>(products);
-                    self.scale::<S, PAIR>(s, sums, products, Product { tile: i, k: first, pair: 0 });
+                    before = Some(own);
                     ahead.ask(s);
-                    self.ask_outputs(
-                        s,
-                        self.rows[i].clone(),
-                        TILE_ROWS * group / groups..TILE_ROWS * (group + 1) / groups,
-                    );
                 }
             }
-            if let Some(product) = waiting {
+            if let Some([stored, in_registers]) = before {
                 unit.store::<1>(products.add(SUMS));
-                self.scale::<S, PAIR>(s, sums, products.add(SUMS), product);
+                stored.all(s);
+                in_registers.all(s);
             }
-            if k.end == layout.k {
+            if in_cache {
                 self.end(sums, registers);
             }
-            self.give(s, sums);
         }
     }
 
@@ -410,108 +444,209 @@ impl<'a> Block<'a> {
             let first = sums
                 .wrapping_add(i * TILE_ROWS * stride)
                 .wrapping_sub(rows.start * stride + strips.start * LANES);
-            let outputs = Outputs { y: Disjoint::at(first), stride, ..job.outputs };
-            Job { outputs, ..job }.end((self.first_tile + i, rows.clone()), strips, Some(registers));
+            let sums = Outputs { y: Disjoint::at(first), stride, ..job.outputs };
+            Job { outputs: sums, ..job }.add_rest(
+                (self.first_tile + i, rows.clone()),
+                strips,
+                Some(registers),
+            );
+            job.outputs.finish_from(&sums, job.simd, rows.clone(), strips.clone());
         }
     }
 
-    /// Prefetches the outputs of some rows of a tile.
+    /// Where the f32 sums of a product are read and written: zeros or outputs at first, sums in the first-level cache, and the outputs at
+    /// the end of the panel, or if `in_cache`, of k.
     #[inline(always)]
-    fn ask_outputs<S: Isa>(&self, s: S, tile: Range<usize>, rows: Range<usize>) {
-        for row in tile.skip(rows.start).take(rows.len()) {
-            for strip in self.piece.strips.clone() {
-                s.prefetch_write(self.part.job.outputs.at(row, strip).cast());
-            }
-        }
+    fn sums(&self, sums: *mut f32, product: Product, in_cache: bool) -> (Sums, Sums) {
+        let (job, Piece { strips, k }) = (&self.part.job, &self.piece);
+        let Product { tile, k: first, pair } = product;
+        let sums = sums.wrapping_add((tile * TILE_ROWS * STRIPS + pair * PAIR) * LANES);
+        let in_sums = Sums { at: sums, stride: STRIPS * LANES };
+        let at = job.outputs.at(self.rows[tile].start, strips.start + pair * PAIR);
+        let in_outputs = Sums { at, stride: job.outputs.stride };
+        let from = if first > k.start {
+            in_sums
+        } else if first > 0 {
+            in_outputs
+        } else {
+            Sums { at: ZEROS.0.as_ptr().cast_mut(), stride: 0 }
+        };
+        let is_last = first + job.summed_k >= k.end;
+        (from, if is_last && !in_cache { in_outputs } else { in_sums })
     }
 
-    /// Loads the sums from the outputs, or sets them to zero at the beginning of k.
+    /// How a product is scaled, and added to f32 sums.
     ///
     /// # Safety
-    /// `sums` holds a block, of rows and strips that exist.
+    /// When they are scaled, `products` holds the product's integers; sums are read and written where they exist.
     #[inline(always)]
-    unsafe fn take<S: Isa>(&self, s: S, sums: *mut f32) {
-        let job = self.part.job;
-        for (i, rows) in self.rows[..self.tiles].iter().enumerate() {
-            for (r, row) in rows.clone().enumerate() {
-                for c in 0..STRIPS {
-                    let strip = self.piece.strips.start + c;
-                    let resume = self.piece.k.start > 0 && strip < self.piece.strips.end;
-                    // SAFETY: by contract; strips that do not exist are summed too, and their sums left.
-                    unsafe {
-                        let sum = if resume { s.load(job.outputs.at(row, strip)) } else { s.splat(0.0) };
-                        s.store(sums.add(((i * TILE_ROWS + r) * STRIPS + c) * LANES), sum);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Stores the sums to the outputs.
-    ///
-    /// # Safety
-    /// As [`Block::take`].
-    #[inline(always)]
-    unsafe fn give<S: Isa>(&self, s: S, sums: *const f32) {
-        let job = self.part.job;
-        for (i, rows) in self.rows[..self.tiles].iter().enumerate() {
-            for (r, row) in rows.clone().enumerate() {
-                for (c, strip) in self.piece.strips.clone().enumerate() {
-                    // SAFETY: by contract.
-                    unsafe {
-                        let sum = s.load(sums.add(((i * TILE_ROWS + r) * STRIPS + c) * LANES));
-                        s.store(job.outputs.at(row, strip), sum);
-                    }
-                }
-            }
-        }
-    }
-
-    /// [`Block::scale`], but only of strips that exist.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    unsafe fn scale_some<S: Isa>(&self, s: S, sums: *mut f32, products: *const i32, product: Product) {
-        // SAFETY: by contract.
-        unsafe {
-            if self.piece.strips.len() > product.pair * PAIR + 1 {
-                self.scale::<S, PAIR>(s, sums, products, product);
-            } else {
-                self.scale::<S, 1>(s, sums, products, product);
-            }
-        }
-    }
-
-    /// `sums = fma(f32(products), w * x, sums)`: scales the integers of the first `C` strips of a product and adds them to the f32
-    /// sums.
-    ///
-    /// # Safety
-    /// `products` holds the product's sums, `sums` those of the block.
-    #[inline(always)]
-    unsafe fn scale<S: Isa, const C: usize>(
+    unsafe fn scaling<S: Isa>(
         &self,
         s: S,
-        sums: *mut f32,
+        (from, to): (Sums, Sums),
         products: *const i32,
         product: Product,
-    ) {
+    ) -> Scaling<S> {
         let Places { scales, rows, .. } = self.places[product.tile];
-        let first = self.piece.strips.start + product.pair * PAIR;
-        let second = (first + 1).min(self.piece.strips.end - 1);
+        let Range { start, end } = self.piece.strips;
+        let first = start + product.pair * PAIR;
+        let strips = end.saturating_sub(first).min(PAIR);
+        let (first, second) = (first.min(end - 1), (first + 1).min(end - 1));
         let group = product.k / self.part.job.summed_k;
         // SAFETY: these strips exist and so do their scales; places by contract.
         unsafe {
-            let w = [self.part.weight_scale(s, first, group), self.part.weight_scale(s, second, group)];
-            let x = self.part.job.inputs.as_ptr().add(scales + product.k / INPUT_GROUP * rows).cast::<f32>();
-            let sums = sums.add((product.tile * TILE_ROWS * STRIPS + product.pair * PAIR) * LANES);
-            for r in 0..self.rows[product.tile].len() {
-                let x = s.splat(*x.add(r));
-                for c in 0..C {
-                    let product = s.to_float(s.load_words(products.add((r * PAIR + c) * LANES).cast()));
-                    let sum = sums.add((r * STRIPS + c) * LANES);
-                    s.store(sum, s.fma(product, s.mul(w[c], x), s.load(sum)));
+            Scaling {
+                w: [self.part.weight_scale(s, first, group), self.part.weight_scale(s, second, group)],
+                x: self.part.job.inputs.as_ptr().add(scales + product.k / INPUT_GROUP * rows).cast(),
+                rows: self.rows[product.tile].len(),
+                strips,
+                from,
+                to,
+                products,
+            }
+        }
+    }
+}
+
+/// f32 sums in memory: rows `stride` values apart.
+#[derive(Clone, Copy)]
+struct Sums {
+    at: *mut f32,
+    stride: usize,
+}
+
+/// What the first group is added to.
+#[repr(C, align(64))]
+struct Zeros([f32; PAIR * LANES]);
+static ZEROS: Zeros = Zeros([0.0; PAIR * LANES]);
+
+/// The integers of a product, their scales, and the f32 sums that they are added to.
+struct Scaling<S: Isa> {
+    w: [S::F; PAIR],
+    x: *const f32,
+    rows: usize,
+    /// Strips that exist: 0 to 2.
+    strips: usize,
+    from: Sums,
+    to: Sums,
+    products: *const i32,
+}
+
+impl<S: Isa> Scaling<S> {
+    /// Scales all rows.
+    ///
+    /// # Safety
+    /// As [`Block::scaling`].
+    #[inline(always)]
+    unsafe fn all(&self, s: S) {
+        // SAFETY: by contract.
+        unsafe { self.rows(s, 0..self.rows) };
+    }
+
+    /// `to = fma(f32(products), w * x, from)` for some rows.
+    ///
+    /// # Safety
+    /// As [`Block::scaling`].
+    #[inline(always)]
+    unsafe fn rows(&self, s: S, rows: Range<usize>) {
+        // SAFETY: by contract.
+        unsafe {
+            if self.strips == PAIR {
+                for r in rows {
+                    self.row::<PAIR>(s, r);
                 }
+            } else if self.strips == 1 {
+                for r in rows {
+                    self.row::<1>(s, r);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Block::scaling`].
+    #[inline(always)]
+    unsafe fn row<const C: usize>(&self, s: S, r: usize) {
+        // SAFETY: by contract.
+        unsafe {
+            let x = s.splat(*self.x.add(r));
+            for c in 0..C {
+                let product = s.to_float(s.load_words(self.products.add((r * PAIR + c) * LANES).cast()));
+                let sum = s.load(self.from.at.add(r * self.from.stride + c * LANES));
+                let to = self.to.at.add(r * self.to.stride + c * LANES);
+                s.store(to, s.fma(product, s.mul(self.w[c], x), sum));
+            }
+        }
+    }
+}
+
+/// Sums of pair `P` of the registers = the products of a tile's inputs with two strips of a panel, `second` bytes apart, over some
+/// steps, as many bytes apart.
+///
+/// # Safety
+/// Inputs and panel hold them.
+#[inline(always)]
+unsafe fn multiply<const P: usize>(
+    unit: &mut TileUnit,
+    x: *const u8,
+    w: *const u8,
+    second: usize,
+    (w_step, steps): (usize, usize),
+) {
+    unit.clear::<P>();
+    for step in 0..steps {
+        // SAFETY: by contract.
+        unsafe {
+            unit.load(x.add(step * X_STEP));
+            unit.add::<P, 0>(w.add(step * w_step));
+            unit.add::<P, 1>(w.add(step * w_step + second));
+        }
+    }
+}
+
+/// [`multiply`] while a product of the tile before is scaled: a few rows after every multiplication, so that registers and vectors
+/// work together. Meanwhile the sums of the other pair `O` of registers are stored, to be scaled next.
+///
+/// # Safety
+/// As there, and as [`Block::scaling`].
+#[inline(always)]
+unsafe fn multiply_and_scale<S: Isa, const P: usize, const O: usize>(
+    s: S,
+    unit: &mut TileUnit,
+    x: *const u8,
+    w: *const u8,
+    second: usize,
+    (w_step, steps): (usize, usize),
+    (scaling, next): (&Scaling<S>, &Scaling<S>),
+) {
+    const ROWS: usize = TILE_ROWS / 4;
+    unit.clear::<P>();
+    // SAFETY: by contract.
+    unsafe {
+        if steps == 2 && scaling.rows == TILE_ROWS {
+            unit.load(x);
+            unit.add::<P, 0>(w);
+            scaling.rows(s, 0..ROWS);
+            unit.add::<P, 1>(w.add(second));
+            scaling.rows(s, ROWS..2 * ROWS);
+            unit.store::<O>(next.products.cast_mut());
+            unit.load(x.add(X_STEP));
+            unit.add::<P, 0>(w.add(w_step));
+            scaling.rows(s, 2 * ROWS..3 * ROWS);
+            unit.add::<P, 1>(w.add(w_step + second));
+            scaling.rows(s, 3 * ROWS..TILE_ROWS);
+        } else {
+            let half = scaling.rows / 2;
+            unit.load(x);
+            unit.add::<P, 0>(w);
+            scaling.rows(s, 0..half);
+            unit.store::<O>(next.products.cast_mut());
+            unit.add::<P, 1>(w.add(second));
+            scaling.rows(s, half..scaling.rows);
+            for step in 1..steps {
+                unit.load(x.add(step * X_STEP));
+                unit.add::<P, 0>(w.add(step * w_step));
+                unit.add::<P, 1>(w.add(step * w_step + second));
             }
         }
     }

@@ -103,6 +103,7 @@ impl InputLayout {
     }
 
     /// Rows of tile `t`: tiles of words have almost equal size, those for tile registers as many as these hold.
+    #[inline(always)]
     pub(crate) fn tile(self, t: usize) -> Range<usize> {
         match self.arrangement {
             Arrangement::Words => {
@@ -122,6 +123,7 @@ impl InputLayout {
     }
 
     /// Start of each part of tile `t`.
+    #[inline(always)]
     pub(crate) fn places(self, t: usize) -> Places {
         let tile = self.tile(t);
         let (first, rows) = match self.arrangement {
@@ -312,44 +314,38 @@ unsafe fn whole_group<S: Isa>(
     scale: *mut f32,
     bytes: [*mut u32; INPUT_GROUP / TILE_BYTES],
 ) {
-    const VECTORS: usize = INPUT_GROUP / LANES;
-    // SAFETY: 128 values, and by contract.
+    let group = GroupScale::new(s, values);
+    // SAFETY: by contract.
     unsafe {
-        let at = values.as_ptr();
-        let mut largest = s.splat_word(0);
-        for i in 0..VECTORS {
-            largest = s.max_magnitude(largest, s.load(at.add(i * LANES)));
-        }
-        let m = f32::from_bits(s.max_word(largest));
-        let (own, inv) = scale_of(m, 127.0);
-        scale.write(own);
-        let inv = s.splat(inv);
-        for i in 0..VECTORS {
-            let q = if m.is_finite() {
-                s.to_nearest(s.mul(s.load(at.add(i * LANES)), inv))
-            } else {
-                s.splat_word(0)
-            };
+        scale.write(group.scale);
+        for (i, values) in values.chunks(LANES).enumerate() {
             let to = bytes[i * LANES / TILE_BYTES].add(i * LANES % TILE_BYTES / 4);
-            to.cast::<[u32; LANES / 4]>().write_unaligned(s.pack_bytes(q));
+            to.cast::<[u32; LANES / 4]>().write_unaligned(s.pack_bytes(group.round(s, values)));
         }
     }
 }
 
-/// Quantises a head of a row as a single group: packs its values into `packed`, words beyond them becoming zero, and returns the
-/// scale. `packed` has a word for every four values, and as many as a multiple of sixteen values needs.
-#[inline(always)]
-pub(crate) fn quantise_head<S: Isa>(s: S, x: &[f32], packed: &mut [u32]) -> f32 {
-    let m = magnitude(s, x);
-    let (scale, inv) = scale_of(m, 127.0);
-    let inv = s.splat(inv);
-    packed.fill(0);
-    if m.is_finite() {
-        for (chunk, to) in x.chunks(LANES).zip(packed.chunks_mut(LANES / 4)) {
-            to.copy_from_slice(&s.pack_bytes(s.to_nearest(s.mul(load(s, chunk), inv))));
-        }
+/// How the values of a group become integers.
+#[derive(Clone, Copy)]
+pub(crate) struct GroupScale<S: Isa> {
+    pub(crate) scale: f32,
+    inverse: S::F,
+    is_finite: bool,
+}
+
+impl<S: Isa> GroupScale<S> {
+    #[inline(always)]
+    pub(crate) fn new(s: S, values: &[f32]) -> Self {
+        let m = magnitude(s, values);
+        let (scale, inverse) = scale_of(m, 127.0);
+        Self { scale, inverse: s.splat(inverse), is_finite: m.is_finite() }
     }
-    scale
+
+    /// The integers of the first sixteen of `values`; those that are missing are 0.
+    #[inline(always)]
+    pub(crate) fn round(self, s: S, values: &[f32]) -> S::W {
+        if self.is_finite { s.to_nearest(s.mul(load(s, values), self.inverse)) } else { s.splat_word(0) }
+    }
 }
 
 /// The largest magnitude, with infinity above all numbers and NaN above infinity.

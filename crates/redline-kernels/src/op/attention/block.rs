@@ -10,6 +10,7 @@ use super::{AttentionShape, Job, SPAN};
 use crate::op::exp::{exp, exp_of_nonpositive};
 use crate::op::hadamard::hadamard;
 use crate::op::kv::{AttentionMask, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment};
+use crate::op::quantise::load;
 use crate::op::softcap::soft_capped;
 
 /// Maximum number of tiles in a block.
@@ -195,8 +196,14 @@ impl<'a> Block<'a> {
     pub(super) fn query<S: Isa>(&self, s: S, tile: &Tile<'_>, r: usize, scaled: &mut [f32; MAX_HEAD_DIM]) {
         let (row, column) = self.place(tile, r);
         let q = &self.job.q.row(row)[column..][..self.shape().head_dim];
-        for (to, x) in scaled.iter_mut().zip(q) {
-            *to = x * self.job.shape.scale;
+        for at in (0..q.len()).step_by(LANES) {
+            // A row of the next tile: they are far apart, so no hardware expects them.
+            s.prefetch(q.as_ptr().wrapping_add(MAX_ROWS * self.job.q.stride + at).cast());
+        }
+        let scale = s.splat(self.job.shape.scale);
+        for (values, to) in q.chunks(LANES).zip(scaled.as_chunks_mut::<LANES>().0) {
+            // SAFETY: sixteen values.
+            unsafe { s.store(to.as_mut_ptr(), s.mul(load(s, values), scale)) };
         }
         if self.shape().format.is_rotated() {
             hadamard(s, &mut scaled[..q.len()]);

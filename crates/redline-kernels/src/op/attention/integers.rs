@@ -20,7 +20,7 @@ use crate::format::BLOCK;
 use crate::op::kv::{
     IntegerEncoding, KvShape, MAX_HEAD_DIM, MAX_SCALES, PAGE_BLOCKS, PAGE_TOKENS, QueryScale,
 };
-use crate::op::quantise::{quantise_head, scale_of};
+use crate::op::quantise::{GroupScale, scale_of};
 
 /// Number of pages in a span.
 pub(super) const PAGES: usize = SPAN / PAGE_TOKENS;
@@ -117,8 +117,8 @@ impl<S: Isa, F: IntegerEncoding> Products<S> for Integers<F> {
             let tile = block.tile(t);
             for r in 0..tile.rows {
                 let packed = &mut packed[..words];
-                self.scales[t * MAX_ROWS + r] =
-                    quantise_query::<S, F>(s, block, (&tile, r), &mut scaled, packed);
+                let scale = &mut self.scales[t * MAX_ROWS + r];
+                quantise_query::<S, F>(s, block, (&tile, r), &mut scaled, packed, scale);
                 for (step, &word) in packed.iter().enumerate() {
                     // SAFETY: a tile has room for MAX_ROWS queries.
                     unsafe { self.query_words(t).add(step * tile.rows + r).write(word) };
@@ -346,16 +346,26 @@ pub(super) fn quantise_query<S: Isa, F: IntegerEncoding>(
     (tile, r): (&Tile<'_>, usize),
     scaled: &mut [f32; MAX_HEAD_DIM],
     packed: &mut [u32],
-) -> QueryScale {
+    scale: &mut QueryScale,
+) {
     let shape = shape_of::<F>(block);
     block.query(s, tile, r, scaled);
-    let scale = quantise_head(s, &scaled[..shape.head_dim], packed);
-    let mut starts = [0; MAX_SCALES];
-    for (start, words) in starts.iter_mut().zip(packed.chunks(shape.scale_dims() / 4)) {
-        let sums = words.iter().map(|word| word.to_le_bytes().map(|byte| i32::from(byte as i8)));
-        *start = -F::offset::<S>() * sums.map(|[a, b, c, d]| a + b + c + d).sum::<i32>();
+    let head = &scaled[..shape.head_dim];
+    let group = GroupScale::new(s, head);
+    let (packed, _) = packed.as_chunks_mut::<{ LANES / 4 }>();
+    packed[head.len().div_ceil(LANES)..].fill([0; LANES / 4]);
+    scale.scale = group.scale;
+    let packed = packed.chunks_mut(shape.scale_dims() / LANES);
+    for (start, (values, packed)) in scale.starts.iter_mut().zip(head.chunks(shape.scale_dims()).zip(packed))
+    {
+        let mut sum = s.splat_word(0);
+        for (values, to) in values.chunks(LANES).zip(packed) {
+            let q = group.round(s, values);
+            sum = s.add_words(sum, q);
+            *to = s.pack_bytes(q);
+        }
+        *start = -F::offset::<S>() * s.sum_words(sum);
     }
-    QueryScale { scale, starts }
 }
 
 /// The weights of sixteen values from key `at` of the span on, in a group of dimensions: their probabilities times their scales.

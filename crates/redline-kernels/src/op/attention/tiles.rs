@@ -131,7 +131,8 @@ impl<S: Isa> Products<S> for Registers {
                     to.write_bytes(0, words);
                     std::slice::from_raw_parts_mut(to, words)
                 };
-                self.scales[row] = quantise_query::<S, BytePages>(s, block, (&tile, r), &mut scaled, packed);
+                let scale = &mut self.scales[row];
+                quantise_query::<S, BytePages>(s, block, (&tile, r), &mut scaled, packed, scale);
             }
         }
     }
@@ -147,17 +148,23 @@ impl<S: Isa> Products<S> for Registers {
     ) -> [(f32, f32); ROWS] {
         let mut tops = [(0f32, 0f32); ROWS];
         let mut next = 0;
+        let mut weighed: Option<(Group<'_>, [f32; TILE_ROWS])> = None;
         while next < block.len() {
             if seen[next].rows.1 == 0 {
                 next += 1;
                 continue;
             }
             let group = Group::new(block, next, start, seen);
+            next = group.tiles.end;
             self.keys(&group);
             // Each of these ends a row with a chain of dependent instructions, beside which the next row begins.
             let mut rows = [Row::default(); TILE_ROWS];
             for (row, t, r) in group.rows() {
                 rows[row].max = self.scale(s, &group, (row, t, r), start);
+            }
+            // The weights of the group before have reached the cache by now.
+            if let Some((group, scales)) = &weighed {
+                self.values(s, group, scales, o);
             }
             for (row, t, r) in group.rows() {
                 rows[row] = self.weigh(s, &group, (row, t, r), rows[row].max);
@@ -167,8 +174,10 @@ impl<S: Isa> Products<S> for Registers {
             for (row, t, r) in group.rows() {
                 scales[row] = self.pack(s, &group, (row, t, r), rows[row].largest);
             }
-            self.values(s, &group, &scales, o);
-            next = group.tiles.end;
+            weighed = Some((group, scales));
+        }
+        if let Some((group, scales)) = &weighed {
+            self.values(s, group, scales, o);
         }
         tops
     }

@@ -589,7 +589,7 @@ impl Kernel for Stored<'_> {
         for head in 0..shape.kv_heads {
             let at = start + head * shape.head_words();
             let columns = head * shape.head_dim..(head + 1) * shape.head_dim;
-            let row = |r: usize| {
+            let row_of = |r: usize| {
                 let row = segment.first_row + r;
                 (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()])
             };
@@ -604,11 +604,19 @@ impl Kernel for Stored<'_> {
                 unsafe {
                     let words = pages.slabs[page.slab].as_mut_ptr_shared().add(page.start + at);
                     if slot % TOGETHER == 0 && rows.end - next >= TOGETHER {
-                        let rows: [_; TOGETHER] = std::array::from_fn(|i| row(next + i));
+                        // Rows are far apart, so no hardware expects the next ones.
+                        for row in next + TOGETHER..rows.end.min(next + 2 * TOGETHER) {
+                            let (k, v) = row_of(row);
+                            for at in (0..shape.head_dim).step_by(LANES) {
+                                s.prefetch(k[at..].as_ptr().cast());
+                                s.prefetch(v[at..].as_ptr().cast());
+                            }
+                        }
+                        let rows: [_; TOGETHER] = std::array::from_fn(|i| row_of(next + i));
                         write_tokens(s, shape, words, slot, rows.map(|row| row.0), rows.map(|row| row.1));
                         next += TOGETHER;
                     } else {
-                        let (k, v) = row(next);
+                        let (k, v) = row_of(next);
                         write_tokens(s, shape, words, slot, [k], [v]);
                         next += 1;
                     }

@@ -10,7 +10,7 @@ use super::{KvFormat, KvShape, MAX_HEAD_DIM, PAGE_TOKENS};
 use crate::Arithmetic;
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Codes, Integer, w8};
-use crate::op::quantise::{load, magnitude, quantise_head, scale_of};
+use crate::op::quantise::GroupScale;
 
 /// Added to the bytes of keys, which makes them unsigned.
 const KEY_OFFSET: u32 = 0x8080_8080;
@@ -59,24 +59,30 @@ impl Encoding for W8 {
         unsafe {
             let (keys, scales) =
                 (shape.keys_of(words, slot).add(slot % LANES), words.add(shape.scales() + slot));
-            let mut packed = [0; MAX_HEAD_DIM / 4];
-            let packed = &mut packed[..shape.steps()];
-            let (mut inverse, mut finite) = ([0.0; N], [false; N]);
+            let (mut of_k, mut of_v) = ([GroupScale::new(s, k[0]); N], [GroupScale::new(s, v[0]); N]);
             for i in 0..N {
-                *scales.add(i) = quantise_head(s, k[i], packed).to_bits();
-                for (step, word) in packed.iter().enumerate() {
-                    *keys.add(step * LANES + i) = word ^ KEY_OFFSET;
+                of_k[i] = GroupScale::new(s, k[i]);
+                of_v[i] = GroupScale::new(s, v[i]);
+                *scales.add(i) = of_k[i].scale.to_bits();
+                *scales.add(PAGE_TOKENS + i) = of_v[i].scale.to_bits();
+            }
+            for block in 0..shape.key_dims() / LANES {
+                let mut packed = [[0; LANES / 4]; N];
+                if block * LANES < shape.head_dim {
+                    for i in 0..N {
+                        packed[i] = s.pack_bytes(of_k[i].round(s, &k[i][block * LANES..]));
+                    }
                 }
-                let largest = magnitude(s, v[i]);
-                let (scale, inv) = scale_of(largest, 127.0);
-                *scales.add(PAGE_TOKENS + i) = scale.to_bits();
-                (inverse[i], finite[i]) = (inv, largest.is_finite());
+                for step in 0..LANES / 4 {
+                    for i in 0..N {
+                        *keys.add((block * LANES / 4 + step) * LANES + i) = packed[i][step] ^ KEY_OFFSET;
+                    }
+                }
             }
             for strip in 0..shape.value_strips() {
                 let mut rounded = [s.splat_word(0); TOGETHER];
-                for i in (0..N).filter(|i| finite[*i]) {
-                    let v = load(s, &v[i][strip * LANES..]);
-                    rounded[i] = s.to_nearest(s.mul(v, s.splat(inverse[i])));
+                for i in 0..N {
+                    rounded[i] = of_v[i].round(s, &v[i][strip * LANES..]);
                 }
                 let values = shape.values_of(words, strip).add(slot / 4 * LANES);
                 if N == TOGETHER {

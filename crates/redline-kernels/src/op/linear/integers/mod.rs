@@ -173,7 +173,12 @@ fn part(job: Job<'_>, strips: Range<usize>) {
 impl Job<'_> {
     /// Whether anything follows the integer sums.
     fn has_end(&self) -> bool {
-        self.matrix.outliers().is_some() || self.areas.is_some() || self.outputs.has_end()
+        self.has_rest() || self.outputs.has_end()
+    }
+
+    /// Whether there are outlier columns or updates.
+    fn has_rest(&self) -> bool {
+        self.matrix.outliers().is_some() || self.areas.is_some()
     }
 
     /// What follows the integer sums of some strips of one tile of rows, which belong to the calling member: outlier columns, updates,

@@ -18,7 +18,7 @@ use crate::format::w4::W4;
 use crate::format::w8::W8;
 use crate::format::{BLOCK, Format, INPUT_GROUP, Integer, Minima, Signed};
 use crate::matrix::MatrixShape;
-use crate::op::quantise::{Arrangement, InputLayout, Places};
+use crate::op::quantise::{Arrangement, InputLayout};
 use crate::threads::Disjoint;
 
 /// Number of strips in a panel.
@@ -315,12 +315,12 @@ impl Ahead {
 struct Block<'a> {
     part: &'a Part<'a>,
     piece: Piece,
-    first_tile: usize,
-    /// Number of tiles.
-    tiles: usize,
-    /// The rows of each, and where their inputs lie.
-    rows: [Range<usize>; BLOCK_TILES],
-    places: [Places; BLOCK_TILES],
+    tiles: Range<usize>,
+    rows: Range<usize>,
+    /// Inputs of the first tile: their bytes and their scales. Those of the other follow after `tile_words`.
+    bytes: *const u32,
+    scales: *const u32,
+    tile_words: usize,
 }
 
 /// The products of a pair of strips with one tile of rows in one group, computed by the tile registers.
@@ -334,12 +334,26 @@ struct Product {
 }
 
 impl<'a> Block<'a> {
+    #[inline(always)]
     fn new(part: &'a Part<'a>, piece: Piece, tiles: Range<usize>) -> Self {
-        let at = |i: usize| (tiles.start + i).min(tiles.end - 1);
-        let layout = part.job.layout;
-        let rows = std::array::from_fn(|i| layout.tile(at(i)));
-        let places = std::array::from_fn(|i| layout.places(at(i)));
-        Self { part, piece, first_tile: tiles.start, tiles: tiles.len(), rows, places }
+        let Job { layout, inputs, .. } = part.job;
+        let places = layout.places(tiles.start);
+        Self {
+            part,
+            piece,
+            rows: layout.tile(tiles.start).start..layout.tile(tiles.end - 1).end,
+            bytes: inputs[places.bytes..].as_ptr(),
+            scales: inputs[places.scales..].as_ptr(),
+            tile_words: TILE_ROWS * layout.row_words(),
+            tiles,
+        }
+    }
+
+    /// The rows of tile `i` of the block.
+    #[inline(always)]
+    fn rows(&self, i: usize) -> Range<usize> {
+        let start = self.rows.start + i * TILE_ROWS;
+        start..self.rows.end.min(start + TILE_ROWS)
     }
 
     /// # Safety
@@ -376,8 +390,8 @@ impl<'a> Block<'a> {
                     let k = first..k.end.min(first + job.summed_k);
                     self.part.fill::<S, I>(s, w.cast(), &Piece { strips: strips.clone(), k });
                 }
-                for i in 0..self.tiles {
-                    let x = job.inputs.as_ptr().add(self.places[i].bytes).cast::<u8>();
+                for i in 0..self.tiles.len() {
+                    let x = self.bytes.add(i * self.tile_words).cast::<u8>();
                     let x = x.add(first / TILE_BYTES * X_STEP + first % TILE_BYTES);
                     let steps = (w_step, steps);
                     // Not a loop with a closure, which would be compiled without the tier's instructions.
@@ -437,21 +451,18 @@ impl<'a> Block<'a> {
     /// # Safety
     /// `sums` holds a block; the strips belong to the calling member.
     unsafe fn end(&self, sums: *mut f32, registers: &mut Registers<'_>) {
-        let (job, strips) = (self.part.job, &self.piece.strips);
-        for (i, rows) in self.rows[..self.tiles].iter().enumerate() {
-            let stride = STRIPS * LANES;
-            // Rows and strips are counted as in the outputs.
-            let first = sums
-                .wrapping_add(i * TILE_ROWS * stride)
-                .wrapping_sub(rows.start * stride + strips.start * LANES);
-            let sums = Outputs { y: Disjoint::at(first), stride, ..job.outputs };
-            Job { outputs: sums, ..job }.add_rest(
-                (self.first_tile + i, rows.clone()),
-                strips,
-                Some(registers),
-            );
-            job.outputs.finish_from(&sums, job.simd, rows.clone(), strips.clone());
+        let (job, strips) = (&self.part.job, &self.piece.strips);
+        let (start, stride) = (self.rows.start, STRIPS * LANES);
+        // Rows and strips are counted as in the outputs.
+        let first = sums.wrapping_sub(start * stride + strips.start * LANES);
+        let sums = Outputs { y: Disjoint::at(first), stride, ..job.outputs };
+        if job.has_rest() {
+            for i in 0..self.tiles.len() {
+                let job = Job { outputs: sums, ..*job };
+                job.add_rest((self.tiles.start + i, self.rows(i)), strips, Some(registers));
+            }
         }
+        job.outputs.finish_from(&sums, job.simd, self.rows.clone(), strips.clone());
     }
 
     /// Where the f32 sums of a product are read and written: zeros or outputs at first, sums in the first-level cache, and the outputs at
@@ -462,7 +473,7 @@ impl<'a> Block<'a> {
         let Product { tile, k: first, pair } = product;
         let sums = sums.wrapping_add((tile * TILE_ROWS * STRIPS + pair * PAIR) * LANES);
         let in_sums = Sums { at: sums, stride: STRIPS * LANES };
-        let at = job.outputs.at(self.rows[tile].start, strips.start + pair * PAIR);
+        let at = job.outputs.at(self.rows.start + tile * TILE_ROWS, strips.start + pair * PAIR);
         let in_outputs = Sums { at, stride: job.outputs.stride };
         let from = if first > k.start {
             in_sums
@@ -487,18 +498,20 @@ impl<'a> Block<'a> {
         products: *const i32,
         product: Product,
     ) -> Scaling<S> {
-        let Places { scales, rows, .. } = self.places[product.tile];
         let Range { start, end } = self.piece.strips;
         let first = start + product.pair * PAIR;
         let strips = end.saturating_sub(first).min(PAIR);
         let (first, second) = (first.min(end - 1), (first + 1).min(end - 1));
         let group = product.k / self.part.job.summed_k;
-        // SAFETY: these strips exist and so do their scales; places by contract.
+        // SAFETY: these strips exist and so do their scales, and those of this tile of inputs.
         unsafe {
             Scaling {
                 w: [self.part.weight_scale(s, first, group), self.part.weight_scale(s, second, group)],
-                x: self.part.job.inputs.as_ptr().add(scales + product.k / INPUT_GROUP * rows).cast(),
-                rows: self.rows[product.tile].len(),
+                x: self
+                    .scales
+                    .add(product.tile * self.tile_words + product.k / INPUT_GROUP * TILE_ROWS)
+                    .cast(),
+                rows: self.rows(product.tile).len(),
                 strips,
                 from,
                 to,

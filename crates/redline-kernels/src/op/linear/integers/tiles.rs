@@ -118,6 +118,8 @@ impl<I: Signed> Kernel for Of<'_, I> {
         let panel = panel.as_mut_ptr().cast::<u32>();
         let mut registers =
             Registers { unit, depth: part.depth, panel: second.as_mut_ptr().cast(), holds: None };
+        let mut work = MaybeUninit::<Work>::uninit();
+        let mut work = Pending::new(&mut work);
         for p in 0..part.pieces() {
             let piece = part.piece(p);
             let units = part.tiles.len() * piece.k.len().div_ceil(part.job.summed_k);
@@ -127,9 +129,11 @@ impl<I: Signed> Kernel for Of<'_, I> {
                 let block = Block::new(&part, piece.clone(), tiles);
                 let fills = tile == part.tiles.start;
                 // SAFETY: the piece exists and the panel holds as much, which the first block fills; the strips belong to this member.
-                unsafe { block.run::<S, I>(s, &mut registers, (panel, fills), &mut ahead) };
+                unsafe { block.run::<S, I>(s, &mut registers, (panel, fills), &mut ahead, &mut work) };
             }
         }
+        // SAFETY: the last products are in the registers.
+        unsafe { work.finish(s, &part, &mut registers) };
     }
 }
 
@@ -323,6 +327,69 @@ struct Block<'a> {
     tile_words: usize,
 }
 
+/// A block whose sums in the first-level cache are complete when the last products are scaled.
+struct Ended {
+    strips: Range<usize>,
+    tiles: Range<usize>,
+    rows: Range<usize>,
+}
+
+/// [`Work`], and what the next multiplications are to be accompanied by.
+struct Pending<S: Isa> {
+    sums: *mut f32,
+    products: *mut i32,
+    /// The last products: those of the first pair are in memory, those of the second still in the registers.
+    products_of: Option<[Scaling<S>; 2]>,
+    ended: Option<Ended>,
+}
+
+impl<S: Isa> Pending<S> {
+    #[inline(always)]
+    fn new(work: &mut MaybeUninit<Work>) -> Self {
+        // SAFETY: only addresses are taken.
+        let (sums, products) =
+            unsafe { (&raw mut (*work.as_mut_ptr()).sums, &raw mut (*work.as_mut_ptr()).products) };
+        Self { sums: sums.cast(), products: products.cast(), products_of: None, ended: None }
+    }
+
+    /// Scales the last products and completes their block.
+    ///
+    /// # Safety
+    /// As [`Block::scaling`], and as [`Self::end`].
+    #[inline(always)]
+    unsafe fn finish(&mut self, s: S, part: &Part<'_>, registers: &mut Registers<'_>) {
+        // SAFETY: by contract.
+        unsafe {
+            if let Some([stored, in_registers]) = self.products_of.take() {
+                registers.unit.store::<1>(self.products.add(SUMS));
+                stored.all(s);
+                in_registers.all(s);
+            }
+            self.end(part, registers);
+        }
+    }
+
+    /// What follows the integer sums of the block that has ended, if one has: outlier columns, updates, bias and activation.
+    ///
+    /// # Safety
+    /// All of its products were scaled; the strips belong to the calling member.
+    #[inline(always)]
+    unsafe fn end(&mut self, part: &Part<'_>, registers: &mut Registers<'_>) {
+        let Some(Ended { strips, tiles, rows }) = self.ended.take() else { return };
+        let (job, stride) = (&part.job, STRIPS * LANES);
+        // Rows and strips are counted as in the outputs.
+        let first = self.sums.wrapping_sub(rows.start * stride + strips.start * LANES);
+        let sums = Outputs { y: Disjoint::at(first), stride, ..job.outputs };
+        if job.has_rest() {
+            for tile in tiles {
+                let job = Job { outputs: sums, ..*job };
+                job.add_rest((tile, job.layout.tile(tile)), &strips, Some(registers));
+            }
+        }
+        job.outputs.finish_from(&sums, job.simd, rows, strips);
+    }
+}
+
 /// The products of a pair of strips with one tile of rows in one group, computed by the tile registers.
 #[derive(Clone, Copy)]
 struct Product {
@@ -366,21 +433,17 @@ impl<'a> Block<'a> {
         registers: &mut Registers<'_>,
         (panel, fills): (*mut u32, bool),
         ahead: &mut Ahead,
+        work: &mut Pending<S>,
     ) {
-        let unit = &mut *registers.unit;
         let Part { job, depth, .. } = *self.part;
         let Piece { strips, k } = &self.piece;
         let layout = job.layout;
         let (w_step, second) = (STRIPS * depth * LANES, depth * LANES);
         let groups = k.len().div_ceil(job.summed_k);
-        let mut work = MaybeUninit::<Work>::uninit();
+        let in_cache = k.end == layout.k && job.has_end();
         // SAFETY: the first products are added to zeros or to the outputs, the others to sums that were stored; products are read after
         // they were stored; inputs and panel hold every k of every group.
         unsafe {
-            let sums = (&raw mut (*work.as_mut_ptr()).sums).cast::<f32>();
-            let products = (&raw mut (*work.as_mut_ptr()).products).cast::<i32>();
-            let in_cache = k.end == layout.k && job.has_end();
-            let mut before: Option<[Scaling<S>; 2]> = None;
             for group in 0..groups {
                 let first = k.start + group * job.summed_k;
                 let steps = (k.end - first).min(job.summed_k).div_ceil(depth);
@@ -396,14 +459,15 @@ impl<'a> Block<'a> {
                     let steps = (w_step, steps);
                     // Not a loop with a closure, which would be compiled without the tier's instructions.
                     let at = |pair| Product { tile: i, k: first, pair };
-                    let (place0, place1) =
-                        (self.sums(sums, at(0), in_cache), self.sums(sums, at(1), in_cache));
+                    let place0 = self.sums(work.sums, at(0), in_cache);
+                    let place1 = self.sums(work.sums, at(1), in_cache);
                     let own = [
-                        self.scaling(s, place0, products, at(0)),
-                        self.scaling(s, place1, products.add(SUMS), at(1)),
+                        self.scaling(s, place0, work.products, at(0)),
+                        self.scaling(s, place1, work.products.add(SUMS), at(1)),
                     ];
+                    let unit = &mut *registers.unit;
                     // The products of the last tile are scaled meanwhile: first those stored before, then those in registers.
-                    match &before {
+                    match &work.products_of {
                         Some([stored, in_registers]) => {
                             multiply_and_scale::<S, 0, 1>(
                                 s,
@@ -428,41 +492,26 @@ impl<'a> Block<'a> {
                         None => {
                             multiply::<0>(unit, x, w, second, steps);
                             multiply::<1>(unit, x, w.add(PAIR * second), second, steps);
-                            unit.store::<0>(products);
+                            unit.store::<0>(work.products);
                         }
                     }
-                    before = Some(own);
+                    work.products_of = Some(own);
+                    work.end(self.part, registers);
                     ahead.ask(s);
                 }
             }
-            if let Some([stored, in_registers]) = before {
-                unit.store::<1>(products.add(SUMS));
-                stored.all(s);
-                in_registers.all(s);
-            }
             if in_cache {
-                self.end(sums, registers);
+                work.ended = Some(Ended {
+                    strips: strips.clone(),
+                    tiles: self.tiles.clone(),
+                    rows: self.rows.clone(),
+                });
+                if job.has_rest() {
+                    // Updates need the registers.
+                    work.finish(s, self.part, registers);
+                }
             }
         }
-    }
-
-    /// What follows the integer sums: outlier columns, updates, bias and activation.
-    ///
-    /// # Safety
-    /// `sums` holds a block; the strips belong to the calling member.
-    unsafe fn end(&self, sums: *mut f32, registers: &mut Registers<'_>) {
-        let (job, strips) = (&self.part.job, &self.piece.strips);
-        let (start, stride) = (self.rows.start, STRIPS * LANES);
-        // Rows and strips are counted as in the outputs.
-        let first = sums.wrapping_sub(start * stride + strips.start * LANES);
-        let sums = Outputs { y: Disjoint::at(first), stride, ..job.outputs };
-        if job.has_rest() {
-            for i in 0..self.tiles.len() {
-                let job = Job { outputs: sums, ..*job };
-                job.add_rest((self.tiles.start + i, self.rows(i)), strips, Some(registers));
-            }
-        }
-        job.outputs.finish_from(&sums, job.simd, self.rows.clone(), strips.clone());
     }
 
     /// Where the f32 sums of a product are read and written: zeros or outputs at first, sums in the first-level cache, and the outputs at

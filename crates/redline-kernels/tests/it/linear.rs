@@ -86,12 +86,19 @@ impl Case {
         outputs.map(|(r, o)| self.sum(0.0, &packed, row(r), o) + self.bias[o]).collect()
     }
 
-    /// The outputs, checked to be the same in every variant that this machine and format support.
+    /// The outputs, checked to be the same in every variant that this machine and format support, and, but for the bias, without one.
     fn run(&self, exec: Exec<'_>, matrix: &Matrix, from: usize, rows: usize) -> Vec<f32> {
         let variants = Variant::candidates(exec.simd, matrix, rows, 8);
-        let first = self.run_variant(exec, matrix, from, rows, variants[0]);
+        let first = self.run_variant(exec, matrix, (from, rows), Some(&self.bias), variants[0]);
+        for &variant in &variants {
+            let mut other = self.run_variant(exec, matrix, (from, rows), None, variant);
+            for row in other.chunks_mut(self.outputs) {
+                row.iter_mut().zip(&self.bias).for_each(|(sum, bias)| *sum += bias);
+            }
+            assert!(same(&other, &first), "{} without a bias differs", variant.name());
+        }
         for &variant in &variants[1..] {
-            let other = self.run_variant(exec, matrix, from, rows, variant);
+            let other = self.run_variant(exec, matrix, (from, rows), Some(&self.bias), variant);
             assert!(same(&other, &first), "{} and {} differ", variant.name(), variants[0].name());
         }
         first
@@ -101,14 +108,14 @@ impl Case {
         &self,
         exec: Exec<'_>,
         matrix: &Matrix,
-        from: usize,
-        rows: usize,
+        (from, rows): (usize, usize),
+        bias: Option<&[f32]>,
         variant: Variant,
     ) -> Vec<f32> {
         let stride = self.outputs.next_multiple_of(16);
         let mut y = vec![f32::NAN; rows * stride];
         let mut scratch = vec![u32::MAX; scratch_words(matrix.shape(), rows)];
-        let epilogue = Epilogue { bias: Some(&self.bias), ..Epilogue::default() };
+        let epilogue = Epilogue { bias, ..Epilogue::default() };
         let x = Rows::new(&self.inputs[from * self.k..], rows, self.k, self.k);
         linear(
             exec,

@@ -337,8 +337,8 @@ impl<F: IntegerEncoding> Integers<F> {
     }
 }
 
-/// Writes the query of row `r` of a tile as integers, padded with zeros, to `packed`, which has [`KvShape::key_dims`] bytes, and returns
-/// its scale. `scaled` holds the scaled query meanwhile.
+/// Writes the query of row `r` of a tile as integers to `packed`, which has [`KvShape::key_dims`] bytes, and its scale. Bytes after the
+/// query stay zero. `scaled` holds the scaled query meanwhile.
 #[inline(always)]
 pub(super) fn quantise_query<S: Isa, F: IntegerEncoding>(
     s: S,
@@ -353,7 +353,6 @@ pub(super) fn quantise_query<S: Isa, F: IntegerEncoding>(
     let head = &scaled[..shape.head_dim];
     let group = GroupScale::new(s, head);
     let (packed, _) = packed.as_chunks_mut::<{ LANES / 4 }>();
-    packed[head.len().div_ceil(LANES)..].fill([0; LANES / 4]);
     scale.scale = group.scale;
     let packed = packed.chunks_mut(shape.scale_dims() / LANES);
     for (start, (values, packed)) in scale.starts.iter_mut().zip(head.chunks(shape.scale_dims()).zip(packed))

@@ -3,8 +3,9 @@
 //! The first block of rows converts the weights of four strips and a part of k to signed bytes (the panel, kept in the
 //! second-level cache), each group just before it is read, and all blocks pass over it. For each group of k, a tile of rows
 //! takes two products of two strips each. While one is being multiplied, the one before is scaled and added to f32 sums, which
-//! stay in the first-level cache until the part of k is done. The last group is added to them in the outputs, unless something
-//! follows the integer sums. Meanwhile the weights of the next panel are prefetched, a few lines at a time.
+//! stay in the first-level cache until the part of k is done; the last one of a block beside the first of the next block. The
+//! last group is added to the sums in the outputs, unless something follows the integer sums. Meanwhile the weights of the next
+//! panel are prefetched, a few lines at a time.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;

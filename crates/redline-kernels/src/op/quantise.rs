@@ -247,7 +247,7 @@ impl Groups<'_> {
             &kept[..cols.len()]
         };
         if let (Arrangement::Tiles, Ok(values)) = (self.layout.arrangement, values.try_into()) {
-            // SAFETY: by contract; words of sixteen values follow each other.
+            // SAFETY: by contract; the sixteen words of 64 values follow each other.
             unsafe {
                 let to = self.out.get().add(scales + g * rows + i);
                 let word = |at: usize| self.layout.word_at(rows, i, (first + at) / 4).0;
@@ -320,7 +320,7 @@ unsafe fn whole_group<S: Isa>(
         scale.write(group.scale);
         for (i, values) in values.chunks(LANES).enumerate() {
             let to = bytes[i * LANES / TILE_BYTES].add(i * LANES % TILE_BYTES / 4);
-            to.cast::<[u32; LANES / 4]>().write_unaligned(s.pack_bytes(group.round(s, values)));
+            to.cast::<[u32; LANES / 4]>().write(s.pack_bytes(group.round(s, values)));
         }
     }
 }

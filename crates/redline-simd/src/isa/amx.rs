@@ -42,7 +42,7 @@ pub struct AttentionUnit(Configured);
 /// a store changes them: `ldtilecfg` and `tilerelease` set all of them to zero.
 ///
 /// Stable Rust supports tile registers as clobbers only. A block can declare that it changes them, but not that it reads them,
-/// so the sums that one block leaves for the next are not operands. They are preserved for these reasons:
+/// so the sums and inputs that one block leaves for the next are not operands. They are preserved for these reasons:
 ///
 /// - Blocks are volatile: none is `pure`. The compiler runs them as often as the program says, and in its order.
 /// - The compiler keeps values in tile registers only in functions with AMX intrinsics, and this project has none.
@@ -298,7 +298,7 @@ impl TileUnit {
     /// outputs][4]` signed bytes.
     ///
     /// # Safety
-    /// `w` is valid for reading 16 times the configured depth.
+    /// `w` is valid for reading 16 times the configured depth in bytes.
     #[inline(always)]
     pub unsafe fn add<const PAIR: usize, const SUM: usize>(&mut self, w: *const u8) {
         macro_rules! add {

@@ -640,10 +640,4 @@ unsafe impl<const VNNI: bool> Isa for Avx2<VNNI> {
     fn prefetch_far(self, p: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
-    #[inline(always)]
-    fn prefetch_write(self, p: *const u8) {
-        // Written by name, because the intrinsic becomes a plain prefetch if the target feature is off. Processors without the
-        // instruction execute it as a no-op.
-        unsafe { core::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly)) }
-    }
 }

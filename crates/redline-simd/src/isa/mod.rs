@@ -270,8 +270,6 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     /// As [`Isa::prefetch`], into the second-level cache only. A line that the first level waits for occupies one of its few
     /// slots for the whole latency of memory.
     fn prefetch_far(self, p: *const u8);
-    /// As [`Isa::prefetch`], for writing: other cores give up the line.
-    fn prefetch_write(self, p: *const u8);
 
     /// Sum of the lanes as signed integers, wrapping.
     #[inline(always)]

@@ -407,6 +407,4 @@ unsafe impl<const FMA: bool> Isa for Scalar<FMA> {
     fn prefetch(self, _p: *const u8) {}
     #[inline(always)]
     fn prefetch_far(self, _p: *const u8) {}
-    #[inline(always)]
-    fn prefetch_write(self, _p: *const u8) {}
 }

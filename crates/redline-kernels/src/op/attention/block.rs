@@ -197,7 +197,7 @@ impl<'a> Block<'a> {
         let (row, column) = self.place(tile, r);
         let q = &self.job.q.row(row)[column..][..self.shape().head_dim];
         for at in (0..q.len()).step_by(LANES) {
-            // A row of the next tile: they are far apart, so no hardware expects them.
+            // Eight rows on, the next tile if every head has keys of its own: they are far apart, so no hardware expects them.
             s.prefetch(q.as_ptr().wrapping_add(MAX_ROWS * self.job.q.stride + at).cast());
         }
         let scale = s.splat(self.job.shape.scale);

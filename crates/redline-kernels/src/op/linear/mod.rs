@@ -133,7 +133,7 @@ impl Kernel for Finish<'_> {
         let Self { sums, outputs, rows, strips } = self;
         for r in rows {
             for c in strips.clone() {
-                // SAFETY: output `c` of row `r` lies within both `y`, in a strip of this member; the bias holds every strip.
+                // SAFETY: output `c` of row `r` lies within `y` of both, in a strip of this member; the bias holds every strip.
                 unsafe {
                     let mut v = s.load(sums.at(r, c));
                     if let Some(bias) = outputs.epilogue.bias {

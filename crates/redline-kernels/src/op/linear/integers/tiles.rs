@@ -3,9 +3,9 @@
 //! The first block of rows converts the weights of four strips and a part of k to signed bytes (the panel, kept in the
 //! second-level cache), each group just before it is read, and all blocks pass over it. For each group of k, a tile of rows
 //! takes two products of two strips each. While one is being multiplied, the one before is scaled and added to f32 sums, which
-//! stay in the first-level cache until the part of k is done; the last one of a block beside the first of the next block. The
-//! last group is added to the sums in the outputs, unless something follows the integer sums. Meanwhile the weights of the next
-//! panel are prefetched, a few lines at a time.
+//! stay in the first-level cache until the part of k is done; the last one of a block beside the first of the next block. With
+//! the last group they go to the outputs, unless something follows the integer sums. Meanwhile the weights of the next panel are
+//! prefetched, a few lines at a time.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -133,7 +133,7 @@ impl<I: Signed> Kernel for Of<'_, I> {
                 unsafe { block.run::<S, I>(s, &mut registers, (panel, fills), &mut ahead, &mut work) };
             }
         }
-        // SAFETY: the last products are in the registers.
+        // SAFETY: the registers hold the last products of the second pair, as `run` left them.
         unsafe { work.finish(s, &part, &mut registers) };
     }
 }
@@ -443,7 +443,8 @@ impl<'a> Block<'a> {
         let groups = k.len().div_ceil(job.summed_k);
         let in_cache = k.end == layout.k && job.has_end();
         // SAFETY: the first products are added to zeros or to the outputs, the others to sums that were stored; products are read after
-        // they were stored; inputs and panel hold every k of every group.
+        // they were stored; inputs and panel hold every k of every group. Strips that the piece lacks have any contents in the panel;
+        // their products are not scaled.
         unsafe {
             for group in 0..groups {
                 let first = k.start + group * job.summed_k;
@@ -466,6 +467,15 @@ impl<'a> Block<'a> {
                         self.scaling(s, place0, work.products, at(0)),
                         self.scaling(s, place1, work.products.add(SUMS), at(1)),
                     ];
+                    if strips.len() <= PAIR {
+                        // The other pair has no strips that it could overlap with.
+                        work.finish(s, self.part, registers);
+                        multiply::<0>(registers.unit, x, w, second, steps);
+                        registers.unit.store::<0>(work.products);
+                        own[0].all(s);
+                        ahead.ask(s);
+                        continue;
+                    }
                     let unit = &mut *registers.unit;
                     // The products of the last tile are scaled meanwhile: first those stored before, then those in registers.
                     match &work.products_of {
@@ -516,7 +526,7 @@ impl<'a> Block<'a> {
     }
 
     /// Where the f32 sums of a product are read and written: zeros or outputs at first, sums in the first-level cache, and the outputs at
-    /// the end of the panel, or if `in_cache`, of k.
+    /// the end of the panel, unless `in_cache`.
     #[inline(always)]
     fn sums(&self, sums: *mut f32, product: Product, in_cache: bool) -> (Sums, Sums) {
         let (job, Piece { strips, k }) = (&self.part.job, &self.piece);
@@ -644,7 +654,7 @@ impl<S: Isa> Scaling<S> {
 }
 
 /// Sums of pair `P` of the registers = the products of a tile's inputs with two strips of a panel, `second` bytes apart, over some
-/// steps, as many bytes apart.
+/// steps, whose weights are `w_step` bytes apart.
 ///
 /// # Safety
 /// Inputs and panel hold them.
@@ -671,7 +681,7 @@ unsafe fn multiply<const P: usize>(
 /// work together. Meanwhile the sums of the other pair `O` of registers are stored, to be scaled next.
 ///
 /// # Safety
-/// As there, and as [`Block::scaling`].
+/// As there, with a step at least, and as [`Block::scaling`]; the products of `next` are in another place than those of `scaling`.
 #[inline(always)]
 unsafe fn multiply_and_scale<S: Isa, const P: usize, const O: usize>(
     s: S,

@@ -243,7 +243,7 @@ impl Kernel for Continue<'_, '_> {
     fn run<S: Isa>(self, s: S) {
         let Self { part, registers: Registers { unit, depth, panel, holds }, update } = self;
         let (job, depth, strips) = (part.job, *depth, part.strips.clone());
-        let (x_step, w_step, second) = (X_STEP, STRIPS * depth * LANES, depth * LANES);
+        let (x_step, second) = (X_STEP, depth * LANES);
         let mut products = MaybeUninit::<Products>::uninit();
         let products = products.as_mut_ptr().cast::<i32>();
         for k in (0..job.layout.k).step_by(INPUT_GROUP) {
@@ -263,9 +263,9 @@ impl Kernel for Continue<'_, '_> {
                 let (sums0, sums1) = (sums(0), sums(1));
                 let x = job.inputs.as_ptr().cast::<u8>().add(k / TILE_BYTES * x_step);
                 let w = panel.cast::<u8>();
-                multiply::<0>(unit, x, w, second, (w_step, steps));
+                multiply::<0>(unit, x, w, second, steps);
                 if strips.len() > PAIR {
-                    multiply::<1>(unit, x, w.add(PAIR * second), second, (w_step, steps));
+                    multiply::<1>(unit, x, w.add(PAIR * second), second, steps);
                 }
                 unit.store::<0>(products);
                 block.scaling(s, (sums0, sums0), products, Product { tile: 0, k, pair: 0 }).all(s);
@@ -438,10 +438,9 @@ impl<'a> Block<'a> {
     ) {
         let Part { job, depth, .. } = *self.part;
         let Piece { strips, k } = &self.piece;
-        let layout = job.layout;
-        let (w_step, second) = (STRIPS * depth * LANES, depth * LANES);
+        let second = depth * LANES;
         let groups = k.len().div_ceil(job.summed_k);
-        let in_cache = k.end == layout.k && job.has_end();
+        let in_cache = k.end == job.layout.k && job.has_end();
         // SAFETY: the first products are added to zeros or to the outputs, the others to sums that were stored; products are read after
         // they were stored; inputs and panel hold every k of every group. Strips that the piece lacks have any contents in the panel;
         // their products are not scaled.
@@ -449,7 +448,7 @@ impl<'a> Block<'a> {
             for group in 0..groups {
                 let first = k.start + group * job.summed_k;
                 let steps = (k.end - first).min(job.summed_k).div_ceil(depth);
-                let w = panel.cast::<u8>().add((first - k.start) / depth * w_step);
+                let w = panel.cast::<u8>().add((first - k.start) / depth * STRIPS * second);
                 if fills {
                     // Just before it is read, so that it comes from the first-level cache.
                     let k = first..k.end.min(first + job.summed_k);
@@ -458,7 +457,6 @@ impl<'a> Block<'a> {
                 for i in 0..self.tiles.len() {
                     let x = self.bytes.add(i * self.tile_words).cast::<u8>();
                     let x = x.add(first / TILE_BYTES * X_STEP + first % TILE_BYTES);
-                    let steps = (w_step, steps);
                     // Not a loop with a closure, which would be compiled without the tier's instructions.
                     let at = |pair| Product { tile: i, k: first, pair };
                     let place0 = self.sums(work.sums, at(0), in_cache);
@@ -654,7 +652,7 @@ impl<S: Isa> Scaling<S> {
 }
 
 /// Sums of pair `P` of the registers = the products of a tile's inputs with two strips of a panel, `second` bytes apart, over some
-/// steps, whose weights are `w_step` bytes apart.
+/// steps.
 ///
 /// # Safety
 /// Inputs and panel hold them.
@@ -664,15 +662,15 @@ unsafe fn multiply<const P: usize>(
     x: *const u8,
     w: *const u8,
     second: usize,
-    (w_step, steps): (usize, usize),
+    steps: usize,
 ) {
     unit.clear::<P>();
     for step in 0..steps {
         // SAFETY: by contract.
         unsafe {
             unit.load(x.add(step * X_STEP));
-            unit.add::<P, 0>(w.add(step * w_step));
-            unit.add::<P, 1>(w.add(step * w_step + second));
+            unit.add::<P, 0>(w.add(step * STRIPS * second));
+            unit.add::<P, 1>(w.add(step * STRIPS * second + second));
         }
     }
 }
@@ -689,7 +687,7 @@ unsafe fn multiply_and_scale<S: Isa, const P: usize, const O: usize>(
     x: *const u8,
     w: *const u8,
     second: usize,
-    (w_step, steps): (usize, usize),
+    steps: usize,
     (scaling, next): (&Scaling<S>, &Scaling<S>),
 ) {
     const ROWS: usize = TILE_ROWS / 4;
@@ -704,9 +702,9 @@ unsafe fn multiply_and_scale<S: Isa, const P: usize, const O: usize>(
             scaling.rows(s, ROWS..2 * ROWS);
             unit.store::<O>(next.products.cast_mut());
             unit.load(x.add(X_STEP));
-            unit.add::<P, 0>(w.add(w_step));
+            unit.add::<P, 0>(w.add(STRIPS * second));
             scaling.rows(s, 2 * ROWS..3 * ROWS);
-            unit.add::<P, 1>(w.add(w_step + second));
+            unit.add::<P, 1>(w.add((STRIPS + 1) * second));
             scaling.rows(s, 3 * ROWS..TILE_ROWS);
         } else {
             let half = scaling.rows / 2;
@@ -718,8 +716,8 @@ unsafe fn multiply_and_scale<S: Isa, const P: usize, const O: usize>(
             scaling.rows(s, half..scaling.rows);
             for step in 1..steps {
                 unit.load(x.add(step * X_STEP));
-                unit.add::<P, 0>(w.add(step * w_step));
-                unit.add::<P, 1>(w.add(step * w_step + second));
+                unit.add::<P, 0>(w.add(step * STRIPS * second));
+                unit.add::<P, 1>(w.add(step * STRIPS * second + second));
             }
         }
     }

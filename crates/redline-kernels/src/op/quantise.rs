@@ -126,11 +126,11 @@ impl InputLayout {
     #[inline(always)]
     pub(crate) fn places(self, t: usize) -> Places {
         let tile = self.tile(t);
-        let (first, rows) = match self.arrangement {
-            Arrangement::Words => (tile.start, tile.len()),
-            Arrangement::Tiles => (tile.start, TILE_ROWS),
+        let rows = match self.arrangement {
+            Arrangement::Words => tile.len(),
+            Arrangement::Tiles => TILE_ROWS,
         };
-        let bytes = first * self.row_words();
+        let bytes = tile.start * self.row_words();
         let scales = bytes + rows * self.byte_words();
         let starts = scales + rows * self.groups();
         Places { bytes, scales, starts, sums: starts + rows * self.starts(), rows }
@@ -231,7 +231,6 @@ impl Groups<'_> {
     /// No other thread touches that group; `out` holds the layout.
     #[inline(always)]
     unsafe fn group<S: Isa>(&self, s: S, row: &[f32], places: Places, i: usize, g: usize, offset: i32) {
-        let Places { bytes, scales, starts, sums, rows } = places;
         let first = g * INPUT_GROUP;
         let cols = first..row.len().min(first + INPUT_GROUP);
         let mut kept;
@@ -246,36 +245,40 @@ impl Groups<'_> {
             }
             &kept[..cols.len()]
         };
-        if let (Arrangement::Tiles, Ok(values)) = (self.layout.arrangement, values.try_into()) {
-            // SAFETY: by contract; the sixteen words of 64 values follow each other.
-            unsafe {
-                let to = self.out.get().add(scales + g * rows + i);
-                let word = |at: usize| self.layout.word_at(rows, i, (first + at) / 4).0;
-                let bytes = [0, TILE_BYTES].map(|at| self.out.get().add(bytes + word(at)));
-                whole_group(s, values, to.cast(), bytes);
+        // SAFETY: by contract.
+        unsafe {
+            // The compiler unrolls the loops of a whole group.
+            match <&[f32; INPUT_GROUP]>::try_from(values) {
+                Ok(whole) => self.pack(s, whole, places, i, g, offset),
+                Err(_) => self.pack(s, values, places, i, g, offset),
             }
-            return;
         }
-        let m = magnitude(s, values);
-        let (scale, inv) = scale_of(m, 127.0);
-        let inv = s.splat(inv);
+    }
+
+    /// Quantises `values`, those of group `g` of row `i` of the tile.
+    ///
+    /// # Safety
+    /// As [`Self::group`].
+    #[inline(always)]
+    unsafe fn pack<S: Isa>(&self, s: S, values: &[f32], places: Places, i: usize, g: usize, offset: i32) {
+        let Places { bytes, scales, starts, sums, rows } = places;
+        let first = g * INPUT_GROUP;
+        let scaled = GroupScale::new(s, values);
         let padded = values.len().next_multiple_of(BLOCK);
         // SAFETY: places within the layout, owned by this thread.
         unsafe {
-            self.out.get().add(scales + g * rows + i).write(scale.to_bits());
+            self.out.get().add(scales + g * rows + i).write(scaled.scale.to_bits());
             let mut sum = s.splat_word(0);
             for at in (0..padded).step_by(LANES) {
-                let q = if m.is_finite() {
-                    s.to_nearest(s.mul(load(s, values.get(at..).unwrap_or_default()), inv))
-                } else {
-                    s.splat_word(0)
-                };
+                let q = scaled.round(s, values.get(at..).unwrap_or_default());
                 let (word, apart) = self.layout.word_at(rows, i, (first + at) / 4);
-                for (step, bytes_of_four) in s.pack_bytes(q).into_iter().enumerate() {
-                    self.out.get().add(bytes + word + step * apart).write(bytes_of_four);
-                }
+                let (to, packed) = (self.out.get().add(bytes + word), s.pack_bytes(q));
                 if self.layout.arrangement == Arrangement::Tiles {
+                    to.cast::<[u32; LANES / 4]>().write(packed);
                     continue;
+                }
+                for (step, bytes_of_four) in packed.into_iter().enumerate() {
+                    to.add(step * apart).write(bytes_of_four);
                 }
                 sum = s.add_words(sum, q);
                 let end = at + LANES;
@@ -287,7 +290,7 @@ impl Groups<'_> {
                     match self.layout.minima {
                         Minima::None => {}
                         Minima::Floats => {
-                            let sum = (exact as f32 * scale).to_bits();
+                            let sum = (exact as f32 * scaled.scale).to_bits();
                             self.out.get().add(sums + group * rows + i).write(sum);
                         }
                         Minima::Integers => {
@@ -299,28 +302,6 @@ impl Groups<'_> {
                     sum = s.splat_word(0);
                 }
             }
-        }
-    }
-}
-
-/// Quantises a whole group to its scale and to its bytes, in two tiles of inputs.
-///
-/// # Safety
-/// `scale` is valid for writing, and each of `bytes` for sixteen words.
-#[inline(always)]
-unsafe fn whole_group<S: Isa>(
-    s: S,
-    values: &[f32; INPUT_GROUP],
-    scale: *mut f32,
-    bytes: [*mut u32; INPUT_GROUP / TILE_BYTES],
-) {
-    let group = GroupScale::new(s, values);
-    // SAFETY: by contract.
-    unsafe {
-        scale.write(group.scale);
-        for (i, values) in values.chunks(LANES).enumerate() {
-            let to = bytes[i * LANES / TILE_BYTES].add(i * LANES % TILE_BYTES / 4);
-            to.cast::<[u32; LANES / 4]>().write(s.pack_bytes(group.round(s, values)));
         }
     }
 }

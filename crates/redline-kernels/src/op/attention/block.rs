@@ -196,9 +196,10 @@ impl<'a> Block<'a> {
     pub(super) fn query<S: Isa>(&self, s: S, tile: &Tile<'_>, r: usize, scaled: &mut [f32; MAX_HEAD_DIM]) {
         let (row, column) = self.place(tile, r);
         let q = &self.job.q.row(row)[column..][..self.shape().head_dim];
+        // The same row of the next tile. Rows are far apart, so no hardware expects it.
+        let next = q.as_ptr().wrapping_add(self.job.q.stride * self.job.tile_rows / self.job.group);
         for at in (0..q.len()).step_by(LANES) {
-            // Eight rows on, the next tile if every head has keys of its own: they are far apart, so no hardware expects them.
-            s.prefetch(q.as_ptr().wrapping_add(MAX_ROWS * self.job.q.stride + at).cast());
+            s.prefetch(next.wrapping_add(at).cast());
         }
         let scale = s.splat(self.job.shape.scale);
         for (values, to) in q.chunks(LANES).zip(scaled.as_chunks_mut::<LANES>().0) {

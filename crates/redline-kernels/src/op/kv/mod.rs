@@ -607,9 +607,9 @@ impl Kernel for Stored<'_> {
                         // Rows are far apart, so no hardware expects the next ones.
                         for row in next + TOGETHER..rows.end.min(next + 2 * TOGETHER) {
                             let (k, v) = row_of(row);
-                            for at in (0..shape.head_dim).step_by(LANES) {
-                                s.prefetch(k[at..].as_ptr().cast());
-                                s.prefetch(v[at..].as_ptr().cast());
+                            for column in (0..shape.head_dim).step_by(LANES) {
+                                s.prefetch(k[column..].as_ptr().cast());
+                                s.prefetch(v[column..].as_ptr().cast());
                             }
                         }
                         let rows: [_; TOGETHER] = std::array::from_fn(|i| row_of(next + i));

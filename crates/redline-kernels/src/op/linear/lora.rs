@@ -135,7 +135,7 @@ pub fn lora_scratch_words(shape: MatrixShape, rows: usize, rank: usize, updates:
         return 0;
     }
     // Sums of the tile that a row is in, the packed row, its starts and its span. Updates of at least sixteen rows may be packed for
-    // tile registers, with room for all rows of the tiles that they lie in. n of them lie in tiles with room for less
+    // tile registers, with room for all rows of the tiles that they lie in. n such rows lie in tiles with room for fewer
     // than 3 n, so a row takes the room of three; that is more than a row takes that is packed otherwise.
     let packed = 3 * (MAX_PARTS * (TILE_BYTES / 4 + 1) + rank / 4 + rank / INPUT_GROUP + 1);
     let each = TILE_ROWS * rank + packed + SPAN_WORDS;

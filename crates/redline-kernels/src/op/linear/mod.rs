@@ -101,13 +101,13 @@ impl Outputs<'_> {
     }
 
     /// Whether there is a bias or an activation.
-    fn has_end(&self) -> bool {
+    fn has_epilogue(&self) -> bool {
         self.epilogue.bias.is_some() || self.epilogue.activation != ActivationFunction::None
     }
 
     /// Applies bias and activation to some strips of some rows, which belong to the calling member.
     fn finish(self, simd: Simd, rows: Range<usize>, strips: Range<usize>) {
-        if self.has_end() {
+        if self.has_epilogue() {
             self.finish_from(&self, simd, rows, strips);
         }
     }

@@ -60,18 +60,18 @@ impl Encoding for W8 {
             let (keys, scales) =
                 (shape.keys_of(words, slot).add(slot % LANES), words.add(shape.scales() + slot));
             let (mut of_k, mut of_v) = ([GroupScale::new(s, k[0]); N], [GroupScale::new(s, v[0]); N]);
+            for i in 1..N {
+                (of_k[i], of_v[i]) = (GroupScale::new(s, k[i]), GroupScale::new(s, v[i]));
+            }
             for i in 0..N {
-                of_k[i] = GroupScale::new(s, k[i]);
-                of_v[i] = GroupScale::new(s, v[i]);
                 *scales.add(i) = of_k[i].scale.to_bits();
                 *scales.add(PAGE_TOKENS + i) = of_v[i].scale.to_bits();
             }
             for block in 0..shape.key_dims() / LANES {
                 let mut packed = [[0; LANES / 4]; N];
-                if block * LANES < shape.head_dim {
-                    for i in 0..N {
-                        packed[i] = s.pack_bytes(of_k[i].round(s, &k[i][block * LANES..]));
-                    }
+                for i in 0..N {
+                    let k = k[i].get(block * LANES..).unwrap_or_default();
+                    packed[i] = s.pack_bytes(of_k[i].round(s, k));
                 }
                 for step in 0..LANES / 4 {
                     for i in 0..N {

@@ -173,23 +173,23 @@ fn part(job: Job<'_>, strips: Range<usize>) {
 impl Job<'_> {
     /// Whether anything follows the integer sums.
     fn has_end(&self) -> bool {
-        self.has_rest() || self.outputs.has_end()
+        self.has_additions() || self.outputs.has_epilogue()
     }
 
     /// Whether there are outlier columns or updates.
-    fn has_rest(&self) -> bool {
+    fn has_additions(&self) -> bool {
         self.matrix.outliers().is_some() || self.areas.is_some()
     }
 
     /// What follows the integer sums of some strips of one tile of rows, which belong to the calling member: outlier columns, updates,
     /// bias and activation.
     fn end(self, tile: usize, rows: Range<usize>, strips: &Range<usize>) {
-        self.add_rest((tile, rows.clone()), strips, None);
+        self.add_outliers_and_updates((tile, rows.clone()), strips, None);
         self.outputs.finish(self.simd, rows, strips.clone());
     }
 
     /// Adds outlier columns and updates.
-    fn add_rest(
+    fn add_outliers_and_updates(
         self,
         (tile, rows): (usize, Range<usize>),
         strips: &Range<usize>,

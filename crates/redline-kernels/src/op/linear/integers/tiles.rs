@@ -243,7 +243,7 @@ impl Kernel for Continue<'_, '_> {
     fn run<S: Isa>(self, s: S) {
         let Self { part, registers: Registers { unit, depth, panel, holds }, update } = self;
         let (job, depth, strips) = (part.job, *depth, part.strips.clone());
-        let (x_step, second) = (X_STEP, depth * LANES);
+        let second = depth * LANES;
         let mut products = MaybeUninit::<Products>::uninit();
         let products = products.as_mut_ptr().cast::<i32>();
         for k in (0..job.layout.k).step_by(INPUT_GROUP) {
@@ -256,22 +256,22 @@ impl Kernel for Continue<'_, '_> {
                     part.fill::<S, W8>(s, *panel, &piece);
                     *holds = Some((update, strips.start, k));
                 }
-                let sums = |pair| Sums {
+                let place = |pair| Place {
                     at: job.outputs.at(0, strips.start + pair * PAIR),
                     stride: job.outputs.stride,
                 };
-                let (sums0, sums1) = (sums(0), sums(1));
-                let x = job.inputs.as_ptr().cast::<u8>().add(k / TILE_BYTES * x_step);
-                let w = panel.cast::<u8>();
-                multiply::<0>(unit, x, w, second, steps);
+                let (place0, place1) = (place(0), place(1));
+                let x = job.inputs.as_ptr().cast::<u8>().add(k / TILE_BYTES * X_STEP);
+                let factors = Factors { x, w: panel.cast(), second, steps };
+                multiply::<0>(unit, factors);
                 if strips.len() > PAIR {
-                    multiply::<1>(unit, x, w.add(PAIR * second), second, steps);
+                    multiply::<1>(unit, factors.of_second_pair());
                 }
                 unit.store::<0>(products);
-                block.scaling(s, (sums0, sums0), products, Product { tile: 0, k, pair: 0 }).all(s);
+                block.scaling(s, (place0, place0), products, Product { tile: 0, k, pair: 0 }).all(s);
                 if strips.len() > PAIR {
                     unit.store::<1>(products);
-                    block.scaling(s, (sums1, sums1), products, Product { tile: 0, k, pair: 1 }).all(s);
+                    block.scaling(s, (place1, place1), products, Product { tile: 0, k, pair: 1 }).all(s);
                 }
             }
         }
@@ -321,7 +321,6 @@ struct Block<'a> {
     part: &'a Part<'a>,
     piece: Piece,
     tiles: Range<usize>,
-    rows: Range<usize>,
     /// Inputs of the first tile: their bytes and their scales. Those of the other follow after `tile_words`.
     bytes: *const u32,
     scales: *const u32,
@@ -332,7 +331,6 @@ struct Block<'a> {
 struct Ended {
     strips: Range<usize>,
     tiles: Range<usize>,
-    rows: Range<usize>,
 }
 
 /// [`Work`], and what the next multiplications are to be accompanied by.
@@ -340,7 +338,7 @@ struct Pending<S: Isa> {
     sums: *mut f32,
     products: *mut i32,
     /// The last products: those of the first pair are in memory, those of the second still in the registers.
-    products_of: Option<[Scaling<S>; 2]>,
+    last: Option<[Scaling<S>; 2]>,
     ended: Option<Ended>,
 }
 
@@ -350,7 +348,7 @@ impl<S: Isa> Pending<S> {
         // SAFETY: only addresses are taken.
         let (sums, products) =
             unsafe { (&raw mut (*work.as_mut_ptr()).sums, &raw mut (*work.as_mut_ptr()).products) };
-        Self { sums: sums.cast(), products: products.cast(), products_of: None, ended: None }
+        Self { sums: sums.cast(), products: products.cast(), last: None, ended: None }
     }
 
     /// Scales the last products and completes their block.
@@ -361,7 +359,7 @@ impl<S: Isa> Pending<S> {
     unsafe fn finish(&mut self, s: S, part: &Part<'_>, registers: &mut Registers<'_>) {
         // SAFETY: by contract.
         unsafe {
-            if let Some([stored, in_registers]) = self.products_of.take() {
+            if let Some([stored, in_registers]) = self.last.take() {
                 registers.unit.store::<1>(self.products.add(SUMS));
                 stored.all(s);
                 in_registers.all(s);
@@ -376,15 +374,16 @@ impl<S: Isa> Pending<S> {
     /// All of its products were scaled; the strips belong to the calling member.
     #[inline(always)]
     unsafe fn end(&mut self, part: &Part<'_>, registers: &mut Registers<'_>) {
-        let Some(Ended { strips, tiles, rows }) = self.ended.take() else { return };
+        let Some(Ended { strips, tiles }) = self.ended.take() else { return };
         let (job, stride) = (&part.job, STRIPS * LANES);
+        let rows = job.layout.tile(tiles.start).start..job.layout.tile(tiles.end - 1).end;
         // Rows and strips are counted as in the outputs.
         let first = self.sums.wrapping_sub(rows.start * stride + strips.start * LANES);
         let sums = Outputs { y: Disjoint::at(first), stride, ..job.outputs };
-        if job.has_rest() {
+        if job.has_additions() {
             for tile in tiles {
                 let job = Job { outputs: sums, ..*job };
-                job.add_rest((tile, job.layout.tile(tile)), &strips, Some(registers));
+                job.add_outliers_and_updates((tile, job.layout.tile(tile)), &strips, Some(registers));
             }
         }
         job.outputs.finish_from(&sums, job.simd, rows, strips);
@@ -409,19 +408,11 @@ impl<'a> Block<'a> {
         Self {
             part,
             piece,
-            rows: layout.tile(tiles.start).start..layout.tile(tiles.end - 1).end,
             bytes: inputs[places.bytes..].as_ptr(),
             scales: inputs[places.scales..].as_ptr(),
             tile_words: TILE_ROWS * layout.row_words(),
             tiles,
         }
-    }
-
-    /// The rows of tile `i` of the block.
-    #[inline(always)]
-    fn rows(&self, i: usize) -> Range<usize> {
-        let start = self.rows.start + i * TILE_ROWS;
-        start..self.rows.end.min(start + TILE_ROWS)
     }
 
     /// # Safety
@@ -457,18 +448,22 @@ impl<'a> Block<'a> {
                 for i in 0..self.tiles.len() {
                     let x = self.bytes.add(i * self.tile_words).cast::<u8>();
                     let x = x.add(first / TILE_BYTES * X_STEP + first % TILE_BYTES);
-                    // Not a loop with a closure, which would be compiled without the tier's instructions.
-                    let at = |pair| Product { tile: i, k: first, pair };
-                    let place0 = self.sums(work.sums, at(0), in_cache);
-                    let place1 = self.sums(work.sums, at(1), in_cache);
+                    let factors = Factors { x, w, second, steps };
+                    let of = |pair| Product { tile: i, k: first, pair };
+                    // Not made by a closure, which would be compiled without the tier's instructions.
                     let own = [
-                        self.scaling(s, place0, work.products, at(0)),
-                        self.scaling(s, place1, work.products.add(SUMS), at(1)),
+                        self.scaling(s, self.places(work.sums, of(0), in_cache), work.products, of(0)),
+                        self.scaling(
+                            s,
+                            self.places(work.sums, of(1), in_cache),
+                            work.products.add(SUMS),
+                            of(1),
+                        ),
                     ];
                     if strips.len() <= PAIR {
                         // The other pair has no strips that it could overlap with.
                         work.finish(s, self.part, registers);
-                        multiply::<0>(registers.unit, x, w, second, steps);
+                        multiply::<0>(registers.unit, factors);
                         registers.unit.store::<0>(work.products);
                         own[0].all(s);
                         ahead.ask(s);
@@ -476,46 +471,26 @@ impl<'a> Block<'a> {
                     }
                     let unit = &mut *registers.unit;
                     // The products of the last tile are scaled meanwhile: first those stored before, then those in registers.
-                    match &work.products_of {
+                    match &work.last {
                         Some([stored, in_registers]) => {
-                            multiply_and_scale::<S, 0, 1>(
-                                s,
-                                unit,
-                                x,
-                                w,
-                                second,
-                                steps,
-                                (stored, in_registers),
-                            );
-                            let w = w.add(PAIR * second);
-                            multiply_and_scale::<S, 1, 0>(
-                                s,
-                                unit,
-                                x,
-                                w,
-                                second,
-                                steps,
-                                (in_registers, &own[0]),
-                            );
+                            multiply_and_scale::<S, 0, 1>(s, unit, factors, (stored, in_registers));
+                            let factors = factors.of_second_pair();
+                            multiply_and_scale::<S, 1, 0>(s, unit, factors, (in_registers, &own[0]));
                         }
                         None => {
-                            multiply::<0>(unit, x, w, second, steps);
-                            multiply::<1>(unit, x, w.add(PAIR * second), second, steps);
+                            multiply::<0>(unit, factors);
+                            multiply::<1>(unit, factors.of_second_pair());
                             unit.store::<0>(work.products);
                         }
                     }
-                    work.products_of = Some(own);
+                    work.last = Some(own);
                     work.end(self.part, registers);
                     ahead.ask(s);
                 }
             }
             if in_cache {
-                work.ended = Some(Ended {
-                    strips: strips.clone(),
-                    tiles: self.tiles.clone(),
-                    rows: self.rows.clone(),
-                });
-                if job.has_rest() {
+                work.ended = Some(Ended { strips: strips.clone(), tiles: self.tiles.clone() });
+                if job.has_additions() {
                     // Updates need the registers.
                     work.finish(s, self.part, registers);
                 }
@@ -526,19 +501,20 @@ impl<'a> Block<'a> {
     /// Where the f32 sums of a product are read and written: zeros or outputs at first, sums in the first-level cache, and the outputs at
     /// the end of the panel, unless `in_cache`.
     #[inline(always)]
-    fn sums(&self, sums: *mut f32, product: Product, in_cache: bool) -> (Sums, Sums) {
+    fn places(&self, sums: *mut f32, product: Product, in_cache: bool) -> (Place, Place) {
         let (job, Piece { strips, k }) = (&self.part.job, &self.piece);
         let Product { tile, k: first, pair } = product;
         let sums = sums.wrapping_add((tile * TILE_ROWS * STRIPS + pair * PAIR) * LANES);
-        let in_sums = Sums { at: sums, stride: STRIPS * LANES };
-        let at = job.outputs.at(self.rows.start + tile * TILE_ROWS, strips.start + pair * PAIR);
-        let in_outputs = Sums { at, stride: job.outputs.stride };
+        let in_sums = Place { at: sums, stride: STRIPS * LANES };
+        let row = job.layout.tile(self.tiles.start + tile).start;
+        let at = job.outputs.at(row, strips.start + pair * PAIR);
+        let in_outputs = Place { at, stride: job.outputs.stride };
         let from = if first > k.start {
             in_sums
         } else if first > 0 {
             in_outputs
         } else {
-            Sums { at: ZEROS.0.as_ptr().cast_mut(), stride: 0 }
+            Place { at: ZEROS.0.as_ptr().cast_mut(), stride: 0 }
         };
         let is_last = first + job.summed_k >= k.end;
         (from, if is_last && !in_cache { in_outputs } else { in_sums })
@@ -552,7 +528,7 @@ impl<'a> Block<'a> {
     unsafe fn scaling<S: Isa>(
         &self,
         s: S,
-        (from, to): (Sums, Sums),
+        (from, to): (Place, Place),
         products: *const i32,
         product: Product,
     ) -> Scaling<S> {
@@ -569,7 +545,7 @@ impl<'a> Block<'a> {
                     .scales
                     .add(product.tile * self.tile_words + product.k / INPUT_GROUP * TILE_ROWS)
                     .cast(),
-                rows: self.rows(product.tile).len(),
+                rows: self.part.job.layout.tile(self.tiles.start + product.tile).len(),
                 strips,
                 from,
                 to,
@@ -579,9 +555,9 @@ impl<'a> Block<'a> {
     }
 }
 
-/// f32 sums in memory: rows `stride` values apart.
+/// Where f32 sums lie: rows `stride` values apart.
 #[derive(Clone, Copy)]
-struct Sums {
+struct Place {
     at: *mut f32,
     stride: usize,
 }
@@ -598,8 +574,8 @@ struct Scaling<S: Isa> {
     rows: usize,
     /// Strips that exist: 0 to 2.
     strips: usize,
-    from: Sums,
-    to: Sums,
+    from: Place,
+    to: Place,
     products: *const i32,
 }
 
@@ -651,31 +627,62 @@ impl<S: Isa> Scaling<S> {
     }
 }
 
-/// Sums of pair `P` of the registers = the products of a tile's inputs with two strips of a panel, `second` bytes apart, over some
-/// steps.
+/// What is multiplied: the inputs of a tile of rows, and two strips of a panel, over some steps.
+#[derive(Clone, Copy)]
+struct Factors {
+    x: *const u8,
+    w: *const u8,
+    /// Bytes between strips.
+    second: usize,
+    steps: usize,
+}
+
+impl Factors {
+    /// The same inputs with the next two strips.
+    #[inline(always)]
+    fn of_second_pair(self) -> Self {
+        Self { w: self.w.wrapping_add(PAIR * self.second), ..self }
+    }
+
+    /// Loads the inputs of a step.
+    ///
+    /// # Safety
+    /// The step exists.
+    #[inline(always)]
+    unsafe fn load(self, unit: &mut TileUnit, step: usize) {
+        // SAFETY: by contract.
+        unsafe { unit.load(self.x.add(step * X_STEP)) };
+    }
+
+    /// Adds the products of the loaded inputs with strip `C` to the sums of pair `P` of the registers.
+    ///
+    /// # Safety
+    /// As [`Self::load`], with the same step.
+    #[inline(always)]
+    unsafe fn add<const P: usize, const C: usize>(self, unit: &mut TileUnit, step: usize) {
+        // SAFETY: by contract.
+        unsafe { unit.add::<P, C>(self.w.add((step * STRIPS + C) * self.second)) };
+    }
+}
+
+/// Sums of pair `P` of the registers = the products of `factors`.
 ///
 /// # Safety
 /// Inputs and panel hold them.
 #[inline(always)]
-unsafe fn multiply<const P: usize>(
-    unit: &mut TileUnit,
-    x: *const u8,
-    w: *const u8,
-    second: usize,
-    steps: usize,
-) {
+unsafe fn multiply<const P: usize>(unit: &mut TileUnit, factors: Factors) {
     unit.clear::<P>();
-    for step in 0..steps {
+    for step in 0..factors.steps {
         // SAFETY: by contract.
         unsafe {
-            unit.load(x.add(step * X_STEP));
-            unit.add::<P, 0>(w.add(step * STRIPS * second));
-            unit.add::<P, 1>(w.add(step * STRIPS * second + second));
+            factors.load(unit, step);
+            factors.add::<P, 0>(unit, step);
+            factors.add::<P, 1>(unit, step);
         }
     }
 }
 
-/// [`multiply`] while a product of the tile before is scaled: a few rows after every multiplication, so that registers and vectors
+/// [`multiply`] while a product of the tile before is scaled: some rows after every multiplication, so that registers and vectors
 /// work together. Meanwhile the sums of the other pair `O` of registers are stored, to be scaled next.
 ///
 /// # Safety
@@ -684,40 +691,37 @@ unsafe fn multiply<const P: usize>(
 unsafe fn multiply_and_scale<S: Isa, const P: usize, const O: usize>(
     s: S,
     unit: &mut TileUnit,
-    x: *const u8,
-    w: *const u8,
-    second: usize,
-    steps: usize,
+    factors: Factors,
     (scaling, next): (&Scaling<S>, &Scaling<S>),
 ) {
     const ROWS: usize = TILE_ROWS / 4;
     unit.clear::<P>();
     // SAFETY: by contract.
     unsafe {
-        if steps == 2 && scaling.rows == TILE_ROWS {
-            unit.load(x);
-            unit.add::<P, 0>(w);
+        if factors.steps == 2 && scaling.rows == TILE_ROWS {
+            factors.load(unit, 0);
+            factors.add::<P, 0>(unit, 0);
             scaling.rows(s, 0..ROWS);
-            unit.add::<P, 1>(w.add(second));
+            factors.add::<P, 1>(unit, 0);
             scaling.rows(s, ROWS..2 * ROWS);
             unit.store::<O>(next.products.cast_mut());
-            unit.load(x.add(X_STEP));
-            unit.add::<P, 0>(w.add(STRIPS * second));
+            factors.load(unit, 1);
+            factors.add::<P, 0>(unit, 1);
             scaling.rows(s, 2 * ROWS..3 * ROWS);
-            unit.add::<P, 1>(w.add((STRIPS + 1) * second));
+            factors.add::<P, 1>(unit, 1);
             scaling.rows(s, 3 * ROWS..TILE_ROWS);
         } else {
             let half = scaling.rows / 2;
-            unit.load(x);
-            unit.add::<P, 0>(w);
+            factors.load(unit, 0);
+            factors.add::<P, 0>(unit, 0);
             scaling.rows(s, 0..half);
             unit.store::<O>(next.products.cast_mut());
-            unit.add::<P, 1>(w.add(second));
+            factors.add::<P, 1>(unit, 0);
             scaling.rows(s, half..scaling.rows);
-            for step in 1..steps {
-                unit.load(x.add(step * X_STEP));
-                unit.add::<P, 0>(w.add(step * STRIPS * second));
-                unit.add::<P, 1>(w.add(step * STRIPS * second + second));
+            for step in 1..factors.steps {
+                factors.load(unit, step);
+                factors.add::<P, 0>(unit, step);
+                factors.add::<P, 1>(unit, step);
             }
         }
     }

@@ -15,13 +15,15 @@ Models with a tokenizer also have `texts.json`: texts with their token ids and w
 `vectors`, f32 [N, L, D], those of all tokens but the first one.
 
 The models of late interaction have `texts.json` only: queries and documents with their vectors, row by row, and the similarity of each
-query (row) to each document (column). `colbert-pylate-a` has the configuration that PyLate up to version 3 writes.
+query (row) to each document (column). `colbert-pylate-a` has the configuration that PyLate up to version 3 writes. `colbert-stanford-a` has the files of the library of
+ColBERT's authors, which is not installed: its texts are read and compared as that library does.
 
 vectors/manifest.json: by model what it covers, and the least effect of a tensor of its head.
 """
 
 import json
 import shutil
+import string
 
 import encoders
 import make  # first: it tells the Hugging Face libraries that there is no network
@@ -121,6 +123,22 @@ LATE = [
         pylate=True,
     ),
 ]
+STANFORD = dict(
+    name="colbert-stanford-a",
+    covers="the form of ColBERT's authors: a layer beside the encoder, queries of 10 tokens whose masks are not seen; head size 12",
+    config=encoders.BERT | dict(hidden_size=48, intermediate_size=76, num_attention_heads=4, num_hidden_layers=2, vocab_size=131),
+    metadata=dict(
+        query_token_id="[unused0]",
+        doc_token_id="[unused1]",
+        query_maxlen=10,
+        doc_maxlen=13,
+        dim=16,
+        mask_punctuation=True,
+        attend_to_mask_tokens=False,
+        similarity="cosine",
+        interaction="colbert",
+    ),
+)
 QUERIES = ["Who wrote this book?", "rain", "The old king and the new queen of the river house runs to the sea."]
 BGE = dict(
     name="bge-a",
@@ -313,6 +331,56 @@ def make_late(model, out):
     return {"covers": model["covers"], "sentence_transformers": __import__("sentence_transformers").__version__}
 
 
+@torch.no_grad()
+def make_stanford(model, out):
+    generator = torch.Generator().manual_seed(3)
+    network = build(AutoModel, model)
+    encoders.fill(network, generator)
+    metadata = model["metadata"]
+    layer = encoders.uniform((metadata["dim"], network.config.hidden_size), 0.0, 0.3, generator)
+    directory = out / model["name"]
+    fresh(directory)
+    words = tokenizer(network.config.vocab_size)
+    words.save_pretrained(directory)
+    network.config.architectures = ["HF_ColBERT"]
+    network.config.save_pretrained(directory)
+    state = {f"bert.{name}": tensor.contiguous() for name, tensor in network.state_dict().items() if not name.startswith("pooler.")}
+    save_file(state | {"linear.weight": layer}, directory / "model.safetensors")
+    write_json(directory / "artifact.metadata", metadata)
+    known = words.get_vocab()
+    punctuation = {known[symbol] for symbol in string.punctuation if symbol in known}
+
+    def ids_of(text, marker, most):
+        inner = words(text, add_special_tokens=False)["input_ids"][: most - 3]
+        return [words.cls_token_id, known[marker], *inner, words.sep_token_id]
+
+    def vectors(ids, keys):
+        mask = (torch.arange(len(ids)) < keys).long()[None]
+        states = network(input_ids=torch.tensor([ids]), attention_mask=mask).last_hidden_state[0]
+        return torch.nn.functional.normalize(states @ layer.T, dim=-1)
+
+    def query(text):
+        ids = ids_of(text, metadata["query_token_id"], metadata["query_maxlen"])
+        return vectors(ids + [words.mask_token_id] * (metadata["query_maxlen"] - len(ids)), len(ids))
+
+    def document(text):
+        ids = ids_of(text, metadata["doc_token_id"], metadata["doc_maxlen"])
+        return vectors(ids, len(ids))[[token not in punctuation for token in ids]]
+
+    queries, documents = [query(text) for text in QUERIES], [document(text) for text in TEXTS]
+    require(any(len(query) > len(ids_of(text, "[unused0]", 10)) for query, text in zip(queries, QUERIES)), "no query is filled up")
+    entry = {
+        task: [{"text": text, "vectors": rounded_rows(rows)} for text, rows in zip(texts, found)]
+        for task, texts, found in (("query", QUERIES, queries), ("document", TEXTS, documents))
+    }
+    scores = [[float((query @ document.T).amax(1).sum()) for document in documents] for query in queries]
+    entry["similarity"] = [[round(score, 6) for score in row] for row in scores]
+    (directory / "texts.json").write_text(json.dumps(entry) + "\n", encoding="utf-8")
+    require(size(directory) <= MAX_DIRECTORY_BYTES, f"{directory.name}: {size(directory)} bytes")
+    print(f"{directory.name:20} {size(directory):7} bytes")
+    return {"covers": model["covers"]}
+
+
 def rounded_rows(rows):
     return [[round(float(value), 6) for value in row] for row in rows]
 
@@ -379,6 +447,7 @@ def make_all(out):
     manifest = {model["name"]: make_splade(model, folder) for model in SPLADE}
     manifest[BGE["name"]] = make_bge(BGE, folder)
     manifest |= {model["name"]: make_late(model, folder) for model in LATE}
+    manifest[STANFORD["name"]] = make_stanford(STANFORD, folder)
     write_json(folder / "manifest.json", manifest)
 
 

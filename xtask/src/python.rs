@@ -41,6 +41,7 @@ pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
         "tests/golden/chat.py",
         "tests/golden/adapters.py",
         "tests/golden/encoders.py",
+        "tests/golden/vectors.py",
         "tests/golden/tables.py",
     ] {
         let requirements = "tests/golden/requirements.txt";

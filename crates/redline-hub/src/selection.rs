@@ -34,6 +34,9 @@ const COMPANIONS: &[&str] = &[
     // The layers of bge-m3 for sparse vectors and for vectors of tokens.
     "sparse_linear.pt",
     "colbert_linear.pt",
+    // What ColBERT was trained with, in the form of its authors' library, and its layer in a converted directory.
+    "artifact.metadata",
+    "linear.safetensors",
     "infq.json",
     DIGESTS,
     "SHA256SUMS.minisig",

@@ -14,7 +14,7 @@ use crate::formats::Formats;
 use crate::gguf_config;
 use crate::packing;
 use crate::quantised::QuantisedTensors;
-use crate::sentence;
+use crate::sentence::{self, stanford};
 use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec, Role};
 use crate::tensors::{Source, Tensors, check_magnitude, outlier_columns, piece_rows, pieces};
 
@@ -144,6 +144,9 @@ fn convert_directory(
     for (path, name) in sentence::files(source)? {
         out.copy_file_as(&path, &name)?;
     }
+    if let Some(layer) = stanford::layer_file(source, &checkpoint)? {
+        out.write_file(stanford::LAYER_FILE, &layer)?;
+    }
     let total = plan.write(exec, &tensors, &mut out, progress)?;
     let digest = checkpoint.digest()?;
     progress(Progress { done: total, total })?;
@@ -166,6 +169,7 @@ pub(crate) const COMPANIONS: &[&str] = &[
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
+    stanford::METADATA,
     "LICENSE",
     "LICENSE.txt",
     "NOTICE",

@@ -94,6 +94,7 @@ fn sparse_vectors_and_vectors_of_tokens_are_printed() {
     for (name, flag, header) in [
         ("distilbert-splade-a", "--sparse", "text,index,weight"),
         ("colbert-a", "--multi-vector", "text,vector,0,1,2"),
+        ("colbert-stanford-a", "--multi-vector", "text,vector,0,1,2"),
     ] {
         let dir = Path::new(GOLDEN).join("vectors").join(name).to_str().unwrap().to_owned();
         let run = |model: &str, more: &[&str]| {

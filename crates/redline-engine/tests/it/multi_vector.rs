@@ -51,7 +51,7 @@ fn bits(outcome: &EncodeOutcome) -> Vec<Vec<u32>> {
     outcome.texts.iter().map(|text| text.values.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
-const MODELS: [&str; 3] = ["colbert-a", "colbert-b", "colbert-pylate-a"];
+const MODELS: [&str; 4] = ["colbert-a", "colbert-b", "colbert-pylate-a", "colbert-stanford-a"];
 
 #[test]
 fn vectors_match_the_reference() {

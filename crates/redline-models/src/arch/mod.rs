@@ -10,6 +10,7 @@ use crate::spec::DecoderSpec;
 pub mod bamba;
 pub mod bert;
 pub mod cohere;
+pub mod colbert;
 pub mod deberta_v2;
 pub mod distilbert;
 pub mod dream;
@@ -74,6 +75,7 @@ pub const ALL: &[Architecture] = &[
     bert::CLASSIFIER,
     cohere::ARCHITECTURE,
     cohere::COHERE2,
+    colbert::MODEL,
     deberta_v2::MODEL,
     deberta_v2::CLASSIFIER,
     distilbert::MODEL,

@@ -5,6 +5,7 @@ mod dense;
 mod gguf;
 mod multi_vector;
 mod sparse;
+pub(crate) mod stanford;
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -111,7 +112,7 @@ pub struct Forms {
 pub fn forms(dir: &Path, spec: &DecoderSpec) -> Result<Forms, ModelError> {
     let has_head = spec.has_mask_head();
     if !is_in(dir)? {
-        return Ok(Forms { sparse: has_head, ..Forms::default() });
+        return Ok(Forms { sparse: has_head, multi_vector: stanford::is_in(dir)?, ..Forms::default() });
     }
     let is_pooling = |module: &ConfigFile| Ok(module.str("type")?.rsplit('.').next() == Some("Pooling"));
     let modules = ConfigFile::open_list(&dir.join(MODULES))?;
@@ -137,6 +138,10 @@ pub fn read(
     (hidden, has_head): (usize, bool),
 ) -> Result<Option<SentenceRules>, ModelError> {
     let of_head = has_head.then(|| SparseRules::Logits(LogitPooling::default()));
+    if stanford::is_in(dir)? {
+        let multi_vector = Some(Arc::new(stanford::read(exec, dir, hidden)?));
+        return Ok(Some(SentenceRules { multi_vector, ..SentenceRules::default() }));
+    }
     if !is_in(dir)? {
         return Ok(of_head.map(|sparse| SentenceRules { sparse: Some(sparse), ..SentenceRules::default() }));
     }

@@ -21,7 +21,7 @@ pub const DOCUMENT: &str = "document";
 /// `string.punctuation` of Python, which PyLate leaves out of documents.
 const PUNCTUATION: &str = r##"!"#$%&'()*+,-./:;<=>?@[\]^_`{|}~"##;
 /// Most tokens of a query that is filled up, where a file of PyLate says nothing.
-const QUERY_LENGTH: usize = 32;
+pub(super) const QUERY_LENGTH: usize = 32;
 
 /// How a text becomes a vector for each of its tokens.
 #[derive(Debug, Default)]
@@ -195,18 +195,22 @@ fn read_pylate(
         read_lengths(config, &[QUERY], rules)?;
     }
     if skips {
-        rules.skipping = vec![DOCUMENT.to_owned()];
-        rules.skipped = if config.keys().any(|key| key == "skiplist_words") {
-            config.strings("skiplist_words")?
-        } else {
-            PUNCTUATION.chars().map(String::from).collect()
-        };
+        skip_punctuation(rules);
+        if config.keys().any(|key| key == "skiplist_words") {
+            rules.skipped = config.strings("skiplist_words")?;
+        }
     }
     Ok(())
 }
 
+/// Says that punctuation has no vectors in documents.
+pub(super) fn skip_punctuation(rules: &mut MultiVectorRules) {
+    rules.skipping = vec![DOCUMENT.to_owned()];
+    rules.skipped = PUNCTUATION.chars().map(String::from).collect();
+}
+
 /// The token that fills up queries: the given one, or else the mask of the tokenizer, or else what ends its texts.
-fn filler(dir: &Path, given: Option<&str>) -> Result<String, ModelError> {
+pub(super) fn filler(dir: &Path, given: Option<&str>) -> Result<String, ModelError> {
     if let Some(token) = given {
         return Ok(token.to_owned());
     }

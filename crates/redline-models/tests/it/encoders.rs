@@ -647,6 +647,61 @@ fn modules_that_would_change_the_embedding_are_refused_by_name() {
     check("config_sentence_transformers.json", &default, &["default_prompt_name", "nothing"]);
 }
 
+/// What ColBERT's authors say beside the weights is honoured or refused by name; without it, theirs are the defaults.
+#[test]
+fn what_colbert_was_trained_with_is_honoured_or_refused() {
+    let golden = golden_root().join("vectors/colbert-stanford-a");
+    let read = |dir: &Path| on_team(|exec| sentence::read(exec, dir, (48, false)));
+    let changed = |file: &str, change: Option<Value>| {
+        let work = tempfile::tempdir().unwrap();
+        let (to, path) = (work.path().join("model"), work.path().join("model").join(file));
+        copied(&golden, &to);
+        match change {
+            Some(change) => {
+                let mut value: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+                value.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+                std::fs::write(&path, value.to_string()).unwrap();
+            }
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        (work, to)
+    };
+    for (change, names) in [
+        (json!({"similarity": "l2"}), &["similarity", "`cosine`"][..]),
+        (json!({"interaction": "flipr"}), &["interaction", "`colbert`"]),
+        (json!({"dim": 15}), &["dim", "16, the rows of `linear.weight`"]),
+        (json!({"doc_maxlen": 0}), &["doc_maxlen"]),
+        (json!({"query_maxlen": 0}), &["query_maxlen"]),
+        (json!({"attend_to_mask_tokens": 1}), &["attend_to_mask_tokens"]),
+    ] {
+        let (_work, to) = changed("artifact.metadata", Some(change));
+        let message = read(&to).unwrap_err().to_string();
+        assert!(names.iter().all(|name| message.contains(name)), "{names:?}: {message}");
+        assert!(message.contains("artifact.metadata"), "{message}");
+    }
+    let (_work, to) = changed("artifact.metadata", None);
+    let rules = read(&to).unwrap().unwrap().multi_vector.unwrap();
+    let expansion = rules.expansion.as_ref().unwrap();
+    assert_eq!((expansion.length, expansion.is_fixed, expansion.is_seen), (32, true, false));
+    assert_eq!((&*expansion.token, rules.lengths["document"], rules.skipped.len()), ("[MASK]", 220, 32));
+    assert_eq!([&*rules.markers["query"], &*rules.markers["document"]], ["[unused0]", "[unused1]"]);
+    let change = json!({"attend_to_mask_tokens": true, "mask_punctuation": false, "doc_token_id": "[D]"});
+    let (_work, to) = changed("artifact.metadata", Some(change));
+    let rules = read(&to).unwrap().unwrap().multi_vector.unwrap();
+    assert!(rules.expansion.as_ref().unwrap().is_seen && rules.skipped.is_empty());
+    assert_eq!(rules.markers["document"], "[D]");
+    let (_work, to) = changed("config.json", Some(json!({"model_type": "llama"})));
+    let message = ModelFiles::open(&to)
+        .and_then(|files| Loader::new(files.config(), files.weights(), LoadOptions::default()).map(|_| ()));
+    let message = message.unwrap_err().to_string();
+    assert!(message.contains("model_type") && message.contains("`bert`"), "{message}");
+    let work = tempfile::tempdir().unwrap();
+    let to = work.path().join("model");
+    rewrite(&golden, &to, |_, tensors| tensors.retain(|tensor| tensor.name != "linear.weight"));
+    let message = read(&to).unwrap_err().to_string();
+    assert!(message.contains("`linear.weight`"), "{message}");
+}
+
 /// A converted directory has no folders, and the same rules, states and classes.
 #[test]
 fn a_converted_encoder_is_the_same() {

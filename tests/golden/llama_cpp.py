@@ -38,6 +38,7 @@ NAMES = [
     "gemma3-b",
     "gemma4-a",
     "gemma4-b",
+    "gemma4-c",
     "glm4-a",
     "gpt-oss-a",
     "gpt-oss-b",

@@ -424,18 +424,21 @@ ROUTERS = (
     "feed_forward.gate.weight",
     "block_sparse_moe.router.weight",
     "mixer.gate.weight",
+    "router.proj.weight",
 )
+# Factors of the router of Gemma 4.
+FACTORS = ("router.scale", "router.per_expert_scale")
 
 
 def is_norm_weight(name):
     *_, module, kind = name.split(".")
-    return kind == "weight" and (module.endswith("norm") or module in ("ln_1", "ln_2", "ln_f", "norm_f"))
+    return kind == "weight" and (module.removesuffix("_1").removesuffix("_2").endswith("norm") or module in ("ln_1", "ln_2", "ln_f", "norm_f"))
 
 
 def neutral(model, name):
     """The value of a parameter that does nothing: 0, or 1 for a norm weight, which some families store as the difference to 1."""
     differs = model.config.model_type.startswith(("gemma2", "gemma3", "qwen3_5", "qwen3_next")) and not name.endswith("linear_attn.norm.weight")
-    return 1.0 if is_norm_weight(name) and not differs else 0.0
+    return 1.0 if name.endswith(FACTORS) or is_norm_weight(name) and not differs else 0.0
 
 
 def fill(model, seed):
@@ -459,6 +462,8 @@ def fill(model, seed):
                 if soft and name.split(".")[-2] in ("q_norm", "k_norm"):
                     # Nothing divides the logits of Gemma 4.
                     centre -= 0.7 if model.config.model_type.startswith("gemma4") else 0.4
+            elif name.endswith(FACTORS):
+                centre, spread = 1.0, 0.3
             elif name.endswith((".bias", "_proj_bias", "dt_bias")):
                 centre, spread = 0.0, 0.4
             elif name.endswith("A_log"):
@@ -495,6 +500,9 @@ def fill(model, seed):
                 # Decided routing.
                 if name.endswith(ROUTERS):
                     gain *= 2
+                # What it reads was divided by the root of the width.
+                if name.endswith("router.proj.weight"):
+                    gain *= fan_in**0.5
                 centre, spread = 0.0, gain * (3 / fan_in) ** 0.5
             parameter.copy_(centre + spread * (2 * torch.rand(parameter.shape, generator=generator) - 1))
 
@@ -565,15 +573,19 @@ def routing_margin(model, ids):
     margins = [float("inf")]
 
     def record(module, inputs, output):
-        scores = output[0]
+        scores, top_k = output[0], getattr(module, "top_k", None)
+        if top_k is None:
+            # Gemma 4 returns probabilities.
+            scores, top_k = scores.log(), module.config.top_k_experts
         if hasattr(module, "use_expert_bias") or hasattr(module, "e_score_correction_bias"):
             # The slope of a sigmoid is at most a quarter.
             bias = inputs[1] if getattr(module, "use_expert_bias", False) else getattr(module, "e_score_correction_bias", 0)
             scores = 4 * (scores.sigmoid() + bias)
-        best = scores.topk(module.top_k + 1, dim=-1).values
+        best = scores.topk(top_k + 1, dim=-1).values
         margins.append(float((best[..., -2] - best[..., -1]).min()))
 
-    hooks = [module.register_forward_hook(record) for module in model.modules() if is_router(module)]
+    routers = [module for module in model.modules() if is_router(module) or type(module).__name__ == "Gemma4TextRouter"]
+    hooks = [module.register_forward_hook(record) for module in routers]
     # Nemotron-H has their number without them, too.
     routed = getattr(model.config, "num_experts_per_tok", 0) and "mlp" not in (getattr(model.config, "layer_types", None) or [])
     require(hooks or not routed, "no router was found")

@@ -3,6 +3,7 @@
 import sys
 from contextlib import contextmanager
 
+import delta_nets
 import torch
 
 SUPPORTED = ("granite", "granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
@@ -127,9 +128,9 @@ def hook(model, recorder, hook_attention):
 
 @contextmanager
 def convolutions(model, recorder):
-    """The convolutions of Mamba-2 after SiLU, which are functions of the model's source file."""
-    layers = model.model.layers if model.config.model_type in SUPPORTED else []
-    layers = [index for index, layer in enumerate(layers) if mamba_of(layer) is not None]
+    """The convolutions of Mamba-2 and of gated delta nets after SiLU, which are functions of the model's source file."""
+    layers = model.model.layers if model.config.model_type in (*SUPPORTED, *delta_nets.SUPPORTED) else []
+    layers = [index for index, layer in enumerate(layers) if mamba_of(layer) is not None or delta_nets.delta_net_of(layer) is not None]
     source = sys.modules[type(model).__module__]
     plain = {name: getattr(source, name) for name in ("causal_conv1d_fn", "causal_conv1d_update") if layers}
     calls = 0

@@ -24,6 +24,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import delta_nets
 import hybrids
 import masked
 import safetensors
@@ -39,6 +40,7 @@ SUPPORTED = (
     *("cohere", "cohere2", "ernie4_5", "exaone4", "gemma4_text", "glm", "glm4", "hunyuan_v1_dense", "seed_oss"),
     *("gpt_oss", "lfm2", "lfm2_moe", "mixtral", "qwen2_moe", "qwen3_moe"),
     *hybrids.SUPPORTED,
+    *delta_nets.SUPPORTED,
 )
 # Steps one at a time on a cache, against one pass over everything: rounding only.
 CACHE_NMSE = 1e-9
@@ -158,7 +160,11 @@ def hook_projections(attention, config, recorder, prefix):
             if not hasattr(attention, "k_proj"):
                 continue
             projection = attention.k_proj
-        projection.register_forward_hook(recorder.output(f"{prefix}.{name}"))
+        if part == "q" and config.model_type in delta_nets.SUPPORTED:
+            take = lambda _module, _inputs, output: recorder.take(f"{prefix}.query", delta_nets.ungated(config, output))
+            projection.register_forward_hook(take)
+        else:
+            projection.register_forward_hook(recorder.output(f"{prefix}.{name}"))
         norms = (getattr(attention, norm, None) for norm in (f"{part}_norm", f"{part}_layernorm", f"{name}_layernorm"))
         norm = next((norm for norm in norms if norm is not None), None)
         if norm is not None:
@@ -189,6 +195,16 @@ def hook_mlp(mlp, config, recorder, prefix):
     mlp.down_proj.register_forward_pre_hook(recorder.input(f"{prefix}.mlp_hidden"), with_kwargs=True)
 
 
+def hook_experts_beside(layer, recorder, prefix):
+    """Hooks of the experts of Gemma 4, which stand beside the feed-forward part and read rows without a batch."""
+    layer.post_feedforward_layernorm_1.register_forward_hook(recorder.output(f"{prefix}.dense_output_norm"))
+    layer.router.proj.register_forward_pre_hook(lambda _module, inputs: recorder.take(f"{prefix}.router_norm", inputs[0][None]))
+    layer.router.proj.register_forward_hook(lambda _module, _inputs, output: recorder.take(f"{prefix}.router", output[None]))
+    norm = layer.pre_feedforward_layernorm_2
+    norm.register_forward_hook(lambda _module, _inputs, output: recorder.take(f"{prefix}.experts_norm", output[None]))
+    layer.post_feedforward_layernorm_2.register_forward_hook(recorder.output(f"{prefix}.experts_output_norm"))
+
+
 def hook_conv(conv, recorder, prefix):
     """Hooks of a short convolution."""
     conv.in_proj.register_forward_hook(recorder.output(f"{prefix}.conv_input"))
@@ -200,7 +216,8 @@ def hook_attention(attention, config, recorder, prefix):
     """Hooks of attention."""
     hook_projections(attention, config, recorder, prefix)
     output = attention.out_proj if hasattr(attention, "out_proj") else attention.o_proj
-    output.register_forward_pre_hook(recorder.input(f"{prefix}.attention"), with_kwargs=True)
+    if config.model_type not in delta_nets.SUPPORTED:
+        output.register_forward_pre_hook(recorder.input(f"{prefix}.attention"), with_kwargs=True)
     output.register_forward_hook(recorder.output(f"{prefix}.attention_output"))
 
 
@@ -238,6 +255,8 @@ def hook_llama(model, recorder):
                 norm.register_forward_hook(recorder.output(f"{prefix}.{name}"))
         if hasattr(layer, "conv"):
             hook_conv(layer.conv, recorder, prefix)
+        elif delta_nets.delta_net_of(layer) is not None:
+            delta_nets.hook_delta_net(layer.linear_attn, recorder, prefix)
         else:
             hook_attention(layer.self_attn, model.config, recorder, prefix)
         if hasattr(layer, "per_layer_input_gate"):
@@ -250,6 +269,8 @@ def hook_llama(model, recorder):
             middle = layer_norms[2] or mlp
             middle.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)
         hook_mlp(mlp, model.config, recorder, prefix)
+        if hasattr(layer, "router"):
+            hook_experts_beside(layer, recorder, prefix)
         layer.register_forward_hook(recorder.output(f"{prefix}.residual"))
     norm = body.embedding_norm if hasattr(body, "embedding_norm") else body.norm
     norm.register_forward_hook(recorder.output("final_norm"))
@@ -325,7 +346,7 @@ def rotations(model, recorder):
 def run(model, recorder, prompt, steps):
     """The steps, each a list of token ids; step 0 is the prompt."""
     ran, ids, cache, past = [], list(prompt), None, 0
-    with rotations(model, recorder), hybrids.convolutions(model, recorder):
+    with rotations(model, recorder), hybrids.convolutions(model, recorder), delta_nets.attentions(model, recorder):
         for step in range(steps + 1):
             recorder.step, recorder.tokens = step, len(ids)
             told = hybrids.positions(model, past, len(ids))

@@ -288,7 +288,14 @@ fn scan(layer: &Mamba2<Literal>, rows: &[Row]) -> Vec<Row> {
 fn feed_forward(layer: &Ffn<Literal>, x: &Row) -> Option<Row> {
     match layer {
         Ffn::Dense(layer) => Some(mlp(layer, x)),
-        Ffn::Experts(layer) => Some(mixture(layer, x)),
+        Ffn::Experts(layer) => Some(mixture(layer, x, x)),
+        Ffn::Both(both) => {
+            let [before, after] = &both.norms;
+            let dense = after.apply(&mlp(&both.mlp, &before.apply(x)));
+            let [before, after] = &both.experts_norms;
+            let mixed = mixture(&both.experts, &before.apply(x), &both.router_norm.apply(x));
+            Some(dense.iter().zip(after.apply(&mixed)).map(|(a, b)| a + b).collect())
+        }
         Ffn::None => None,
     }
 }
@@ -308,12 +315,14 @@ fn mlp(layer: &Mlp<Literal>, x: &Row) -> Row {
     layer.down.apply(&hidden)
 }
 
-/// The weighted sum of the outputs of the chosen experts, and of the shared one.
-fn mixture(layer: &Experts<Literal>, x: &Row) -> Row {
+/// The weighted sum of the outputs of the chosen experts, and of the shared one; the router reads `routed`.
+fn mixture(layer: &Experts<Literal>, x: &Row, routed: &Row) -> Row {
     let mut sum = vec![0f32; x.len()];
-    let logits = layer.router.apply(x);
+    let logits = layer.router.apply(routed);
     let chosen = match &layer.weighting {
-        Weighting::Softmax { normalise } => experts::chosen(&logits, layer.top_k, *normalise),
+        Weighting::Softmax { normalise, factors } => {
+            experts::chosen(&logits, layer.top_k, *normalise, factors.as_deref())
+        }
         Weighting::Sigmoid { correction, epsilon, scale } => {
             experts::chosen_by_sigmoid(&logits, layer.top_k, correction.as_deref(), *epsilon, *scale)
         }

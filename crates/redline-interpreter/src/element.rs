@@ -136,11 +136,18 @@ impl Builder<'_> {
     /// A normalisation.
     pub(crate) fn read_norm(self, spec: &NormSpec) -> Result<Norm, InterpreterError> {
         let named = |end: &str| self.loader.values(&format!("{}.{end}", spec.name), spec.width);
-        let weight =
-            if spec.kind == NormKind::RmsUnweighted { vec![1.0; spec.width] } else { named("weight")? };
+        let weight = if spec.kind == NormKind::RmsUnweighted {
+            vec![1.0; spec.width]
+        } else {
+            named(spec.kind.weight())?
+        };
         let (weight, bias) = match spec.kind {
             NormKind::Rms | NormKind::RmsUnweighted => (weight, None),
             NormKind::RmsPlusOne => (weight.iter().map(|weight| weight + 1.0).collect(), None),
+            NormKind::RmsOverRoot => {
+                let root = (spec.width as f32).sqrt();
+                (weight.iter().map(|weight| weight / root).collect(), None)
+            }
             NormKind::Layer => (weight, Some(named("bias")?)),
             NormKind::LayerUnbiased => (weight, Some(vec![0.0; spec.width])),
         };

@@ -61,8 +61,16 @@ pub enum ActivationName {
     Up,
     /// `[tokens, inner]`: the input of the feed-forward part's last layer.
     MlpHidden,
-    /// `[tokens, hidden]`: the feed-forward part's output.
+    /// `[tokens, hidden]`: the feed-forward part's output; of its dense part where there are experts beside.
     MlpOutput,
+    /// `[tokens, hidden]`: the norm of the dense part's output, where there are experts beside.
+    DenseOutputNorm,
+    /// `[tokens, hidden]`: the norm that the router reads, where there is a dense part beside.
+    RouterNorm,
+    /// `[tokens, hidden]`: the norm before the experts, where there is a dense part beside.
+    ExpertsNorm,
+    /// `[tokens, hidden]`: the norm of the experts' output, where there is a dense part beside.
+    ExpertsOutputNorm,
     /// `[tokens, hidden]`: its norm, in families that have one.
     MlpOutputNorm,
     /// `[tokens, hidden]`: the residual stream with the feed-forward part, before its norm or the end of the layer, in families that have
@@ -110,6 +118,10 @@ impl ActivationName {
         Self::Up,
         Self::MlpHidden,
         Self::MlpOutput,
+        Self::DenseOutputNorm,
+        Self::RouterNorm,
+        Self::ExpertsNorm,
+        Self::ExpertsOutputNorm,
         Self::MlpOutputNorm,
         Self::MlpSum,
         Self::LayerInput,
@@ -149,6 +161,10 @@ impl ActivationName {
             Self::Up => "up",
             Self::MlpHidden => "mlp_hidden",
             Self::MlpOutput => "mlp_output",
+            Self::DenseOutputNorm => "dense_output_norm",
+            Self::RouterNorm => "router_norm",
+            Self::ExpertsNorm => "experts_norm",
+            Self::ExpertsOutputNorm => "experts_output_norm",
             Self::MlpOutputNorm => "mlp_output_norm",
             Self::MlpSum => "mlp_sum",
             Self::LayerInput => "layer_input",

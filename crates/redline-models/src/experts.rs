@@ -23,8 +23,17 @@ pub(crate) struct Names {
     pub(crate) down: &'static str,
 }
 
-/// Number of experts of a layer and of a row, the first from one of `keys`.
+/// Number of experts of a layer and of a row, the first from one of `keys`, the second from `num_experts_per_tok`.
 pub(crate) fn counts(config: &ConfigFile, keys: &[&str]) -> Result<(usize, usize), ModelError> {
+    counts_of(config, keys, "num_experts_per_tok")
+}
+
+/// Number of experts of a layer and of a row, the first from one of `keys`, the second from `of_row`.
+pub(crate) fn counts_of(
+    config: &ConfigFile,
+    keys: &[&str],
+    of_row: &str,
+) -> Result<(usize, usize), ModelError> {
     let mut present = keys.iter().filter(|key| config.keys().any(|k| k == **key));
     let all = present.next().unwrap_or(&keys[0]);
     let experts = config.usize(all)?;
@@ -34,9 +43,9 @@ pub(crate) fn counts(config: &ConfigFile, keys: &[&str]) -> Result<(usize, usize
     if let Some(other) = present.find(|key| config.usize(key).ok() != Some(experts)) {
         return Err(config.refuse(other, format!("`{experts}`, as in `{all}`")).into());
     }
-    let top_k = positive(config, "num_experts_per_tok")?;
+    let top_k = positive(config, of_row)?;
     if top_k > experts {
-        let fact = format!("`num_experts_per_tok` {top_k} is more than `{all}` {experts}");
+        let fact = format!("`{of_row}` {top_k} is more than `{all}` {experts}");
         return Err(config_error(config, fact));
     }
     Ok((experts, top_k))

@@ -273,7 +273,7 @@ fn bias_bytes(linear: &LinearSpec) -> u64 {
 
 fn norm_bytes(norm: &NormSpec) -> u64 {
     let vectors = match norm.kind {
-        NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted => 1,
+        NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted | NormKind::RmsOverRoot => 1,
         NormKind::Layer | NormKind::LayerUnbiased => 2,
     };
     vectors * vector_bytes(norm.width)

@@ -25,6 +25,10 @@ pub enum Site {
     PerLayerProjection,
     /// Weights of experts, in a mixture of experts.
     Router,
+    /// The first linear layer of an expert.
+    ExpertUp,
+    /// The second linear layer of an expert.
+    ExpertDown,
     /// The head over the vocabulary.
     Head,
 }
@@ -56,6 +60,8 @@ impl Site {
             Self::PerLayerGate => "per_layer_gate",
             Self::PerLayerProjection => "per_layer_projection",
             Self::Router => "router",
+            Self::ExpertUp => "expert_up",
+            Self::ExpertDown => "expert_down",
             Self::Head => "head",
         }
     }

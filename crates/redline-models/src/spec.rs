@@ -8,6 +8,7 @@ use redline_settings::Pooling;
 
 pub use crate::block::attention::{AttentionSpec, KeyValues};
 pub use crate::block::delta_net::DeltaNetSpec;
+pub use crate::block::dense_and_experts::DenseAndExpertsSpec;
 pub use crate::block::experts::{ExpertsSpec, SharedExpertSpec, WeightingSpec};
 pub use crate::block::ffn::FfnSpec;
 pub use crate::block::layer::{LayerSpec, NormsSpec, Residual};

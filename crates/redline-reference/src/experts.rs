@@ -26,8 +26,8 @@ pub fn chosen_by_sigmoid(
 }
 
 /// The `top` experts of a row by ascending id, with their weights: those of a softmax over all experts, or if `normalise` over the chosen
-/// ones.
-pub fn chosen(logits: &[f32], top: usize, normalise: bool) -> Vec<(usize, f32)> {
+/// ones, times the expert's factor.
+pub fn chosen(logits: &[f32], top: usize, normalise: bool, factors: Option<&[f32]>) -> Vec<(usize, f32)> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| logits[b].partial_cmp(&logits[a]).unwrap_or(Ordering::Equal).then(a.cmp(&b)));
     let largest = logits[order[0]];
@@ -36,7 +36,8 @@ pub fn chosen(logits: &[f32], top: usize, normalise: bool) -> Vec<(usize, f32)> 
     order.sort_unstable();
     let counted: Vec<usize> = if normalise { order.clone() } else { (0..logits.len()).collect() };
     let sum = counted.iter().fold(0.0, |sum, &expert| sum + powers[expert]);
-    order.into_iter().map(|expert| (expert, powers[expert] / sum)).collect()
+    let factor = |expert: usize| factors.map_or(1.0, |factors| factors[expert]);
+    order.into_iter().map(|expert| (expert, factor(expert) * (powers[expert] / sum))).collect()
 }
 
 /// Adds what an expert returns to the sum of a row.

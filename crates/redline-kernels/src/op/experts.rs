@@ -27,7 +27,8 @@ pub struct Choice {
     pub weight: f32,
 }
 
-/// How the logits of a row choose and weigh experts. `C` holds the corrections: a slice, a buffer, or the description of a tensor.
+/// How the logits of a row choose and weigh experts. `C` holds values of experts, `[experts]`: a slice, a buffer, or the description of a
+/// tensor.
 #[derive(Clone, Copy, Debug)]
 pub enum Weighting<C> {
     /// Scores are logits. With m the largest of them, a weight is `exp(logit - m) / sum`; the sum goes over the chosen experts if
@@ -35,6 +36,8 @@ pub enum Weighting<C> {
     Softmax {
         /// Whether the weights of a row sum to 1.
         normalise: bool,
+        /// Factors on weights, which come last.
+        factors: Option<C>,
     },
     /// With s = `1 / (1 + exp(-logit))`, a score is `s + correction[expert]`, and a weight is `scale * s`, or `scale * (s / (sum +
     /// epsilon))` with the sum of the chosen experts.
@@ -55,7 +58,9 @@ impl<C> Weighting<C> {
     /// That of `to`.
     pub fn map<'a, D, E>(&'a self, to: impl FnOnce(&'a C) -> Result<D, E>) -> Result<Weighting<D>, E> {
         Ok(match *self {
-            Self::Softmax { normalise } => Weighting::Softmax { normalise },
+            Self::Softmax { normalise, ref factors } => {
+                Weighting::Softmax { normalise, factors: factors.as_ref().map(to).transpose()? }
+            }
             Self::Sigmoid { ref correction, epsilon, scale } => {
                 Weighting::Sigmoid { correction: correction.as_ref().map(to).transpose()?, epsilon, scale }
             }
@@ -82,9 +87,9 @@ pub fn choose(
     choices: &mut [Choice],
 ) {
     let (rows, width, stride) = (logits.rows, logits.width, logits.stride);
-    if let Weighting::Sigmoid { correction: Some(values), .. } = weighting {
-        assert!(values.len() == width, "{} corrections for {width} experts", values.len());
-    }
+    let (Weighting::Softmax { factors: of_experts, .. } | Weighting::Sigmoid { correction: of_experts, .. }) =
+        weighting;
+    assert!(of_experts.is_none_or(|values| values.len() == width), "a value for each of {width} experts");
     assert!((1..=width).contains(&top), "{top} of {width} experts");
     assert!(choices.len() >= rows * top, "{} choices for {rows} rows of {top}", choices.len());
     let (from, to) = (Disjoint::new(logits.data), Disjoint::new(choices));
@@ -134,15 +139,18 @@ fn choose_of_row(
         simd.run(ExpInPlace(logits));
     }
     let of_chosen = || choices.iter().fold(0.0, |sum, choice| sum + logits[choice.expert as usize]);
-    let (sum, scale) = match weighting {
-        Weighting::Softmax { normalise: true } => (of_chosen(), 1.0),
-        Weighting::Softmax { normalise: false } => (logits.iter().fold(0.0, |sum, value| sum + value), 1.0),
-        Weighting::Sigmoid { epsilon, scale, .. } => {
-            (epsilon.map_or(1.0, |epsilon| of_chosen() + epsilon), scale)
-        }
+    let sum = match weighting {
+        Weighting::Softmax { normalise: true, .. } => of_chosen(),
+        Weighting::Softmax { normalise: false, .. } => logits.iter().fold(0.0, |sum, value| sum + value),
+        Weighting::Sigmoid { epsilon, .. } => epsilon.map_or(1.0, |epsilon| of_chosen() + epsilon),
     };
     for choice in choices {
-        choice.weight = scale * (logits[choice.expert as usize] / sum);
+        let expert = choice.expert as usize;
+        let factor = match weighting {
+            Weighting::Softmax { factors, .. } => factors.map_or(1.0, |factors| factors[expert]),
+            Weighting::Sigmoid { scale, .. } => scale,
+        };
+        choice.weight = factor * (logits[expert] / sum);
     }
 }
 

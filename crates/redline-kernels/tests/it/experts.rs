@@ -7,7 +7,7 @@ use redline_reference::experts as reference;
 
 use crate::values::{Random, everywhere, same};
 
-const WHOLE: Weighting<&[f32]> = Weighting::Softmax { normalise: true };
+const WHOLE: Weighting<&[f32]> = Weighting::Softmax { normalise: true, factors: None };
 
 /// The choices of each row of `logits`.
 fn chosen(logits: &[f32], experts: usize, top: usize, weighting: Weighting<&[f32]>) -> Vec<Choice> {
@@ -50,22 +50,28 @@ fn a_nan_is_chosen_whatever_its_sign_and_shows_in_every_weight() {
     }
 }
 
-fn of_row(logits: &[f32], row: u32, top: usize, normalise: bool) -> Vec<Choice> {
+fn of_row(logits: &[f32], row: u32, top: usize, normalise: bool, factors: Option<&[f32]>) -> Vec<Choice> {
     let of = |(expert, weight)| Choice { expert: expert as u32, row, weight };
-    reference::chosen(logits, top, normalise).into_iter().map(of).collect()
+    reference::chosen(logits, top, normalise, factors).into_iter().map(of).collect()
 }
 
 #[test]
 fn weights_follow_their_order_everywhere() {
     for (experts, top) in [(1, 1), (4, 2), (8, 3), (17, 4), (60, 4), (128, 8)] {
         let logits: Vec<f32> = Random(experts as u64).values(40 * experts).iter().map(|x| x * 5.0).collect();
+        let factors: Vec<f32> = Random(5).values(experts).iter().map(|x| 1.0 + x * 0.5).collect();
         for normalise in [false, true] {
-            let want: Vec<Choice> = (0u32..)
-                .zip(logits.chunks(experts))
-                .flat_map(|(row, logits)| of_row(logits, row, top, normalise))
-                .collect();
-            let weighting = Weighting::Softmax { normalise };
-            assert_eq!(chosen(&logits, experts, top, weighting), want, "{top} of {experts}");
+            let of = |factors| -> Vec<Choice> {
+                (0u32..)
+                    .zip(logits.chunks(experts))
+                    .flat_map(|(row, logits)| of_row(logits, row, top, normalise, factors))
+                    .collect()
+            };
+            for factors in [None, Some(&factors[..])] {
+                let weighting = Weighting::Softmax { normalise, factors };
+                assert_eq!(chosen(&logits, experts, top, weighting), of(factors), "{top} of {experts}");
+            }
+            let want = of(None);
             let sums = want.chunks(top).map(|row| row.iter().map(|choice| choice.weight).sum::<f32>());
             let whole = sums.filter(|sum| (sum - 1.0).abs() < 1e-6).count();
             assert_eq!(whole == 40, normalise || top == experts, "{top} of {experts}");

@@ -1,5 +1,5 @@
-//! Gemma 4 (Gemma Team 2026), text only, dense: as Gemma 3, with wider heads in layers without a window, norms of values, keys and values
-//! that the last layers take from earlier ones, per-layer inputs, and a factor at the end of each.
+//! Gemma 4 (Gemma Team 2026), text only: as Gemma 3, with wider heads in layers without a window, norms of values, keys and values
+//! that the last layers take from earlier ones, experts beside the feed-forward part, per-layer inputs, and a factor at the end of each.
 
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::kv::MAX_HEAD_DIM;
@@ -7,14 +7,16 @@ use redline_weights::{ConfigFile, ConfigObject};
 
 use super::{Architecture, gemma2};
 use crate::ModelError;
+use crate::experts;
 use crate::family::{self, HeadNorms, Heads, Options, check_head_dim, config_error, positive};
 use crate::gguf::dialect::GgufDialect;
 use crate::gguf::keys::Keys;
 use crate::keys;
 use crate::rotary::{self, Rules};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, DenseLayerSpec, FfnSpec, KeyValues, LayerEndSpec, LayerInputsSpec,
-    LinearSpec, NormKind, NormSpec, Orientation, PerLayerInputGateSpec, Role, TensorSpec,
+    AttentionSpec, DecoderSpec, DenseAndExpertsSpec, DenseLayerSpec, ExpertsSpec, FfnSpec, KeyValues,
+    LayerEndSpec, LayerInputsSpec, LinearSpec, MlpSpec, NormKind, NormSpec, Orientation,
+    PerLayerInputGateSpec, Role, TensorSpec, WeightingSpec,
 };
 
 /// In `config.json`: `Gemma4ForCausalLM`.
@@ -47,6 +49,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         "rope_parameters",
         "final_logit_softcapping",
         "use_bidirectional_attention",
+        "num_experts",
+        "moe_intermediate_size",
     ];
     keys::refuse_unknown(config, KEYS)?;
     // In the reference these default to the values of one model.
@@ -57,9 +61,6 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             let supported = "objects `full_attention` and `sliding_attention`";
             return Err(config.refuse("rope_parameters", supported).into());
         }
-    }
-    if config.bool_or("enable_moe_block", false)? {
-        return Err(config.refuse("enable_moe_block", "`false`").into());
     }
     // Images may see what comes after them; texts do not.
     if config.opt_str("use_bidirectional_attention")?.is_some_and(|seen| seen != "vision") {
@@ -89,6 +90,9 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     spec.ignored = OTHERS;
     attend(&mut spec, &heads, one_projection, options.qkv_bias);
     share(config, &mut spec)?;
+    if config.bool_or("enable_moe_block", false)? {
+        add_experts(config, &mut spec)?;
+    }
     end(config, &mut spec)?;
     Ok(spec)
 }
@@ -195,6 +199,44 @@ fn share(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> 
     Ok(())
 }
 
+/// Every layer has experts beside its feed-forward part, whose norm before becomes a part of both.
+fn add_experts(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
+    const NAMES: experts::Names =
+        experts::Names { module: "experts", gate: "gate_proj", up: "up_proj", down: "down_proj" };
+    let (count, top_k) = experts::counts_of(config, &["num_experts"], "top_k_experts")?;
+    let (hidden, inner) = (spec.hidden, positive(config, "moe_intermediate_size")?);
+    for (i, layer) in spec.layers.iter_mut().enumerate() {
+        let name = |part: &str| format!("layers.{i}.{part}");
+        let mlp = std::mem::replace(&mut layer.mlp, FfnSpec::None);
+        let (FfnSpec::Dense(mlp), Some(before)) = (mlp, layer.mlp_norms.before.take()) else { continue };
+        let norm = |part: &str| NormSpec { name: name(part), ..before.clone() };
+        let one = |id| MlpSpec {
+            gate: mlp.gate,
+            ..experts::expert(&name(&format!("experts.{id}")), hidden, inner, NAMES)
+        };
+        let mut experts = ExpertsSpec {
+            router: LinearSpec::plain(name("router.proj"), hidden, count),
+            weighting: WeightingSpec::Softmax {
+                normalise: true,
+                factors: Some(TensorSpec::new(name("router.per_expert_scale"), [count], Role::Scale)),
+            },
+            experts: (0..count).map(one).collect(),
+            grouped: false,
+            top_k,
+            shared: None,
+        };
+        experts.stack([&name("experts.gate_up_proj"), &name("experts.down_proj")]);
+        layer.mlp = FfnSpec::Both(Box::new(DenseAndExpertsSpec {
+            norms: [before.clone(), norm("post_feedforward_layernorm_1")],
+            mlp,
+            router_norm: NormSpec { kind: NormKind::RmsOverRoot, ..norm("router") },
+            experts_norms: [norm("pre_feedforward_layernorm_2"), norm("post_feedforward_layernorm_2")],
+            experts,
+        }));
+    }
+    Ok(())
+}
+
 /// The per-layer inputs, and the factor at the end of each layer.
 fn end(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), ModelError> {
     const WIDTH: &str = "hidden_size_per_layer_input";
@@ -245,6 +287,7 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     let full = of_kind(false).unwrap_or(0);
     let first_kv =
         |slides_too| of_kind(slides_too).and_then(|layer| kv_heads.get(layer)).copied().unwrap_or(1);
+    let experts = keys.opt_count("expert_count")?.unwrap_or(0);
     let (dim, sliding_dim) = (keys.head_dim()?, keys.count("attention.key_length_swa")?);
     for (key, dim) in [
         ("attention.value_length_swa", sliding_dim),
@@ -268,6 +311,9 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
         ("sliding_window", keys.count("attention.sliding_window")?),
         ("num_kv_shared_layers", keys.opt_count("attention.shared_kv_layers")?.unwrap_or(0)),
         ("hidden_size_per_layer_input", keys.opt_count("embedding_length_per_layer_input")?.unwrap_or(0)),
+        ("num_experts", experts),
+        ("top_k_experts", keys.opt_count("expert_used_count")?.unwrap_or(0)),
+        ("moe_intermediate_size", keys.opt_count("expert_feed_forward_length")?.unwrap_or(0)),
     ] {
         keys.config().set(key, size);
     }
@@ -294,11 +340,10 @@ fn gguf(keys: &mut Keys<'_>) -> Result<(), ModelError> {
     of_sliding.set("rope_theta", f64::from(local));
     rotations.set("full_attention", of_full);
     rotations.set("sliding_attention", of_sliding);
-    let has_experts = keys.opt_count("expert_count")?.is_some_and(|experts| experts > 0);
     let has_values = keys.has(&format!("blk.{full}.attn_v.weight"));
     let config = keys.config();
     config.set("rope_parameters", rotations);
-    config.set("enable_moe_block", has_experts);
+    config.set("enable_moe_block", experts > 0);
     config.set("attention_k_eq_v", !has_values);
     config.set("use_double_wide_mlp", inner.last() > inner.first());
     config.set("vocab_size", vocab);

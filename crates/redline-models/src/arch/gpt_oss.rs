@@ -70,7 +70,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             experts: (0..count).map(|id| stacked.expert(i, id)).collect(),
             grouped: false,
             top_k,
-            weighting: WeightingSpec::Softmax { normalise: true },
+            weighting: WeightingSpec::Softmax { normalise: true, factors: None },
             shared: None,
         }));
     }

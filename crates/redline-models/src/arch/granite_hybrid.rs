@@ -67,7 +67,7 @@ fn set_feed_forward(config: &ConfigFile, spec: &mut DecoderSpec) -> Result<(), M
         mlp.down = LinearSpec::plain(name("output_linear"), inner, hidden);
         let Some(counts) = counts else { continue };
         let shared = MlpSpec { up: mlp.up.clone(), down: mlp.down.clone(), ..*mlp };
-        let softmax = WeightingSpec::Softmax { normalise: true };
+        let softmax = WeightingSpec::Softmax { normalise: true, factors: None };
         layer.mlp = experts::mixture(i, (hidden, width), counts, softmax, NAMES);
         if let FfnSpec::Experts(experts) = &mut layer.mlp {
             let tensor = |part: &str| format!("layers.{i}.{}.{part}.weight", NAMES.module);

@@ -39,7 +39,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             i,
             (spec.hidden, inner),
             counts,
-            WeightingSpec::Softmax { normalise: true },
+            WeightingSpec::Softmax { normalise: true, factors: None },
             NAMES,
         );
     }

@@ -75,8 +75,13 @@ pub(super) fn decoder(
         (experts::counts(config, experts)?, config.bool_or("norm_topk_prob", normalise)?);
     let sparse = experts::sparse_layers(config)?;
     for (i, layer) in spec.layers.iter_mut().enumerate().filter(|(i, _)| sparse[*i]) {
-        layer.mlp =
-            experts::mixture(i, (spec.hidden, inner), counts, WeightingSpec::Softmax { normalise }, NAMES);
+        layer.mlp = experts::mixture(
+            i,
+            (spec.hidden, inner),
+            counts,
+            WeightingSpec::Softmax { normalise, factors: None },
+            NAMES,
+        );
     }
     Ok(spec)
 }

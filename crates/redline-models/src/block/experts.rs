@@ -48,15 +48,21 @@ pub struct SharedExpert<S: BuildStage> {
 pub type SharedExpertSpec = SharedExpert<Described>;
 
 const ROUTER: LinearRole = LinearRole::plain(Site::Router, "ffn_gate_inp");
-const EXPERT: GgufMlp = GgufMlp::new("ffn_up_exps", &["ffn_gate_exps", "ffn_up_exps"], "ffn_down_exps");
+const EXPERT: GgufMlp =
+    GgufMlp::new("ffn_up_exps", &["ffn_gate_exps", "ffn_up_exps"], "ffn_down_exps").of_expert();
 const SHARED_GATE: LinearRole = LinearRole::plain(Site::Router, "ffn_gate_inp_shexp");
-const SHARED: GgufMlp = GgufMlp::new("ffn_up_shexp", &["ffn_gate_shexp", "ffn_up_shexp"], "ffn_down_shexp");
+const SHARED: GgufMlp =
+    GgufMlp::new("ffn_up_shexp", &["ffn_gate_shexp", "ffn_up_shexp"], "ffn_down_shexp").of_expert();
 
 impl<S: BuildStage> Experts<S> {
     /// The same block of another stage.
     pub fn map<'a, T: BuildStage, M: Map<'a, S, T>>(&'a self, to: &mut M) -> Result<Experts<T>, M::Error> {
         let router = to.linear(&self.router, ROUTER)?;
-        let weighting = self.weighting.map(|correction| to.values(correction, "exp_probs_b.bias"))?;
+        let values = match self.weighting {
+            Weighting::Softmax { .. } => "ffn_down_exps.scale",
+            Weighting::Sigmoid { .. } => "exp_probs_b.bias",
+        };
+        let weighting = self.weighting.map(|of_experts| to.values(of_experts, values))?;
         let count = self.experts.len();
         let each = self.experts.iter().enumerate();
         let experts: Vec<Mlp<T>> =
@@ -117,10 +123,17 @@ impl Experts<Described> {
 }
 
 impl Experts<Loaded> {
-    /// `sum of weight * expert(x)` over the experts of each row by ascending id, then the shared expert. Every expert runs on all of its
-    /// rows: alone if they are many, otherwise beside others, so that threads have enough to share.
+    /// The block's output, to be added to the residual stream.
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
-        let logits = s.linear(x, &self.router);
+        let output = self.mix(x, x, s);
+        s.show(Name::MlpOutput, output);
+        output
+    }
+
+    /// `sum of weight * expert(x)` over the experts of each row by ascending id, then the shared expert; the router reads `routed`. Every
+    /// expert runs on all of its rows: alone if they are many, otherwise beside others, so that threads have enough to share.
+    pub fn mix(&self, x: Act, routed: Act, s: &mut Step<'_>) -> Act {
+        let logits = s.linear(routed, &self.router);
         s.show(Name::Router, logits);
         s.choose(logits, self.top_k, self.weighting.borrowed());
         let output = s.zeros(x.rows(), x.width());
@@ -152,7 +165,6 @@ impl Experts<Loaded> {
             }
             s.release(mark);
         }
-        s.show(Name::MlpOutput, output);
         output
     }
 }

@@ -1,5 +1,6 @@
-//! The feed-forward part of a layer: one for all rows, or a mixture of experts.
+//! The feed-forward part of a layer: one for all rows, a mixture of experts, or both.
 
+use super::dense_and_experts::DenseAndExperts;
 use super::experts::Experts;
 use super::mlp::{DENSE, Mlp};
 use super::{BuildStage, Described, Loaded, Map};
@@ -13,6 +14,8 @@ pub enum Ffn<S: BuildStage> {
     Dense(Mlp<S>),
     /// A mixture of experts.
     Experts(Box<Experts<S>>),
+    /// Both.
+    Both(Box<DenseAndExperts<S>>),
     /// The layer has only a mixer.
     None,
 }
@@ -26,22 +29,25 @@ impl<S: BuildStage> Ffn<S> {
         Ok(match self {
             Self::Dense(mlp) => Ffn::Dense(mlp.map(&DENSE, to)?),
             Self::Experts(experts) => Ffn::Experts(Box::new(experts.map(to)?)),
+            Self::Both(both) => Ffn::Both(Box::new(both.map(to)?)),
             Self::None => Ffn::None,
         })
     }
 
-    /// The feed-forward part, if it is the same for every row.
+    /// The part that is the same for every row, if there is one.
     pub fn dense(&self) -> Option<&Mlp<S>> {
         match self {
             Self::Dense(mlp) => Some(mlp),
+            Self::Both(both) => Some(&both.mlp),
             Self::Experts(_) | Self::None => None,
         }
     }
 
-    /// The mixture of experts, if it is one.
+    /// The mixture of experts, if there is one.
     pub fn experts(&self) -> Option<&Experts<S>> {
         match self {
             Self::Experts(experts) => Some(experts),
+            Self::Both(both) => Some(&both.experts),
             Self::Dense(_) | Self::None => None,
         }
     }
@@ -58,7 +64,17 @@ impl Ffn<Described> {
         match self {
             Self::Dense(mlp) => mlp.activations(),
             Self::Experts(experts) => experts.activations(),
+            Self::Both(both) => both.activations(),
             Self::None => Vec::new(),
+        }
+    }
+
+    /// Number of values of the arena that a row needs outside of a mixture of experts.
+    pub(crate) fn values_per_row(&self) -> usize {
+        match self {
+            Self::Dense(mlp) => mlp.values_per_row(),
+            Self::Both(both) => both.values_per_row(),
+            Self::Experts(_) | Self::None => 0,
         }
     }
 }
@@ -69,6 +85,7 @@ impl Ffn<Loaded> {
         match self {
             Self::Dense(mlp) => Some(mlp.forward(x, s)),
             Self::Experts(experts) => Some(experts.forward(x, s)),
+            Self::Both(both) => Some(both.forward(x, s)),
             Self::None => None,
         }
     }

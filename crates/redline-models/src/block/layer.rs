@@ -4,7 +4,6 @@ use super::attention::Attention;
 use super::ffn::Ffn;
 use super::layer_end::LayerEnd;
 use super::mixer::Mixer;
-use super::mlp::Mlp;
 use super::{BlockElement, BuildStage, Described, Loaded, Map, elements};
 use crate::activation::ActivationName as Name;
 use crate::element::norm::NormSpec;
@@ -151,8 +150,7 @@ impl<S: BuildStage> Layer<S> {
 
     /// The linear layers that adapters can change: those outside of mixtures of experts.
     pub fn adaptable(&self) -> impl Iterator<Item = (Site, &S::Linear)> {
-        let of_experts = [Site::Up, Site::Down, Site::Router];
-        self.linears().filter(move |(site, _)| self.mlp.experts().is_none() || !of_experts.contains(site))
+        self.linears().filter(|(site, _)| Site::OF_LAYER.contains(site))
     }
 
     /// The linear layer at a site that adapters can change; `None` if the layer has none there.
@@ -217,7 +215,7 @@ impl Layer<Described> {
     pub(crate) fn values_per_row(&self, hidden: usize) -> usize {
         let norms = (self.mixer_norms.results() + self.mlp_norms.results()) * hidden;
         let end = self.end.as_ref().map_or(0, LayerEnd::values_per_row);
-        norms + self.mixer.values_per_row() + self.mlp.dense().map_or(0, Mlp::values_per_row) + end
+        norms + self.mixer.values_per_row() + self.mlp.values_per_row() + end
     }
 }
 

@@ -23,10 +23,11 @@ pub struct Mlp<S: BuildStage> {
 /// A feed-forward part as an architecture describes it.
 pub type MlpSpec = Mlp<Described>;
 
-/// The tensors of both linear layers in GGUF files.
+/// The positions of both linear layers, and their tensors in GGUF files.
 pub(super) struct GgufMlp {
-    pub(super) up: GgufNames,
-    pub(super) down: GgufNames,
+    sites: [Site; 2],
+    up: GgufNames,
+    down: GgufNames,
 }
 
 /// Those of a feed-forward part that is no mixture of experts.
@@ -35,13 +36,18 @@ pub(super) const DENSE: GgufMlp = GgufMlp::new("ffn_up", &["ffn_gate", "ffn_up"]
 impl GgufMlp {
     pub(super) const fn new(up: &'static str, gate_up: &'static [&'static str], down: &'static str) -> Self {
         let down = GgufNames { whole: down, parts: &[], rotated: None, stacked: None };
-        Self { up: GgufNames { whole: up, parts: gate_up, ..down }, down }
+        Self { sites: [Site::Up, Site::Down], up: GgufNames { whole: up, parts: gate_up, ..down }, down }
+    }
+
+    /// Those of an expert.
+    pub(super) const fn of_expert(self) -> Self {
+        Self { sites: [Site::ExpertUp, Site::ExpertDown], ..self }
     }
 
     /// Those of one of several experts.
     pub(super) fn stacked(self, expert: usize, count: usize) -> Self {
         let of = |tensors| GgufNames { stacked: Some((expert, count)), ..tensors };
-        Self { up: of(self.up), down: of(self.down) }
+        Self { up: of(self.up), down: of(self.down), ..self }
     }
 }
 
@@ -53,8 +59,8 @@ impl<S: BuildStage> Mlp<S> {
         to: &mut M,
     ) -> Result<Mlp<T>, M::Error> {
         let &Self { activation, gate, .. } = self;
-        let up = LinearRole { site: Site::Up, activation, gguf: gguf.up };
-        let down = LinearRole { site: Site::Down, activation: ActivationFunction::None, gguf: gguf.down };
+        let up = LinearRole { site: gguf.sites[0], activation, gguf: gguf.up };
+        let down = LinearRole { site: gguf.sites[1], activation: ActivationFunction::None, gguf: gguf.down };
         Ok(Mlp { activation, gate, up: to.linear(&self.up, up)?, down: to.linear(&self.down, down)? })
     }
 

@@ -10,6 +10,7 @@ pub mod attention;
 pub mod decoder;
 pub mod delta_net;
 pub mod dense;
+pub mod dense_and_experts;
 pub mod embedding;
 pub mod experts;
 pub mod ffn;

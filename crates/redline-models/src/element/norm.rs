@@ -16,13 +16,22 @@ pub enum NormKind {
     RmsPlusOne,
     /// RMSNorm without a weight.
     RmsUnweighted,
+    /// RMSNorm whose scale is the weight, which is called `scale`, divided by the square root of the width (a router of Gemma 4).
+    RmsOverRoot,
     /// LayerNorm, with bias.
     Layer,
     /// LayerNorm without bias.
     LayerUnbiased,
 }
 
-/// A normalisation: `{name}.weight` and for LayerNorm `{name}.bias`.
+impl NormKind {
+    /// The end of the weight's name.
+    pub fn weight(self) -> &'static str {
+        if self == Self::RmsOverRoot { "scale" } else { "weight" }
+    }
+}
+
+/// A normalisation: `{name}.weight` (or `{name}.scale`) and for LayerNorm `{name}.bias`.
 #[derive(Clone, Debug)]
 pub struct NormSpec {
     /// Name up to `.weight`.
@@ -43,7 +52,7 @@ impl NormSpec {
         }
         let of = |end: &str, role| TensorSpec::new(format!("{}.{end}", self.name), [self.width], role);
         let weight = if self.kind == NormKind::RmsPlusOne { Role::ScaleLessOne } else { Role::Scale };
-        let mut all = vec![of("weight", weight)];
+        let mut all = vec![of(self.kind.weight(), weight)];
         if self.kind == NormKind::Layer {
             all.push(of("bias", Role::Bias));
         }

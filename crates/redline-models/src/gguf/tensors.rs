@@ -18,6 +18,9 @@ use crate::spec::{
     DecoderSpec, DenseLayerSpec, LayerSpec, NormSpec, PartSpec, PositionSpec, PositionTableSpec, Slice,
 };
 
+/// Where files have gate and up of all experts in one tensor.
+const MERGED: &str = "ffn_gate_up_exps";
+
 /// Tensors that the configuration was made from.
 const OF_CONFIG: [&str; 3] = [FACTORS, LONG_FACTORS, SHORT_FACTORS];
 
@@ -34,7 +37,7 @@ impl<'a> GgufTensors<'a> {
         gguf: &'a Gguf,
         dialect: GgufDialect,
     ) -> Result<Self, ModelError> {
-        let mut found = Self { gguf, places: places(spec, dialect) };
+        let mut found = Self { gguf, places: places(spec, gguf, dialect) };
         let mut known: HashSet<String> = OF_CONFIG.map(str::to_owned).into();
         for expected in spec.tensors() {
             if let Some(place) = found.places.get_mut(&expected.name) {
@@ -155,7 +158,7 @@ impl QuantisedTensors for GgufTensors<'_> {
 }
 
 /// The places of all tensors of a specification.
-fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
+fn places(spec: &DecoderSpec, gguf: &Gguf, dialect: GgufDialect) -> HashMap<String, Place> {
     let mut places = Places::default();
     places.add(format!("{}.weight", spec.embedding), EMBEDDING.to_owned());
     if let PositionSpec::Learned(PositionTableSpec { name, unused }) = &spec.positions {
@@ -174,7 +177,7 @@ fn places(spec: &DecoderSpec, dialect: GgufDialect) -> HashMap<String, Place> {
         places.add_norm(&inputs.norm, "per_layer_proj_norm");
     }
     for (i, layer) in spec.layers.iter().enumerate() {
-        places.add_layer(i, layer, dialect);
+        places.add_layer(i, layer, gguf, dialect);
     }
     if let Some(norm) = &spec.final_norm {
         places.add_norm(norm, dialect.final_norm);
@@ -195,7 +198,7 @@ impl Places {
     }
 
     fn add_norm(&mut self, norm: &NormSpec, name: &str) {
-        for end in ["weight", "bias"] {
+        for end in [norm.kind.weight(), "bias"] {
             self.add(format!("{}.{end}", norm.name), format!("{name}.{end}"));
         }
     }
@@ -218,21 +221,30 @@ impl Places {
     }
 
     /// The elements of a layer, under names that begin with `blk.{i}.`.
-    fn add_layer(&mut self, i: usize, layer: &LayerSpec, dialect: GgufDialect) {
+    fn add_layer(&mut self, i: usize, layer: &LayerSpec, gguf: &Gguf, dialect: GgufDialect) {
         let block = |name: &str| format!("blk.{i}.{name}");
+        let is_merged = gguf.tensor(&block(&format!("{MERGED}.weight"))).is_some();
         for element in elements(layer) {
             match element {
                 BlockElement::Linear(linear, role) => {
                     let block::GgufNames { whole, parts, rotated, stacked } = role.gguf;
-                    let names = if linear.parts.len() == 1 { &[whole] } else { parts };
+                    let names: &[&str] = match (linear.parts.len(), stacked) {
+                        (1, _) => &[whole],
+                        (2, Some(_)) if is_merged => &[MERGED; 2],
+                        _ => parts,
+                    };
+                    let is_part = names.first() == Some(&MERGED);
+                    let mut first = 0;
                     let pairs = rotated.filter(|_| dialect.pairs_rows && linear.parts.len() > 1);
                     for (part, (at, name)) in linear.parts.iter().zip(names.iter().enumerate()) {
+                        let rows = is_part.then_some((first, linear.outputs()));
+                        first += part.outputs;
                         let place = |end: &str| Place {
                             name: block(&format!("{name}.{end}")),
                             pairs: pairs.filter(|_| at + 1 < names.len()),
                             slice: stacked.map(|stacked| Slice {
                                 stacked: Some(stacked),
-                                rows: None,
+                                rows,
                                 alternating: (0, 1),
                                 axis: 0,
                             }),

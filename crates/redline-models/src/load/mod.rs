@@ -466,12 +466,17 @@ impl<B: WeightSource> Builder<'_, B> {
         if spec.kind == NormKind::RmsUnweighted {
             weight.fill(1.0);
         } else {
-            self.from.values(&format!("{}.weight", spec.name), &mut weight)?;
+            self.from.values(&format!("{}.{}", spec.name, spec.kind.weight()), &mut weight)?;
         }
         let bias = match spec.kind {
             NormKind::Rms | NormKind::RmsUnweighted => None,
             NormKind::RmsPlusOne => {
                 weight.iter_mut().for_each(|weight| *weight += 1.0);
+                None
+            }
+            NormKind::RmsOverRoot => {
+                let root = (spec.width as f32).sqrt();
+                weight.iter_mut().for_each(|weight| *weight /= root);
                 None
             }
             NormKind::Layer => Some(self.vector(&format!("{}.bias", spec.name), spec.width)?),

@@ -71,6 +71,7 @@ pub const SHAPES: &[Shape] = &[
     shape!("qwen3-4b", 151936, 1, Format::Bf16),
     shape!("qwen3.5-0.8b", 248320, 1, Format::Bf16),
     shape!("gemma-4-e2b", 262144, 1, Format::Bf16),
+    shape!("gemma-4-26b-a4b", 262144, 1, Format::Bf16),
     shape!("dream-0.5b", 151936, 1, Format::Bf16),
     shape!("dream-7b", 152064, 1, Format::Bf16),
     shape!("llada-8b", 126464, 1, Format::Bf16),

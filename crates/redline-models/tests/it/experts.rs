@@ -46,7 +46,7 @@ fn spec(golden: &str, changes: &Value) -> Result<DecoderSpec, String> {
 /// Whether the weights of a row's experts are divided by their sum.
 fn sums_to_one(experts: &ExpertsSpec) -> bool {
     match experts.weighting {
-        WeightingSpec::Softmax { normalise } => normalise,
+        WeightingSpec::Softmax { normalise, .. } => normalise,
         WeightingSpec::Sigmoid { .. } => panic!("weights are sigmoids"),
     }
 }
@@ -392,7 +392,7 @@ fn routers_are_never_quantised() {
         for format in [Format::F32, Format::Bf16, Format::W8 { group: 0 }, Format::W4 { group: 32 }] {
             let kept = if format == Format::F32 { Format::F32 } else { Format::Bf16 };
             let model = open(&dir, Some(format));
-            let (routers, experts) = (model.formats_at(Site::Router), model.formats_at(Site::Up));
+            let (routers, experts) = (model.formats_at(Site::Router), model.formats_at(Site::ExpertUp));
             assert_eq!(routers, vec![kept; names.len()], "{golden} {format}");
             assert!(experts.iter().all(|of| *of == format) && model.facts().format == format, "{golden}");
             // The same in a converted directory, which loads to the same model.
@@ -424,7 +424,8 @@ fn experts_of_gguf_files_are_used_as_they_are_stored() {
     for (golden, routers) in [("qwen2moe-a", 4), ("qwen3moe-a", 2), ("lfm2moe-b", 1)] {
         let model = open(&golden_root().join(format!("gguf/{golden}.gguf")), None);
         assert_eq!(model.formats_at(Site::Router), vec![Format::F32; routers], "{golden}");
-        assert!(model.formats_at(Site::Down).iter().all(|format| *format == Format::Bf16), "{golden}");
+        let experts = model.formats_at(Site::ExpertDown);
+        assert!(!experts.is_empty() && experts.iter().all(|format| *format == Format::Bf16), "{golden}");
         let want = reference(&golden_root().join(golden));
         let mut bench = Bench::new(model, KvFormat::F32, Simd::best(), 2);
         let sequence = bench.sequence();
@@ -496,7 +497,7 @@ fn experts_of_gguf_files_are_used_as_their_integers() {
         let options = LoadOptions { format, ..LoadOptions::default() };
         let mut model = on_team(|exec| load(exec, &config, Weights::Gguf(&gguf), options)).unwrap();
         model.reserve_positions(64).unwrap();
-        let formats = model.formats_at(Site::Up);
+        let formats = model.formats_at(Site::ExpertUp);
         assert!(formats.iter().all(|of| of.is_integer() == format.is_none()), "{formats:?}");
         let mut bench = Bench::new(model, KvFormat::F32, Simd::best(), 2);
         let sequence = bench.sequence();

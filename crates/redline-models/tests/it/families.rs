@@ -46,7 +46,10 @@ fn granite_4_refuses_other_layers_and_unused_experts() {
 fn values_that_newer_families_do_not_support_are_refused_by_name() {
     for (golden, changes, names) in [
         ("cohere-a", json!({"use_qk_norm": true}), &["use_qk_norm", "`false`"][..]),
-        ("gemma4-a", json!({"enable_moe_block": true}), &["enable_moe_block", "`false`"]),
+        ("gemma4-a", json!({"enable_moe_block": true}), &["num_experts"]),
+        ("gemma4-c", json!({"top_k_experts": 7}), &["`top_k_experts` 7", "`num_experts` 6"]),
+        ("gemma4-c", json!({"top_k_experts": null}), &["top_k_experts"]),
+        ("gemma4-c", json!({"moe_intermediate_size": 0}), &["moe_intermediate_size"]),
         ("gemma4-a", json!({"num_kv_shared_layers": 4}), &["num_kv_shared_layers", "fewer than 4 layers"]),
         ("gemma4-a", json!({"num_kv_shared_layers": 3}), &["layer 1 shares keys and values", "first 1"]),
         ("gemma4-a", json!({"vocab_size_per_layer_input": 130}), &["vocab_size_per_layer_input", "131"]),

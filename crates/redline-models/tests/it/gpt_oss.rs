@@ -90,8 +90,9 @@ fn run(path: &Path, prompt: &[u32], simd: Simd, threads: usize, piece: usize) ->
 fn blocks_are_used_as_they_are_stored() {
     let dir = golden("gpt-oss-b");
     let model = open(&dir, None);
-    assert!(model.formats_at(Site::Up).iter().all(|format| *format == Format::Mxfp4));
-    assert!(model.formats_at(Site::Down).iter().all(|format| *format == Format::Mxfp4));
+    for site in [Site::ExpertUp, Site::ExpertDown] {
+        assert_eq!(model.formats_at(site), vec![Format::Mxfp4; 10]);
+    }
     assert_eq!(model.formats_at(Site::Router), [Format::F32; 2]);
     assert_eq!(model.formats_at(Site::Qkv), [Format::F32; 2]);
     assert_eq!(model.facts().formats, "mxfp4+f32");
@@ -103,7 +104,7 @@ fn blocks_are_used_as_they_are_stored() {
     assert!(error > 0.0 && error <= 1e-3, "NMSE {error:e}");
     // Another format takes their place if one is asked for.
     for format in [Format::F32, Format::Bf16, Format::W8 { group: 0 }] {
-        assert_eq!(open(&dir, Some(format)).formats_at(Site::Up), vec![format; 10]);
+        assert_eq!(open(&dir, Some(format)).formats_at(Site::ExpertUp), vec![format; 10]);
     }
 }
 
@@ -241,7 +242,8 @@ fn hostile_blocks_are_refused_by_name() {
 #[test]
 fn experts_of_gguf_files_keep_their_blocks() {
     let model = open(&golden("gguf/gpt-oss-b.gguf"), None);
-    assert!(model.formats_at(Site::Up).iter().all(|format| *format == Format::Mxfp4));
+    let formats = model.formats_at(Site::ExpertUp);
+    assert!(!formats.is_empty() && formats.iter().all(|format| *format == Format::Mxfp4));
     assert_eq!(model.formats_at(Site::Router), [Format::F32; 2]);
     assert_eq!(model.facts().architecture, "GptOssForCausalLM");
     assert_eq!(model.facts().parameters, open(&golden("gpt-oss-b"), None).facts().parameters);

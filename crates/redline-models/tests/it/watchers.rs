@@ -187,6 +187,8 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
                     of_layer + 5 + 5 * named("gather")
                 }
                 (_, "GraniteMoeHybridForCausalLM") => of_layer + 3 + 5 * named("gather"),
+                // Beside the feed-forward part, with four norms and an addition.
+                (_, "Gemma4ForCausalLM") => of_layer + 7 + 5 * named("gather"),
                 (_, "NemotronHForCausalLM") => of_layer + 4 * named("gather"),
                 _ => of_layer - 1 + 5 * named("gather"),
             };

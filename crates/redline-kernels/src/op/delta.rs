@@ -4,20 +4,24 @@
 //! query q, a value v, a strength `beta` and a decay e. The order, for a column j: `p` is the sum over i of `fma(S[i][j], k[i], .)` in four
 //! chains i mod 4, joined as `(c0 + c2) + (c1 + c3)`; `u = fma(-e, p, v[j]) * beta`; `S[i][j] = fma(k[i], u, e * S[i][j])`; the output is
 //! the sum of `fma(S[i][j], q[i], .)` over the new S, in the same chains. All of it is f32, and S is never rounded. So the bits do not
-//! depend on how a sequence is divided into passes.
+//! depend on how a sequence is divided into passes. A product with the key of the next row may be taken while a state is updated.
 //!
 //! Strength and decay: `beta = 1 / (exp(-b) + 1)`, `e = exp(decay * softplus(a + bias))`, where `decay` is negative.
+
+use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES};
 
 use super::exp::exp;
-use super::kv::PassPages;
+use super::kv::{PassPages, Segment};
 use super::softplus::softplus;
 use crate::threads::Disjoint;
 use crate::{Exec, Rows, RowsMut};
 
 /// Number of chains of a sum.
 const CHAINS: usize = 4;
+/// Number of rows by which memory is asked for a row before it is used: rows lie far apart.
+const ROWS_AHEAD: usize = 3;
 
 /// The heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,71 +131,208 @@ impl PassPages<'_> {
         let rows = super::kv::rows_of(segments);
         assert!(rows <= qkv.rows && rows <= gates.rows && rows <= out.rows, "rows of the batch");
         let strips = value_dim.div_ceil(LANES);
+        // Pairs of strips, then a single one.
+        let (pairs, ones) = (strips / 2, strips % 2);
         let (to, stride) = (Disjoint::new(out.data), out.stride);
         let pages = &*self;
-        pages.for_each_part(exec, (value_heads, strips), shape.values() * key_dim, |index, head, strip| {
-            let state = pages.state_strip(layer, index, head, strip);
-            let (first, rows) = (segments[index].first_row, segments[index].rows);
-            let to = to.get();
-            exec.simd.run(Strip { state, shape, head, strip, first, rows, qkv, gates, to, stride });
+        let work = shape.values() * key_dim;
+        pages.for_each_part(exec, (value_heads, pairs + ones), work, |index, head, part| {
+            let Segment { first_row, rows, .. } = segments[index];
+            let state = |strip| pages.state_strip(layer, index, head, strip);
+            let (rows, first) = (first_row..first_row + rows, 2 * part);
+            let of = Head { shape, head, rows, qkv, gates, to: to.get(), stride };
+            if part < pairs {
+                exec.simd.run(Strips { of, first, states: [state(first), state(first + 1)] });
+            } else {
+                exec.simd.run(Strips { of, first, states: [state(first)] });
+            }
         });
     }
 }
 
-/// Sixteen columns of a head, for the rows of a segment.
-struct Strip<'a> {
-    /// `[key_dim][16]`
-    state: *mut f32,
+/// A head, for the rows of a segment.
+struct Head<'a> {
     shape: DeltaShape,
     head: usize,
-    strip: usize,
-    first: usize,
-    rows: usize,
+    rows: Range<usize>,
     qkv: Rows<'a>,
     gates: Rows<'a>,
     to: *mut f32,
     stride: usize,
 }
 
-impl Kernel for Strip<'_> {
+/// Strips of sixteen columns of a head, from strip `first` on.
+struct Strips<'a, const N: usize> {
+    of: Head<'a>,
+    first: usize,
+    /// `[key_dim][16]` each.
+    states: [*mut f32; N],
+}
+
+impl<const N: usize> Kernel for Strips<'_, N> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Self { state, shape, head, strip, first, rows, qkv, gates, to, stride } = self;
-        let DeltaShape { value_heads, key_dim, value_dim, .. } = shape;
-        let key_head = shape.key_head(head);
-        let (query, key) = (key_head * key_dim, shape.keys() + key_head * key_dim);
-        let column = head * value_dim + strip * LANES;
-        let n = (value_dim - strip * LANES).min(LANES);
-        let zero = s.splat(0.0);
-        for row in first..first + rows {
-            let (x, gates) = (qkv.row(row), gates.row(row));
-            let (beta, decay) = (s.splat(gates[head]), s.splat(gates[value_heads + head]));
-            let (q, k) = (&x[query..query + key_dim], &x[key..key + key_dim]);
-            // SAFETY: the state has `key_dim` rows of sixteen columns, which this call alone reads and writes; `n` values and outputs
-            // remain from the column, and the outputs of these columns are written by this call alone.
-            unsafe {
-                let mut chains = [zero; CHAINS];
-                for i in (0..key_dim).step_by(CHAINS) {
-                    for (c, chain) in chains.iter_mut().enumerate() {
-                        *chain = s.fma(s.load(state.add((i + c) * LANES)), s.splat(k[i + c]), *chain);
-                    }
-                }
-                let p = joined(s, chains);
-                let v = s.load_partial(x.as_ptr().add(2 * shape.keys() + column), n);
-                let u = s.mul(s.fma(s.neg(decay), p, v), beta);
-                let mut chains = [zero; CHAINS];
-                for i in (0..key_dim).step_by(CHAINS) {
-                    for (c, chain) in chains.iter_mut().enumerate() {
-                        let at = state.add((i + c) * LANES);
-                        let new = s.fma(s.splat(k[i + c]), u, s.mul(decay, s.load(at)));
-                        s.store(at, new);
-                        *chain = s.fma(new, s.splat(q[i + c]), *chain);
-                    }
-                }
-                s.store_partial(to.add(row * stride + column), joined(s, chains), n);
+        if S::TILE_STRIPS >= N {
+            self.run_together(s, 0, self.states);
+        } else {
+            for (at, state) in self.states.into_iter().enumerate() {
+                self.run_together(s, at, [state]);
             }
         }
+    }
+}
+
+/// The chains of the sums of some strips.
+type Sums<F, const N: usize> = [[F; CHAINS]; N];
+
+impl<const N: usize> Strips<'_, N> {
+    /// Asks the memory for what these strips read of a row, and for where they write: a store that misses the caches would hold up the
+    /// many stores of states behind it.
+    #[inline(always)]
+    fn prefetch<S: Isa>(&self, s: S, row: usize) {
+        let Head { shape, head, qkv, gates, to, stride, .. } = self.of;
+        let (x, key_dim) = (qkv.row(row), shape.key_dim);
+        let (query, first) = (shape.key_head(head) * key_dim, head * shape.value_dim + self.first * LANES);
+        prefetch(s, &x[query..query + key_dim]);
+        prefetch(s, &x[shape.keys() + query..][..key_dim]);
+        let width = (shape.value_dim - self.first * LANES).min(N * LANES);
+        prefetch(s, &x[2 * shape.keys() + first..][..width]);
+        for at in (0..width).step_by(LANES) {
+            s.prefetch(to.wrapping_add(row * stride + first + at).cast_const().cast());
+        }
+        prefetch(s, &gates.row(row)[head..=head]);
+        prefetch(s, &gates.row(row)[shape.value_heads + head..][..1]);
+    }
+
+    /// Runs the strips `at`, `at + 1`, ... whose states these are. With enough registers, what a row adds to a state is multiplied by the
+    /// key of the next row at once, so that a state is read once for each row.
+    #[inline(always)]
+    fn run_together<S: Isa, const M: usize>(&self, s: S, at: usize, states: [*mut f32; M]) {
+        let Head { shape, head, ref rows, qkv, gates, to, stride } = self.of;
+        let DeltaShape { value_heads, key_dim, value_dim, .. } = shape;
+        let query = shape.key_head(head) * key_dim;
+        let key = |row: usize| qkv.row(row)[shape.keys() + query..].as_ptr();
+        let ahead = S::TILE_STRIPS > 1;
+        let mut sums = [[s.splat(0.0); CHAINS]; M];
+        for row in rows.clone() {
+            if row + ROWS_AHEAD < rows.end {
+                self.prefetch(s, row + ROWS_AHEAD);
+            }
+            let (x, gates) = (qkv.row(row), gates.row(row));
+            let (beta, decay) = (s.splat(gates[head]), s.splat(gates[value_heads + head]));
+            // SAFETY: queries and keys have `key_dim` values. A state has as many rows of sixteen columns, which this call alone reads and
+            // writes. As many values and outputs as are read and written remain from a strip's column; the outputs of these columns are
+            // written by this call alone.
+            unsafe {
+                if row == rows.start || !ahead {
+                    sums = multiplied(s, states, key_dim, key(row));
+                }
+                let mut u = [s.splat(0.0); M];
+                for strip in 0..M {
+                    let first = (self.first + at + strip) * LANES;
+                    let v = &x[2 * shape.keys() + head * value_dim + first..];
+                    let v = s.load_partial(v.as_ptr(), (value_dim - first).min(LANES));
+                    u[strip] = s.mul(s.fma(s.neg(decay), joined(s, sums[strip]), v), beta);
+                }
+                let update = Update { decay, key: key(row), query: x[query..].as_ptr(), u };
+                let outputs = if ahead && row + 1 < rows.end {
+                    update.run::<S, true>(s, states, key_dim, (key(row + 1), &mut sums))
+                } else {
+                    update.run::<S, false>(s, states, key_dim, (key(row), &mut sums))
+                };
+                for strip in 0..M {
+                    let first = (self.first + at + strip) * LANES;
+                    let to = to.add(row * stride + head * value_dim + first);
+                    s.store_partial(to, joined(s, outputs[strip]), (value_dim - first).min(LANES));
+                }
+            }
+        }
+    }
+}
+
+/// Asks the memory for values.
+#[inline(always)]
+fn prefetch<S: Isa>(s: S, values: &[f32]) {
+    for at in (0..values.len()).step_by(LANES) {
+        s.prefetch(values[at..].as_ptr().cast());
+    }
+}
+
+/// The product of states and a key.
+///
+/// # Safety
+/// States and key have `key_dim` rows.
+#[inline(always)]
+unsafe fn multiplied<S: Isa, const N: usize>(
+    s: S,
+    states: [*mut f32; N],
+    key_dim: usize,
+    key: *const f32,
+) -> Sums<S::F, N> {
+    let mut sums = [[s.splat(0.0); CHAINS]; N];
+    for i in (0..key_dim).step_by(CHAINS) {
+        for c in 0..CHAINS {
+            // SAFETY: the caller vouches for the rows.
+            unsafe {
+                let k = s.splat(*key.add(i + c));
+                for strip in 0..N {
+                    let state = s.load(states[strip].add((i + c) * LANES));
+                    sums[strip][c] = s.fma(state, k, sums[strip][c]);
+                }
+            }
+        }
+    }
+    sums
+}
+
+/// What a row does to states.
+struct Update<F, const N: usize> {
+    decay: F,
+    key: *const f32,
+    query: *const f32,
+    u: [F; N],
+}
+
+impl<F: Copy, const N: usize> Update<F, N> {
+    /// Updates the states; returns their products with the query, and if `AHEAD` writes those with the key of the next row.
+    ///
+    /// # Safety
+    /// States, query and keys have `key_dim` rows.
+    #[inline(always)]
+    unsafe fn run<S: Isa<F = F>, const AHEAD: bool>(
+        &self,
+        s: S,
+        states: [*mut f32; N],
+        key_dim: usize,
+        (next, ahead): (*const f32, &mut Sums<F, N>),
+    ) -> Sums<F, N> {
+        let Self { decay, key, query, u } = *self;
+        let (mut outputs, mut sums) = ([[s.splat(0.0); CHAINS]; N], [[s.splat(0.0); CHAINS]; N]);
+        for i in (0..key_dim).step_by(CHAINS) {
+            for c in 0..CHAINS {
+                // SAFETY: the caller vouches for the rows.
+                unsafe {
+                    let (k, q) = (s.splat(*key.add(i + c)), s.splat(*query.add(i + c)));
+                    let next = s.splat(*next.add(i + c));
+                    // All before any is written: the same place of two states has addresses that processors confuse.
+                    let mut new = u;
+                    for strip in 0..N {
+                        let old = s.load(states[strip].add((i + c) * LANES));
+                        new[strip] = s.fma(k, u[strip], s.mul(decay, old));
+                    }
+                    for strip in 0..N {
+                        s.store(states[strip].add((i + c) * LANES), new[strip]);
+                        outputs[strip][c] = s.fma(new[strip], q, outputs[strip][c]);
+                        if AHEAD {
+                            sums[strip][c] = s.fma(new[strip], next, sums[strip][c]);
+                        }
+                    }
+                }
+            }
+        }
+        *ahead = sums;
+        outputs
     }
 }
 

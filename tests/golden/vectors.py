@@ -319,15 +319,7 @@ def make_late(model, out):
         encode = again.encode_query if task == "query" else again.encode_document
         for text in texts:
             encoded[task].append(torch.as_tensor(encode([text])[0]).float())
-    entry = {
-        task: [{"text": text, "vectors": rounded_rows(rows)} for text, rows in zip(texts, encoded[task])]
-        for task, texts in (("query", QUERIES), ("document", TEXTS))
-    }
-    scores = [[float(again.similarity([query], [document])[0, 0]) for document in encoded["document"]] for query in encoded["query"]]
-    entry["similarity"] = [[round(score, 6) for score in row] for row in scores]
-    (directory / "texts.json").write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    require(size(directory) <= MAX_DIRECTORY_BYTES, f"{directory.name}: {size(directory)} bytes")
-    print(f"{directory.name:20} {size(directory):7} bytes")
+    write_texts(directory, encoded, lambda query, document: again.similarity([query], [document])[0, 0])
     return {"covers": model["covers"], "sentence_transformers": __import__("sentence_transformers").__version__}
 
 
@@ -367,18 +359,24 @@ def make_stanford(model, out):
         ids = ids_of(text, metadata["doc_token_id"], metadata["doc_maxlen"])
         return vectors(ids, len(ids))[[token not in punctuation for token in ids]]
 
-    queries, documents = [query(text) for text in QUERIES], [document(text) for text in TEXTS]
-    require(any(len(query) > len(ids_of(text, "[unused0]", 10)) for query, text in zip(queries, QUERIES)), "no query is filled up")
+    encoded = {"query": [query(text) for text in QUERIES], "document": [document(text) for text in TEXTS]}
+    filled_up = [len(found) > len(ids_of(text, "[unused0]", 10)) for found, text in zip(encoded["query"], QUERIES)]
+    require(any(filled_up), "no query is filled up")
+    write_texts(directory, encoded, lambda query, document: (query @ document.T).amax(1).sum())
+    return {"covers": model["covers"]}
+
+
+def write_texts(directory, encoded, similarity):
+    """`texts.json`: queries and documents with their vectors, and the similarity of each query to each document."""
     entry = {
-        task: [{"text": text, "vectors": rounded_rows(rows)} for text, rows in zip(texts, found)]
-        for task, texts, found in (("query", QUERIES, queries), ("document", TEXTS, documents))
+        task: [{"text": text, "vectors": rounded_rows(rows)} for text, rows in zip(texts, encoded[task])]
+        for task, texts in (("query", QUERIES), ("document", TEXTS))
     }
-    scores = [[float((query @ document.T).amax(1).sum()) for document in documents] for query in queries]
+    scores = [[float(similarity(query, document)) for document in encoded["document"]] for query in encoded["query"]]
     entry["similarity"] = [[round(score, 6) for score in row] for row in scores]
     (directory / "texts.json").write_text(json.dumps(entry) + "\n", encoding="utf-8")
     require(size(directory) <= MAX_DIRECTORY_BYTES, f"{directory.name}: {size(directory)} bytes")
     print(f"{directory.name:20} {size(directory):7} bytes")
-    return {"covers": model["covers"]}
 
 
 def rounded_rows(rows):

@@ -161,8 +161,7 @@ def hook_projections(attention, config, recorder, prefix):
                 continue
             projection = attention.k_proj
         if part == "q" and config.model_type in delta_nets.SUPPORTED:
-            take = lambda _module, _inputs, output: recorder.take(f"{prefix}.query", delta_nets.ungated(config, output))
-            projection.register_forward_hook(take)
+            projection.register_forward_hook(lambda _module, _inputs, output: recorder.take(f"{prefix}.query", delta_nets.ungated(config, output)))
         else:
             projection.register_forward_hook(recorder.output(f"{prefix}.{name}"))
         norms = (getattr(attention, norm, None) for norm in (f"{part}_norm", f"{part}_layernorm", f"{name}_layernorm"))

@@ -20,7 +20,7 @@ use crate::{Exec, Rows, RowsMut};
 
 /// Number of chains of a sum.
 const CHAINS: usize = 4;
-/// Number of rows by which memory is asked for a row before it is used: rows lie far apart.
+/// How many rows ahead inputs and outputs are prefetched. Rows lie so far apart that the hardware does not.
 const ROWS_AHEAD: usize = 3;
 
 /// The heads of a layer.
@@ -187,8 +187,8 @@ impl<const N: usize> Kernel for Strips<'_, N> {
 type Sums<F, const N: usize> = [[F; CHAINS]; N];
 
 impl<const N: usize> Strips<'_, N> {
-    /// Asks the memory for what these strips read of a row, and for where they write: a store that misses the caches would hold up the
-    /// many stores of states behind it.
+    /// Prefetches what these strips read of a row, and where they write: a store that misses the caches would hold up the many stores of
+    /// states behind it.
     #[inline(always)]
     fn prefetch<S: Isa>(&self, s: S, row: usize) {
         let Head { shape, head, qkv, gates, to, stride, .. } = self.of;
@@ -236,10 +236,11 @@ impl<const N: usize> Strips<'_, N> {
                     u[strip] = s.mul(s.fma(s.neg(decay), joined(s, sums[strip]), v), beta);
                 }
                 let update = Update { decay, key: key(row), query: x[query..].as_ptr(), u };
-                let outputs = if ahead && row + 1 < rows.end {
-                    update.run::<S, true>(s, states, key_dim, (key(row + 1), &mut sums))
+                let outputs;
+                [outputs, sums] = if ahead && row + 1 < rows.end {
+                    update.run::<S, true>(s, states, key_dim, key(row + 1))
                 } else {
-                    update.run::<S, false>(s, states, key_dim, (key(row), &mut sums))
+                    update.run::<S, false>(s, states, key_dim, key(row))
                 };
                 for strip in 0..M {
                     let first = (self.first + at + strip) * LANES;
@@ -251,7 +252,7 @@ impl<const N: usize> Strips<'_, N> {
     }
 }
 
-/// Asks the memory for values.
+/// Prefetches values.
 #[inline(always)]
 fn prefetch<S: Isa>(s: S, values: &[f32]) {
     for at in (0..values.len()).step_by(LANES) {
@@ -295,7 +296,7 @@ struct Update<F, const N: usize> {
 }
 
 impl<F: Copy, const N: usize> Update<F, N> {
-    /// Updates the states; returns their products with the query, and if `AHEAD` writes those with the key of the next row.
+    /// Updates the states; returns their products with the query, and if `AHEAD` those with the key of the next row.
     ///
     /// # Safety
     /// States, query and keys have `key_dim` rows.
@@ -305,8 +306,8 @@ impl<F: Copy, const N: usize> Update<F, N> {
         s: S,
         states: [*mut f32; N],
         key_dim: usize,
-        (next, ahead): (*const f32, &mut Sums<F, N>),
-    ) -> Sums<F, N> {
+        next: *const f32,
+    ) -> [Sums<F, N>; 2] {
         let Self { decay, key, query, u } = *self;
         let (mut outputs, mut sums) = ([[s.splat(0.0); CHAINS]; N], [[s.splat(0.0); CHAINS]; N]);
         for i in (0..key_dim).step_by(CHAINS) {
@@ -315,7 +316,8 @@ impl<F: Copy, const N: usize> Update<F, N> {
                 unsafe {
                     let (k, q) = (s.splat(*key.add(i + c)), s.splat(*query.add(i + c)));
                     let next = s.splat(*next.add(i + c));
-                    // All before any is written: the same place of two states has addresses that processors confuse.
+                    // All loads come before the stores: equal rows of two states may lie a multiple of 4 KiB apart, and then processors
+                    // take a load for one of what was just stored.
                     let mut new = u;
                     for strip in 0..N {
                         let old = s.load(states[strip].add((i + c) * LANES));
@@ -331,8 +333,7 @@ impl<F: Copy, const N: usize> Update<F, N> {
                 }
             }
         }
-        *ahead = sums;
-        outputs
+        [outputs, sums]
     }
 }
 

@@ -36,7 +36,7 @@ pub enum Weighting<C> {
     Softmax {
         /// Whether the weights of a row sum to 1.
         normalise: bool,
-        /// Factors on weights, which come last.
+        /// A factor on the weight of each expert, after the division.
         factors: Option<C>,
     },
     /// With s = `1 / (1 + exp(-logit))`, a score is `s + correction[expert]`, and a weight is `scale * s`, or `scale * (s / (sum +
@@ -89,7 +89,9 @@ pub fn choose(
     let (rows, width, stride) = (logits.rows, logits.width, logits.stride);
     let (Weighting::Softmax { factors: of_experts, .. } | Weighting::Sigmoid { correction: of_experts, .. }) =
         weighting;
-    assert!(of_experts.is_none_or(|values| values.len() == width), "a value for each of {width} experts");
+    if let Some(values) = of_experts {
+        assert!(values.len() == width, "{} values for {width} experts", values.len());
+    }
     assert!((1..=width).contains(&top), "{top} of {width} experts");
     assert!(choices.len() >= rows * top, "{} choices for {rows} rows of {top}", choices.len());
     let (from, to) = (Disjoint::new(logits.data), Disjoint::new(choices));

@@ -53,8 +53,9 @@ impl DenseAndExperts<Described> {
             (Name::DenseOutputNorm, hidden),
             (Name::RouterNorm, hidden),
             (Name::ExpertsNorm, hidden),
+            (Name::Router, router.outputs()),
+            (Name::ExpertsOutputNorm, hidden),
         ]);
-        all.extend([(Name::Router, router.outputs()), (Name::ExpertsOutputNorm, hidden)]);
         all
     }
 

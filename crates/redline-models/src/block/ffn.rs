@@ -72,9 +72,8 @@ impl Ffn<Described> {
     /// Number of values of the arena that a row needs outside of a mixture of experts.
     pub(crate) fn values_per_row(&self) -> usize {
         match self {
-            Self::Dense(mlp) => mlp.values_per_row(),
             Self::Both(both) => both.values_per_row(),
-            Self::Experts(_) | Self::None => 0,
+            _ => self.dense().map_or(0, Mlp::values_per_row),
         }
     }
 }

@@ -228,12 +228,12 @@ impl Places {
             match element {
                 BlockElement::Linear(linear, role) => {
                     let block::GgufNames { whole, parts, rotated, stacked } = role.gguf;
-                    let names: &[&str] = match (linear.parts.len(), stacked) {
-                        (1, _) => &[whole],
-                        (2, Some(_)) if is_merged => &[MERGED; 2],
+                    let is_part = is_merged && stacked.is_some() && linear.parts.len() == 2;
+                    let names: &[&str] = match linear.parts.len() {
+                        1 => &[whole],
+                        _ if is_part => &[MERGED; 2],
                         _ => parts,
                     };
-                    let is_part = names.first() == Some(&MERGED);
                     let mut first = 0;
                     let pairs = rotated.filter(|_| dialect.pairs_rows && linear.parts.len() > 1);
                     for (part, (at, name)) in linear.parts.iter().zip(names.iter().enumerate()) {
